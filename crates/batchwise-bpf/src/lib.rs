@@ -1,0 +1,1 @@
+//! batchwise-bpf

@@ -1,0 +1,129 @@
+//! What batchwise says about a service in one interval: the line that `batchwise watch` prints,
+//! which other programs rely on. Field names are a contract; fields may be added, never renamed.
+
+use alloc::string::String;
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+/// Which end of the connections this machine's sockets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum Side {
+    /// The sockets' local port is the watched one.
+    Server,
+    /// The sockets' remote port is the watched one.
+    Client,
+}
+
+/// How an estimate was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
+pub enum Estimator {
+    /// From both ends' queue states, the peer's learned through the exchange.
+    TwoSided,
+    /// From this end's queue states alone.
+    Local,
+    /// From a queue state that the application keeps (§3.3 of the paper).
+    Hint,
+}
+
+/// What is counted as one item of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum Unit {
+    /// One call of `send` or its like: the closest thing to a request that the kernel sees.
+    Sends,
+    /// One byte, as in the paper's prototype.
+    Bytes,
+    /// One MSS-sized segment.
+    Packets,
+}
+
+/// Whose `unacked` and `ackdelay` queues the network latency was computed from: the paper takes
+/// the larger of the two views (§3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum View {
+    /// This end's unacked queue.
+    Local,
+    /// The peer's unacked queue.
+    Remote,
+}
+
+/// The Nagle setting of a service's sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+pub enum Nagle {
+    /// TCP_NODELAY is off on all of them.
+    On,
+    /// TCP_NODELAY is on on all of them.
+    Off,
+    /// Some of each.
+    Mixed,
+}
+
+/// Mean latency of a request, split by where it is spent. `None` is "not known", never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct Latency {
+    /// The paper's L: both network stacks and the wire, without the application's own time.
+    pub network: Option<u64>,
+    /// From reading a request to sending its response, in the server application.
+    pub turnaround: Option<u64>,
+    /// `network` + `turnaround`: what the client feels.
+    pub total: Option<u64>,
+}
+
+/// The mean queueing delays from which `network` was computed, ns. `unacked`, `ackdelay_remote`
+/// belong to the end that [`View`] names and to its peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct Stages {
+    /// Handed over by the application, not yet acknowledged.
+    pub unacked: Option<u64>,
+    /// Received here, not yet read by the application here.
+    pub unread_local: Option<u64>,
+    /// Received by the peer, not yet read by its application.
+    pub unread_remote: Option<u64>,
+    /// Received, not yet acknowledged, at the end opposite to `unacked`.
+    pub ackdelay_remote: Option<u64>,
+}
+
+/// One service (or, with `--per-connection`, one connection) in one interval.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct Line {
+    /// End of the interval, ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// Length of the interval, ns.
+    pub interval_ns: u64,
+    /// `address:port` of the server: the listener's, or the remote one at a client.
+    pub service: String,
+    /// Which end this is.
+    pub side: Side,
+    /// `local -> remote`, with `--per-connection` only.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub connection: Option<String>,
+    /// Where the estimate was made: `socket` is the queues of a TCP socket.
+    pub vantage: String,
+    /// How it was made.
+    pub estimator: Estimator,
+    /// Whose view won, for two-sided estimates.
+    pub view: Option<View>,
+    /// What is counted.
+    pub unit: Unit,
+    /// Connections that were open at any time in the interval.
+    pub connections: u64,
+    /// 0 (guess) to 1: how far to trust the latency.
+    pub confidence: f64,
+    /// Requests (items of the unit) a second.
+    pub throughput_per_s: f64,
+    /// Mean latency.
+    pub latency_ns: Latency,
+    /// Where it comes from.
+    pub stages_ns: Stages,
+    /// Batching state of the sockets at this end.
+    pub nagle: Nagle,
+    /// Events that this agent lost since it started (buffers that were full).
+    pub lost_events: u64,
+}
