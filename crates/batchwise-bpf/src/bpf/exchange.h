@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The exchange: queue states to the peer and back in TCP options (docs/exchange.md). A client
+ * offers it on its SYN, a server that speaks it answers on the SYN-ACK; the client then begins, and
+ * the server answers once it has heard an option on the connection itself.
+ *
+ * Never call bpf_setsockopt(TCP_NODELAY) from here: a push would re-enter these callbacks.
+ */
+#ifndef BW_EXCHANGE_H
+#define BW_EXCHANGE_H
+
+#include "members.h"
+#include "lib/wire.h"
+
+#define BW_CB_FLAGS (BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG)
+
+/* An option must leave room for the SACK blocks that the segment may carry as well. */
+#define BW_OPT_ROOM (BW_OPT_LEN + 36)
+
+BW_INLINE struct bw_endpoint *bw_ops_member(struct bpf_sock_ops *ops)
+{
+	struct bpf_sock *sk = ops->sk;
+
+	return sk ? bpf_sk_storage_get(&endpoints, sk, NULL, 0) : NULL;
+}
+
+BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
+{
+	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
+}
+
+/* Whether the header at hand (`syn`: the SYN that is being answered) carries our option. */
+BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
+{
+	__u8 opt[BW_OPT_LEN] = { BW_OPT_KIND, BW_OPT_HELLO_LEN, BW_OPT_EXID >> 8,
+				 BW_OPT_EXID & 0xff };
+
+	return bpf_load_hdr_opt(ops, opt, sizeof(opt), where) == BW_OPT_HELLO_LEN;
+}
+
+/* The queues that are sent in turn: those of the units in use; turnaround is the server's to tell. */
+BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 unit, __u32 queue)
+{
+	return BW_WANT(units, unit) &&
+	       (queue != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
+}
+
+BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
+{
+	struct bw_endpoint *e;
+	__u32 flags = ops->skb_tcp_flags;
+	struct tcp_sock *tp;
+
+	/* a constant answer, or the MSS would change from call to call */
+	if (ops->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS)
+		return;
+	if (flags & TCPHDR_SYN) {
+		if (ops->args[0] == BPF_WRITE_HDR_TCP_SYNACK_COOKIE)
+			return;
+		if (flags == TCPHDR_SYN || bw_ops_hello(ops, BPF_LOAD_HDR_OPT_TCP_SYN))
+			bpf_reserve_hdr_opt(ops, BW_OPT_HELLO_LEN, 0);
+		return;
+	}
+	if (flags & (TCPHDR_FIN | TCPHDR_RST))
+		return;
+	e = bw_ops_member(ops);
+	if (!e || !(e->rec.flags & BW_F_AGREED))
+		return;
+	tp = bpf_skc_to_tcp_sock(ops->sk);
+	if (!tp || ops->skb_len + BW_OPT_ROOM > tp->mss_cache)
+		return;
+	if (tp->tcp_wstamp_ns - e->option_sent < exchange_period_ns)
+		return;
+	bpf_reserve_hdr_opt(ops, BW_OPT_LEN, 0);
+}
+
+BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
+{
+	__u8 opt[BW_OPT_LEN];
+	struct bw_endpoint *e;
+	struct bw_queue *q;
+	__u32 n, unit, queue;
+	__u64 now;
+
+	if (ops->skb_tcp_flags & TCPHDR_SYN) {
+		bw_wire_header(opt, BW_OPT_HELLO_LEN);
+		bpf_store_hdr_opt(ops, opt, BW_OPT_HELLO_LEN, 0);
+		return;
+	}
+	e = bw_ops_member(ops);
+	if (!e)
+		return;
+	n = e->next_option;
+	for (int i = 0; i < BW_UNITS * BW_QUEUES; i++) {
+		n = n + 1 < BW_UNITS * BW_QUEUES ? n + 1 : 0;
+		if (bw_ops_sends(e, n / BW_QUEUES, n % BW_QUEUES))
+			break;
+	}
+	if (n >= BW_UNITS * BW_QUEUES)
+		return;
+	unit = n / BW_QUEUES;
+	queue = n % BW_QUEUES;
+	now = bpf_ktime_get_ns();
+	q = &e->rec.q[unit][queue];
+	/* the ACK that this segment carries is settled at the next event, at its own time */
+	if (queue != BW_ACKDELAY) {
+		bw_version_bump(e);
+		bw_touch(q, now);
+		bw_version_bump(e);
+	}
+	bw_wire_encode(opt, unit, queue, q);
+	if (bpf_store_hdr_opt(ops, opt, BW_OPT_LEN, 0))
+		return;
+	e->next_option = n;
+	e->option_sent = now;
+	e->rec.options_sent++;
+}
+
+BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
+{
+	__u8 opt[BW_OPT_LEN] = { BW_OPT_KIND, BW_OPT_HELLO_LEN, BW_OPT_EXID >> 8,
+				 BW_OPT_EXID & 0xff };
+	struct bw_endpoint *e = bw_ops_member(ops);
+	struct bw_wire w;
+	long len;
+
+	if (!e)
+		return;
+	len = bpf_load_hdr_opt(ops, opt, sizeof(opt), 0);
+	if (len < 0)
+		return;
+	if (len != BW_OPT_LEN || bw_wire_decode(opt, &w) || w.unit >= BW_UNITS ||
+	    w.queue >= BW_QUEUES) {
+		e->rec.options_refused++;
+		return;
+	}
+	bw_version_bump(e);
+	if (bw_wire_add(&e->rec.peer[w.unit][w.queue], &w)) {
+		e->rec.options_refused++;
+	} else {
+		e->rec.options_heard++;
+		e->rec.peer_heard = bpf_ktime_get_ns();
+		if (!(e->rec.flags & BW_F_AGREED)) {
+			e->rec.flags |= BW_F_AGREED;
+			bw_ops_flags(ops, BW_CB_FLAGS, 0);
+		}
+	}
+	bw_version_bump(e);
+}
+
+SEC("?sockops")
+int bw_exchange(struct bpf_sock_ops *ops)
+{
+	struct bw_endpoint *e;
+	bool agreed;
+
+	switch (ops->op) {
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		bw_ops_reserve(ops);
+		break;
+	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
+		bw_ops_write(ops);
+		break;
+	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
+		bw_ops_parse(ops);
+		break;
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+		if (bw_side(ops->local_port, bpf_ntohl(ops->remote_port)) >= 0)
+			bw_ops_flags(ops, BW_CB_FLAGS, 0);
+		break;
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		e = bw_ops_member(ops);
+		agreed = e && bw_ops_hello(ops, 0);
+		if (agreed)
+			e->rec.flags |= BW_F_AGREED;
+		bw_ops_flags(ops, agreed ? BW_CB_FLAGS : 0, agreed ? 0 : BW_CB_FLAGS);
+		break;
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		/* the flags came from the listener; write only once the client was heard */
+		e = bw_ops_member(ops);
+		bw_ops_flags(ops, e ? BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG : 0,
+			     e ? BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG : BW_CB_FLAGS);
+		break;
+	}
+	return 1;
+}
+
+/* Listeners that were open before the agent: their SYN-ACKs are to answer, too. */
+SEC("?iter/tcp")
+int bw_adopt_listener(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct tcp_sock *tp;
+	int flags = 0;
+
+	if (!skc || skc->skc_state != TCP_LISTEN || bw_side(skc->skc_num, 0) < 0)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp || !bw_cgroup_matches((struct sock *)tp))
+		return 0;
+	bpf_getsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+	flags |= BW_CB_FLAGS;
+	bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+	return 0;
+}
+
+#endif

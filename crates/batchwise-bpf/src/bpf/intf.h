@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The only definition of every struct that BPF programs, host-side tests and the loader share.
+ * Rust types are generated from it at build time. Layouts have no implicit padding.
+ */
+#ifndef BW_INTF_H
+#define BW_INTF_H
+
+#include <linux/types.h>
+
+/* What is counted as one item of a queue. */
+enum bw_unit { BW_CALLS, BW_BYTES, BW_SEGS, BW_UNITS };
+
+/* The paper's three queues (§3.2) and the application's own time. */
+enum bw_queue_id { BW_UNACKED, BW_UNREAD, BW_ACKDELAY, BW_TURNAROUND, BW_QUEUES };
+
+/* Algorithm 1's 4-tuple. */
+struct bw_queue {
+	__u64 time;	/* ns, CLOCK_MONOTONIC, of the last change */
+	__u64 integral; /* items x ns */
+	__u64 total;	/* items that left */
+	__u32 size;	/* items in the queue */
+	__u32 reserved;
+};
+
+/* A queue of the peer: the last raw counters from the wire, and what they add up to. */
+struct bw_peer_queue {
+	__u64 time;	/* units of 2^BW_WIRE_TIME_SHIFT ns */
+	__u64 integral; /* as on the wire, see lib/wire.h */
+	__u64 total;	/* items */
+	__u32 raw_time;
+	__u32 raw_integral;
+	__u32 raw_total;
+	__u32 heard; /* options accumulated for this queue */
+};
+
+#define BW_MARKS 64 /* a power of two */
+
+/* Where in the byte stream items end. */
+struct bw_mark {
+	__u32 end; /* sequence number after the last byte */
+	__u16 calls;
+	__u16 segs;
+};
+
+/* The marks that one consumer has not passed yet, oldest first. */
+struct bw_marks {
+	__u32 head; /* free-running */
+	__u32 tail;
+	struct bw_mark m[BW_MARKS];
+};
+
+/* bw_record.flags */
+#define BW_F_SERVER 0x1	  /* the local port is the watched one */
+#define BW_F_BIRTH 0x2	  /* counted from the connection's first byte */
+#define BW_F_OFFERED 0x4  /* our SYN carried the exchange's option */
+#define BW_F_AGREED 0x8	  /* the peer speaks the exchange */
+#define BW_F_LATE_SEND 0x10 /* sends are seen only after the call (no tcp_sendmsg_locked) */
+#define BW_F_CLOSED 0x20  /* the connection is gone: this is its last record */
+
+/* What the kernel itself keeps of a socket, read with the record. */
+struct bw_sock_info {
+	__u64 now; /* ns, CLOCK_MONOTONIC, of the reading */
+	__u32 srtt_us;
+	__u32 rtt_min_us;
+	__u32 mss;
+	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
+};
+
+/* One connection as the agent sees it: identity, then counters. */
+struct bw_record {
+	__u64 cookie;
+	__u32 version; /* odd while being written; see bw_begin() */
+	__u32 flags;
+	__u8 local_addr[16]; /* IPv4 as IPv4-mapped IPv6 */
+	__u8 remote_addr[16];
+	__u16 local_port;
+	__u16 remote_port;
+	__u32 netns;
+	__u64 born; /* ns, CLOCK_MONOTONIC */
+	__u64 last; /* ns, of the last event */
+	struct bw_queue q[BW_UNITS][BW_QUEUES];
+	struct bw_peer_queue peer[BW_UNITS][BW_QUEUES];
+	__u64 peer_heard; /* ns, when the last option came */
+	__u32 options_sent;
+	__u32 options_heard;
+	__u32 options_refused; /* malformed, or claims that cannot be */
+	__u32 overlaps;	       /* requests read while an earlier one had no response yet */
+	struct bw_sock_info info;
+};
+
+/* One element of what iter/bpf_sk_storage_map writes. */
+struct bw_snapshot {
+	struct bw_record rec;
+	__u32 version; /* rec.version, read again after it was copied */
+	__u32 reserved;
+};
+
+/* A socket's storage: the record, then what only the programs need. */
+struct bw_endpoint {
+	struct bw_record rec;
+	__u32 una;   /* the peer has acknowledged up to here */
+	__u32 wend;  /* the application has handed over up to here */
+	__u32 rcv;   /* received in order up to here */
+	__u32 read;  /* the application has read up to here */
+	__u32 acked; /* we have acknowledged up to here */
+	__u32 next_option; /* which queue the exchange sends next */
+	__u64 option_sent; /* ns */
+	struct bw_marks out;	 /* send calls not yet acknowledged */
+	struct bw_marks in_read; /* received messages not yet read */
+	struct bw_marks in_ack;	 /* received messages not yet acknowledged */
+};
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The parts of kernel structures that the programs read, and nothing else. CO-RE relocates every
+ * access, so field order and omissions do not matter; a kernel that lacks a field fails to load.
+ */
+#ifndef BW_KERNEL_H
+#define BW_KERNEL_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#define AF_INET 2
+#define AF_INET6 10
+#define TCP_ESTABLISHED 1
+#define TCP_CLOSE 7
+#define TCP_LISTEN 10
+#define IPPROTO_TCP 6
+#define SOL_TCP 6
+#define TCPHDR_FIN 0x01
+#define TCPHDR_SYN 0x02
+#define TCPHDR_RST 0x04
+#define TCPHDR_PSH 0x08
+#define TCP_NAGLE_OFF 1
+#define MSG_MORE 0x8000
+#define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* Linux 6.14; newer than some <linux/bpf.h> */
+#define barrier() __asm__ volatile("" ::: "memory")
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+	struct cgroup *ancestors[];
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct sock_cgroup_data sk_cgrp_data;
+	__u16 sk_protocol;
+};
+
+struct inet_sock {
+	struct sock sk;
+};
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+};
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 write_seq;
+	__u32 snd_una;
+	__u32 rcv_nxt;
+	__u32 copied_seq;
+	__u32 rcv_wup;
+	__u32 mss_cache;
+	__u32 srtt_us;
+	__u64 tcp_wstamp_ns;
+	struct minmax rtt_min;
+	__u8 nonagle : 4;
+};
+
+struct skb_shared_info {
+	unsigned short gso_segs;
+};
+
+struct sk_buff {
+	unsigned char *head;
+	unsigned char *data;
+	unsigned int end;
+	unsigned int len;
+	char cb[48];
+};
+
+struct tcp_skb_cb {
+	__u32 seq;
+	__u32 end_seq;
+	__u32 ack_seq;
+	__u16 tcp_flags;
+};
+
+struct iov_iter {
+	unsigned long count;
+};
+
+struct msghdr {
+	struct iov_iter msg_iter;
+	unsigned int msg_flags;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
+#pragma clang attribute pop
+
+#endif

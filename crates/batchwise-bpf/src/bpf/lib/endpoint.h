@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What each event on a TCP socket does to its queues. The caller holds the socket's lock and
+ * passes what it read from the socket and the segment; nothing here touches the kernel.
+ */
+#ifndef BW_ENDPOINT_H
+#define BW_ENDPOINT_H
+
+#include "queue.h"
+
+/*
+ * TCP_DELACK_MIN is HZ/25 and TCP_BPF_DELACK_MAX at least 2 jiffies: an acknowledgment that leaves
+ * sooner than this after an event was sent by that event, later ones by the delayed-ACK timer.
+ */
+#define BW_DELACK_FLOOR_NS 4000000ULL
+
+/* The socket's own idea of its streams, read at the event. */
+struct bw_sock_view {
+	__u32 write_seq;  /* tp->write_seq */
+	__u32 rcv_nxt;	  /* tp->rcv_nxt */
+	__u32 copied_seq; /* tp->copied_seq */
+	__u32 rcv_wup;	  /* tp->rcv_wup: rcv_nxt when the last ACK left */
+	__u64 last_tx;	  /* tp->tcp_wstamp_ns: when the last segment left */
+};
+
+/* The units to keep, a bit each; constant-folded where it is a constant. */
+#define BW_WANT(units, u) ((units) & (1U << (u)))
+
+BW_INLINE struct bw_queue *bw_q(struct bw_endpoint *e, int unit, int id)
+{
+	return &e->rec.q[unit][id];
+}
+
+BW_INLINE void bw_q_enter(struct bw_endpoint *e, __u32 units, int id, __u64 now, __u32 bytes,
+			  __u32 calls, __u32 segs)
+{
+	if (BW_WANT(units, BW_BYTES) && bytes)
+		bw_enter(bw_q(e, BW_BYTES, id), now, bytes);
+	if (BW_WANT(units, BW_CALLS) && calls)
+		bw_enter(bw_q(e, BW_CALLS, id), now, calls);
+	if (BW_WANT(units, BW_SEGS) && segs)
+		bw_enter(bw_q(e, BW_SEGS, id), now, segs);
+}
+
+BW_INLINE void bw_q_leave(struct bw_endpoint *e, __u32 units, int id, __u64 now, __u32 bytes,
+			  __u32 calls, __u32 segs)
+{
+	if (BW_WANT(units, BW_BYTES) && bytes)
+		bw_leave(bw_q(e, BW_BYTES, id), now, bytes);
+	if (BW_WANT(units, BW_CALLS) && calls)
+		bw_leave(bw_q(e, BW_CALLS, id), now, calls);
+	if (BW_WANT(units, BW_SEGS) && segs)
+		bw_leave(bw_q(e, BW_SEGS, id), now, segs);
+}
+
+/* Starts counting. What is queued already enters now: one call, as much as is known of it. */
+BW_INLINE void bw_endpoint_init(struct bw_endpoint *e, __u32 units, __u64 now,
+				const struct bw_sock_view *v, __u32 snd_una)
+{
+	__u32 unacked = v->write_seq - snd_una, unread = v->rcv_nxt - v->copied_seq;
+
+	for (int u = 0; u < BW_UNITS; u++)
+		for (int i = 0; i < BW_QUEUES; i++)
+			e->rec.q[u][i].time = now;
+	e->rec.born = now;
+	e->rec.last = now;
+	e->una = snd_una;
+	e->wend = v->write_seq;
+	e->rcv = v->rcv_nxt;
+	e->read = v->copied_seq;
+	e->acked = v->rcv_nxt;
+	if (unacked) {
+		bw_q_enter(e, units, BW_UNACKED, now, unacked, 1, 1);
+		bw_mark_push(&e->out, e->wend, 1, 1);
+	}
+	if (unread) {
+		bw_q_enter(e, units, BW_UNREAD, now, unread, 1, 1);
+		bw_mark_push(&e->in_read, e->rcv, 1, 1);
+	}
+}
+
+/* In-order bytes up to `end` arrived, holding `calls` ends of messages in `segs` segments. */
+BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 calls,
+			 __u32 segs)
+{
+	__u32 bytes = end - e->rcv;
+
+	bw_q_enter(e, units, BW_UNREAD, now, bytes, calls, segs);
+	bw_q_enter(e, units, BW_ACKDELAY, now, bytes, calls, segs);
+	/* segments that end no message matter only where segments are counted */
+	if (calls || BW_WANT(units, BW_SEGS)) {
+		bw_mark_push(&e->in_read, end, calls, segs);
+		bw_mark_push(&e->in_ack, end, calls, segs);
+	}
+	e->rcv = end;
+}
+
+/*
+ * Catches up with what happened since the last event and had no hook of its own: an ACK that left,
+ * and segments that tcp_probe did not show (the handshake's last, out-of-order ones now in order).
+ */
+BW_INLINE void bw_settle(struct bw_endpoint *e, __u32 units, __u64 now,
+			 const struct bw_sock_view *v)
+{
+	__u32 calls, segs;
+
+	if (bw_after(v->rcv_nxt, e->rcv))
+		bw_arrive(e, units, e->rec.last, v->rcv_nxt, 1, 1);
+
+	if (bw_after(v->rcv_wup, e->acked)) {
+		__u32 upto = bw_after(v->rcv_wup, e->rcv) ? e->rcv : v->rcv_wup; /* FIN */
+		__u64 left = e->rec.last;
+
+		if (now - left > BW_DELACK_FLOOR_NS && v->last_tx > left)
+			left = v->last_tx < now ? v->last_tx : now;
+		bw_mark_pop(&e->in_ack, upto, &calls, &segs);
+		bw_q_leave(e, units, BW_ACKDELAY, left, upto - e->acked, calls, segs);
+		e->acked = upto;
+	}
+	e->rec.last = now;
+}
+
+/*
+ * The application hands over bytes up to `end`; `more`: MSG_MORE, the message goes on. The hook may
+ * run several times in a call, and a call that took only a part is continued by the next: both show
+ * as a write_seq that has not reached the end promised before.
+ */
+BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
+			  const struct bw_sock_view *v, __u32 end, int more, __u32 mss)
+{
+	__u32 bytes, segs;
+
+	bw_settle(e, units, now, v);
+	if (end == e->wend)
+		return;
+	if (bw_after(e->wend, v->write_seq) && bw_mark_move_last(&e->out, end)) {
+		struct bw_queue *q = bw_q(e, BW_BYTES, BW_UNACKED);
+
+		if (BW_WANT(units, BW_BYTES)) {
+			bw_touch(q, now);
+			q->size += end - e->wend; /* may shrink: not a departure */
+		}
+		e->wend = end;
+		return;
+	}
+	if (!bw_after(end, e->wend))
+		return;
+	bytes = end - e->wend;
+	segs = mss ? (bytes + mss - 1) / mss : 1;
+	bw_q_enter(e, units, BW_UNACKED, now, bytes, more ? 0 : 1, segs);
+	bw_mark_push(&e->out, end, more ? 0 : 1, segs);
+	e->wend = end;
+
+	/* the response to all that was read: later parts of it find the queue empty */
+	if (BW_WANT(units, BW_BYTES))
+		bw_leave(bw_q(e, BW_BYTES, BW_TURNAROUND), now, ~0U);
+	if (BW_WANT(units, BW_CALLS))
+		bw_leave(bw_q(e, BW_CALLS, BW_TURNAROUND), now, ~0U);
+	if (BW_WANT(units, BW_SEGS))
+		bw_leave(bw_q(e, BW_SEGS, BW_TURNAROUND), now, ~0U);
+}
+
+/* The peer has acknowledged up to `ack`. */
+BW_INLINE void bw_on_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 ack)
+{
+	__u32 calls, segs;
+
+	if (bw_after(ack, e->wend)) /* sent without our seeing it, or a lie: skip it */
+		ack = e->wend;
+	if (!bw_after(ack, e->una))
+		return;
+	bw_mark_pop(&e->out, ack, &calls, &segs);
+	bw_q_leave(e, units, BW_UNACKED, now, ack - e->una, calls, segs);
+	e->una = ack;
+}
+
+/* A segment arrives; the socket has not processed it yet. `end` is after its payload. */
+BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, __u64 now,
+			     const struct bw_sock_view *v, __u32 seq, __u32 end, __u32 ack,
+			     int push, __u32 nsegs)
+{
+	bw_settle(e, units, now, v);
+	bw_on_ack(e, units, now, ack);
+	if (!bw_after(seq, e->rcv) && bw_after(end, e->rcv))
+		bw_arrive(e, units, now, end, push ? 1 : 0, nsegs);
+}
+
+/* The application has read. */
+BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
+			  const struct bw_sock_view *v)
+{
+	__u32 upto, calls, segs, bytes;
+
+	bw_settle(e, units, now, v);
+	upto = bw_after(v->copied_seq, e->rcv) ? e->rcv : v->copied_seq;
+	if (!bw_after(upto, e->read)) /* MSG_PEEK */
+		return;
+	bytes = upto - e->read;
+	bw_mark_pop(&e->in_read, upto, &calls, &segs);
+	bw_q_leave(e, units, BW_UNREAD, now, bytes, calls, segs);
+	if (calls && e->rec.q[BW_CALLS][BW_TURNAROUND].size)
+		e->rec.overlaps += calls;
+	bw_q_enter(e, units, BW_TURNAROUND, now, bytes, calls, segs);
+	e->read = upto;
+}
+
+#endif

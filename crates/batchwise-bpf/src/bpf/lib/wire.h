@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The exchange's TCP option (docs/exchange.md): encoding, decoding, and adding up counters that
+ * wrap. Helper-free: compiled into the BPF programs and, for the tests, on the host.
+ */
+#ifndef BW_WIRE_H
+#define BW_WIRE_H
+
+#include "queue.h"
+
+#define BW_OPT_KIND 253	   /* RFC 4727, shared experimental use */
+#define BW_OPT_EXID 0x4257 /* RFC 6994 experiment identifier: "BW" */
+#define BW_OPT_HELLO_LEN 4 /* on SYN and SYN-ACK: "I speak it" */
+#define BW_OPT_LEN 16	   /* one queue */
+
+#define BW_WIRE_TIME_SHIFT 10  /* 1.024 us: 28 bits wrap in 275 s */
+#define BW_WIRE_BYTES_SHIFT 10 /* bytes are integrated as KiB */
+#define BW_WIRE_TIME_MASK 0x0fffffffU
+
+/* A decoded option. */
+struct bw_wire {
+	__u32 unit;
+	__u32 queue;
+	__u32 time;
+	__u32 total;
+	__u32 integral;
+};
+
+BW_INLINE __u32 bw_wire_integral(__u32 unit, __u64 integral)
+{
+	int shift = BW_WIRE_TIME_SHIFT + (unit == BW_BYTES ? BW_WIRE_BYTES_SHIFT : 0);
+
+	return integral >> shift;
+}
+
+BW_INLINE void bw_put32(__u8 *p, __u32 v)
+{
+	p[0] = v >> 24;
+	p[1] = v >> 16;
+	p[2] = v >> 8;
+	p[3] = v;
+}
+
+BW_INLINE __u32 bw_get32(const __u8 *p)
+{
+	return (__u32)p[0] << 24 | (__u32)p[1] << 16 | (__u32)p[2] << 8 | p[3];
+}
+
+BW_INLINE void bw_wire_header(__u8 *opt, __u8 len)
+{
+	opt[0] = BW_OPT_KIND;
+	opt[1] = len;
+	opt[2] = BW_OPT_EXID >> 8;
+	opt[3] = BW_OPT_EXID & 0xff;
+}
+
+/* Writes BW_OPT_LEN bytes. */
+BW_INLINE void bw_wire_encode(__u8 *opt, __u32 unit, __u32 queue, const struct bw_queue *q)
+{
+	__u32 time = (q->time >> BW_WIRE_TIME_SHIFT) & BW_WIRE_TIME_MASK;
+
+	bw_wire_header(opt, BW_OPT_LEN);
+	bw_put32(opt + 4, (unit << 2 | queue) << 28 | time);
+	bw_put32(opt + 8, q->total);
+	bw_put32(opt + 12, bw_wire_integral(unit, q->integral));
+}
+
+/* 0, or -1 for what is not such an option. */
+BW_INLINE int bw_wire_decode(const __u8 *opt, struct bw_wire *w)
+{
+	__u32 head = bw_get32(opt + 4);
+
+	if (opt[0] != BW_OPT_KIND || opt[1] != BW_OPT_LEN || opt[2] != BW_OPT_EXID >> 8 ||
+	    opt[3] != (BW_OPT_EXID & 0xff))
+		return -1;
+	w->unit = head >> 30;
+	w->queue = head >> 28 & 3;
+	w->time = head & BW_WIRE_TIME_MASK;
+	w->total = bw_get32(opt + 8);
+	w->integral = bw_get32(opt + 12);
+	return w->unit < BW_UNITS ? 0 : -1;
+}
+
+/*
+ * Adds a decoded option to what the peer's queue has come to; -1 for one that is not newer (a TSO
+ * burst repeats its option in every segment, retransmissions reorder). Counters of a connection
+ * begin at zero, so the first one heard is itself a difference.
+ */
+BW_INLINE int bw_wire_add(struct bw_peer_queue *p, const struct bw_wire *w)
+{
+	__u32 dt = (w->time - p->raw_time) & BW_WIRE_TIME_MASK;
+
+	if (p->heard && (dt == 0 || dt > BW_WIRE_TIME_MASK / 2))
+		return -1;
+	if (p->heard)
+		p->time += dt;
+	p->total += (__u32)(w->total - p->raw_total);
+	p->integral += (__u32)(w->integral - p->raw_integral);
+	p->raw_time = w->time;
+	p->raw_total = w->total;
+	p->raw_integral = w->integral;
+	p->heard++;
+	return 0;
+}
+
+#endif

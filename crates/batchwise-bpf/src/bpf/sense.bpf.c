@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Sensing: tracepoints that keep the queue states of the watched sockets (the paper's §3), and the
+ * iterators that adopt open connections and hand the states to the agent. Every hook but the state
+ * reader runs under the socket's lock.
+ */
+#include "members.h"
+#include "exchange.h"
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+BW_INLINE struct bw_endpoint *bw_member(const struct sock *sk)
+{
+	if (!bw_port_matches(sk))
+		return NULL;
+	return bpf_sk_storage_get(&endpoints, (void *)sk, NULL, 0);
+}
+
+/* tcp_rcv_established(), at its entry: snd_una and rcv_nxt are still old. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
+{
+	struct bw_endpoint *e = bw_member(sk);
+	struct bw_sock_view v;
+	struct tcp_skb_cb *cb;
+	__u32 end, flags, nsegs = 1;
+
+	if (!e)
+		return 0;
+	cb = BW_CAST(skb->cb, struct tcp_skb_cb);
+	flags = cb->tcp_flags;
+	end = cb->end_seq - (flags & TCPHDR_FIN);
+	bw_view((struct tcp_sock *)sk, &v);
+	if (BW_WANT(units, BW_SEGS)) {
+		struct skb_shared_info *si =
+			BW_CAST(skb->head + skb->end, struct skb_shared_info);
+
+		nsegs = si->gso_segs ?: 1;
+	}
+	bw_version_bump(e);
+	bw_on_segment(e, units, bpf_ktime_get_ns(), &v, cb->seq, end, cb->ack_seq,
+		      flags & TCPHDR_PSH, nsegs);
+	bw_version_bump(e);
+	return 0;
+}
+
+/* tcp_recvmsg_locked() and its like, once bytes were taken: copied_seq is new. */
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(bw_read, struct sock *sk)
+{
+	struct bw_endpoint *e = bw_member(sk);
+	struct bw_sock_view v;
+
+	if (!e)
+		return 0;
+	bw_view((struct tcp_sock *)sk, &v);
+	bw_version_bump(e);
+	bw_on_read(e, units, bpf_ktime_get_ns(), &v);
+	bw_version_bump(e);
+	return 0;
+}
+
+/* tcp_sendmsg_locked(), before bytes are taken: write_seq is old. */
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg, const struct sk_buff *skb,
+	     int size_goal)
+{
+	struct bw_endpoint *e = bw_member(sk);
+	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	struct bw_sock_view v;
+
+	if (!e)
+		return 0;
+	bw_view(tp, &v);
+	bw_version_bump(e);
+	bw_on_send(e, units, bpf_ktime_get_ns(), &v, v.write_seq + (__u32)msg->msg_iter.count,
+		   msg->msg_flags & MSG_MORE, tp->mss_cache);
+	bw_version_bump(e);
+	return 0;
+}
+
+/* Where tcp_sendmsg_locked has no tracepoint (before Linux 6.16): after the call. */
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
+{
+	struct bw_endpoint *e;
+	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	struct bw_sock_view v;
+	__u64 now;
+
+	if (ret <= 0 || sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	e = bw_member(sk);
+	if (!e)
+		return 0;
+	now = bpf_ktime_get_ns();
+	bw_view(tp, &v);
+	v.write_seq = e->wend;
+	bw_version_bump(e);
+	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
+	bw_on_ack(e, units, now, tp->snd_una);
+	bw_version_bump(e);
+	return 0;
+}
+
+BW_INLINE void bw_start(struct sock *sk, __u32 flags)
+{
+	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	struct bw_sock_view v;
+	struct bw_endpoint *e;
+	int side;
+
+	side = bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
+	if (side < 0 || !bw_cgroup_matches(sk))
+		return;
+	if (bpf_sk_storage_get(&endpoints, sk, NULL, 0))
+		return;
+	e = bpf_sk_storage_get(&endpoints, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!e)
+		return;
+	bw_view(tp, &v);
+	bw_version_bump(e);
+	bw_identify(e, sk, side | flags);
+	e->rec.cookie = bpf_get_socket_cookie(sk);
+	/* at birth snd_una is that of the SYN: nothing is outstanding */
+	bw_endpoint_init(e, units, bpf_ktime_get_ns(), &v,
+			 flags & BW_F_BIRTH ? v.write_seq : tp->snd_una);
+	bw_version_bump(e);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(bw_state, struct sock *sk, int old, int new)
+{
+	struct bw_endpoint *e;
+
+	if (sk->sk_protocol != IPPROTO_TCP || !bw_port_matches(sk))
+		return 0;
+	if (new == TCP_ESTABLISHED) {
+		bw_start(sk, BW_F_BIRTH);
+		return 0;
+	}
+	if (new != TCP_CLOSE)
+		return 0;
+	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
+	if (!e || e->rec.flags & BW_F_CLOSED)
+		return 0;
+	e->rec.flags |= BW_F_CLOSED;
+	bw_sock_info(&e->rec, (struct tcp_sock *)sk);
+	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
+		__sync_fetch_and_add(&lost_events, 1);
+	bpf_sk_storage_delete(&endpoints, sk);
+	return 0;
+}
+
+/* Connections that were open before the agent; walks the network namespace of whoever opens it. */
+SEC("iter/tcp")
+int bw_adopt(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct tcp_sock *tp;
+
+	if (!skc)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (tp && skc->skc_state == TCP_ESTABLISHED)
+		bw_start((struct sock *)tp, 0);
+	return 0;
+}
+
+/* Hands all records to the agent. */
+SEC("iter/bpf_sk_storage_map")
+int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct bw_endpoint *e = ctx->value;
+	struct tcp_sock *tp;
+	__u64 version;
+
+	if (!e || !ctx->sk)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(ctx->sk);
+	if (!tp)
+		return 0;
+	bw_sock_info(&e->rec, tp);
+	bpf_seq_write(ctx->meta->seq, &e->rec, sizeof(e->rec));
+	version = *(volatile __u32 *)&e->rec.version;
+	bpf_seq_write(ctx->meta->seq, &version, sizeof(version));
+	return 0;
+}
