@@ -1,1 +1,127 @@
-fn main() {}
+//! The `batchwise` command: its arguments, its log, its exit code. Every subcommand is a module.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+mod doctor;
+mod lab;
+mod load;
+mod output;
+mod watch;
+
+/// See the latency your users feel, from inside the network stack.
+///
+/// batchwise estimates the end-to-end latency of the requests to a service from the queues of its
+/// TCP sockets, by Little's law: no packet is captured, no application is changed.
+#[derive(Parser)]
+#[command(version, after_long_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  batchwise doctor                     what does this machine allow?
+  sudo batchwise watch --port 6379     the latency of a Redis server, live
+  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64
+                                       load it, and measure the latency from outside
+  batchwise lab list                   experiments that redo the paper's figures
+
+Environment:
+  RUST_LOG    what is logged to standard error, such as `debug` or `batchwise=debug,warn`
+              (default: warn)
+
+Exit codes: 0 success, 1 failure, 2 wrong usage; `doctor` has its own.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say what this kernel and these privileges allow, and how to get the rest
+    #[command(after_long_help = doctor::EXAMPLES)]
+    Doctor(doctor::DoctorArgs),
+
+    /// Estimate the latency of a service from its TCP sockets, interval by interval
+    #[command(after_long_help = WATCH_EXAMPLES)]
+    Watch(watch::WatchArgs),
+
+    /// Load a service and measure its latency honestly, from the intended send times
+    #[command(after_long_help = LOAD_EXAMPLES)]
+    Load(load::LoadArgs),
+
+    /// Run experiments in network namespaces of their own
+    #[command(after_long_help = LAB_EXAMPLES)]
+    Lab(lab::LabArgs),
+}
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  sudo batchwise watch --port 6379
+      live on a terminal, a table when the output is piped
+  sudo batchwise watch --port 6379 --interval 1s --duration 10s --format jsonl
+      ten lines of JSON for each service
+  sudo batchwise watch --port 6379 --metrics 127.0.0.1:9464
+      for Prometheus as well
+
+An estimate says how it was made (`estimator`) and how far to trust it (`confidence`, 0 to 1).
+What is not known is shown as –, and is null in JSON.";
+
+const LOAD_EXAMPLES: &str = "\
+Examples:
+  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 16384
+      SET of 16 KiB values, Poisson arrivals
+  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64 \\
+      --nodelay off --format json
+      the same with Nagle's algorithm at the client, for programs";
+
+const LAB_EXAMPLES: &str = "\
+Examples:
+  batchwise lab list
+  sudo batchwise lab run accuracy --quick --out out/accuracy
+      writes result.json, plots and report.html
+
+What an experiment creates is named bw-* and is removed at its end, also after Ctrl-C.";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = start_log() {
+        return fail(&error);
+    }
+    let result = match cli.command {
+        Command::Doctor(args) => doctor::run(args),
+        Command::Watch(args) => watch::run(args),
+        Command::Load(args) => load::run(args),
+        Command::Lab(args) => lab::run(args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if error.chain().any(|cause| cause.is::<output::Closed>()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{error:#}")),
+    }
+}
+
+fn fail(message: &dyn Display) -> ExitCode {
+    eprintln!("batchwise: {message}");
+    ExitCode::FAILURE
+}
+
+fn start_log() -> Result<(), String> {
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(text) if !text.is_empty() => text
+            .parse()
+            .map_err(|error| format!("RUST_LOG={text}: {error}; try RUST_LOG=debug"))?,
+        _ => Targets::new().with_default(LevelFilter::WARN),
+    };
+    let format = tracing_subscriber::fmt::layer()
+        .with_writer(output::log::Log)
+        .with_ansi(false);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(format)
+        .init();
+    Ok(())
+}

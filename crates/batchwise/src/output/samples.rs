@@ -1,0 +1,60 @@
+//! Lines for the tests of this module.
+
+use batchwise_core::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
+
+/// A server with everything known.
+pub fn two_sided() -> Line {
+    Line {
+        ts_ns: 1_760_000_000_000_000_000,
+        interval_ns: 1_000_000_000,
+        service: "10.0.0.2:6379".to_owned(),
+        side: Side::Server,
+        connection: None,
+        vantage: "socket".to_owned(),
+        estimator: Estimator::TwoSided,
+        view: Some(View::Local),
+        unit: Unit::Sends,
+        connections: 12,
+        confidence: 0.92,
+        throughput_per_s: 5_012.3,
+        latency_ns: Latency {
+            network: Some(24_000),
+            turnaround: Some(10_120),
+            total: Some(34_120),
+        },
+        stages_ns: Stages {
+            unacked: Some(19_200),
+            unread_local: Some(3_100),
+            unread_remote: Some(2_700),
+            ackdelay_remote: Some(1_000),
+        },
+        nagle: Nagle::Off,
+        lost_events: 0,
+    }
+}
+
+/// A client whose peer says nothing: the peer's parts are not known.
+pub fn local() -> Line {
+    Line {
+        service: "[2001:db8::17]:11211".to_owned(),
+        side: Side::Client,
+        estimator: Estimator::Local,
+        view: None,
+        connections: 3,
+        confidence: 0.4,
+        throughput_per_s: 812.0,
+        latency_ns: Latency {
+            network: None,
+            turnaround: None,
+            total: Some(43_500),
+        },
+        stages_ns: Stages {
+            unacked: Some(41_000),
+            unread_local: Some(2_500),
+            ..Stages::default()
+        },
+        nagle: Nagle::Mixed,
+        lost_events: 7,
+        ..two_sided()
+    }
+}
