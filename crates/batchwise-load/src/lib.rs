@@ -1,1 +1,45 @@
-//! batchwise-load
+//! Load generators for Redis whose latencies can be trusted.
+//!
+//! The open-loop generator is one busy thread on non-blocking sockets. Its arrival schedule is
+//! fixed in advance and never waits for responses, so a slow server cannot hide its own delays
+//! (no coordinated omission): latencies run from the *intended* send time. Each run checks itself
+//! and says in its report whether it may be believed, and if not, why not (see [`Validity`]).
+//!
+//! ```no_run
+//! use batchwise_load::{Config, Mode, Rate, run};
+//! let mut config = Config::new("127.0.0.1:6379".parse().unwrap());
+//! config.mode = Mode::Open { rate: Rate::constant(100_000.0), arrivals: Default::default() };
+//! let outcome = run(&config, |_interval| Ok(()))?;
+//! println!("{:?}", outcome.report.latency_ns.mean);
+//! # Ok::<(), batchwise_load::Error>(())
+//! ```
+
+mod arrival_check;
+mod clock;
+mod closed;
+mod config;
+mod conn;
+mod engine;
+mod error;
+mod hdr;
+mod open;
+mod payload;
+mod progress;
+mod recorder;
+mod report;
+pub mod resp;
+mod run;
+mod samples;
+mod schedule;
+mod setup;
+pub mod units;
+mod validity;
+
+pub use arrival_check::ArrivalCheck;
+pub use config::{Config, Mode, Rate};
+pub use error::Error;
+pub use hdr::write_hdr;
+pub use report::{Interval, LatencySummary, LatenessSummary, Report};
+pub use run::{Outcome, run};
+pub use schedule::Arrivals;
+pub use validity::Validity;

@@ -1,0 +1,49 @@
+//! The closed loop: each connection keeps a fixed number of requests in flight, and the rate is
+//! what comes out of that.
+
+use crate::config::Config;
+use crate::engine::{DRAIN_NS, Engine};
+use crate::progress::Stopped;
+use crate::schedule::Mix;
+
+/// Runs until the end of the window and waits for the last answers.
+pub(crate) fn run(engine: &mut Engine, config: &Config, pipeline: usize) -> Result<(), Stopped> {
+    let mut mix = Mix::new(config);
+    let end = engine.recorder.to;
+    let send = |engine: &mut Engine, mix: &mut Mix, index: usize, count: usize| {
+        for _ in 0..count {
+            let now = engine.clock.now();
+            if now >= end {
+                return;
+            }
+            engine.recorder.counted(now);
+            engine.offer(index, now, mix.pick());
+        }
+    };
+    for index in 0..engine.connections() {
+        send(engine, &mut mix, index, pipeline);
+    }
+    loop {
+        let now = engine.clock.now();
+        engine.recorder.tick(now)?;
+        if engine.alive == 0 {
+            engine.recorder.end_at(now);
+            return Ok(());
+        }
+        if now >= end && (engine.outstanding == 0 || now >= end + DRAIN_NS) {
+            break;
+        }
+        let next = engine
+            .recorder
+            .progress
+            .as_ref()
+            .map_or(u64::MAX, |p| p.next_end);
+        let next = next.min(if now < end { end } else { end + DRAIN_NS });
+        let wait_ms = next.saturating_sub(now).div_ceil(1_000_000).clamp(1, 1000) as u16;
+        engine.poll(wait_ms, |engine, index, replies| {
+            send(engine, &mut mix, index, replies)
+        });
+    }
+    engine.give_up();
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Interim reports, made on a thread of their own so that quantiles and output never delay the
+//! load. Two sets of samples go back and forth between the generator and that thread.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::Error;
+use crate::clock::Clock;
+use crate::report::Interval;
+use crate::samples::Samples;
+
+/// What happened in one interval.
+pub(crate) struct IntervalSamples {
+    pub from: u64,
+    pub to: u64,
+    pub arrivals: u64,
+    pub latency: Samples,
+    pub from_send: Samples,
+}
+
+impl IntervalSamples {
+    fn new() -> Result<Box<Self>, Error> {
+        let (latency, from_send) = (Samples::new()?, Samples::new()?);
+        Ok(Box::new(Self {
+            from: 0,
+            to: 0,
+            arrivals: 0,
+            latency,
+            from_send,
+        }))
+    }
+
+    fn report(&self, clock: &Clock) -> Interval {
+        let length = (self.to - self.from).max(1);
+        let per_second = |count: u64| count as f64 * 1e9 / length as f64;
+        Interval {
+            ts_ns: clock.wall(self.to),
+            interval_ns: length,
+            offered_rps: per_second(self.arrivals),
+            achieved_rps: per_second(self.latency.count()),
+            mean_ns: self.latency.mean(),
+            p50_ns: self.latency.quantile(0.5),
+            p99_ns: self.latency.quantile(0.99),
+            mean_from_send_ns: self.from_send.mean(),
+        }
+    }
+
+    fn reset(&mut self) {
+        self.latency.reset();
+        self.from_send.reset();
+        self.arrivals = 0;
+    }
+}
+
+/// The generator's end.
+pub(crate) struct Progress {
+    pub current: Box<IntervalSamples>,
+    pub next_end: u64,
+    every: u64,
+    end: u64,
+    full: SyncSender<Box<IntervalSamples>>,
+    empty: Receiver<Box<IntervalSamples>>,
+}
+
+/// The reporting thread's end.
+pub(crate) struct ProgressReader {
+    full: Receiver<Box<IntervalSamples>>,
+    empty: SyncSender<Box<IntervalSamples>>,
+}
+
+/// Intervals of `every` ns from `from` to `end`.
+pub(crate) fn channel(
+    every: u64,
+    from: u64,
+    end: u64,
+) -> Result<(Progress, ProgressReader), Error> {
+    let (full_in, full_out) = sync_channel(2);
+    let (empty_in, empty_out) = sync_channel(2);
+    let mut current = IntervalSamples::new()?;
+    current.from = from;
+    // Both channels have room for both sets: this cannot block or fail.
+    let _ = empty_in.send(IntervalSamples::new()?);
+    let next_end = end.min(from.saturating_add(every));
+    let progress = Progress {
+        current,
+        next_end,
+        every,
+        end,
+        full: full_in,
+        empty: empty_out,
+    };
+    Ok((
+        progress,
+        ProgressReader {
+            full: full_out,
+            empty: empty_in,
+        },
+    ))
+}
+
+impl Progress {
+    /// Ends the interval at `now`. If the reader still holds the other set, the interval simply
+    /// goes on. Fails if the reader is gone.
+    pub fn flip(&mut self, now: u64) -> Result<(), Stopped> {
+        let last = self.next_end >= self.end;
+        let spare = if last {
+            // Nothing follows that could be delayed by waiting here.
+            self.empty.recv().map_err(|_| Stopped)?
+        } else {
+            match self.empty.try_recv() {
+                Ok(spare) => spare,
+                Err(std::sync::mpsc::TryRecvError::Empty) => {
+                    self.next_end = self.end.min(self.next_end + self.every);
+                    return Ok(());
+                }
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => return Err(Stopped),
+            }
+        };
+        let mut done = std::mem::replace(&mut self.current, spare);
+        done.to = now;
+        self.current.from = now;
+        self.next_end = if last {
+            u64::MAX
+        } else {
+            self.end.min(self.next_end + self.every)
+        };
+        self.full.send(done).map_err(|_| Stopped)
+    }
+}
+
+/// The reading side has ended.
+#[derive(Debug)]
+pub(crate) struct Stopped;
+
+impl ProgressReader {
+    /// Reports until the generator is done or `emit` fails.
+    pub fn run(
+        self,
+        clock: &Clock,
+        mut emit: impl FnMut(&Interval) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for mut samples in self.full {
+            emit(&samples.report(clock))?;
+            samples.reset();
+            if self.empty.send(samples).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! What a run says about itself. Field names are a contract; fields may be added, never renamed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::arrival_check::ArrivalCheck;
+use crate::schedule::Arrivals;
+
+/// Durations in ns; `None` where nothing was measured. The mean and the maximum are exact, the
+/// quantiles within 0.1 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Mean.
+    pub mean: Option<u64>,
+    /// Median.
+    pub p50: Option<u64>,
+    /// 90th percentile.
+    pub p90: Option<u64>,
+    /// 99th percentile.
+    pub p99: Option<u64>,
+    /// 99.9th percentile.
+    pub p999: Option<u64>,
+    /// Maximum.
+    pub max: Option<u64>,
+}
+
+/// How late requests were sent, ns: actual minus intended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatenessSummary {
+    /// Mean.
+    pub mean: Option<u64>,
+    /// Median.
+    pub p50: Option<u64>,
+    /// 99th percentile.
+    pub p99: Option<u64>,
+    /// Maximum.
+    pub max: Option<u64>,
+}
+
+/// The result of a run. All of it is about the measured window: the requests whose intended send
+/// time lies in it, from the end of the warm-up on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Requests that the schedule asked for, per second of the window.
+    pub offered_rps: f64,
+    /// Responses (errors left out) that arrived within the window, per second.
+    pub achieved_rps: f64,
+    /// Requests of the window.
+    pub requests: u64,
+    /// Those that failed: error replies, GETs without a value, lost with their connection, or
+    /// unanswered a second after the end.
+    pub errors: u64,
+    /// Latency of the answered ones, from what `from` says.
+    pub latency_ns: LatencySummary,
+    /// `intended`: from when the request was due, so that waiting in the generator counts too;
+    /// `send`: from the call of `send` (closed loop).
+    pub from: String,
+    /// Whether the figures may be believed.
+    pub valid: bool,
+    /// If not, why: a sentence each.
+    pub why_invalid: Vec<String>,
+    /// Latency from the clock reading just before the `send` that took the first byte.
+    pub latency_from_send_ns: LatencySummary,
+    /// Actual minus intended send time.
+    pub lateness_ns: LatenessSummary,
+    /// Requests that the socket did not take whole at the first try.
+    pub backpressure: u64,
+    /// Start of the window, ns since the Unix epoch.
+    pub measured_from_ts_ns: u64,
+    /// End of the window, ns since the Unix epoch.
+    pub measured_to_ts_ns: u64,
+    /// Length of the warm-up before it.
+    pub warmup_ns: u64,
+    /// The asked rate at the start of the window; absent in a closed loop.
+    pub target_rps: Option<f64>,
+    /// The asked rate at the end of the window; absent in a closed loop.
+    pub target_end_rps: Option<f64>,
+    /// The self-check of the arrival process; absent in a closed loop.
+    pub arrival_check: Option<ArrivalCheck>,
+    /// TCP_NODELAY on the generator's sockets.
+    pub nodelay: bool,
+    /// Bytes in a value.
+    pub value_size: u64,
+    /// Share of GETs that was asked for.
+    pub get_ratio: f64,
+    /// TCP connections.
+    pub connections: u64,
+    /// Different keys.
+    pub keys: u64,
+    /// The arrival process; absent in a closed loop.
+    pub arrivals: Option<Arrivals>,
+    /// Of the random numbers: the same seed repeats the schedule.
+    pub seed: u64,
+    /// Simulated work of the client on each response.
+    pub busy_per_response_ns: u64,
+    /// Whether responses triggered the requests.
+    pub closed: bool,
+    /// Requests in flight on each connection; closed loop only.
+    pub pipeline: Option<u64>,
+}
+
+/// An interim report: the responses that arrived in one interval of the window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "interval")]
+pub struct Interval {
+    /// End of the interval, ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// Its length.
+    pub interval_ns: u64,
+    /// Requests that were due, per second.
+    pub offered_rps: f64,
+    /// Responses, per second.
+    pub achieved_rps: f64,
+    /// Mean latency from the intended send time (closed loop: from the send).
+    pub mean_ns: Option<u64>,
+    /// Its median.
+    pub p50_ns: Option<u64>,
+    /// Its 99th percentile.
+    pub p99_ns: Option<u64>,
+    /// Mean latency from the actual send.
+    pub mean_from_send_ns: Option<u64>,
+}

@@ -1,0 +1,109 @@
+//! A set of durations: an HdrHistogram for the quantiles, and the exact mean and maximum beside
+//! it, since the histogram rounds to three significant digits.
+
+use hdrhistogram::Histogram;
+
+use crate::Error;
+use crate::report::{LatencySummary, LatenessSummary};
+
+/// The longest duration that is told apart: an hour.
+const HIGHEST_NS: u64 = 3_600_000_000_000;
+
+pub(crate) struct Samples {
+    histogram: Histogram<u64>,
+    sum: u128,
+    count: u64,
+    max: u64,
+}
+
+impl Samples {
+    pub fn new() -> Result<Self, Error> {
+        let histogram = Histogram::new_with_bounds(1, HIGHEST_NS, 3)
+            .map_err(|why| Error::Config(format!("cannot make a histogram: {why}")))?;
+        Ok(Self {
+            histogram,
+            sum: 0,
+            count: 0,
+            max: 0,
+        })
+    }
+
+    pub fn record(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns);
+        self.sum += u128::from(ns);
+        self.count += 1;
+        self.max = self.max.max(ns);
+    }
+
+    pub fn reset(&mut self) {
+        self.histogram.reset();
+        (self.sum, self.count, self.max) = (0, 0, 0);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The exact mean, rounded to whole ns.
+    pub fn mean(&self) -> Option<u64> {
+        let count = u128::from(self.count);
+        (count > 0).then(|| ((self.sum + count / 2) / count) as u64)
+    }
+
+    /// The value at `q` (0 to 1), within 0.1 %.
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        (self.count > 0).then(|| self.histogram.value_at_quantile(q).min(self.max))
+    }
+
+    pub fn latency(&self) -> LatencySummary {
+        LatencySummary {
+            mean: self.mean(),
+            p50: self.quantile(0.5),
+            p90: self.quantile(0.9),
+            p99: self.quantile(0.99),
+            p999: self.quantile(0.999),
+            max: (self.count > 0).then_some(self.max),
+        }
+    }
+
+    pub fn lateness(&self) -> LatenessSummary {
+        let LatencySummary {
+            mean,
+            p50,
+            p99,
+            max,
+            ..
+        } = self.latency();
+        LatenessSummary {
+            mean,
+            p50,
+            p99,
+            max,
+        }
+    }
+
+    pub fn into_histogram(self) -> Histogram<u64> {
+        self.histogram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_exact_where_the_histogram_rounds() {
+        let mut samples = Samples::new().unwrap();
+        samples.record(1_000_001);
+        samples.record(1_000_003);
+        assert_eq!(samples.mean(), Some(1_000_002));
+        assert_eq!(samples.latency().max, Some(1_000_003));
+    }
+
+    #[test]
+    fn nothing_recorded_is_unknown_not_zero() {
+        let samples = Samples::new().unwrap();
+        assert_eq!(samples.latency(), LatencySummary::default());
+        assert_eq!(samples.lateness().p99, None);
+    }
+}
