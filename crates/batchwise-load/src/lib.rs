@@ -41,5 +41,5 @@ pub use error::Error;
 pub use hdr::write_hdr;
 pub use report::{Interval, LatencySummary, LatenessSummary, Report};
 pub use run::{Outcome, run};
-pub use schedule::Arrivals;
+pub use schedule::{Arrivals, random_seed};
 pub use validity::Validity;

@@ -20,6 +20,12 @@ pub enum Arrivals {
     Constant,
 }
 
+/// A seed for a run that need not repeat another one.
+pub fn random_seed() -> u64 {
+    // 53 bits: JSON readers that know only floating-point numbers give it back unchanged.
+    rand::random::<u64>() >> 11
+}
+
 /// The arrival times, one after another, ns since the start of the run.
 pub(crate) struct Schedule {
     rng: SmallRng,

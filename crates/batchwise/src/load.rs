@@ -1,0 +1,263 @@
+//! `batchwise load`: the load generators of `batchwise-load` on the command line.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use batchwise_load::units::{parse_duration, parse_rate};
+use batchwise_load::{
+    Arrivals, Config, Interval, LatencySummary, Mode, Rate, Report, run as run_load, write_hdr,
+};
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Offer load whose latencies can be trusted.
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Debug, Subcommand)]
+enum Workload {
+    /// SET and GET requests to a Redis server
+    Redis(Box<RedisArgs>),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ArrivalsArg {
+    /// Exponential gaps: independent users
+    Poisson,
+    /// Equal gaps
+    Constant,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// One object; with --progress one more for each interval, before it
+    Json,
+    /// For people
+    Text,
+}
+
+#[derive(Debug, Args)]
+struct RedisArgs {
+    /// The server's address, such as 127.0.0.1:6379
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_addr)]
+    addr: SocketAddr,
+    /// Requests a second: 2500, 100k, or a climb over the duration, 10k..300k
+    #[arg(long, value_parser = parse_rate, required_unless_present = "closed")]
+    rate: Option<Rate>,
+    /// Length of the measurement, after the warm-up
+    #[arg(long, default_value = "5s", value_parser = parse_duration)]
+    duration: Duration,
+    /// Load before the measurement, at the initial rate
+    #[arg(long, default_value = "500ms", value_parser = parse_duration)]
+    warmup: Duration,
+    /// Bytes in a value
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    value_size: usize,
+    /// Share of GETs, 0 to 1; the rest are SETs
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    get_ratio: f64,
+    /// TCP connections, used round robin
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    connections: usize,
+    /// TCP_NODELAY on this end's sockets; off lets Nagle's algorithm batch requests
+    #[arg(long, value_enum, default_value = "on")]
+    nodelay: Switch,
+    /// How requests are spaced
+    #[arg(long, value_enum, default_value = "poisson")]
+    arrivals: ArrivalsArg,
+    /// Different keys; all are set before the load
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    keys: u32,
+    /// Repeats the schedule and the mix of another run; random if left out
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Work of the client on each response (the CPU spins), the paper's c; the response counts
+    /// as received at the end of it
+    #[arg(long, default_value = "0ns", value_name = "DURATION", value_parser = parse_duration)]
+    busy_per_response: Duration,
+    /// Run the generator on this CPU; it needs one of its own
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// Closed loop: a response triggers the next request
+    #[arg(long, conflicts_with_all = ["rate", "arrivals"])]
+    closed: bool,
+    /// Requests in flight on each connection of a closed loop
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "closed")]
+    pipeline: usize,
+    /// Also report every so often in between
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    progress: Option<Duration>,
+    /// Write the latency histogram: percentiles if the name ends in .hgrm, else an interval log
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+fn parse_addr(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text
+        .to_socket_addrs()
+        .map_err(|why| format!("{why}; write an address and a port, such as 127.0.0.1:6379"))?;
+    found
+        .next()
+        .ok_or_else(|| format!("`{text}` has no address"))
+}
+
+/// Runs a load and prints its report. The exit code is 0 also when the report says that it is
+/// not valid; it is an error if there is no report.
+pub fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
+    let Workload::Redis(args) = args.workload;
+    let config = args.config();
+    let format = args.format;
+    let outcome = run_load(&config, |interval| print_interval(format, interval))?;
+    if let Some(path) = &args.hdr {
+        write_hdr(path, &outcome)?;
+    }
+    print_report(format, &outcome.report).context("cannot write the report")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl RedisArgs {
+    fn config(&self) -> Config {
+        let mode = match self.rate {
+            Some(rate) => Mode::Open {
+                rate,
+                arrivals: match self.arrivals {
+                    ArrivalsArg::Poisson => Arrivals::Poisson,
+                    ArrivalsArg::Constant => Arrivals::Constant,
+                },
+            },
+            None => Mode::Closed {
+                pipeline: self.pipeline,
+            },
+        };
+        Config {
+            addr: self.addr,
+            mode,
+            duration: self.duration,
+            warmup: self.warmup,
+            value_size: self.value_size,
+            get_ratio: self.get_ratio,
+            connections: self.connections,
+            nodelay: matches!(self.nodelay, Switch::On),
+            keys: self.keys,
+            seed: self.seed.unwrap_or_else(batchwise_load::random_seed),
+            busy_per_response: self.busy_per_response,
+            cpu: self.cpu,
+            progress: self.progress,
+        }
+    }
+}
+
+fn print_interval(format: Format, interval: &Interval) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match format {
+        Format::Json => {
+            serde_json::to_writer(&mut out, interval)?;
+            writeln!(out)?;
+        }
+        Format::Text => writeln!(
+            out,
+            "{:>9.0} offered/s {:>9.0} achieved/s   mean {:>10}   p50 {:>10}   p99 {:>10}",
+            interval.offered_rps,
+            interval.achieved_rps,
+            human(interval.mean_ns),
+            human(interval.p50_ns),
+            human(interval.p99_ns),
+        )?,
+    }
+    out.flush()
+}
+
+fn print_report(format: Format, report: &Report) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match format {
+        Format::Json => {
+            serde_json::to_writer(&mut out, report)?;
+            writeln!(out)?;
+        }
+        Format::Text => write_text(&mut out, report)?,
+    }
+    out.flush()
+}
+
+fn write_text(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let nagle = if report.nodelay {
+        "TCP_NODELAY"
+    } else {
+        "Nagle"
+    };
+    writeln!(
+        out,
+        "{} connection(s) with {nagle}, {} B values, {:.0} % GET, seed {}",
+        report.connections,
+        report.value_size,
+        report.get_ratio * 100.0,
+        report.seed
+    )?;
+    writeln!(
+        out,
+        "offered {:.0}/s, achieved {:.0}/s; {} requests, {} errors",
+        report.offered_rps, report.achieved_rps, report.requests, report.errors
+    )?;
+    let mut line = |name: &str, latency: &LatencySummary| {
+        writeln!(
+            out,
+            "{name:<24} mean {:>9}  p50 {:>9}  p90 {:>9}  p99 {:>9}  p99.9 {:>9}  max {:>9}",
+            human(latency.mean),
+            human(latency.p50),
+            human(latency.p90),
+            human(latency.p99),
+            human(latency.p999),
+            human(latency.max)
+        )
+    };
+    if !report.closed {
+        line("latency since intended", &report.latency_ns)?;
+    }
+    line("latency since send", &report.latency_from_send_ns)?;
+    if !report.closed {
+        writeln!(
+            out,
+            "{:<24} mean {:>9}  p50 {:>9}  {:>14}  p99 {:>9}  {:>15}  max {:>9}",
+            "lateness of sends",
+            human(report.lateness_ns.mean),
+            human(report.lateness_ns.p50),
+            "",
+            human(report.lateness_ns.p99),
+            "",
+            human(report.lateness_ns.max)
+        )?;
+    }
+    if report.valid {
+        return writeln!(out, "valid");
+    }
+    writeln!(out, "NOT VALID:")?;
+    report
+        .why_invalid
+        .iter()
+        .try_for_each(|why| writeln!(out, "  - {why}"))
+}
+
+/// Nanoseconds for people.
+fn human(ns: Option<u64>) -> String {
+    match ns {
+        None => "-".to_owned(),
+        Some(ns) if ns < 1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        Some(ns) if ns < 1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
+        Some(ns) => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
