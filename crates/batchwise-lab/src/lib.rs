@@ -1,1 +1,108 @@
-//! batchwise-lab
+//! The lab: two hosts made of network namespaces, workloads between them, and experiments that
+//! redo the papers' figures. This file owns the list of experiments and how one is started.
+
+pub mod accuracy;
+pub mod bpf_stats;
+pub mod cgroup;
+pub mod host;
+pub mod load;
+pub mod machine;
+pub mod output;
+pub mod overhead;
+pub mod plot;
+pub mod process;
+pub mod redis;
+pub mod report;
+pub mod stats;
+pub mod stop;
+pub mod topology;
+pub mod watcher;
+pub mod window;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::machine::Machine;
+use crate::output::Output;
+use crate::stop::Stop;
+
+/// What one run was asked to do.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Fewer points, shorter ones.
+    pub quick: bool,
+    /// Where results go; `out/<experiment>` when `None`.
+    pub out: Option<PathBuf>,
+    /// The `batchwise` command that provides `watch` and `load`.
+    pub command: PathBuf,
+}
+
+/// What an experiment works with.
+pub struct Context {
+    /// Fewer points, shorter ones.
+    pub quick: bool,
+    /// The `batchwise` command that provides `watch` and `load`.
+    pub command: PathBuf,
+    /// Where results go.
+    pub output: Output,
+    /// Set by Ctrl-C and SIGTERM.
+    pub stop: Stop,
+}
+
+impl Context {
+    /// The command line that repeats this run.
+    pub fn reproduce(&self, name: &str) -> String {
+        let quick = if self.quick { " --quick" } else { "" };
+        format!(
+            "batchwise lab run {name}{quick} --out {}",
+            self.output.dir().display()
+        )
+    }
+
+    /// Facts about this machine at this moment.
+    pub fn machine(&self) -> Result<Machine> {
+        Machine::probe()
+    }
+}
+
+/// Something the lab can measure.
+pub trait Experiment: Sync {
+    /// What it is called on the command line.
+    fn name(&self) -> &'static str;
+    /// One line for `lab list`.
+    fn about(&self) -> &'static str;
+    /// Measures, and writes `result.json`, plots and `report.html` into the context's output.
+    fn run(&self, context: &Context) -> Result<()>;
+}
+
+/// Every experiment, in the order `lab list` shows them.
+pub fn experiments() -> &'static [&'static dyn Experiment] {
+    &[&accuracy::Accuracy, &overhead::Overhead]
+}
+
+/// Runs the experiment called `name`; gives the directory that holds its results.
+pub fn run(name: &str, options: &RunOptions) -> Result<PathBuf> {
+    let Some(experiment) = experiments().iter().find(|e| e.name() == name) else {
+        let known: Vec<_> = experiments().iter().map(|e| e.name()).collect();
+        bail!(
+            "there is no experiment called {name:?}; there are: {}",
+            known.join(", ")
+        );
+    };
+    if !nix::unistd::geteuid().is_root() {
+        bail!("the lab makes network namespaces and cgroups, which needs root: run it with sudo");
+    }
+    let dir = options
+        .out
+        .clone()
+        .unwrap_or_else(|| Path::new("out").join(name));
+    let context = Context {
+        quick: options.quick,
+        command: options.command.clone(),
+        output: Output::create(&dir)?,
+        stop: Stop::install()?,
+    };
+    experiment.run(&context)?;
+    Ok(dir)
+}

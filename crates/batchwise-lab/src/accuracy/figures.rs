@@ -1,0 +1,337 @@
+//! Figures and report of the accuracy experiment.
+
+use anyhow::Result;
+use batchwise_core::report::Unit;
+use maud::{Markup, html};
+
+use super::Point;
+use super::plan::WORKLOADS;
+use super::summary::{
+    Arms, End, Summary, Verdict, WorkloadSummary, arms, estimate, two_sided_total,
+};
+use crate::machine::Machine;
+use crate::output::Output;
+use crate::plot::{self, Bar, Curve, Group, Mark, NAGLE, NODELAY, thousands};
+use crate::report::{Page, Table, figure, percent};
+use crate::topology::NetworkSettings;
+
+const PARTS: [&str; 4] = [
+    "unacked − remote ack delay",
+    "unread, this end",
+    "unread, other end",
+    "turnaround",
+];
+
+/// Writes the plots and the report.
+pub fn write(
+    output: &Output,
+    machine: &Machine,
+    network: &NetworkSettings,
+    complete: bool,
+    points: &[Point],
+    summary: &Summary,
+    reproduce: &str,
+) -> Result<()> {
+    let mut sections = Vec::new();
+    for workload in &WORKLOADS {
+        let Some(result) = summary.per_workload.get(workload.name) else {
+            continue;
+        };
+        let points: Vec<_> = points
+            .iter()
+            .filter(|p| p.workload == workload.name)
+            .collect();
+        sections.push(section(output, workload.name, &points, result)?);
+    }
+    let page = Page {
+        title: "Accuracy: measured against estimated latency",
+        lead: "One open-loop Poisson client on one connection to Redis, Nagle's algorithm on and \
+               off, from light load to collapse. Estimates come from TCP queue states of both ends.",
+        machine,
+        facts: vec![
+            ("Congestion control", network.tcp_congestion_control.clone()),
+            ("tcp_autocorking", network.tcp_autocorking.clone()),
+            ("MTU", format!("{} bytes", network.mtu)),
+            (
+                "CPU of server / client",
+                format!("{} / {}", network.server_cpu, network.client_cpu),
+            ),
+        ],
+        complete,
+        reproduce,
+    };
+    let body = html! {
+        h2 { "Summary" }
+        p {
+            "Error of the estimated mean latency (" code { "total" } ", from " code { "send" }
+            "s, two-sided) against the mean that the load generator measured from its own send, \
+             over all points below saturation: at least 98 % of the offered load answered, at most \
+             5 ms on average from the intended time, no failed request. The cutoff is the lowest \
+             load from which on Nagle's algorithm gives the lower latency at every higher load."
+        }
+        (overview(summary))
+        @for section in &sections { (section) }
+    };
+    output.write("report.html", &page.html(&body))
+}
+
+fn overview(summary: &Summary) -> Markup {
+    let mut table = Table::new([
+        "workload",
+        "estimated at",
+        "median error",
+        "p90 error",
+        "bias",
+        "points",
+        "missing",
+        "cutoff measured",
+        "estimated",
+        "same",
+    ]);
+    for workload in &WORKLOADS {
+        if let Some(result) = summary.per_workload.get(workload.name) {
+            let [
+                median,
+                p90,
+                bias,
+                points,
+                missing,
+                measured,
+                estimated,
+                same,
+            ] = verdict_cells(&result.headline);
+            table.row([
+                workload.name.into(),
+                end_name(result.end).into(),
+                median,
+                p90,
+                bias,
+                points,
+                missing,
+                measured,
+                estimated,
+                same,
+            ]);
+        }
+    }
+    table.html()
+}
+
+fn verdict_cells(verdict: &Verdict) -> [String; 8] {
+    let rps = |at: Option<u64>| at.map_or_else(|| "none".into(), |r| thousands(r as f64));
+    [
+        percent(verdict.median_abs_rel_error),
+        percent(verdict.p90_abs_rel_error),
+        percent(verdict.median_signed_rel_error),
+        verdict.points.to_string(),
+        verdict.missing.to_string(),
+        rps(verdict.measured_cutoff_rps),
+        rps(verdict.estimated_cutoff_rps),
+        if verdict.cutoff_matches { "yes" } else { "no" }.into(),
+    ]
+}
+
+fn end_name(end: End) -> &'static str {
+    match end {
+        End::Client => "client",
+        End::Server => "server",
+    }
+}
+
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Sends => "sends",
+        Unit::Bytes => "bytes",
+        Unit::Packets => "packets",
+    }
+}
+
+fn section(
+    output: &Output,
+    name: &str,
+    points: &[&Point],
+    result: &WorkloadSummary,
+) -> Result<Markup> {
+    // A colon is no part of a file name that travels well.
+    let file = name.replace(':', "-");
+    let mut units = vec![Unit::Sends];
+    if name == "95:5" {
+        // Where the paper shows that bytes are the wrong unit.
+        units.push(Unit::Bytes);
+    }
+    let mut figures = Vec::new();
+    for unit in units {
+        let svg = latency_plot(name, points, result, unit)?;
+        output.write(&format!("latency-{file}-{}.svg", unit_name(unit)), &svg)?;
+        figures.push(figure(&svg));
+    }
+    let svg = stage_plot(name, points, result.end)?;
+    output.write(&format!("stages-{file}.svg"), &svg)?;
+    figures.push(figure(&svg));
+
+    let mut verdicts = Table::new([
+        "unit, end",
+        "median error",
+        "p90 error",
+        "bias",
+        "points",
+        "missing",
+        "cutoff measured",
+        "estimated",
+        "same",
+    ]);
+    for (end, by_unit) in &result.by_end_and_unit {
+        for (unit, verdict) in by_unit {
+            let [
+                median,
+                p90,
+                bias,
+                points,
+                missing,
+                measured,
+                estimated,
+                same,
+            ] = verdict_cells(verdict);
+            let what = format!("{}, {}", unit_name(*unit), end_name(*end));
+            verdicts.row([
+                what, median, p90, bias, points, missing, measured, estimated, same,
+            ]);
+        }
+    }
+    Ok(html! {
+        h2 { "Workload " (name) }
+        @for figure in &figures { (figure) }
+        h3 { "By unit and end" }
+        (verdicts.html())
+        details { summary { "Every point" } (point_table(points, result.end).html()) }
+    })
+}
+
+fn latency_plot(
+    name: &str,
+    points: &[&Point],
+    result: &WorkloadSummary,
+    unit: Unit,
+) -> Result<String> {
+    let measured = arms(points, |p| Some(p.truth.from_send_ns.mean));
+    let estimated = arms(points, |p| two_sided_total(p, result.end, unit));
+    let curve = |label: &str, color, is_estimate, arms: &[Arms], pick: fn(&Arms) -> Option<f64>| {
+        let known = |at: &Arms| Some((at.step_rps as f64, pick(at).filter(|y| y.is_finite())?));
+        let points = arms.iter().filter_map(known).collect();
+        Curve {
+            label: label.into(),
+            color,
+            estimated: is_estimate,
+            points,
+        }
+    };
+    let curves = [
+        curve("Nagle on, measured", NAGLE, false, &measured, |a| a.nagle),
+        curve("Nagle on, estimated", NAGLE, true, &estimated, |a| a.nagle),
+        curve("Nagle off, measured", NODELAY, false, &measured, |a| {
+            a.nodelay
+        }),
+        curve("Nagle off, estimated", NODELAY, true, &estimated, |a| {
+            a.nodelay
+        }),
+    ];
+    let verdict = &result.by_unit[&unit];
+    let mark = |what: &str, estimated, at: Option<u64>| {
+        at.map(|at| Mark {
+            label: format!("cutoff, {what}: {}", thousands(at as f64)),
+            estimated,
+            at: at as f64,
+        })
+    };
+    let marks: Vec<_> = [
+        mark("measured", false, verdict.measured_cutoff_rps),
+        mark("estimated", true, verdict.estimated_cutoff_rps),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let title = format!(
+        "{name}: mean latency, unit {}, {}'s end",
+        unit_name(unit),
+        end_name(result.end)
+    );
+    plot::latency_over_load(&title, &curves, &marks)
+}
+
+fn stage_plot(name: &str, points: &[&Point], end: End) -> Result<String> {
+    let mut steps: Vec<u64> = points.iter().map(|p| p.step_rps).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    let groups: Vec<_> = steps
+        .iter()
+        .map(|&step| {
+            let bar = |nodelay: bool| {
+                let at = |p: &&&Point| p.step_rps == step && p.nodelay == nodelay && !p.saturated;
+                points.iter().filter(at).find_map(|p| stage_bar(p, end))
+            };
+            Group {
+                label: thousands(step as f64),
+                bars: vec![bar(false), bar(true)],
+            }
+        })
+        .collect();
+    let title = format!(
+        "{name}: where the time goes, unit sends, {}'s end",
+        end_name(end)
+    );
+    plot::stacked_bars(&title, &PARTS, &groups, "Left bar: Nagle on; right: off")
+}
+
+fn stage_bar(point: &Point, end: End) -> Option<Bar> {
+    let estimate = estimate(point, end, Unit::Sends)?;
+    let stages = &estimate.stages_ns;
+    let on_the_way = stages.unacked? - stages.ackdelay_remote?;
+    Some(Bar {
+        parts: vec![
+            on_the_way.max(0.0),
+            stages.unread_local?,
+            stages.unread_remote?,
+            estimate.turnaround_ns?,
+        ],
+        measured: Some(point.truth.from_send_ns.mean),
+    })
+}
+
+fn point_table(points: &[&Point], end: End) -> Table {
+    let mut table = Table::new([
+        "load",
+        "Nagle",
+        "repeat",
+        "achieved",
+        "from intended",
+        "from send",
+        "estimated",
+        "network",
+        "turnaround",
+        "confidence",
+        "",
+    ]);
+    for point in points {
+        let found = estimate(point, end, Unit::Sends);
+        let shown = |value: Option<f64>| value.map_or_else(|| "–".into(), plot::duration);
+        let remark = match (point.saturated, point.truth.valid) {
+            (true, _) => "saturated".to_owned(),
+            (false, true) => String::new(),
+            (false, false) => format!("generator: {}", point.truth.why_invalid.join(", ")),
+        };
+        table.row([
+            thousands(point.step_rps as f64),
+            if point.nodelay { "off" } else { "on" }.into(),
+            (point.repeat + 1).to_string(),
+            thousands(point.truth.achieved_rps),
+            plot::duration(point.truth.from_intended_ns.mean),
+            plot::duration(point.truth.from_send_ns.mean),
+            shown(two_sided_total(point, end, Unit::Sends)),
+            shown(found.and_then(|e| e.network_ns)),
+            shown(found.and_then(|e| e.turnaround_ns)),
+            found.map_or_else(|| "–".into(), |e| format!("{:.2}", e.confidence)),
+            remark,
+        ]);
+    }
+    table
+}

@@ -1,0 +1,333 @@
+//! Experiment `accuracy`, the paper's Figure 4: measured latency against the estimate from queue
+//! states, with Nagle on and off, from light load to collapse. This file owns the measuring.
+
+mod figures;
+mod plan;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use batchwise_core::report::{Line, Side, Unit};
+use serde::Serialize;
+
+use crate::load::{LatencySummary, LoadReport, LoadSpec};
+use crate::machine::Machine;
+use crate::output::Progress;
+use crate::redis::{PORT, RedisServer};
+use crate::topology::{NetworkSettings, TwoHosts};
+use crate::watcher::{WatchSpec, Watcher};
+use crate::window::{EndEstimate, estimates_in};
+use crate::{Context, Experiment};
+use plan::{Extent, WORKLOADS, Workload, saturated};
+use summary::Summary;
+
+/// Between two lines of a watcher.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long the line of a window's last interval may take to arrive.
+const LINE_DELAY: Duration = Duration::from_millis(100);
+
+/// The paper's Figure 4.
+pub struct Accuracy;
+
+/// One measured point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Name of the workload.
+    pub workload: &'static str,
+    /// TCP_NODELAY of the client; `false` is Nagle's algorithm on.
+    pub nodelay: bool,
+    /// The load step, requests a second.
+    pub step_rps: u64,
+    /// Which repetition, from 0.
+    pub repeat: u32,
+    /// 0, or 1 for the second measurement that a saturated point gets.
+    pub attempt: u32,
+    /// What the generator measured.
+    pub truth: Truth,
+    /// See [`plan::saturated`].
+    pub saturated: bool,
+    /// What each end estimated, by unit; empty where a watcher had no line in the window.
+    pub ends: Ends,
+}
+
+/// What the load generator says of a point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Truth {
+    /// Requests a second that were to be sent.
+    pub offered_rps: f64,
+    /// Requests a second that were answered.
+    pub achieved_rps: f64,
+    /// Requests in the window.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Latency from the send: what the estimate is compared with.
+    pub from_send_ns: LatencySummary,
+    /// Latency from the time the request was due: what a user feels.
+    pub from_intended_ns: LatencySummary,
+    /// Whether the generator trusts its numbers.
+    pub valid: bool,
+    /// Why not.
+    pub why_invalid: Vec<String>,
+    /// Begin of the window, ns since the Unix epoch.
+    pub measured_from_ts_ns: u64,
+    /// End of the window, ns since the Unix epoch.
+    pub measured_to_ts_ns: u64,
+}
+
+/// Both ends' estimates, by unit.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Ends {
+    /// Made at the server.
+    pub server: BTreeMap<Unit, EndEstimate>,
+    /// Made at the client.
+    pub client: BTreeMap<Unit, EndEstimate>,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    experiment: &'static str,
+    machine: &'a Machine,
+    network: &'a NetworkSettings,
+    complete: bool,
+    points: &'a [Point],
+    summary: &'a Summary,
+}
+
+impl Experiment for Accuracy {
+    fn name(&self) -> &'static str {
+        "accuracy"
+    }
+
+    fn about(&self) -> &'static str {
+        "measured against estimated latency, Nagle on and off, up to collapse (Figure 4)"
+    }
+
+    fn run(&self, context: &Context) -> Result<()> {
+        let machine = context.machine()?;
+        let extent = Extent::new(context.quick);
+        let hosts = TwoHosts::build(self.name())?;
+        let network = hosts.settings()?;
+        let mut points = Vec::new();
+        let outcome = measure(context, &extent, &hosts, &mut points, |points| {
+            self.write(context, &machine, &network, false, points)
+        });
+        let complete = outcome.is_ok();
+        if complete || !points.is_empty() {
+            self.write(context, &machine, &network, complete, &points)?;
+        }
+        outcome
+    }
+}
+
+impl Accuracy {
+    fn write(
+        &self,
+        context: &Context,
+        machine: &Machine,
+        network: &NetworkSettings,
+        complete: bool,
+        points: &[Point],
+    ) -> Result<()> {
+        let summary = Summary::of(points);
+        context.output.write_result(&Results {
+            experiment: self.name(),
+            machine,
+            network,
+            complete,
+            points,
+            summary: &summary,
+        })?;
+        let reproduce = context.reproduce(self.name());
+        figures::write(
+            &context.output,
+            machine,
+            network,
+            complete,
+            points,
+            &summary,
+            &reproduce,
+        )
+    }
+}
+
+/// Both ends' watchers.
+struct Watchers {
+    server: Watcher,
+    client: Watcher,
+}
+
+impl Watchers {
+    fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
+        let start = |host: &crate::host::Host| {
+            let spec = WatchSpec {
+                port: PORT,
+                interval: INTERVAL,
+                units: Some("sends,bytes,packets"),
+                exchange: true,
+                cgroup: Some(host.cgroup()),
+            };
+            Watcher::start(&context.command, host, &spec, &context.stop)
+        };
+        Ok(Self {
+            server: start(&hosts.server).context("at the server's end")?,
+            client: start(&hosts.client).context("at the client's end")?,
+        })
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.server.check().context("at the server's end")?;
+        self.client.check().context("at the client's end")
+    }
+
+    /// The lines since the last call.
+    fn take(&self) -> (Vec<Line>, Vec<Line>) {
+        (self.server.take_lines(), self.client.take_lines())
+    }
+}
+
+/// Measures everything, in rounds: in each, all workloads, and the two arms of a step next to each
+/// other in an order that alternates.
+fn measure(
+    context: &Context,
+    extent: &Extent,
+    hosts: &TwoHosts,
+    points: &mut Vec<Point>,
+    mut after_ladder: impl FnMut(&[Point]) -> Result<()>,
+) -> Result<()> {
+    let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
+    let mut watchers = Watchers::start(context, hosts)?;
+    let mut progress = Progress::new(extent.most_points());
+    for repeat in 0..extent.repeats {
+        for workload in &WORKLOADS {
+            let steps = extent.steps(workload);
+            let mut collapsed = [false; 2];
+            for (index, &step) in steps.iter().enumerate() {
+                let nodelay_first = (index + repeat as usize).is_multiple_of(2);
+                for nodelay in [nodelay_first, !nodelay_first] {
+                    if collapsed[usize::from(nodelay)] {
+                        progress.skip(1);
+                        continue;
+                    }
+                    // A second measurement tells a collapse from a disturbance.
+                    for attempt in 0..2 {
+                        let task = Task {
+                            workload,
+                            nodelay,
+                            step,
+                            repeat,
+                            attempt,
+                        };
+                        let point = task.measure(context, extent, hosts, &mut watchers)?;
+                        redis.check_alive()?;
+                        if attempt == 0 {
+                            progress.step(&describe(&point));
+                        }
+                        let saturated = point.saturated;
+                        collapsed[usize::from(nodelay)] = saturated;
+                        points.push(point);
+                        if !saturated {
+                            break;
+                        }
+                    }
+                }
+            }
+            after_ladder(points)?;
+        }
+    }
+    if points
+        .iter()
+        .all(|p| p.ends.server.is_empty() && p.ends.client.is_empty())
+    {
+        bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
+    }
+    Ok(())
+}
+
+/// One point that is to be measured.
+struct Task<'a> {
+    workload: &'a Workload,
+    nodelay: bool,
+    step: u64,
+    repeat: u32,
+    attempt: u32,
+}
+
+impl Task<'_> {
+    fn measure(
+        &self,
+        context: &Context,
+        extent: &Extent,
+        hosts: &TwoHosts,
+        watchers: &mut Watchers,
+    ) -> Result<Point> {
+        let spec = LoadSpec {
+            address: hosts.server_address(PORT),
+            rate: self.step,
+            duration: extent.duration,
+            warmup: extent.warmup,
+            value_size: self.workload.value_size,
+            get_ratio: self.workload.get_ratio,
+            nodelay: self.nodelay,
+        };
+        let report = spec.run(&context.command, &hosts.client, &context.stop)?;
+        context.stop.sleep(LINE_DELAY)?;
+        watchers.check()?;
+        let (server, client) = watchers.take();
+        let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
+        Ok(Point {
+            workload: self.workload.name,
+            nodelay: self.nodelay,
+            step_rps: self.step,
+            repeat: self.repeat,
+            attempt: self.attempt,
+            saturated: saturated(
+                report.offered_rps,
+                report.achieved_rps,
+                report.latency_ns.mean,
+                report.errors,
+            ),
+            truth: truth(report),
+            ends: Ends {
+                server: estimates_in(&server, Side::Server, from, to),
+                client: estimates_in(&client, Side::Client, from, to),
+            },
+        })
+    }
+}
+
+fn truth(report: LoadReport) -> Truth {
+    Truth {
+        offered_rps: report.offered_rps,
+        achieved_rps: report.achieved_rps,
+        requests: report.requests,
+        errors: report.errors,
+        from_send_ns: report.latency_from_send_ns,
+        from_intended_ns: report.latency_ns,
+        valid: report.valid,
+        why_invalid: report.why_invalid,
+        measured_from_ts_ns: report.measured_from_ts_ns,
+        measured_to_ts_ns: report.measured_to_ts_ns,
+    }
+}
+
+fn describe(point: &Point) -> String {
+    let micros = |ns: f64| format!("{:.0} µs", ns / 1e3);
+    let estimate = |end: &BTreeMap<Unit, EndEstimate>| {
+        end.get(&Unit::Sends)
+            .and_then(|e| e.total_ns)
+            .map_or_else(|| "none".into(), micros)
+    };
+    format!(
+        "{} {}/s nagle {}: measured {}, estimated {} (client) {} (server){}",
+        point.workload,
+        point.step_rps,
+        if point.nodelay { "off" } else { "on" },
+        micros(point.truth.from_send_ns.mean),
+        estimate(&point.ends.client),
+        estimate(&point.ends.server),
+        if point.saturated { ", saturated" } else { "" },
+    )
+}

@@ -1,0 +1,149 @@
+//! What the accuracy experiment measures: workloads, load steps, and when a ladder ends.
+
+use std::time::Duration;
+
+/// One workload and the loads it is put on with.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Its name in results.
+    pub name: &'static str,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Share of GETs; the rest are SETs.
+    pub get_ratio: f64,
+    /// Requests a second, ascending.
+    pub steps: &'static [u64],
+    /// The steps of a quick run.
+    pub quick_steps: &'static [u64],
+}
+
+/// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and two of smaller values, for
+/// which Nagle is known to help here.
+pub const WORKLOADS: [Workload; 4] = [
+    Workload {
+        name: "64B",
+        value_size: 64,
+        get_ratio: 0.0,
+        steps: &[
+            5_000, 10_000, 25_000, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000, 350_000,
+            400_000, 500_000,
+        ],
+        quick_steps: &[
+            5_000, 25_000, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000,
+        ],
+    },
+    Workload {
+        name: "4KiB",
+        value_size: 4096,
+        get_ratio: 0.0,
+        steps: &[
+            5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000,
+            180_000, 200_000,
+        ],
+        quick_steps: &[
+            5_000, 20_000, 50_000, 80_000, 110_000, 140_000, 170_000, 200_000,
+        ],
+    },
+    Workload {
+        name: "16KiB",
+        value_size: 16_384,
+        get_ratio: 0.0,
+        steps: LARGE_STEPS,
+        quick_steps: LARGE_QUICK_STEPS,
+    },
+    Workload {
+        name: "95:5",
+        value_size: 16_384,
+        get_ratio: 0.05,
+        steps: LARGE_STEPS,
+        quick_steps: LARGE_QUICK_STEPS,
+    },
+];
+
+const LARGE_STEPS: &[u64] = &[
+    2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 70_000, 80_000, 90_000, 100_000,
+];
+const LARGE_QUICK_STEPS: &[u64] = &[
+    2_000, 10_000, 20_000, 35_000, 50_000, 65_000, 80_000, 90_000,
+];
+
+/// How much of it is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// How often each point is measured.
+    pub repeats: u32,
+    /// How long a point is measured.
+    pub duration: Duration,
+    /// How long it is loaded before that.
+    pub warmup: Duration,
+    /// Whether the short list of steps is used.
+    pub quick: bool,
+}
+
+impl Extent {
+    /// Of a quick or a full run.
+    pub fn new(quick: bool) -> Self {
+        let warmup = Duration::from_millis(500);
+        if quick {
+            Self {
+                repeats: 1,
+                duration: Duration::from_secs(2),
+                warmup,
+                quick,
+            }
+        } else {
+            Self {
+                repeats: 3,
+                duration: Duration::from_secs(3),
+                warmup,
+                quick,
+            }
+        }
+    }
+
+    /// The steps of a workload.
+    pub fn steps(&self, workload: &Workload) -> &'static [u64] {
+        if self.quick {
+            workload.quick_steps
+        } else {
+            workload.steps
+        }
+    }
+
+    /// Points if no ladder ends early.
+    pub fn most_points(&self) -> u32 {
+        let steps: usize = WORKLOADS.iter().map(|w| self.steps(w).len()).sum();
+        self.repeats * 2 * u32::try_from(steps).unwrap_or(u32::MAX)
+    }
+}
+
+/// Whether an arm was beyond what it can carry: less than 98 % of the offered load was answered,
+/// the mean latency from the intended time exceeded 5 ms, or requests failed.
+pub fn saturated(offered_rps: f64, achieved_rps: f64, mean_ns: f64, errors: u64) -> bool {
+    achieved_rps < 0.98 * offered_rps || mean_ns > 5e6 || errors > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_ascend_and_names_differ() {
+        for (i, workload) in WORKLOADS.iter().enumerate() {
+            assert!(workload.steps.is_sorted() && workload.quick_steps.is_sorted());
+            assert!(
+                WORKLOADS[i + 1..]
+                    .iter()
+                    .all(|other| other.name != workload.name)
+            );
+        }
+    }
+
+    #[test]
+    fn an_arm_is_saturated_by_shortfall_by_latency_or_by_errors() {
+        assert!(!saturated(1000.0, 980.0, 5e6, 0));
+        assert!(saturated(1000.0, 979.0, 1e4, 0));
+        assert!(saturated(1000.0, 1000.0, 5.1e6, 0));
+        assert!(saturated(1000.0, 1000.0, 1e4, 1));
+    }
+}

@@ -1,0 +1,226 @@
+//! How good the estimates were: relative errors below saturation, and whether estimates place the
+//! load from which Nagle is worthwhile (the cutoff) where measurements do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use batchwise_core::report::{Estimator, Unit};
+use serde::Serialize;
+
+use super::Point;
+use crate::stats::{median, quantile};
+use crate::window::EndEstimate;
+
+/// Which end made an estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// The client's.
+    Client,
+    /// The server's.
+    Server,
+}
+
+impl End {
+    /// Both, the preferred one first.
+    pub const BOTH: [Self; 2] = [Self::Client, Self::Server];
+}
+
+/// Errors of one end's estimates in one unit, over the points below saturation, and the cutoffs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Points below saturation.
+    pub points: usize,
+    /// Those of them without a two-sided estimate.
+    pub missing: usize,
+    /// Those of them of which the generator says that it does not trust its own numbers.
+    pub load_invalid: usize,
+    /// Median of |estimate - truth| / truth over the points that have an estimate.
+    pub median_abs_rel_error: Option<f64>,
+    /// 90th percentile of the same.
+    pub p90_abs_rel_error: Option<f64>,
+    /// Median of (estimate - truth) / truth: which way it is off.
+    pub median_signed_rel_error: Option<f64>,
+    /// The load from which Nagle is measured to be better, requests a second.
+    pub measured_cutoff_rps: Option<u64>,
+    /// The load from which it is estimated to be.
+    pub estimated_cutoff_rps: Option<u64>,
+    /// Whether both are the same step, or there is neither.
+    pub cutoff_matches: bool,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkloadSummary {
+    /// The headline: `sends`, from `end`.
+    #[serde(flatten)]
+    pub headline: Verdict,
+    /// The end that the headline and `by_unit` are from: the client's if it has any two-sided
+    /// estimate.
+    pub end: End,
+    /// `sends`, from each end.
+    pub by_end: BTreeMap<End, Verdict>,
+    /// Each unit, from `end`.
+    pub by_unit: BTreeMap<Unit, Verdict>,
+    /// Each unit from each end.
+    pub by_end_and_unit: BTreeMap<End, BTreeMap<Unit, Verdict>>,
+}
+
+/// All workloads, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// By name.
+    pub per_workload: BTreeMap<&'static str, WorkloadSummary>,
+}
+
+impl Summary {
+    /// Of these points.
+    pub fn of(points: &[Point]) -> Self {
+        let names: BTreeSet<_> = points.iter().map(|p| p.workload).collect();
+        let one = |name| {
+            let points: Vec<_> = points.iter().filter(|p| p.workload == name).collect();
+            (name, WorkloadSummary::of(&points))
+        };
+        Self {
+            per_workload: names.into_iter().map(one).collect(),
+        }
+    }
+}
+
+impl WorkloadSummary {
+    fn of(points: &[&Point]) -> Self {
+        let units = [Unit::Sends, Unit::Bytes, Unit::Packets];
+        let by_end_and_unit: BTreeMap<End, BTreeMap<Unit, Verdict>> = End::BOTH
+            .map(|end| {
+                (
+                    end,
+                    units.map(|unit| (unit, verdict(points, end, unit))).into(),
+                )
+            })
+            .into();
+        let usable = |end: &End| {
+            points
+                .iter()
+                .any(|p| two_sided_total(p, *end, Unit::Sends).is_some())
+        };
+        let end = End::BOTH.into_iter().find(usable).unwrap_or(End::Client);
+        Self {
+            headline: by_end_and_unit[&end][&Unit::Sends].clone(),
+            end,
+            by_end: End::BOTH
+                .map(|e| (e, by_end_and_unit[&e][&Unit::Sends].clone()))
+                .into(),
+            by_unit: by_end_and_unit[&end].clone(),
+            by_end_and_unit,
+        }
+    }
+}
+
+/// What an end estimated at a point in a unit.
+pub fn estimate(point: &Point, end: End, unit: Unit) -> Option<&EndEstimate> {
+    let of_end = match end {
+        End::Client => &point.ends.client,
+        End::Server => &point.ends.server,
+    };
+    of_end.get(&unit)
+}
+
+/// The two-sided estimate of what the client feels, ns.
+pub fn two_sided_total(point: &Point, end: End, unit: Unit) -> Option<f64> {
+    let found = estimate(point, end, unit)?;
+    if found.estimator == Estimator::TwoSided {
+        found.total_ns
+    } else {
+        None
+    }
+}
+
+fn verdict(points: &[&Point], end: End, unit: Unit) -> Verdict {
+    let below: Vec<_> = points.iter().filter(|p| !p.saturated).collect();
+    let signed: Vec<f64> = below
+        .iter()
+        .filter_map(|p| {
+            let truth = p.truth.from_send_ns.mean;
+            let estimate = two_sided_total(p, end, unit)?;
+            (truth > 0.0).then(|| (estimate - truth) / truth)
+        })
+        .collect();
+    let errors: Vec<f64> = signed.iter().map(|e| e.abs()).collect();
+    let measured_cutoff_rps = cutoff(&arms(points, |p| {
+        Some(if p.saturated {
+            f64::INFINITY
+        } else {
+            p.truth.from_send_ns.mean
+        })
+    }));
+    let estimated_cutoff_rps = cutoff(&arms(points, |p| {
+        two_sided_total(p, end, unit).or(p.saturated.then_some(f64::INFINITY))
+    }));
+    Verdict {
+        points: below.len(),
+        missing: below.len() - errors.len(),
+        load_invalid: below.iter().filter(|p| !p.truth.valid).count(),
+        median_abs_rel_error: median(&errors),
+        p90_abs_rel_error: quantile(&errors, 0.9),
+        median_signed_rel_error: median(&signed),
+        measured_cutoff_rps,
+        estimated_cutoff_rps,
+        // Nothing was estimated: that there is no cutoff either is no match.
+        cutoff_matches: !errors.is_empty() && measured_cutoff_rps == estimated_cutoff_rps,
+    }
+}
+
+/// Mean latency of both arms at a load step; infinite where an arm has collapsed, `None` where it
+/// is not known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arms {
+    /// Requests a second.
+    pub step_rps: u64,
+    /// With Nagle, ns.
+    pub nagle: Option<f64>,
+    /// With TCP_NODELAY, ns.
+    pub nodelay: Option<f64>,
+}
+
+/// The median over repeats of `latency`, by step and arm. A repeat whose ladder had ended below a
+/// step counts as infinite there.
+pub fn arms(points: &[&Point], latency: impl Fn(&Point) -> Option<f64>) -> Vec<Arms> {
+    let steps: BTreeSet<u64> = points.iter().map(|p| p.step_rps).collect();
+    let of_arm = |step: u64, nodelay: bool| -> Option<f64> {
+        let arm = points.iter().filter(|p| p.nodelay == nodelay);
+        // The last attempt of each repeat at this step is the one that counts.
+        let mut by_repeat: BTreeMap<u32, Option<f64>> = BTreeMap::new();
+        for point in arm {
+            if point.step_rps == step {
+                by_repeat.insert(point.repeat, latency(point));
+            } else if point.step_rps < step && point.saturated && point.attempt > 0 {
+                by_repeat.insert(point.repeat, Some(f64::INFINITY));
+            }
+        }
+        let known: Vec<f64> = by_repeat.values().copied().flatten().collect();
+        median(&known)
+    };
+    let arms = |step_rps| Arms {
+        step_rps,
+        nagle: of_arm(step_rps, false),
+        nodelay: of_arm(step_rps, true),
+    };
+    steps.into_iter().map(arms).collect()
+}
+
+/// The lowest step from which on Nagle is better at every step. Steps at which both arms have
+/// collapsed say nothing; a step at which an arm is not known does not count as better.
+pub fn cutoff(arms: &[Arms]) -> Option<u64> {
+    let mut found = None;
+    for at in arms.iter().rev() {
+        match (at.nagle, at.nodelay) {
+            (Some(nagle), Some(nodelay)) if nagle.is_infinite() && nodelay.is_infinite() => {}
+            (Some(nagle), Some(nodelay)) if nagle < nodelay => found = Some(at.step_rps),
+            _ => break,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "summary_tests.rs"]
+mod tests;

@@ -1,0 +1,211 @@
+//! Behaviour of the accuracy summary on made-up points.
+
+use std::collections::BTreeMap;
+
+use batchwise_core::report::{Estimator, Nagle, Unit};
+
+use super::*;
+use crate::accuracy::{Ends, Truth};
+use crate::load::LatencySummary;
+use crate::window::StageMeans;
+
+const INF: f64 = f64::INFINITY;
+
+fn latency(mean: f64) -> LatencySummary {
+    LatencySummary {
+        mean,
+        p50: mean,
+        p90: mean,
+        p99: mean,
+        p999: mean,
+        max: mean,
+    }
+}
+
+fn estimated(total: f64, estimator: Estimator) -> BTreeMap<Unit, EndEstimate> {
+    let estimate = EndEstimate {
+        estimator,
+        view: None,
+        lines: 3,
+        confidence: 1.0,
+        throughput_per_s: 1.0,
+        total_ns: Some(total),
+        network_ns: None,
+        turnaround_ns: None,
+        stages_ns: StageMeans::default(),
+        nagle: Nagle::On,
+        lost_events: 0,
+    };
+    BTreeMap::from([(Unit::Sends, estimate)])
+}
+
+fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Point {
+    let ends = Ends {
+        client: estimate
+            .map(|e| estimated(e, Estimator::TwoSided))
+            .unwrap_or_default(),
+        server: BTreeMap::new(),
+    };
+    Point {
+        workload: "64B",
+        nodelay,
+        step_rps,
+        repeat: 0,
+        attempt: 0,
+        truth: Truth {
+            offered_rps: step_rps as f64,
+            achieved_rps: step_rps as f64,
+            requests: 1000,
+            errors: 0,
+            from_send_ns: latency(truth),
+            from_intended_ns: latency(truth),
+            valid: true,
+            why_invalid: Vec::new(),
+            measured_from_ts_ns: 0,
+            measured_to_ts_ns: 1,
+        },
+        saturated: truth > 5e6,
+        ends,
+    }
+}
+
+fn collapsed(nodelay: bool, step_rps: u64, estimate: Option<f64>) -> [Point; 2] {
+    let first = point(nodelay, step_rps, 6e6, estimate);
+    let second = Point {
+        attempt: 1,
+        ..first.clone()
+    };
+    [first, second]
+}
+
+fn at(step_rps: u64, nagle: f64, nodelay: f64) -> Arms {
+    Arms {
+        step_rps,
+        nagle: Some(nagle),
+        nodelay: Some(nodelay),
+    }
+}
+
+#[test]
+fn the_cutoff_is_the_lowest_step_from_which_nagle_wins_for_good() {
+    let arms = [
+        at(1, 9.0, 5.0),
+        at(2, 4.0, 5.0),
+        at(3, 7.0, 6.0),
+        at(4, 7.0, 9.0),
+        at(5, 8.0, INF),
+    ];
+    assert_eq!(cutoff(&arms), Some(4));
+}
+
+#[test]
+fn there_is_no_cutoff_when_nagle_loses_at_the_last_step() {
+    assert_eq!(cutoff(&[at(1, 4.0, 5.0), at(2, INF, 9.0)]), None);
+    assert_eq!(cutoff(&[]), None);
+}
+
+#[test]
+fn steps_at_which_both_arms_collapsed_say_nothing() {
+    assert_eq!(
+        cutoff(&[at(1, 4.0, 5.0), at(2, 6.0, INF), at(3, INF, INF)]),
+        Some(1)
+    );
+}
+
+#[test]
+fn a_step_that_is_not_known_is_not_better() {
+    let unknown = Arms {
+        step_rps: 2,
+        nagle: None,
+        nodelay: Some(1.0),
+    };
+    assert_eq!(
+        cutoff(&[at(1, 4.0, 5.0), unknown, at(3, 4.0, 5.0)]),
+        Some(3)
+    );
+}
+
+#[test]
+fn errors_are_relative_to_the_truth_and_missing_estimates_are_counted() {
+    let points = [
+        point(true, 1000, 100.0, Some(90.0)),
+        point(false, 1000, 200.0, Some(240.0)),
+        point(true, 2000, 100.0, None),
+    ];
+    let summary = Summary::of(&points);
+    let headline = &summary.per_workload["64B"].headline;
+    assert_eq!((headline.points, headline.missing), (3, 1));
+    assert!((headline.median_abs_rel_error.unwrap() - 0.15).abs() < 1e-9);
+    assert!((headline.median_signed_rel_error.unwrap() - 0.05).abs() < 1e-9);
+}
+
+#[test]
+fn a_one_sided_estimate_counts_as_missing() {
+    let mut one = point(true, 1000, 100.0, None);
+    one.ends.client = estimated(100.0, Estimator::Local);
+    let summary = Summary::of(&[one]);
+    assert_eq!(summary.per_workload["64B"].headline.missing, 1);
+}
+
+#[test]
+fn the_headline_is_from_the_server_when_only_it_has_estimates() {
+    let mut one = point(true, 1000, 100.0, Some(110.0));
+    std::mem::swap(&mut one.ends.client, &mut one.ends.server);
+    let workload = &Summary::of(&[one]).per_workload["64B"];
+    assert_eq!(workload.end, End::Server);
+    assert_eq!(workload.headline.missing, 0);
+    assert_eq!(workload.by_end[&End::Client].missing, 1);
+}
+
+#[test]
+fn saturated_points_are_not_judged_but_place_the_cutoff() {
+    let mut points = vec![
+        point(false, 1000, 200.0, Some(210.0)),
+        point(true, 1000, 100.0, Some(110.0)),
+        point(false, 2000, 200.0, Some(210.0)),
+        point(false, 3000, 200.0, Some(210.0)),
+    ];
+    points.extend(collapsed(true, 2000, Some(4e6)));
+    let summary = Summary::of(&points);
+    let headline = &summary.per_workload["64B"].headline;
+    assert_eq!(headline.points, 4);
+    assert_eq!(headline.measured_cutoff_rps, Some(2000));
+    assert_eq!(headline.estimated_cutoff_rps, Some(2000));
+    assert!(headline.cutoff_matches);
+}
+
+#[test]
+fn a_second_attempt_that_holds_replaces_the_first() {
+    let mut second = point(true, 1000, 100.0, Some(100.0));
+    second.attempt = 1;
+    let points = [
+        point(true, 1000, 6e6, None),
+        second,
+        point(true, 2000, 120.0, Some(120.0)),
+    ];
+    let points: Vec<_> = points.iter().collect();
+    let arms = arms(&points, |p| {
+        Some(if p.saturated {
+            INF
+        } else {
+            p.truth.from_send_ns.mean
+        })
+    });
+    assert_eq!(
+        (arms[0].nodelay, arms[1].nodelay),
+        (Some(100.0), Some(120.0))
+    );
+}
+
+#[test]
+fn without_any_estimate_the_cutoff_does_not_match() {
+    let points = [
+        point(false, 1000, 200.0, None),
+        point(true, 1000, 100.0, None),
+    ];
+    assert!(
+        !Summary::of(&points).per_workload["64B"]
+            .headline
+            .cutoff_matches
+    );
+}

@@ -1,0 +1,104 @@
+//! What the kernel says about a process's BPF programs: which it has attached, and how long they
+//! ran.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use libbpf_rs::query::ProgInfoIter;
+use nix::unistd::Pid;
+
+const STATS_SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// Keeps `kernel.bpf_stats_enabled` on; gives back what it was when dropped.
+#[derive(Debug)]
+pub struct StatsEnabled {
+    before: String,
+}
+
+impl StatsEnabled {
+    /// Switches it on.
+    pub fn new() -> Result<Self> {
+        let before =
+            fs::read_to_string(STATS_SWITCH).with_context(|| format!("reading {STATS_SWITCH}"))?;
+        fs::write(STATS_SWITCH, "1").with_context(|| format!("writing 1 to {STATS_SWITCH}"))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for StatsEnabled {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(STATS_SWITCH, self.before.trim()) {
+            tracing::warn!("{STATS_SWITCH} stays 1: {error}");
+        }
+    }
+}
+
+/// Runs of one program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// How often it ran.
+    pub count: u64,
+    /// For how long, ns.
+    pub time_ns: u64,
+}
+
+/// How often the programs of these processes ran, by name. Counts only while [`StatsEnabled`].
+pub fn runs_of(pids: &[Pid]) -> Result<BTreeMap<String, Runs>> {
+    let mut owned = BTreeSet::new();
+    for &pid in pids {
+        owned.extend(fd_fields(pid, "prog_id")?);
+    }
+    let mut runs: BTreeMap<String, Runs> = BTreeMap::new();
+    for program in ProgInfoIter::default().filter(|p| owned.contains(&u64::from(p.id))) {
+        let sum = runs
+            .entry(program.name.to_string_lossy().into_owned())
+            .or_default();
+        sum.count += program.run_cnt;
+        sum.time_ns += program.run_time_ns;
+    }
+    Ok(runs)
+}
+
+/// How many BPF links a process holds.
+pub fn attached_links(pid: Pid) -> Result<usize> {
+    Ok(fd_fields(pid, "link_id")?.len())
+}
+
+/// The distinct values of a numeric field in the descriptions of a process's descriptors.
+fn fd_fields(pid: Pid, field: &str) -> Result<BTreeSet<u64>> {
+    let dir = format!("/proc/{pid}/fdinfo");
+    let entries = fs::read_dir(Path::new(&dir)).with_context(|| format!("listing {dir}"))?;
+    // A descriptor may be closed between listing and reading it.
+    let texts = entries
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    Ok(texts
+        .filter_map(|text| numeric_field(&text, field))
+        .collect())
+}
+
+fn numeric_field(fdinfo: &str, field: &str) -> Option<u64> {
+    fdinfo.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        if key == field {
+            value.trim().parse().ok()
+        } else {
+            None
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_of_a_descriptor_is_read_by_its_whole_name() {
+        let fdinfo = "pos:\t0\nlink_type:\ttracing\nlink_id:\t41\nprog_id:\t107\n";
+        assert_eq!(numeric_field(fdinfo, "link_id"), Some(41));
+        assert_eq!(numeric_field(fdinfo, "prog_id"), Some(107));
+        assert_eq!(numeric_field(fdinfo, "id"), None);
+    }
+}

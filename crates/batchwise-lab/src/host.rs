@@ -1,0 +1,199 @@
+//! One host of the lab: a network namespace, a cgroup and a CPU, and how processes get into them.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, anyhow};
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::cgroup::Cgroup;
+use crate::process::Process;
+
+/// A network namespace that is removed when dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes the namespace `name` with its loopback up.
+    pub fn create(name: String) -> Result<Self> {
+        ip(&["netns", "add", &name])?;
+        let namespace = Self { name };
+        ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Its name, as `ip netns` shows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that keeps it.
+    pub fn file(name: &str) -> PathBuf {
+        Path::new("/run/netns").join(name)
+    }
+
+    /// Removes the namespace `name`; that there is none is no error.
+    pub fn remove(name: &str) -> Result<()> {
+        if Self::file(name).exists() {
+            ip(&["netns", "del", name])
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = Self::remove(&self.name) {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+/// Runs `ip` with these arguments.
+pub fn ip(arguments: &[&str]) -> Result<()> {
+    let shown = arguments.join(" ");
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .with_context(|| format!("running `ip {shown}` (Debian: apt install iproute2)"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(anyhow!("`ip {shown}` failed: {}", message.trim()))
+}
+
+/// Where in a host a process goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the host's CPU and in its cgroup: a workload.
+    Workload,
+    /// On any CPU and in the lab's own cgroup: something that observes.
+    Observer,
+}
+
+/// A network namespace, a cgroup and a CPU.
+#[derive(Debug)]
+pub struct Host {
+    // Declared before the namespace: processes are gone before it is removed.
+    cgroup: Cgroup,
+    observers: PathBuf,
+    namespace: Namespace,
+    cpu: usize,
+}
+
+impl Host {
+    /// Puts the parts together. `observers` is the `cgroup.procs` file of the lab's own cgroup.
+    pub fn new(namespace: Namespace, cgroup: Cgroup, observers: PathBuf, cpu: usize) -> Self {
+        Self {
+            cgroup,
+            observers,
+            namespace,
+            cpu,
+        }
+    }
+
+    /// The directory of its cgroup.
+    pub fn cgroup(&self) -> &Path {
+        self.cgroup.path()
+    }
+
+    /// Its network namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The CPU of its workloads.
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Starts a process in this host, with its outputs piped. It dies with the thread that called
+    /// this, and when the returned handle is dropped.
+    pub fn spawn(&self, name: &str, mut command: Command, place: Place) -> Result<Process> {
+        let netns = self.open_namespace()?;
+        let procs = match place {
+            Place::Workload => self.cgroup.procs_file(),
+            Place::Observer => self.observers.clone(),
+        };
+        let procs = File::options()
+            .write(true)
+            .open(&procs)
+            .with_context(|| format!("opening {}", procs.display()))?;
+        let mut cpus = CpuSet::new();
+        cpus.set(self.cpu)
+            .with_context(|| format!("there is no CPU {}", self.cpu))?;
+        let pin = place == Place::Workload;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // Ctrl-C is for the lab, which then ends its children in order.
+        command.process_group(0);
+        // SAFETY: the closure makes system calls only: no allocation and no lock, as is required
+        // between fork and exec. The descriptors it captures stay open until then.
+        unsafe {
+            command.pre_exec(move || {
+                prctl::set_pdeathsig(Signal::SIGKILL)?;
+                // "0" is whoever writes it.
+                if nix::libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) != 1 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                setns(&netns, CloneFlags::CLONE_NEWNET)?;
+                if pin {
+                    sched_setaffinity(Pid::from_raw(0), &cpus)?;
+                }
+                Ok(())
+            });
+        }
+        Process::start(name, command)
+    }
+
+    /// Runs `work` in this host's network namespace, in a thread of its own.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let netns = self.open_namespace()?;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                setns(&netns, CloneFlags::CLONE_NEWNET)
+                    .with_context(|| format!("entering {}", self.namespace.name()))?;
+                work()
+            });
+            thread
+                .join()
+                .map_err(|_| anyhow!("a thread in {} panicked", self.namespace.name()))?
+        })
+    }
+
+    /// Sets a sysctl of this host's network namespace, such as `net/ipv4/tcp_congestion_control`.
+    pub fn set_sysctl(&self, path: &str, value: &str) -> Result<()> {
+        let file = Path::new("/proc/sys").join(path);
+        self.inside(|| {
+            std::fs::write(&file, value)
+                .with_context(|| format!("writing {value:?} to {}", file.display()))
+        })
+    }
+
+    /// Reads a sysctl of this host's network namespace.
+    pub fn sysctl(&self, path: &str) -> Result<String> {
+        let file = Path::new("/proc/sys").join(path);
+        self.inside(|| {
+            let text = std::fs::read_to_string(&file)
+                .with_context(|| format!("reading {}", file.display()))?;
+            Ok(text.trim().to_owned())
+        })
+    }
+
+    fn open_namespace(&self) -> Result<File> {
+        let file = Namespace::file(self.namespace.name());
+        File::open(&file).with_context(|| format!("opening {}", file.display()))
+    }
+}

@@ -1,0 +1,164 @@
+//! The open-loop load: how `batchwise load redis` is called and what it answers.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Host, Place};
+use crate::process::lock;
+use crate::stop::Stop;
+
+/// Time beyond its duration after which a load is taken to hang.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// One load to put on a Redis server.
+#[derive(Clone, Debug)]
+pub struct LoadSpec {
+    /// The server.
+    pub address: SocketAddr,
+    /// Requests a second.
+    pub rate: u64,
+    /// How long to measure, after the warm-up.
+    pub duration: Duration,
+    /// How long to send before measuring.
+    pub warmup: Duration,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Share of requests that are GETs.
+    pub get_ratio: f64,
+    /// TCP_NODELAY of the client's socket.
+    pub nodelay: bool,
+}
+
+impl LoadSpec {
+    fn command(&self, batchwise: &Path) -> Command {
+        let mut command = Command::new(batchwise);
+        command.args(["load", "redis", "--format", "json"]);
+        command.arg("--addr").arg(self.address.to_string());
+        command.arg("--rate").arg(self.rate.to_string());
+        command
+            .arg("--duration")
+            .arg(format!("{}ms", self.duration.as_millis()));
+        command
+            .arg("--warmup")
+            .arg(format!("{}ms", self.warmup.as_millis()));
+        command.arg("--value-size").arg(self.value_size.to_string());
+        command.arg("--get-ratio").arg(self.get_ratio.to_string());
+        command
+            .arg("--nodelay")
+            .arg(if self.nodelay { "on" } else { "off" });
+        command
+    }
+
+    /// Runs the load in `client`, to its end.
+    pub fn run(&self, batchwise: &Path, client: &Host, stop: &Stop) -> Result<LoadReport> {
+        let mut process = client.spawn("the load", self.command(batchwise), Place::Workload)?;
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let sink = output.clone();
+        let reader = process.on_line(move |line| lock(&sink).push(line));
+        let status = process.wait(stop, self.warmup + self.duration + GRACE)?;
+        reader.finish();
+        let report = LoadReport::from_output(&lock(&output).join("\n"));
+        report.map_err(|error| anyhow!("the load failed ({status}): {error:#}{}", process.quote()))
+    }
+}
+
+/// Latencies, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// The last object that `batchwise load` prints, as far as the lab uses it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Requests a second that were to be sent.
+    pub offered_rps: f64,
+    /// Requests a second that were answered.
+    pub achieved_rps: f64,
+    /// Requests in the measured window.
+    pub requests: u64,
+    /// Requests that failed or stayed unanswered.
+    pub errors: u64,
+    /// From the time a request was due.
+    pub latency_ns: LatencySummary,
+    /// From the time it was sent.
+    pub latency_from_send_ns: LatencySummary,
+    /// Whether the generator trusts its own numbers.
+    pub valid: bool,
+    /// Why not.
+    #[serde(default)]
+    pub why_invalid: Vec<String>,
+    /// Begin of the measured window, ns since the Unix epoch.
+    pub measured_from_ts_ns: u64,
+    /// End of the measured window, ns since the Unix epoch.
+    pub measured_to_ts_ns: u64,
+}
+
+impl LoadReport {
+    /// Finds the report in what the command printed: the last value of a stream of JSON objects.
+    pub fn from_output(output: &str) -> Result<Self> {
+        let mut last = None;
+        for value in serde_json::Deserializer::from_str(output).into_iter::<serde_json::Value>() {
+            last = Some(value.context("what it printed is not JSON")?);
+        }
+        let last = last.ok_or_else(|| anyhow!("it printed no report"))?;
+        serde_json::from_value(last).context("its last object is not a complete report")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: &str = concat!(
+        r#"{"type":"interval","ts_ns":1763756400500000000,"interval_ns":500000000,"#,
+        r#""offered_rps":5000.0,"achieved_rps":4998.0,"mean_ns":23100,"p50_ns":22000,"#,
+        r#""p99_ns":41000,"mean_from_send_ns":22900}"#,
+        "\n",
+        r#"{"offered_rps":5000.0,"achieved_rps":4999.5,"requests":10000,"errors":0,"#,
+        r#""latency_ns":{"mean":23100,"p50":22000,"p90":30000,"p99":41000,"p999":60000,"#,
+        r#""max":91000},"from":"intended","latency_from_send_ns":{"mean":22900.5,"p50":21900,"#,
+        r#""p90":29900,"p99":40900,"p999":59000,"max":90000},"valid":true,"why_invalid":[],"#,
+        r#""measured_from_ts_ns":1763756400000000000,"measured_to_ts_ns":1763756402000000000,"#,
+        r#""nodelay":true}"#,
+    );
+
+    #[test]
+    fn the_report_is_the_last_object_after_the_intervals() {
+        let report = LoadReport::from_output(RECORDED).unwrap();
+        assert_eq!(report.requests, 10_000);
+        assert_eq!(report.latency_from_send_ns.mean, 22_900.5);
+        assert!(report.valid);
+    }
+
+    #[test]
+    fn a_report_may_span_lines() {
+        let pretty = RECORDED.replace(",\"", ",\n\"");
+        assert!(LoadReport::from_output(&pretty).is_ok());
+    }
+
+    #[test]
+    fn output_that_ends_with_an_interval_is_an_error() {
+        let only_interval = RECORDED.lines().next().unwrap();
+        let error = LoadReport::from_output(only_interval).unwrap_err();
+        assert!(error.to_string().contains("not a complete report"));
+        assert!(LoadReport::from_output("").is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! The directory of an experiment's results. Files appear whole or not at all, so that what was
+//! measured before an interruption can always be read.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+/// A directory for results.
+#[derive(Debug)]
+pub struct Output {
+    dir: PathBuf,
+}
+
+impl Output {
+    /// Makes the directory and its parents.
+    pub fn create(dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes `result.json`.
+    pub fn write_result(&self, result: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(result).context("making JSON of the result")?;
+        text.push('\n');
+        self.write("result.json", &text)
+    }
+
+    /// Writes a text file.
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.dir.join(name);
+        let partial = self.dir.join(format!(".{name}.part"));
+        fs::write(&partial, text)
+            .and_then(|()| fs::rename(&partial, &path))
+            .with_context(|| format!("writing {}", path.display()))
+    }
+}
+
+/// Progress on standard error: what is done, how long it took, how long the rest will take.
+#[derive(Debug)]
+pub struct Progress {
+    began: Instant,
+    done: u32,
+    of: u32,
+}
+
+impl Progress {
+    /// For `of` steps, of which none is done.
+    pub fn new(of: u32) -> Self {
+        Self {
+            began: Instant::now(),
+            done: 0,
+            of,
+        }
+    }
+
+    /// One step was done; `what` describes it.
+    pub fn step(&mut self, what: &str) {
+        self.done += 1;
+        let elapsed = self.began.elapsed();
+        let left = self.remaining(elapsed);
+        // Nothing can be done about a standard error that is closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "[{:>3}/{}] {} elapsed, about {} left: {what}",
+            self.done.min(self.of),
+            self.of,
+            minutes(elapsed),
+            minutes(left),
+        );
+    }
+
+    /// `steps` will not be done after all.
+    pub fn skip(&mut self, steps: u32) {
+        self.of = self.of.saturating_sub(steps);
+    }
+
+    fn remaining(&self, elapsed: Duration) -> Duration {
+        elapsed / self.done.max(1) * self.of.saturating_sub(self.done)
+    }
+}
+
+fn minutes(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_was_done() {
+        let mut progress = Progress::new(10);
+        progress.done = 4;
+        assert_eq!(
+            progress.remaining(Duration::from_secs(8)),
+            Duration::from_secs(12)
+        );
+        progress.skip(3);
+        assert_eq!(
+            progress.remaining(Duration::from_secs(8)),
+            Duration::from_secs(6)
+        );
+    }
+
+    #[test]
+    fn durations_read_as_minutes_and_seconds() {
+        assert_eq!(minutes(Duration::from_secs(125)), "2:05");
+    }
+}

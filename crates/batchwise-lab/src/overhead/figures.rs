@@ -1,0 +1,105 @@
+//! Figures and report of the overhead experiment.
+
+use anyhow::Result;
+use maud::{Markup, html};
+
+use super::summary::{Summary, ratios};
+use super::{Arm, HookCost, Results};
+use crate::output::Output;
+use crate::plot::{self, NAGLE, NODELAY, Strip};
+use crate::report::{Page, Table, figure};
+use crate::stats::{MedianInterval, Spread};
+
+/// Writes the plot and the report.
+pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<()> {
+    let strips = [(Arm::Watch, NODELAY), (Arm::WatchExchange, NAGLE)].map(|(arm, color)| Strip {
+        label: arm.name().into(),
+        color,
+        values: ratios(results.points, arm, |p| p.rps),
+    });
+    let svg = plot::ratios(
+        "Throughput over that of the same round with nothing attached",
+        &strips,
+    )?;
+    output.write("throughput-ratio.svg", &svg)?;
+    let network = results.network;
+    let page = Page {
+        title: "Overhead: what watching costs Redis",
+        lead: "redis-benchmark, 64-byte SETs, 10 connections, one request in flight on each; the \
+               arms of a round run one after another in random order.",
+        machine: results.machine,
+        facts: vec![
+            ("Congestion control", network.tcp_congestion_control.clone()),
+            ("tcp_autocorking", network.tcp_autocorking.clone()),
+            (
+                "CPU of server / client",
+                format!("{} / {}", network.server_cpu, network.client_cpu),
+            ),
+        ],
+        complete: results.complete,
+        reproduce,
+    };
+    let body = html! {
+        h2 { "Summary" }
+        (arms(results.summary))
+        p {
+            "Medians with quartiles; ratios are medians of the rounds' ratios with a 95 % bootstrap \
+             interval. Hook time is from the kernel's own statistics in a separate run, for a \
+             request at one of its two endpoints; the statistics add to it."
+        }
+        (figure(&svg))
+        h2 { "Time inside the hooks" }
+        @for cost in results.hooks { (hooks(cost)) }
+    };
+    output.write("report.html", &page.html(&body))
+}
+
+fn arms(summary: &Summary) -> Markup {
+    let mut table = Table::new([
+        "arm",
+        "requests/s",
+        "ratio",
+        "server CPU, ns/request",
+        "ratio",
+        "client CPU, ns/request",
+        "ratio",
+        "hooks, ns/request",
+    ]);
+    let spread = |s: Spread| format!("{:.0} ({:.0} – {:.0})", s.median, s.q1, s.q3);
+    let ratio = |r: Option<MedianInterval>| {
+        r.map_or_else(
+            || "–".into(),
+            |r| format!("{:.3} ({:.3} – {:.3})", r.median, r.low, r.high),
+        )
+    };
+    for (name, arm) in &summary.arms {
+        table.row([
+            (*name).into(),
+            spread(arm.rps),
+            ratio(arm.throughput_ratio),
+            spread(arm.server_cpu_ns_per_request),
+            ratio(arm.server_cpu_ratio),
+            spread(arm.client_cpu_ns_per_request),
+            ratio(arm.client_cpu_ratio),
+            arm.hook_ns_per_request
+                .map_or_else(|| "–".into(), |ns| format!("{ns:.0}")),
+        ]);
+    }
+    table.html()
+}
+
+fn hooks(cost: &HookCost) -> Markup {
+    let mut table = Table::new(["program", "runs", "ns per run", "runs per request"]);
+    for program in &cost.programs {
+        table.row([
+            program.name.clone(),
+            program.runs.to_string(),
+            format!("{:.0}", program.ns_per_run),
+            format!("{:.2}", program.runs_per_request),
+        ]);
+    }
+    html! {
+        h3 { (cost.arm.name()) ": " (format!("{:.0}", cost.ns_per_request)) " ns per request and endpoint" }
+        (table.html())
+    }
+}

@@ -1,0 +1,379 @@
+//! Plots as SVG text: latency over load in the style of the paper's Figure 4, and bars of stages.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+/// Width and height, pixels.
+const SIZE: (u32, u32) = (940, 460);
+/// Width of the part left of the legend.
+const CHART_WIDTH: u32 = 670;
+/// Latencies beyond this (ns) are drawn at the upper edge: an arm there has collapsed.
+const LATENCY_CAP: f64 = 1e7;
+
+/// Colour of what is measured or estimated with Nagle on.
+pub const NAGLE: RGBColor = RGBColor(196, 78, 32);
+/// Colour of what is measured or estimated with TCP_NODELAY.
+pub const NODELAY: RGBColor = RGBColor(32, 96, 168);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+const GREY: RGBColor = RGBColor(110, 110, 110);
+const GRID: RGBColor = RGBColor(228, 228, 228);
+
+/// One curve of a latency plot.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// What the legend calls it.
+    pub label: String,
+    /// Its colour.
+    pub color: RGBColor,
+    /// Whether it is an estimate: dashed, with triangles.
+    pub estimated: bool,
+    /// Requests a second, and mean latency in ns.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A vertical line.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// What the legend calls it.
+    pub label: String,
+    /// Whether it is an estimate: dashed.
+    pub estimated: bool,
+    /// Requests a second.
+    pub at: f64,
+}
+
+/// Mean latency (log scale) over offered load.
+pub fn latency_over_load(title: &str, curves: &[Curve], marks: &[Mark]) -> Result<String> {
+    let all = || curves.iter().flat_map(|c| &c.points);
+    let right = all().map(|p| p.0).fold(1000.0, f64::max) * 1.03;
+    let low = all().map(|p| p.1).fold(LATENCY_CAP, f64::min).max(1000.0);
+    let high = all().map(|p| p.1).fold(low, f64::max).min(LATENCY_CAP);
+    let (bottom, top) = (
+        low / 1.5,
+        (high * 1.5).max(low * 10.0).min(LATENCY_CAP * 1.05),
+    );
+    draw(title, |chart_area, legend| {
+        let mut chart = ChartBuilder::on(chart_area)
+            .margin(8)
+            .margin_top(4)
+            .x_label_area_size(46)
+            .y_label_area_size(74)
+            .build_cartesian_2d(0.0..right, (bottom..top).log_scale())?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(GRID)
+            .x_desc("offered load, requests/s")
+            .y_desc("mean latency")
+            .x_labels(9)
+            .y_labels(10)
+            .x_label_formatter(&|x| thousands(*x))
+            .y_label_formatter(&|y| duration(*y))
+            .label_style(("sans-serif", 14))
+            .axis_desc_style(("sans-serif", 15))
+            .draw()?;
+        let mut row = 0;
+        for mark in marks {
+            let line = [(mark.at, bottom), (mark.at, top)];
+            let style = GREY.stroke_width(2);
+            if mark.estimated {
+                chart.draw_series(DashedLineSeries::new(line, 5, 5, style))?;
+            } else {
+                chart.draw_series(LineSeries::new(line, style))?;
+            }
+        }
+        for curve in curves {
+            let points: Vec<_> = curve.points.iter().map(|&(x, y)| (x, y.min(top))).collect();
+            let style = curve.color.stroke_width(2);
+            if curve.estimated {
+                chart.draw_series(DashedLineSeries::new(points.iter().copied(), 7, 4, style))?;
+                let markers = points
+                    .iter()
+                    .map(|&p| TriangleMarker::new(p, 5, curve.color.filled()));
+                chart.draw_series(markers)?;
+            } else {
+                chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
+                let markers = points
+                    .iter()
+                    .map(|&p| Circle::new(p, 4, curve.color.filled()));
+                chart.draw_series(markers)?;
+            }
+            legend_line(legend, row, &curve.label, curve.color, curve.estimated)?;
+            row += 1;
+        }
+        for mark in marks {
+            legend_line(legend, row, &mark.label, GREY, mark.estimated)?;
+            row += 1;
+        }
+        Ok(())
+    })
+}
+
+/// One bar, split into parts from the bottom up.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// Heights in the order of the part names, ns.
+    pub parts: Vec<f64>,
+    /// Measured mean to mark on the bar, ns.
+    pub measured: Option<f64>,
+}
+
+/// Bars next to each other above one label.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What is below them.
+    pub label: String,
+    /// Left to right.
+    pub bars: Vec<Option<Bar>>,
+}
+
+/// Stacked bars of mean latency in groups; `bars_are` explains the bars of a group.
+pub fn stacked_bars(
+    title: &str,
+    parts: &[&str],
+    groups: &[Group],
+    bars_are: &str,
+) -> Result<String> {
+    const COLORS: [RGBColor; 4] = [
+        RGBColor(86, 132, 178),
+        RGBColor(150, 184, 110),
+        RGBColor(226, 168, 76),
+        RGBColor(164, 118, 168),
+    ];
+    let bars = || groups.iter().flat_map(|g| g.bars.iter().flatten());
+    let height = |bar: &Bar| {
+        bar.parts
+            .iter()
+            .sum::<f64>()
+            .max(bar.measured.unwrap_or(0.0))
+    };
+    let top = bars().map(height).fold(10_000.0, f64::max) * 1.08;
+    let last = groups.len() as f64 - 0.5;
+    draw(title, |chart_area, legend| {
+        let mut chart = ChartBuilder::on(chart_area)
+            .margin(8)
+            .margin_top(4)
+            .x_label_area_size(46)
+            .y_label_area_size(74)
+            .build_cartesian_2d(-0.5..last.max(0.5), 0.0..top)?;
+        let group_label = |x: &f64| {
+            let is_group = x.fract() == 0.0 && *x >= 0.0;
+            let group = groups.get(*x as usize).filter(|_| is_group);
+            group.map_or_else(String::new, |g| g.label.clone())
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(GRID)
+            .x_desc("offered load, requests/s")
+            .y_desc("mean latency")
+            .x_labels(groups.len() + 1)
+            .y_labels(8)
+            .x_label_formatter(&group_label)
+            .y_label_formatter(&|y| duration(*y))
+            .label_style(("sans-serif", 14))
+            .axis_desc_style(("sans-serif", 15))
+            .draw()?;
+        for (position, group) in groups.iter().enumerate() {
+            let width = 0.8 / group.bars.len().max(1) as f64;
+            for (index, bar) in group.bars.iter().enumerate() {
+                let Some(bar) = bar else { continue };
+                let left = position as f64 - 0.4 + index as f64 * width;
+                let (from, to) = (left + 0.06 * width, left + 0.94 * width);
+                let mut base = 0.0;
+                for (part, color) in bar.parts.iter().zip(COLORS) {
+                    let corners = [(from, base), (to, base + part)];
+                    chart.draw_series([Rectangle::new(corners, color.filled())])?;
+                    base += part;
+                }
+                if let Some(measured) = bar.measured {
+                    let line = [(left, measured), (left + width, measured)];
+                    chart.draw_series(LineSeries::new(line, BLACK.stroke_width(2)))?;
+                }
+            }
+        }
+        for (row, (part, color)) in parts.iter().zip(COLORS).enumerate() {
+            let y = legend_y(row);
+            legend.draw(&Rectangle::new([(8, y - 7), (36, y + 7)], color.filled()))?;
+            legend_text(legend, row, part)?;
+        }
+        legend_line(legend, parts.len(), "measured, from the send", BLACK, false)?;
+        let note = ("sans-serif", 13).into_font().color(&RGBColor(90, 90, 90));
+        let at = (8, legend_y(parts.len() + 1) - 6);
+        legend.draw(&Text::new(bars_are.to_owned(), at, note))?;
+        Ok(())
+    })
+}
+
+/// Ratios to draw next to each other.
+#[derive(Clone, Debug)]
+pub struct Strip {
+    /// What the legend calls them.
+    pub label: String,
+    /// Their colour.
+    pub color: RGBColor,
+    /// One a round.
+    pub values: Vec<f64>,
+}
+
+/// Ratios by round, with their medians as lines and 1 marked.
+pub fn ratios(title: &str, strips: &[Strip]) -> Result<String> {
+    let all = || strips.iter().flat_map(|s| s.values.iter().copied());
+    let (bottom, top) = (
+        all().fold(0.95, f64::min) - 0.01,
+        all().fold(1.0, f64::max) + 0.02,
+    );
+    let rounds = strips
+        .iter()
+        .map(|s| s.values.len())
+        .max()
+        .unwrap_or(0)
+        .max(1) as f64;
+    draw(title, |chart_area, legend| {
+        let mut chart = ChartBuilder::on(chart_area)
+            .margin(8)
+            .margin_top(4)
+            .x_label_area_size(46)
+            .y_label_area_size(74)
+            .build_cartesian_2d(0.5..rounds + 0.5, bottom..top)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(GRID)
+            .x_desc("round")
+            .y_desc("throughput ratio")
+            .x_label_formatter(&|x| {
+                if x.fract() == 0.0 {
+                    format!("{x:.0}")
+                } else {
+                    String::new()
+                }
+            })
+            .y_label_formatter(&|y| format!("{y:.2}"))
+            .label_style(("sans-serif", 14))
+            .axis_desc_style(("sans-serif", 15))
+            .draw()?;
+        let across = |y: f64| [(0.5, y), (rounds + 0.5, y)];
+        chart.draw_series(LineSeries::new(across(1.0), GREY.stroke_width(1)))?;
+        for (index, strip) in strips.iter().enumerate() {
+            let dots = strip.values.iter().enumerate();
+            let dots =
+                dots.map(|(i, &y)| Circle::new((i as f64 + 1.0, y), 4, strip.color.filled()));
+            chart.draw_series(dots)?;
+            if let Some(median) = crate::stats::median(&strip.values) {
+                let style = strip.color.stroke_width(2);
+                chart.draw_series(DashedLineSeries::new(across(median), 7, 4, style))?;
+                let label = format!("{}, median {median:.3}", strip.label);
+                legend_line(legend, index, &label, strip.color, true)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+
+fn draw(title: &str, body: impl FnOnce(&Area<'_>, &Area<'_>) -> Drawn) -> Result<String> {
+    let mut svg = String::new();
+    let drawn = (|| -> Drawn {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let root = root.titled(title, ("sans-serif", 19))?;
+        let (chart, legend) = root.split_horizontally(CHART_WIDTH);
+        body(&chart, &legend)?;
+        root.present()?;
+        Ok(())
+    })();
+    drawn.map_err(|error| anyhow!("drawing {title:?}: {error}"))?;
+    Ok(svg)
+}
+
+fn legend_y(row: usize) -> i32 {
+    30 + 25 * i32::try_from(row).unwrap_or(i32::MAX / 50)
+}
+
+fn legend_line(area: &Area<'_>, row: usize, label: &str, color: RGBColor, dashed: bool) -> Drawn {
+    let y = legend_y(row);
+    let pieces: &[(i32, i32)] = if dashed {
+        &[(8, 15), (19, 26), (30, 36)]
+    } else {
+        &[(8, 36)]
+    };
+    for &(from, to) in pieces {
+        area.draw(&PathElement::new(
+            [(from, y), (to, y)],
+            color.stroke_width(2),
+        ))?;
+    }
+    legend_text(area, row, label)
+}
+
+fn legend_text(area: &Area<'_>, row: usize, label: &str) -> Drawn {
+    let style = ("sans-serif", 14).into_font().color(&BLACK);
+    area.draw(&Text::new(label.to_owned(), (44, legend_y(row) - 6), style))?;
+    Ok(())
+}
+
+/// Requests a second, short: `250k`.
+pub fn thousands(per_second: f64) -> String {
+    if per_second >= 1000.0 || per_second == 0.0 {
+        let k = per_second / 1000.0;
+        let text = format!("{k:.1}");
+        format!("{}k", text.strip_suffix(".0").unwrap_or(&text))
+    } else {
+        format!("{per_second:.0}")
+    }
+}
+
+/// A latency, short: `23 µs`, `1.5 ms`.
+pub fn duration(ns: f64) -> String {
+    let (value, unit) = if ns >= 0.9995e6 {
+        (ns / 1e6, "ms")
+    } else {
+        (ns / 1e3, "µs")
+    };
+    let text = if value >= 9.95 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    };
+    format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axis_labels_are_short() {
+        assert_eq!(thousands(250_000.0), "250k");
+        assert_eq!(thousands(2_500.0), "2.5k");
+        assert_eq!(duration(23_400.0), "23 µs");
+        assert_eq!(duration(1_500_000.0), "1.5 ms");
+        assert_eq!(duration(1_000_000.0), "1 ms");
+    }
+
+    #[test]
+    fn a_plot_without_points_is_still_a_plot() {
+        let svg = latency_over_load("nothing", &[], &[]).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert!(stacked_bars("nothing", &[], &[], "").is_ok());
+    }
+
+    #[test]
+    fn a_collapsed_point_is_drawn_inside_the_plot() {
+        let curve = Curve {
+            label: "measured".into(),
+            color: NAGLE,
+            estimated: false,
+            points: vec![(1000.0, 20_000.0), (2000.0, 9e12)],
+        };
+        let svg = latency_over_load("collapse", &[curve], &[]).unwrap();
+        assert!(!svg.contains("cy=\"-"), "a marker is above the picture");
+    }
+}

@@ -1,0 +1,186 @@
+//! Redis: a server in a host, and `redis-benchmark` as a closed-loop load.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::host::{Host, Place};
+use crate::process::{Process, lock};
+use crate::stop::Stop;
+
+/// The port of the server.
+pub const PORT: u16 = 6379;
+/// How long a server may take until it answers.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// A Redis server that keeps nothing on disk.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Process,
+}
+
+impl RedisServer {
+    /// Starts it in `host` and waits until it answers.
+    pub fn start(host: &Host, stop: &Stop) -> Result<Self> {
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &PORT.to_string(), "--bind", "0.0.0.0", "::"]);
+        command.args(["--protected-mode", "no", "--save", "", "--appendonly", "no"]);
+        command.args(["--dir", "/tmp"]);
+        let mut process = host
+            .spawn("redis-server", command, Place::Workload)
+            .context("Redis is needed (Debian: apt install redis-server)")?;
+        // Read, so that it never blocks on a full pipe.
+        process.on_line(drop);
+        let answers = stop.wait_until(START_LIMIT, || {
+            process.check_alive()?;
+            host.inside(|| Ok(ping().ok()))
+        })?;
+        match answers {
+            Some(()) => Ok(Self { process }),
+            None => bail!("redis-server did not answer within {START_LIMIT:?}"),
+        }
+    }
+
+    /// Fails when it has died.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.process.check_alive()
+    }
+
+    /// CPU time that it has used, user and system.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let path = format!("/proc/{}/stat", self.process.pid());
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let ticks = stat_ticks(&text).ok_or_else(|| anyhow!("{path} has an unknown format"))?;
+        let per_second = sysconf(SysconfVar::CLK_TCK)?.unwrap_or(100) as f64;
+        Ok(Duration::from_secs_f64(ticks as f64 / per_second))
+    }
+}
+
+fn ping() -> Result<()> {
+    let address = SocketAddr::from(([127, 0, 0, 1], PORT));
+    let limit = Duration::from_secs(1);
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(b"PING\r\n")?;
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer)?;
+    if &answer == b"+PONG" {
+        Ok(())
+    } else {
+        bail!("it does not answer PING")
+    }
+}
+
+/// utime + stime of a /proc/PID/stat line, in clock ticks.
+fn stat_ticks(stat: &str) -> Option<u64> {
+    // The command, in parentheses, may hold anything: what is after the last one is regular.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// One run of `redis-benchmark`.
+#[derive(Clone, Copy, Debug)]
+pub struct Benchmark {
+    /// Connections, each with one request in flight.
+    pub clients: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Requests in all.
+    pub requests: u64,
+}
+
+/// What a run of `redis-benchmark` gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BenchmarkResult {
+    /// Requests a second.
+    pub rps: f64,
+    /// CPU time that the client used, user and system.
+    pub client_cpu: Duration,
+}
+
+impl Benchmark {
+    /// SETs against `server` from `client`, to the end.
+    pub fn run(&self, server: SocketAddr, client: &Host, stop: &Stop) -> Result<BenchmarkResult> {
+        let mut command = Command::new("redis-benchmark");
+        command.args([
+            "-h",
+            &server.ip().to_string(),
+            "-p",
+            &server.port().to_string(),
+        ]);
+        command.args(["-t", "set", "--csv", "-c", &self.clients.to_string()]);
+        command.args([
+            "-d",
+            &self.value_size.to_string(),
+            "-n",
+            &self.requests.to_string(),
+        ]);
+        // Children are counted when they are waited for: no other one ends in the meantime.
+        let before = children_cpu()?;
+        let mut process = client
+            .spawn("redis-benchmark", command, Place::Workload)
+            .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let sink = output.clone();
+        let reader = process.on_line(move |line| lock(&sink).push(line));
+        let status = process.wait(stop, Duration::from_secs(60))?;
+        reader.finish();
+        let client_cpu = children_cpu()?.saturating_sub(before);
+        let rps = parse_csv(&lock(&output).join("\n"));
+        let Some(rps) = rps.filter(|_| status.success()) else {
+            bail!(
+                "redis-benchmark gave no result ({status}){}",
+                process.quote()
+            );
+        };
+        Ok(BenchmarkResult { rps, client_cpu })
+    }
+}
+
+fn children_cpu() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(Duration::from_micros(micros.unsigned_abs()))
+}
+
+/// The requests a second of the SET test in the output of `redis-benchmark --csv`.
+fn parse_csv(output: &str) -> Option<f64> {
+    let row = output
+        .lines()
+        .rev()
+        .find(|line| line.starts_with("\"SET\""))?;
+    row.split(',').nth(1)?.trim_matches('"').parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_throughput_is_the_second_column_of_the_set_row() {
+        let recorded = concat!(
+            "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\"\n",
+            "\"SET\",\"104712.04\",\"0.052\",\"0.016\",\"0.047\"\n"
+        );
+        assert_eq!(parse_csv(recorded), Some(104_712.04));
+        assert_eq!(parse_csv("Could not connect to Redis"), None);
+    }
+
+    #[test]
+    fn cpu_ticks_are_found_behind_a_command_with_spaces_and_parentheses() {
+        let stat = "77 (redis (a) b) S 1 77 77 0 -1 4194560 1 0 0 0 250 130 0 0 20 0 1 0 9 1 1";
+        assert_eq!(stat_ticks(stat), Some(380));
+        assert_eq!(stat_ticks("nonsense"), None);
+    }
+}

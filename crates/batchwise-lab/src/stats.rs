@@ -1,0 +1,122 @@
+//! Summaries of samples: quantiles that accept infinity (an arm that has collapsed), and a
+//! bootstrap interval for a median.
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde::Serialize;
+
+/// Resamples of a bootstrap.
+const RESAMPLES: usize = 5000;
+
+/// The `q`-quantile (0 to 1) of samples without NaN, linear between neighbours; `None` of none.
+pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let at = q.clamp(0.0, 1.0) * last as f64;
+    let (low, part) = (at.floor() as usize, at.fract());
+    if part == 0.0 {
+        return Some(sorted[low]);
+    }
+    let (a, b) = (sorted[low], sorted[low + 1]);
+    Some(if b.is_infinite() {
+        b
+    } else {
+        a + (b - a) * part
+    })
+}
+
+/// The middle of the samples.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    quantile(samples, 0.5)
+}
+
+/// A median and how far samples are from it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// First quartile.
+    pub q1: f64,
+    /// Median.
+    pub median: f64,
+    /// Third quartile.
+    pub q3: f64,
+}
+
+impl Spread {
+    /// Of these samples; `None` of none.
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        Some(Self {
+            q1: quantile(samples, 0.25)?,
+            median: median(samples)?,
+            q3: quantile(samples, 0.75)?,
+        })
+    }
+}
+
+/// A median with the 95 % percentile-bootstrap interval around it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MedianInterval {
+    /// Median.
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl MedianInterval {
+    /// Of these samples; `None` of none. The same samples always give the same interval.
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let mut rng = StdRng::seed_from_u64(0);
+        let mut medians = Vec::with_capacity(RESAMPLES);
+        for _ in 0..RESAMPLES {
+            let resample: Vec<f64> = samples
+                .iter()
+                .map(|_| samples[rng.random_range(0..samples.len())])
+                .collect();
+            medians.push(median(&resample)?);
+        }
+        Some(Self {
+            median: median(samples)?,
+            low: quantile(&medians, 0.025)?,
+            high: quantile(&medians, 0.975)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_linear_between_samples_in_any_order() {
+        let samples = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!(median(&samples), Some(2.5));
+        assert_eq!(quantile(&samples, 0.0), Some(1.0));
+        assert_eq!(quantile(&samples, 1.0), Some(4.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn a_median_is_infinite_when_most_samples_are() {
+        let inf = f64::INFINITY;
+        assert_eq!(median(&[1.0, inf, 2.0]), Some(2.0));
+        assert_eq!(median(&[1.0, inf, inf]), Some(inf));
+        assert_eq!(median(&[1.0, inf]), Some(inf));
+    }
+
+    #[test]
+    fn an_interval_holds_its_median_and_stays_within_the_samples() {
+        let samples = [0.97, 0.99, 1.0, 0.98, 0.96, 1.02, 0.95];
+        let interval = MedianInterval::of(&samples).unwrap();
+        assert!(interval.low <= interval.median && interval.median <= interval.high);
+        assert!(interval.low >= 0.95 && interval.high <= 1.02);
+        assert_eq!(MedianInterval::of(&[]), None);
+    }
+
+    #[test]
+    fn the_interval_of_one_sample_is_that_sample() {
+        let interval = MedianInterval::of(&[0.5]).unwrap();
+        assert_eq!((interval.low, interval.high), (0.5, 0.5));
+    }
+}

@@ -1,0 +1,161 @@
+//! Two hosts joined by one veth pair: the network under every experiment. Everything is named
+//! `bw-*`, removed when dropped, and what a killed run of the same tag left is removed first.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+
+use crate::cgroup::{self, Cgroup};
+use crate::host::{Host, Namespace, ip};
+
+/// The server's IPv4 address.
+pub const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The client's IPv4 address.
+pub const CLIENT_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// The link's name at both ends.
+const LINK: &str = "bw-veth";
+/// Congestion control at both hosts, so that results do not depend on the machine's default.
+const CONGESTION_CONTROL: &str = "cubic";
+
+/// Settings of the network that results depend on.
+#[derive(Clone, Debug, Serialize)]
+pub struct NetworkSettings {
+    /// `net.ipv4.tcp_congestion_control` of both hosts.
+    pub tcp_congestion_control: String,
+    /// `net.ipv4.tcp_autocorking` of both hosts: a batching mechanism that ignores TCP_NODELAY.
+    pub tcp_autocorking: String,
+    /// Bytes.
+    pub mtu: u32,
+    /// CPU of the server's processes.
+    pub server_cpu: usize,
+    /// CPU of the client's processes.
+    pub client_cpu: usize,
+}
+
+/// A server and a client.
+#[derive(Debug)]
+pub struct TwoHosts {
+    /// The server, 10.77.0.1 and fd77::1.
+    pub server: Host,
+    /// The client, 10.77.0.2 and fd77::2.
+    pub client: Host,
+    // In this order: cgroups are removed after the hosts, children before their parent.
+    _observers: Cgroup,
+    _root: Cgroup,
+    _lock: UnixListener,
+}
+
+impl TwoHosts {
+    /// Builds both hosts. `tag` names them: `bw-<tag>-srv`, `bw-<tag>-cli`.
+    pub fn build(tag: &str) -> Result<Self> {
+        let lock = lock(tag)?;
+        let root = cgroup::mount_point()?.join(format!("bw-{tag}"));
+        remove_leftovers(tag, &root)?;
+
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let root = Cgroup::create(root)?;
+        let observers = Cgroup::create(root.path().join("obs"))?;
+        let host = |role: &str, cpu: usize| -> Result<Host> {
+            let namespace = Namespace::create(format!("bw-{tag}-{role}"))?;
+            let cgroup = Cgroup::create(root.path().join(role))?;
+            Ok(Host::new(
+                namespace,
+                cgroup,
+                observers.procs_file(),
+                cpu.min(cpus - 1),
+            ))
+        };
+        let hosts = Self {
+            server: host("srv", 0)?,
+            client: host("cli", 1)?,
+            _observers: observers,
+            _root: root,
+            _lock: lock,
+        };
+        hosts.connect()?;
+        Ok(hosts)
+    }
+
+    /// Where a server that listens on `port` is reached from the client.
+    pub fn server_address(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((SERVER_IP, port))
+    }
+
+    /// The settings of the network as the kernel has them.
+    pub fn settings(&self) -> Result<NetworkSettings> {
+        Ok(NetworkSettings {
+            tcp_congestion_control: self.server.sysctl("net/ipv4/tcp_congestion_control")?,
+            tcp_autocorking: self.server.sysctl("net/ipv4/tcp_autocorking")?,
+            mtu: 1500,
+            server_cpu: self.server.cpu(),
+            client_cpu: self.client.cpu(),
+        })
+    }
+
+    fn connect(&self) -> Result<()> {
+        let (server, client) = (
+            self.server.namespace().name(),
+            self.client.namespace().name(),
+        );
+        ip(&[
+            "link", "add", LINK, "netns", server, "type", "veth", "peer", "name", LINK, "netns",
+            client,
+        ])?;
+        let ends = [
+            (&self.server, "02:00:00:00:77:01", "10.77.0.1", "fd77::1"),
+            (&self.client, "02:00:00:00:77:02", "10.77.0.2", "fd77::2"),
+        ];
+        for (i, (host, mac, v4, v6)) in ends.iter().enumerate() {
+            let (_, peer_mac, peer_v4, peer_v6) = ends[1 - i];
+            let n = host.namespace().name();
+            ip(&["-n", n, "link", "set", LINK, "address", mac, "mtu", "1500"])?;
+            ip(&["-n", n, "addr", "add", &format!("{v4}/24"), "dev", LINK])?;
+            ip(&[
+                "-n",
+                n,
+                "addr",
+                "add",
+                &format!("{v6}/64"),
+                "dev",
+                LINK,
+                "nodad",
+            ])?;
+            ip(&["-n", n, "link", "set", LINK, "up"])?;
+            for peer in [peer_v4, peer_v6] {
+                ip(&[
+                    "-n", n, "neigh", "replace", peer, "lladdr", peer_mac, "dev", LINK,
+                ])?;
+            }
+            host.set_sysctl("net/ipv4/tcp_congestion_control", CONGESTION_CONTROL)?;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps two runs of one tag apart: an abstract socket name, which the kernel gives back when the
+/// lab ends, however it ends.
+fn lock(tag: &str) -> Result<UnixListener> {
+    let name = format!("bw-{tag}");
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name)?;
+    match UnixListener::bind_addr(&address) {
+        Ok(held) => Ok(held),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            bail!("another lab run called {tag:?} is under way; wait for its end")
+        }
+        Err(error) => Err(error).with_context(|| format!("claiming the name {name:?}")),
+    }
+}
+
+fn remove_leftovers(tag: &str, root: &Path) -> Result<()> {
+    cgroup::remove_tree(root)?;
+    for role in ["srv", "cli"] {
+        Namespace::remove(&format!("bw-{tag}-{role}"))?;
+    }
+    Ok(())
+}

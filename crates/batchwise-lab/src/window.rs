@@ -1,0 +1,204 @@
+//! Which of a watcher's lines belong to a measured window, and what they say together.
+
+use std::collections::BTreeMap;
+
+use batchwise_core::report::{Estimator, Line, Nagle, Side, Unit, View};
+use serde::Serialize;
+
+/// Estimated delays of one stage, ns; `None` is "not known".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StageMeans {
+    /// Handed over, not yet acknowledged.
+    pub unacked: Option<f64>,
+    /// Received here, not yet read.
+    pub unread_local: Option<f64>,
+    /// Received by the peer, not yet read.
+    pub unread_remote: Option<f64>,
+    /// Received, not yet acknowledged, at the opposite end.
+    pub ackdelay_remote: Option<f64>,
+}
+
+/// What one end estimated over a window, in one unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EndEstimate {
+    /// How; `two_sided` when any line of the window is.
+    pub estimator: Estimator,
+    /// The view that won in most lines.
+    pub view: Option<View>,
+    /// How many lines these means are of.
+    pub lines: usize,
+    /// Mean confidence, 0 to 1.
+    pub confidence: f64,
+    /// Items a second.
+    pub throughput_per_s: f64,
+    /// What the client feels, ns.
+    pub total_ns: Option<f64>,
+    /// The paper's L, ns.
+    pub network_ns: Option<f64>,
+    /// The server application's own time, ns.
+    pub turnaround_ns: Option<f64>,
+    /// Where the network's part comes from.
+    pub stages_ns: StageMeans,
+    /// Batching state at this end, in the last line.
+    pub nagle: Nagle,
+    /// Events that the watcher had lost, in the last line.
+    pub lost_events: u64,
+}
+
+/// Combines the lines whose interval lies wholly within `from..=to` (ns since the Unix epoch) and
+/// that are of `side`, by unit. Means are weighted by the items of each line.
+pub fn estimates_in(lines: &[Line], side: Side, from: u64, to: u64) -> BTreeMap<Unit, EndEstimate> {
+    let mut by_unit: BTreeMap<Unit, Vec<&Line>> = BTreeMap::new();
+    for line in lines {
+        let begin = line.ts_ns.saturating_sub(line.interval_ns);
+        if line.side == side && begin >= from && line.ts_ns <= to {
+            by_unit.entry(line.unit).or_default().push(line);
+        }
+    }
+    by_unit
+        .into_iter()
+        .filter_map(|(unit, lines)| Some((unit, combine(&lines)?)))
+        .collect()
+}
+
+fn combine(lines: &[&Line]) -> Option<EndEstimate> {
+    // Lines without the peer's half say something else: they do not dilute those with it.
+    let two_sided: Vec<&Line> = lines
+        .iter()
+        .copied()
+        .filter(|l| l.estimator == Estimator::TwoSided)
+        .collect();
+    let lines = if two_sided.is_empty() {
+        lines
+    } else {
+        &two_sided
+    };
+    let last = lines.last()?;
+    let mean =
+        |value: fn(&Line) -> Option<u64>| weighted_mean(lines, |l| value(l).map(|v| v as f64));
+    let remote_views = lines
+        .iter()
+        .filter(|l| l.view == Some(View::Remote))
+        .count();
+    let views = lines.iter().filter(|l| l.view.is_some()).count();
+    let time: f64 = lines.iter().map(|l| l.interval_ns as f64).sum();
+    let items: f64 = lines
+        .iter()
+        .map(|l| l.throughput_per_s * l.interval_ns as f64)
+        .sum();
+    Some(EndEstimate {
+        estimator: last.estimator,
+        view: match (remote_views * 2 > views, views) {
+            (_, 0) => None,
+            (true, _) => Some(View::Remote),
+            (false, _) => Some(View::Local),
+        },
+        lines: lines.len(),
+        confidence: weighted_mean(lines, |l| Some(l.confidence)).unwrap_or(0.0),
+        throughput_per_s: if time > 0.0 { items / time } else { 0.0 },
+        total_ns: mean(|l| l.latency_ns.total),
+        network_ns: mean(|l| l.latency_ns.network),
+        turnaround_ns: mean(|l| l.latency_ns.turnaround),
+        stages_ns: StageMeans {
+            unacked: mean(|l| l.stages_ns.unacked),
+            unread_local: mean(|l| l.stages_ns.unread_local),
+            unread_remote: mean(|l| l.stages_ns.unread_remote),
+            ackdelay_remote: mean(|l| l.stages_ns.ackdelay_remote),
+        },
+        nagle: last.nagle,
+        lost_events: last.lost_events,
+    })
+}
+
+fn weighted_mean(lines: &[&Line], value: impl Fn(&Line) -> Option<f64>) -> Option<f64> {
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for line in lines {
+        if let Some(value) = value(line) {
+            let weight = line.throughput_per_s * line.interval_ns as f64;
+            sum += value * weight;
+            weights += weight;
+        }
+    }
+    (weights > 0.0).then(|| sum / weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use batchwise_core::report::{Latency, Stages};
+
+    fn line(ts_ns: u64, per_s: f64, total: Option<u64>) -> Line {
+        Line {
+            ts_ns,
+            interval_ns: 100,
+            service: "10.77.0.1:6379".into(),
+            side: Side::Client,
+            connection: None,
+            vantage: "socket".into(),
+            estimator: if total.is_some() {
+                Estimator::TwoSided
+            } else {
+                Estimator::Local
+            },
+            view: total.map(|_| View::Remote),
+            unit: Unit::Sends,
+            connections: 1,
+            confidence: 1.0,
+            throughput_per_s: per_s,
+            latency_ns: Latency {
+                network: Some(10),
+                turnaround: None,
+                total,
+            },
+            stages_ns: Stages::default(),
+            nagle: Nagle::On,
+            lost_events: 0,
+        }
+    }
+
+    fn total(lines: &[Line], from: u64, to: u64) -> Option<f64> {
+        estimates_in(lines, Side::Client, from, to)
+            .get(&Unit::Sends)?
+            .total_ns
+    }
+
+    #[test]
+    fn only_lines_wholly_inside_the_window_count() {
+        let lines: Vec<_> = (1..=5).map(|i| line(i * 100, 1.0, Some(i * 10))).collect();
+        assert_eq!(
+            total(&lines, 100, 400),
+            Some(30.0),
+            "those that end at 200, 300 and 400"
+        );
+        assert_eq!(total(&lines, 150, 250), None);
+    }
+
+    #[test]
+    fn lines_weigh_as_much_as_they_carry() {
+        let lines = [line(100, 1.0, Some(10)), line(200, 3.0, Some(50))];
+        assert_eq!(total(&lines, 0, 200), Some(40.0));
+    }
+
+    #[test]
+    fn an_idle_window_gives_no_latency_rather_than_zero() {
+        assert_eq!(total(&[line(100, 0.0, Some(0))], 0, 100), None);
+    }
+
+    #[test]
+    fn lines_with_the_peers_half_are_preferred_over_those_without() {
+        let lines = [line(100, 100.0, None), line(200, 1.0, Some(70))];
+        let all = estimates_in(&lines, Side::Client, 0, 200);
+        let sends = &all[&Unit::Sends];
+        assert_eq!(
+            (sends.estimator, sends.total_ns, sends.lines),
+            (Estimator::TwoSided, Some(70.0), 1)
+        );
+        assert_eq!(sends.view, Some(View::Remote));
+    }
+
+    #[test]
+    fn lines_of_the_other_side_do_not_count() {
+        let lines = [line(100, 1.0, Some(10))];
+        assert!(estimates_in(&lines, Side::Server, 0, 100).is_empty());
+    }
+}
