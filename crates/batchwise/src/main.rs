@@ -12,6 +12,7 @@ mod doctor;
 mod lab;
 mod load;
 mod output;
+mod services;
 mod watch;
 
 /// See the latency your users feel, from inside the network stack.
@@ -118,7 +119,8 @@ fn start_log() -> Result<(), String> {
     };
     let format = tracing_subscriber::fmt::layer()
         .with_writer(output::log::Log)
-        .with_ansi(false);
+        .with_ansi(false)
+        .without_time();
     tracing_subscriber::registry()
         .with(filter)
         .with(format)

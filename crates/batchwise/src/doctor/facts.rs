@@ -165,7 +165,12 @@ fn wanted_in_btf() -> Result<BTreeSet<String>, String> {
 /// or a container's filter can forbid what the capabilities allow.
 fn try_loading() -> Result<(), String> {
     let outcomes = [
-        ("tracing programs", ProgramType::Tracing.is_supported()),
+        // The same privileges and the same target as tp_btf programs. The probe of those tries
+        // fentry, which some kernels forbid and nothing here uses.
+        (
+            "tracepoint programs",
+            ProgramType::RawTracepoint.is_supported(),
+        ),
         ("sock_ops programs", ProgramType::SockOps.is_supported()),
         ("socket storage maps", MapType::SkStorage.is_supported()),
     ];

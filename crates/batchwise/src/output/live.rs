@@ -96,7 +96,13 @@ impl Sink for Live {
         for signal in self.signals.drain(..) {
             signal_hook::low_level::unregister(signal);
         }
-        let restored = ratatui::try_restore();
+        // The panic hook has done it, and leaving the alternate screen twice would put the cursor
+        // back on top of the panic's message.
+        let restored = if std::thread::panicking() {
+            Ok(())
+        } else {
+            ratatui::try_restore()
+        };
         log::release();
         restored.context("cannot put the terminal back; type `reset`")
     }

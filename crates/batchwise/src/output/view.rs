@@ -199,7 +199,7 @@ fn draw_title(frame: &mut Frame, area: Rect, line: &Line) {
     ];
     let right = Text::from(right);
     let side = parts::side(line.side);
-    let room = usize::from(area.width).saturating_sub(right.width() + side.len() + 5);
+    let room = usize::from(area.width).saturating_sub(right.width() + side.len() + 6);
     let left = vec![
         " ".into(),
         tail(name, room).bold().cyan(),
@@ -222,9 +222,11 @@ fn tail(name: &str, room: usize) -> String {
 fn draw_total(frame: &mut Frame, area: Rect, line: &Line) {
     let latency = &line.latency_ns;
     let left = vec![
-        format!(" {:>8}", human::maybe_duration(latency.total))
+        " ".into(),
+        // The one number to see from afar.
+        format!(" {:>7} ", human::maybe_duration(latency.total))
             .bold()
-            .white(),
+            .reversed(),
         " total".bold(),
         format!(
             " = {} network + {} turnaround",
@@ -359,16 +361,14 @@ fn draw_recent(frame: &mut Frame, area: Rect, line: &Line, history: &VecDeque<Op
 /// One row with text at its left and at its right; the left one is cut if both do not fit.
 fn split(frame: &mut Frame, area: Rect, left: Text, right: Text) {
     let width = u16::try_from(right.width()).unwrap_or(area.width);
-    let [start, end, _] = Layout::horizontal([
-        Constraint::Fill(1),
-        Constraint::Length(width),
-        Constraint::Length(1),
-    ])
-    .spacing(0)
-    .areas(Rect {
+    let row = Rect {
+        width: area.width.saturating_sub(1),
         height: area.height.min(1),
         ..area
-    });
+    };
+    let [start, end] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)])
+        .spacing(2)
+        .areas(row);
     frame.render_widget(left, start);
     frame.render_widget(right, end);
 }

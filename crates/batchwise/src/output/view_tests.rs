@@ -73,7 +73,7 @@ fn an_estimate_without_parts_shows_dashes_and_an_empty_bar() {
     };
     let picture = picture(&mut view(&[&[hint]]), 80, 24);
     assert!(
-        picture.contains("468 µs total = – network + – turnaround"),
+        picture.contains("468 µs  total = – network + – turnaround"),
         "{picture}"
     );
     assert!(picture.contains("application's hint"), "{picture}");
