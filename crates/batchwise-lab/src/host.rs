@@ -173,15 +173,6 @@ impl Host {
         })
     }
 
-    /// Sets a sysctl of this host's network namespace, such as `net/ipv4/tcp_congestion_control`.
-    pub fn set_sysctl(&self, path: &str, value: &str) -> Result<()> {
-        let file = Path::new("/proc/sys").join(path);
-        self.inside(|| {
-            std::fs::write(&file, value)
-                .with_context(|| format!("writing {value:?} to {}", file.display()))
-        })
-    }
-
     /// Reads a sysctl of this host's network namespace.
     pub fn sysctl(&self, path: &str) -> Result<String> {
         let file = Path::new("/proc/sys").join(path);

@@ -20,14 +20,15 @@ pub const CLIENT_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// The link's name at both ends.
 const LINK: &str = "bw-veth";
-/// Congestion control at both hosts, so that results do not depend on the machine's default.
+/// Congestion control at both hosts, so that results do not depend on the machine's default. It is
+/// a property of the routes: the sysctl of a namespace takes only what the whole machine allows.
 const CONGESTION_CONTROL: &str = "cubic";
 
 /// Settings of the network that results depend on.
 #[derive(Clone, Debug, Serialize)]
 pub struct NetworkSettings {
-    /// `net.ipv4.tcp_congestion_control` of both hosts.
-    pub tcp_congestion_control: String,
+    /// Congestion control of connections between the hosts.
+    pub tcp_congestion_control: &'static str,
     /// `net.ipv4.tcp_autocorking` of both hosts: a batching mechanism that ignores TCP_NODELAY.
     pub tcp_autocorking: String,
     /// Bytes.
@@ -90,7 +91,7 @@ impl TwoHosts {
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
         Ok(NetworkSettings {
-            tcp_congestion_control: self.server.sysctl("net/ipv4/tcp_congestion_control")?,
+            tcp_congestion_control: CONGESTION_CONTROL,
             tcp_autocorking: self.server.sysctl("net/ipv4/tcp_autocorking")?,
             mtu: 1500,
             server_cpu: self.server.cpu(),
@@ -115,24 +116,33 @@ impl TwoHosts {
             let (_, peer_mac, peer_v4, peer_v6) = ends[1 - i];
             let n = host.namespace().name();
             ip(&["-n", n, "link", "set", LINK, "address", mac, "mtu", "1500"])?;
-            ip(&["-n", n, "addr", "add", &format!("{v4}/24"), "dev", LINK])?;
+            let (v4, v6) = (format!("{v4}/24"), format!("{v6}/64"));
+            ip(&["-n", n, "addr", "add", &v4, "dev", LINK, "noprefixroute"])?;
             ip(&[
                 "-n",
                 n,
                 "addr",
                 "add",
-                &format!("{v6}/64"),
+                &v6,
                 "dev",
                 LINK,
                 "nodad",
+                "noprefixroute",
             ])?;
             ip(&["-n", n, "link", "set", LINK, "up"])?;
+            for network in ["10.77.0.0/24", "fd77::/64"] {
+                let congctl = ["congctl", CONGESTION_CONTROL];
+                ip(&[
+                    &["-n", n, "route", "add", network, "dev", LINK],
+                    &congctl[..],
+                ]
+                .concat())?;
+            }
             for peer in [peer_v4, peer_v6] {
                 ip(&[
                     "-n", n, "neigh", "replace", peer, "lladdr", peer_mac, "dev", LINK,
                 ])?;
             }
-            host.set_sysctl("net/ipv4/tcp_congestion_control", CONGESTION_CONTROL)?;
         }
         Ok(())
     }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use batchwise_lab::cgroup;
 use batchwise_lab::host::{Namespace, Place};
 use batchwise_lab::topology::TwoHosts;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::TcpCongestion;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -40,7 +42,6 @@ fn two_hosts_carry_a_connection_and_leave_nothing_behind() {
     need_root();
     let tag = format!("t{}", std::process::id());
     let hosts = TwoHosts::build(&tag).unwrap();
-    assert_eq!(hosts.settings().unwrap().tcp_congestion_control, "cubic");
 
     for address in ["10.77.0.1:7000", "[fd77::1]:7000"] {
         let listener = hosts
@@ -57,6 +58,15 @@ fn two_hosts_carry_a_connection_and_leave_nothing_behind() {
         let mut received = [0; 4];
         server.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"ping");
+        for end in [&server, &client] {
+            let used = getsockopt(end, TcpCongestion).unwrap();
+            let recorded = hosts.settings().unwrap().tcp_congestion_control;
+            assert_eq!(
+                used.to_string_lossy().trim_end_matches('\0'),
+                recorded,
+                "{address}, {end:?}"
+            );
+        }
     }
 
     let mut command = Command::new("sleep");

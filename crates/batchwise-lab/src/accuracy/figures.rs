@@ -49,7 +49,7 @@ pub fn write(
                off, from light load to collapse. Estimates come from TCP queue states of both ends.",
         machine,
         facts: vec![
-            ("Congestion control", network.tcp_congestion_control.clone()),
+            ("Congestion control", network.tcp_congestion_control.into()),
             ("tcp_autocorking", network.tcp_autocorking.clone()),
             ("MTU", format!("{} bytes", network.mtu)),
             (

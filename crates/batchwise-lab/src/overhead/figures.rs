@@ -29,7 +29,7 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
                arms of a round run one after another in random order.",
         machine: results.machine,
         facts: vec![
-            ("Congestion control", network.tcp_congestion_control.clone()),
+            ("Congestion control", network.tcp_congestion_control.into()),
             ("tcp_autocorking", network.tcp_autocorking.clone()),
             (
                 "CPU of server / client",
