@@ -1,1 +1,20 @@
-//! batchwise-bpf
+//! The BPF programs of batchwise and their loader. It senses and hands over plain structs of
+//! `batchwise-core`; it decides nothing.
+//!
+//! `src/bpf/intf.h` is the only definition of what the kernel side and this side share: the types in
+//! the generated skeleton come from it.
+
+mod cgroup;
+mod error;
+mod netns;
+mod record;
+mod sensor;
+
+pub use error::Error;
+pub use record::Connection;
+pub use sensor::{Config, Reading, Sensor, Units};
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, dead_code)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/sense.skel.rs"));
+}

@@ -1,0 +1,44 @@
+//! Finding a cgroup v2 directory and what identifies it to a BPF program.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+
+use crate::Error;
+
+/// A cgroup as the programs compare it: its id (the directory's inode) and depth below the root.
+#[derive(Clone, Debug)]
+pub(crate) struct Cgroup {
+    pub path: PathBuf,
+    pub id: u64,
+    pub level: u32,
+}
+
+/// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or a folder of it where v1 is in use as well.
+pub(crate) fn mount_point() -> Result<PathBuf, Error> {
+    let mounts = fs::read_to_string("/proc/mounts").map_err(Error::io("reading /proc/mounts"))?;
+    mounts
+        .lines()
+        .filter_map(|l| {
+            let mut f = l.split(' ').skip(1);
+            Some((f.next()?, f.next()?))
+        })
+        .find(|(_, fs)| *fs == "cgroup2")
+        .map(|(dir, _)| PathBuf::from(dir))
+        .ok_or(Error::NoCgroup2)
+}
+
+impl Cgroup {
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let mount = mount_point()?;
+        let not_a_cgroup = || Error::NotACgroup { path: path.to_owned(), mount: mount.clone() };
+        let real = path.canonicalize().map_err(|_| not_a_cgroup())?;
+        let is_cgroup2 = statfs(&real).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC);
+        let below = real.strip_prefix(&mount).ok().filter(|_| is_cgroup2).ok_or_else(not_a_cgroup)?;
+        let level = below.components().count() as u32;
+        let id = fs::metadata(&real).map_err(|_| not_a_cgroup())?.ino();
+        Ok(Self { path: real, id, level })
+    }
+}

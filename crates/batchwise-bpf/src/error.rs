@@ -1,0 +1,77 @@
+//! What can go wrong between us and the kernel, each with its remedy.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of the loader.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not privileged.
+    #[error(
+        "not allowed to load BPF programs: run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"
+    )]
+    NoPrivilege,
+    /// No BTF.
+    #[error(
+        "the kernel has no BTF at /sys/kernel/btf/vmlinux: use one built with CONFIG_DEBUG_INFO_BTF=y"
+    )]
+    NoBtf,
+    /// A tracepoint is missing.
+    #[error("the kernel lacks the tracepoint {name}: {remedy}")]
+    NoTracepoint {
+        /// Its name.
+        name: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// No cgroup v2.
+    #[error(
+        "no cgroup v2 hierarchy is mounted: mount one, e.g. `mount -t cgroup2 none /sys/fs/cgroup`"
+    )]
+    NoCgroup2,
+    /// The path is no cgroup.
+    #[error("{path} is not a cgroup v2 directory: give one below {mount}")]
+    NotACgroup {
+        /// What was given.
+        path: PathBuf,
+        /// Where cgroup v2 is mounted.
+        mount: PathBuf,
+    },
+    /// Too many ports.
+    #[error("{given} ports given, at most {most} can be watched at once")]
+    TooManyPorts {
+        /// How many were given.
+        given: usize,
+        /// How many can be.
+        most: usize,
+    },
+    /// The kernel refused.
+    #[error("{doing}: {source}")]
+    Bpf {
+        /// What was being done.
+        doing: &'static str,
+        /// What libbpf or the kernel said.
+        source: libbpf_rs::Error,
+    },
+    /// Reading from the kernel failed.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn bpf(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        move |source| match source.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => Self::NoPrivilege,
+            _ => Self::Bpf { doing, source },
+        }
+    }
+
+    pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { doing, source }
+    }
+}

@@ -1,0 +1,54 @@
+//! Running something once in each network namespace that has processes.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+
+/// Process ids below a cgroup, its descendants included; all processes for `None`.
+fn processes(cgroup: Option<&Path>) -> Vec<String> {
+    let Some(root) = cgroup else {
+        return fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().into_string().ok())
+            .filter(|n| n.bytes().all(|b| b.is_ascii_digit()))
+            .collect();
+    };
+    let mut pids = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![root.to_owned()];
+    while let Some(dir) = folders.pop() {
+        let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+        pids.extend(procs.lines().map(str::to_owned));
+        let below = fs::read_dir(&dir).into_iter().flatten().flatten();
+        folders.extend(below.map(|e| e.path()).filter(|p| p.is_dir()));
+    }
+    pids
+}
+
+/// One open namespace file per distinct network namespace, ours first. Processes that vanish while
+/// we look are passed over.
+pub(crate) fn namespaces(cgroup: Option<&Path>) -> Vec<File> {
+    let mut seen = BTreeSet::new();
+    std::iter::once("self".to_owned())
+        .chain(processes(cgroup))
+        .filter_map(|pid| File::open(format!("/proc/{pid}/ns/net")).ok())
+        .filter(|f| f.metadata().is_ok_and(|m| seen.insert(m.ino())))
+        .collect()
+}
+
+/// Runs `f` on a thread of its own that has entered `ns`.
+pub(crate) fn within<T: Send>(ns: &File, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            setns(ns, CloneFlags::CLONE_NEWNET)?;
+            f()
+        });
+        worker.join().unwrap_or_else(|_| Err(io::Error::other("the worker thread panicked")))
+    })
+}

@@ -1,0 +1,132 @@
+//! From the kernel's records (`intf.h`) to the plain structs of `batchwise-core`.
+
+use std::mem::size_of;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use batchwise_core::queue::QueueState;
+use batchwise_core::report::Side;
+use batchwise_core::sample::Sample;
+use batchwise_core::wire::PeerQueue;
+
+use crate::skel::types;
+
+// bw_record.flags, as in intf.h
+const SERVER: u32 = 0x1;
+const AGREED: u32 = 0x8;
+const LATE_SEND: u32 = 0x10;
+
+/// What iter/bpf_sk_storage_map writes per connection: `struct bw_snapshot`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot {
+    pub rec: types::bw_record,
+    pub version: u64,
+}
+
+/// A connection as it was when it was read.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The kernel's socket cookie: unique until reboot.
+    pub cookie: u64,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Inode of its network namespace.
+    pub netns: u32,
+    /// Which end this is.
+    pub side: Side,
+    /// When counting began, ns, CLOCK_MONOTONIC.
+    pub born: u64,
+    /// TCP_NODELAY is set.
+    pub nagle_off: bool,
+    /// The peer speaks the exchange.
+    pub exchanges: bool,
+    /// Send times are taken after the call, not at its beginning.
+    pub late_send: bool,
+    /// Options of the exchange: sent, heard, refused.
+    pub options: [u32; 3],
+    /// Its counters.
+    pub sample: Sample,
+}
+
+fn address(addr: [u8; 16], port: u16) -> SocketAddr {
+    let v6 = Ipv6Addr::from(addr);
+    SocketAddr::new(v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4), port)
+}
+
+impl From<&types::bw_record> for Connection {
+    fn from(r: &types::bw_record) -> Self {
+        let local = r.q.map(|queues| {
+            queues.map(|q| QueueState {
+                time: q.time,
+                integral: q.integral,
+                total: q.total,
+                size: q.size,
+            })
+        });
+        let peer = r.peer.map(|queues| {
+            queues.map(|p| PeerQueue {
+                time: p.time,
+                integral: p.integral,
+                total: p.total,
+                heard: p.heard,
+                raw_time: p.raw_time,
+                raw_integral: p.raw_integral,
+                raw_total: p.raw_total,
+            })
+        });
+        Self {
+            cookie: r.cookie,
+            local: address(r.local_addr, r.local_port),
+            remote: address(r.remote_addr, r.remote_port),
+            netns: r.netns,
+            side: if r.flags & SERVER != 0 { Side::Server } else { Side::Client },
+            born: r.born,
+            nagle_off: r.info.nagle_off != 0,
+            exchanges: r.flags & AGREED != 0,
+            late_send: r.flags & LATE_SEND != 0,
+            options: [r.options_sent, r.options_heard, r.options_refused],
+            sample: Sample {
+                at: r.info.now,
+                local,
+                peer,
+                overlaps: r.overlaps,
+                rtt_min: known_rtt(r.info.rtt_min_us),
+                srtt: known_rtt(r.info.srtt_us),
+            },
+        }
+    }
+}
+
+/// The kernel's "no measurement yet" is ~0 for the minimum and 0 for the smoothed one.
+fn known_rtt(us: u32) -> u64 {
+    if us == u32::MAX { 0 } else { u64::from(us) * 1_000 }
+}
+
+/// Splits what the iterator wrote into records that were not being written meanwhile, and counts
+/// those that were.
+pub(crate) fn parse_dump(bytes: &[u8]) -> (Vec<Connection>, usize) {
+    let mut torn = 0;
+    let connections = bytes
+        .chunks_exact(size_of::<Snapshot>())
+        .filter_map(|chunk| {
+            // SAFETY: the chunk has the size of a Snapshot, which is plain integers: any bytes
+            // are a valid value; read_unaligned asks for no alignment.
+            let s = unsafe { chunk.as_ptr().cast::<Snapshot>().read_unaligned() };
+            let whole = s.rec.version % 2 == 0 && u64::from(s.rec.version) == s.version;
+            torn += usize::from(!whole);
+            whole.then(|| Connection::from(&s.rec))
+        })
+        .collect();
+    (connections, torn)
+}
+
+/// A record from the ring buffer of closed connections.
+pub(crate) fn parse_closed(bytes: &[u8]) -> Option<Connection> {
+    (bytes.len() >= size_of::<types::bw_record>()).then(|| {
+        // SAFETY: there are at least as many bytes as the struct has; see parse_dump.
+        let rec = unsafe { bytes.as_ptr().cast::<types::bw_record>().read_unaligned() };
+        Connection::from(&rec)
+    })
+}

@@ -1,0 +1,237 @@
+//! The loader: opens, configures and attaches the programs, and reads what they count.
+//!
+//! Everything that it attaches belongs to file descriptors of this process: when the process ends,
+//! however it ends, the kernel detaches it all.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use batchwise_core::report::Unit;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, Link, OpenObject, RingBuffer, RingBufferBuilder};
+
+use crate::cgroup::{self, Cgroup};
+use crate::record::{Connection, parse_closed, parse_dump};
+use crate::skel::{SenseSkel, SenseSkelBuilder};
+use crate::{Error, netns};
+
+/// Which items are counted, a bit per kind as in `enum bw_unit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Units(u32);
+
+impl Units {
+    /// What an estimate in each of `units` needs. Send calls need bytes, too: coalesced messages
+    /// are told apart by them.
+    pub fn of(units: &[Unit]) -> Self {
+        Self(units.iter().fold(0, |bits, u| {
+            bits | match u {
+                Unit::Sends => 0b011,
+                Unit::Bytes => 0b010,
+                Unit::Packets => 0b110,
+            }
+        }))
+    }
+}
+
+/// What to watch.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Local (server) or remote (client) ports.
+    pub ports: Vec<u16>,
+    /// Only sockets made in this cgroup v2 or below it.
+    pub cgroup: Option<PathBuf>,
+    /// What to count.
+    pub units: Units,
+    /// Tell peers our queue states in TCP options, at most one option per this time and
+    /// connection.
+    pub exchange: Option<Duration>,
+}
+
+/// What [`Sensor::read`] returns.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Connections that are open.
+    pub open: Vec<Connection>,
+    /// Last states of connections that closed since the last reading.
+    pub closed: Vec<Connection>,
+    /// Events lost since the start: closed connections whose last state found no room.
+    pub lost_events: u64,
+}
+
+/// The attached programs.
+pub struct Sensor {
+    skel: SenseSkel<'static>,
+    config: Config,
+    cgroup: Option<Cgroup>,
+    dump: Link,
+    closed: Arc<Mutex<Vec<Connection>>>,
+    closed_ring: RingBuffer<'static>,
+    _links: Vec<Link>,
+}
+
+/// How often a dump is repeated for records that were being written while they were read.
+const DUMP_TRIES: usize = 4;
+
+impl Sensor {
+    /// Loads and attaches the programs, and adopts the connections that are already open.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+        let has = |name: &str| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+        for name in ["tcp_probe", "tcp_rcv_space_adjust", "inet_sock_set_state"] {
+            if !has(name) {
+                return Err(Error::NoTracepoint { name, remedy: "use Linux 5.8 or newer" });
+            }
+        }
+        let late_send = !has("tcp_sendmsg_locked");
+        if late_send && !has("sock_send_length") {
+            return Err(Error::NoTracepoint {
+                name: "tcp_sendmsg_locked",
+                remedy: "use Linux 6.16 or newer, or at least 6.3 for sock_send_length",
+            });
+        }
+        let cgroup = match (&config.cgroup, config.exchange) {
+            (Some(path), _) => Some(Cgroup::open(path)?),
+            (None, Some(_)) => Some(Cgroup::open(&cgroup::mount_point()?)?),
+            (None, None) => None,
+        };
+        let skel = load(&config, cgroup.as_ref(), late_send)?;
+
+        let attach = Error::bpf;
+        let progs = &skel.progs;
+        let mut links = vec![
+            progs.bw_state.attach().map_err(attach("attaching to inet_sock_set_state"))?,
+            progs.bw_segment.attach().map_err(attach("attaching to tcp_probe"))?,
+            progs.bw_read.attach().map_err(attach("attaching to tcp_rcv_space_adjust"))?,
+            if late_send {
+                progs.bw_send_late.attach().map_err(attach("attaching to sock_send_length"))?
+            } else {
+                progs.bw_send.attach().map_err(attach("attaching to tcp_sendmsg_locked"))?
+            },
+        ];
+        if let (Some(_), Some(cgroup)) = (config.exchange, &cgroup) {
+            let dir = File::open(&cgroup.path).map_err(Error::io("opening the cgroup"))?;
+            let link = progs.bw_exchange.attach_cgroup(dir.as_raw_fd());
+            links.push(link.map_err(attach("attaching sock_ops to the cgroup"))?);
+        }
+        let dump = progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd());
+        let dump = dump.map_err(attach("creating the iterator of connections"))?;
+
+        let closed = Arc::new(Mutex::new(Vec::new()));
+        let closed_ring = {
+            let closed = Arc::clone(&closed);
+            let mut builder = RingBufferBuilder::new();
+            builder
+                .add(&skel.maps.closed, move |bytes| {
+                    if let (Some(c), Ok(mut list)) = (parse_closed(bytes), closed.lock()) {
+                        list.push(c);
+                    }
+                    0
+                })
+                .map_err(Error::bpf("opening the ring buffer"))?;
+            builder.build().map_err(Error::bpf("opening the ring buffer"))?
+        };
+        let sensor = Self { skel, config, cgroup, dump, closed, closed_ring, _links: links };
+        sensor.adopt()?;
+        Ok(sensor)
+    }
+
+    /// Finds the connections (and, for the exchange, the listeners) that are already there, in
+    /// every network namespace that the cgroup's processes live in.
+    fn adopt(&self) -> Result<(), Error> {
+        let cgroup = self.config.cgroup.as_deref();
+        let progs = &self.skel.progs;
+        let mut walks = vec![progs.bw_adopt.attach().map_err(Error::bpf("creating iter/tcp"))?];
+        if self.config.exchange.is_some() {
+            let link = progs.bw_adopt_listener.attach();
+            walks.push(link.map_err(Error::bpf("creating iter/tcp for listeners"))?);
+        }
+        for ns in netns::namespaces(cgroup) {
+            for link in &walks {
+                let walked = netns::within(&ns, || read_iter(link).map(drop));
+                if let Err(e) = walked {
+                    // the namespace's last process may just have ended
+                    tracing::warn!("a network namespace could not be searched: {e}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all counters. Between two events of a connection its record stands still, so a record
+    /// that is written while it is copied is rare; it is read again.
+    pub fn read(&self) -> Result<Reading, Error> {
+        // closed first: a connection that closes in between is then in neither, and in the next
+        self.closed_ring.consume().map_err(Error::bpf("reading closed connections"))?;
+        let mut open = BTreeMap::new();
+        for _ in 0..DUMP_TRIES {
+            let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
+            let (whole, torn) = parse_dump(&bytes);
+            for c in whole {
+                open.entry(c.cookie).or_insert(c);
+            }
+            if torn == 0 {
+                break;
+            }
+        }
+        let open = open.into_values().collect();
+        let closed = self.closed.lock().map(|mut c| std::mem::take(&mut *c)).unwrap_or_default();
+        let lost_events = self.skel.maps.bss_data.as_deref().map_or(0, |b| b.lost_events);
+        Ok(Reading { open, closed, lost_events })
+    }
+
+    /// The cgroup that sock_ops is attached to, if the exchange is on.
+    pub fn exchange_cgroup(&self) -> Option<&std::path::Path> {
+        self.config.exchange.and(self.cgroup.as_ref()).map(|c| c.path.as_path())
+    }
+}
+
+fn load(config: &Config, cgroup: Option<&Cgroup>, late_send: bool) -> Result<SenseSkel<'static>, Error> {
+    // The skeleton borrows its object; a sensor lives as long as its process, so leaking the few
+    // bytes of the holder is the simple way to own both.
+    let holder: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = SenseSkelBuilder::default()
+        .open(holder)
+        .map_err(Error::bpf("opening the BPF object"))?;
+
+    let ro = open.maps.rodata_data.as_deref_mut();
+    let ro = ro.ok_or(Error::Bpf {
+        doing: "configuring the BPF programs",
+        source: io::Error::other("no .rodata").into(),
+    })?;
+    if config.ports.len() > ro.ports.len() {
+        return Err(Error::TooManyPorts { given: config.ports.len(), most: ro.ports.len() });
+    }
+    for (slot, port) in ro.ports.iter_mut().zip(&config.ports) {
+        *slot = *port;
+    }
+    ro.n_ports = config.ports.len() as u32;
+    ro.units = config.units.0;
+    ro.late_send = late_send;
+    if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
+        ro.cgroup_id = c.id;
+        ro.cgroup_level = c.level;
+    }
+    if let Some(period) = config.exchange {
+        ro.exchange_period_ns = period.as_nanos().try_into().unwrap_or(u32::MAX);
+    }
+    open.progs.bw_exchange.set_autoload(config.exchange.is_some());
+    open.progs.bw_adopt_listener.set_autoload(config.exchange.is_some());
+    open.progs.bw_send.set_autoload(!late_send);
+    open.progs.bw_send_late.set_autoload(late_send);
+    open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
+    let mut iter = Iter::new(link).map_err(io::Error::other)?;
+    let mut bytes = Vec::new();
+    iter.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,253 @@
+//! What each event on a TCP socket does to its queues: the reference for `lib/endpoint.h` and
+//! `lib/queue.h` of batchwise-bpf, which run in the kernel and are tested against this module.
+
+use alloc::collections::VecDeque;
+
+use crate::queue::QueueState;
+use crate::wire::{Item, Queue};
+
+/// Marks kept per consumer; a full list grows its newest mark instead.
+pub const MARKS: usize = 64;
+
+/// An acknowledgment that leaves sooner than this after an event was sent by that event, later
+/// ones by the delayed-ACK timer (at least 2 jiffies with TCP_BPF_DELACK_MAX, 40 ms without).
+pub const DELACK_FLOOR_NS: u64 = 4_000_000;
+
+/// The socket's own idea of its streams, read at an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SockView {
+    /// The next byte the application hands over.
+    pub write_seq: u32,
+    /// Received in order up to here.
+    pub rcv_nxt: u32,
+    /// Read by the application up to here.
+    pub copied_seq: u32,
+    /// `rcv_nxt` when the last acknowledgment left.
+    pub rcv_wup: u32,
+    /// When the last segment left, ns.
+    pub last_tx: u64,
+}
+
+/// A segment that arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Sequence number of its first byte.
+    pub seq: u32,
+    /// Sequence number after its payload.
+    pub end: u32,
+    /// What it acknowledges.
+    pub ack: u32,
+    /// PSH is set: the sender's call ended here.
+    pub push: bool,
+    /// Segments on the wire that it stands for (GSO).
+    pub segs: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    end: u32,
+    calls: u16,
+    segs: u16,
+}
+
+/// Where items end in a stream, as far as one consumer has not passed them.
+#[derive(Clone, Debug, Default)]
+struct Marks(VecDeque<Mark>);
+
+/// RFC 1982 comparison: `a` is after `b`.
+pub fn after(a: u32, b: u32) -> bool {
+    (b.wrapping_sub(a) as i32) < 0
+}
+
+impl Marks {
+    fn push(&mut self, mark: Mark) {
+        if self.0.len() >= MARKS {
+            if let Some(last) = self.0.back_mut() {
+                last.end = mark.end;
+                last.calls = last.calls.wrapping_add(mark.calls);
+                last.segs = last.segs.wrapping_add(mark.segs);
+            }
+        } else {
+            self.0.push_back(mark);
+        }
+    }
+
+    fn pop_to(&mut self, upto: u32) -> (u32, u32) {
+        let (mut calls, mut segs) = (0, 0);
+        while let Some(m) = self.0.front().filter(|m| !after(m.end, upto)) {
+            calls += u32::from(m.calls);
+            segs += u32::from(m.segs);
+            self.0.pop_front();
+        }
+        (calls, segs)
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    queues: [[QueueState; 4]; 3],
+    last: u64,
+    una: u32,
+    wend: u32,
+    rcv: u32,
+    read: u32,
+    acked: u32,
+    out: Marks,
+    in_read: Marks,
+    in_ack: Marks,
+    overlaps: u32,
+}
+
+impl Endpoint {
+    /// Starts counting at `now`; what is queued already enters now, as one call.
+    pub fn new(now: u64, v: &SockView, snd_una: u32) -> Self {
+        let mut e = Self {
+            queues: [[QueueState::new(now); 4]; 3],
+            last: now,
+            una: snd_una,
+            wend: v.write_seq,
+            rcv: v.rcv_nxt,
+            read: v.copied_seq,
+            acked: v.rcv_nxt,
+            out: Marks::default(),
+            in_read: Marks::default(),
+            in_ack: Marks::default(),
+            overlaps: 0,
+        };
+        let (unacked, unread) =
+            (v.write_seq.wrapping_sub(snd_una), v.rcv_nxt.wrapping_sub(v.copied_seq));
+        if unacked > 0 {
+            e.enter(Queue::Unacked, now, [1, unacked, 1]);
+            e.out.push(Mark { end: e.wend, calls: 1, segs: 1 });
+        }
+        if unread > 0 {
+            e.enter(Queue::Unread, now, [1, unread, 1]);
+            e.in_read.push(Mark { end: e.rcv, calls: 1, segs: 1 });
+        }
+        e
+    }
+
+    /// The state of a queue.
+    pub fn queue(&self, item: Item, queue: Queue) -> &QueueState {
+        &self.queues[item as usize][queue as usize]
+    }
+
+    /// Requests that were read while an earlier one had no response yet.
+    pub fn overlaps(&self) -> u32 {
+        self.overlaps
+    }
+
+    // `items`: calls, bytes, segments, the order of `wire::ITEMS`
+    fn enter(&mut self, queue: Queue, now: u64, items: [u32; 3]) {
+        for (q, n) in self.queues.iter_mut().zip(items) {
+            if n > 0 {
+                q[queue as usize].track(now, i64::from(n));
+            }
+        }
+    }
+
+    fn leave(&mut self, queue: Queue, now: u64, items: [u32; 3]) {
+        for (q, n) in self.queues.iter_mut().zip(items) {
+            if n > 0 {
+                q[queue as usize].track(now, -i64::from(n));
+            }
+        }
+    }
+
+    fn arrive(&mut self, now: u64, end: u32, calls: u16, segs: u16) {
+        let bytes = end.wrapping_sub(self.rcv);
+        let items = [u32::from(calls), bytes, u32::from(segs)];
+        self.enter(Queue::Unread, now, items);
+        self.enter(Queue::AckDelay, now, items);
+        let mark = Mark { end, calls, segs };
+        self.in_read.push(mark);
+        self.in_ack.push(mark);
+        self.rcv = end;
+    }
+
+    /// Catches up with what has no hook of its own: an acknowledgment that left since the last
+    /// event, and arrivals that were not shown.
+    fn settle(&mut self, now: u64, v: &SockView) {
+        if after(v.rcv_nxt, self.rcv) {
+            self.arrive(self.last, v.rcv_nxt, 1, 1);
+        }
+        if after(v.rcv_wup, self.acked) {
+            let upto = if after(v.rcv_wup, self.rcv) { self.rcv } else { v.rcv_wup };
+            let mut left = self.last;
+            if now.wrapping_sub(left) > DELACK_FLOOR_NS && v.last_tx > left {
+                left = v.last_tx.min(now);
+            }
+            let (calls, segs) = self.in_ack.pop_to(upto);
+            let bytes = upto.wrapping_sub(self.acked);
+            self.leave(Queue::AckDelay, left, [calls, bytes, segs]);
+            self.acked = upto;
+        }
+        self.last = now;
+    }
+
+    /// The application hands over bytes up to `end`; with `more` (MSG_MORE) the message goes on. A
+    /// call that took only a part is continued by the next.
+    pub fn on_send(&mut self, now: u64, v: &SockView, end: u32, more: bool, mss: u32) {
+        self.settle(now, v);
+        if end == self.wend {
+            return;
+        }
+        if after(self.wend, v.write_seq)
+            && let Some(last) = self.out.0.back_mut()
+        {
+            last.end = end;
+            let q = &mut self.queues[Item::Bytes as usize][Queue::Unacked as usize];
+            q.touch(now);
+            q.size = q.size.wrapping_add(end.wrapping_sub(self.wend));
+            self.wend = end;
+            return;
+        }
+        if !after(end, self.wend) {
+            return;
+        }
+        let bytes = end.wrapping_sub(self.wend);
+        let segs = if mss > 0 { bytes.div_ceil(mss) } else { 1 };
+        self.enter(Queue::Unacked, now, [u32::from(!more), bytes, segs]);
+        self.out.push(Mark { end, calls: u16::from(!more), segs: segs as u16 });
+        self.wend = end;
+        self.leave(Queue::Turnaround, now, [u32::MAX; 3]);
+    }
+
+    /// The peer has acknowledged up to `ack`.
+    pub fn on_ack(&mut self, now: u64, ack: u32) {
+        let ack = if after(ack, self.wend) { self.wend } else { ack };
+        if !after(ack, self.una) {
+            return;
+        }
+        let (calls, segs) = self.out.pop_to(ack);
+        self.leave(Queue::Unacked, now, [calls, ack.wrapping_sub(self.una), segs]);
+        self.una = ack;
+    }
+
+    /// A segment arrives; the socket has not processed it yet.
+    pub fn on_segment(&mut self, now: u64, v: &SockView, s: &Segment) {
+        self.settle(now, v);
+        self.on_ack(now, s.ack);
+        if !after(s.seq, self.rcv) && after(s.end, self.rcv) {
+            self.arrive(now, s.end, u16::from(s.push), s.segs);
+        }
+    }
+
+    /// The application has read.
+    pub fn on_read(&mut self, now: u64, v: &SockView) {
+        self.settle(now, v);
+        let upto = if after(v.copied_seq, self.rcv) { self.rcv } else { v.copied_seq };
+        if !after(upto, self.read) {
+            return;
+        }
+        let bytes = upto.wrapping_sub(self.read);
+        let (calls, segs) = self.in_read.pop_to(upto);
+        self.leave(Queue::Unread, now, [calls, bytes, segs]);
+        if calls > 0 && self.queue(Item::Calls, Queue::Turnaround).size > 0 {
+            self.overlaps += calls;
+        }
+        self.enter(Queue::Turnaround, now, [calls, bytes, segs]);
+        self.read = upto;
+    }
+}

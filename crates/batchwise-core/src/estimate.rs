@@ -1,0 +1,266 @@
+//! From queue windows to end-to-end latency (§3.2 of the paper), in any of the three units.
+//!
+//! ```text
+//! L = unacked(here) − ackdelay(there) + unread(here) + unread(there)
+//! ```
+//!
+//! Both ends' views are computed and the larger one is taken. The paper's L ends where the
+//! application begins; `turnaround`, the server application's own time, is reported beside it.
+
+use crate::queue::Window;
+use crate::report::{Estimator, Latency, Side, Stages, Unit, View};
+use crate::sample::{Flow, Grid};
+use crate::wire::{Item, Queue};
+
+/// What can be said of an interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// How it was made.
+    pub estimator: Estimator,
+    /// Whose view is larger, if there are two.
+    pub view: Option<View>,
+    /// Mean latency.
+    pub latency: Latency,
+    /// Where it comes from.
+    pub stages: Stages,
+    /// 0 to 1.
+    pub confidence: f64,
+    /// Items a second.
+    pub throughput: f64,
+}
+
+/// The queues of one end, seen in one unit.
+struct End<'a> {
+    windows: &'a Grid<Window>,
+    unit: Unit,
+    messages: u64,
+}
+
+impl End<'_> {
+    fn window(&self, item: Item, queue: Queue) -> &Window {
+        &self.windows[item as usize][queue as usize]
+    }
+
+    /// Mean delay of a queue, ns.
+    fn delay(&self, queue: Queue) -> Option<f64> {
+        match self.unit {
+            Unit::Bytes => self.window(Item::Bytes, queue).delay(),
+            Unit::Packets => self.window(Item::Segments, queue).delay(),
+            Unit::Sends => blend(
+                self.window(Item::Calls, queue),
+                self.window(Item::Bytes, queue),
+                self.messages,
+            ),
+        }
+    }
+}
+
+/// Mean delay of `messages` messages, of which a receiver could tell `calls.total` apart.
+///
+/// Every PSH, and at a sender every call, ends one message for certain. When the sender's exchanged
+/// count says that there were more, those were coalesced (Nagle, autocorking, a server that answers
+/// many requests with one write) and share a segment with another. Where they hide is not known; a
+/// segment holds the more of them the longer it is, so the excess is spread in proportion to bytes.
+/// Without coalescing this is the per-call mean; when all is coalesced and messages are of one
+/// size, the per-byte mean, and both are exact.
+fn blend(calls: &Window, bytes: &Window, messages: u64) -> Option<f64> {
+    let per_call = calls.delay()?;
+    let excess = messages.saturating_sub(calls.total);
+    if excess == 0 {
+        return Some(per_call);
+    }
+    let per_byte = bytes.delay()?;
+    let (told, excess) = (calls.total as f64, excess as f64);
+    Some((told * per_call + excess * per_byte) / (told + excess))
+}
+
+/// The paper's L from the view of the end that holds `unacked`, and its parts.
+struct NetworkView {
+    unacked: f64,
+    unread_holder: f64,
+    unread_other: f64,
+    ackdelay: f64,
+}
+
+impl NetworkView {
+    fn new(holder: &End, other: &End) -> Option<Self> {
+        let unacked = holder.delay(Queue::Unacked)?;
+        Some(Self {
+            unacked,
+            unread_holder: holder.delay(Queue::Unread)?,
+            unread_other: other.delay(Queue::Unread)?,
+            // an acknowledgment cannot have waited longer than it was waited for
+            ackdelay: other.delay(Queue::AckDelay)?.min(unacked),
+        })
+    }
+
+    fn latency(&self) -> f64 {
+        self.unacked - self.ackdelay + self.unread_holder + self.unread_other
+    }
+}
+
+fn ns(v: f64) -> u64 {
+    // `as` saturates; half a nanosecond of rounding is below every clock
+    (v + 0.5) as u64
+}
+
+fn items_of(unit: Unit) -> &'static [Item] {
+    match unit {
+        Unit::Sends => &[Item::Calls, Item::Bytes],
+        Unit::Bytes => &[Item::Bytes],
+        Unit::Packets => &[Item::Segments],
+    }
+}
+
+/// Whether the exchange brought, in this interval, every queue that a two-sided estimate needs,
+/// and nothing that cannot be.
+pub fn is_two_sided(flow: &Flow, unit: Unit, side: Side, interval: u64) -> bool {
+    let needed = match side {
+        Side::Server => &[Queue::Unacked, Queue::Unread, Queue::AckDelay][..],
+        Side::Client => {
+            &[Queue::Unacked, Queue::Unread, Queue::AckDelay, Queue::Turnaround][..]
+        }
+    };
+    items_of(unit).iter().all(|&item| {
+        needed.iter().all(|&q| {
+            flow.heard[item as usize][q as usize] > 0
+                && is_plausible(flow, item, q, interval)
+        })
+    })
+}
+
+/// A peer's claims are bounded by what this end saw pass: a queue cannot have run longer than twice
+/// the interval (its reports come a little early or late), nor held or released more items than
+/// there were bytes for them.
+fn is_plausible(flow: &Flow, item: Item, queue: Queue, interval: u64) -> bool {
+    let claim = flow.there(item, queue);
+    let passed = match queue {
+        Queue::Unacked => flow.here(Item::Bytes, Queue::Unread),
+        _ => flow.here(Item::Bytes, Queue::Unacked),
+    };
+    // what was still queued when the interval began may leave in it, too
+    let slack = passed.integral / interval.max(1) + (1 << 20);
+    let most = 2 * passed.total + slack;
+    claim.time <= 2 * interval + REPORT_SLACK_NS
+        && claim.total <= most
+        && claim.integral / claim.time.max(interval).max(1) <= most
+}
+
+/// Reports of the peer lag by up to a round of the exchange and the delay of the path.
+const REPORT_SLACK_NS: u64 = 1_000_000_000;
+
+/// The two-sided estimate; `None` when a queue that it needs saw no item leave.
+pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
+    let calls = |windows: &Grid<Window>| windows[Item::Calls as usize][Queue::Unacked as usize].total;
+    // One response for each request: whichever end made fewer calls put several into one.
+    let messages = calls(&flow.local).max(calls(&flow.peer));
+    let here = End { windows: &flow.local, unit, messages };
+    let there = End { windows: &flow.peer, unit, messages };
+
+    let local = NetworkView::new(&here, &there)?;
+    let remote = NetworkView::new(&there, &here);
+    let server = match side {
+        Side::Server => &here,
+        Side::Client => &there,
+    };
+    let turnaround = server.delay(Queue::Turnaround);
+    let (view, stages, network) = match remote {
+        Some(r) if r.latency() > local.latency() => (
+            View::Remote,
+            Stages {
+                unacked: Some(ns(r.unacked)),
+                unread_local: Some(ns(r.unread_other)),
+                unread_remote: Some(ns(r.unread_holder)),
+                ackdelay_remote: Some(ns(r.ackdelay)),
+            },
+            r.latency(),
+        ),
+        _ => (
+            View::Local,
+            Stages {
+                unacked: Some(ns(local.unacked)),
+                unread_local: Some(ns(local.unread_holder)),
+                unread_remote: Some(ns(local.unread_other)),
+                ackdelay_remote: Some(ns(local.ackdelay)),
+            },
+            local.latency(),
+        ),
+    };
+    Some(Estimate {
+        estimator: Estimator::TwoSided,
+        view: Some(view),
+        latency: Latency {
+            network: Some(ns(network)),
+            turnaround: turnaround.map(ns),
+            total: turnaround.map(|t| ns(network + t)),
+        },
+        stages,
+        confidence: TWO_SIDED_TRUST * overlap_trust(flow, messages) * sample_trust(messages),
+        throughput: 0.0,
+    })
+}
+
+const TWO_SIDED_TRUST: f64 = 0.95;
+
+/// `turnaround` takes the next send for the response to all that was read. Requests that were read
+/// while earlier ones waited (a server that works on several at once) make it a lower bound.
+fn overlap_trust(flow: &Flow, messages: u64) -> f64 {
+    let share = flow.overlaps as f64 / messages.max(1) as f64;
+    1.0 - 0.5 * share.min(1.0)
+}
+
+/// Few items, little trust: a tenth at one request, nine tenths at a hundred.
+fn sample_trust(messages: u64) -> f64 {
+    let n = messages as f64;
+    n / (n + 9.0)
+}
+
+/// The best guess from this end alone.
+///
+/// A server sees its requests wait and its responses come acknowledged. What happens at the client
+/// before a request leaves and after a response arrives is not seen, so `network` is what is left:
+/// unread here, and the path. `unacked` bounds the path from above, but holds the client's ACK
+/// delay; TCP's smallest round trip bounds it from below. A client sees its requests acknowledged,
+/// usually by the response itself, and the response wait: together a lower bound of the total,
+/// which cannot be split.
+pub fn local(flow: &Flow, unit: Unit, side: Side) -> Estimate {
+    let calls = |q| flow.here(Item::Calls, q).total;
+    let messages = calls(Queue::Unacked).max(calls(Queue::Unread));
+    let here = End { windows: &flow.local, unit, messages };
+    let (unacked, unread) = (here.delay(Queue::Unacked), here.delay(Queue::Unread));
+    let stages = Stages {
+        unacked: unacked.map(ns),
+        unread_local: unread.map(ns),
+        ..Stages::default()
+    };
+    let latency = match side {
+        Side::Server => {
+            let rtt = (flow.rtt_min > 0).then_some(flow.rtt_min as f64);
+            let path = match (unacked, rtt) {
+                (Some(u), Some(r)) => Some(u.min(r)),
+                (a, b) => a.or(b),
+            };
+            let network = path.zip(unread).map(|(p, u)| p + u);
+            let turnaround = here.delay(Queue::Turnaround);
+            Latency {
+                network: network.map(ns),
+                turnaround: turnaround.map(ns),
+                total: network.zip(turnaround).map(|(n, t)| ns(n + t)),
+            }
+        }
+        Side::Client => Latency {
+            total: unacked.zip(unread).map(|(a, u)| ns(a + u)),
+            ..Latency::default()
+        },
+    };
+    Estimate {
+        estimator: Estimator::Local,
+        view: None,
+        latency,
+        stages,
+        confidence: LOCAL_TRUST * overlap_trust(flow, messages) * sample_trust(messages),
+        throughput: 0.0,
+    }
+}
+
+const LOCAL_TRUST: f64 = 0.4;

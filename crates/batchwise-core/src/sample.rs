@@ -1,0 +1,112 @@
+//! One reading of a connection's counters, and the difference of two.
+
+use crate::queue::{QueueState, Window};
+use crate::wire::{ITEMS, Item, PeerQueue, QUEUES, Queue};
+
+/// A value per kind of item and queue, indexed by [`Item`] and [`Queue`].
+pub type Grid<T> = [[T; 4]; 3];
+
+/// A connection's counters at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// When it was read, ns of the clock that the queue states use.
+    pub at: u64,
+    /// This end's queues.
+    pub local: Grid<QueueState>,
+    /// The other end's, as the exchange told.
+    pub peer: Grid<PeerQueue>,
+    /// Requests that were read while an earlier one had no response yet.
+    pub overlaps: u32,
+    /// Smallest round trip that TCP has measured lately, ns; 0 when it has none.
+    pub rtt_min: u64,
+    /// TCP's smoothed round trip, ns.
+    pub srtt: u64,
+}
+
+impl Sample {
+    /// A connection before its first event: all counters begin at zero when counting begins.
+    pub fn birth(at: u64) -> Self {
+        Self { at, local: [[QueueState::new(at); 4]; 3], ..Self::default() }
+    }
+
+    /// What happened since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Flow {
+        let mut flow = Flow { rtt_min: self.rtt_min, srtt: self.srtt, ..Flow::default() };
+        for item in ITEMS {
+            for queue in QUEUES {
+                let (i, q) = (item as usize, queue as usize);
+                let (mut now, mut then) = (self.local[i][q], earlier.local[i][q]);
+                // An ACK that left is noticed at the next event, at its own time: until then
+                // nobody knows how long the items at the end of `ackdelay` have really stayed.
+                if queue != Queue::AckDelay {
+                    now.touch(self.at);
+                    then.touch(earlier.at);
+                }
+                flow.local[i][q] = now.since(&then);
+                flow.peer[i][q] = self.peer[i][q].since(&earlier.peer[i][q], item);
+                flow.heard[i][q] = self.peer[i][q].heard.wrapping_sub(earlier.peer[i][q].heard);
+            }
+        }
+        flow.overlaps = u64::from(self.overlaps.wrapping_sub(earlier.overlaps));
+        flow
+    }
+}
+
+/// What happened on a connection in an interval, or on several of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// This end's queues.
+    pub local: Grid<Window>,
+    /// The other end's.
+    pub peer: Grid<Window>,
+    /// Options heard about each of the other end's queues.
+    pub heard: Grid<u32>,
+    /// As in [`Sample`].
+    pub overlaps: u64,
+    /// As in [`Sample`].
+    pub rtt_min: u64,
+    /// As in [`Sample`].
+    pub srtt: u64,
+}
+
+impl Flow {
+    /// This end's window of a queue.
+    pub fn here(&self, item: Item, queue: Queue) -> &Window {
+        &self.local[item as usize][queue as usize]
+    }
+
+    /// The other end's window of a queue.
+    pub fn there(&self, item: Item, queue: Queue) -> &Window {
+        &self.peer[item as usize][queue as usize]
+    }
+
+    /// Adds another connection's flow: every item weighs alike, wherever it passed.
+    pub fn add(&mut self, other: &Self) {
+        for i in 0..ITEMS.len() {
+            for q in 0..QUEUES.len() {
+                self.local[i][q].add(&other.local[i][q]);
+                self.peer[i][q].add(&other.peer[i][q]);
+                self.heard[i][q] = self.heard[i][q].saturating_add(other.heard[i][q]);
+            }
+        }
+        self.overlaps += other.overlaps;
+        self.rtt_min = smaller_known(self.rtt_min, other.rtt_min);
+        self.srtt = smaller_known(self.srtt, other.srtt);
+    }
+
+    /// Whether nothing moved in either direction.
+    pub fn is_idle(&self) -> bool {
+        let moved = |q| {
+            let w = self.here(Item::Bytes, q);
+            w.total > 0 || w.integral > 0
+        };
+        !QUEUES.into_iter().any(|q| q != Queue::Turnaround && moved(q))
+    }
+}
+
+fn smaller_known(a: u64, b: u64) -> u64 {
+    match (a, b) {
+        (0, x) | (x, 0) => x,
+        (a, b) => a.min(b),
+    }
+}

@@ -1,0 +1,78 @@
+//! A service's connections in one interval, summed so that every request weighs alike, and the one
+//! estimate that is made of them.
+
+use crate::estimate::{self, Estimate};
+use crate::report::{Estimator, Side, Unit};
+use crate::sample::Flow;
+use crate::wire::{Item, Queue};
+
+/// The sum of a service's flows, as one unit sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceSum {
+    unit: Unit,
+    side: Side,
+    interval: u64,
+    /// All connections.
+    all: Flow,
+    /// Those whose peer took part in the exchange.
+    both: Flow,
+    items: u64,
+    items_both: u64,
+}
+
+impl ServiceSum {
+    /// Nothing yet, for an interval of `interval` ns.
+    pub fn new(unit: Unit, side: Side, interval: u64) -> Self {
+        let (all, both) = (Flow::default(), Flow::default());
+        Self { unit, side, interval, all, both, items: 0, items_both: 0 }
+    }
+
+    /// Adds a connection.
+    pub fn add(&mut self, flow: &Flow) {
+        let two_sided = estimate::is_two_sided(flow, self.unit, self.side, self.interval);
+        let items = self.items_of(flow, two_sided);
+        self.all.add(flow);
+        self.items += items;
+        if two_sided {
+            self.both.add(flow);
+            self.items_both += items;
+        }
+    }
+
+    /// Requests on a connection. A send call of the client's is the best witness, its own or as
+    /// the exchange tells; a server alone counts the messages that it could tell apart.
+    fn items_of(&self, flow: &Flow, two_sided: bool) -> u64 {
+        let requests = |item| match self.side {
+            Side::Server => flow.here(item, Queue::Unread).total,
+            Side::Client => flow.here(item, Queue::Unacked).total,
+        };
+        match (self.unit, self.side) {
+            (Unit::Bytes, _) => requests(Item::Bytes),
+            (Unit::Packets, _) => requests(Item::Segments),
+            (Unit::Sends, Side::Client) => requests(Item::Calls),
+            (Unit::Sends, Side::Server) if two_sided => {
+                flow.there(Item::Calls, Queue::Unacked).total
+            }
+            (Unit::Sends, Side::Server) => {
+                requests(Item::Calls).max(flow.here(Item::Calls, Queue::Unacked).total)
+            }
+        }
+    }
+
+    /// The estimate: two-sided when most of the traffic is, on the connections that are.
+    pub fn estimate(&self) -> Estimate {
+        let share = self.items_both as f64 / self.items.max(1) as f64;
+        let two_sided = if share >= 0.5 {
+            estimate::two_sided(&self.both, self.unit, self.side)
+        } else {
+            None
+        };
+        let mut e = two_sided
+            .unwrap_or_else(|| estimate::local(&self.all, self.unit, self.side));
+        if e.estimator == Estimator::TwoSided {
+            e.confidence *= share;
+        }
+        e.throughput = self.items as f64 * 1e9 / self.interval.max(1) as f64;
+        e
+    }
+}

@@ -1,0 +1,125 @@
+//! From readings of the kernel's counters to report lines: subtracts a connection's previous
+//! reading, sums by service and lets `batchwise-core` estimate.
+
+use std::collections::{BTreeMap, HashMap};
+
+use batchwise_bpf::{Connection, Reading};
+use batchwise_core::report::{Line, Nagle, Side, Unit};
+use batchwise_core::sample::Sample;
+use batchwise_core::service::ServiceSum;
+
+/// What is reported as one: a server's address here or there, and with `--per-connection` the two
+/// ends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    service: String,
+    side: Side,
+    connection: Option<String>,
+}
+
+/// One service in one interval, before it is estimated.
+struct Group {
+    sums: Vec<ServiceSum>,
+    connections: u64,
+    nagle_off: u64,
+    late_send: bool,
+}
+
+/// Remembers the last reading of every connection.
+pub struct Services {
+    units: Vec<Unit>,
+    per_connection: bool,
+    previous: HashMap<u64, Sample>,
+}
+
+/// Send times taken after the call hide the time that the call took.
+const LATE_SEND_TRUST: f64 = 0.7;
+
+impl Services {
+    /// Reports in each of `units`.
+    pub fn new(units: Vec<Unit>, per_connection: bool) -> Self {
+        Self { units, per_connection, previous: HashMap::new() }
+    }
+
+    /// The lines of the interval of `interval_ns` that ended at `ts_ns` with `reading`.
+    pub fn lines(&mut self, reading: &Reading, ts_ns: u64, interval_ns: u64) -> Vec<Line> {
+        let mut groups = BTreeMap::new();
+        let mut seen = HashMap::with_capacity(reading.open.len());
+        for c in &reading.closed {
+            self.add(&mut groups, c, interval_ns);
+        }
+        for c in &reading.open {
+            self.add(&mut groups, c, interval_ns);
+            seen.insert(c.cookie, c.sample);
+        }
+        self.previous = seen;
+        groups
+            .into_iter()
+            .flat_map(|(key, group)| self.report(&key, &group, reading, ts_ns, interval_ns))
+            .collect()
+    }
+
+    fn add(&self, groups: &mut BTreeMap<Key, Group>, c: &Connection, interval_ns: u64) {
+        let server = match c.side {
+            Side::Server => c.local,
+            Side::Client => c.remote,
+        };
+        let key = Key {
+            service: server.to_string(),
+            side: c.side,
+            connection: self.per_connection.then(|| format!("{} -> {}", c.local, c.remote)),
+        };
+        let group = groups.entry(key).or_insert_with(|| Group {
+            sums: self.units.iter().map(|u| ServiceSum::new(*u, c.side, interval_ns)).collect(),
+            connections: 0,
+            nagle_off: 0,
+            late_send: false,
+        });
+        let birth = Sample::birth(c.born);
+        let flow = c.sample.since(self.previous.get(&c.cookie).unwrap_or(&birth));
+        group.connections += 1;
+        group.nagle_off += u64::from(c.nagle_off);
+        group.late_send |= c.late_send;
+        for sum in &mut group.sums {
+            sum.add(&flow);
+        }
+    }
+
+    fn report(
+        &self,
+        key: &Key,
+        group: &Group,
+        reading: &Reading,
+        ts_ns: u64,
+        interval_ns: u64,
+    ) -> Vec<Line> {
+        let nagle = match group.nagle_off {
+            0 => Nagle::On,
+            n if n == group.connections => Nagle::Off,
+            _ => Nagle::Mixed,
+        };
+        let trust = if group.late_send { LATE_SEND_TRUST } else { 1.0 };
+        let line = |(unit, sum): (&Unit, &ServiceSum)| {
+            let e = sum.estimate();
+            Line {
+                ts_ns,
+                interval_ns,
+                service: key.service.clone(),
+                side: key.side,
+                connection: key.connection.clone(),
+                vantage: "socket".to_owned(),
+                estimator: e.estimator,
+                view: e.view,
+                unit: *unit,
+                connections: group.connections,
+                confidence: e.confidence * trust,
+                throughput_per_s: e.throughput,
+                latency_ns: e.latency,
+                stages_ns: e.stages,
+                nagle,
+                lost_events: reading.lost_events,
+            }
+        };
+        self.units.iter().zip(&group.sums).map(line).collect()
+    }
+}

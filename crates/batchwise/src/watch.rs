@@ -1,0 +1,159 @@
+//! `batchwise watch`: reads the sensor every interval and shows what it says.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use batchwise_bpf::{Config, Sensor, Units};
+use batchwise_core::report::{Line, Unit};
+use batchwise_load::units::parse_duration;
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::output::{self, Format, metrics::Exporter};
+use crate::services::Services;
+
+/// Estimate the latency of a service from its TCP sockets.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The service's port: local at its servers, remote at its clients (may be repeated)
+    #[arg(long = "port", value_name = "PORT", required = true, value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// Only sockets made by processes in this cgroup v2 directory or below it
+    #[arg(long, value_name = "DIR")]
+    cgroup: Option<PathBuf>,
+    /// What is counted (may be repeated)
+    #[arg(long = "unit", value_name = "UNIT", value_enum, default_value = "sends")]
+    #[arg(value_delimiter = ',')]
+    units: Vec<UnitArg>,
+    /// Time between two reports
+    #[arg(long, default_value = "1s", value_parser = parse_interval)]
+    interval: Duration,
+    /// Stop after this time; without it, at Ctrl-C
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    format: Format,
+    /// One line a connection rather than a service
+    #[arg(long)]
+    per_connection: bool,
+    /// Exchange queue states with peers that also run batchwise, in TCP options. Covers
+    /// connections that are made from now on, in --cgroup (default: the whole machine)
+    #[arg(long)]
+    exchange: bool,
+    /// Least time between two options on a connection
+    #[arg(long, default_value = "1ms", value_parser = parse_period, requires = "exchange")]
+    exchange_period: Duration,
+    /// Serve Prometheus metrics here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum UnitArg {
+    /// Calls of send, or their like: the closest thing to requests that the kernel sees
+    Sends,
+    /// Bytes, as in the paper's prototype
+    Bytes,
+    /// Segments
+    Packets,
+}
+
+impl From<UnitArg> for Unit {
+    fn from(u: UnitArg) -> Self {
+        match u {
+            UnitArg::Sends => Self::Sends,
+            UnitArg::Bytes => Self::Bytes,
+            UnitArg::Packets => Self::Packets,
+        }
+    }
+}
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)?;
+    if interval < SHORTEST_INTERVAL {
+        return Err("at least 10ms: every report reads all connections".to_owned());
+    }
+    Ok(interval)
+}
+
+fn parse_period(text: &str) -> Result<Duration, String> {
+    let period = parse_duration(text)?;
+    if period.is_zero() || period > Duration::from_secs(4) {
+        return Err("between 1us and 4s".to_owned());
+    }
+    Ok(period)
+}
+
+/// Runs until the duration is over, the user quits, or a signal comes.
+///
+/// # Errors
+/// The programs cannot be loaded, or the output is gone.
+pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    let units: Vec<Unit> = args.units.iter().map(|u| (*u).into()).collect();
+    let sensor = Sensor::open(Config {
+        ports: args.ports.clone(),
+        cgroup: args.cgroup.clone(),
+        units: Units::of(&units),
+        exchange: args.exchange.then_some(args.exchange_period),
+    })
+    .context("`batchwise doctor` says what this machine allows")?;
+    let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
+    let mut sink = output::open(args.format, &args.ports)?;
+    let mut services = Services::new(units, args.per_connection);
+
+    // the connections that were open already start from here
+    services.lines(&sensor.read()?, 0, 1);
+    let start = Instant::now();
+    let mut last = start;
+    let end = args.duration.map(|d| start + d);
+    let mut quit = false;
+    while !quit {
+        let next = last + args.interval;
+        while !quit && Instant::now() < next {
+            quit = stop.load(Ordering::Relaxed)
+                || sink.poll_quit(next.saturating_duration_since(Instant::now()))?;
+        }
+        if quit {
+            break;
+        }
+        let reading = sensor.read()?;
+        let now = Instant::now();
+        let lines = services.lines(&reading, wall_clock_ns(), nanos(now - last));
+        last = now;
+        show(&mut *sink, exporter.as_ref(), &lines)?;
+        quit = end.is_some_and(|end| now >= end);
+    }
+    sink.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(
+    sink: &mut dyn output::Sink,
+    exporter: Option<&Exporter>,
+    lines: &[Line],
+) -> anyhow::Result<()> {
+    if let Some(exporter) = exporter {
+        exporter.update(lines);
+    }
+    sink.interval(lines)
+}
+
+fn nanos(d: Duration) -> u64 {
+    d.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+fn wall_clock_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos)
+}
