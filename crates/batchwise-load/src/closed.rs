@@ -28,7 +28,10 @@ pub(crate) fn run(engine: &mut Engine, config: &Config, pipeline: usize) -> Resu
         engine.recorder.tick(now)?;
         if engine.alive == 0 {
             engine.recorder.end_at(now);
-            return Ok(());
+            return engine.recorder.finish(now);
+        }
+        if now >= end {
+            engine.recorder.finish(now)?;
         }
         if now >= end && (engine.outstanding == 0 || now >= end + DRAIN_NS) {
             break;

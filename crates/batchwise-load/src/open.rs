@@ -44,16 +44,16 @@ pub(crate) fn run(
         engine.recorder.tick(now)?;
         if engine.alive == 0 {
             engine.recorder.end_at(now);
-            return Ok(());
+            return engine.recorder.finish(now);
         }
-        if now >= end {
-            let all_sent = schedule.next() >= end;
-            if all_sent && engine.outstanding == 0 {
+        if now >= end && schedule.next() >= end {
+            engine.recorder.finish(now)?;
+            if engine.outstanding == 0 {
                 return Ok(());
             }
-            if now >= end + DRAIN_NS {
-                break;
-            }
+        }
+        if now >= end + DRAIN_NS {
+            break;
         }
     }
     // What the generator itself never got round to was offered all the same.
@@ -65,5 +65,5 @@ pub(crate) fn run(
         schedule.advance();
     }
     engine.give_up();
-    Ok(())
+    engine.recorder.finish(end)
 }

@@ -2,7 +2,7 @@
 //! load. Two sets of samples go back and forth between the generator and that thread.
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use crate::Error;
 use crate::clock::Clock;
@@ -55,6 +55,7 @@ impl IntervalSamples {
 /// The generator's end.
 pub(crate) struct Progress {
     pub current: Box<IntervalSamples>,
+    /// When the current interval ends.
     pub next_end: u64,
     every: u64,
     end: u64,
@@ -99,31 +100,36 @@ pub(crate) fn channel(
 }
 
 impl Progress {
-    /// Ends the interval at `now`. If the reader still holds the other set, the interval simply
-    /// goes on. Fails if the reader is gone.
-    pub fn flip(&mut self, now: u64) -> Result<(), Stopped> {
-        let last = self.next_end >= self.end;
-        let spare = if last {
-            // Nothing follows that could be delayed by waiting here.
-            self.empty.recv().map_err(|_| Stopped)?
-        } else {
-            match self.empty.try_recv() {
-                Ok(spare) => spare,
-                Err(std::sync::mpsc::TryRecvError::Empty) => {
-                    self.next_end = self.end.min(self.next_end + self.every);
-                    return Ok(());
-                }
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => return Err(Stopped),
-            }
-        };
+    /// Ends the interval at `now` if it is time. If the reader still holds the other set, the
+    /// interval simply goes on. Fails if the reader is gone.
+    pub fn tick(&mut self, now: u64) -> Result<(), Stopped> {
+        if now < self.next_end || self.next_end == self.end {
+            return Ok(());
+        }
+        self.next_end = self
+            .end
+            .min(now - (now - self.next_end) % self.every + self.every);
+        match self.empty.try_recv() {
+            Ok(spare) => self.flip(now.min(self.end), spare),
+            Err(TryRecvError::Empty) => Ok(()),
+            Err(TryRecvError::Disconnected) => Err(Stopped),
+        }
+    }
+
+    /// Ends the last interval at `now`, if it has begun: nothing follows that waiting for the
+    /// reader could delay.
+    pub fn finish(mut self, now: u64) -> Result<(), Stopped> {
+        if now <= self.current.from {
+            return Ok(());
+        }
+        let spare = self.empty.recv().map_err(|_| Stopped)?;
+        self.flip(now.min(self.end), spare)
+    }
+
+    fn flip(&mut self, now: u64, spare: Box<IntervalSamples>) -> Result<(), Stopped> {
         let mut done = std::mem::replace(&mut self.current, spare);
         done.to = now;
         self.current.from = now;
-        self.next_end = if last {
-            u64::MAX
-        } else {
-            self.end.min(self.next_end + self.every)
-        };
         self.full.send(done).map_err(|_| Stopped)
     }
 }

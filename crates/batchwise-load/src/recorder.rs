@@ -108,10 +108,16 @@ impl Recorder {
 
     /// Ends the progress interval if it is time.
     pub fn tick(&mut self, now: u64) -> Result<(), Stopped> {
-        match &mut self.progress {
-            Some(progress) if now >= progress.next_end => progress.flip(now),
-            _ => Ok(()),
-        }
+        self.progress
+            .as_mut()
+            .map_or(Ok(()), |progress| progress.tick(now))
+    }
+
+    /// Ends the last progress interval, at `now` or at the end of the window if that was before.
+    pub fn finish(&mut self, now: u64) -> Result<(), Stopped> {
+        self.progress
+            .take()
+            .map_or(Ok(()), |progress| progress.finish(now))
     }
 
     /// Cuts the window short.

@@ -64,6 +64,9 @@ pub struct Report {
     pub lateness_ns: LatenessSummary,
     /// Requests that the socket did not take whole at the first try.
     pub backpressure: u64,
+    /// How often the kernel took the CPU from the generator in the whole run: near 0 on a CPU of
+    /// its own.
+    pub preemptions: u64,
     /// Start of the window, ns since the Unix epoch.
     pub measured_from_ts_ns: u64,
     /// End of the window, ns since the Unix epoch.

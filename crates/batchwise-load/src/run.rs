@@ -5,6 +5,7 @@ use std::thread;
 
 use hdrhistogram::Histogram;
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 
 use crate::clock::Clock;
@@ -106,6 +107,7 @@ fn generate(
     let poll = conns.len() > 1 || matches!(config.mode, Mode::Closed { .. });
     let mut engine = Engine::new(config, conns, requests, clock, recorder, poll)?;
     clock.wait_for_start();
+    let preempted_before = preemptions()?;
     let ended = match config.mode {
         Mode::Open { rate, arrivals } => open::run(&mut engine, config, rate, arrivals),
         Mode::Closed { pipeline } => closed::run(&mut engine, config, pipeline),
@@ -114,10 +116,10 @@ fn generate(
         // The caller has the reason, from the reader of the interval reports.
         return Err(Error::Progress(io::ErrorKind::BrokenPipe.into()));
     }
-    conclude(config, engine)
+    conclude(config, engine, preemptions()? - preempted_before)
 }
 
-fn conclude(config: &Config, engine: Engine) -> Result<Outcome, Error> {
+fn conclude(config: &Config, engine: Engine, preemptions: u64) -> Result<Outcome, Error> {
     let Engine {
         clock,
         recorder,
@@ -178,6 +180,7 @@ fn conclude(config: &Config, engine: Engine) -> Result<Outcome, Error> {
         latency_from_send_ns: from_send,
         lateness_ns: lateness,
         backpressure: recorder.backpressure,
+        preemptions,
         measured_from_ts_ns: clock.wall(recorder.from),
         measured_to_ts_ns: clock.wall(recorder.to),
         warmup_ns: recorder.from,
@@ -201,6 +204,16 @@ fn conclude(config: &Config, engine: Engine) -> Result<Outcome, Error> {
         from_intended,
         from_send: recorder.from_send.into_histogram(),
     })
+}
+
+/// How often the kernel took the CPU from this thread.
+fn preemptions() -> Result<u64, Error> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD)
+        .map_err(|why| Error::system("cannot read the thread's resource usage", why))?;
+    Ok(usage
+        .involuntary_context_switches()
+        .try_into()
+        .unwrap_or_default())
 }
 
 fn pin(cpu: usize) -> Result<(), Error> {

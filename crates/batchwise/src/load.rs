@@ -242,6 +242,11 @@ fn write_text(out: &mut impl Write, report: &Report) -> io::Result<()> {
             human(report.lateness_ns.max)
         )?;
     }
+    writeln!(
+        out,
+        "{} requests met back-pressure; the generator was preempted {} times",
+        report.backpressure, report.preemptions
+    )?;
     if report.valid {
         return writeln!(out, "valid");
     }
