@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use libbpf_rs::PrintLevel;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -125,5 +126,15 @@ fn start_log() -> Result<(), String> {
         .with(filter)
         .with(format)
         .init();
+    // By itself libbpf writes to standard error, also into the live view.
+    libbpf_rs::set_print(Some((PrintLevel::Info, log_libbpf)));
     Ok(())
+}
+
+fn log_libbpf(level: PrintLevel, message: String) {
+    let message = message.trim_end();
+    match level {
+        PrintLevel::Warn => tracing::warn!(target: "libbpf", "{message}"),
+        PrintLevel::Info | PrintLevel::Debug => tracing::debug!(target: "libbpf", "{message}"),
+    }
 }
