@@ -1,7 +1,7 @@
 //! What the open and the closed loop share: sending on, receiving from and losing connections,
 //! and the counting that goes with it.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -259,13 +259,12 @@ impl Engine {
         let total = self.conns.len();
         self.lost.get_or_insert_with(|| {
             let why = match why.kind() {
-                io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+                ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                    "the server closed it, or went away".to_owned()
+                }
                 _ => why.to_string(),
             };
-            format!(
-                "{why} (first of {total} connections to fail: number {})",
-                index + 1
-            )
+            format!("connection {} of {total}: {why}", index + 1)
         });
     }
 }

@@ -11,22 +11,22 @@ pub enum Error {
     #[error("{0}")]
     Config(String),
     /// The server could not be reached.
-    #[error("cannot connect to {addr}: {source} (is a Redis server listening there?)")]
+    #[error("cannot connect to {addr}: {why} (is a Redis server listening there?)")]
     Connect {
         /// The server.
         addr: SocketAddr,
         /// What the kernel said.
-        source: io::Error,
+        why: io::Error,
     },
     /// The server was reached, but did not take part in the set-up.
-    #[error("{addr} did not answer {what}: {source}")]
+    #[error("{addr} did not answer {what}: {why}")]
     Setup {
         /// The server.
         addr: SocketAddr,
         /// The command that was sent.
         what: &'static str,
         /// What happened.
-        source: io::Error,
+        why: io::Error,
     },
     /// The server answered the set-up with an error.
     #[error(
@@ -45,12 +45,12 @@ pub enum Error {
     #[error("every connection was lost before the measurement began: {0}")]
     LostBeforeMeasuring(String),
     /// A call to the operating system failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {why}")]
     System {
         /// What was attempted.
         what: String,
         /// What the kernel said.
-        source: io::Error,
+        why: io::Error,
     },
     /// The consumer of the interval reports failed, for instance a closed pipe.
     #[error("cannot write the interval reports: {0}")]
@@ -58,10 +58,10 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn system(what: impl Into<String>, why: impl Into<io::Error>) -> Self {
         Self::System {
             what: what.into(),
-            source: source.into(),
+            why: why.into(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod clock;
 mod closed;
 mod config;
 mod conn;
+mod cpu;
 mod engine;
 mod error;
 mod hdr;

@@ -67,6 +67,9 @@ pub struct Report {
     /// How often the kernel took the CPU from the generator in the whole run: near 0 on a CPU of
     /// its own.
     pub preemptions: u64,
+    /// For how long the generator had to wait for its CPU in the whole run; `None` where the
+    /// kernel does not say.
+    pub cpu_wait_ns: Option<u64>,
     /// Start of the window, ns since the Unix epoch.
     pub measured_from_ts_ns: u64,
     /// End of the window, ns since the Unix epoch.

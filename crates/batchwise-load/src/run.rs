@@ -4,13 +4,11 @@ use std::io;
 use std::thread;
 
 use hdrhistogram::Histogram;
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::unistd::Pid;
 
 use crate::clock::Clock;
 use crate::config::{Config, Mode};
 use crate::conn::Conn;
+use crate::cpu::{CpuUse, pin};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::payload::Requests;
@@ -107,7 +105,7 @@ fn generate(
     let poll = conns.len() > 1 || matches!(config.mode, Mode::Closed { .. });
     let mut engine = Engine::new(config, conns, requests, clock, recorder, poll)?;
     clock.wait_for_start();
-    let preempted_before = preemptions()?;
+    let before = CpuUse::of_this_thread()?;
     let ended = match config.mode {
         Mode::Open { rate, arrivals } => open::run(&mut engine, config, rate, arrivals),
         Mode::Closed { pipeline } => closed::run(&mut engine, config, pipeline),
@@ -116,10 +114,11 @@ fn generate(
         // The caller has the reason, from the reader of the interval reports.
         return Err(Error::Progress(io::ErrorKind::BrokenPipe.into()));
     }
-    conclude(config, engine, preemptions()? - preempted_before)
+    let after = CpuUse::of_this_thread()?;
+    conclude(config, engine, after.since(&before))
 }
 
-fn conclude(config: &Config, engine: Engine, preemptions: u64) -> Result<Outcome, Error> {
+fn conclude(config: &Config, engine: Engine, cpu: CpuUse) -> Result<Outcome, Error> {
     let Engine {
         clock,
         recorder,
@@ -149,6 +148,7 @@ fn conclude(config: &Config, engine: Engine, preemptions: u64) -> Result<Outcome
             gaps.ks_limit.unwrap_or_default(),
         )
     });
+    let whole_run_ns = clock.now().max(1) as f64;
     let why_invalid = Validity {
         requests: recorder.requests,
         completed: recorder.completed,
@@ -158,6 +158,7 @@ fn conclude(config: &Config, engine: Engine, preemptions: u64) -> Result<Outcome
         backpressure: recorder.backpressure,
         latency,
         lateness,
+        cpu_wait_share: cpu.wait_ns.map(|ns| ns as f64 / whole_run_ns),
         client_works: !config.busy_per_response.is_zero(),
         open_loop,
         arrivals_off,
@@ -180,7 +181,8 @@ fn conclude(config: &Config, engine: Engine, preemptions: u64) -> Result<Outcome
         latency_from_send_ns: from_send,
         lateness_ns: lateness,
         backpressure: recorder.backpressure,
-        preemptions,
+        preemptions: cpu.preemptions,
+        cpu_wait_ns: cpu.wait_ns,
         measured_from_ts_ns: clock.wall(recorder.from),
         measured_to_ts_ns: clock.wall(recorder.to),
         warmup_ns: recorder.from,
@@ -204,25 +206,4 @@ fn conclude(config: &Config, engine: Engine, preemptions: u64) -> Result<Outcome
         from_intended,
         from_send: recorder.from_send.into_histogram(),
     })
-}
-
-/// How often the kernel took the CPU from this thread.
-fn preemptions() -> Result<u64, Error> {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD)
-        .map_err(|why| Error::system("cannot read the thread's resource usage", why))?;
-    Ok(usage
-        .involuntary_context_switches()
-        .try_into()
-        .unwrap_or_default())
-}
-
-fn pin(cpu: usize) -> Result<(), Error> {
-    let mut set = CpuSet::new();
-    set.set(cpu)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .map_err(|why| {
-            let what =
-                format!("cannot run on CPU {cpu} (--cpu): see `nproc` for how many there are");
-            Error::system(what, why)
-        })
 }

@@ -26,9 +26,9 @@ pub(crate) fn connect(config: &Config) -> Result<Vec<Conn>, Error> {
     allow_files(config.connections as u64 + SPARE_FILES)?;
     let mut conns = Vec::with_capacity(config.connections);
     for _ in 0..config.connections {
-        let connect_error = |source| Error::Connect {
+        let connect_error = |why| Error::Connect {
             addr: config.addr,
-            source,
+            why,
         };
         let stream = TcpStream::connect_timeout(&config.addr, PATIENCE).map_err(connect_error)?;
         stream.set_nodelay(config.nodelay).map_err(connect_error)?;
@@ -79,10 +79,10 @@ fn exchange(
     let mut refused = false;
     let mut buffer = [0; 1024];
     let sent = conn.stream.write_all(bytes);
-    let failed = |source: io::Error| Error::Setup {
+    let failed = |why: io::Error| Error::Setup {
         addr,
         what,
-        source: explain(source),
+        why: explain(why),
     };
     while replies > 0 && !refused {
         // A server that refuses a connection may close it before the request is written: what

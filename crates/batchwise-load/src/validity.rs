@@ -21,6 +21,8 @@ pub struct Validity<'a> {
     pub latency: LatencySummary,
     /// Lateness of the sends.
     pub lateness: LatenessSummary,
+    /// Share of the run that the generator waited for its CPU, if known.
+    pub cpu_wait_share: Option<f64>,
     /// Whether the generator's own work delays sends by design (`busy_per_response`), in which
     /// case lateness belongs to what is measured.
     pub client_works: bool,
@@ -39,8 +41,11 @@ impl Validity<'_> {
     ///   pass, since those in flight at the end of a short window are no sign of overload.
     /// * The mean latency is the mean lateness plus the mean from the send, so lateness is
     ///   exactly the generator's own share of the figure: it must stay below 10 % of the mean,
-    ///   or below 5 µs. Likewise for the tail: p99 lateness below half of p99 latency, or below
-    ///   100 µs.
+    ///   or below 5 µs. A generator that stands still also reads responses late, but a response
+    ///   then waits as long as a request that falls due, so this rule covers that too. Likewise
+    ///   for the tail: p99 lateness below half of p99 latency, or below 100 µs.
+    /// * If the client works on each response, sends are late by design and that rule does not
+    ///   apply: instead the generator must have waited for its CPU for less than 1 % of the run.
     /// * At most 1 % of the requests met back-pressure: beyond that the socket's buffer, not the
     ///   schedule, decided when they left.
     /// * The arrivals have the distribution that was asked for.
@@ -85,6 +90,13 @@ impl Validity<'_> {
 
     fn judge_lateness(&self, why: &mut Vec<String>) {
         if self.client_works {
+            if let Some(share) = self.cpu_wait_share.filter(|&share| share > 0.01) {
+                why.push(format!(
+                    "the generator waited for its CPU for {:.1} % of the run: pin it with --cpu \
+                     to a CPU of its own",
+                    share * 100.0
+                ));
+            }
             return;
         }
         let exceeds = |late: Option<u64>, latency: Option<u64>, share: f64, floor_ns: u64| {
@@ -238,6 +250,21 @@ mod tests {
         assert!(only_reason(case.clone()).contains("tail"));
         case.client_works = true;
         assert!(case.why_invalid().is_empty());
+    }
+
+    #[test]
+    fn a_client_that_works_on_responses_must_have_its_cpu_to_itself() {
+        let case = Validity {
+            client_works: true,
+            cpu_wait_share: Some(0.009),
+            ..good()
+        };
+        assert!(case.why_invalid().is_empty());
+        let case = Validity {
+            cpu_wait_share: Some(0.02),
+            ..case
+        };
+        assert!(only_reason(case).contains("2.0 % of the run"));
     }
 
     #[test]

@@ -244,8 +244,10 @@ fn write_text(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     writeln!(
         out,
-        "{} requests met back-pressure; the generator was preempted {} times",
-        report.backpressure, report.preemptions
+        "{} requests met back-pressure; the generator was preempted {} times for {} in all",
+        report.backpressure,
+        report.preemptions,
+        human(report.cpu_wait_ns)
     )?;
     if report.valid {
         return writeln!(out, "valid");
