@@ -17,6 +17,8 @@ pub struct Machine {
     pub cpus: usize,
     /// `net.core.bpf_jit_enable`.
     pub bpf_jit: String,
+    /// Load averages when the run began (1, 5 and 15 minutes): what else kept the machine busy.
+    pub load_average: String,
     /// When the run began, RFC 3339 in UTC.
     pub date: String,
     /// Version of batchwise.
@@ -35,10 +37,19 @@ impl Machine {
             cpu: cpu_model(&read("/proc/cpuinfo")?),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             bpf_jit: read("/proc/sys/net/core/bpf_jit_enable").unwrap_or_else(|_| "unknown".into()),
+            load_average: load_average(&read("/proc/loadavg")?),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             batchwise: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }
+}
+
+fn load_average(loadavg: &str) -> String {
+    loadavg
+        .split_whitespace()
+        .take(3)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn cpu_model(cpuinfo: &str) -> String {
@@ -56,6 +67,14 @@ fn cpu_model(cpuinfo: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn load_averages_are_the_first_three_fields() {
+        assert_eq!(
+            load_average("0.52 0.58 0.59 2/1234 5678\n"),
+            "0.52 0.58 0.59"
+        );
+    }
 
     #[test]
     fn the_cpu_model_is_the_first_model_name() {

@@ -61,7 +61,12 @@ pub fn latency_over_load(title: &str, curves: &[Curve], marks: &[Mark]) -> Resul
             .margin_top(4)
             .x_label_area_size(46)
             .y_label_area_size(74)
-            .build_cartesian_2d(0.0..right, (bottom..top).log_scale())?;
+            .build_cartesian_2d(
+                0.0..right,
+                (bottom..top)
+                    .log_scale()
+                    .with_key_points(ticks(bottom, top)),
+            )?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
@@ -100,6 +105,12 @@ pub fn latency_over_load(title: &str, curves: &[Curve], marks: &[Mark]) -> Resul
                     .iter()
                     .map(|&p| Circle::new(p, 4, curve.color.filled()));
                 chart.draw_series(markers)?;
+            }
+            let at = (22, legend_y(row));
+            if curve.estimated {
+                legend.draw(&TriangleMarker::new(at, 5, curve.color.filled()))?;
+            } else {
+                legend.draw(&Circle::new(at, 4, curve.color.filled()))?;
             }
             legend_line(legend, row, &curve.label, curve.color, curve.estimated)?;
             row += 1;
@@ -319,9 +330,16 @@ fn legend_text(area: &Area<'_>, row: usize, label: &str) -> Drawn {
     Ok(())
 }
 
+/// 1, 2 and 5 times the powers of ten within a range, as ticks of a log scale.
+fn ticks(bottom: f64, top: f64) -> Vec<f64> {
+    let decades = (bottom.log10().floor() as i32)..=(top.log10().ceil() as i32);
+    let all = decades.flat_map(|d| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(d)));
+    all.filter(|y| (bottom..=top).contains(y)).collect()
+}
+
 /// Requests a second, short: `250k`.
 pub fn thousands(per_second: f64) -> String {
-    if per_second >= 1000.0 || per_second == 0.0 {
+    if per_second >= 1000.0 {
         let k = per_second / 1000.0;
         let text = format!("{k:.1}");
         format!("{}k", text.strip_suffix(".0").unwrap_or(&text))
@@ -332,6 +350,9 @@ pub fn thousands(per_second: f64) -> String {
 
 /// A latency, short: `23 µs`, `1.5 ms`.
 pub fn duration(ns: f64) -> String {
+    if ns == 0.0 {
+        return "0".into();
+    }
     let (value, unit) = if ns >= 0.9995e6 {
         (ns / 1e6, "ms")
     } else {
@@ -351,11 +372,17 @@ mod tests {
 
     #[test]
     fn axis_labels_are_short() {
+        assert_eq!((thousands(0.0), duration(0.0)), ("0".into(), "0".into()));
         assert_eq!(thousands(250_000.0), "250k");
         assert_eq!(thousands(2_500.0), "2.5k");
         assert_eq!(duration(23_400.0), "23 µs");
         assert_eq!(duration(1_500_000.0), "1.5 ms");
         assert_eq!(duration(1_000_000.0), "1 ms");
+    }
+
+    #[test]
+    fn a_log_scale_has_ticks_also_within_a_decade() {
+        assert_eq!(ticks(15e3, 300e3), [20e3, 50e3, 100e3, 200e3]);
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Page<'_> {
             ("Date", machine.date.clone()),
             ("Kernel", machine.kernel.clone()),
             ("CPU", format!("{} × {}", machine.cpus, machine.cpu)),
+            ("Load average at the start", machine.load_average.clone()),
             ("BPF JIT", machine.bpf_jit.clone()),
             ("batchwise", machine.batchwise.clone()),
         ];

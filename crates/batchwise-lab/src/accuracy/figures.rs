@@ -251,7 +251,7 @@ fn latency_plot(
     .flatten()
     .collect();
     let title = format!(
-        "{name}: mean latency, unit {}, {}'s end",
+        "{name}: mean latency, counted in {}, {}'s end",
         unit_name(unit),
         end_name(result.end)
     );
@@ -276,7 +276,7 @@ fn stage_plot(name: &str, points: &[&Point], end: End) -> Result<String> {
         })
         .collect();
     let title = format!(
-        "{name}: where the time goes, unit sends, {}'s end",
+        "{name}: where the time goes, counted in sends, {}'s end",
         end_name(end)
     );
     plot::stacked_bars(&title, &PARTS, &groups, "Left bar: Nagle on; right: off")
