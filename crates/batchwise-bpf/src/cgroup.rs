@@ -33,12 +33,23 @@ pub(crate) fn mount_point() -> Result<PathBuf, Error> {
 impl Cgroup {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mount = mount_point()?;
-        let not_a_cgroup = || Error::NotACgroup { path: path.to_owned(), mount: mount.clone() };
+        let not_a_cgroup = || Error::NotACgroup {
+            path: path.to_owned(),
+            mount: mount.clone(),
+        };
         let real = path.canonicalize().map_err(|_| not_a_cgroup())?;
         let is_cgroup2 = statfs(&real).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC);
-        let below = real.strip_prefix(&mount).ok().filter(|_| is_cgroup2).ok_or_else(not_a_cgroup)?;
+        let below = real
+            .strip_prefix(&mount)
+            .ok()
+            .filter(|_| is_cgroup2)
+            .ok_or_else(not_a_cgroup)?;
         let level = below.components().count() as u32;
         let id = fs::metadata(&real).map_err(|_| not_a_cgroup())?.ino();
-        Ok(Self { path: real, id, level })
+        Ok(Self {
+            path: real,
+            id,
+            level,
+        })
     }
 }

@@ -66,7 +66,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn bpf(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
         move |source| match source.kind() {
-            libbpf_rs::ErrorKind::PermissionDenied => Self::NoPrivilege,
+            // EACCES is also what the verifier says; only the unprivileged are told to be root
+            libbpf_rs::ErrorKind::PermissionDenied if !nix::unistd::geteuid().is_root() => {
+                Self::NoPrivilege
+            }
             _ => Self::Bpf { doing, source },
         }
     }

@@ -14,7 +14,12 @@ pub use error::Error;
 pub use record::Connection;
 pub use sensor::{Config, Reading, Sensor, Units};
 
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, dead_code)]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
 mod skel {
     include!(concat!(env!("OUT_DIR"), "/sense.skel.rs"));
 }

@@ -43,12 +43,17 @@ pub(crate) fn namespaces(cgroup: Option<&Path>) -> Vec<File> {
 }
 
 /// Runs `f` on a thread of its own that has entered `ns`.
-pub(crate) fn within<T: Send>(ns: &File, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+pub(crate) fn within<T: Send>(
+    ns: &File,
+    f: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             setns(ns, CloneFlags::CLONE_NEWNET)?;
             f()
         });
-        worker.join().unwrap_or_else(|_| Err(io::Error::other("the worker thread panicked")))
+        worker
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the worker thread panicked")))
     })
 }

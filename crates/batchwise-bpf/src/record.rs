@@ -81,7 +81,11 @@ impl From<&types::bw_record> for Connection {
             local: address(r.local_addr, r.local_port),
             remote: address(r.remote_addr, r.remote_port),
             netns: r.netns,
-            side: if r.flags & SERVER != 0 { Side::Server } else { Side::Client },
+            side: if r.flags & SERVER != 0 {
+                Side::Server
+            } else {
+                Side::Client
+            },
             born: r.born,
             nagle_off: r.info.nagle_off != 0,
             exchanges: r.flags & AGREED != 0,
@@ -101,7 +105,11 @@ impl From<&types::bw_record> for Connection {
 
 /// The kernel's "no measurement yet" is ~0 for the minimum and 0 for the smoothed one.
 fn known_rtt(us: u32) -> u64 {
-    if us == u32::MAX { 0 } else { u64::from(us) * 1_000 }
+    if us == u32::MAX {
+        0
+    } else {
+        u64::from(us) * 1_000
+    }
 }
 
 /// Splits what the iterator wrote into records that were not being written meanwhile, and counts

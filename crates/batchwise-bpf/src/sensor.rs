@@ -84,10 +84,16 @@ impl Sensor {
     /// Loads and attaches the programs, and adopts the connections that are already open.
     pub fn open(config: Config) -> Result<Self, Error> {
         let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-        let has = |name: &str| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+        let has = |name: &str| {
+            btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
+                .is_some()
+        };
         for name in ["tcp_probe", "tcp_rcv_space_adjust", "inet_sock_set_state"] {
             if !has(name) {
-                return Err(Error::NoTracepoint { name, remedy: "use Linux 5.8 or newer" });
+                return Err(Error::NoTracepoint {
+                    name,
+                    remedy: "use Linux 5.8 or newer",
+                });
             }
         }
         let late_send = !has("tcp_sendmsg_locked");
@@ -107,13 +113,28 @@ impl Sensor {
         let attach = Error::bpf;
         let progs = &skel.progs;
         let mut links = vec![
-            progs.bw_state.attach().map_err(attach("attaching to inet_sock_set_state"))?,
-            progs.bw_segment.attach().map_err(attach("attaching to tcp_probe"))?,
-            progs.bw_read.attach().map_err(attach("attaching to tcp_rcv_space_adjust"))?,
+            progs
+                .bw_state
+                .attach()
+                .map_err(attach("attaching to inet_sock_set_state"))?,
+            progs
+                .bw_segment
+                .attach()
+                .map_err(attach("attaching to tcp_probe"))?,
+            progs
+                .bw_read
+                .attach()
+                .map_err(attach("attaching to tcp_rcv_space_adjust"))?,
             if late_send {
-                progs.bw_send_late.attach().map_err(attach("attaching to sock_send_length"))?
+                progs
+                    .bw_send_late
+                    .attach()
+                    .map_err(attach("attaching to sock_send_length"))?
             } else {
-                progs.bw_send.attach().map_err(attach("attaching to tcp_sendmsg_locked"))?
+                progs
+                    .bw_send
+                    .attach()
+                    .map_err(attach("attaching to tcp_sendmsg_locked"))?
             },
         ];
         if let (Some(_), Some(cgroup)) = (config.exchange, &cgroup) {
@@ -136,9 +157,19 @@ impl Sensor {
                     0
                 })
                 .map_err(Error::bpf("opening the ring buffer"))?;
-            builder.build().map_err(Error::bpf("opening the ring buffer"))?
+            builder
+                .build()
+                .map_err(Error::bpf("opening the ring buffer"))?
         };
-        let sensor = Self { skel, config, cgroup, dump, closed, closed_ring, _links: links };
+        let sensor = Self {
+            skel,
+            config,
+            cgroup,
+            dump,
+            closed,
+            closed_ring,
+            _links: links,
+        };
         sensor.adopt()?;
         Ok(sensor)
     }
@@ -148,7 +179,12 @@ impl Sensor {
     fn adopt(&self) -> Result<(), Error> {
         let cgroup = self.config.cgroup.as_deref();
         let progs = &self.skel.progs;
-        let mut walks = vec![progs.bw_adopt.attach().map_err(Error::bpf("creating iter/tcp"))?];
+        let mut walks = vec![
+            progs
+                .bw_adopt
+                .attach()
+                .map_err(Error::bpf("creating iter/tcp"))?,
+        ];
         if self.config.exchange.is_some() {
             let link = progs.bw_adopt_listener.attach();
             walks.push(link.map_err(Error::bpf("creating iter/tcp for listeners"))?);
@@ -169,7 +205,9 @@ impl Sensor {
     /// that is written while it is copied is rare; it is read again.
     pub fn read(&self) -> Result<Reading, Error> {
         // closed first: a connection that closes in between is then in neither, and in the next
-        self.closed_ring.consume().map_err(Error::bpf("reading closed connections"))?;
+        self.closed_ring
+            .consume()
+            .map_err(Error::bpf("reading closed connections"))?;
         let mut open = BTreeMap::new();
         for _ in 0..DUMP_TRIES {
             let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
@@ -182,18 +220,38 @@ impl Sensor {
             }
         }
         let open = open.into_values().collect();
-        let closed = self.closed.lock().map(|mut c| std::mem::take(&mut *c)).unwrap_or_default();
-        let lost_events = self.skel.maps.bss_data.as_deref().map_or(0, |b| b.lost_events);
-        Ok(Reading { open, closed, lost_events })
+        let closed = self
+            .closed
+            .lock()
+            .map(|mut c| std::mem::take(&mut *c))
+            .unwrap_or_default();
+        let lost_events = self
+            .skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |b| b.lost_events);
+        Ok(Reading {
+            open,
+            closed,
+            lost_events,
+        })
     }
 
     /// The cgroup that sock_ops is attached to, if the exchange is on.
     pub fn exchange_cgroup(&self) -> Option<&std::path::Path> {
-        self.config.exchange.and(self.cgroup.as_ref()).map(|c| c.path.as_path())
+        self.config
+            .exchange
+            .and(self.cgroup.as_ref())
+            .map(|c| c.path.as_path())
     }
 }
 
-fn load(config: &Config, cgroup: Option<&Cgroup>, late_send: bool) -> Result<SenseSkel<'static>, Error> {
+fn load(
+    config: &Config,
+    cgroup: Option<&Cgroup>,
+    late_send: bool,
+) -> Result<SenseSkel<'static>, Error> {
     // The skeleton borrows its object; a sensor lives as long as its process, so leaking the few
     // bytes of the holder is the simple way to own both.
     let holder: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -207,7 +265,10 @@ fn load(config: &Config, cgroup: Option<&Cgroup>, late_send: bool) -> Result<Sen
         source: io::Error::other("no .rodata").into(),
     })?;
     if config.ports.len() > ro.ports.len() {
-        return Err(Error::TooManyPorts { given: config.ports.len(), most: ro.ports.len() });
+        return Err(Error::TooManyPorts {
+            given: config.ports.len(),
+            most: ro.ports.len(),
+        });
     }
     for (slot, port) in ro.ports.iter_mut().zip(&config.ports) {
         *slot = *port;
@@ -222,8 +283,12 @@ fn load(config: &Config, cgroup: Option<&Cgroup>, late_send: bool) -> Result<Sen
     if let Some(period) = config.exchange {
         ro.exchange_period_ns = period.as_nanos().try_into().unwrap_or(u32::MAX);
     }
-    open.progs.bw_exchange.set_autoload(config.exchange.is_some());
-    open.progs.bw_adopt_listener.set_autoload(config.exchange.is_some());
+    open.progs
+        .bw_exchange
+        .set_autoload(config.exchange.is_some());
+    open.progs
+        .bw_adopt_listener
+        .set_autoload(config.exchange.is_some());
     open.progs.bw_send.set_autoload(!late_send);
     open.progs.bw_send_late.set_autoload(late_send);
     open.load().map_err(Error::bpf("loading the BPF programs"))

@@ -115,15 +115,25 @@ impl Endpoint {
             in_ack: Marks::default(),
             overlaps: 0,
         };
-        let (unacked, unread) =
-            (v.write_seq.wrapping_sub(snd_una), v.rcv_nxt.wrapping_sub(v.copied_seq));
+        let (unacked, unread) = (
+            v.write_seq.wrapping_sub(snd_una),
+            v.rcv_nxt.wrapping_sub(v.copied_seq),
+        );
         if unacked > 0 {
             e.enter(Queue::Unacked, now, [1, unacked, 1]);
-            e.out.push(Mark { end: e.wend, calls: 1, segs: 1 });
+            e.out.push(Mark {
+                end: e.wend,
+                calls: 1,
+                segs: 1,
+            });
         }
         if unread > 0 {
             e.enter(Queue::Unread, now, [1, unread, 1]);
-            e.in_read.push(Mark { end: e.rcv, calls: 1, segs: 1 });
+            e.in_read.push(Mark {
+                end: e.rcv,
+                calls: 1,
+                segs: 1,
+            });
         }
         e
     }
@@ -173,7 +183,11 @@ impl Endpoint {
             self.arrive(self.last, v.rcv_nxt, 1, 1);
         }
         if after(v.rcv_wup, self.acked) {
-            let upto = if after(v.rcv_wup, self.rcv) { self.rcv } else { v.rcv_wup };
+            let upto = if after(v.rcv_wup, self.rcv) {
+                self.rcv
+            } else {
+                v.rcv_wup
+            };
             let mut left = self.last;
             if now.wrapping_sub(left) > DELACK_FLOOR_NS && v.last_tx > left {
                 left = v.last_tx.min(now);
@@ -209,19 +223,31 @@ impl Endpoint {
         let bytes = end.wrapping_sub(self.wend);
         let segs = if mss > 0 { bytes.div_ceil(mss) } else { 1 };
         self.enter(Queue::Unacked, now, [u32::from(!more), bytes, segs]);
-        self.out.push(Mark { end, calls: u16::from(!more), segs: segs as u16 });
+        self.out.push(Mark {
+            end,
+            calls: u16::from(!more),
+            segs: segs as u16,
+        });
         self.wend = end;
         self.leave(Queue::Turnaround, now, [u32::MAX; 3]);
     }
 
     /// The peer has acknowledged up to `ack`.
     pub fn on_ack(&mut self, now: u64, ack: u32) {
-        let ack = if after(ack, self.wend) { self.wend } else { ack };
+        let ack = if after(ack, self.wend) {
+            self.wend
+        } else {
+            ack
+        };
         if !after(ack, self.una) {
             return;
         }
         let (calls, segs) = self.out.pop_to(ack);
-        self.leave(Queue::Unacked, now, [calls, ack.wrapping_sub(self.una), segs]);
+        self.leave(
+            Queue::Unacked,
+            now,
+            [calls, ack.wrapping_sub(self.una), segs],
+        );
         self.una = ack;
     }
 
@@ -237,7 +263,11 @@ impl Endpoint {
     /// The application has read.
     pub fn on_read(&mut self, now: u64, v: &SockView) {
         self.settle(now, v);
-        let upto = if after(v.copied_seq, self.rcv) { self.rcv } else { v.copied_seq };
+        let upto = if after(v.copied_seq, self.rcv) {
+            self.rcv
+        } else {
+            v.copied_seq
+        };
         if !after(upto, self.read) {
             return;
         }

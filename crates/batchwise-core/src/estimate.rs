@@ -117,14 +117,16 @@ fn items_of(unit: Unit) -> &'static [Item] {
 pub fn is_two_sided(flow: &Flow, unit: Unit, side: Side, interval: u64) -> bool {
     let needed = match side {
         Side::Server => &[Queue::Unacked, Queue::Unread, Queue::AckDelay][..],
-        Side::Client => {
-            &[Queue::Unacked, Queue::Unread, Queue::AckDelay, Queue::Turnaround][..]
-        }
+        Side::Client => &[
+            Queue::Unacked,
+            Queue::Unread,
+            Queue::AckDelay,
+            Queue::Turnaround,
+        ][..],
     };
     items_of(unit).iter().all(|&item| {
         needed.iter().all(|&q| {
-            flow.heard[item as usize][q as usize] > 0
-                && is_plausible(flow, item, q, interval)
+            flow.heard[item as usize][q as usize] > 0 && is_plausible(flow, item, q, interval)
         })
     })
 }
@@ -151,11 +153,20 @@ const REPORT_SLACK_NS: u64 = 1_000_000_000;
 
 /// The two-sided estimate; `None` when a queue that it needs saw no item leave.
 pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
-    let calls = |windows: &Grid<Window>| windows[Item::Calls as usize][Queue::Unacked as usize].total;
+    let calls =
+        |windows: &Grid<Window>| windows[Item::Calls as usize][Queue::Unacked as usize].total;
     // One response for each request: whichever end made fewer calls put several into one.
     let messages = calls(&flow.local).max(calls(&flow.peer));
-    let here = End { windows: &flow.local, unit, messages };
-    let there = End { windows: &flow.peer, unit, messages };
+    let here = End {
+        windows: &flow.local,
+        unit,
+        messages,
+    };
+    let there = End {
+        windows: &flow.peer,
+        unit,
+        messages,
+    };
 
     let local = NetworkView::new(&here, &there)?;
     let remote = NetworkView::new(&there, &here);
@@ -226,7 +237,11 @@ fn sample_trust(messages: u64) -> f64 {
 pub fn local(flow: &Flow, unit: Unit, side: Side) -> Estimate {
     let calls = |q| flow.here(Item::Calls, q).total;
     let messages = calls(Queue::Unacked).max(calls(Queue::Unread));
-    let here = End { windows: &flow.local, unit, messages };
+    let here = End {
+        windows: &flow.local,
+        unit,
+        messages,
+    };
     let (unacked, unread) = (here.delay(Queue::Unacked), here.delay(Queue::Unread));
     let stages = Stages {
         unacked: unacked.map(ns),

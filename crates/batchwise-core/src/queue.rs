@@ -17,7 +17,10 @@ pub struct QueueState {
 impl QueueState {
     /// An empty queue that starts counting at `now`.
     pub fn new(now: u64) -> Self {
-        Self { time: now, ..Self::default() }
+        Self {
+            time: now,
+            ..Self::default()
+        }
     }
 
     /// TRACK: `items` enter (positive) or leave (negative) at `now`.
@@ -148,10 +151,22 @@ mod tests {
 
     #[test]
     fn counters_that_wrap_between_two_states_do_not_matter() {
-        let before = QueueState { time: 10, integral: u64::MAX - 5, total: u64::MAX, size: 1 };
+        let before = QueueState {
+            time: 10,
+            integral: u64::MAX - 5,
+            total: u64::MAX,
+            size: 1,
+        };
         let mut after = before;
         after.track(30, -1);
-        assert_eq!(after.since(&before), Window { time: 20, integral: 20, total: 1 });
+        assert_eq!(
+            after.since(&before),
+            Window {
+                time: 20,
+                integral: 20,
+                total: 1
+            }
+        );
     }
 
     proptest! {

@@ -7,7 +7,11 @@ use serde::{Deserialize, Serialize};
 
 /// Which end of the connections this machine's sockets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(Serialize, Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Side {
     /// The sockets' local port is the watched one.
     Server,
@@ -17,7 +21,11 @@ pub enum Side {
 
 /// How an estimate was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(Serialize, Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Estimator {
     /// From both ends' queue states, the peer's learned through the exchange.
     TwoSided,
@@ -29,7 +37,11 @@ pub enum Estimator {
 
 /// What is counted as one item of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(Serialize, Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Unit {
     /// One call of `send` or its like: the closest thing to a request that the kernel sees.
     Sends,
@@ -42,7 +54,11 @@ pub enum Unit {
 /// Whose `unacked` and `ackdelay` queues the network latency was computed from: the paper takes
 /// the larger of the two views (§3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(Serialize, Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum View {
     /// This end's unacked queue.
     Local,
@@ -52,7 +68,11 @@ pub enum View {
 
 /// The Nagle setting of a service's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(Serialize, Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Nagle {
     /// TCP_NODELAY is off on all of them.
     On,
@@ -102,7 +122,10 @@ pub struct Line {
     /// Which end this is.
     pub side: Side,
     /// `local -> remote`, with `--per-connection` only.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub connection: Option<String>,
     /// Where the estimate was made: `socket` is the queues of a TCP socket.
     pub vantage: String,

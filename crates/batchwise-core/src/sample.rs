@@ -26,12 +26,20 @@ pub struct Sample {
 impl Sample {
     /// A connection before its first event: all counters begin at zero when counting begins.
     pub fn birth(at: u64) -> Self {
-        Self { at, local: [[QueueState::new(at); 4]; 3], ..Self::default() }
+        Self {
+            at,
+            local: [[QueueState::new(at); 4]; 3],
+            ..Self::default()
+        }
     }
 
     /// What happened since `earlier`.
     pub fn since(&self, earlier: &Self) -> Flow {
-        let mut flow = Flow { rtt_min: self.rtt_min, srtt: self.srtt, ..Flow::default() };
+        let mut flow = Flow {
+            rtt_min: self.rtt_min,
+            srtt: self.srtt,
+            ..Flow::default()
+        };
         for item in ITEMS {
             for queue in QUEUES {
                 let (i, q) = (item as usize, queue as usize);
@@ -100,7 +108,9 @@ impl Flow {
             let w = self.here(Item::Bytes, q);
             w.total > 0 || w.integral > 0
         };
-        !QUEUES.into_iter().any(|q| q != Queue::Turnaround && moved(q))
+        !QUEUES
+            .into_iter()
+            .any(|q| q != Queue::Turnaround && moved(q))
     }
 }
 

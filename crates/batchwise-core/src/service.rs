@@ -24,7 +24,15 @@ impl ServiceSum {
     /// Nothing yet, for an interval of `interval` ns.
     pub fn new(unit: Unit, side: Side, interval: u64) -> Self {
         let (all, both) = (Flow::default(), Flow::default());
-        Self { unit, side, interval, all, both, items: 0, items_both: 0 }
+        Self {
+            unit,
+            side,
+            interval,
+            all,
+            both,
+            items: 0,
+            items_both: 0,
+        }
     }
 
     /// Adds a connection.
@@ -67,8 +75,7 @@ impl ServiceSum {
         } else {
             None
         };
-        let mut e = two_sided
-            .unwrap_or_else(|| estimate::local(&self.all, self.unit, self.side));
+        let mut e = two_sided.unwrap_or_else(|| estimate::local(&self.all, self.unit, self.side));
         if e.estimator == Estimator::TwoSided {
             e.confidence *= share;
         }

@@ -47,7 +47,12 @@ pub enum Queue {
 }
 
 /// All queues, in wire order.
-pub const QUEUES: [Queue; 4] = [Queue::Unacked, Queue::Unread, Queue::AckDelay, Queue::Turnaround];
+pub const QUEUES: [Queue; 4] = [
+    Queue::Unacked,
+    Queue::Unread,
+    Queue::AckDelay,
+    Queue::Turnaround,
+];
 
 /// A decoded option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,9 +146,12 @@ impl PeerQueue {
             }
             self.time += u64::from(dt);
         }
-        self.total = self.total.wrapping_add(t.total.wrapping_sub(self.raw_total).into());
-        self.integral =
-            self.integral.wrapping_add(t.integral.wrapping_sub(self.raw_integral).into());
+        self.total = self
+            .total
+            .wrapping_add(t.total.wrapping_sub(self.raw_total).into());
+        self.integral = self
+            .integral
+            .wrapping_add(t.integral.wrapping_sub(self.raw_integral).into());
         (self.raw_time, self.raw_total, self.raw_integral) = (t.time, t.total, t.integral);
         self.heard += 1;
         true
@@ -153,7 +161,10 @@ impl PeerQueue {
     pub fn since(&self, earlier: &Self, item: Item) -> Window {
         let integral = self.integral.wrapping_sub(earlier.integral);
         Window {
-            time: self.time.wrapping_sub(earlier.time).saturating_mul(1 << TIME_SHIFT),
+            time: self
+                .time
+                .wrapping_sub(earlier.time)
+                .saturating_mul(1 << TIME_SHIFT),
             integral: integral.saturating_mul(1 << integral_shift(item)),
             total: self.total.wrapping_sub(earlier.total),
         }
@@ -166,7 +177,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn tuple(time: u32, total: u32, integral: u32) -> Tuple {
-        Tuple { item: Item::Calls, queue: Queue::Unread, time, total, integral }
+        Tuple {
+            item: Item::Calls,
+            queue: Queue::Unread,
+            time,
+            total,
+            integral,
+        }
     }
 
     #[test]
@@ -180,7 +197,9 @@ mod tests {
         };
         assert_eq!(
             t.encode(),
-            [253, 16, 0x42, 0x57, 0x61, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 1, 2, 3, 4]
+            [
+                253, 16, 0x42, 0x57, 0x61, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 1, 2, 3, 4
+            ]
         );
     }
 
@@ -205,7 +224,11 @@ mod tests {
         assert!(p.add(&tuple(8, 5, 90)));
         assert_eq!(
             p.since(&before, Item::Calls),
-            Window { time: 10 << 10, integral: 100 << 10, total: 10 }
+            Window {
+                time: 10 << 10,
+                integral: 100 << 10,
+                total: 10
+            }
         );
     }
 

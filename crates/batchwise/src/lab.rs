@@ -45,8 +45,16 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         LabCommand::Run { name, quick, out } => {
-            let command = std::env::current_exe().context("finding the batchwise command itself")?;
-            match batchwise_lab::run(&name, &RunOptions { quick, out, command }) {
+            let command =
+                std::env::current_exe().context("finding the batchwise command itself")?;
+            match batchwise_lab::run(
+                &name,
+                &RunOptions {
+                    quick,
+                    out,
+                    command,
+                },
+            ) {
                 Ok(dir) => {
                     println!("{}", dir.join("report.html").display());
                     Ok(ExitCode::SUCCESS)

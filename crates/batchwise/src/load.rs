@@ -42,7 +42,8 @@ enum ArrivalsArg {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// One object; with --progress one more for each interval, before it
+    /// One object on a line; with --progress one more for each interval, before it
+    #[value(alias = "jsonl")]
     Json,
     /// For people
     Text,

@@ -38,7 +38,11 @@ const LATE_SEND_TRUST: f64 = 0.7;
 impl Services {
     /// Reports in each of `units`.
     pub fn new(units: Vec<Unit>, per_connection: bool) -> Self {
-        Self { units, per_connection, previous: HashMap::new() }
+        Self {
+            units,
+            per_connection,
+            previous: HashMap::new(),
+        }
     }
 
     /// The lines of the interval of `interval_ns` that ended at `ts_ns` with `reading`.
@@ -67,16 +71,24 @@ impl Services {
         let key = Key {
             service: server.to_string(),
             side: c.side,
-            connection: self.per_connection.then(|| format!("{} -> {}", c.local, c.remote)),
+            connection: self
+                .per_connection
+                .then(|| format!("{} -> {}", c.local, c.remote)),
         };
         let group = groups.entry(key).or_insert_with(|| Group {
-            sums: self.units.iter().map(|u| ServiceSum::new(*u, c.side, interval_ns)).collect(),
+            sums: self
+                .units
+                .iter()
+                .map(|u| ServiceSum::new(*u, c.side, interval_ns))
+                .collect(),
             connections: 0,
             nagle_off: 0,
             late_send: false,
         });
         let birth = Sample::birth(c.born);
-        let flow = c.sample.since(self.previous.get(&c.cookie).unwrap_or(&birth));
+        let flow = c
+            .sample
+            .since(self.previous.get(&c.cookie).unwrap_or(&birth));
         group.connections += 1;
         group.nagle_off += u64::from(c.nagle_off);
         group.late_send |= c.late_send;
@@ -98,7 +110,11 @@ impl Services {
             n if n == group.connections => Nagle::Off,
             _ => Nagle::Mixed,
         };
-        let trust = if group.late_send { LATE_SEND_TRUST } else { 1.0 };
+        let trust = if group.late_send {
+            LATE_SEND_TRUST
+        } else {
+            1.0
+        };
         let line = |(unit, sum): (&Unit, &ServiceSum)| {
             let e = sum.estimate();
             Line {

@@ -20,14 +20,24 @@ use crate::services::Services;
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     /// The service's port: local at its servers, remote at its clients (may be repeated)
-    #[arg(long = "port", value_name = "PORT", required = true, value_delimiter = ',')]
+    #[arg(
+        long = "port",
+        value_name = "PORT",
+        required = true,
+        value_delimiter = ','
+    )]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
     /// Only sockets made by processes in this cgroup v2 directory or below it
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
     /// What is counted (may be repeated)
-    #[arg(long = "unit", value_name = "UNIT", value_enum, default_value = "sends")]
+    #[arg(
+        long = "unit",
+        value_name = "UNIT",
+        value_enum,
+        default_value = "sends"
+    )]
     #[arg(value_delimiter = ',')]
     units: Vec<UnitArg>,
     /// Time between two reports
@@ -155,5 +165,7 @@ fn nanos(d: Duration) -> u64 {
 }
 
 fn wall_clock_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, nanos)
 }

@@ -49,6 +49,7 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 {
 	struct bw_endpoint *e;
 	__u32 flags = ops->skb_tcp_flags;
+	struct bpf_sock *sk = ops->sk;
 	struct tcp_sock *tp;
 
 	/* a constant answer, or the MSS would change from call to call */
@@ -61,15 +62,16 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 			bpf_reserve_hdr_opt(ops, BW_OPT_HELLO_LEN, 0);
 		return;
 	}
-	if (flags & (TCPHDR_FIN | TCPHDR_RST))
+	if (flags & (TCPHDR_FIN | TCPHDR_RST) || !sk)
 		return;
-	e = bw_ops_member(ops);
+	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (!e || !(e->rec.flags & BW_F_AGREED))
 		return;
-	tp = bpf_skc_to_tcp_sock(ops->sk);
+	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp || ops->skb_len + BW_OPT_ROOM > tp->mss_cache)
 		return;
-	if (tp->tcp_wstamp_ns - e->option_sent < exchange_period_ns)
+	/* the time of this very segment, without reading a clock */
+	if ((__s64)(tp->tcp_wstamp_ns - e->option_sent) < (__s64)exchange_period_ns)
 		return;
 	bpf_reserve_hdr_opt(ops, BW_OPT_LEN, 0);
 }

@@ -31,7 +31,7 @@ int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 	cb = BW_CAST(skb->cb, struct tcp_skb_cb);
 	flags = cb->tcp_flags;
 	end = cb->end_seq - (flags & TCPHDR_FIN);
-	bw_view((struct tcp_sock *)sk, &v);
+	bw_view(BW_CAST(sk, struct tcp_sock), &v);
 	if (BW_WANT(units, BW_SEGS)) {
 		struct skb_shared_info *si =
 			BW_CAST(skb->head + skb->end, struct skb_shared_info);
@@ -54,7 +54,7 @@ int BPF_PROG(bw_read, struct sock *sk)
 
 	if (!e)
 		return 0;
-	bw_view((struct tcp_sock *)sk, &v);
+	bw_view(BW_CAST(sk, struct tcp_sock), &v);
 	bw_version_bump(e);
 	bw_on_read(e, units, bpf_ktime_get_ns(), &v);
 	bw_version_bump(e);
@@ -67,7 +67,7 @@ int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg, const str
 	     int size_goal)
 {
 	struct bw_endpoint *e = bw_member(sk);
-	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
 
 	if (!e)
@@ -85,7 +85,7 @@ SEC("?tp_btf/sock_send_length")
 int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 {
 	struct bw_endpoint *e;
-	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
 	__u64 now;
 
@@ -106,7 +106,7 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 
 BW_INLINE void bw_start(struct sock *sk, __u32 flags)
 {
-	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
 	struct bw_endpoint *e;
 	int side;
@@ -146,7 +146,7 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 	if (!e || e->rec.flags & BW_F_CLOSED)
 		return 0;
 	e->rec.flags |= BW_F_CLOSED;
-	bw_sock_info(&e->rec, (struct tcp_sock *)sk);
+	bw_sock_info(&e->rec, BW_CAST(sk, struct tcp_sock));
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);
 	bpf_sk_storage_delete(&endpoints, sk);
@@ -173,15 +173,12 @@ SEC("iter/bpf_sk_storage_map")
 int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct bw_endpoint *e = ctx->value;
-	struct tcp_sock *tp;
+	struct sock *sk = ctx->sk;
 	__u64 version;
 
-	if (!e || !ctx->sk)
+	if (!e || !sk)
 		return 0;
-	tp = bpf_skc_to_tcp_sock(ctx->sk);
-	if (!tp)
-		return 0;
-	bw_sock_info(&e->rec, tp);
+	bw_sock_info(&e->rec, BW_CAST(sk, struct tcp_sock));
 	bpf_seq_write(ctx->meta->seq, &e->rec, sizeof(e->rec));
 	version = *(volatile __u32 *)&e->rec.version;
 	bpf_seq_write(ctx->meta->seq, &version, sizeof(version));
