@@ -15,6 +15,12 @@ fn main() {
         "aarch64" => ("arm64", "aarch64-linux-gnu"),
         other => panic!("batchwise-bpf does not know the target architecture {other}"),
     };
+    // for tests/twin.rs; nothing else refers to it, so nothing of it is linked elsewhere
+    cc::Build::new()
+        .file("src/bpf/host/twin.c")
+        .warnings(true)
+        .compile("bw_twin");
+
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-changed=src/bpf");
     let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang-19"));

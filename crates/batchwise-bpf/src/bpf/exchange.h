@@ -179,10 +179,10 @@ int bw_exchange(struct bpf_sock_ops *ops)
 		bw_ops_flags(ops, agreed ? BW_CB_FLAGS : 0, agreed ? 0 : BW_CB_FLAGS);
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		/* the flags came from the listener; write only once the client was heard */
-		e = bw_ops_member(ops);
-		bw_ops_flags(ops, e ? BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG : 0,
-			     e ? BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG : BW_CB_FLAGS);
+		/* Both flags came from the listener. Write only once the client was heard. */
+		if (bw_side(ops->local_port, bpf_ntohl(ops->remote_port)) >= 0)
+			bw_ops_flags(ops, BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG,
+				     BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;
 	}
 	return 1;

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The helper-free arithmetic of lib/ as ordinary functions, compiled on the host so that tests can
+ * hold it against batchwise-core. Not part of any BPF program.
+ */
+#include <stdlib.h>
+#include "../lib/endpoint.h"
+#include "../lib/wire.h"
+
+#define ALL_UNITS (1 << BW_CALLS | 1 << BW_BYTES | 1 << BW_SEGS)
+
+struct bw_endpoint *bw_twin_new(__u64 now, const struct bw_sock_view *v, __u32 snd_una)
+{
+	struct bw_endpoint *e = calloc(1, sizeof(*e));
+
+	if (e)
+		bw_endpoint_init(e, ALL_UNITS, now, v, snd_una);
+	return e;
+}
+
+void bw_twin_free(struct bw_endpoint *e)
+{
+	free(e);
+}
+
+const struct bw_queue *bw_twin_queue(const struct bw_endpoint *e, __u32 unit, __u32 queue)
+{
+	return &e->rec.q[unit][queue];
+}
+
+__u32 bw_twin_overlaps(const struct bw_endpoint *e)
+{
+	return e->rec.overlaps;
+}
+
+void bw_twin_send(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v, __u32 end,
+		  int more, __u32 mss)
+{
+	bw_on_send(e, ALL_UNITS, now, v, end, more, mss);
+}
+
+void bw_twin_segment(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v, __u32 seq,
+		     __u32 end, __u32 ack, int push, __u32 segs)
+{
+	bw_on_segment(e, ALL_UNITS, now, v, seq, end, ack, push, segs);
+}
+
+void bw_twin_read(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v)
+{
+	bw_on_read(e, ALL_UNITS, now, v);
+}
+
+void bw_twin_encode(__u8 *opt, __u32 unit, __u32 queue, const struct bw_queue *q)
+{
+	bw_wire_encode(opt, unit, queue, q);
+}
+
+/* Decodes and adds: -2 for what is no option, -1 for a stale one, 0 for one that counts. */
+int bw_twin_hear(struct bw_peer_queue *p, const __u8 *opt)
+{
+	struct bw_wire w;
+
+	return bw_wire_decode(opt, &w) ? -2 : bw_wire_add(p, &w);
+}
