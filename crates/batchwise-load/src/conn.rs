@@ -70,12 +70,13 @@ impl Conn {
     }
 
     /// Tries to send the oldest waiting request, or what is left of it, with one system call.
-    /// `on_first` is called when the first byte of it was taken. There must be one waiting.
+    /// `on_first` is called when the first byte of it was taken, with the clock after the call.
+    /// There must be one waiting.
     pub fn send_one(
         &mut self,
         requests: &mut Requests,
         clock: &Clock,
-        on_first: impl FnOnce(&Entry),
+        on_first: impl FnOnce(&Entry, u64),
     ) -> io::Result<Sent> {
         let entry = &mut self.queue[self.in_flight];
         let bytes = requests.bytes(entry.request);
@@ -89,7 +90,7 @@ impl Conn {
         };
         if self.offset == 0 {
             entry.actual = before;
-            on_first(entry);
+            on_first(entry, clock.now());
         }
         self.offset += taken;
         if self.offset < bytes.len() {

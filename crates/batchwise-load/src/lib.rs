@@ -32,6 +32,7 @@ pub mod resp;
 mod run;
 mod samples;
 mod schedule;
+mod send_cost;
 mod setup;
 pub mod units;
 mod validity;
