@@ -1,0 +1,55 @@
+# The project's commands. `make demo` and `make test` set up all they need on a fresh Debian machine
+# with Rust; both need root, for BPF programs and network namespaces.
+
+PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config make iproute2 procps \
+            redis-server redis-tools tcpdump tshark
+
+BATCHWISE := target/release/batchwise
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: demo test build bench setup lint coverage clean
+
+## watch a Redis under climbing load, estimate beside truth, for about a minute
+demo: build
+	$(BATCHWISE) lab run demo --out out/demo
+
+## everything that guards main: formatting, lints, all tests
+test: setup lint
+	cargo test --workspace --release
+
+## target/release/batchwise
+build: setup
+	cargo build --release --locked
+
+## what it costs and how true it is: overhead and accuracy, arms interleaved
+bench: build
+	$(BATCHWISE) lab run overhead --out out/overhead
+	$(BATCHWISE) lab run accuracy --out out/accuracy
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+
+## line coverage of the mathematics
+coverage:
+	command -v cargo-tarpaulin >/dev/null || cargo install --locked cargo-tarpaulin
+	cargo tarpaulin -p batchwise-core --engine llvm --out stdout --include-files 'crates/batchwise-core/*'
+
+## install what is missing; says what to do where it cannot
+setup:
+	@command -v cargo >/dev/null || { \
+	  echo "Rust 1.88 or newer is needed: https://rustup.rs" >&2; exit 1; }
+	@missing=; for p in $(PACKAGES); do \
+	  dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+	  command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] || { \
+	    echo "install as root:$$missing" >&2; exit 1; }; \
+	  echo "installing:$$missing"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+
+clean:
+	cargo clean
+	rm -rf out
