@@ -45,7 +45,9 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
         p {
             "Medians with quartiles; ratios are medians of the rounds' ratios with a 95 % bootstrap \
              interval. Hook time is from the kernel's own statistics in a separate run, for a \
-             request at one of its two endpoints; the statistics add to it."
+             request at one of its two endpoints; the statistics add to it. \
+             With a watcher at each end, both ends being on one machine, the tracepoints of each \
+             also run for the sockets of the other, which they skip."
         }
         (figure(&svg))
         h2 { "Time inside the hooks" }
