@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use crate::Error;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::conn::{Conn, Sent};
+use crate::conn::{Conn, Entry, Sent};
 use crate::payload::{Request, Requests};
 use crate::recorder::Recorder;
 use crate::resp::Reply;
@@ -124,9 +124,8 @@ impl Engine {
     fn send_one(&mut self, index: usize) -> Sent {
         let recorder = &mut self.recorder;
         let conn = &mut self.conns[index];
-        match conn.send_one(&mut self.requests, &self.clock, |entry| {
-            recorder.sent(entry)
-        }) {
+        let on_first = |entry: &Entry, after| recorder.sent(entry, after);
+        match conn.send_one(&mut self.requests, &self.clock, on_first) {
             Ok(sent) => sent,
             Err(why) => {
                 self.lose(index, &why);

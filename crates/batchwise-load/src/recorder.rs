@@ -7,6 +7,7 @@ use crate::conn::Entry;
 use crate::progress::{Progress, Stopped};
 use crate::samples::Samples;
 use crate::schedule::Arrivals;
+use crate::send_cost::SendCost;
 
 pub(crate) struct Recorder {
     /// The window, ns since the start of the run.
@@ -20,6 +21,7 @@ pub(crate) struct Recorder {
     pub intended: Samples,
     pub from_send: Samples,
     pub lateness: Samples,
+    pub send_cost: SendCost,
     pub gaps: GapCollector,
     pub progress: Option<Progress>,
     last_arrival: u64,
@@ -42,6 +44,7 @@ impl Recorder {
             intended: Samples::new()?,
             from_send: Samples::new()?,
             lateness: Samples::new()?,
+            send_cost: SendCost::default(),
             gaps: GapCollector::new(arrivals),
             progress,
             last_arrival: 0,
@@ -72,11 +75,12 @@ impl Recorder {
         }
     }
 
-    /// The kernel took the first byte of a request.
-    pub fn sent(&mut self, entry: &Entry) {
+    /// The kernel took the first byte of a request, in a call that ended at `after`.
+    pub fn sent(&mut self, entry: &Entry, after: u64) {
         if self.in_window(entry.intended) {
             self.lateness.record(entry.actual - entry.intended);
             self.gaps.sent_at(entry.actual);
+            self.send_cost.record(after - entry.actual);
         }
     }
 

@@ -62,6 +62,11 @@ pub struct Report {
     pub latency_from_send_ns: LatencySummary,
     /// Actual minus intended send time.
     pub lateness_ns: LatenessSummary,
+    /// Mean duration of the calls of `send`.
+    pub send_call_ns: Option<u64>,
+    /// How late, on average, the duration of these calls alone makes the requests of a single
+    /// sender. Only lateness beyond that is held against the generator. Absent in a closed loop.
+    pub expected_lateness_ns: Option<u64>,
     /// Requests that the socket did not take whole at the first try.
     pub backpressure: u64,
     /// How often the kernel took the CPU from the generator in the whole run: near 0 on a CPU of

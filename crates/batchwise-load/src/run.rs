@@ -148,6 +148,9 @@ fn conclude(config: &Config, engine: Engine, cpu: CpuUse) -> Result<Outcome, Err
             gaps.ks_limit.unwrap_or_default(),
         )
     });
+    let expected_lateness = recorder
+        .send_cost
+        .expected_wait(recorder.to - recorder.from);
     let whole_run_ns = clock.now().max(1) as f64;
     let why_invalid = Validity {
         requests: recorder.requests,
@@ -158,6 +161,7 @@ fn conclude(config: &Config, engine: Engine, cpu: CpuUse) -> Result<Outcome, Err
         backpressure: recorder.backpressure,
         latency,
         lateness,
+        expected_lateness,
         cpu_wait_share: cpu.wait_ns.map(|ns| ns as f64 / whole_run_ns),
         client_works: !config.busy_per_response.is_zero(),
         open_loop,
@@ -180,6 +184,8 @@ fn conclude(config: &Config, engine: Engine, cpu: CpuUse) -> Result<Outcome, Err
         why_invalid,
         latency_from_send_ns: from_send,
         lateness_ns: lateness,
+        send_call_ns: recorder.send_cost.mean(),
+        expected_lateness_ns: open_loop.then_some(expected_lateness),
         backpressure: recorder.backpressure,
         preemptions: cpu.preemptions,
         cpu_wait_ns: cpu.wait_ns,
