@@ -45,9 +45,10 @@ impl Validity<'_> {
     ///   late whenever a request falls due while the kernel still sends the one before; that
     ///   wait, computed from the measured cost of the calls, is the client's network stack at
     ///   work and belongs to the figure. What goes beyond it is the generator's own share: it
-    ///   must stay below 10 % of the mean latency, or below 5 µs. A generator that stands still also reads responses late, but a response
-    ///   then waits as long as a request that falls due, so this rule covers that too. Likewise
-    ///   for the tail: p99 lateness below half of p99 latency, or below 100 µs.
+    ///   must stay below 10 % of the mean latency, or below 5 µs. A generator that stands still
+    ///   also reads responses late, but a response then waits as long as a request that falls
+    ///   due, so this rule covers that too. Likewise for the tail: p99 lateness below half of
+    ///   p99 latency, or below 100 µs.
     /// * If the client works on each response, sends are late by design and that rule does not
     ///   apply: instead the generator must have waited for its CPU for less than 1 % of the run.
     /// * At most 1 % of the requests met back-pressure: beyond that the socket's buffer, not the
