@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use batchwise_core::queue::QueueState;
 use batchwise_core::report::Side;
 use batchwise_core::sample::Sample;
-use batchwise_core::wire::PeerQueue;
+use batchwise_core::wire::{PeerQueue, Queue};
 
 use crate::skel::types;
 
@@ -57,7 +57,7 @@ fn address(addr: [u8; 16], port: u16) -> SocketAddr {
 
 impl From<&types::bw_record> for Connection {
     fn from(r: &types::bw_record) -> Self {
-        let local = r.q.map(|queues| {
+        let mut local = r.q.map(|queues| {
             queues.map(|q| QueueState {
                 time: q.time,
                 integral: q.integral,
@@ -65,6 +65,13 @@ impl From<&types::bw_record> for Connection {
                 size: q.size,
             })
         });
+        if r.info.ack_left > 0 {
+            // no event has noticed yet that the last ACK left
+            for queues in &mut local {
+                let q = &mut queues[Queue::AckDelay as usize];
+                q.track(r.info.ack_left, -i64::from(q.size));
+            }
+        }
         let peer = r.peer.map(|queues| {
             queues.map(|p| PeerQueue {
                 time: p.time,

@@ -188,10 +188,8 @@ impl Endpoint {
             } else {
                 v.rcv_wup
             };
-            let mut left = self.last;
-            if now.wrapping_sub(left) > DELACK_FLOOR_NS && v.last_tx > left {
-                left = v.last_tx.min(now);
-            }
+            let timer = v.last_tx > self.last.wrapping_add(DELACK_FLOOR_NS);
+            let left = if timer { v.last_tx.min(now) } else { self.last };
             let (calls, segs) = self.in_ack.pop_to(upto);
             let bytes = upto.wrapping_sub(self.acked);
             self.leave(Queue::AckDelay, left, [calls, bytes, segs]);

@@ -45,6 +45,20 @@ BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 unit, __u32 queue)
 	       (queue != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
 }
 
+/* A pure ACK leaves: settle it now, so that the option it may carry already counts it. */
+BW_INLINE void bw_ops_pure_ack(struct bw_endpoint *e, const struct tcp_sock *tp)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct bw_sock_view v;
+
+	bw_view(tp, &v);
+	v.rcv_wup = v.rcv_nxt;
+	v.last_tx = now;
+	bw_version_bump(e);
+	bw_settle(e, units, now, &v);
+	bw_version_bump(e);
+}
+
 BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 {
 	struct bw_endpoint *e;
@@ -68,7 +82,11 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 	if (!e || !(e->rec.flags & BW_F_AGREED))
 		return;
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp || ops->skb_len + BW_OPT_ROOM > tp->mss_cache)
+	if (!tp)
+		return;
+	if (!ops->skb_len)
+		bw_ops_pure_ack(e, tp);
+	if (ops->skb_len + BW_OPT_ROOM > tp->mss_cache)
 		return;
 	/* the time of this very segment, without reading a clock */
 	if ((__s64)(tp->tcp_wstamp_ns - e->option_sent) < (__s64)exchange_period_ns)

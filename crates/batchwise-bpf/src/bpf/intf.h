@@ -60,7 +60,8 @@ struct bw_marks {
 
 /* What the kernel itself keeps of a socket, read with the record. */
 struct bw_sock_info {
-	__u64 now; /* ns, CLOCK_MONOTONIC, of the reading */
+	__u64 now;	/* ns, CLOCK_MONOTONIC, of the reading */
+	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
 	__u32 srtt_us;
 	__u32 rtt_min_us;
 	__u32 mss;

@@ -123,9 +123,14 @@ BW_INLINE void bw_identify(struct bw_endpoint *e, const struct sock *sk, int sid
 	}
 }
 
-BW_INLINE void bw_sock_info(struct bw_record *r, const struct tcp_sock *tp)
+BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 {
+	struct bw_record *r = &e->rec;
+
 	r->info.now = bpf_ktime_get_ns();
+	r->info.ack_left = bw_after(e->rcv, tp->rcv_wup) ?
+				   0 :
+				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
 	r->info.srtt_us = tp->srtt_us >> 3;
 	r->info.rtt_min_us = tp->rtt_min.s[0].v;
 	r->info.mss = tp->mss_cache;

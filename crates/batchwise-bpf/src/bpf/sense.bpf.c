@@ -146,7 +146,7 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 	if (!e || e->rec.flags & BW_F_CLOSED)
 		return 0;
 	e->rec.flags |= BW_F_CLOSED;
-	bw_sock_info(&e->rec, BW_CAST(sk, struct tcp_sock));
+	bw_sock_info(e, BW_CAST(sk, struct tcp_sock));
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);
 	bpf_sk_storage_delete(&endpoints, sk);
@@ -178,7 +178,7 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 
 	if (!e || !sk)
 		return 0;
-	bw_sock_info(&e->rec, BW_CAST(sk, struct tcp_sock));
+	bw_sock_info(e, BW_CAST(sk, struct tcp_sock));
 	bpf_seq_write(ctx->meta->seq, &e->rec, sizeof(e->rec));
 	version = *(volatile __u32 *)&e->rec.version;
 	bpf_seq_write(ctx->meta->seq, &version, sizeof(version));

@@ -95,6 +95,14 @@ BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 en
 	e->rcv = end;
 }
 
+/* When an ACK left that was noticed only now. */
+BW_INLINE __u64 bw_ack_left(const struct bw_endpoint *e, __u64 now, __u64 last_tx)
+{
+	if (last_tx <= e->rec.last + BW_DELACK_FLOOR_NS)
+		return e->rec.last;
+	return last_tx < now ? last_tx : now;
+}
+
 /*
  * Catches up with what happened since the last event and had no hook of its own: an ACK that left,
  * and segments that tcp_probe did not show (the handshake's last, out-of-order ones now in order).
@@ -109,10 +117,8 @@ BW_INLINE void bw_settle(struct bw_endpoint *e, __u32 units, __u64 now,
 
 	if (bw_after(v->rcv_wup, e->acked)) {
 		__u32 upto = bw_after(v->rcv_wup, e->rcv) ? e->rcv : v->rcv_wup; /* FIN */
-		__u64 left = e->rec.last;
+		__u64 left = bw_ack_left(e, now, v->last_tx);
 
-		if (now - left > BW_DELACK_FLOOR_NS && v->last_tx > left)
-			left = v->last_tx < now ? v->last_tx : now;
 		bw_mark_pop(&e->in_ack, upto, &calls, &segs);
 		bw_q_leave(e, units, BW_ACKDELAY, left, upto - e->acked, calls, segs);
 		e->acked = upto;
