@@ -258,13 +258,7 @@ pub fn ratios(title: &str, strips: &[Strip]) -> Result<String> {
             .bold_line_style(GRID)
             .x_desc("round")
             .y_desc("throughput ratio")
-            .x_label_formatter(&|x| {
-                if x.fract() == 0.0 {
-                    format!("{x:.0}")
-                } else {
-                    String::new()
-                }
-            })
+            .x_label_formatter(&whole)
             .y_label_formatter(&|y| format!("{y:.2}"))
             .label_style(("sans-serif", 14))
             .axis_desc_style(("sans-serif", 15))
