@@ -8,7 +8,7 @@ use plotters::prelude::*;
 const SIZE: (u32, u32) = (940, 460);
 /// Width of the part left of the legend.
 const CHART_WIDTH: u32 = 670;
-/// Latencies beyond this (ns) are drawn at the upper edge: an arm there has collapsed.
+/// Latencies beyond this (ns), of arms that have collapsed, are drawn at the upper edge.
 const LATENCY_CAP: f64 = 1e7;
 
 /// Colour of what is measured or estimated with Nagle on.
@@ -238,6 +238,13 @@ pub fn ratios(title: &str, strips: &[Strip]) -> Result<String> {
         all().fold(0.95, f64::min) - 0.01,
         all().fold(1.0, f64::max) + 0.02,
     );
+    let whole = |x: &f64| {
+        if x.fract() == 0.0 {
+            format!("{x:.0}")
+        } else {
+            String::new()
+        }
+    };
     let rounds = strips
         .iter()
         .map(|s| s.values.len())
