@@ -21,6 +21,17 @@ struct CView {
     last_tx: u64,
 }
 
+/// `struct bw_seen`.
+#[repr(C)]
+struct CSeen {
+    time: u64,
+    last_tx: u64,
+    seq: u32,
+    ack: u32,
+    rcv_wup: u32,
+    extent: u32,
+}
+
 /// `struct bw_queue`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -53,17 +64,14 @@ unsafe extern "C" {
     fn bw_twin_queue(e: *const CEndpoint, unit: u32, queue: u32) -> *const CQueue;
     fn bw_twin_overlaps(e: *const CEndpoint) -> u32;
     fn bw_twin_send(e: *mut CEndpoint, now: u64, v: *const CView, end: u32, more: i32, mss: u32);
-    #[rustfmt::skip]
     fn bw_twin_segment(
         e: *mut CEndpoint,
-        now: u64,
-        v: *const CView,
-        seq: u32,
-        end: u32,
-        ack: u32,
-        push: i32,
+        seen: *const CSeen,
+        len: u32,
         segs: u32,
-    );
+        push: i32,
+    ) -> i32;
+    fn bw_twin_drain(e: *mut CEndpoint);
     fn bw_twin_read(e: *mut CEndpoint, now: u64, v: *const CView);
     fn bw_twin_encode(opt: *mut u8, unit: u32, queue: u32, q: *const CQueue);
     fn bw_twin_hear(p: *mut CPeerQueue, opt: *const u8) -> i32;
@@ -112,12 +120,28 @@ impl Twin {
                     bw_twin_send(e, now, &v, *end, i32::from(*more), *mss);
                 }
                 Event::Segment(s) => {
-                    let push = i32::from(s.push);
-                    bw_twin_segment(e, now, &v, s.seq, s.end, s.ack, push, s.segs.into());
+                    let seen = CSeen {
+                        time: now,
+                        last_tx: v.last_tx,
+                        seq: s.seq,
+                        ack: s.ack,
+                        rcv_wup: v.rcv_wup,
+                        extent: 0,
+                    };
+                    let len = s.end.wrapping_sub(s.seq);
+                    let (segs, push) = (s.segs.into(), i32::from(s.push));
+                    while bw_twin_segment(e, &seen, len, segs, push) == 0 {
+                        bw_twin_drain(e);
+                    }
                 }
                 Event::Read => bw_twin_read(e, now, &v),
             }
         }
+    }
+
+    fn drain(&mut self) {
+        // SAFETY: `e` is live.
+        unsafe { bw_twin_drain(self.0.as_ptr()) }
     }
 
     fn queue(&self, unit: usize, queue: usize) -> QueueState {
@@ -179,8 +203,9 @@ fn step(base: u32) -> impl Strategy<Value = (u64, SockView, Event)> {
         more,
         mss,
     });
-    let segment = (near(), near(), near(), any::<bool>(), 1u16..50).prop_map(
-        |(seq, end, ack, push, segs)| {
+    let segment = (near(), 0u32..20_000, near(), any::<bool>(), 1u16..50).prop_map(
+        |(seq, len, ack, push, segs)| {
+            let end = seq.wrapping_add(len);
             Event::Segment(Segment {
                 seq,
                 end,
@@ -207,7 +232,11 @@ fn run(start: SockView, una: u32, steps: &[(u64, SockView, Event)]) {
             Event::Read => ours.on_read(now, view),
         }
         twin.apply(now, view, event);
-        same_counters(&ours, &twin);
+        // arrivals wait in the log until something needs the counters
+        if *dt % 2 == 0 {
+            twin.drain();
+            same_counters(&ours, &twin);
+        }
     }
 }
 
@@ -347,6 +376,7 @@ fn play(text: &str, name: &str) {
             Event::Read => ours.on_read(now, &view),
         }
         twin.apply(now, &view, &event);
+        twin.drain();
         same_counters(ours, twin);
     }
 }

@@ -176,12 +176,16 @@ impl Endpoint {
         self.rcv = end;
     }
 
-    /// Catches up with what has no hook of its own: an acknowledgment that left since the last
-    /// event, and arrivals that were not shown.
-    fn settle(&mut self, now: u64, v: &SockView) {
+    /// Catches up with arrivals that were not shown: the handshake's last segment, out-of-order
+    /// ones that are now in order.
+    fn catch_up(&mut self, v: &SockView) {
         if after(v.rcv_nxt, self.rcv) {
             self.arrive(self.last, v.rcv_nxt, 1, 1);
         }
+    }
+
+    /// An acknowledgment may have left since the last event, which has no hook of its own.
+    fn settle(&mut self, now: u64, v: &SockView) {
         if after(v.rcv_wup, self.acked) {
             let upto = if after(v.rcv_wup, self.rcv) {
                 self.rcv
@@ -201,6 +205,7 @@ impl Endpoint {
     /// The application hands over bytes up to `end`; with `more` (MSG_MORE) the message goes on. A
     /// call that took only a part is continued by the next.
     pub fn on_send(&mut self, now: u64, v: &SockView, end: u32, more: bool, mss: u32) {
+        self.catch_up(v);
         self.settle(now, v);
         if end == self.wend {
             return;
@@ -260,6 +265,7 @@ impl Endpoint {
 
     /// The application has read.
     pub fn on_read(&mut self, now: u64, v: &SockView) {
+        self.catch_up(v);
         self.settle(now, v);
         let upto = if after(v.copied_seq, self.rcv) {
             self.rcv

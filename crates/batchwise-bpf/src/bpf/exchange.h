@@ -122,12 +122,12 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	queue = n % BW_QUEUES;
 	now = bpf_ktime_get_ns();
 	q = &e->rec.q[unit][queue];
+	bw_version_bump(e);
+	bw_drain(e, units);
 	/* the ACK that this segment carries is settled at the next event, at its own time */
-	if (queue != BW_ACKDELAY) {
-		bw_version_bump(e);
+	if (queue != BW_ACKDELAY)
 		bw_touch(q, now);
-		bw_version_bump(e);
-	}
+	bw_version_bump(e);
 	bw_wire_encode(opt, unit, queue, q);
 	if (bpf_store_hdr_opt(ops, opt, BW_OPT_LEN, 0))
 		return;

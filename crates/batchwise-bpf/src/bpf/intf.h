@@ -60,7 +60,7 @@ struct bw_marks {
 
 /* What the kernel itself keeps of a socket, read with the record. */
 struct bw_sock_info {
-	__u64 now;	/* ns, CLOCK_MONOTONIC, of the reading */
+	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
 	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
 	__u32 srtt_us;
 	__u32 rtt_min_us;
@@ -70,24 +70,24 @@ struct bw_sock_info {
 
 /* One connection as the agent sees it: identity, then counters. */
 struct bw_record {
-	__u64 cookie;
-	__u32 version; /* odd while being written; see bw_begin() */
+	__u32 version; /* odd while being written; see bw_version_bump() */
 	__u32 flags;
-	__u8 local_addr[16]; /* IPv4 as IPv4-mapped IPv6 */
-	__u8 remote_addr[16];
-	__u16 local_port;
-	__u16 remote_port;
-	__u32 netns;
-	__u64 born; /* ns, CLOCK_MONOTONIC */
-	__u64 last; /* ns, of the last event */
+	__u64 last; /* ns, of the last event that is counted */
 	struct bw_queue q[BW_UNITS][BW_QUEUES];
 	struct bw_peer_queue peer[BW_UNITS][BW_QUEUES];
 	__u64 peer_heard; /* ns, when the last option came */
 	__u32 options_sent;
 	__u32 options_heard;
 	__u32 options_refused; /* malformed, or claims that cannot be */
-	__u32 overlaps;	       /* requests read while an earlier one had no response yet */
+	__u32 overlaps; /* requests read while an earlier one had no response yet */
 	struct bw_sock_info info;
+	__u64 cookie;
+	__u64 born; /* ns, CLOCK_MONOTONIC */
+	__u8 local_addr[16]; /* IPv4 as IPv4-mapped IPv6 */
+	__u8 remote_addr[16];
+	__u16 local_port;
+	__u16 remote_port;
+	__u32 netns;
 };
 
 /* One element of what iter/bpf_sk_storage_map writes. */
@@ -97,16 +97,41 @@ struct bw_snapshot {
 	__u32 reserved;
 };
 
-/* A socket's storage: the record, then what only the programs need. */
+#define BW_LOG 16 /* a power of two */
+
+/* A segment that arrived, as the socket's state was before it was processed. */
+struct bw_seen {
+	__u64 time;	/* ns */
+	__u64 last_tx;	/* tp->tcp_wstamp_ns */
+	__u32 seq;
+	__u32 ack;
+	__u32 rcv_wup;	/* tp->rcv_wup */
+	__u32 extent; /* payload length, segments, PSH: see bw_seen_extent() */
+};
+
+/*
+ * A socket's storage. Segments arrive on one CPU while the application runs on another, and a cache
+ * line that both write costs more than all the arithmetic: arrivals are only logged, and worked off
+ * by the hooks in process context. `head` is written on arrival alone, everything else by whoever
+ * drains the log; each part begins on a cache line of its own (the kernel puts 8 bytes before us).
+ */
 struct bw_endpoint {
-	struct bw_record rec;
+	__u64 reserved[7]; /* every look-up reads this line: never written */
+
+	__u32 head; /* arrivals logged, free-running */
+	__u32 reserved_head[15];
+	struct bw_seen log[BW_LOG];
+
+	__u32 tail;  /* arrivals worked off */
 	__u32 una;   /* the peer has acknowledged up to here */
 	__u32 wend;  /* the application has handed over up to here */
 	__u32 rcv;   /* received in order up to here */
 	__u32 read;  /* the application has read up to here */
 	__u32 acked; /* we have acknowledged up to here */
 	__u32 next_option; /* which queue the exchange sends next */
+	__u32 reserved_tail;
 	__u64 option_sent; /* ns */
+	struct bw_record rec;
 	struct bw_marks out;	 /* send calls not yet acknowledged */
 	struct bw_marks in_read; /* received messages not yet read */
 	struct bw_marks in_ack;	 /* received messages not yet acknowledged */

@@ -127,8 +127,12 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 {
 	struct bw_record *r = &e->rec;
 
-	r->info.now = bpf_ktime_get_ns();
-	r->info.ack_left = bw_after(e->rcv, tp->rcv_wup) ?
+	/*
+	 * With arrivals still in the log the counters stand where the last drain left them. Else they
+	 * are current, but that nobody may have noticed the last ACK leave.
+	 */
+	r->info.now = e->head == e->tail ? bpf_ktime_get_ns() : r->last;
+	r->info.ack_left = e->head != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
 				   0 :
 				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
 	r->info.srtt_us = tp->srtt_us >> 3;

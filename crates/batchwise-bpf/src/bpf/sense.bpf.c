@@ -17,31 +17,46 @@ BW_INLINE struct bw_endpoint *bw_member(const struct sock *sk)
 	return bpf_sk_storage_get(&endpoints, (void *)sk, NULL, 0);
 }
 
-/* tcp_rcv_established(), at its entry: snd_una and rcv_nxt are still old. */
+/*
+ * tcp_rcv_established(), at its entry: snd_una and rcv_nxt are still old. Often on another CPU than
+ * the application's: only logs.
+ */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 {
 	struct bw_endpoint *e = bw_member(sk);
-	struct bw_sock_view v;
-	struct tcp_skb_cb *cb;
-	__u32 end, flags, nsegs = 1;
+	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
+	const struct tcp_skb_cb *cb;
+	struct bw_seen seen;
+	__u32 len, flags, nsegs = 1;
 
 	if (!e)
 		return 0;
 	cb = BW_CAST(skb->cb, struct tcp_skb_cb);
 	flags = cb->tcp_flags;
-	end = cb->end_seq - (flags & TCPHDR_FIN);
-	bw_view(BW_CAST(sk, struct tcp_sock), &v);
+	seen.time = bpf_ktime_get_ns();
+	/* read only where bw_ack_left() can want it: the line is the sender's */
+	seen.last_tx = seen.time - e->log[(e->head - 1) & (BW_LOG - 1)].time > BW_DELACK_FLOOR_NS ?
+			       tp->tcp_wstamp_ns :
+			       0;
+	seen.rcv_wup = tp->rcv_wup;
+	seen.seq = cb->seq;
+	seen.ack = cb->ack_seq;
+	len = cb->end_seq - seen.seq - (flags & TCPHDR_FIN);
 	if (BW_WANT(units, BW_SEGS)) {
 		struct skb_shared_info *si =
 			BW_CAST(skb->head + skb->end, struct skb_shared_info);
 
 		nsegs = si->gso_segs ?: 1;
 	}
-	bw_version_bump(e);
-	bw_on_segment(e, units, bpf_ktime_get_ns(), &v, cb->seq, end, cb->ack_seq,
-		      flags & TCPHDR_PSH, nsegs);
-	bw_version_bump(e);
+	seen.extent = bw_seen_extent(len, nsegs, flags & TCPHDR_PSH);
+	bw_log(e, &seen);
+	/* looks at the other CPU's `tail` only once in a while */
+	if (!(e->head & (BW_LOG / 2 - 1)) && e->head - e->tail >= BW_LOG / 2) {
+		bw_version_bump(e);
+		bw_drain(e, units);
+		bw_version_bump(e);
+	}
 	return 0;
 }
 
@@ -143,9 +158,10 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 	if (new != TCP_CLOSE)
 		return 0;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
-	if (!e || e->rec.flags & BW_F_CLOSED)
+	if (!e)
 		return 0;
 	e->rec.flags |= BW_F_CLOSED;
+	bw_drain(e, units);
 	bw_sock_info(e, BW_CAST(sk, struct tcp_sock));
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);

@@ -39,10 +39,22 @@ void bw_twin_send(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v
 	bw_on_send(e, ALL_UNITS, now, v, end, more, mss);
 }
 
-void bw_twin_segment(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v, __u32 seq,
-		     __u32 end, __u32 ack, int push, __u32 segs)
+/* Logs an arrival; 0 when the log is full and wants draining first. */
+int bw_twin_segment(struct bw_endpoint *e, const struct bw_seen *seen, __u32 len, __u32 segs,
+		    int push)
 {
-	bw_on_segment(e, ALL_UNITS, now, v, seq, end, ack, push, segs);
+	struct bw_seen s = *seen;
+
+	if (e->head - e->tail >= BW_LOG)
+		return 0;
+	s.extent = bw_seen_extent(len, segs, push);
+	bw_log(e, &s);
+	return 1;
+}
+
+void bw_twin_drain(struct bw_endpoint *e)
+{
+	bw_drain(e, ALL_UNITS);
 }
 
 void bw_twin_read(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v)

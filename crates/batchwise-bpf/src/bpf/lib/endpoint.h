@@ -23,6 +23,13 @@ struct bw_sock_view {
 	__u64 last_tx;	  /* tp->tcp_wstamp_ns: when the last segment left */
 };
 
+BW_INLINE __u32 bw_seen_extent(__u32 len, __u32 segs, int push)
+{
+	if (segs > 0x7ff)
+		segs = 0x7ff;
+	return (len & 0xfffff) << 12 | segs << 1 | !!push;
+}
+
 /* The units to keep, a bit each; constant-folded where it is a constant. */
 #define BW_WANT(units, u) ((units) & (1U << (u)))
 
@@ -103,26 +110,80 @@ BW_INLINE __u64 bw_ack_left(const struct bw_endpoint *e, __u64 now, __u64 last_t
 	return last_tx < now ? last_tx : now;
 }
 
+/* An ACK may have left since the last event, which has no hook of its own. */
+BW_INLINE void bw_settle_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 rcv_wup,
+			     __u64 last_tx)
+{
+	__u32 calls, segs, upto;
+	__u64 left;
+
+	if (!bw_after(rcv_wup, e->acked))
+		return;
+	upto = bw_after(rcv_wup, e->rcv) ? e->rcv : rcv_wup; /* FIN */
+	left = bw_ack_left(e, now, last_tx);
+	bw_mark_pop(&e->in_ack, upto, &calls, &segs);
+	bw_q_leave(e, units, BW_ACKDELAY, left, upto - e->acked, calls, segs);
+	e->acked = upto;
+}
+
+/* The peer has acknowledged up to `ack`. */
+BW_INLINE void bw_on_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 ack)
+{
+	__u32 calls, segs;
+
+	if (bw_after(ack, e->wend)) /* sent without our seeing it, or a lie: skip it */
+		ack = e->wend;
+	if (!bw_after(ack, e->una))
+		return;
+	bw_mark_pop(&e->out, ack, &calls, &segs);
+	bw_q_leave(e, units, BW_UNACKED, now, ack - e->una, calls, segs);
+	e->una = ack;
+}
+
+/* A segment arrived. */
+BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw_seen *s)
+{
+	__u32 end = s->seq + (s->extent >> 12);
+
+	bw_settle_ack(e, units, s->time, s->rcv_wup, s->last_tx);
+	e->rec.last = s->time;
+	bw_on_ack(e, units, s->time, s->ack);
+	if (!bw_after(s->seq, e->rcv) && bw_after(end, e->rcv))
+		bw_arrive(e, units, s->time, end, s->extent & 1, s->extent >> 1 & 0x7ff);
+}
+
+/* Works off the arrivals that were logged. */
+BW_INLINE void bw_drain(struct bw_endpoint *e, __u32 units)
+{
+	__u32 head = e->head, tail = e->tail;
+
+	for (int i = 0; i < BW_LOG && tail != head; i++) {
+		bw_on_segment(e, units, &e->log[tail & (BW_LOG - 1)]);
+		tail++;
+	}
+	e->tail = tail;
+}
+
+/* Logs an arrival; the caller has drained a full log. */
+BW_INLINE void bw_log(struct bw_endpoint *e, const struct bw_seen *s)
+{
+	__u32 head = e->head;
+
+	e->log[head & (BW_LOG - 1)] = *s;
+	e->head = head + 1;
+}
+
 /*
- * Catches up with what happened since the last event and had no hook of its own: an ACK that left,
- * and segments that tcp_probe did not show (the handshake's last, out-of-order ones now in order).
+ * Catches up with all that happened since the last hook in process context. What tcp_probe did not
+ * show (the handshake's last segment, out-of-order ones now in order) arrives with the last event.
  */
 BW_INLINE void bw_settle(struct bw_endpoint *e, __u32 units, __u64 now,
 			 const struct bw_sock_view *v)
 {
-	__u32 calls, segs;
-
+	bw_drain(e, units);
 	if (bw_after(v->rcv_nxt, e->rcv))
 		bw_arrive(e, units, e->rec.last, v->rcv_nxt, 1, 1);
-
-	if (bw_after(v->rcv_wup, e->acked)) {
-		__u32 upto = bw_after(v->rcv_wup, e->rcv) ? e->rcv : v->rcv_wup; /* FIN */
-		__u64 left = bw_ack_left(e, now, v->last_tx);
-
-		bw_mark_pop(&e->in_ack, upto, &calls, &segs);
-		bw_q_leave(e, units, BW_ACKDELAY, left, upto - e->acked, calls, segs);
-		e->acked = upto;
-	}
+	bw_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
 	e->rec.last = now;
 }
 
@@ -164,31 +225,6 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 		bw_leave(bw_q(e, BW_CALLS, BW_TURNAROUND), now, ~0U);
 	if (BW_WANT(units, BW_SEGS))
 		bw_leave(bw_q(e, BW_SEGS, BW_TURNAROUND), now, ~0U);
-}
-
-/* The peer has acknowledged up to `ack`. */
-BW_INLINE void bw_on_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 ack)
-{
-	__u32 calls, segs;
-
-	if (bw_after(ack, e->wend)) /* sent without our seeing it, or a lie: skip it */
-		ack = e->wend;
-	if (!bw_after(ack, e->una))
-		return;
-	bw_mark_pop(&e->out, ack, &calls, &segs);
-	bw_q_leave(e, units, BW_UNACKED, now, ack - e->una, calls, segs);
-	e->una = ack;
-}
-
-/* A segment arrives; the socket has not processed it yet. `end` is after its payload. */
-BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, __u64 now,
-			     const struct bw_sock_view *v, __u32 seq, __u32 end, __u32 ack,
-			     int push, __u32 nsegs)
-{
-	bw_settle(e, units, now, v);
-	bw_on_ack(e, units, now, ack);
-	if (!bw_after(seq, e->rcv) && bw_after(end, e->rcv))
-		bw_arrive(e, units, now, end, push ? 1 : 0, nsegs);
 }
 
 /* The application has read. */
