@@ -4,6 +4,7 @@
 pub mod accuracy;
 pub mod bpf_stats;
 pub mod cgroup;
+pub mod demo;
 pub mod host;
 pub mod load;
 pub mod machine;
@@ -78,7 +79,7 @@ pub trait Experiment: Sync {
 
 /// Every experiment, in the order `lab list` shows them.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&accuracy::Accuracy, &overhead::Overhead]
+    &[&demo::Demo, &accuracy::Accuracy, &overhead::Overhead]
 }
 
 /// Runs the experiment called `name`; gives the directory that holds its results.

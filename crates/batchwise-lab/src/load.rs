@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, Place};
-use crate::process::lock;
+use crate::process::{Process, Reader, lock};
 use crate::stop::Stop;
 
 /// Time beyond its duration after which a load is taken to hang.
@@ -23,6 +23,8 @@ pub struct LoadSpec {
     pub address: SocketAddr,
     /// Requests a second.
     pub rate: u64,
+    /// Climb evenly to this many requests a second instead of staying at `rate`.
+    pub climb_to: Option<u64>,
     /// How long to measure, after the warm-up.
     pub duration: Duration,
     /// How long to send before measuring.
@@ -36,11 +38,19 @@ pub struct LoadSpec {
 }
 
 impl LoadSpec {
-    fn command(&self, batchwise: &Path) -> Command {
+    fn command(&self, batchwise: &Path, progress: Option<Duration>) -> Command {
         let mut command = Command::new(batchwise);
         command.args(["load", "redis", "--format", "json"]);
         command.arg("--addr").arg(self.address.to_string());
-        command.arg("--rate").arg(self.rate.to_string());
+        command.arg("--rate").arg(match self.climb_to {
+            Some(to) => format!("{}..{to}", self.rate),
+            None => self.rate.to_string(),
+        });
+        if let Some(every) = progress {
+            command
+                .arg("--progress")
+                .arg(format!("{}ms", every.as_millis()));
+        }
         command
             .arg("--duration")
             .arg(format!("{}ms", self.duration.as_millis()));
@@ -57,15 +67,112 @@ impl LoadSpec {
 
     /// Runs the load in `client`, to its end.
     pub fn run(&self, batchwise: &Path, client: &Host, stop: &Stop) -> Result<LoadReport> {
-        let mut process = client.spawn("the load", self.command(batchwise), Place::Workload)?;
+        self.start(batchwise, client, None)?.finish(stop)
+    }
+
+    /// Starts the load in `client`; with `progress`, it also reports every so often.
+    pub fn start(
+        &self,
+        batchwise: &Path,
+        client: &Host,
+        progress: Option<Duration>,
+    ) -> Result<RunningLoad> {
+        let command = self.command(batchwise, progress);
+        let mut process = client.spawn("the load", command, Place::Workload)?;
         let output = Arc::new(Mutex::new(Vec::new()));
         let sink = output.clone();
         let reader = process.on_line(move |line| lock(&sink).push(line));
-        let status = process.wait(stop, self.warmup + self.duration + GRACE)?;
-        reader.finish();
-        let report = LoadReport::from_output(&lock(&output).join("\n"));
-        report.map_err(|error| anyhow!("the load failed ({status}): {error:#}{}", process.quote()))
+        Ok(RunningLoad {
+            process,
+            output,
+            read: 0,
+            reader,
+            limit: self.warmup + self.duration + GRACE,
+        })
     }
+}
+
+/// A load that is under way. Dropping it ends it.
+#[derive(Debug)]
+pub struct RunningLoad {
+    process: Process,
+    output: Arc<Mutex<Vec<String>>>,
+    read: usize,
+    reader: Reader,
+    limit: Duration,
+}
+
+impl RunningLoad {
+    /// The intervals that it reported since the last call.
+    pub fn new_intervals(&mut self) -> Result<Vec<LoadInterval>> {
+        let output = lock(&self.output);
+        let lines = &output[self.read..];
+        self.read = output.len();
+        LoadInterval::all_in(&lines.join("\n"))
+    }
+
+    /// Whether its process has ended.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        self.process.has_ended()
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self, stop: &Stop) -> Result<LoadReport> {
+        let status = self.process.wait(stop, self.limit)?;
+        self.reader.finish();
+        let report = LoadReport::from_output(&lock(&self.output).join("\n"));
+        let quote = self.process.quote();
+        report.map_err(|error| anyhow!("the load failed ({status}): {error:#}{quote}"))
+    }
+}
+
+/// What the generator measured in one interval of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadInterval {
+    /// End of the interval, ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// Its length.
+    pub interval_ns: u64,
+    /// Requests that were due, a second.
+    pub offered_rps: f64,
+    /// Responses, a second.
+    pub achieved_rps: f64,
+    /// Mean latency from the time a request was due, ns; `None` without responses.
+    #[serde(rename = "mean_ns")]
+    pub mean_from_intended_ns: Option<f64>,
+    /// Mean latency from the actual send, ns.
+    pub mean_from_send_ns: Option<f64>,
+    /// Median from the time a request was due, ns.
+    pub p50_ns: Option<f64>,
+    /// 99th percentile from the time a request was due, ns.
+    pub p99_ns: Option<f64>,
+}
+
+impl LoadInterval {
+    /// The intervals among a stream of JSON objects.
+    fn all_in(output: &str) -> Result<Vec<Self>> {
+        let mut intervals = Vec::new();
+        for value in serde_json::Deserializer::from_str(output).into_iter::<serde_json::Value>() {
+            let value = value.context("what the load printed is not JSON")?;
+            if value.get("type").is_some_and(|kind| kind == "interval") {
+                let interval = serde_json::from_value(value);
+                intervals.push(interval.context("an interval of the load is not complete")?);
+            }
+        }
+        Ok(intervals)
+    }
+
+    /// Whether this was beyond what the system can carry.
+    pub fn saturated(&self) -> bool {
+        let mean = self.mean_from_intended_ns.unwrap_or(f64::INFINITY);
+        saturated(self.offered_rps, self.achieved_rps, mean, 0)
+    }
+}
+
+/// Whether a load was beyond what the system can carry: less than 98 % of it was answered, the mean
+/// latency from the intended time exceeded 5 ms, or requests failed.
+pub fn saturated(offered_rps: f64, achieved_rps: f64, mean_ns: f64, errors: u64) -> bool {
+    achieved_rps < 0.98 * offered_rps || mean_ns > 5e6 || errors > 0
 }
 
 /// Latencies, ns.
@@ -146,6 +253,22 @@ mod tests {
         assert_eq!(report.requests, 10_000);
         assert_eq!(report.latency_from_send_ns.mean, 22_900.5);
         assert!(report.valid);
+    }
+
+    #[test]
+    fn intervals_are_told_from_the_report() {
+        let intervals = LoadInterval::all_in(RECORDED).unwrap();
+        assert_eq!(intervals.len(), 1);
+        assert_eq!(intervals[0].mean_from_intended_ns, Some(23_100.0));
+        assert!(!intervals[0].saturated());
+    }
+
+    #[test]
+    fn a_load_is_saturated_by_shortfall_by_latency_or_by_errors() {
+        assert!(!saturated(1000.0, 980.0, 5e6, 0));
+        assert!(saturated(1000.0, 979.0, 1e4, 0));
+        assert!(saturated(1000.0, 1000.0, 5.1e6, 0));
+        assert!(saturated(1000.0, 1000.0, 1e4, 1));
     }
 
     #[test]

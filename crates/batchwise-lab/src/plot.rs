@@ -16,10 +16,18 @@ pub const NAGLE: RGBColor = RGBColor(196, 78, 32);
 /// Colour of what is measured or estimated with TCP_NODELAY.
 pub const NODELAY: RGBColor = RGBColor(32, 96, 168);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-const GREY: RGBColor = RGBColor(110, 110, 110);
-const GRID: RGBColor = RGBColor(228, 228, 228);
+pub(crate) const GREY: RGBColor = RGBColor(110, 110, 110);
+pub(crate) const GRID: RGBColor = RGBColor(228, 228, 228);
+
+/// Colours of the parts of a request's time.
+pub(crate) const PART_COLORS: [RGBColor; 4] = [
+    RGBColor(86, 132, 178),
+    RGBColor(150, 184, 110),
+    RGBColor(226, 168, 76),
+    RGBColor(164, 118, 168),
+];
 
 /// One curve of a latency plot.
 #[derive(Clone, Debug)]
@@ -148,12 +156,6 @@ pub fn stacked_bars(
     groups: &[Group],
     bars_are: &str,
 ) -> Result<String> {
-    const COLORS: [RGBColor; 4] = [
-        RGBColor(86, 132, 178),
-        RGBColor(150, 184, 110),
-        RGBColor(226, 168, 76),
-        RGBColor(164, 118, 168),
-    ];
     let bars = || groups.iter().flat_map(|g| g.bars.iter().flatten());
     let height = |bar: &Bar| {
         bar.parts
@@ -196,7 +198,7 @@ pub fn stacked_bars(
                 let left = position as f64 - 0.4 + index as f64 * width;
                 let (from, to) = (left + 0.06 * width, left + 0.94 * width);
                 let mut base = 0.0;
-                for (part, color) in bar.parts.iter().zip(COLORS) {
+                for (part, color) in bar.parts.iter().zip(PART_COLORS) {
                     let corners = [(from, base), (to, base + part)];
                     chart.draw_series([Rectangle::new(corners, color.filled())])?;
                     base += part;
@@ -207,7 +209,7 @@ pub fn stacked_bars(
                 }
             }
         }
-        for (row, (part, color)) in parts.iter().zip(COLORS).enumerate() {
+        for (row, (part, color)) in parts.iter().zip(PART_COLORS).enumerate() {
             let y = legend_y(row);
             legend.draw(&Rectangle::new([(8, y - 7), (36, y + 7)], color.filled()))?;
             legend_text(legend, row, part)?;
@@ -288,9 +290,12 @@ pub fn ratios(title: &str, strips: &[Strip]) -> Result<String> {
     })
 }
 
-type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
-fn draw(title: &str, body: impl FnOnce(&Area<'_>, &Area<'_>) -> Drawn) -> Result<String> {
+pub(crate) fn draw(
+    title: &str,
+    body: impl FnOnce(&Area<'_>, &Area<'_>) -> Drawn,
+) -> Result<String> {
     let mut svg = String::new();
     let drawn = (|| -> Drawn {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -305,11 +310,17 @@ fn draw(title: &str, body: impl FnOnce(&Area<'_>, &Area<'_>) -> Drawn) -> Result
     Ok(svg)
 }
 
-fn legend_y(row: usize) -> i32 {
+pub(crate) fn legend_y(row: usize) -> i32 {
     30 + 25 * i32::try_from(row).unwrap_or(i32::MAX / 50)
 }
 
-fn legend_line(area: &Area<'_>, row: usize, label: &str, color: RGBColor, dashed: bool) -> Drawn {
+pub(crate) fn legend_line(
+    area: &Area<'_>,
+    row: usize,
+    label: &str,
+    color: RGBColor,
+    dashed: bool,
+) -> Drawn {
     let y = legend_y(row);
     let pieces: &[(i32, i32)] = if dashed {
         &[(8, 15), (19, 26), (30, 36)]
@@ -325,14 +336,14 @@ fn legend_line(area: &Area<'_>, row: usize, label: &str, color: RGBColor, dashed
     legend_text(area, row, label)
 }
 
-fn legend_text(area: &Area<'_>, row: usize, label: &str) -> Drawn {
+pub(crate) fn legend_text(area: &Area<'_>, row: usize, label: &str) -> Drawn {
     let style = ("sans-serif", 14).into_font().color(&BLACK);
     area.draw(&Text::new(label.to_owned(), (44, legend_y(row) - 6), style))?;
     Ok(())
 }
 
 /// 1, 2 and 5 times the powers of ten within a range, as ticks of a log scale.
-fn ticks(bottom: f64, top: f64) -> Vec<f64> {
+pub(crate) fn ticks(bottom: f64, top: f64) -> Vec<f64> {
     let decades = (bottom.log10().floor() as i32)..=(top.log10().ceil() as i32);
     let all = decades.flat_map(|d| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(d)));
     all.filter(|y| (bottom..=top).contains(y)).collect()

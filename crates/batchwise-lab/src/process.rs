@@ -78,6 +78,11 @@ impl Process {
         }
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Waits for its end; after `limit` it is killed and that is an error.
     pub fn wait(&mut self, stop: &Stop, limit: Duration) -> Result<ExitStatus> {
         let child = &mut self.child;

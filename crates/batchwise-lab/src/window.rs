@@ -18,6 +18,14 @@ pub struct StageMeans {
     pub ackdelay_remote: Option<f64>,
 }
 
+/// The consecutive parts of a request's time, in the order of [`EndEstimate::parts`].
+pub const PARTS: [&str; 4] = [
+    "unacked − remote ack delay",
+    "unread, this end",
+    "unread, other end",
+    "turnaround",
+];
+
 /// What one end estimated over a window, in one unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EndEstimate {
@@ -45,14 +53,31 @@ pub struct EndEstimate {
     pub lost_events: u64,
 }
 
+impl EndEstimate {
+    /// Where a request spends its time, ns, in the order of [`PARTS`].
+    pub fn parts(&self) -> [Option<f64>; 4] {
+        let stages = &self.stages_ns;
+        let under_way = stages.unacked.zip(stages.ackdelay_remote);
+        [
+            under_way.map(|(unacked, delay)| (unacked - delay).max(0.0)),
+            stages.unread_local,
+            stages.unread_remote,
+            self.turnaround_ns,
+        ]
+    }
+}
+
 /// Combines the lines whose interval lies wholly within `from..=to` (ns since the Unix epoch) and
 /// that are of `side`, by unit. Means are weighted by the items of each line.
 pub fn estimates_in(lines: &[Line], side: Side, from: u64, to: u64) -> BTreeMap<Unit, EndEstimate> {
-    let mut by_unit: BTreeMap<Unit, Vec<&Line>> = BTreeMap::new();
+    let mut by_unit: BTreeMap<Unit, Vec<Part<'_>>> = BTreeMap::new();
     for line in lines {
         let begin = line.ts_ns.saturating_sub(line.interval_ns);
         if line.side == side && begin >= from && line.ts_ns <= to {
-            by_unit.entry(line.unit).or_default().push(line);
+            by_unit.entry(line.unit).or_default().push(Part {
+                line,
+                time_ns: line.interval_ns,
+            });
         }
     }
     by_unit
@@ -61,31 +86,62 @@ pub fn estimates_in(lines: &[Line], side: Side, from: u64, to: u64) -> BTreeMap<
         .collect()
 }
 
-fn combine(lines: &[&Line]) -> Option<EndEstimate> {
+/// Combines the lines of `side` and `unit` whose interval overlaps `from..=to` (ns since the Unix
+/// epoch), each as far as it does: for windows that are not much longer than a line's interval.
+pub fn estimate_across(
+    lines: &[Line],
+    side: Side,
+    unit: Unit,
+    from: u64,
+    to: u64,
+) -> Option<EndEstimate> {
+    let parts: Vec<_> = lines
+        .iter()
+        .filter(|line| line.side == side && line.unit == unit)
+        .filter_map(|line| {
+            let begin = line.ts_ns.saturating_sub(line.interval_ns).max(from);
+            let time_ns = line.ts_ns.min(to).saturating_sub(begin);
+            (time_ns > 0).then_some(Part { line, time_ns })
+        })
+        .collect();
+    combine(&parts)
+}
+
+/// A line, and how much of its interval counts.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    line: &'a Line,
+    time_ns: u64,
+}
+
+impl Part<'_> {
+    fn items(&self) -> f64 {
+        self.line.throughput_per_s * self.time_ns as f64
+    }
+}
+
+fn combine(lines: &[Part<'_>]) -> Option<EndEstimate> {
     // Lines without the peer's half say something else: they do not dilute those with it.
-    let two_sided: Vec<&Line> = lines
+    let two_sided: Vec<_> = lines
         .iter()
         .copied()
-        .filter(|l| l.estimator == Estimator::TwoSided)
+        .filter(|l| l.line.estimator == Estimator::TwoSided)
         .collect();
     let lines = if two_sided.is_empty() {
         lines
     } else {
         &two_sided
     };
-    let last = lines.last()?;
+    let last = lines.last()?.line;
     let mean =
         |value: fn(&Line) -> Option<u64>| weighted_mean(lines, |l| value(l).map(|v| v as f64));
     let remote_views = lines
         .iter()
-        .filter(|l| l.view == Some(View::Remote))
+        .filter(|l| l.line.view == Some(View::Remote))
         .count();
-    let views = lines.iter().filter(|l| l.view.is_some()).count();
-    let time: f64 = lines.iter().map(|l| l.interval_ns as f64).sum();
-    let items: f64 = lines
-        .iter()
-        .map(|l| l.throughput_per_s * l.interval_ns as f64)
-        .sum();
+    let views = lines.iter().filter(|l| l.line.view.is_some()).count();
+    let time: f64 = lines.iter().map(|l| l.time_ns as f64).sum();
+    let items: f64 = lines.iter().map(Part::items).sum();
     Some(EndEstimate {
         estimator: last.estimator,
         view: match (remote_views * 2 > views, views) {
@@ -110,13 +166,12 @@ fn combine(lines: &[&Line]) -> Option<EndEstimate> {
     })
 }
 
-fn weighted_mean(lines: &[&Line], value: impl Fn(&Line) -> Option<f64>) -> Option<f64> {
+fn weighted_mean(lines: &[Part<'_>], value: impl Fn(&Line) -> Option<f64>) -> Option<f64> {
     let (mut sum, mut weights) = (0.0, 0.0);
-    for line in lines {
-        if let Some(value) = value(line) {
-            let weight = line.throughput_per_s * line.interval_ns as f64;
-            sum += value * weight;
-            weights += weight;
+    for part in lines {
+        if let Some(value) = value(part.line) {
+            sum += value * part.items();
+            weights += part.items();
         }
     }
     (weights > 0.0).then(|| sum / weights)
@@ -177,6 +232,28 @@ mod tests {
     fn lines_weigh_as_much_as_they_carry() {
         let lines = [line(100, 1.0, Some(10)), line(200, 3.0, Some(50))];
         assert_eq!(total(&lines, 0, 200), Some(40.0));
+    }
+
+    #[test]
+    fn lines_across_an_edge_count_as_far_as_they_reach_into_the_window() {
+        let lines = [
+            line(100, 1.0, Some(10)),
+            line(200, 1.0, Some(50)),
+            line(300, 1.0, Some(1000)),
+        ];
+        let found = estimate_across(&lines, Side::Client, Unit::Sends, 50, 150).unwrap();
+        assert_eq!((found.total_ns, found.lines), (Some(30.0), 2));
+        assert_eq!(
+            estimate_across(&lines, Side::Client, Unit::Sends, 300, 400),
+            None
+        );
+    }
+
+    #[test]
+    fn a_part_that_is_not_known_stays_unknown() {
+        let lines = [line(100, 1.0, Some(10))];
+        let found = estimate_across(&lines, Side::Client, Unit::Sends, 0, 100).unwrap();
+        assert_eq!(found.parts(), [None; 4]);
     }
 
     #[test]

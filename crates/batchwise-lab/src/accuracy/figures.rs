@@ -14,13 +14,7 @@ use crate::output::Output;
 use crate::plot::{self, Bar, Curve, Group, Mark, NAGLE, NODELAY, thousands};
 use crate::report::{Page, Table, figure, percent};
 use crate::topology::NetworkSettings;
-
-const PARTS: [&str; 4] = [
-    "unacked − remote ack delay",
-    "unread, this end",
-    "unread, other end",
-    "turnaround",
-];
+use crate::window::PARTS;
 
 /// Writes the plots and the report.
 pub fn write(
@@ -284,15 +278,8 @@ fn stage_plot(name: &str, points: &[&Point], end: End) -> Result<String> {
 
 fn stage_bar(point: &Point, end: End) -> Option<Bar> {
     let estimate = estimate(point, end, Unit::Sends)?;
-    let stages = &estimate.stages_ns;
-    let on_the_way = stages.unacked? - stages.ackdelay_remote?;
     Some(Bar {
-        parts: vec![
-            on_the_way.max(0.0),
-            stages.unread_local?,
-            stages.unread_remote?,
-            estimate.turnaround_ns?,
-        ],
+        parts: estimate.parts().into_iter().collect::<Option<_>>()?,
         measured: Some(point.truth.from_send_ns.mean),
     })
 }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use batchwise_core::report::{Line, Side, Unit};
 use serde::Serialize;
 
-use crate::load::{LatencySummary, LoadReport, LoadSpec};
+use crate::load::{LatencySummary, LoadReport, LoadSpec, saturated};
 use crate::machine::Machine;
 use crate::output::Progress;
 use crate::redis::{PORT, RedisServer};
@@ -20,7 +20,7 @@ use crate::topology::{NetworkSettings, TwoHosts};
 use crate::watcher::{WatchSpec, Watcher};
 use crate::window::{EndEstimate, estimates_in};
 use crate::{Context, Experiment};
-use plan::{Extent, WORKLOADS, Workload, saturated};
+use plan::{Extent, WORKLOADS, Workload};
 use summary::Summary;
 
 /// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
@@ -47,7 +47,7 @@ pub struct Point {
     pub attempt: u32,
     /// What the generator measured.
     pub truth: Truth,
-    /// See [`plan::saturated`].
+    /// See [`saturated`].
     pub saturated: bool,
     /// What each end estimated, by unit; empty where a watcher had no line in the window.
     pub ends: Ends,
@@ -267,6 +267,7 @@ impl Task<'_> {
         let spec = LoadSpec {
             address: hosts.server_address(PORT),
             rate: self.step,
+            climb_to: None,
             duration: extent.duration,
             warmup: extent.warmup,
             value_size: self.workload.value_size,

@@ -1,0 +1,200 @@
+//! Experiment `demo`: a minute of Redis under climbing load, first without Nagle's algorithm and
+//! then with it, the estimates of both ends next to what the load generator measures, live. This
+//! file owns the measuring.
+
+mod display;
+mod figures;
+mod moment;
+mod plan;
+mod plots;
+#[cfg(test)]
+mod samples;
+mod screen;
+mod summary;
+mod view;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+
+use crate::host::Host;
+use crate::load::LoadReport;
+use crate::machine::Machine;
+use crate::redis::{PORT, RedisServer};
+use crate::stop::Stopped;
+use crate::topology::{NetworkSettings, TwoHosts};
+use crate::watcher::{WatchSpec, Watcher};
+use crate::{Context, Experiment};
+use display::{Display, Story};
+use moment::{Matcher, Moment};
+use plan::{MOMENT, PHASES, Phase, Plan};
+use summary::Summary;
+
+/// Between two lines of a watcher: short, so that a second is covered whatever its phase.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// How long the last lines of a climb may take to arrive.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// Estimate beside truth, for about a minute.
+pub struct Demo;
+
+/// A climb and what the load generator said at its end.
+#[derive(Clone, Debug, Serialize)]
+struct Climb {
+    nodelay: bool,
+    report: LoadReport,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    experiment: &'static str,
+    machine: &'a Machine,
+    network: &'a NetworkSettings,
+    complete: bool,
+    climbs: &'a [Climb],
+    points: &'a [Moment],
+    summary: &'a Summary,
+}
+
+impl Experiment for Demo {
+    fn name(&self) -> &'static str {
+        "demo"
+    }
+
+    fn about(&self) -> &'static str {
+        "estimate beside truth, live: Redis under climbing load, without and with Nagle (1 minute)"
+    }
+
+    fn run(&self, context: &Context) -> Result<()> {
+        let machine = context.machine()?;
+        let plan = Plan::new(context.quick);
+        let mut display = display::open(&machine)?;
+        let mut run = Run::default();
+        let mut outcome = run.measure(context, &plan, &mut *display);
+        // Before anything else is printed.
+        outcome = outcome.and(display.finish());
+        if outcome.is_ok() || !run.moments.is_empty() {
+            let summary = Summary::of(&run.moments);
+            if let Some(network) = &run.network {
+                let results = Results {
+                    experiment: self.name(),
+                    machine: &machine,
+                    network,
+                    complete: outcome.is_ok(),
+                    climbs: &run.climbs,
+                    points: &run.moments,
+                    summary: &summary,
+                };
+                context.output.write_result(&results)?;
+                figures::write(&context.output, &results, &context.reproduce(self.name()))?;
+            }
+            display::print_summary(&summary, &run.climbs, &machine)?;
+        }
+        outcome
+    }
+}
+
+/// What was measured so far.
+#[derive(Default)]
+struct Run {
+    network: Option<NetworkSettings>,
+    climbs: Vec<Climb>,
+    moments: Vec<Moment>,
+}
+
+impl Run {
+    fn measure(&mut self, context: &Context, plan: &Plan, display: &mut dyn Display) -> Result<()> {
+        display.status("making two network namespaces and starting Redis")?;
+        let hosts = TwoHosts::build("demo")?;
+        self.network = Some(hosts.settings()?);
+        let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
+        display.status("attaching batchwise's BPF programs at both ends")?;
+        let watch = |host: &Host| {
+            let spec = WatchSpec {
+                port: PORT,
+                interval: INTERVAL,
+                units: Some("sends"),
+                exchange: true,
+                cgroup: Some(host.cgroup()),
+            };
+            Watcher::start(&context.command, host, &spec, &context.stop)
+        };
+        let mut stage = Stage {
+            server: watch(&hosts.server).context("at the server's end")?,
+            client: watch(&hosts.client).context("at the client's end")?,
+            hosts: &hosts,
+            plan,
+            matcher: Matcher::default(),
+            began: Instant::now(),
+        };
+        for phase in PHASES {
+            display.status(phase.name())?;
+            let report = stage.climb(context, phase, &mut self.moments, display)?;
+            redis.check_alive()?;
+            self.climbs.push(Climb {
+                nodelay: phase.nodelay,
+                report,
+            });
+        }
+        let unseen = |m: &Moment| m.client.is_none() && m.server.is_none();
+        if self.moments.iter().all(unseen) {
+            bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
+        }
+        Ok(())
+    }
+}
+
+/// Everything that runs while the load climbs.
+struct Stage<'a> {
+    // In this order: the watchers end before the hosts go.
+    server: Watcher,
+    client: Watcher,
+    hosts: &'a TwoHosts,
+    plan: &'a Plan,
+    matcher: Matcher,
+    began: Instant,
+}
+
+impl Stage<'_> {
+    fn climb(
+        &mut self,
+        context: &Context,
+        phase: Phase,
+        moments: &mut Vec<Moment>,
+        display: &mut dyn Display,
+    ) -> Result<LoadReport> {
+        let spec = self.plan.load(phase, self.hosts.server_address(PORT));
+        let mut load = spec.start(&context.command, &self.hosts.client, Some(MOMENT))?;
+        let mut ended: Option<Instant> = None;
+        loop {
+            context.stop.check()?;
+            if display.wait()? {
+                return Err(Stopped.into());
+            }
+            // In this order: what it printed last is read after it was seen to have ended.
+            if ended.is_none() && load.has_ended()? {
+                ended = Some(Instant::now());
+            }
+            for interval in load.new_intervals()? {
+                self.matcher.interval(interval, Instant::now());
+            }
+            self.server.check().context("at the server's end")?;
+            self.client.check().context("at the client's end")?;
+            self.matcher
+                .lines(self.client.take_lines(), self.server.take_lines());
+            while let Some(moment) = self.matcher.next(phase.nodelay, Instant::now()) {
+                moments.push(moment);
+                display.show(&Story {
+                    phase,
+                    elapsed: self.began.elapsed(),
+                    length: self.plan.length(),
+                    moments,
+                })?;
+            }
+            if ended.is_some_and(|at| !self.matcher.is_waiting() || at.elapsed() > LAST_LINES) {
+                return load.finish(&context.stop);
+            }
+        }
+    }
+}

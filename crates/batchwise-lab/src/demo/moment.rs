@@ -1,0 +1,116 @@
+//! One second of the demo: what the load generator measured, and what both ends estimated over
+//! just that second.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use batchwise_core::report::{Estimator, Line, Side, Unit};
+use serde::Serialize;
+
+use crate::load::LoadInterval;
+use crate::window::{EndEstimate, estimate_across};
+
+/// How long to wait for the watchers' lines that complete a second: longer than their interval.
+const PATIENCE: Duration = Duration::from_millis(800);
+
+/// One second, or a little more or less.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moment {
+    /// Its end, seconds since the first one began.
+    pub at_s: f64,
+    /// TCP_NODELAY of the client; `false` is Nagle's algorithm on.
+    pub nodelay: bool,
+    /// What the load generator measured.
+    pub truth: LoadInterval,
+    /// Whether the load was more than could be carried.
+    pub saturated: bool,
+    /// What the client's end estimated; `None` if it had no line.
+    pub client: Option<EndEstimate>,
+    /// What the server's end estimated.
+    pub server: Option<EndEstimate>,
+}
+
+impl Moment {
+    /// What an end estimated.
+    pub fn end(&self, side: Side) -> Option<&EndEstimate> {
+        match side {
+            Side::Client => self.client.as_ref(),
+            Side::Server => self.server.as_ref(),
+        }
+    }
+
+    /// The latency that an end estimated from both ends' queues, ns.
+    pub fn estimated_ns(&self, side: Side) -> Option<f64> {
+        let end = self.end(side)?;
+        (end.estimator == Estimator::TwoSided).then_some(end.total_ns)?
+    }
+
+    /// How far that is from the measured mean since the send, as a share of it.
+    pub fn error(&self, side: Side) -> Option<f64> {
+        let truth = self.truth.mean_from_send_ns.filter(|&ns| ns > 0.0)?;
+        Some(self.estimated_ns(side)? / truth - 1.0)
+    }
+}
+
+/// Brings the generator's intervals and the watchers' shorter ones together.
+#[derive(Debug, Default)]
+pub struct Matcher {
+    client: Vec<Line>,
+    server: Vec<Line>,
+    waiting: VecDeque<(LoadInterval, Instant)>,
+    began_ns: Option<u64>,
+}
+
+impl Matcher {
+    /// The watchers said this.
+    pub fn lines(&mut self, client: Vec<Line>, server: Vec<Line>) {
+        self.client.extend(client);
+        self.server.extend(server);
+    }
+
+    /// The generator said this, just now.
+    pub fn interval(&mut self, interval: LoadInterval, now: Instant) {
+        self.waiting.push_back((interval, now));
+    }
+
+    /// Whether intervals wait for their lines.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The next interval with its estimates, once both watchers are past its end or have had the
+    /// time to be.
+    pub fn next(&mut self, nodelay: bool, now: Instant) -> Option<Moment> {
+        let (interval, since) = self.waiting.front()?;
+        let past = |lines: &[Line]| {
+            lines
+                .last()
+                .is_some_and(|line| line.ts_ns >= interval.ts_ns)
+        };
+        let complete = past(&self.client) && past(&self.server);
+        if !complete && now.saturating_duration_since(*since) < PATIENCE {
+            return None;
+        }
+        let (truth, _) = self.waiting.pop_front()?;
+        let (from, to) = (truth.ts_ns.saturating_sub(truth.interval_ns), truth.ts_ns);
+        let began = *self.began_ns.get_or_insert(from);
+        let estimate = |lines, side| estimate_across(lines, side, Unit::Sends, from, to);
+        let moment = Moment {
+            at_s: to.saturating_sub(began) as f64 / 1e9,
+            nodelay,
+            saturated: truth.saturated(),
+            client: estimate(&self.client, Side::Client),
+            server: estimate(&self.server, Side::Server),
+            truth,
+        };
+        // What ended before is in no later interval.
+        for lines in [&mut self.client, &mut self.server] {
+            lines.retain(|line| line.ts_ns > to);
+        }
+        Some(moment)
+    }
+}
+
+#[cfg(test)]
+#[path = "moment_tests.rs"]
+mod tests;

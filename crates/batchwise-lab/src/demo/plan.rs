@@ -1,0 +1,80 @@
+//! What the demo does: one climb of the load without Nagle's algorithm, the same climb with it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::load::LoadSpec;
+
+/// Bytes of a value: small ones, where batching decides how much can be carried.
+pub const VALUE_SIZE: u32 = 64;
+/// The load at the foot of a climb, requests a second.
+const FOOT: u64 = 20_000;
+/// The load at its top: beyond what TCP_NODELAY carries on a small machine.
+const TOP: u64 = 320_000;
+/// Load before the first measured second of a climb.
+const WARMUP: Duration = Duration::from_secs(1);
+
+/// One second of the load generator is one moment of the demo.
+pub const MOMENT: Duration = Duration::from_secs(1);
+
+/// One climb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// TCP_NODELAY of the client; `false` is Nagle's algorithm on.
+    pub nodelay: bool,
+}
+
+/// The climbs in their order.
+pub const PHASES: [Phase; 2] = [Phase { nodelay: true }, Phase { nodelay: false }];
+
+impl Phase {
+    /// What people call its setting.
+    pub fn name(&self) -> &'static str {
+        if self.nodelay {
+            "Nagle off (TCP_NODELAY)"
+        } else {
+            "Nagle on"
+        }
+    }
+}
+
+/// How long everything takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Of one climb, without its warm-up.
+    pub climb: Duration,
+}
+
+impl Plan {
+    /// Of a quick or a full run.
+    pub fn new(quick: bool) -> Self {
+        let seconds = if quick { 10 } else { 28 };
+        Self {
+            climb: Duration::from_secs(seconds),
+        }
+    }
+
+    /// From the start of the first climb to the end of the last.
+    pub fn length(&self) -> Duration {
+        PHASES.len() as u32 * (WARMUP + self.climb)
+    }
+
+    /// The load of a climb against `address`.
+    pub fn load(&self, phase: Phase, address: SocketAddr) -> LoadSpec {
+        LoadSpec {
+            address,
+            rate: FOOT,
+            climb_to: Some(TOP),
+            duration: self.climb,
+            warmup: WARMUP,
+            value_size: VALUE_SIZE,
+            get_ratio: 0.0,
+            nodelay: phase.nodelay,
+        }
+    }
+}
+
+/// The foot and the top of a climb, requests a second.
+pub const fn climb() -> (u64, u64) {
+    (FOOT, TOP)
+}

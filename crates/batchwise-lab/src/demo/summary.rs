@@ -1,0 +1,298 @@
+//! What a run of the demo showed: how near the estimates were, and from which load on Nagle's
+//! algorithm was the better setting.
+
+use std::collections::BTreeMap;
+
+use batchwise_core::report::Side;
+use serde::Serialize;
+
+use super::moment::Moment;
+use crate::plot::thousands;
+use crate::stats::{median, quantile};
+
+/// Two moments of the climbs are of one load when they differ by less than this share.
+const SAME_LOAD: f64 = 0.08;
+
+/// How near one end's estimates were, over the moments that were not saturated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct EndSummary {
+    /// Median of |estimated − measured| / measured.
+    pub median_abs_rel_error: Option<f64>,
+    /// Its 90th percentile.
+    pub p90_abs_rel_error: Option<f64>,
+    /// Moments with a two-sided estimate.
+    pub moments: usize,
+}
+
+/// What one setting carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Carried {
+    /// The highest load that was not too much, requests a second.
+    pub carried_rps: Option<f64>,
+    /// The lowest load from which on every one was too much.
+    pub saturated_from_rps: Option<f64>,
+}
+
+/// From which load on Nagle's algorithm gave the lower latency.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "nagle_better")]
+pub enum Cutoff {
+    /// From this load on, requests a second.
+    From {
+        /// Requests a second.
+        rps: f64,
+    },
+    /// At every load.
+    Always,
+    /// At none.
+    Never,
+    /// There is nothing to compare.
+    Unknown,
+}
+
+/// The run as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How near the estimates were.
+    pub per_end: BTreeMap<Side, EndSummary>,
+    /// Moments in all.
+    pub moments: usize,
+    /// Moments in which the load was more than could be carried.
+    pub saturated_moments: usize,
+    /// What the client carried with TCP_NODELAY.
+    pub nodelay: Carried,
+    /// What it carried with Nagle's algorithm.
+    pub nagle: Carried,
+    /// By what the generator measured.
+    pub measured_cutoff: Cutoff,
+    /// By what the client's end estimated.
+    pub estimated_cutoff: Cutoff,
+    /// All that in words.
+    pub sentences: Vec<String>,
+}
+
+impl Summary {
+    /// Of these moments.
+    pub fn of(moments: &[Moment]) -> Self {
+        let ends = [Side::Client, Side::Server];
+        let measured = |m: &Moment| match m.saturated {
+            true => Some(f64::INFINITY),
+            false => m.truth.mean_from_send_ns,
+        };
+        let mut summary = Self {
+            per_end: ends.map(|side| (side, end_summary(moments, side))).into(),
+            moments: moments.len(),
+            saturated_moments: moments.iter().filter(|m| m.saturated).count(),
+            nodelay: carried(moments, true),
+            nagle: carried(moments, false),
+            measured_cutoff: cutoff(moments, measured),
+            estimated_cutoff: cutoff(moments, |m| m.estimated_ns(Side::Client)),
+            sentences: Vec::new(),
+        };
+        summary.sentences = [summary.about_errors(), summary.about_limits()]
+            .into_iter()
+            .flatten()
+            .chain(summary.about_cutoff())
+            .collect();
+        summary
+    }
+
+    fn about_errors(&self) -> Option<String> {
+        let error = |side| self.per_end.get(&side)?.median_abs_rel_error;
+        let shown =
+            |side| error(side).map_or_else(|| "nothing".into(), |e| format!("{:.0} %", e * 100.0));
+        if error(Side::Client).is_none() && error(Side::Server).is_none() {
+            return Some("No second has both a measured and an estimated latency.".into());
+        }
+        let moments = self.per_end.values().map(|e| e.moments).max().unwrap_or(0);
+        Some(format!(
+            "While the load could be carried ({moments} s), the estimate was off by {} at the \
+             client's end and by {} at the server's (medians), without looking into any packet \
+             or application.",
+            shown(Side::Client),
+            shown(Side::Server),
+        ))
+    }
+
+    fn about_limits(&self) -> Option<String> {
+        let one = |name: &str, carried: &Carried| {
+            let most = thousands(carried.carried_rps?.round());
+            Some(match carried.saturated_from_rps {
+                Some(from) => {
+                    format!(
+                        "{name} it was too much from {}/s on",
+                        thousands(from.round())
+                    )
+                }
+                None => format!("{name} it could be carried up to the top, {most}/s"),
+            })
+        };
+        let nodelay = one("With TCP_NODELAY", &self.nodelay)?;
+        let nagle = one("with Nagle's algorithm", &self.nagle)?;
+        Some(format!("{nodelay}; {nagle}."))
+    }
+
+    fn about_cutoff(&self) -> Option<String> {
+        let words = |cutoff| match cutoff {
+            Cutoff::From { rps } => format!("from about {}/s on", thousands(rps)),
+            Cutoff::Always => "at every load".into(),
+            Cutoff::Never => "at no load".into(),
+            Cutoff::Unknown => "unknown".into(),
+        };
+        if self.measured_cutoff == Cutoff::Unknown {
+            return None;
+        }
+        let measured = words(self.measured_cutoff);
+        let estimated = match self.estimated_cutoff {
+            Cutoff::Unknown => "the estimates do not tell".to_owned(),
+            other => format!("by batchwise's estimates, {}", words(other)),
+        };
+        Some(format!(
+            "Nagle's algorithm gave the lower latency {measured}; {estimated}."
+        ))
+    }
+}
+
+fn end_summary(moments: &[Moment], side: Side) -> EndSummary {
+    let errors: Vec<f64> = moments
+        .iter()
+        .filter(|m| !m.saturated)
+        .filter_map(|m| Some(m.error(side)?.abs()))
+        .collect();
+    EndSummary {
+        median_abs_rel_error: median(&errors),
+        p90_abs_rel_error: quantile(&errors, 0.9),
+        moments: errors.len(),
+    }
+}
+
+fn climb(moments: &[Moment], nodelay: bool) -> Vec<&Moment> {
+    let mut climb: Vec<_> = moments.iter().filter(|m| m.nodelay == nodelay).collect();
+    climb.sort_by(|a, b| a.truth.offered_rps.total_cmp(&b.truth.offered_rps));
+    climb
+}
+
+fn carried(moments: &[Moment], nodelay: bool) -> Carried {
+    let climb = climb(moments, nodelay);
+    let last = climb.iter().rposition(|m| !m.saturated);
+    let rps = |index: usize| climb.get(index).map(|m| m.truth.offered_rps);
+    Carried {
+        carried_rps: last.and_then(rps),
+        saturated_from_rps: rps(last.map_or(0, |last| last + 1)),
+    }
+}
+
+/// The load that best parts those at which Nagle's algorithm had the higher latency from those at
+/// which it had the lower one: single seconds that a disturbance turned around do not move it.
+fn cutoff(moments: &[Moment], latency: impl Fn(&Moment) -> Option<f64>) -> Cutoff {
+    let nagle = climb(moments, false);
+    let mut better = Vec::new();
+    for nodelay in climb(moments, true) {
+        let load = nodelay.truth.offered_rps;
+        let distance = |m: &Moment| (m.truth.offered_rps / load - 1.0).abs();
+        let nearest = nagle
+            .iter()
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+            .filter(|m| distance(m) < SAME_LOAD);
+        let both = nearest.and_then(|m| latency(m)).zip(latency(nodelay));
+        // Two that have collapsed cannot be told apart.
+        if let Some((with, without)) = both.filter(|(a, b)| a.is_finite() || b.is_finite()) {
+            better.push((load, with < without));
+        }
+    }
+    let wrong = |at: usize| {
+        let (below, above) = better.split_at(at);
+        below.iter().filter(|b| b.1).count() + above.iter().filter(|b| !b.1).count()
+    };
+    match (0..=better.len()).min_by_key(|&at| wrong(at)) {
+        _ if better.is_empty() => Cutoff::Unknown,
+        Some(0) => Cutoff::Always,
+        Some(at) => better.get(at).map_or(Cutoff::Never, |b| Cutoff::From {
+            rps: (b.0 / 1000.0).round() * 1000.0,
+        }),
+        None => Cutoff::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::moment;
+    use super::*;
+
+    /// Both climbs from 50k to 300k; with NODELAY `worse` loads are slower, `collapsed` ones
+    /// saturated.
+    fn climbs(worse: &[u64], collapsed: &[u64]) -> Vec<Moment> {
+        let loads = [50, 100, 150, 200, 250, 300];
+        let mut moments = Vec::new();
+        for (i, &load) in (0..).zip(&loads) {
+            let rps = load as f64 * 1000.0;
+            let slow = if worse.contains(&load) { 60e3 } else { 20e3 };
+            let truth = if collapsed.contains(&load) {
+                20e6
+            } else {
+                slow
+            };
+            moments.push(moment(i, true, rps, truth, truth * 0.9));
+            moments.push(moment(i + 30, false, rps * 1.01, 25e3, 25e3 * 1.1));
+        }
+        moments
+    }
+
+    #[test]
+    fn the_cutoff_is_where_nagle_becomes_and_stays_better() {
+        let summary = Summary::of(&climbs(&[200, 250, 300], &[]));
+        let at = Cutoff::From { rps: 200_000.0 };
+        assert_eq!(
+            (summary.measured_cutoff, summary.estimated_cutoff),
+            (at, at)
+        );
+    }
+
+    #[test]
+    fn one_disturbed_second_does_not_move_the_cutoff() {
+        let summary = Summary::of(&climbs(&[50, 250, 300], &[]));
+        assert_eq!(summary.measured_cutoff, Cutoff::From { rps: 250_000.0 });
+    }
+
+    #[test]
+    fn a_setting_that_is_always_or_never_better_has_no_cutoff() {
+        let all = [50, 100, 150, 200, 250, 300];
+        assert_eq!(
+            Summary::of(&climbs(&all, &[])).measured_cutoff,
+            Cutoff::Always
+        );
+        assert_eq!(
+            Summary::of(&climbs(&[], &[])).measured_cutoff,
+            Cutoff::Never
+        );
+        assert_eq!(Summary::of(&[]).measured_cutoff, Cutoff::Unknown);
+    }
+
+    #[test]
+    fn saturated_seconds_do_not_count_as_errors_and_bound_what_was_carried() {
+        let summary = Summary::of(&climbs(&[], &[250, 300]));
+        assert_eq!(summary.saturated_moments, 2);
+        assert_eq!(summary.per_end[&Side::Client].moments, 10);
+        assert_eq!(summary.nodelay.carried_rps, Some(200e3));
+        assert_eq!(summary.nodelay.saturated_from_rps, Some(250e3));
+        assert_eq!(summary.nagle.saturated_from_rps, None);
+        let error = summary.per_end[&Side::Client].median_abs_rel_error.unwrap();
+        assert!((error - 0.1).abs() < 1e-3, "{error}");
+    }
+
+    #[test]
+    fn the_sentences_name_errors_limits_and_the_cutoff() {
+        let sentences = Summary::of(&climbs(&[200], &[250, 300])).sentences;
+        assert_eq!(sentences.len(), 3);
+        assert!(sentences[0].contains("(10 s)") && sentences[0].contains("10 %"));
+        assert!(sentences[1].contains("too much from 250k/s on"));
+        assert!(sentences[2].contains("from about 200k/s on"));
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_at_once_says_that_there_is_nothing() {
+        let sentences = Summary::of(&[]).sentences;
+        assert_eq!(sentences.len(), 1);
+        assert!(sentences[0].starts_with("No second"));
+    }
+}
