@@ -21,17 +21,6 @@ struct CView {
     last_tx: u64,
 }
 
-/// `struct bw_seen`.
-#[repr(C)]
-struct CSeen {
-    time: u64,
-    last_tx: u64,
-    seq: u32,
-    ack: u32,
-    rcv_wup: u32,
-    extent: u32,
-}
-
 /// `struct bw_queue`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -64,13 +53,17 @@ unsafe extern "C" {
     fn bw_twin_queue(e: *const CEndpoint, unit: u32, queue: u32) -> *const CQueue;
     fn bw_twin_overlaps(e: *const CEndpoint) -> u32;
     fn bw_twin_send(e: *mut CEndpoint, now: u64, v: *const CView, end: u32, more: i32, mss: u32);
+    #[rustfmt::skip]
     fn bw_twin_segment(
         e: *mut CEndpoint,
-        seen: *const CSeen,
+        now: u64,
+        v: *const CView,
+        seq: u32,
         len: u32,
+        ack: u32,
         segs: u32,
         push: i32,
-    ) -> i32;
+    );
     fn bw_twin_drain(e: *mut CEndpoint);
     fn bw_twin_read(e: *mut CEndpoint, now: u64, v: *const CView);
     fn bw_twin_encode(opt: *mut u8, unit: u32, queue: u32, q: *const CQueue);
@@ -120,19 +113,9 @@ impl Twin {
                     bw_twin_send(e, now, &v, *end, i32::from(*more), *mss);
                 }
                 Event::Segment(s) => {
-                    let seen = CSeen {
-                        time: now,
-                        last_tx: v.last_tx,
-                        seq: s.seq,
-                        ack: s.ack,
-                        rcv_wup: v.rcv_wup,
-                        extent: 0,
-                    };
                     let len = s.end.wrapping_sub(s.seq);
                     let (segs, push) = (s.segs.into(), i32::from(s.push));
-                    while bw_twin_segment(e, &seen, len, segs, push) == 0 {
-                        bw_twin_drain(e);
-                    }
+                    bw_twin_segment(e, now, &v, s.seq, len, s.ack, segs, push);
                 }
                 Event::Read => bw_twin_read(e, now, &v),
             }

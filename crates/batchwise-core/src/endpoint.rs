@@ -185,15 +185,17 @@ impl Endpoint {
     }
 
     /// An acknowledgment may have left since the last event, which has no hook of its own.
-    fn settle(&mut self, now: u64, v: &SockView) {
-        if after(v.rcv_wup, self.acked) {
-            let upto = if after(v.rcv_wup, self.rcv) {
+    fn settle(&mut self, now: u64, rcv_wup: u32, last_tx: u64) {
+        if after(rcv_wup, self.acked) {
+            let upto = if after(rcv_wup, self.rcv) {
                 self.rcv
             } else {
-                v.rcv_wup
+                rcv_wup
             };
-            let timer = v.last_tx > self.last.wrapping_add(DELACK_FLOOR_NS);
-            let left = if timer { v.last_tx.min(now) } else { self.last };
+            // a paced socket's stamp is when its next segment may leave: in the future
+            let last_tx = last_tx.min(now);
+            let timer = last_tx > self.last.wrapping_add(DELACK_FLOOR_NS);
+            let left = if timer { last_tx } else { self.last };
             let (calls, segs) = self.in_ack.pop_to(upto);
             let bytes = upto.wrapping_sub(self.acked);
             self.leave(Queue::AckDelay, left, [calls, bytes, segs]);
@@ -206,7 +208,7 @@ impl Endpoint {
     /// call that took only a part is continued by the next.
     pub fn on_send(&mut self, now: u64, v: &SockView, end: u32, more: bool, mss: u32) {
         self.catch_up(v);
-        self.settle(now, v);
+        self.settle(now, v.rcv_wup, v.last_tx);
         if end == self.wend {
             return;
         }
@@ -256,7 +258,8 @@ impl Endpoint {
 
     /// A segment arrives; the socket has not processed it yet.
     pub fn on_segment(&mut self, now: u64, v: &SockView, s: &Segment) {
-        self.settle(now, v);
+        // arrivals are logged with a coarser stamp
+        self.settle(now, v.rcv_wup, v.last_tx.min(now) & !0x3ff);
         self.on_ack(now, s.ack);
         if !after(s.seq, self.rcv) && after(s.end, self.rcv) {
             self.arrive(now, s.end, u16::from(s.push), s.segs);
@@ -266,7 +269,7 @@ impl Endpoint {
     /// The application has read.
     pub fn on_read(&mut self, now: u64, v: &SockView) {
         self.catch_up(v);
-        self.settle(now, v);
+        self.settle(now, v.rcv_wup, v.last_tx);
         let upto = if after(v.copied_seq, self.rcv) {
             self.rcv
         } else {

@@ -51,7 +51,7 @@ BW_INLINE void bw_ops_pure_ack(struct bw_endpoint *e, const struct tcp_sock *tp)
 	__u64 now = bpf_ktime_get_ns();
 	struct bw_sock_view v;
 
-	bw_view(tp, &v);
+	bw_view(e, tp, now, &v);
 	v.rcv_wup = v.rcv_nxt;
 	v.last_tx = now;
 	bw_version_bump(e);

@@ -102,7 +102,8 @@ struct bw_snapshot {
 /* A segment that arrived, as the socket's state was before it was processed. */
 struct bw_seen {
 	__u64 time;	/* ns */
-	__u64 last_tx;	/* tp->tcp_wstamp_ns */
+	__u32 number; /* counts arrivals from 1: tells the reader that the entry is new */
+	__u32 last_tx; /* tp->tcp_wstamp_ns in 2^10 ns, where a delayed ACK may have left */
 	__u32 seq;
 	__u32 ack;
 	__u32 rcv_wup;	/* tp->rcv_wup */
@@ -110,18 +111,22 @@ struct bw_seen {
 };
 
 /*
- * A socket's storage. Segments arrive on one CPU while the application runs on another, and a cache
- * line that both write costs more than all the arithmetic: arrivals are only logged, and worked off
- * by the hooks in process context. `head` is written on arrival alone, everything else by whoever
- * drains the log; each part begins on a cache line of its own (the kernel puts 8 bytes before us).
+ * A socket's storage. Segments often arrive on one CPU while the application runs on another, and
+ * a cache line that both touch costs more than all the arithmetic. So arrivals are only logged, by
+ * stores to lines that the logging side never loads, and worked off by the hooks in process
+ * context. Each part begins on a cache line of its own (the kernel puts 8 bytes before us).
  */
 struct bw_endpoint {
 	__u64 reserved[7]; /* every look-up reads this line: never written */
 
-	__u32 head; /* arrivals logged, free-running */
-	__u32 reserved_head[15];
+	/* the logging side's alone */
+	__u64 logged_at;
+	__u32 logged; /* arrivals, free-running */
+	__u32 reserved_logged[13];
+
 	struct bw_seen log[BW_LOG];
 
+	/* process context's alone */
 	__u32 tail;  /* arrivals worked off */
 	__u32 una;   /* the peer has acknowledged up to here */
 	__u32 wend;  /* the application has handed over up to here */

@@ -76,13 +76,15 @@ BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
 	return BPF_CORE_READ(ancestor, kn, id) == cgroup_id;
 }
 
-BW_INLINE void bw_view(const struct tcp_sock *tp, struct bw_sock_view *v)
+BW_INLINE void bw_view(const struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
+		       struct bw_sock_view *v)
 {
 	v->write_seq = tp->write_seq;
 	v->rcv_nxt = tp->rcv_nxt;
 	v->copied_seq = tp->copied_seq;
 	v->rcv_wup = tp->rcv_wup;
-	v->last_tx = tp->tcp_wstamp_ns;
+	/* as in bw_log_wants_last_tx(): only then can it matter */
+	v->last_tx = now - e->rec.last > BW_DELACK_FLOOR_NS ? tp->tcp_wstamp_ns : 0;
 }
 
 /*
@@ -131,8 +133,8 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 	 * With arrivals still in the log the counters stand where the last drain left them. Else they
 	 * are current, but that nobody may have noticed the last ACK leave.
 	 */
-	r->info.now = e->head == e->tail ? bpf_ktime_get_ns() : r->last;
-	r->info.ack_left = e->head != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
+	r->info.now = e->logged == e->tail ? bpf_ktime_get_ns() : r->last;
+	r->info.ack_left = e->logged != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
 				   0 :
 				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
 	r->info.srtt_us = tp->srtt_us >> 3;

@@ -26,33 +26,27 @@ int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 {
 	struct bw_endpoint *e = bw_member(sk);
 	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
-	const struct tcp_skb_cb *cb;
-	struct bw_seen seen;
-	__u32 len, flags, nsegs = 1;
+	const struct tcp_skb_cb *cb = BW_CAST(skb->cb, struct tcp_skb_cb);
+	__u32 seq, len, flags, nsegs = 1;
+	__u64 now, last_tx = 0;
 
 	if (!e)
 		return 0;
-	cb = BW_CAST(skb->cb, struct tcp_skb_cb);
+	now = bpf_ktime_get_ns(); /* first: it waits for loads before it */
+	seq = cb->seq;
 	flags = cb->tcp_flags;
-	seen.time = bpf_ktime_get_ns();
-	/* read only where bw_ack_left() can want it: the line is the sender's */
-	seen.last_tx = seen.time - e->log[(e->head - 1) & (BW_LOG - 1)].time > BW_DELACK_FLOOR_NS ?
-			       tp->tcp_wstamp_ns :
-			       0;
-	seen.rcv_wup = tp->rcv_wup;
-	seen.seq = cb->seq;
-	seen.ack = cb->ack_seq;
-	len = cb->end_seq - seen.seq - (flags & TCPHDR_FIN);
+	len = cb->end_seq - seq - (flags & TCPHDR_FIN);
 	if (BW_WANT(units, BW_SEGS)) {
 		struct skb_shared_info *si =
 			BW_CAST(skb->head + skb->end, struct skb_shared_info);
 
 		nsegs = si->gso_segs ?: 1;
 	}
-	seen.extent = bw_seen_extent(len, nsegs, flags & TCPHDR_PSH);
-	bw_log(e, &seen);
-	/* looks at the other CPU's `tail` only once in a while */
-	if (!(e->head & (BW_LOG / 2 - 1)) && e->head - e->tail >= BW_LOG / 2) {
+	if (bw_log_wants_last_tx(e, now))
+		last_tx = tp->tcp_wstamp_ns;
+	bw_log(e, now, last_tx, seq, cb->ack_seq, tp->rcv_wup,
+	       bw_seen_extent(len, nsegs, flags & TCPHDR_PSH));
+	if (bw_log_is_filling(e)) {
 		bw_version_bump(e);
 		bw_drain(e, units);
 		bw_version_bump(e);
@@ -66,12 +60,14 @@ int BPF_PROG(bw_read, struct sock *sk)
 {
 	struct bw_endpoint *e = bw_member(sk);
 	struct bw_sock_view v;
+	__u64 now;
 
 	if (!e)
 		return 0;
-	bw_view(BW_CAST(sk, struct tcp_sock), &v);
+	now = bpf_ktime_get_ns();
+	bw_view(e, BW_CAST(sk, struct tcp_sock), now, &v);
 	bw_version_bump(e);
-	bw_on_read(e, units, bpf_ktime_get_ns(), &v);
+	bw_on_read(e, units, now, &v);
 	bw_version_bump(e);
 	return 0;
 }
@@ -84,12 +80,14 @@ int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg, const str
 	struct bw_endpoint *e = bw_member(sk);
 	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
+	__u64 now;
 
 	if (!e)
 		return 0;
-	bw_view(tp, &v);
+	now = bpf_ktime_get_ns();
+	bw_view(e, tp, now, &v);
 	bw_version_bump(e);
-	bw_on_send(e, units, bpf_ktime_get_ns(), &v, v.write_seq + (__u32)msg->msg_iter.count,
+	bw_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
 		   msg->msg_flags & MSG_MORE, tp->mss_cache);
 	bw_version_bump(e);
 	return 0;
@@ -110,7 +108,7 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 	if (!e)
 		return 0;
 	now = bpf_ktime_get_ns();
-	bw_view(tp, &v);
+	bw_view(e, tp, now, &v);
 	v.write_seq = e->wend;
 	bw_version_bump(e);
 	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
@@ -124,6 +122,7 @@ BW_INLINE void bw_start(struct sock *sk, __u32 flags)
 	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
 	struct bw_endpoint *e;
+	__u64 now;
 	int side;
 
 	side = bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
@@ -134,12 +133,13 @@ BW_INLINE void bw_start(struct sock *sk, __u32 flags)
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!e)
 		return;
-	bw_view(tp, &v);
+	now = bpf_ktime_get_ns();
+	bw_view(e, tp, now, &v);
 	bw_version_bump(e);
 	bw_identify(e, sk, side | flags);
 	e->rec.cookie = bpf_get_socket_cookie(sk);
 	/* at birth snd_una is that of the SYN: nothing is outstanding */
-	bw_endpoint_init(e, units, bpf_ktime_get_ns(), &v,
+	bw_endpoint_init(e, units, now, &v,
 			 flags & BW_F_BIRTH ? v.write_seq : tp->snd_una);
 	bw_version_bump(e);
 }

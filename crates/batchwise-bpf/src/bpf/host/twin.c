@@ -39,17 +39,14 @@ void bw_twin_send(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v
 	bw_on_send(e, ALL_UNITS, now, v, end, more, mss);
 }
 
-/* Logs an arrival; 0 when the log is full and wants draining first. */
-int bw_twin_segment(struct bw_endpoint *e, const struct bw_seen *seen, __u32 len, __u32 segs,
-		    int push)
+/* As the hook does: logs the arrival, drains a log that fills. */
+void bw_twin_segment(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v, __u32 seq,
+		     __u32 len, __u32 ack, __u32 segs, int push)
 {
-	struct bw_seen s = *seen;
-
-	if (e->head - e->tail >= BW_LOG)
-		return 0;
-	s.extent = bw_seen_extent(len, segs, push);
-	bw_log(e, &s);
-	return 1;
+	bw_log(e, now, bw_log_wants_last_tx(e, now) ? v->last_tx : 0, seq, ack, v->rcv_wup,
+	       bw_seen_extent(len, segs, push));
+	if (bw_log_is_filling(e))
+		bw_drain(e, ALL_UNITS);
 }
 
 void bw_twin_drain(struct bw_endpoint *e)

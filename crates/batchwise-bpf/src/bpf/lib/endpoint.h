@@ -105,9 +105,9 @@ BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 en
 /* When an ACK left that was noticed only now. */
 BW_INLINE __u64 bw_ack_left(const struct bw_endpoint *e, __u64 now, __u64 last_tx)
 {
-	if (last_tx <= e->rec.last + BW_DELACK_FLOOR_NS)
-		return e->rec.last;
-	return last_tx < now ? last_tx : now;
+	if (last_tx > now) /* paced: the stamp is when the next segment may leave */
+		last_tx = now;
+	return last_tx > e->rec.last + BW_DELACK_FLOOR_NS ? last_tx : e->rec.last;
 }
 
 /* An ACK may have left since the last event, which has no hook of its own. */
@@ -140,12 +140,20 @@ BW_INLINE void bw_on_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 ac
 	e->una = ack;
 }
 
+/* The ns of bw_seen.last_tx, which holds the 32 bits that matter near `time`. */
+BW_INLINE __u64 bw_seen_last_tx(const struct bw_seen *s)
+{
+	__u64 time = s->time >> 10;
+
+	return (time - (__u32)((__u32)time - s->last_tx)) << 10;
+}
+
 /* A segment arrived. */
 BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw_seen *s)
 {
 	__u32 end = s->seq + (s->extent >> 12);
 
-	bw_settle_ack(e, units, s->time, s->rcv_wup, s->last_tx);
+	bw_settle_ack(e, units, s->time, s->rcv_wup, bw_seen_last_tx(s));
 	e->rec.last = s->time;
 	bw_on_ack(e, units, s->time, s->ack);
 	if (!bw_after(s->seq, e->rcv) && bw_after(end, e->rcv))
@@ -155,22 +163,53 @@ BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw
 /* Works off the arrivals that were logged. */
 BW_INLINE void bw_drain(struct bw_endpoint *e, __u32 units)
 {
-	__u32 head = e->head, tail = e->tail;
+	__u32 tail = e->tail;
 
-	for (int i = 0; i < BW_LOG && tail != head; i++) {
-		bw_on_segment(e, units, &e->log[tail & (BW_LOG - 1)]);
+	for (int i = 0; i < BW_LOG; i++) {
+		const struct bw_seen *s = &e->log[tail & (BW_LOG - 1)];
+
+		if (s->number != tail + 1)
+			break;
+		bw_on_segment(e, units, s);
 		tail++;
 	}
 	e->tail = tail;
 }
 
-/* Logs an arrival; the caller has drained a full log. */
-BW_INLINE void bw_log(struct bw_endpoint *e, const struct bw_seen *s)
+/*
+ * Whether an arrival now may follow an ACK that the delayed-ACK timer sent: then, and only then,
+ * bw_ack_left() can want bw_seen.last_tx.
+ */
+BW_INLINE int bw_log_wants_last_tx(const struct bw_endpoint *e, __u64 now)
 {
-	__u32 head = e->head;
+	return now - e->logged_at > BW_DELACK_FLOOR_NS;
+}
 
-	e->log[head & (BW_LOG - 1)] = *s;
-	e->head = head + 1;
+/* Logs an arrival: only stores to the log. */
+BW_INLINE void bw_log(struct bw_endpoint *e, __u64 now, __u64 last_tx, __u32 seq, __u32 ack,
+		      __u32 rcv_wup, __u32 extent)
+{
+	__u32 n = e->logged;
+	struct bw_seen *s = &e->log[n & (BW_LOG - 1)];
+
+	s->time = now;
+	s->last_tx = (last_tx < now ? last_tx : now) >> 10;
+	s->seq = seq;
+	s->ack = ack;
+	s->rcv_wup = rcv_wup;
+	s->extent = extent;
+	s->number = n + 1;
+	e->logged = n + 1;
+	e->logged_at = now;
+}
+
+/*
+ * Whether the log must be drained lest it overflow. Looks at the reader's line only once in half a
+ * log, so at most BW_LOG - 1 arrivals are ever pending.
+ */
+BW_INLINE int bw_log_is_filling(const struct bw_endpoint *e)
+{
+	return !(e->logged & (BW_LOG / 2 - 1)) && e->logged - e->tail >= BW_LOG / 2;
 }
 
 /*
@@ -213,7 +252,7 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 	if (!bw_after(end, e->wend))
 		return;
 	bytes = end - e->wend;
-	segs = mss ? (bytes + mss - 1) / mss : 1;
+	segs = BW_WANT(units, BW_SEGS) && mss ? (bytes + mss - 1) / mss : 1;
 	bw_q_enter(e, units, BW_UNACKED, now, bytes, more ? 0 : 1, segs);
 	bw_mark_push(&e->out, end, more ? 0 : 1, segs);
 	e->wend = end;
