@@ -1,0 +1,153 @@
+//! Both ends watch and tell each other their queue states: two-sided estimates, and what happens
+//! when the exchange is cut.
+
+use batchwise_core::report::{Estimator, Line, Side};
+use batchwise_lab::redis::PORT;
+
+use crate::load::{LASTING, LIGHT, Load, assert_agrees, assert_throughput, estimate};
+use crate::nft::{Filter, STRIP, STRIP_SYN};
+use crate::stage::Stage;
+use crate::watch::{Watch, now_ns, of};
+
+fn watch_both(stage: &Stage) -> (Watch, Watch) {
+    (
+        Watch::host(&stage.hosts.server, PORT, &["--exchange"]),
+        Watch::host(&stage.hosts.client, PORT, &["--exchange"]),
+    )
+}
+
+/// From the second interval that began after the cut on, lines are local; waits for three of them.
+fn assert_local_within_two_intervals(watch: &Watch, side: Side, cut: u64) {
+    let lines = watch.until("lines after the cut", cut, |l| of(l, side).len() >= 4);
+    for line in &of(&lines, side)[1..] {
+        assert_eq!(line.estimator, Estimator::Local, "{line:?}");
+    }
+}
+
+#[test]
+fn both_ends_agree_with_the_load_generator_while_they_exchange() {
+    let stage = Stage::build("both");
+    // Redis listens before the watchers start: the exchange must reach its listener
+    let _redis = stage.redis();
+    let (server, client) = watch_both(&stage);
+    let load = Load::start(&stage.hosts.client, stage.redis_address(), LIGHT).report();
+    for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
+        let lines = watch.finish();
+        assert_agrees(&lines, side, &load);
+        let estimate = estimate(&lines, side, &load);
+        assert!(estimate.confidence > 0.5, "{estimate:?}");
+        assert!(estimate.network_ns > estimate.turnaround_ns, "{estimate:?}");
+        for line in of(&lines, side) {
+            let two_sided = line.estimator == Estimator::TwoSided;
+            assert_eq!(line.view.is_some(), two_sided, "{line:?}");
+            assert_eq!(
+                line.stages_ns.unread_remote.is_some(),
+                two_sided,
+                "{line:?}"
+            );
+            assert_eq!(
+                line.stages_ns.ackdelay_remote.is_some(),
+                two_sided,
+                "{line:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn both_ends_agree_with_the_load_generator_over_ipv6_with_large_values() {
+    let stage = Stage::build("both6");
+    let _redis = stage.redis();
+    let (server, client) = watch_both(&stage);
+    let address = "[fd77::1]:6379".parse().expect("an address");
+    let options = "--rate 2000 --duration 3s --value-size 16384 --get-ratio 0.5";
+    let load = Load::start(&stage.hosts.client, address, options).report();
+    for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
+        assert_agrees(&watch.finish(), side, &load);
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_leaves_local_estimates_and_a_new_one_two_sided_ones() {
+    let stage = Stage::build("peerkill");
+    let _redis = stage.redis();
+    let (server, client) = watch_both(&stage);
+    let mut first = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+    server.until_estimator(Side::Server, Estimator::TwoSided);
+    client.until_estimator(Side::Client, Estimator::TwoSided);
+
+    client.sigkill();
+    assert_local_within_two_intervals(&server, Side::Server, now_ns());
+    first.assert_alive();
+
+    drop(first);
+    let client = Watch::host(&stage.hosts.client, PORT, &["--exchange"]);
+    let _second = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+    client.until_estimator(Side::Client, Estimator::TwoSided);
+    server.until_estimator(Side::Server, Estimator::TwoSided);
+}
+
+#[test]
+fn options_stripped_in_mid_run_leave_local_estimates_until_they_pass_again() {
+    let stage = Stage::build("strip");
+    let _redis = stage.redis();
+    let (server, client) = watch_both(&stage);
+    let mut load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+    server.until_estimator(Side::Server, Estimator::TwoSided);
+    client.until_estimator(Side::Client, Estimator::TwoSided);
+
+    let filters = [&stage.hosts.server, &stage.hosts.client].map(|h| Filter::add(h, STRIP));
+    let cut = now_ns();
+    assert_local_within_two_intervals(&server, Side::Server, cut);
+    assert_local_within_two_intervals(&client, Side::Client, cut);
+    for filter in filters {
+        assert!(filter.hits() > 0, "nothing was stripped");
+    }
+
+    server.until_estimator(Side::Server, Estimator::TwoSided);
+    client.until_estimator(Side::Client, Estimator::TwoSided);
+    load.assert_alive();
+    for watch in [&server, &client] {
+        let open = |l: &Line| l.connections == 1;
+        assert!(
+            watch.lines_since(cut).iter().all(open),
+            "another connection"
+        );
+    }
+}
+
+#[test]
+fn a_handshake_that_loses_the_option_connects_and_stays_local() {
+    let stage = Stage::build("synstrip");
+    let _redis = stage.redis();
+    let (server, client) = watch_both(&stage);
+    let filter = Filter::add(&stage.hosts.server, STRIP_SYN);
+    let load = Load::start(&stage.hosts.client, stage.redis_address(), LIGHT).report();
+    assert!(filter.hits() > 0, "no SYN carried the option");
+    for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
+        let lines = watch.finish();
+        assert!(
+            lines.iter().all(|l| l.estimator == Estimator::Local),
+            "{lines:#?}"
+        );
+        assert_throughput(estimate(&lines, side, &load).throughput_per_s, &load);
+    }
+}
+
+#[test]
+fn a_syn_ack_that_loses_the_option_connects_and_stays_local() {
+    let stage = Stage::build("sastrip");
+    let _redis = stage.redis();
+    let (server, client) = watch_both(&stage);
+    let filter = Filter::add(&stage.hosts.client, STRIP_SYN);
+    let load = Load::start(&stage.hosts.client, stage.redis_address(), LIGHT).report();
+    assert!(filter.hits() > 0, "no SYN-ACK carried the option");
+    for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
+        let lines = watch.finish();
+        assert!(
+            lines.iter().all(|l| l.estimator == Estimator::Local),
+            "{lines:#?}"
+        );
+        assert_throughput(estimate(&lines, side, &load).throughput_per_s, &load);
+    }
+}

@@ -1,0 +1,11 @@
+//! `batchwise watch` as its users meet it: the built command on real servers in network namespaces,
+//! judged by the lines it prints. Needs root. One binary, so that the tests can take turns: each has
+//! the machine's few CPUs to itself.
+
+mod load;
+mod nft;
+mod stage;
+mod watch;
+
+mod alone;
+mod exchange;

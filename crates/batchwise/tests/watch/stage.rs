@@ -1,0 +1,113 @@
+//! Where a test plays: two hosts of its own, while no other test runs.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use batchwise_lab::host::Host;
+use batchwise_lab::redis::{PORT, RedisServer};
+use batchwise_lab::stop::Stop;
+use batchwise_lab::topology::TwoHosts;
+
+/// The command under test.
+pub const BATCHWISE: &str = env!("CARGO_BIN_EXE_batchwise");
+/// For how long a condition may take to come true: only a broken product or machine needs it all.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for this test's turn: tests of timing would disturb each other.
+///
+/// # Panics
+/// Not run by root.
+pub fn turn() -> MutexGuard<'static, ()> {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "these tests load BPF programs and make network namespaces: run them as root"
+    );
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Two hosts, and the turn.
+pub struct Stage {
+    pub hosts: TwoHosts,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Stage {
+    /// Builds the hosts `bw-w-<name>-srv` and `bw-w-<name>-cli`.
+    pub fn build(name: &str) -> Self {
+        let turn = turn();
+        Self {
+            hosts: TwoHosts::build(&format!("w-{name}")).expect("two hosts"),
+            _turn: turn,
+        }
+    }
+
+    /// Redis at the server, port 6379.
+    pub fn redis(&self) -> RedisServer {
+        RedisServer::start(&self.hosts.server, &Stop::default()).expect("a Redis server")
+    }
+
+    /// Redis as the client reaches it.
+    pub fn redis_address(&self) -> SocketAddr {
+        self.hosts.server_address(PORT)
+    }
+
+    /// A connection from the client's namespace, made by the test's own process (and cgroup).
+    pub fn connect(&self, to: SocketAddr) -> TcpStream {
+        connect(&self.hosts.client, to)
+    }
+}
+
+/// A connection from the namespace of `host`, made by the test's own process (and cgroup).
+pub fn connect(host: &Host, to: SocketAddr) -> TcpStream {
+    let stream = host.inside(|| Ok(TcpStream::connect_timeout(&to, PATIENCE)?));
+    let stream = stream.unwrap_or_else(|error| panic!("connecting to {to}: {error:#}"));
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// Sends `request` and reads until the answer ends with `end`.
+pub fn ask(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8> {
+    stream.write_all(request).expect("the request is sent");
+    let mut answer = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    while !answer.ends_with(end) {
+        let n = stream.read(&mut buffer).expect("an answer");
+        assert!(n > 0, "the server closed the connection after {answer:?}");
+        answer.extend_from_slice(&buffer[..n]);
+    }
+    answer
+}
+
+/// Looks until `found` gives something.
+///
+/// # Panics
+/// It does not within [`PATIENCE`]; `what` and the value of `state` say what was missing.
+pub fn eventually<T>(
+    what: &str,
+    mut found: impl FnMut() -> Option<T>,
+    state: impl FnOnce() -> String,
+) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(it) = found() {
+            return it;
+        }
+        assert!(
+            Instant::now() < end,
+            "waited in vain for {what}; {}",
+            state()
+        );
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Whether `a` is within `share` of `b`.
+pub fn close(a: f64, b: f64, share: f64) -> bool {
+    (a - b).abs() <= share * b.abs()
+}
