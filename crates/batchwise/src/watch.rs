@@ -118,7 +118,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         units: Units::of(&units),
         exchange: args.exchange.then_some(args.exchange_period),
     })
-    .context("`batchwise doctor` says what this machine allows")?;
+    .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let mut sink = output::open(args.format, &args.ports)?;
     let mut services = Services::new(units, args.per_connection);

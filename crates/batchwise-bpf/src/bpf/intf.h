@@ -114,7 +114,8 @@ struct bw_seen {
  * A socket's storage. Segments often arrive on one CPU while the application runs on another, and
  * a cache line that both touch costs more than all the arithmetic. So arrivals are only logged, by
  * stores to lines that the logging side never loads, and worked off by the hooks in process
- * context. Each part begins on a cache line of its own (the kernel puts 8 bytes before us).
+ * context. Parts begin on 128-byte boundaries, since hardware prefetches lines in pairs (the
+ * kernel puts 72 bytes before us).
  */
 struct bw_endpoint {
 	__u64 reserved[7]; /* every look-up reads this line: never written */
@@ -122,7 +123,7 @@ struct bw_endpoint {
 	/* the logging side's alone */
 	__u64 logged_at;
 	__u32 logged; /* arrivals, free-running */
-	__u32 reserved_logged[13];
+	__u32 reserved_logged[29];
 
 	struct bw_seen log[BW_LOG];
 
