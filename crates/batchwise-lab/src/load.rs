@@ -161,12 +161,6 @@ impl LoadInterval {
         }
         Ok(intervals)
     }
-
-    /// Whether this was beyond what the system can carry.
-    pub fn saturated(&self) -> bool {
-        let mean = self.mean_from_intended_ns.unwrap_or(f64::INFINITY);
-        saturated(self.offered_rps, self.achieved_rps, mean, 0)
-    }
 }
 
 /// Whether a load was beyond what the system can carry: less than 98 % of it was answered, the mean
@@ -212,6 +206,9 @@ pub struct LoadReport {
     /// Why not.
     #[serde(default)]
     pub why_invalid: Vec<String>,
+    /// Time that the generator was ready to run and did not get its CPU, ns.
+    #[serde(default)]
+    pub cpu_wait_ns: Option<u64>,
     /// Begin of the measured window, ns since the Unix epoch.
     pub measured_from_ts_ns: u64,
     /// End of the measured window, ns since the Unix epoch.
@@ -260,7 +257,6 @@ mod tests {
         let intervals = LoadInterval::all_in(RECORDED).unwrap();
         assert_eq!(intervals.len(), 1);
         assert_eq!(intervals[0].mean_from_intended_ns, Some(23_100.0));
-        assert!(!intervals[0].saturated());
     }
 
     #[test]

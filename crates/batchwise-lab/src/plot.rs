@@ -360,12 +360,14 @@ pub fn thousands(per_second: f64) -> String {
     }
 }
 
-/// A latency, short: `23 µs`, `1.5 ms`.
+/// A latency, short: `23 µs`, `1.5 ms`, `2 s`.
 pub fn duration(ns: f64) -> String {
     if ns == 0.0 {
         return "0".into();
     }
-    let (value, unit) = if ns >= 0.9995e6 {
+    let (value, unit) = if ns >= 0.9995e9 {
+        (ns / 1e9, "s")
+    } else if ns >= 0.9995e6 {
         (ns / 1e6, "ms")
     } else {
         (ns / 1e3, "µs")
@@ -390,6 +392,7 @@ mod tests {
         assert_eq!(duration(23_400.0), "23 µs");
         assert_eq!(duration(1_500_000.0), "1.5 ms");
         assert_eq!(duration(1_000_000.0), "1 ms");
+        assert_eq!(duration(1_456e6), "1.5 s");
     }
 
     #[test]

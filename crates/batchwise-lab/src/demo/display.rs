@@ -7,15 +7,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use batchwise_core::report::{Estimator, Nagle, Side};
 
-use super::Climb;
 use super::moment::Moment;
-use super::plan::{self, Phase, VALUE_SIZE};
+use super::plan::{self, Phase, Plan, VALUE_SIZE};
 use super::screen::Screen;
-use super::summary::Summary;
+use super::view::View;
 use crate::machine::Machine;
 use crate::plot::{duration, thousands};
-use crate::stop::POLL;
+use crate::stop::Stop;
 use crate::window::EndEstimate;
+
+/// Columns of an ordinary terminal.
+const WIDTH: usize = 79;
 
 /// What there is to show.
 pub struct Story<'a> {
@@ -35,17 +37,16 @@ pub trait Display {
     fn status(&mut self, what: &str) -> Result<()>;
     /// There is a new moment.
     fn show(&mut self, story: &Story<'_>) -> Result<()>;
-    /// Waits a little; `true` when the user wants to quit.
-    fn wait(&mut self) -> Result<bool>;
     /// Gives the terminal back.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// What fits standard output.
-pub fn open(machine: &Machine) -> Result<Box<dyn Display>> {
+/// What fits standard output. A user who quits sets `stop`.
+pub fn open(machine: &Machine, plan: &Plan, stop: &Stop) -> Result<Box<dyn Display>> {
     let note = one_cpu(machine);
     if io::stdout().is_terminal() {
-        return Ok(Box::new(Screen::open(note)?));
+        let view = View::new(note, plan.length());
+        return Ok(Box::new(Screen::open(view, stop.clone())?));
     }
     let (foot, top) = plan::climb();
     say(&format!(
@@ -69,24 +70,12 @@ pub fn one_cpu(machine: &Machine) -> Option<&'static str> {
     )
 }
 
-/// Prints what the demo showed.
-pub fn print_summary(summary: &Summary, climbs: &[Climb], machine: &Machine) -> Result<()> {
-    let mut text = String::from("\n");
-    let invalid = climbs.iter().flat_map(|c| &c.report.why_invalid);
-    let mut doubts: Vec<String> = invalid.cloned().collect();
-    doubts.sort();
-    doubts.dedup();
-    for sentence in summary.sentences.iter().map(String::as_str) {
-        text += &format!("{sentence}\n");
-    }
-    if !doubts.is_empty() {
-        let doubts = doubts.join("; ");
-        text += &format!("The load generator warns (beyond the limit it must): {doubts}.\n");
-    }
-    if let Some(note) = one_cpu(machine) {
-        text += &format!("{note}\n");
-    }
-    say(&text)
+/// Prints paragraphs, in lines that fit an ordinary terminal.
+pub fn print_paragraphs<'a>(paragraphs: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let wrapped = paragraphs
+        .into_iter()
+        .map(|text| textwrap::fill(text, WIDTH));
+    say(&format!("\n{}", wrapped.collect::<Vec<_>>().join("\n")))
 }
 
 fn say(text: &str) -> Result<()> {
@@ -111,11 +100,6 @@ impl Display for Lines {
             say(&header())?;
         }
         story.moments.last().map_or(Ok(()), |m| say(&row(m)))
-    }
-
-    fn wait(&mut self) -> Result<bool> {
-        std::thread::sleep(POLL);
-        Ok(false)
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -159,7 +143,7 @@ fn row(moment: &Moment) -> String {
         "{:>4.0}s {:>5} {:>8} {:>8}  {:>8} {:>8}  {}  {}  {:>7} {:>7}{}",
         moment.at_s,
         client.map_or("–", nagle),
-        thousands(truth.offered_rps),
+        thousands(moment.offered_rps),
         thousands(truth.achieved_rps),
         maybe_duration(truth.mean_from_send_ns),
         maybe_duration(truth.mean_from_intended_ns),
@@ -178,9 +162,13 @@ pub fn maybe_duration(ns: Option<f64>) -> String {
 
 /// The error of an end's estimate, with its sign, or a dash.
 pub fn error(moment: &Moment, side: Side) -> String {
-    moment
-        .error(side)
-        .map_or_else(|| "–".into(), |e| format!("{:+.0} %", e * 100.0))
+    moment.error(side).map_or_else(
+        || "–".into(),
+        |e| {
+            // Adding zero makes a negative one positive.
+            format!("{:+.0} %", (e * 100.0).round() + 0.0)
+        },
+    )
 }
 
 /// "on", "off" or "mixed".
@@ -219,6 +207,12 @@ mod tests {
         let mut unknown = moment(1, false, 1e5, 2e4, 2e4);
         unknown.client = None;
         assert_eq!(row(&unknown).matches('–').count(), 6);
+    }
+
+    #[test]
+    fn an_error_that_rounds_to_nothing_is_not_negative() {
+        let near = moment(1, true, 1e5, 20_000.0, 19_990.0);
+        assert_eq!(error(&near, Side::Client), "+0 %");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use maud::html;
 use super::display::{error, estimator, maybe_duration, nagle, one_cpu};
 use super::moment::Moment;
 use super::plan::{VALUE_SIZE, climb};
-use super::{Results, plots};
+use super::{Climb, Results, plots};
 use crate::output::Output;
 use crate::plot::thousands;
 use crate::report::{Page, Table, figure, percent};
@@ -50,7 +50,10 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
         reproduce,
     };
     let mut errors = Table::new(["estimated at", "median error", "p90 error", "seconds"]);
-    for (side, end) in &results.summary.per_end {
+    for side in [Side::Client, Side::Server] {
+        let Some(end) = results.summary.per_end.get(&side) else {
+            continue;
+        };
         let name = match side {
             Side::Client => "the client's end",
             Side::Server => "the server's end",
@@ -62,13 +65,12 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
             end.moments.to_string(),
         ]);
     }
-    let doubts = results.climbs.iter().flat_map(|climb| {
-        climb
-            .report
-            .why_invalid
-            .iter()
-            .map(|why| (climb.nodelay, why))
-    });
+    let doubt = |climb: &Climb| -> Vec<_> {
+        let setting = if climb.nodelay { "off" } else { "on" };
+        let why = climb.report.why_invalid.iter();
+        why.map(|why| format!("Nagle {setting}: {why}")).collect()
+    };
+    let doubts: Vec<String> = results.climbs.iter().flat_map(doubt).collect();
     let body = html! {
         @if let Some(note) = one_cpu(results.machine) { p class="warn" { (note) } }
         h2 { "What was seen" }
@@ -79,10 +81,10 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
              of the offered load was answered and a request took at most 5 ms since it was due."
         }
         @for (_, svg) in &figures { (figure(svg)) }
-        ul {
-            @for (nodelay, why) in doubts {
-                li { "The load generator, Nagle " (if nodelay { "off" } else { "on" }) ": " (why) }
-            }
+        @if !doubts.is_empty() {
+            h3 { "What the load generator says of its own numbers" }
+            p { "It speaks of a climb as a whole; beyond the limit it must have doubts." }
+            ul { @for doubt in &doubts { li { (doubt) } } }
         }
         details { summary { "Every second" } (every_second(points).html()) }
     };
@@ -122,7 +124,7 @@ fn every_second(points: &[Moment]) -> Table {
         table.row([
             format!("{:.0} s", point.at_s),
             point.client.as_ref().map_or("–", nagle).into(),
-            thousands(point.truth.offered_rps.round()),
+            thousands(point.offered_rps.round()),
             thousands(point.truth.achieved_rps.round()),
             maybe_duration(point.truth.mean_from_intended_ns),
             maybe_duration(point.truth.mean_from_send_ns),

@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::load::LoadReport;
 use crate::machine::Machine;
 use crate::redis::{PORT, RedisServer};
-use crate::stop::Stopped;
+use crate::stop::POLL;
 use crate::topology::{NetworkSettings, TwoHosts};
 use crate::watcher::{WatchSpec, Watcher};
 use crate::{Context, Experiment};
@@ -69,13 +69,17 @@ impl Experiment for Demo {
     fn run(&self, context: &Context) -> Result<()> {
         let machine = context.machine()?;
         let plan = Plan::new(context.quick);
-        let mut display = display::open(&machine)?;
+        let mut display = display::open(&machine, &plan, &context.stop)?;
         let mut run = Run::default();
         let mut outcome = run.measure(context, &plan, &mut *display);
         // Before anything else is printed.
         outcome = outcome.and(display.finish());
         if outcome.is_ok() || !run.moments.is_empty() {
             let summary = Summary::of(&run.moments);
+            let mut sentences = summary.sentences.clone();
+            let wait = summary::about_cpu_wait(run.climbs.iter().map(|c| &c.report));
+            sentences.extend(display::one_cpu(&machine).map(str::to_owned).or(wait));
+            sentences.push("Plots and the numbers of every second:".into());
             if let Some(network) = &run.network {
                 let results = Results {
                     experiment: self.name(),
@@ -89,7 +93,10 @@ impl Experiment for Demo {
                 context.output.write_result(&results)?;
                 figures::write(&context.output, &results, &context.reproduce(self.name()))?;
             }
-            display::print_summary(&summary, &run.climbs, &machine)?;
+            display::print_paragraphs(sentences.iter().map(String::as_str))?;
+            if outcome.is_err() {
+                println!("{}", context.output.dir().join("report.html").display());
+            }
         }
         outcome
     }
@@ -125,7 +132,7 @@ impl Run {
             client: watch(&hosts.client).context("at the client's end")?,
             hosts: &hosts,
             plan,
-            matcher: Matcher::default(),
+            matcher: Matcher::new(*plan, PHASES[0]),
             began: Instant::now(),
         };
         for phase in PHASES {
@@ -166,12 +173,10 @@ impl Stage<'_> {
     ) -> Result<LoadReport> {
         let spec = self.plan.load(phase, self.hosts.server_address(PORT));
         let mut load = spec.start(&context.command, &self.hosts.client, Some(MOMENT))?;
+        self.matcher.begin(phase);
         let mut ended: Option<Instant> = None;
         loop {
-            context.stop.check()?;
-            if display.wait()? {
-                return Err(Stopped.into());
-            }
+            context.stop.sleep(POLL)?;
             // In this order: what it printed last is read after it was seen to have ended.
             if ended.is_none() && load.has_ended()? {
                 ended = Some(Instant::now());
@@ -183,7 +188,7 @@ impl Stage<'_> {
             self.client.check().context("at the client's end")?;
             self.matcher
                 .lines(self.client.take_lines(), self.server.take_lines());
-            while let Some(moment) = self.matcher.next(phase.nodelay, Instant::now()) {
+            while let Some(moment) = self.matcher.next(Instant::now()) {
                 moments.push(moment);
                 display.show(&Story {
                     phase,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use batchwise_core::report::{Estimator, Line, Side, Unit};
 use serde::Serialize;
 
-use crate::load::LoadInterval;
+use super::plan::{Phase, Plan};
+use crate::load::{LoadInterval, saturated};
 use crate::window::{EndEstimate, estimate_across};
 
 /// How long to wait for the watchers' lines that complete a second: longer than their interval.
@@ -20,6 +21,9 @@ pub struct Moment {
     pub at_s: f64,
     /// TCP_NODELAY of the client; `false` is Nagle's algorithm on.
     pub nodelay: bool,
+    /// The load by plan, requests a second. The generator's own figure is of the requests that it
+    /// came to, which are fewer once it is behind.
+    pub offered_rps: f64,
     /// What the load generator measured.
     pub truth: LoadInterval,
     /// Whether the load was more than could be carried.
@@ -53,8 +57,11 @@ impl Moment {
 }
 
 /// Brings the generator's intervals and the watchers' shorter ones together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Matcher {
+    plan: Plan,
+    phase: Phase,
+    climb_began_ns: Option<u64>,
     client: Vec<Line>,
     server: Vec<Line>,
     waiting: VecDeque<(LoadInterval, Instant)>,
@@ -62,6 +69,26 @@ pub struct Matcher {
 }
 
 impl Matcher {
+    /// For the climbs of this plan; the first one is `phase`.
+    pub fn new(plan: Plan, phase: Phase) -> Self {
+        Self {
+            plan,
+            phase,
+            climb_began_ns: None,
+            client: Vec::new(),
+            server: Vec::new(),
+            waiting: VecDeque::new(),
+            began_ns: None,
+        }
+    }
+
+    /// What comes now is of another climb.
+    pub fn begin(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.climb_began_ns = None;
+        self.waiting.clear();
+    }
+
     /// The watchers said this.
     pub fn lines(&mut self, client: Vec<Line>, server: Vec<Line>) {
         self.client.extend(client);
@@ -80,7 +107,7 @@ impl Matcher {
 
     /// The next interval with its estimates, once both watchers are past its end or have had the
     /// time to be.
-    pub fn next(&mut self, nodelay: bool, now: Instant) -> Option<Moment> {
+    pub fn next(&mut self, now: Instant) -> Option<Moment> {
         let (interval, since) = self.waiting.front()?;
         let past = |lines: &[Line]| {
             lines
@@ -94,11 +121,16 @@ impl Matcher {
         let (truth, _) = self.waiting.pop_front()?;
         let (from, to) = (truth.ts_ns.saturating_sub(truth.interval_ns), truth.ts_ns);
         let began = *self.began_ns.get_or_insert(from);
+        let climb_began = *self.climb_began_ns.get_or_insert(from);
+        let middle = (from - climb_began.min(from)) + (to - from) / 2;
+        let offered_rps = self.plan.offered_at(middle as f64 / 1e9);
+        let mean = truth.mean_from_intended_ns.unwrap_or(f64::INFINITY);
         let estimate = |lines, side| estimate_across(lines, side, Unit::Sends, from, to);
         let moment = Moment {
             at_s: to.saturating_sub(began) as f64 / 1e9,
-            nodelay,
-            saturated: truth.saturated(),
+            nodelay: self.phase.nodelay,
+            offered_rps,
+            saturated: saturated(offered_rps, truth.achieved_rps, mean, 0),
             client: estimate(&self.client, Side::Client),
             server: estimate(&self.server, Side::Server),
             truth,

@@ -59,6 +59,12 @@ impl Plan {
         PHASES.len() as u32 * (WARMUP + self.climb)
     }
 
+    /// The load that is offered so many seconds after the warm-up of a climb, requests a second.
+    pub fn offered_at(&self, seconds: f64) -> f64 {
+        let height = (seconds / self.climb.as_secs_f64()).clamp(0.0, 1.0);
+        FOOT as f64 + (TOP - FOOT) as f64 * height
+    }
+
     /// The load of a climb against `address`.
     pub fn load(&self, phase: Phase, address: SocketAddr) -> LoadSpec {
         LoadSpec {
@@ -77,4 +83,16 @@ impl Plan {
 /// The foot and the top of a climb, requests a second.
 pub const fn climb() -> (u64, u64) {
     (FOOT, TOP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_climbs_evenly_from_the_foot_to_the_top() {
+        let plan = Plan::new(true);
+        let at = [0.0, 5.0, 10.0, 11.0].map(|seconds| plan.offered_at(seconds));
+        assert_eq!(at, [20e3, 170e3, 320e3, 320e3]);
+    }
 }

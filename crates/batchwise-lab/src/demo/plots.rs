@@ -39,7 +39,7 @@ const fn curve(label: &'static str, color: RGBColor, dashed: bool, pick: Pick) -
 /// Offered and achieved load.
 pub fn load(moments: &[Moment]) -> Result<String> {
     let curves = [
-        curve("offered", GREY, true, |m| Some(m.truth.offered_rps)),
+        curve("offered", GREY, true, |m| Some(m.offered_rps)),
         curve("achieved", MEASURED, false, |m| Some(m.truth.achieved_rps)),
     ];
     let top = highest(moments, &curves, 1000.0) * 1.12;

@@ -3,7 +3,7 @@
 use batchwise_core::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
 
 use super::moment::Moment;
-use crate::load::LoadInterval;
+use crate::load::{LoadInterval, saturated};
 use crate::window::estimate_across;
 
 /// A second of the generator that ends at `ts_ns`.
@@ -52,9 +52,9 @@ pub fn line(side: Side, ts_ns: u64, total_ns: u64) -> Line {
 }
 
 /// The second that ends after `at_s` seconds, estimated alike at both ends.
-pub fn moment(at_s: u64, nodelay: bool, offered_rps: f64, truth: f64, estimate: f64) -> Moment {
+pub fn moment(at_s: u64, nodelay: bool, offered_rps: f64, mean_ns: f64, estimate: f64) -> Moment {
     let ts_ns = (at_s + 1000) * 1_000_000_000;
-    let truth = interval(ts_ns, offered_rps, truth);
+    let truth = interval(ts_ns, offered_rps, mean_ns);
     let end = |side| {
         let line = line(side, ts_ns, estimate as u64);
         estimate_across(&[line], side, Unit::Sends, 0, ts_ns)
@@ -62,7 +62,8 @@ pub fn moment(at_s: u64, nodelay: bool, offered_rps: f64, truth: f64, estimate: 
     Moment {
         at_s: at_s as f64,
         nodelay,
-        saturated: truth.saturated(),
+        offered_rps,
+        saturated: saturated(offered_rps, truth.achieved_rps, mean_ns * 1.1, 0),
         truth,
         client: end(Side::Client),
         server: end(Side::Server),

@@ -1,7 +1,10 @@
 //! The terminal while the demo is on it: taken over at the start, put back at the end, on Ctrl-C,
 //! on a panic, and when a failure drops it.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ratatui::DefaultTerminal;
@@ -9,29 +12,35 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 
 use super::display::{Display, Story};
 use super::view::View;
+use crate::stop::Stop;
 
 /// How long one wait for keys takes.
-const WAIT: Duration = Duration::from_millis(50);
+const WAIT: Duration = Duration::from_millis(100);
 
 /// The live screen on standard output.
 pub struct Screen {
     terminal: DefaultTerminal,
     view: View,
-    finished: bool,
+    keys: Option<JoinHandle<()>>,
+    finished: Arc<AtomicBool>,
 }
 
 impl Screen {
-    /// Takes over the terminal. `note` is shown at the lower edge.
-    pub fn open(note: Option<&'static str>) -> Result<Self> {
+    /// Takes over the terminal. A key that quits sets `stop`, as a signal does.
+    pub fn open(view: View, stop: Stop) -> Result<Self> {
         // Also makes a panic restore the terminal before it prints its message.
         let terminal = ratatui::try_init()
             .context("cannot take over the terminal; pipe the output to do without the screen")?;
+        let finished = Arc::new(AtomicBool::new(false));
         let mut screen = Self {
             terminal,
-            view: View::new(note),
-            finished: false,
+            view,
+            keys: None,
+            finished: finished.clone(),
         };
         screen.draw()?;
+        // A thread of its own: attaching programs takes seconds in which nobody asks for keys.
+        screen.keys = Some(std::thread::spawn(move || watch_keys(&finished, &stop)));
         Ok(screen)
     }
 
@@ -54,23 +63,13 @@ impl Display for Screen {
         self.draw()
     }
 
-    fn wait(&mut self) -> Result<bool> {
-        let end = Instant::now() + WAIT;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if !event::poll(left).context("cannot wait for keys")? {
-                return Ok(false);
-            }
-            match event::read().context("cannot read keys")? {
-                Event::Key(key) if quits(key) => return Ok(true),
-                Event::Resize(..) => self.draw()?,
-                _ => {}
-            }
-        }
-    }
-
     fn finish(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.finished, true) || std::thread::panicking() {
+        let before = self.finished.swap(true, Ordering::Relaxed);
+        if let Some(keys) = self.keys.take() {
+            // A panic in it was printed there already.
+            let _ = keys.join();
+        }
+        if before || std::thread::panicking() {
             // The panic hook has done it; leaving the alternate screen twice would put the cursor
             // back on top of the panic's message.
             return Ok(());
@@ -83,6 +82,18 @@ impl Drop for Screen {
     fn drop(&mut self) {
         // Whoever wants to know about a failure calls `finish`.
         let _ = self.finish();
+    }
+}
+
+fn watch_keys(finished: &AtomicBool, stop: &Stop) {
+    while !finished.load(Ordering::Relaxed) {
+        // Without keys there are still signals.
+        let Ok(pressed) = event::poll(WAIT) else {
+            return;
+        };
+        if pressed && matches!(event::read(), Ok(Event::Key(key)) if quits(key)) {
+            stop.set();
+        }
     }
 }
 

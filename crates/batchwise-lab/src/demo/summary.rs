@@ -7,11 +7,14 @@ use batchwise_core::report::Side;
 use serde::Serialize;
 
 use super::moment::Moment;
+use crate::load::LoadReport;
 use crate::plot::thousands;
 use crate::stats::{median, quantile};
 
 /// Two moments of the climbs are of one load when they differ by less than this share.
 const SAME_LOAD: f64 = 0.08;
+/// A larger share of the time without its CPU shows in the generator's latencies.
+const CPU_WAIT: f64 = 0.05;
 
 /// How near one end's estimates were, over the moments that were not saturated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -106,8 +109,9 @@ impl Summary {
         }
         let moments = self.per_end.values().map(|e| e.moments).max().unwrap_or(0);
         Some(format!(
-            "While the load could be carried ({moments} s), the estimate was off by {} at the \
-             client's end and by {} at the server's (medians), without looking into any packet \
+            "While the load could be carried ({moments} s), batchwise's estimate of the \
+             mean latency was off by {} at the client's end and by {} at the server's (medians), \
+             without looking into any packet \
              or application.",
             shown(Side::Client),
             shown(Side::Server),
@@ -116,14 +120,9 @@ impl Summary {
 
     fn about_limits(&self) -> Option<String> {
         let one = |name: &str, carried: &Carried| {
-            let most = thousands(carried.carried_rps?.round());
+            let most = rounded(carried.carried_rps?);
             Some(match carried.saturated_from_rps {
-                Some(from) => {
-                    format!(
-                        "{name} it was too much from {}/s on",
-                        thousands(from.round())
-                    )
-                }
+                Some(from) => format!("{name} the load was too much from {}/s on", rounded(from)),
                 None => format!("{name} it could be carried up to the top, {most}/s"),
             })
         };
@@ -134,7 +133,7 @@ impl Summary {
 
     fn about_cutoff(&self) -> Option<String> {
         let words = |cutoff| match cutoff {
-            Cutoff::From { rps } => format!("from about {}/s on", thousands(rps)),
+            Cutoff::From { rps } => format!("from about {}/s on", rounded(rps)),
             Cutoff::Always => "at every load".into(),
             Cutoff::Never => "at no load".into(),
             Cutoff::Unknown => "unknown".into(),
@@ -153,6 +152,30 @@ impl Summary {
     }
 }
 
+/// Other work on the machine, if it kept the generator waiting for long.
+pub fn about_cpu_wait<'a>(reports: impl Iterator<Item = &'a LoadReport>) -> Option<String> {
+    let (mut waited, mut measured) = (0, 0);
+    for report in reports {
+        waited += report.cpu_wait_ns.unwrap_or(0);
+        measured += report
+            .measured_to_ts_ns
+            .saturating_sub(report.measured_from_ts_ns);
+    }
+    let share = waited as f64 / measured.max(1) as f64;
+    (share > CPU_WAIT).then(|| {
+        format!(
+            "Other work kept the load generator waiting for its CPU for {:.0} % of the time: on an \
+             idle machine latencies are lower and more load can be carried.",
+            share * 100.0
+        )
+    })
+}
+
+/// A load to the nearest thousand.
+fn rounded(rps: f64) -> String {
+    thousands((rps / 1000.0).round() * 1000.0)
+}
+
 fn end_summary(moments: &[Moment], side: Side) -> EndSummary {
     let errors: Vec<f64> = moments
         .iter()
@@ -168,14 +191,14 @@ fn end_summary(moments: &[Moment], side: Side) -> EndSummary {
 
 fn climb(moments: &[Moment], nodelay: bool) -> Vec<&Moment> {
     let mut climb: Vec<_> = moments.iter().filter(|m| m.nodelay == nodelay).collect();
-    climb.sort_by(|a, b| a.truth.offered_rps.total_cmp(&b.truth.offered_rps));
+    climb.sort_by(|a, b| a.offered_rps.total_cmp(&b.offered_rps));
     climb
 }
 
 fn carried(moments: &[Moment], nodelay: bool) -> Carried {
     let climb = climb(moments, nodelay);
     let last = climb.iter().rposition(|m| !m.saturated);
-    let rps = |index: usize| climb.get(index).map(|m| m.truth.offered_rps);
+    let rps = |index: usize| climb.get(index).map(|m| m.offered_rps);
     Carried {
         carried_rps: last.and_then(rps),
         saturated_from_rps: rps(last.map_or(0, |last| last + 1)),
@@ -188,8 +211,8 @@ fn cutoff(moments: &[Moment], latency: impl Fn(&Moment) -> Option<f64>) -> Cutof
     let nagle = climb(moments, false);
     let mut better = Vec::new();
     for nodelay in climb(moments, true) {
-        let load = nodelay.truth.offered_rps;
-        let distance = |m: &Moment| (m.truth.offered_rps / load - 1.0).abs();
+        let load = nodelay.offered_rps;
+        let distance = |m: &Moment| (m.offered_rps / load - 1.0).abs();
         let nearest = nagle
             .iter()
             .min_by(|a, b| distance(a).total_cmp(&distance(b)))
@@ -207,9 +230,9 @@ fn cutoff(moments: &[Moment], latency: impl Fn(&Moment) -> Option<f64>) -> Cutof
     match (0..=better.len()).min_by_key(|&at| wrong(at)) {
         _ if better.is_empty() => Cutoff::Unknown,
         Some(0) => Cutoff::Always,
-        Some(at) => better.get(at).map_or(Cutoff::Never, |b| Cutoff::From {
-            rps: (b.0 / 1000.0).round() * 1000.0,
-        }),
+        Some(at) => better
+            .get(at)
+            .map_or(Cutoff::Never, |b| Cutoff::From { rps: b.0 }),
         None => Cutoff::Unknown,
     }
 }

@@ -1,6 +1,8 @@
 //! What the live screen of the demo shows, drawn from its moments alone: load, a chart of measured
 //! and estimated latency, both ends side by side, and where the time goes.
 
+use std::time::Duration;
+
 use batchwise_core::report::Side;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -22,7 +24,7 @@ const SERVER: Color = Color::Yellow;
 const PARTS: [(&str, Color); 4] = [
     ("stacks + wire", Color::Blue),
     ("unread here", Color::Green),
-    ("unread at peer", Color::Yellow),
+    ("unread at peer", Color::LightRed),
     ("application", Color::Magenta),
 ];
 const ENDS: [(Side, &str); 2] = [(Side::Client, "client"), (Side::Server, "server")];
@@ -40,12 +42,12 @@ pub struct View {
 
 impl View {
     /// Nothing was measured yet.
-    pub fn new(note: Option<&'static str>) -> Self {
+    pub fn new(note: Option<&'static str>, length: Duration) -> Self {
         Self {
             note,
             status: String::new(),
             clock: String::new(),
-            seconds: 1.0,
+            seconds: length.as_secs_f64(),
             moments: Vec::new(),
         }
     }
@@ -60,7 +62,6 @@ impl View {
         story.phase.name().clone_into(&mut self.status);
         let (now, all) = (story.elapsed.as_secs(), story.length.as_secs());
         self.clock = format!("{now} of about {all} s");
-        self.seconds = story.length.as_secs_f64();
         let known = self.moments.len().min(story.moments.len());
         self.moments.extend_from_slice(&story.moments[known..]);
     }
@@ -102,11 +103,11 @@ impl View {
             true => Span::from(format!("{achieved}: too much")).red().bold(),
             false => achieved.into(),
         };
-        let offered = format!(" offered {:>6}/s ", thousands(truth.offered_rps.round()));
+        let offered = format!(" offered {:>6}/s ", thousands(moment.offered_rps.round()));
         let clock = Line::from(self.clock.clone()).right_aligned();
         let used = offered.len() + achieved.width() + clock.width() + 2;
         let room = usize::from(area.width).saturating_sub(used).min(40) as f64;
-        let full = (truth.offered_rps / top as f64).clamp(0.0, 1.0) * room;
+        let full = (moment.offered_rps / top as f64).clamp(0.0, 1.0) * room;
         let rest = room - full.round();
         let load = vec![
             Span::from(offered).bold(),
@@ -285,8 +286,6 @@ fn whole_cells(shares: [f64; 4], room: usize) -> [usize; 4] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -295,7 +294,7 @@ mod tests {
     use super::*;
 
     fn shown(width: u16, height: u16, moments: &[Moment]) -> String {
-        let mut view = View::new(None);
+        let mut view = View::new(None, Duration::from_secs(58));
         view.set_status("starting");
         if !moments.is_empty() {
             view.set_story(&Story {
