@@ -2,7 +2,6 @@
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use batchwise_core::report::{Estimator, Line, Side, Unit};
 use batchwise_lab::host::{Host, Place};
@@ -104,11 +103,3 @@ pub fn assert_throughput(estimated: f64, load: &Report) {
         load.achieved_rps
     );
 }
-
-/// Lets traffic pass for some intervals.
-pub fn let_pass(intervals: u32) {
-    std::thread::sleep(crate::watch::INTERVAL * intervals);
-}
-
-/// How long the shortest useful capture or count takes.
-pub const A_WHILE: Duration = Duration::from_secs(2);

@@ -2,6 +2,8 @@
 //! judged by the lines it prints. Needs root. One binary, so that the tests can take turns: each has
 //! the machine's few CPUs to itself.
 
+mod capture;
+mod echo;
 mod load;
 mod nft;
 mod stage;
@@ -9,3 +11,9 @@ mod watch;
 
 mod alone;
 mod exchange;
+mod faults;
+mod kill;
+mod memcached;
+mod packets;
+mod scale;
+mod usage;

@@ -22,7 +22,8 @@ impl<'a> Filter<'a> {
     /// Applies `rule` to what arrives at `host` from now on.
     pub fn add(host: &'a Host, rule: &str) -> Self {
         let table = format!(
-            "table inet bw {{ chain arrivals {{ type filter hook prerouting priority raw; {rule} ; }} }}"
+            "table inet bw {{\nchain arrivals {{\n\
+             type filter hook prerouting priority raw\n{rule}\n}}\n}}\n"
         );
         nft(host, &table);
         Self { host }

@@ -1,0 +1,127 @@
+//! A server and a client of the test's own, each in its host, both at hand to look into their
+//! sockets: the client sends, the server sends it back, over and over.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use crate::stage::{Stage, connect, eventually};
+
+const MESSAGE: [u8; 700] = [b'x'; 700];
+/// Between two messages.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Options that watching must not change.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SocketOptions {
+    nodelay: bool,
+    cork: bool,
+    mss: u32,
+    congestion: Vec<u8>,
+    keep_alive: bool,
+}
+
+impl SocketOptions {
+    fn of(stream: &TcpStream) -> std::io::Result<Self> {
+        let socket = SockRef::from(stream);
+        Ok(Self {
+            nodelay: socket.tcp_nodelay()?,
+            cork: socket.tcp_cork()?,
+            mss: socket.tcp_mss()?,
+            congestion: socket.tcp_congestion()?,
+            keep_alive: socket.keepalive()?,
+        })
+    }
+}
+
+/// Both ends of one connection, in use until dropped.
+pub struct Echo {
+    ends: [TcpStream; 2],
+    rounds: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Echo {
+    /// Connects client and server, with and without TCP_NODELAY, and starts the traffic.
+    pub fn start(stage: &Stage, port: u16) -> Self {
+        let address = stage.hosts.server_address(port);
+        let listener = stage
+            .hosts
+            .server
+            .inside(|| Ok(TcpListener::bind(address)?));
+        let listener = listener.expect("a listener");
+        let mut client = connect(&stage.hosts.client, address);
+        client.set_nodelay(true).expect("TCP_NODELAY");
+        let (mut server, _) = listener.accept().expect("the client");
+        let copy = |s: &TcpStream| s.try_clone().expect("a second handle");
+        let ends = [copy(&client), copy(&server)];
+
+        let rounds = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (counter, stopped) = (rounds.clone(), stop.clone());
+        let asks = std::thread::spawn(move || {
+            let mut answer = MESSAGE;
+            while !stopped.load(Ordering::Relaxed) {
+                client.write_all(&MESSAGE).expect("sent");
+                client.read_exact(&mut answer).expect("the echo");
+                assert_eq!(answer, MESSAGE);
+                counter.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(PAUSE);
+            }
+        });
+        let answers = std::thread::spawn(move || {
+            let mut buffer = MESSAGE;
+            while let Ok(n @ 1..) = server.read(&mut buffer) {
+                if server.write_all(&buffer[..n]).is_err() {
+                    break;
+                }
+            }
+        });
+        Self {
+            ends,
+            rounds,
+            stop,
+            threads: vec![asks, answers],
+        }
+    }
+
+    /// The options of both sockets.
+    pub fn options(&self) -> [SocketOptions; 2] {
+        [0, 1].map(|i| SocketOptions::of(&self.ends[i]).expect("its options"))
+    }
+
+    /// Waits until many more messages have passed.
+    pub fn assert_goes_on(&self) {
+        let goal = self.rounds.load(Ordering::Relaxed) + 300;
+        eventually(
+            "300 more messages",
+            || (self.rounds.load(Ordering::Relaxed) >= goal).then_some(()),
+            || format!("{} so far", self.rounds.load(Ordering::Relaxed)),
+        );
+    }
+
+    /// Stops the traffic; fails if a message was ever lost or changed.
+    pub fn finish(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let answers = self.threads.pop();
+        for thread in self.threads.drain(..) {
+            thread.join().expect("every message came back");
+        }
+        let _ = self.ends[0].shutdown(std::net::Shutdown::Both);
+        if let Some(answers) = answers {
+            answers.join().expect("the server ends");
+        }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,108 @@
+//! Many connections at once, and many one after the other.
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use batchwise_core::report::{Line, Side};
+use batchwise_lab::redis::PORT;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use socket2::SockRef;
+
+use crate::load::Load;
+use crate::stage::{PATIENCE, Stage, ask, close};
+use crate::watch::{Watch, items, now_ns, of};
+
+/// Descriptors that the server and the generator need each.
+const FILES: u64 = 12_000;
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn ten_thousand_connections_are_all_in_the_line_and_lose_nothing() {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of open files");
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(FILES), hard.max(FILES)).expect("a higher limit");
+    let stage = Stage::build("many");
+    let _redis = stage.redis();
+    let mut admin = stage.connect(stage.redis_address());
+    ask(&mut admin, b"CONFIG SET maxclients 11000\r\n", b"+OK\r\n");
+    drop(admin);
+    let watch = Watch::host(&stage.hosts.server, PORT, &[]);
+    let options = "--rate 5000 --duration 4s --value-size 64 --connections 10000";
+    let load = Load::start(&stage.hosts.client, stage.redis_address(), options);
+    let all = |l: &Line| l.connections == 10_000 && l.throughput_per_s > 1000.0;
+    watch.until("10000 connections, read several times", 0, |lines| {
+        lines.iter().filter(|l| all(l)).count() >= 4
+    });
+    let early = watch.resident_bytes();
+    let load = load.report();
+    let late = watch.resident_bytes();
+    let lines = watch.finish();
+    assert!(
+        lines.iter().all(|l| l.lost_events == 0),
+        "{:?}",
+        lines.last()
+    );
+    assert!(lines.iter().all(|l| l.connections <= 10_001));
+    let whole: Vec<&Line> = lines
+        .iter()
+        .filter(|l| {
+            l.ts_ns - l.interval_ns >= load.measured_from_ts_ns && l.ts_ns <= load.measured_to_ts_ns
+        })
+        .collect();
+    let seconds = whole
+        .iter()
+        .map(|l| l.interval_ns as f64 / 1e9)
+        .sum::<f64>();
+    crate::load::assert_throughput(items(&whole) / seconds, &load);
+    // a few KiB a connection, for what is read, what was read before and what is read next
+    assert!(late < 160 * MIB, "{} MiB in use", late / MIB);
+    assert!(late < early + 16 * MIB, "grew from {early} to {late} bytes");
+}
+
+/// Connections that end without a goodbye, some of them with unread data.
+fn resets(stage: &Stage, count: usize) {
+    for i in 0..count {
+        let mut stream = stage.connect(stage.redis_address());
+        let socket = SockRef::from(&stream);
+        socket.set_linger(Some(Duration::ZERO)).expect("SO_LINGER");
+        if i % 2 == 0 {
+            ask(&mut stream, b"PING\r\n", b"+PONG\r\n");
+        } else {
+            std::io::Write::write_all(&mut stream, b"PING\r\nPIN").expect("sent");
+        }
+    }
+}
+
+#[test]
+fn requests_on_thousands_of_short_connections_are_counted() {
+    const REQUESTS: u32 = 12_000;
+    const RESETS: usize = 300;
+    let stage = Stage::build("churn");
+    let _redis = stage.redis();
+    let mut watch = Watch::host(&stage.hosts.server, PORT, &["--exchange"]);
+    let mut command = Command::new("redis-benchmark");
+    command.args(["-h", "10.77.0.1", "-k", "0", "-c", "20", "-t", "set", "-q"]);
+    command.args(["-n", &REQUESTS.to_string()]);
+    let begin = now_ns();
+    let load = Load::spawn(&stage.hosts.client, command);
+    resets(&stage, RESETS);
+    load.output();
+    watch.until("the last connections", now_ns(), |_| true);
+    // a connection that stays shows that the watcher still counts
+    let mut stream: TcpStream = stage.connect(stage.redis_address());
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let after = now_ns();
+    for _ in 0..100 {
+        ask(&mut stream, b"PING\r\n", b"+PONG\r\n");
+    }
+    watch.until("the last one", after, |l| !l.is_empty());
+    watch.assert_alive();
+    let lines = watch.finish();
+    assert!(lines.iter().all(|l| l.ts_ns > begin));
+    let counted = items(&of(&lines, Side::Server));
+    let sent = f64::from(REQUESTS) + RESETS as f64 + 100.0;
+    assert!(close(counted, sent, 0.15), "{counted} counted of {sent}");
+    let most = lines.iter().map(|l| l.connections).max();
+    assert!(most > Some(1000), "{most:?} connections in an interval");
+    assert_eq!(lines.last().map(|l| l.lost_events), Some(0));
+}
