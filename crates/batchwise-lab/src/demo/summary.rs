@@ -123,7 +123,7 @@ impl Summary {
             let most = rounded(carried.carried_rps?);
             Some(match carried.saturated_from_rps {
                 Some(from) => format!("{name} the load was too much from {}/s on", rounded(from)),
-                None => format!("{name} it could be carried up to the top, {most}/s"),
+                None => format!("{name} it was carried up to the highest offered, {most}/s"),
             })
         };
         let nodelay = one("With TCP_NODELAY", &self.nodelay)?;
@@ -146,8 +146,15 @@ impl Summary {
             Cutoff::Unknown => "the estimates do not tell".to_owned(),
             other => format!("by batchwise's estimates, {}", words(other)),
         };
+        let overload = self.nodelay.saturated_from_rps.is_some();
+        let why = if overload && self.estimated_cutoff != self.measured_cutoff {
+            " (Under overload, what the client could not send yet is in no TCP queue: it lengthens \
+             the time since a request was due, not the estimate.)"
+        } else {
+            ""
+        };
         Some(format!(
-            "Nagle's algorithm gave the lower latency {measured}; {estimated}."
+            "Nagle's algorithm gave the lower latency {measured}; {estimated}.{why}"
         ))
     }
 }
@@ -310,6 +317,19 @@ mod tests {
         assert!(sentences[0].contains("(10 s)") && sentences[0].contains("10 %"));
         assert!(sentences[1].contains("too much from 250k/s on"));
         assert!(sentences[2].contains("from about 200k/s on"));
+    }
+
+    #[test]
+    fn a_backlog_that_no_tcp_queue_holds_is_given_as_the_reason_for_different_cutoffs() {
+        let mut moments = climbs(&[], &[250, 300]);
+        for moment in moments.iter_mut().filter(|m| m.saturated) {
+            if let Some(end) = &mut moment.client {
+                end.total_ns = Some(20e3);
+            }
+        }
+        let summary = Summary::of(&moments);
+        assert_eq!(summary.estimated_cutoff, Cutoff::Never);
+        assert!(summary.sentences[2].contains("no TCP queue"));
     }
 
     #[test]
