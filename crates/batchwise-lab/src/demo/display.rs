@@ -49,16 +49,17 @@ pub fn open(machine: &Machine, plan: &Plan, stop: &Stop) -> Result<Box<dyn Displ
         return Ok(Box::new(Screen::open(view, stop.clone())?));
     }
     let (foot, top) = plan::climb();
-    say(&format!(
+    let about = format!(
         "Redis over a veth pair, SET of {VALUE_SIZE} B values, one connection; the load climbs \
          from {} to {}/s, first with TCP_NODELAY, then with Nagle's algorithm.\n\
          measured: by the load generator, mean since the send (intended: since it was due).\n\
          client, server: batchwise's estimate from the TCP queues at that end, its error and its \
-         confidence.{}\n",
+         confidence.{}",
         thousands(foot as f64),
         thousands(top as f64),
         note.map_or_else(String::new, |note| format!("\n{note}")),
-    ))?;
+    );
+    say(&textwrap::fill(&about, header().chars().count()))?;
     Ok(Box::new(Lines { headed: false }))
 }
 

@@ -111,8 +111,7 @@ impl Summary {
         Some(format!(
             "While the load could be carried ({moments} s), batchwise's estimate of the \
              mean latency was off by {} at the client's end and by {} at the server's (medians), \
-             without looking into any packet \
-             or application.",
+             with no packet captured and no application changed.",
             shown(Side::Client),
             shown(Side::Server),
         ))
