@@ -24,6 +24,11 @@ BW_INLINE struct bw_endpoint *bw_ops_member(struct bpf_sock_ops *ops)
 	return sk ? bpf_sk_storage_get(&endpoints, sk, NULL, 0) : NULL;
 }
 
+BW_INLINE bool bw_ops_port(const struct bpf_sock_ops *ops)
+{
+	return bw_side(ops->local_port, bpf_ntohl(ops->remote_port)) >= 0;
+}
+
 BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 {
 	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
@@ -55,7 +60,8 @@ BW_INLINE void bw_ops_pure_ack(struct bw_endpoint *e, const struct tcp_sock *tp)
 	v.rcv_wup = v.rcv_nxt;
 	v.last_tx = now;
 	bw_version_bump(e);
-	bw_settle(e, units, now, &v);
+	bw_drain_log(e);
+	bw_catch_up(e, units, now, &v);
 	bw_version_bump(e);
 }
 
@@ -70,7 +76,8 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 	if (ops->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS)
 		return;
 	if (flags & TCPHDR_SYN) {
-		if (ops->args[0] == BPF_WRITE_HDR_TCP_SYNACK_COOKIE)
+		/* the callbacks may have been switched on for another program */
+		if (ops->args[0] == BPF_WRITE_HDR_TCP_SYNACK_COOKIE || !bw_ops_port(ops))
 			return;
 		if (flags == TCPHDR_SYN || bw_ops_hello(ops, BPF_LOAD_HDR_OPT_TCP_SYN))
 			bpf_reserve_hdr_opt(ops, BW_OPT_HELLO_LEN, 0);
@@ -103,6 +110,8 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	__u64 now;
 
 	if (ops->skb_tcp_flags & TCPHDR_SYN) {
+		if (!bw_ops_port(ops))
+			return;
 		bw_wire_header(opt, BW_OPT_HELLO_LEN);
 		bpf_store_hdr_opt(ops, opt, BW_OPT_HELLO_LEN, 0);
 		return;
@@ -123,7 +132,7 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	now = bpf_ktime_get_ns();
 	q = &e->rec.q[unit][queue];
 	bw_version_bump(e);
-	bw_drain(e, units);
+	bw_drain_log(e);
 	/* the ACK that this segment carries is settled at the next event, at its own time */
 	if (queue != BW_ACKDELAY)
 		bw_touch(q, now);
@@ -186,7 +195,7 @@ int bw_exchange(struct bpf_sock_ops *ops)
 		break;
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		if (bw_side(ops->local_port, bpf_ntohl(ops->remote_port)) >= 0)
+		if (bw_ops_port(ops))
 			bw_ops_flags(ops, BW_CB_FLAGS, 0);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
@@ -198,7 +207,7 @@ int bw_exchange(struct bpf_sock_ops *ops)
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		/* Both flags came from the listener. Write only once the client was heard. */
-		if (bw_side(ops->local_port, bpf_ntohl(ops->remote_port)) >= 0)
+		if (bw_ops_port(ops))
 			bw_ops_flags(ops, BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG,
 				     BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;

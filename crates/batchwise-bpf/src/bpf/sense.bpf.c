@@ -48,7 +48,7 @@ int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 	       bw_seen_extent(len, nsegs, flags & TCPHDR_PSH));
 	if (bw_log_is_filling(e)) {
 		bw_version_bump(e);
-		bw_drain(e, units);
+		bw_drain_log(e);
 		bw_version_bump(e);
 	}
 	return 0;
@@ -149,19 +149,20 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 {
 	struct bw_endpoint *e;
 
-	if (sk->sk_protocol != IPPROTO_TCP || !bw_port_matches(sk))
+	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	if (new == TCP_ESTABLISHED) {
 		bw_start(sk, BW_F_BIRTH);
 		return 0;
 	}
+	/* a closing server's socket has already lost its port: only its storage tells */
 	if (new != TCP_CLOSE)
 		return 0;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (!e)
 		return 0;
 	e->rec.flags |= BW_F_CLOSED;
-	bw_drain(e, units);
+	bw_drain_log(e);
 	bw_sock_info(e, BW_CAST(sk, struct tcp_sock));
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);

@@ -213,17 +213,24 @@ BW_INLINE int bw_log_is_filling(const struct bw_endpoint *e)
 }
 
 /*
- * Catches up with all that happened since the last hook in process context. What tcp_probe did not
- * show (the handshake's last segment, out-of-order ones now in order) arrives with the last event.
+ * Catches up, once the log is drained. What tcp_probe did not show (the handshake's last segment,
+ * out-of-order ones now in order) arrives with the last event.
  */
-BW_INLINE void bw_settle(struct bw_endpoint *e, __u32 units, __u64 now,
-			 const struct bw_sock_view *v)
+BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
+			   const struct bw_sock_view *v)
 {
-	bw_drain(e, units);
 	if (bw_after(v->rcv_nxt, e->rcv))
 		bw_arrive(e, units, e->rec.last, v->rcv_nxt, 1, 1);
 	bw_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
 	e->rec.last = now;
+}
+
+/* All that happened since the last hook in process context. */
+BW_INLINE void bw_settle(struct bw_endpoint *e, __u32 units, __u64 now,
+			 const struct bw_sock_view *v)
+{
+	bw_drain(e, units);
+	bw_catch_up(e, units, now, v);
 }
 
 /*
