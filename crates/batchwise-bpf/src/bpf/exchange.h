@@ -50,18 +50,15 @@ BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 unit, __u32 queue)
 	       (queue != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
 }
 
-/* A pure ACK leaves: settle it now, so that the option it may carry already counts it. */
+/*
+ * A pure ACK leaves, and here its time is known exactly. It matters: a segment that is answered at
+ * once wakes the application first, which may take longer than all the rest of its way.
+ */
 BW_INLINE void bw_ops_pure_ack(struct bw_endpoint *e, const struct tcp_sock *tp)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct bw_sock_view v;
-
-	bw_view(e, tp, now, &v);
-	v.rcv_wup = v.rcv_nxt;
-	v.last_tx = now;
 	bw_version_bump(e);
 	bw_drain_log(e);
-	bw_catch_up(e, units, now, &v);
+	bw_on_ack_left(e, units, bpf_ktime_get_ns(), tp->rcv_nxt);
 	bw_version_bump(e);
 }
 

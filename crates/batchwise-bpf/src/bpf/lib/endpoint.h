@@ -110,20 +110,24 @@ BW_INLINE __u64 bw_ack_left(const struct bw_endpoint *e, __u64 now, __u64 last_t
 	return last_tx > e->rec.last + BW_DELACK_FLOOR_NS ? last_tx : e->rec.last;
 }
 
-/* An ACK may have left since the last event, which has no hook of its own. */
-BW_INLINE void bw_settle_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 rcv_wup,
-			     __u64 last_tx)
+/* An ACK up to `rcv_wup` left at `left`. */
+BW_INLINE void bw_on_ack_left(struct bw_endpoint *e, __u32 units, __u64 left, __u32 rcv_wup)
 {
 	__u32 calls, segs, upto;
-	__u64 left;
 
 	if (!bw_after(rcv_wup, e->acked))
 		return;
 	upto = bw_after(rcv_wup, e->rcv) ? e->rcv : rcv_wup; /* FIN */
-	left = bw_ack_left(e, now, last_tx);
 	bw_mark_pop(&e->in_ack, upto, &calls, &segs);
 	bw_q_leave(e, units, BW_ACKDELAY, left, upto - e->acked, calls, segs);
 	e->acked = upto;
+}
+
+/* An ACK may have left since the last event, which has no hook of its own. */
+BW_INLINE void bw_settle_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 rcv_wup,
+			     __u64 last_tx)
+{
+	bw_on_ack_left(e, units, bw_ack_left(e, now, last_tx), rcv_wup);
 }
 
 /* The peer has acknowledged up to `ack`. */
