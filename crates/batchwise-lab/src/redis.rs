@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use crate::stop::Stop;
 
 /// The port of the server.
 pub const PORT: u16 = 6379;
+/// The port of a server whose responses go out by Nagle's algorithm.
+pub const NAGLE_PORT: u16 = 6380;
 /// How long a server may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -25,15 +28,29 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct RedisServer {
     process: Process,
+    // outlives the process: fields are dropped in order
+    _preload: Option<KeepNagle>,
 }
 
 impl RedisServer {
-    /// Starts it in `host` and waits until it answers.
+    /// Starts it in `host`, at [`PORT`], and waits until it answers.
     pub fn start(host: &Host, stop: &Stop) -> Result<Self> {
+        Self::start_at(host, stop, PORT, None)
+    }
+
+    /// Starts one at [`NAGLE_PORT`] that never sets TCP_NODELAY.
+    pub fn start_with_nagle(host: &Host, stop: &Stop) -> Result<Self> {
+        Self::start_at(host, stop, NAGLE_PORT, Some(KeepNagle::build()?))
+    }
+
+    fn start_at(host: &Host, stop: &Stop, port: u16, preload: Option<KeepNagle>) -> Result<Self> {
         let mut command = Command::new("redis-server");
-        command.args(["--port", &PORT.to_string(), "--bind", "0.0.0.0", "::"]);
+        command.args(["--port", &port.to_string(), "--bind", "0.0.0.0", "::"]);
         command.args(["--protected-mode", "no", "--save", "", "--appendonly", "no"]);
         command.args(["--dir", "/tmp"]);
+        if let Some(preload) = &preload {
+            command.env("LD_PRELOAD", preload.library());
+        }
         let mut process = host
             .spawn("redis-server", command, Place::Workload)
             .context("Redis is needed (Debian: apt install redis-server)")?;
@@ -41,10 +58,13 @@ impl RedisServer {
         process.on_line(drop);
         let answers = stop.wait_until(START_LIMIT, || {
             process.check_alive()?;
-            host.inside(|| Ok(ping().ok()))
+            host.inside(|| Ok(ping(port).ok()))
         })?;
         match answers {
-            Some(()) => Ok(Self { process }),
+            Some(()) => Ok(Self {
+                process,
+                _preload: preload,
+            }),
             None => bail!("redis-server did not answer within {START_LIMIT:?}"),
         }
     }
@@ -64,8 +84,48 @@ impl RedisServer {
     }
 }
 
-fn ping() -> Result<()> {
-    let address = SocketAddr::from(([127, 0, 0, 1], PORT));
+/// The library of `keep_nagle.c`, in a directory of its own that goes with it.
+#[derive(Debug)]
+struct KeepNagle {
+    dir: PathBuf,
+}
+
+impl KeepNagle {
+    fn build() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("bw-keep-nagle-{}", std::process::id()));
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let built = Self { dir };
+        let source = built.dir.join("keep_nagle.c");
+        fs::write(&source, include_str!("keep_nagle.c"))?;
+        let output = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .args([&built.library(), &source])
+            .output()
+            .context("a C compiler is needed (Debian: apt install gcc libc6-dev)")?;
+        if !output.status.success() {
+            bail!(
+                "cc cannot build keep_nagle.c: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(built)
+    }
+
+    fn library(&self) -> PathBuf {
+        self.dir.join("keep_nagle.so")
+    }
+}
+
+impl Drop for KeepNagle {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!("{} stays behind: {error}", self.dir.display());
+        }
+    }
+}
+
+fn ping(port: u16) -> Result<()> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
     let limit = Duration::from_secs(1);
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;

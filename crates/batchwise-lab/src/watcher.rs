@@ -24,8 +24,8 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 /// What a watcher is asked to do.
 #[derive(Clone, Debug)]
 pub struct WatchSpec<'a> {
-    /// The watched port.
-    pub port: u16,
+    /// The watched ports.
+    pub ports: &'a [u16],
     /// Between two lines.
     pub interval: Duration,
     /// Comma-separated units; the command's default when `None`.
@@ -54,13 +54,10 @@ impl Watcher {
     /// Starts it in the network namespace of `host`, and waits until its programs are attached.
     pub fn start(batchwise: &Path, host: &Host, spec: &WatchSpec<'_>, stop: &Stop) -> Result<Self> {
         let mut command = Command::new(batchwise);
-        command.args([
-            "watch",
-            "--format",
-            "jsonl",
-            "--port",
-            &spec.port.to_string(),
-        ]);
+        command.args(["watch", "--format", "jsonl"]);
+        for port in spec.ports {
+            command.args(["--port", &port.to_string()]);
+        }
         command
             .arg("--interval")
             .arg(format!("{}ms", spec.interval.as_millis()));

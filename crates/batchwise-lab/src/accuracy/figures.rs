@@ -57,6 +57,7 @@ pub fn write(
     let body = html! {
         h2 { "Summary" }
         p {
+            "Nagle is switched at the client, for " code { "95:5-server" } " at the server. "
             "Error of the estimated mean latency (" code { "total" } ", from " code { "send" }
             "s, two-sided) against the mean that the load generator measured from its own send, \
              over all points below saturation: at least 98 % of the offered load answered, at most \
@@ -149,7 +150,7 @@ fn section(
     // A colon is no part of a file name that travels well.
     let file = name.replace(':', "-");
     let mut units = vec![Unit::Sends];
-    if name == "95:5" {
+    if name.starts_with("95:5") {
         // Where the paper shows that bytes are the wrong unit.
         units.push(Unit::Bytes);
     }

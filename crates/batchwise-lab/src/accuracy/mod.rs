@@ -15,12 +15,12 @@ use serde::Serialize;
 use crate::load::{LatencySummary, LoadReport, LoadSpec, saturated};
 use crate::machine::Machine;
 use crate::output::Progress;
-use crate::redis::{PORT, RedisServer};
+use crate::redis::{NAGLE_PORT, PORT, RedisServer};
 use crate::topology::{NetworkSettings, TwoHosts};
 use crate::watcher::{WatchSpec, Watcher};
 use crate::window::{EndEstimate, estimates_in};
 use crate::{Context, Experiment};
-use plan::{Extent, WORKLOADS, Workload};
+use plan::{Extent, NagleAt, WORKLOADS, Workload};
 use summary::Summary;
 
 /// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
@@ -37,7 +37,9 @@ pub struct Accuracy;
 pub struct Point {
     /// Name of the workload.
     pub workload: &'static str,
-    /// TCP_NODELAY of the client; `false` is Nagle's algorithm on.
+    /// At which end Nagle is switched.
+    pub nagle_at: NagleAt,
+    /// TCP_NODELAY of that end; `false` is Nagle's algorithm on.
     pub nodelay: bool,
     /// The load step, requests a second.
     pub step_rps: u64,
@@ -164,7 +166,7 @@ impl Watchers {
     fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
         let start = |host: &crate::host::Host| {
             let spec = WatchSpec {
-                port: PORT,
+                ports: &[PORT, NAGLE_PORT],
                 interval: INTERVAL,
                 units: Some("sends,bytes,packets"),
                 exchange: true,
@@ -199,6 +201,7 @@ fn measure(
     mut after_ladder: impl FnMut(&[Point]) -> Result<()>,
 ) -> Result<()> {
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
+    let mut redis_with_nagle = RedisServer::start_with_nagle(&hosts.server, &context.stop)?;
     let mut watchers = Watchers::start(context, hosts)?;
     let mut progress = Progress::new(extent.most_points());
     for repeat in 0..extent.repeats {
@@ -223,6 +226,7 @@ fn measure(
                         };
                         let point = task.measure(context, extent, hosts, &mut watchers)?;
                         redis.check_alive()?;
+                        redis_with_nagle.check_alive()?;
                         if attempt == 0 {
                             progress.step(&describe(&point));
                         }
@@ -242,7 +246,9 @@ fn measure(
         .iter()
         .all(|p| p.ends.server.is_empty() && p.ends.client.is_empty())
     {
-        bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
+        bail!(
+            "the watchers ran but saw no connection to port {PORT} or {NAGLE_PORT}; see `batchwise doctor`"
+        );
     }
     Ok(())
 }
@@ -264,15 +270,20 @@ impl Task<'_> {
         hosts: &TwoHosts,
         watchers: &mut Watchers,
     ) -> Result<Point> {
+        let (port, client_nodelay) = match self.workload.nagle_at {
+            NagleAt::Client => (PORT, self.nodelay),
+            NagleAt::Server if self.nodelay => (PORT, true),
+            NagleAt::Server => (NAGLE_PORT, true),
+        };
         let spec = LoadSpec {
-            address: hosts.server_address(PORT),
+            address: hosts.server_address(port),
             rate: self.step,
             climb_to: None,
             duration: extent.duration,
             warmup: extent.warmup,
             value_size: self.workload.value_size,
             get_ratio: self.workload.get_ratio,
-            nodelay: self.nodelay,
+            nodelay: client_nodelay,
         };
         let report = spec.run(&context.command, &hosts.client, &context.stop)?;
         context.stop.sleep(LINE_DELAY)?;
@@ -281,6 +292,7 @@ impl Task<'_> {
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
         Ok(Point {
             workload: self.workload.name,
+            nagle_at: self.workload.nagle_at,
             nodelay: self.nodelay,
             step_rps: self.step,
             repeat: self.repeat,

@@ -2,6 +2,18 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
+/// At which end the arms differ: Nagle's algorithm on, or TCP_NODELAY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NagleAt {
+    /// The requests' sender; the server has TCP_NODELAY.
+    Client,
+    /// The responses' sender, as in the paper; the client has TCP_NODELAY.
+    Server,
+}
+
 /// One workload and the loads it is put on with.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
@@ -11,6 +23,8 @@ pub struct Workload {
     pub value_size: u32,
     /// Share of GETs; the rest are SETs.
     pub get_ratio: f64,
+    /// Where Nagle is switched.
+    pub nagle_at: NagleAt,
     /// Requests a second, ascending.
     pub steps: &'static [u64],
     /// The steps of a quick run.
@@ -18,12 +32,14 @@ pub struct Workload {
 }
 
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and two of smaller values, for
-/// which Nagle is known to help here.
-pub const WORKLOADS: [Workload; 4] = [
+/// which Nagle is known to help here; and the paper's mix as the paper ran it, Nagle switched at the
+/// server, where byte units must fail (Figure 4b).
+pub const WORKLOADS: [Workload; 5] = [
     Workload {
         name: "64B",
         value_size: 64,
         get_ratio: 0.0,
+        nagle_at: NagleAt::Client,
         steps: &[
             5_000, 10_000, 25_000, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000, 350_000,
             400_000, 500_000,
@@ -36,6 +52,7 @@ pub const WORKLOADS: [Workload; 4] = [
         name: "4KiB",
         value_size: 4096,
         get_ratio: 0.0,
+        nagle_at: NagleAt::Client,
         steps: &[
             5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000,
             180_000, 200_000,
@@ -48,6 +65,7 @@ pub const WORKLOADS: [Workload; 4] = [
         name: "16KiB",
         value_size: 16_384,
         get_ratio: 0.0,
+        nagle_at: NagleAt::Client,
         steps: LARGE_STEPS,
         quick_steps: LARGE_QUICK_STEPS,
     },
@@ -55,6 +73,15 @@ pub const WORKLOADS: [Workload; 4] = [
         name: "95:5",
         value_size: 16_384,
         get_ratio: 0.05,
+        nagle_at: NagleAt::Client,
+        steps: LARGE_STEPS,
+        quick_steps: LARGE_QUICK_STEPS,
+    },
+    Workload {
+        name: "95:5-server",
+        value_size: 16_384,
+        get_ratio: 0.05,
+        nagle_at: NagleAt::Server,
         steps: LARGE_STEPS,
         quick_steps: LARGE_QUICK_STEPS,
     },

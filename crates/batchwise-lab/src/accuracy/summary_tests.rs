@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use batchwise_core::report::{Estimator, Nagle, Unit};
 
 use super::*;
+use crate::accuracy::plan::NagleAt;
 use crate::accuracy::{Ends, Truth};
 use crate::load::LatencySummary;
 use crate::window::StageMeans;
@@ -48,6 +49,7 @@ fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Poi
     };
     Point {
         workload: "64B",
+        nagle_at: NagleAt::Client,
         nodelay,
         step_rps,
         repeat: 0,

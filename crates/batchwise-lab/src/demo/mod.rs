@@ -119,7 +119,7 @@ impl Run {
         display.status("attaching batchwise's BPF programs at both ends")?;
         let watch = |host: &Host| {
             let spec = WatchSpec {
-                port: PORT,
+                ports: &[PORT],
                 interval: INTERVAL,
                 units: Some("sends"),
                 exchange: true,

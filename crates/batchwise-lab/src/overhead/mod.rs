@@ -246,7 +246,7 @@ fn run(context: &Context, hosts: &TwoHosts, benchmark: &Benchmark) -> Result<Ben
 /// Starts what `arm` has attached; returns once it is.
 fn start_watchers(context: &Context, hosts: &TwoHosts, arm: Arm) -> Result<Vec<Watcher>> {
     let alone = WatchSpec {
-        port: PORT,
+        ports: &[PORT],
         interval: INTERVAL,
         units: None,
         exchange: false,
