@@ -1,6 +1,6 @@
 //! Whole requests through two model endpoints: what the estimators say against what happened.
 
-use batchwise_core::endpoint::{DELACK_FLOOR_NS, Endpoint, MARKS, Segment, SockView};
+use batchwise_core::endpoint::{Endpoint, MARKS, Segment, SockView};
 use batchwise_core::estimate::is_two_sided;
 use batchwise_core::report::{Estimator, Side, Unit, View};
 use batchwise_core::sample::{Flow, Sample};
@@ -214,8 +214,7 @@ fn a_delayed_ack_does_not_count_as_latency() {
     let (client, server, end) = flows(1, stay, true);
     for (flow, side) in [(&client, Side::Client), (&server, Side::Server)] {
         let e = estimate(flow, Unit::Sends, side, end);
-        // the last response waited 40 ms for its ACK
-        assert!(DELACK_FLOOR_NS < 40_000 * US);
+        // although the last response waited 40 ms for its ACK
         close(e.latency.total, stay.total(), 0.05);
     }
 }
