@@ -15,7 +15,7 @@ demo: build
 
 ## everything that guards main: formatting, lints, all tests
 test: setup lint
-	cargo test --workspace --release
+	cargo test --workspace --release --locked
 
 ## target/release/batchwise
 build: setup
@@ -33,7 +33,7 @@ lint:
 ## line coverage of the mathematics
 coverage:
 	command -v cargo-tarpaulin >/dev/null || cargo install --locked cargo-tarpaulin
-	cargo tarpaulin -p batchwise-core --engine llvm --out stdout --include-files 'crates/batchwise-core/*'
+	cargo tarpaulin -p batchwise-core --engine llvm --out stdout --fail-under 95 --include-files 'crates/batchwise-core/*'
 
 ## install what is missing; says what to do where it cannot
 setup:

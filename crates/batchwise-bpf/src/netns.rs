@@ -31,18 +31,20 @@ fn processes(cgroup: Option<&Path>) -> Vec<String> {
     pids
 }
 
-/// One open namespace file per distinct network namespace, ours first. Processes that vanish while
-/// we look are passed over.
-pub(crate) fn namespaces(cgroup: Option<&Path>) -> Vec<File> {
-    let mut seen = BTreeSet::new();
-    std::iter::once("self".to_owned())
-        .chain(processes(cgroup))
+/// One open namespace file per distinct network namespace but our own. Processes that vanish while
+/// we look are passed over, as are those that we may not look at (other users', without
+/// CAP_SYS_PTRACE).
+pub(crate) fn others(cgroup: Option<&Path>) -> Vec<File> {
+    let own = fs::metadata("/proc/self/ns/net").map(|m| m.ino());
+    let mut seen = BTreeSet::from_iter(own);
+    processes(cgroup)
+        .into_iter()
         .filter_map(|pid| File::open(format!("/proc/{pid}/ns/net")).ok())
         .filter(|f| f.metadata().is_ok_and(|m| seen.insert(m.ino())))
         .collect()
 }
 
-/// Runs `f` on a thread of its own that has entered `ns`.
+/// Runs `f` on a thread of its own that has entered `ns`; needs CAP_SYS_ADMIN.
 pub(crate) fn within<T: Send>(
     ns: &File,
     f: impl FnOnce() -> io::Result<T> + Send,

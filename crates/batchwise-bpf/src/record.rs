@@ -15,7 +15,7 @@ const SERVER: u32 = 0x1;
 const AGREED: u32 = 0x8;
 const LATE_SEND: u32 = 0x10;
 
-/// What iter/bpf_sk_storage_map writes per connection: `struct bw_snapshot`.
+/// What bw_dump writes per connection: the record, then its version as read after it was copied.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {

@@ -23,21 +23,29 @@ use crate::record::{Connection, parse_closed, parse_dump};
 use crate::skel::{SenseSkel, SenseSkelBuilder};
 use crate::{Error, netns};
 
-/// Which items are counted, a bit per kind as in `enum bw_unit`.
+/// Which items are counted, a bit per kind as in `enum bw_unit`, and which the peer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Units(u32);
+pub struct Units {
+    counted: u32,
+    told: u32,
+}
 
 impl Units {
     /// What an estimate in each of `units` needs. Send calls need bytes, too: coalesced messages
-    /// are told apart by them.
+    /// are told apart by them. Calls and bytes are always counted here: confidence comes from the
+    /// number of requests, and a peer's claims are held against the bytes that passed.
     pub fn of(units: &[Unit]) -> Self {
-        Self(units.iter().fold(0, |bits, u| {
+        let told = units.iter().fold(0, |bits, u| {
             bits | match u {
                 Unit::Sends => 0b011,
                 Unit::Bytes => 0b010,
-                Unit::Packets => 0b110,
+                Unit::Packets => 0b100,
             }
-        }))
+        });
+        Self {
+            counted: told | 0b011,
+            told,
+        }
     }
 }
 
@@ -70,7 +78,6 @@ pub struct Reading {
 pub struct Sensor {
     skel: SenseSkel<'static>,
     config: Config,
-    cgroup: Option<Cgroup>,
     dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
@@ -92,7 +99,7 @@ impl Sensor {
             if !has(name) {
                 return Err(Error::NoTracepoint {
                     name,
-                    remedy: "use Linux 5.8 or newer",
+                    remedy: "use Linux 6.3 or newer",
                 });
             }
         }
@@ -164,7 +171,6 @@ impl Sensor {
         let sensor = Self {
             skel,
             config,
-            cgroup,
             dump,
             closed,
             closed_ring,
@@ -189,7 +195,10 @@ impl Sensor {
             let link = progs.bw_adopt_listener.attach();
             walks.push(link.map_err(Error::bpf("creating iter/tcp for listeners"))?);
         }
-        for ns in netns::namespaces(cgroup) {
+        for link in &walks {
+            read_iter(link).map_err(Error::io("searching our network namespace"))?;
+        }
+        for ns in netns::others(cgroup) {
             for link in &walks {
                 let walked = netns::within(&ns, || read_iter(link).map(drop));
                 if let Err(e) = walked {
@@ -237,14 +246,6 @@ impl Sensor {
             lost_events,
         })
     }
-
-    /// The cgroup that sock_ops is attached to, if the exchange is on.
-    pub fn exchange_cgroup(&self) -> Option<&std::path::Path> {
-        self.config
-            .exchange
-            .and(self.cgroup.as_ref())
-            .map(|c| c.path.as_path())
-    }
 }
 
 fn load(
@@ -274,7 +275,8 @@ fn load(
         *slot = *port;
     }
     ro.n_ports = config.ports.len() as u32;
-    ro.units = config.units.0;
+    ro.units = config.units.counted;
+    ro.told_units = config.units.told;
     ro.late_send = late_send;
     if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
         ro.cgroup_id = c.id;

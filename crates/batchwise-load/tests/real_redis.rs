@@ -50,10 +50,7 @@ impl Drop for Redis {
 
 #[test]
 fn a_real_redis_answers_sets_and_gets_on_one_and_on_many_connections() {
-    let Some(redis) = Redis::start() else {
-        eprintln!("skipped: redis-server is not installed");
-        return;
-    };
+    let redis = Redis::start().expect("redis-server is needed: apt install redis-server");
     for connections in [1, 50] {
         let config = Config {
             connections,
@@ -75,10 +72,7 @@ fn a_real_redis_answers_sets_and_gets_on_one_and_on_many_connections() {
 
 #[test]
 fn a_real_redis_that_is_killed_mid_run_is_reported() {
-    let Some(mut redis) = Redis::start() else {
-        eprintln!("skipped: redis-server is not installed");
-        return;
-    };
+    let mut redis = Redis::start().expect("redis-server is needed: apt install redis-server");
     let config = Config {
         duration: Duration::from_secs(3600),
         warmup: Duration::ZERO,

@@ -26,7 +26,7 @@ enum LabCommand {
     Run {
         /// Name of the experiment, as `lab list` shows it
         name: String,
-        /// Fewer points, shorter ones: minutes instead of a quarter of an hour
+        /// Fewer points, shorter ones: minutes instead of a quarter to half an hour
         #[arg(long)]
         quick: bool,
         /// Directory for the results [default: out/NAME]

@@ -29,8 +29,19 @@ struct Group {
 pub struct Services {
     units: Vec<Unit>,
     per_connection: bool,
-    previous: HashMap<u64, Sample>,
+    previous: HashMap<u64, Previous>,
 }
+
+/// A connection's last reading, and how many readings it has been missing from since: one that
+/// closes while the others are read is in none, and its last record in the next.
+#[derive(Clone, Copy)]
+struct Previous {
+    sample: Sample,
+    missed: u8,
+}
+
+/// A connection that was missing more often than this will not come back.
+const MOST_MISSED: u8 = 2;
 
 /// Send times taken after the call hide the time that the call took.
 const LATE_SEND_TRUST: f64 = 0.7;
@@ -54,7 +65,17 @@ impl Services {
         }
         for c in &reading.open {
             self.add(&mut groups, c, interval_ns);
-            seen.insert(c.cookie, c.sample);
+            let (sample, missed) = (c.sample, 0);
+            seen.insert(c.cookie, Previous { sample, missed });
+        }
+        for c in &reading.closed {
+            self.previous.remove(&c.cookie);
+        }
+        for (cookie, p) in self.previous.drain() {
+            if p.missed < MOST_MISSED {
+                let missed = p.missed + 1;
+                seen.entry(cookie).or_insert(Previous { missed, ..p });
+            }
         }
         self.previous = seen;
         groups
@@ -86,9 +107,8 @@ impl Services {
             late_send: false,
         });
         let birth = Sample::birth(c.born);
-        let flow = c
-            .sample
-            .since(self.previous.get(&c.cookie).unwrap_or(&birth));
+        let previous = self.previous.get(&c.cookie);
+        let flow = c.sample.since(previous.map_or(&birth, |p| &p.sample));
         group.connections += 1;
         group.nagle_off += u64::from(c.nagle_off);
         group.late_send |= c.late_send;
@@ -137,5 +157,56 @@ impl Services {
             }
         };
         self.units.iter().zip(&group.sums).map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batchwise_core::wire::{Item, Queue};
+
+    use super::*;
+
+    /// A server's connection that has answered `answered` requests since it was born.
+    fn connection(answered: u64) -> Connection {
+        let mut sample = Sample::birth(0);
+        for (item, each) in [(Item::Calls, 1), (Item::Bytes, 64)] {
+            for queue in [Queue::Unacked, Queue::Unread, Queue::Turnaround] {
+                sample.local[item as usize][queue as usize].total = answered * each;
+            }
+        }
+        Connection {
+            cookie: 1,
+            local: ([10, 0, 0, 1], 6379).into(),
+            remote: ([10, 0, 0, 2], 50_000).into(),
+            netns: 0,
+            side: Side::Server,
+            born: 0,
+            nagle_off: true,
+            exchanges: false,
+            late_send: false,
+            options: [0; 3],
+            sample,
+        }
+    }
+
+    fn requests(services: &mut Services, reading: &Reading) -> f64 {
+        let lines = services.lines(reading, 0, 1_000_000_000);
+        lines.iter().map(|l| l.throughput_per_s).sum()
+    }
+
+    #[test]
+    fn a_connection_that_closes_between_two_reads_is_counted_once() {
+        let mut services = Services::new(vec![Unit::Sends], false);
+        let open = Reading {
+            open: vec![connection(1_000)],
+            ..Reading::default()
+        };
+        let closed = Reading {
+            closed: vec![connection(1_010)],
+            ..Reading::default()
+        };
+        assert_eq!(requests(&mut services, &open), 1_000.0);
+        assert_eq!(requests(&mut services, &Reading::default()), 0.0);
+        assert_eq!(requests(&mut services, &closed), 10.0);
     }
 }

@@ -43,10 +43,10 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 	return bpf_load_hdr_opt(ops, opt, sizeof(opt), where) == BW_OPT_HELLO_LEN;
 }
 
-/* The queues that are sent in turn: those of the units in use; turnaround is the server's to tell. */
+/* The queues that are sent in turn: those of the units asked for; turnaround is the server's to tell. */
 BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 unit, __u32 queue)
 {
-	return BW_WANT(units, unit) &&
+	return BW_WANT(told_units, unit) &&
 	       (queue != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
 }
 

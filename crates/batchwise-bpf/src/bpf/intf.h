@@ -53,7 +53,6 @@ struct bw_marks {
 /* bw_record.flags */
 #define BW_F_SERVER 0x1	  /* the local port is the watched one */
 #define BW_F_BIRTH 0x2	  /* counted from the connection's first byte */
-#define BW_F_OFFERED 0x4  /* our SYN carried the exchange's option */
 #define BW_F_AGREED 0x8	  /* the peer speaks the exchange */
 #define BW_F_LATE_SEND 0x10 /* sends are seen only after the call (no tcp_sendmsg_locked) */
 #define BW_F_CLOSED 0x20  /* the connection is gone: this is its last record */
@@ -78,7 +77,7 @@ struct bw_record {
 	__u64 peer_heard; /* ns, when the last option came */
 	__u32 options_sent;
 	__u32 options_heard;
-	__u32 options_refused; /* malformed, or claims that cannot be */
+	__u32 options_refused; /* malformed, or not newer than the last */
 	__u32 overlaps; /* requests read while an earlier one had no response yet */
 	struct bw_sock_info info;
 	__u64 cookie;
@@ -88,13 +87,6 @@ struct bw_record {
 	__u16 local_port;
 	__u16 remote_port;
 	__u32 netns;
-};
-
-/* One element of what iter/bpf_sk_storage_map writes. */
-struct bw_snapshot {
-	struct bw_record rec;
-	__u32 version; /* rec.version, read again after it was copied */
-	__u32 reserved;
 };
 
 #define BW_LOG 16 /* a power of two */

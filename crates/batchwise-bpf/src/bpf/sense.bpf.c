@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * Sensing: tracepoints that keep the queue states of the watched sockets (the paper's §3), and the
- * iterators that adopt open connections and hand the states to the agent. Every hook but the state
- * reader runs under the socket's lock.
+ * iterators that adopt open connections and hand the states to the agent. All hooks run under the
+ * socket's lock but the state reader and bw_send_late, the stand-in for older kernels.
  */
 #include "members.h"
 #include "exchange.h"

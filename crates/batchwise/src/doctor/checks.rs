@@ -23,8 +23,8 @@ pub const LATE_CALLBACKS: &str = "TCP_BPF_SOCK_OPS_CB_FLAGS";
 /// Enumerators of the kernel's interface that the exchange needs.
 pub const WANTED_ENUMERATORS: [&str; 2] = [HEADER_OPTIONS, LATE_CALLBACKS];
 
-/// The oldest kernel on which the programs can work: `bpf_setsockopt` in iterators came with it.
-const OLDEST_KERNEL: (u32, u32) = (5, 14);
+/// The oldest kernel on which the programs can work: `sock_send_length` came with it.
+const OLDEST_KERNEL: (u32, u32) = (6, 3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -132,8 +132,9 @@ fn privileges(facts: &Facts) -> Check {
         },
         needed_by: "watch",
         remedy: (!fine).then(|| {
-            "run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon,cap_net_admin+ep \
-             \"$(command -v batchwise)\""
+            "run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon,cap_net_admin,\
+             cap_sys_admin,cap_sys_ptrace+ep \"$(command -v batchwise)\" (the last two only to \
+             find connections that are already open in other network namespaces)"
                 .to_owned()
         }),
     }
