@@ -104,13 +104,12 @@ impl From<&types::bw_record> for Connection {
                 peer,
                 overlaps: r.overlaps,
                 rtt_min: known_rtt(r.info.rtt_min_us),
-                srtt: known_rtt(r.info.srtt_us),
             },
         }
     }
 }
 
-/// The kernel's "no measurement yet" is ~0 for the minimum and 0 for the smoothed one.
+/// The kernel's "no measurement yet" is ~0.
 fn known_rtt(us: u32) -> u64 {
     if us == u32::MAX {
         0

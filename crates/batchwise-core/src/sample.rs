@@ -19,8 +19,6 @@ pub struct Sample {
     pub overlaps: u32,
     /// Smallest round trip that TCP has measured lately, ns; 0 when it has none.
     pub rtt_min: u64,
-    /// TCP's smoothed round trip, ns.
-    pub srtt: u64,
 }
 
 impl Sample {
@@ -37,7 +35,6 @@ impl Sample {
     pub fn since(&self, earlier: &Self) -> Flow {
         let mut flow = Flow {
             rtt_min: self.rtt_min,
-            srtt: self.srtt,
             ..Flow::default()
         };
         for item in ITEMS {
@@ -73,8 +70,6 @@ pub struct Flow {
     pub overlaps: u64,
     /// As in [`Sample`].
     pub rtt_min: u64,
-    /// As in [`Sample`].
-    pub srtt: u64,
 }
 
 impl Flow {
@@ -99,7 +94,6 @@ impl Flow {
         }
         self.overlaps += other.overlaps;
         self.rtt_min = smaller_known(self.rtt_min, other.rtt_min);
-        self.srtt = smaller_known(self.srtt, other.srtt);
     }
 
     /// Whether nothing moved in either direction.

@@ -165,7 +165,6 @@ BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
 		e->rec.options_refused++;
 	} else {
 		e->rec.options_heard++;
-		e->rec.peer_heard = bpf_ktime_get_ns();
 		if (!(e->rec.flags & BW_F_AGREED)) {
 			e->rec.flags |= BW_F_AGREED;
 			bw_ops_flags(ops, BW_CB_FLAGS, 0);

@@ -61,7 +61,7 @@ struct bw_marks {
 struct bw_sock_info {
 	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
 	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
-	__u32 srtt_us;
+	__u32 reserved;
 	__u32 rtt_min_us;
 	__u32 mss;
 	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
@@ -74,7 +74,6 @@ struct bw_record {
 	__u64 last; /* ns, of the last event that is counted */
 	struct bw_queue q[BW_UNITS][BW_QUEUES];
 	struct bw_peer_queue peer[BW_UNITS][BW_QUEUES];
-	__u64 peer_heard; /* ns, when the last option came */
 	__u32 options_sent;
 	__u32 options_heard;
 	__u32 options_refused; /* malformed, or not newer than the last */

@@ -102,7 +102,6 @@ struct tcp_sock {
 	__u32 copied_seq;
 	__u32 rcv_wup;
 	__u32 mss_cache;
-	__u32 srtt_us;
 	__u64 tcp_wstamp_ns;
 	struct minmax rtt_min;
 	__u8 nonagle : 4;

@@ -147,7 +147,6 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 	r->info.ack_left = e->logged != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
 				   0 :
 				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
-	r->info.srtt_us = tp->srtt_us >> 3;
 	r->info.rtt_min_us = tp->rtt_min.s[0].v;
 	r->info.mss = tp->mss_cache;
 	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;
