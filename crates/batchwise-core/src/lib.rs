@@ -17,4 +17,5 @@ pub mod queue;
 pub mod report;
 pub mod sample;
 pub mod service;
+pub mod tune;
 pub mod wire;
