@@ -3,11 +3,17 @@
 
 use crate::config::Config;
 use crate::engine::{DRAIN_NS, Engine};
+use crate::phase::Stretch;
 use crate::progress::Stopped;
 use crate::schedule::Mix;
 
 /// Runs until the end of the window and waits for the last answers.
-pub(crate) fn run(engine: &mut Engine, config: &Config, pipeline: usize) -> Result<(), Stopped> {
+pub(crate) fn run(
+    engine: &mut Engine,
+    config: &Config,
+    stretch: &Stretch,
+    pipeline: usize,
+) -> Result<(), Stopped> {
     let mut mix = Mix::new(config);
     let end = engine.recorder.to;
     let send = |engine: &mut Engine, mix: &mut Mix, index: usize, count: usize| {
@@ -17,7 +23,7 @@ pub(crate) fn run(engine: &mut Engine, config: &Config, pipeline: usize) -> Resu
                 return;
             }
             engine.recorder.counted(now);
-            engine.offer(index, now, mix.pick());
+            engine.offer(index, now, mix.pick(stretch));
         }
     };
     for index in 0..engine.connections() {

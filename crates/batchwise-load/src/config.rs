@@ -4,7 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::Error;
+use crate::phase::Phase;
 use crate::schedule::Arrivals;
+
+/// The longest measurement.
+const LONGEST: Duration = Duration::from_secs(7 * 86400);
 
 /// Requests a second, climbing linearly over the measured time when the ends differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,6 +61,9 @@ pub struct Config {
     pub value_size: usize,
     /// Share of GETs, 0 to 1; the rest are SETs.
     pub get_ratio: f64,
+    /// Phases of an open loop, one after another. If there are any, they replace `duration`,
+    /// `value_size` and the rate of `mode`.
+    pub phases: Vec<Phase>,
     /// TCP connections, used round robin.
     pub connections: usize,
     /// TCP_NODELAY on the generator's sockets.
@@ -88,6 +95,7 @@ impl Config {
             warmup: Duration::from_millis(500),
             value_size: 64,
             get_ratio: 0.0,
+            phases: Vec::new(),
             connections: 1,
             nodelay: true,
             keys: 1000,
@@ -99,37 +107,39 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let refuse = |text: &str| Err(Error::Config(text.to_owned()));
         match self.mode {
-            Mode::Open { rate, .. } => {
-                for r in [rate.from, rate.to] {
-                    if !(r > 0.0 && r <= 50e6) {
-                        return refuse("the rate must be above 0 and at most 50m requests/s");
-                    }
-                }
-            }
+            Mode::Open { rate, .. } => check_rate(rate)?,
             Mode::Closed { pipeline } if !(1..=1 << 16).contains(&pipeline) => {
                 return refuse("the pipeline must be 1 to 65536 requests deep");
             }
+            Mode::Closed { .. } if !self.phases.is_empty() => {
+                return refuse("a closed loop has no schedule: its rate is what the server gives");
+            }
             Mode::Closed { .. } => {}
         }
-        if !(Duration::from_millis(1)..=Duration::from_secs(7 * 86400)).contains(&self.duration) {
-            return refuse("the duration must be 1ms to 7 days");
+        if self.phases.len() > 1000 {
+            return refuse("a schedule has at most 1000 phases");
         }
+        for phase in &self.phases {
+            check_rate(phase.rate)?;
+            check_duration(phase.duration)?;
+            check_value_size(phase.value_size)?;
+            check_get_ratio(phase.get_ratio.unwrap_or(self.get_ratio))?;
+        }
+        if self.phases.iter().map(|p| p.duration).sum::<Duration>() > LONGEST {
+            return refuse("a schedule lasts at most 7 days");
+        }
+        check_duration(self.duration)?;
+        check_value_size(self.value_size)?;
+        check_get_ratio(self.get_ratio)?;
         if self.warmup > Duration::from_secs(86400) {
             return refuse("the warm-up must be at most a day");
-        }
-        if !(0.0..=1.0).contains(&self.get_ratio) {
-            return refuse("the GET ratio must be 0 to 1");
         }
         if !(1..=60_000).contains(&self.connections) {
             return refuse("the number of connections must be 1 to 60000");
         }
         if !(1..=10_000_000).contains(&self.keys) {
             return refuse("the number of keys must be 1 to 10000000");
-        }
-        if self.value_size > 512 << 20 {
-            return refuse("a Redis value has at most 512 MiB");
         }
         if self.busy_per_response > Duration::from_secs(1) {
             return refuse("the busy time per response must be at most 1s");
@@ -138,6 +148,38 @@ impl Config {
             return refuse("progress intervals must be at least 1ms");
         }
         Ok(())
+    }
+}
+
+fn refuse(text: &str) -> Result<(), Error> {
+    Err(Error::Config(text.to_owned()))
+}
+
+fn check_rate(rate: Rate) -> Result<(), Error> {
+    match [rate.from, rate.to].iter().all(|&r| r > 0.0 && r <= 50e6) {
+        true => Ok(()),
+        false => refuse("the rate must be above 0 and at most 50m requests/s"),
+    }
+}
+
+fn check_duration(duration: Duration) -> Result<(), Error> {
+    match (Duration::from_millis(1)..=LONGEST).contains(&duration) {
+        true => Ok(()),
+        false => refuse("the duration must be 1ms to 7 days"),
+    }
+}
+
+fn check_value_size(bytes: usize) -> Result<(), Error> {
+    match bytes <= 512 << 20 {
+        true => Ok(()),
+        false => refuse("a Redis value has at most 512 MiB"),
+    }
+}
+
+fn check_get_ratio(share: f64) -> Result<(), Error> {
+    match (0.0..=1.0).contains(&share) {
+        true => Ok(()),
+        false => refuse("the GET ratio must be 0 to 1"),
     }
 }
 
@@ -179,7 +221,35 @@ mod tests {
                 ..good.clone()
             },
         ];
-        for config in bad {
+        let phase = Phase {
+            duration: Duration::from_secs(1),
+            rate: Rate::constant(1.0),
+            value_size: 64,
+            get_ratio: None,
+        };
+        let bad_phases = [
+            Phase {
+                get_ratio: Some(2.0),
+                ..phase
+            },
+            Phase {
+                rate: Rate::constant(0.0),
+                ..phase
+            },
+            Phase {
+                duration: Duration::from_secs(8 * 86400),
+                ..phase
+            },
+        ];
+        let scheduled = |mode: Mode, phase: Phase| Config {
+            mode,
+            phases: vec![phase],
+            ..good.clone()
+        };
+        assert!(scheduled(good.mode, phase).check().is_ok());
+        let closed = scheduled(Mode::Closed { pipeline: 1 }, phase);
+        let bad_phases = bad_phases.map(|bad| scheduled(good.mode, bad));
+        for config in bad.into_iter().chain(bad_phases).chain([closed]) {
             assert!(
                 matches!(config.check(), Err(Error::Config(_))),
                 "{config:?}"

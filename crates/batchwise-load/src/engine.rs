@@ -39,7 +39,6 @@ pub(crate) struct Engine {
     requests: Requests,
     buffer: Vec<u8>,
     busy_ns: u64,
-    value_size: u64,
     epoll: Option<Epoll>,
     events: [EpollEvent; EVENTS],
 }
@@ -84,7 +83,6 @@ impl Engine {
             requests,
             buffer: vec![0; BUFFER],
             busy_ns: config.busy_per_response.as_nanos() as u64,
-            value_size: config.value_size as u64,
             epoll,
             events: [EpollEvent::empty(); EVENTS],
         })
@@ -144,7 +142,7 @@ impl Engine {
             buffer,
             first_error,
             busy_ns,
-            value_size,
+            requests,
             ..
         } = self;
         let conn = &mut conns[index];
@@ -158,7 +156,7 @@ impl Engine {
             };
             let wrong = match (entry.request.get, reply) {
                 (false, Reply::Simple) => None,
-                (true, Reply::Bulk(length)) if length == *value_size => None,
+                (true, Reply::Bulk(length)) if length == requests.value_size(entry.request) => None,
                 (_, Reply::Error) => {
                     refused = true;
                     Some("the server replied with an error")

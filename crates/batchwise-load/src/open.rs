@@ -1,7 +1,8 @@
 //! The open loop: a busy thread that sends each request when it is due, whatever the server does.
 
-use crate::config::{Config, Rate};
+use crate::config::Config;
 use crate::engine::{DRAIN_NS, Engine};
+use crate::phase::Stretch;
 use crate::progress::Stopped;
 use crate::schedule::{Arrivals, Mix, Schedule};
 
@@ -13,10 +14,10 @@ const BURST: usize = 8;
 pub(crate) fn run(
     engine: &mut Engine,
     config: &Config,
-    rate: Rate,
+    stretches: &[Stretch],
     arrivals: Arrivals,
 ) -> Result<(), Stopped> {
-    let mut schedule = Schedule::new(config, rate, arrivals);
+    let mut schedule = Schedule::new(config.seed, stretches, arrivals);
     let mut mix = Mix::new(config);
     let end = engine.recorder.to;
     let connections = engine.connections();
@@ -29,7 +30,7 @@ pub(crate) fn run(
                 break;
             }
             engine.recorder.arrival(intended, schedule.per_ns());
-            engine.offer(turn, intended, mix.pick());
+            engine.offer(turn, intended, mix.pick(schedule.stretch()));
             turn = if turn + 1 == connections { 0 } else { turn + 1 };
             schedule.advance();
         }

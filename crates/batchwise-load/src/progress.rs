@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use crate::Error;
 use crate::clock::Clock;
+use crate::phase::Stretch;
 use crate::report::Interval;
 use crate::samples::Samples;
 
@@ -13,6 +14,8 @@ use crate::samples::Samples;
 pub(crate) struct IntervalSamples {
     pub from: u64,
     pub to: u64,
+    /// The phase in which it began.
+    pub phase: usize,
     pub arrivals: u64,
     pub latency: Samples,
     pub from_send: Samples,
@@ -24,6 +27,7 @@ impl IntervalSamples {
         Ok(Box::new(Self {
             from: 0,
             to: 0,
+            phase: 0,
             arrivals: 0,
             latency,
             from_send,
@@ -36,6 +40,7 @@ impl IntervalSamples {
         Interval {
             ts_ns: clock.wall(self.to),
             interval_ns: length,
+            phase: self.phase as u64,
             offered_rps: per_second(self.arrivals),
             achieved_rps: per_second(self.latency.count()),
             mean_ns: self.latency.mean(),
@@ -58,7 +63,10 @@ pub(crate) struct Progress {
     /// When the current interval ends.
     pub next_end: u64,
     every: u64,
-    end: u64,
+    /// Begin of the first phase.
+    from: u64,
+    /// Ends of the phases.
+    ends: Vec<u64>,
     full: SyncSender<Box<IntervalSamples>>,
     empty: Receiver<Box<IntervalSamples>>,
 }
@@ -69,27 +77,29 @@ pub(crate) struct ProgressReader {
     empty: SyncSender<Box<IntervalSamples>>,
 }
 
-/// Intervals of `every` ns from `from` to `end`.
+/// Intervals of `every` ns over these phases; the last interval of a phase is cut at its end.
 pub(crate) fn channel(
     every: u64,
-    from: u64,
-    end: u64,
+    stretches: &[Stretch],
 ) -> Result<(Progress, ProgressReader), Error> {
+    let from = stretches.first().map_or(0, |first| first.from);
+    let ends = stretches.iter().map(|stretch| stretch.to).collect();
     let (full_in, full_out) = sync_channel(2);
     let (empty_in, empty_out) = sync_channel(2);
     let mut current = IntervalSamples::new()?;
     current.from = from;
     // Both channels have room for both sets: this cannot block or fail.
     let _ = empty_in.send(IntervalSamples::new()?);
-    let next_end = end.min(from.saturating_add(every));
-    let progress = Progress {
+    let mut progress = Progress {
         current,
-        next_end,
+        next_end: from,
         every,
-        end,
+        from,
+        ends,
         full: full_in,
         empty: empty_out,
     };
+    progress.next_end = progress.end_after(from);
     Ok((
         progress,
         ProgressReader {
@@ -103,14 +113,12 @@ impl Progress {
     /// Ends the interval at `now` if it is time. If the reader still holds the other set, the
     /// interval simply goes on. Fails if the reader is gone.
     pub fn tick(&mut self, now: u64) -> Result<(), Stopped> {
-        if now < self.next_end || self.next_end == self.end {
+        if now < self.next_end || self.next_end == self.end() {
             return Ok(());
         }
-        self.next_end = self
-            .end
-            .min(now - (now - self.next_end) % self.every + self.every);
+        self.next_end = self.end_after(now);
         match self.empty.try_recv() {
-            Ok(spare) => self.flip(now.min(self.end), spare),
+            Ok(spare) => self.flip(now.min(self.end()), spare),
             Err(TryRecvError::Empty) => Ok(()),
             Err(TryRecvError::Disconnected) => Err(Stopped),
         }
@@ -123,13 +131,29 @@ impl Progress {
             return Ok(());
         }
         let spare = self.empty.recv().map_err(|_| Stopped)?;
-        self.flip(now.min(self.end), spare)
+        self.flip(now.min(self.end()), spare)
+    }
+
+    /// The end of the last phase.
+    fn end(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(self.from)
+    }
+
+    /// When the interval that is under way at `now` ends.
+    fn end_after(&self, now: u64) -> u64 {
+        let intervals = (now.saturating_sub(self.from) / self.every).saturating_add(1);
+        let by_time = self
+            .from
+            .saturating_add(intervals.saturating_mul(self.every));
+        let phase = self.ends.iter().find(|&&end| end > now);
+        phase.map_or(self.end(), |&end| end.min(by_time))
     }
 
     fn flip(&mut self, now: u64, spare: Box<IntervalSamples>) -> Result<(), Stopped> {
         let mut done = std::mem::replace(&mut self.current, spare);
         done.to = now;
         self.current.from = now;
+        self.current.phase = self.ends.iter().filter(|&&end| end <= now).count();
         self.full.send(done).map_err(|_| Stopped)
     }
 }

@@ -1,27 +1,22 @@
-//! Everything that is counted during a run. A request belongs to the measured window if its
-//! intended send time lies in it.
+//! Everything that is counted during a run. A request belongs to the measured window, and to the
+//! phase of it, in which its intended send time lies.
 
 use crate::Error;
 use crate::arrival_check::GapCollector;
 use crate::conn::Entry;
+use crate::phase::Stretch;
 use crate::progress::{Progress, Stopped};
-use crate::samples::Samples;
 use crate::schedule::Arrivals;
-use crate::send_cost::SendCost;
+use crate::tally::Tally;
 
 pub(crate) struct Recorder {
     /// The window, ns since the start of the run.
     pub from: u64,
     pub to: u64,
-    pub requests: u64,
-    pub errors: u64,
-    pub backpressure: u64,
+    /// One for each phase; together they are the window.
+    pub phases: Vec<Tally>,
     /// Good replies that arrived within the window, whenever their requests were due.
     pub completed: u64,
-    pub intended: Samples,
-    pub from_send: Samples,
-    pub lateness: Samples,
-    pub send_cost: SendCost,
     pub gaps: GapCollector,
     pub progress: Option<Progress>,
     last_arrival: u64,
@@ -29,22 +24,19 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub fn new(
-        from: u64,
-        to: u64,
+        stretches: &[Stretch],
         arrivals: Arrivals,
         progress: Option<Progress>,
     ) -> Result<Self, Error> {
+        let phases: Result<Vec<_>, _> = stretches
+            .iter()
+            .map(|stretch| Tally::new(stretch.from, stretch.to))
+            .collect();
         Ok(Self {
-            from,
-            to,
-            requests: 0,
-            errors: 0,
-            backpressure: 0,
+            from: stretches.first().map_or(0, |first| first.from),
+            to: stretches.last().map_or(0, |last| last.to),
+            phases: phases?,
             completed: 0,
-            intended: Samples::new()?,
-            from_send: Samples::new()?,
-            lateness: Samples::new()?,
-            send_cost: SendCost::default(),
             gaps: GapCollector::new(arrivals),
             progress,
             last_arrival: 0,
@@ -53,6 +45,14 @@ impl Recorder {
 
     fn in_window(&self, ns: u64) -> bool {
         self.from <= ns && ns < self.to
+    }
+
+    /// The phase of a request that was due at `ns`; none outside of the window.
+    fn phase(&mut self, ns: u64) -> Option<&mut Tally> {
+        if !self.in_window(ns) {
+            return None;
+        }
+        self.phases.iter_mut().find(|phase| ns < phase.to)
     }
 
     /// A request was due at `intended`; `per_ns` is the expected rate, requests per ns.
@@ -67,8 +67,8 @@ impl Recorder {
 
     /// A request of a closed loop, which is due when it is sent.
     pub fn counted(&mut self, intended: u64) {
-        if self.in_window(intended) {
-            self.requests += 1;
+        if let Some(phase) = self.phase(intended) {
+            phase.requests += 1;
             if let Some(progress) = &mut self.progress {
                 progress.current.arrivals += 1;
             }
@@ -77,16 +77,18 @@ impl Recorder {
 
     /// The kernel took the first byte of a request, in a call that ended at `after`.
     pub fn sent(&mut self, entry: &Entry, after: u64) {
-        if self.in_window(entry.intended) {
-            self.lateness.record(entry.actual - entry.intended);
+        if let Some(phase) = self.phase(entry.intended) {
+            phase.lateness.record(entry.actual - entry.intended);
+            phase.send_cost.record(after - entry.actual);
             self.gaps.sent_at(entry.actual);
-            self.send_cost.record(after - entry.actual);
         }
     }
 
     /// A request was not taken whole at the first try.
     pub fn held_back(&mut self, intended: u64) {
-        self.backpressure += u64::from(self.in_window(intended));
+        if let Some(phase) = self.phase(intended) {
+            phase.backpressure += 1;
+        }
     }
 
     /// A good reply arrived at `now`.
@@ -99,15 +101,18 @@ impl Recorder {
                 progress.current.from_send.record(now - entry.actual);
             }
         }
-        if self.in_window(entry.intended) {
-            self.intended.record(latency);
-            self.from_send.record(now - entry.actual);
+        if let Some(phase) = self.phase(entry.intended) {
+            phase.completed += u64::from(now < phase.to);
+            phase.intended.record(latency);
+            phase.from_send.record(now - entry.actual);
         }
     }
 
     /// A request got an error, or will never be answered.
     pub fn failed(&mut self, intended: u64) {
-        self.errors += u64::from(self.in_window(intended));
+        if let Some(phase) = self.phase(intended) {
+            phase.errors += 1;
+        }
     }
 
     /// Ends the progress interval if it is time.
@@ -124,8 +129,12 @@ impl Recorder {
             .map_or(Ok(()), |progress| progress.finish(now))
     }
 
-    /// Cuts the window short.
+    /// Cuts the window short, and with it the phases; those that had not begun are gone.
     pub fn end_at(&mut self, now: u64) {
         self.to = self.to.min(now);
+        self.phases.retain(|phase| phase.from < now);
+        if let Some(last) = self.phases.last_mut() {
+            last.to = last.to.min(now);
+        }
     }
 }

@@ -107,6 +107,53 @@ pub struct Report {
     pub closed: bool,
     /// Requests in flight on each connection; closed loop only.
     pub pipeline: Option<u64>,
+    /// The phases of a schedule that had begun; absent without one. `value_size` is then that of
+    /// the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseReport>,
+}
+
+/// One phase of a schedule: the requests whose intended send time lies in it, whenever they were
+/// answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseReport {
+    /// Requests that the schedule asked for, per second of the phase.
+    pub offered_rps: f64,
+    /// Those of them that were answered (errors left out) before its end, per second.
+    pub achieved_rps: f64,
+    /// Requests of the phase.
+    pub requests: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Latency of the answered ones, from when they were due.
+    pub latency_ns: LatencySummary,
+    /// Latency from the clock reading just before the `send` that took the first byte.
+    pub latency_from_send_ns: LatencySummary,
+    /// Actual minus intended send time.
+    pub lateness_ns: LatenessSummary,
+    /// Mean duration of the calls of `send`.
+    pub send_call_ns: Option<u64>,
+    /// As in the report.
+    pub expected_lateness_ns: Option<u64>,
+    /// Requests that the socket did not take whole at the first try.
+    pub backpressure: u64,
+    /// Start of the phase, ns since the Unix epoch.
+    pub from_ts_ns: u64,
+    /// End of the phase, ns since the Unix epoch.
+    pub to_ts_ns: u64,
+    /// The asked rate at its start.
+    pub target_rps: f64,
+    /// The asked rate at its end.
+    pub target_end_rps: f64,
+    /// Bytes in a value.
+    pub value_size: u64,
+    /// Share of GETs that was asked for.
+    pub get_ratio: f64,
+    /// Whether its figures may be believed. The rules are those of a whole run; an invalid phase
+    /// makes the run invalid.
+    pub valid: bool,
+    /// If not, why.
+    pub why_invalid: Vec<String>,
 }
 
 /// An interim report: the responses that arrived in one interval of the window.
@@ -117,6 +164,8 @@ pub struct Interval {
     pub ts_ns: u64,
     /// Its length.
     pub interval_ns: u64,
+    /// The phase of the schedule in which it began, from 0. Intervals end where phases end.
+    pub phase: u64,
     /// Requests that were due, per second.
     pub offered_rps: f64,
     /// Responses, per second.

@@ -1,4 +1,4 @@
-//! A run from the first connection to the report.
+//! A run from the first connection to the last answer.
 
 use std::io;
 use std::thread;
@@ -6,17 +6,18 @@ use std::thread;
 use hdrhistogram::Histogram;
 
 use crate::clock::Clock;
+use crate::conclude::conclude;
 use crate::config::{Config, Mode};
 use crate::conn::Conn;
 use crate::cpu::{CpuUse, pin};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::payload::Requests;
-use crate::progress::{self, Progress};
+use crate::phase::{Stretch, timeline};
+use crate::progress;
 use crate::recorder::Recorder;
 use crate::report::{Interval, Report};
 use crate::schedule::Arrivals;
-use crate::validity::Validity;
 use crate::{closed, open, setup};
 
 /// What a run gives.
@@ -52,53 +53,46 @@ pub fn run(
     on_interval: impl FnMut(&Interval) -> io::Result<()>,
 ) -> Result<Outcome, Error> {
     config.check()?;
-    let mut requests = Requests::new(config.keys, config.value_size);
+    let (stretches, value_sizes) = timeline(config);
+    let mut requests = Requests::new(config.keys, &value_sizes);
     let mut conns = setup::connect(config)?;
     setup::prefill(config, &mut conns[0], &mut requests)?;
 
-    let from = config.warmup.as_nanos() as u64;
-    let to = from + config.duration.as_nanos() as u64;
     let (progress, reader) = match config.progress {
         Some(every) => {
-            let (progress, reader) = progress::channel(every.as_nanos() as u64, from, to)?;
+            let (progress, reader) = progress::channel(every.as_nanos() as u64, &stretches)?;
             (Some(progress), Some(reader))
         }
         None => (None, None),
     };
-    let recorder = recorder(config, from, to, progress)?;
+    let arrivals = match config.mode {
+        Mode::Open { arrivals, .. } => arrivals,
+        Mode::Closed { .. } => Arrivals::Constant,
+    };
+    let recorder = Recorder::new(&stretches, arrivals, progress)?;
     let clock = Clock::start();
     thread::scope(|scope| {
-        let generator = scope.spawn(|| generate(config, conns, requests, clock, recorder));
+        let generator =
+            scope.spawn(|| generate(config, &stretches, conns, requests, clock, recorder));
         let reported = reader.map_or(Ok(()), |reader| reader.run(&clock, on_interval));
         let generated = generator
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         reported.map_err(Error::Progress)?;
-        generated
+        let (engine, cpu) = generated?;
+        conclude(config, &stretches, engine, cpu)
     })
-}
-
-fn recorder(
-    config: &Config,
-    from: u64,
-    to: u64,
-    progress: Option<Progress>,
-) -> Result<Recorder, Error> {
-    let arrivals = match config.mode {
-        Mode::Open { arrivals, .. } => arrivals,
-        Mode::Closed { .. } => Arrivals::Constant,
-    };
-    Recorder::new(from, to, arrivals, progress)
 }
 
 /// The generator's thread.
 fn generate(
     config: &Config,
+    stretches: &[Stretch],
     conns: Vec<Conn>,
     requests: Requests,
     clock: Clock,
     recorder: Recorder,
-) -> Result<Outcome, Error> {
+) -> Result<(Engine, CpuUse), Error> {
     if let Some(cpu) = config.cpu {
         pin(cpu)?;
     }
@@ -107,109 +101,13 @@ fn generate(
     clock.wait_for_start();
     let before = CpuUse::of_this_thread()?;
     let ended = match config.mode {
-        Mode::Open { rate, arrivals } => open::run(&mut engine, config, rate, arrivals),
-        Mode::Closed { pipeline } => closed::run(&mut engine, config, pipeline),
+        Mode::Open { arrivals, .. } => open::run(&mut engine, config, stretches, arrivals),
+        Mode::Closed { pipeline } => closed::run(&mut engine, config, &stretches[0], pipeline),
     };
     if ended.is_err() {
         // The caller has the reason, from the reader of the interval reports.
         return Err(Error::Progress(io::ErrorKind::BrokenPipe.into()));
     }
     let after = CpuUse::of_this_thread()?;
-    conclude(config, engine, after.since(&before))
-}
-
-fn conclude(config: &Config, engine: Engine, cpu: CpuUse) -> Result<Outcome, Error> {
-    let Engine {
-        clock,
-        recorder,
-        lost,
-        first_error,
-        ..
-    } = engine;
-    if recorder.to <= recorder.from {
-        return Err(Error::LostBeforeMeasuring(lost.unwrap_or_default()));
-    }
-    let open_loop = matches!(config.mode, Mode::Open { .. });
-    let gaps = open_loop.then(|| recorder.gaps.finish());
-    let from_send = recorder.from_send.latency();
-    let latency = if open_loop {
-        recorder.intended.latency()
-    } else {
-        from_send
-    };
-    let lateness = recorder.lateness.lateness();
-    let arrivals_off = gaps.as_ref().filter(|gaps| !gaps.ok).map(|gaps| {
-        format!(
-            "the arrivals do not have the distribution that was asked for (coefficient of \
-             variation {:.3}, expected {}; KS distance {:.4}, limit {:.4})",
-            gaps.cv.unwrap_or_default(),
-            gaps.expected_cv,
-            gaps.ks.unwrap_or_default(),
-            gaps.ks_limit.unwrap_or_default(),
-        )
-    });
-    let expected_lateness = recorder
-        .send_cost
-        .expected_wait(recorder.to - recorder.from);
-    let whole_run_ns = clock.now().max(1) as f64;
-    let why_invalid = Validity {
-        requests: recorder.requests,
-        completed: recorder.completed,
-        errors: recorder.errors,
-        first_error: first_error.as_deref(),
-        lost: lost.as_deref(),
-        backpressure: recorder.backpressure,
-        latency,
-        lateness,
-        expected_lateness,
-        cpu_wait_share: cpu.wait_ns.map(|ns| ns as f64 / whole_run_ns),
-        client_works: !config.busy_per_response.is_zero(),
-        open_loop,
-        arrivals_off,
-    }
-    .why_invalid();
-    let seconds = (recorder.to - recorder.from) as f64 * 1e-9;
-    let (rate, arrivals, pipeline) = match config.mode {
-        Mode::Open { rate, arrivals } => (Some(rate), Some(arrivals), None),
-        Mode::Closed { pipeline } => (None, None, Some(pipeline as u64)),
-    };
-    let report = Report {
-        offered_rps: recorder.requests as f64 / seconds,
-        achieved_rps: recorder.completed as f64 / seconds,
-        requests: recorder.requests,
-        errors: recorder.errors,
-        latency_ns: latency,
-        from: if open_loop { "intended" } else { "send" }.to_owned(),
-        valid: why_invalid.is_empty(),
-        why_invalid,
-        latency_from_send_ns: from_send,
-        lateness_ns: lateness,
-        send_call_ns: recorder.send_cost.mean(),
-        expected_lateness_ns: open_loop.then_some(expected_lateness),
-        backpressure: recorder.backpressure,
-        preemptions: cpu.preemptions,
-        cpu_wait_ns: cpu.wait_ns,
-        measured_from_ts_ns: clock.wall(recorder.from),
-        measured_to_ts_ns: clock.wall(recorder.to),
-        warmup_ns: recorder.from,
-        target_rps: rate.map(|rate| rate.from),
-        target_end_rps: rate.map(|rate| rate.to),
-        arrival_check: gaps,
-        nodelay: config.nodelay,
-        value_size: config.value_size as u64,
-        get_ratio: config.get_ratio,
-        connections: config.connections as u64,
-        keys: u64::from(config.keys),
-        arrivals,
-        seed: config.seed,
-        busy_per_response_ns: config.busy_per_response.as_nanos() as u64,
-        closed: !open_loop,
-        pipeline,
-    };
-    let from_intended = recorder.intended.into_histogram();
-    Ok(Outcome {
-        report,
-        from_intended,
-        from_send: recorder.from_send.into_histogram(),
-    })
+    Ok((engine, after.since(&before)))
 }

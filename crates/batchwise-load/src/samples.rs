@@ -35,6 +35,15 @@ impl Samples {
         self.max = self.max.max(ns);
     }
 
+    /// Takes in other samples.
+    pub fn add(&mut self, other: &Self) {
+        // The bounds are the same: this cannot fail.
+        let _ = self.histogram.add(&other.histogram);
+        self.sum += other.sum;
+        self.count += other.count;
+        self.max = self.max.max(other.max);
+    }
+
     pub fn reset(&mut self) {
         self.histogram.reset();
         (self.sum, self.count, self.max) = (0, 0, 0);
@@ -98,6 +107,17 @@ mod tests {
         samples.record(1_000_003);
         assert_eq!(samples.mean(), Some(1_000_002));
         assert_eq!(samples.latency().max, Some(1_000_003));
+    }
+
+    #[test]
+    fn samples_of_two_phases_together_are_those_of_the_run() {
+        let (mut one, mut other) = (Samples::new().unwrap(), Samples::new().unwrap());
+        one.record(10);
+        other.record(30);
+        other.record(50);
+        one.add(&other);
+        assert_eq!((one.count(), one.mean()), (3, Some(30)));
+        assert_eq!((one.quantile(0.5), one.latency().max), (Some(30), Some(50)));
     }
 
     #[test]

@@ -23,6 +23,13 @@ impl SendCost {
         self.squares += (ns * ns) as f64;
     }
 
+    /// Takes in other calls.
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
     /// Mean cost of a call, ns.
     pub fn mean(&self) -> Option<u64> {
         (self.count > 0).then(|| self.sum / self.count)

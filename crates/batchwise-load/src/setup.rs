@@ -52,18 +52,25 @@ pub(crate) fn prefill(
     conn: &mut Conn,
     requests: &mut Requests,
 ) -> Result<(), Error> {
-    let size = requests.bytes(Request { key: 0, get: false }).len();
-    let batch = (PREFILL_BYTES / size).clamp(1, PREFILL_REQUESTS);
-    let mut bytes = Vec::with_capacity(batch * size);
-    let mut key = 0;
-    while key < requests.keys() {
-        bytes.clear();
-        let until = requests.keys().min(key + batch as u32);
-        for key in key..until {
-            bytes.extend_from_slice(requests.bytes(Request { key, get: false }));
+    for size in 0..requests.sizes() {
+        let set = |key| Request {
+            key,
+            size,
+            get: false,
+        };
+        let length = requests.bytes(set(0)).len();
+        let batch = (PREFILL_BYTES / length).clamp(1, PREFILL_REQUESTS);
+        let mut bytes = Vec::with_capacity(batch * length);
+        let mut key = 0;
+        while key < requests.keys() {
+            bytes.clear();
+            let until = requests.keys().min(key + batch as u32);
+            for key in key..until {
+                bytes.extend_from_slice(requests.bytes(set(key)));
+            }
+            exchange(config, conn, "SET", &bytes, (until - key) as usize)?;
+            key = until;
         }
-        exchange(config, conn, "SET", &bytes, (until - key) as usize)?;
-        key = until;
     }
     Ok(())
 }

@@ -2,11 +2,14 @@
 
 mod support;
 
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufReader, Cursor};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use batchwise_load::{Arrivals, Config, Error, Mode, Rate, Report, run, write_hdr};
+use batchwise_load::{Arrivals, Config, Error, Mode, Phase, Rate, Report, run, write_hdr};
 use support::{Answer, honest, serve};
 
 const MS: Duration = Duration::from_millis(1);
@@ -228,6 +231,122 @@ fn interim_reports_cover_the_window_without_gaps() {
         let line = serde_json::to_value(first).unwrap();
         assert_eq!(line["type"], "interval");
     }
+}
+
+fn phase(duration: Duration, rate: f64, value_size: usize, get_ratio: f64) -> Phase {
+    Phase {
+        duration,
+        rate: Rate::constant(rate),
+        value_size,
+        get_ratio: Some(get_ratio),
+    }
+}
+
+#[test]
+fn a_schedule_changes_load_and_value_size_on_one_connection_and_reports_each_phase() {
+    let connections = Arc::new(AtomicU64::new(0));
+    let seen = Arc::new(Mutex::new(HashMap::new()));
+    let (opened, values) = (connections.clone(), seen.clone());
+    let addr = serve(move |command| {
+        let mut values = values.lock().unwrap();
+        match &command.words[0][..] {
+            b"PING" => {
+                opened.fetch_add(1, Ordering::Relaxed);
+                Answer::Reply(b"+PONG\r\n".to_vec())
+            }
+            b"SET" => {
+                values.insert(command.words[1].clone(), command.words[2].len());
+                Answer::Reply(b"+OK\r\n".to_vec())
+            }
+            _ => honest(command, values[&command.words[1]]),
+        }
+    });
+    let config = Config {
+        phases: vec![
+            phase(150 * MS, 1_000.0, 64, 0.5),
+            phase(110 * MS, 4_000.0, 4096, 0.5),
+            phase(100 * MS, 1_000.0, 64, 0.0),
+        ],
+        progress: Some(40 * MS),
+        ..config(addr)
+    };
+    let mut intervals = vec![];
+    let keep = |interval: &batchwise_load::Interval| {
+        intervals.push(interval.clone());
+        Ok(())
+    };
+    let report = run(&config, keep).unwrap().report;
+    assert_eq!(report.errors, 0, "{:?}", report.why_invalid);
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    let phases = &report.phases;
+    assert_eq!(phases.len(), 3);
+    assert_eq!(
+        phases.iter().map(|p| p.requests).sum::<u64>(),
+        report.requests
+    );
+    assert_eq!(phases[0].from_ts_ns, report.measured_from_ts_ns);
+    assert_eq!(phases[2].to_ts_ns, report.measured_to_ts_ns);
+    assert_eq!(phases[1].to_ts_ns - phases[1].from_ts_ns, 110_000_000);
+    assert!(phases[1].offered_rps > 2.0 * phases[0].offered_rps);
+    assert_eq!(phases[1].value_size, 4096);
+    // Each interval lies in one phase: the one that it names.
+    for interval in &intervals {
+        let phase = &phases[interval.phase as usize];
+        assert!(interval.ts_ns - interval.interval_ns >= phase.from_ts_ns);
+    }
+    assert_eq!(intervals.last().map(|i| i.phase), Some(2));
+    let sizes: HashSet<_> = seen.lock().unwrap().values().copied().collect();
+    assert_eq!(sizes, HashSet::from([64, 4096]));
+}
+
+#[test]
+fn a_phase_that_was_too_much_makes_the_run_invalid_and_is_named() {
+    let addr = serve(|command| {
+        if command.number > 60 {
+            std::thread::sleep(MS);
+        }
+        honest(command, 64)
+    });
+    let config = Config {
+        phases: vec![
+            phase(100 * MS, 200.0, 64, 0.0),
+            phase(100 * MS, 5_000.0, 64, 0.0),
+            phase(700 * MS, 20.0, 64, 0.0),
+        ],
+        warmup: Duration::ZERO,
+        ..config(addr)
+    };
+    let report = report(&config);
+    let second = &report.phases[1];
+    assert!(second.achieved_rps < 0.9 * second.offered_rps, "{second:?}");
+    assert!(!second.valid && !report.valid);
+    assert!(
+        report
+            .why_invalid
+            .iter()
+            .any(|why| why.starts_with("phase 2: only")),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_server_that_dies_leaves_only_the_phases_that_had_begun() {
+    let addr = serve(|command| match command.number {
+        0..200 => honest(command, 64),
+        _ => Answer::Close,
+    });
+    let config = Config {
+        phases: vec![
+            phase(60_000 * MS, 2_000.0, 64, 0.0),
+            phase(60_000 * MS, 2_000.0, 64, 0.0),
+        ],
+        warmup: Duration::ZERO,
+        ..config(addr)
+    };
+    let report = report(&config);
+    assert_eq!(report.phases.len(), 1);
+    assert_eq!(report.phases[0].to_ts_ns, report.measured_to_ts_ns);
+    assert!(!report.valid);
 }
 
 #[test]

@@ -7,11 +7,24 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use batchwise_load::units::{parse_duration, parse_rate};
+use batchwise_load::units::{parse_duration, parse_rate, parse_schedule};
 use batchwise_load::{
-    Arrivals, Config, Interval, LatencySummary, Mode, Rate, Report, run as run_load, write_hdr,
+    Arrivals, Config, Interval, LatencySummary, Mode, Phase, Rate, Report, run as run_load,
+    write_hdr,
 };
 use clap::{Args, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  Poisson arrivals, 100,000 SETs of 64 bytes a second, for 5 s:
+    batchwise load redis --addr 10.0.0.1:6379 --rate 100k
+  Load and value size that change under way, on the same connection, with an interim report
+  every 100 ms; the report at the end has an entry for each phase:
+    batchwise load redis --addr 10.0.0.1:6379 --progress 100ms --format json \\
+      --schedule 5s:350k@64,5s:120k@4096,10s:100k..300k@64
+
+Latencies run from when a request was due (`latency_ns`), so that waiting in the client counts,
+and from its send (`latency_from_send_ns`).";
 
 /// Offer load whose latencies can be trusted.
 #[derive(Debug, Args)]
@@ -23,6 +36,7 @@ pub struct LoadArgs {
 #[derive(Debug, Subcommand)]
 enum Workload {
     /// SET and GET requests to a Redis server
+    #[command(after_help = EXAMPLES)]
     Redis(Box<RedisArgs>),
 }
 
@@ -55,8 +69,14 @@ struct RedisArgs {
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_addr)]
     addr: SocketAddr,
     /// Requests a second: 2500, 100k, or a climb over the duration, 10k..300k
-    #[arg(long, value_parser = parse_rate, required_unless_present = "closed")]
+    #[arg(long, value_parser = parse_rate, required_unless_present_any = ["closed", "schedule"])]
     rate: Option<Rate>,
+    /// Instead of --rate, --duration and --value-size: phases one after another, without
+    /// reconnecting, separated by commas. Each is DURATION:RATE@VALUE_SIZE, with /GET_RATIO at its
+    /// end if it differs from --get-ratio: 5s:350k@64,5s:120k@4096,10s:100k..300k@64/0.05
+    #[arg(long, value_name = "PHASES", value_parser = parse_phases,
+          conflicts_with_all = ["rate", "duration", "value_size", "closed"])]
+    schedule: Option<Schedule>,
     /// Length of the measurement, after the warm-up
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     duration: Duration,
@@ -108,6 +128,14 @@ struct RedisArgs {
     format: Format,
 }
 
+/// What `--schedule` holds; a type of its own, since clap takes a vector for a repeated option.
+#[derive(Clone, Debug)]
+struct Schedule(Vec<Phase>);
+
+fn parse_phases(text: &str) -> Result<Schedule, String> {
+    parse_schedule(text).map(Schedule)
+}
+
 fn parse_addr(text: &str) -> Result<SocketAddr, String> {
     let mut found = text
         .to_socket_addrs()
@@ -133,7 +161,8 @@ pub fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
 
 impl RedisArgs {
     fn config(&self) -> Config {
-        let mode = match self.rate {
+        let phases = self.schedule.as_ref().map_or(&[][..], |s| &s.0);
+        let mode = match self.rate.or(phases.first().map(|phase| phase.rate)) {
             Some(rate) => Mode::Open {
                 rate,
                 arrivals: match self.arrivals {
@@ -152,6 +181,7 @@ impl RedisArgs {
             warmup: self.warmup,
             value_size: self.value_size,
             get_ratio: self.get_ratio,
+            phases: phases.to_vec(),
             connections: self.connections,
             nodelay: matches!(self.nodelay, Switch::On),
             keys: self.keys,
@@ -201,14 +231,26 @@ fn write_text(out: &mut impl Write, report: &Report) -> io::Result<()> {
     } else {
         "Nagle"
     };
-    writeln!(
-        out,
-        "{} connection(s) with {nagle}, {} B values, {:.0} % GET, seed {}",
-        report.connections,
-        report.value_size,
-        report.get_ratio * 100.0,
-        report.seed
-    )?;
+    write!(out, "{} connection(s) with {nagle}, ", report.connections)?;
+    if report.phases.is_empty() {
+        let (size, share) = (report.value_size, report.get_ratio * 100.0);
+        write!(out, "{size} B values, {share:.0} % GET, ")?;
+    }
+    writeln!(out, "seed {}", report.seed)?;
+    for (number, phase) in (1..).zip(&report.phases) {
+        writeln!(
+            out,
+            "phase {number}: {:>6} B values, {:.0} % GET, offered {:.0}/s, achieved {:.0}/s, {} \
+             errors; latency since intended mean {}  p99 {}",
+            phase.value_size,
+            phase.get_ratio * 100.0,
+            phase.offered_rps,
+            phase.achieved_rps,
+            phase.errors,
+            human(phase.latency_ns.mean),
+            human(phase.latency_ns.p99),
+        )?;
+    }
     writeln!(
         out,
         "offered {:.0}/s, achieved {:.0}/s; {} requests, {} errors",
