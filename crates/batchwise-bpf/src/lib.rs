@@ -4,14 +4,16 @@
 //! `src/bpf/intf.h` is the only definition of what the kernel side and this side share: the types in
 //! the generated skeleton come from it.
 
+mod actuator;
 mod cgroup;
 mod error;
 mod netns;
 mod record;
 mod sensor;
 
+pub use actuator::{Actuator, Control, GuardFds, release};
 pub use error::Error;
-pub use record::Connection;
+pub use record::{Connection, PeerState, Vitals};
 pub use sensor::{Config, Reading, Sensor, Units};
 
 #[allow(

@@ -15,6 +15,11 @@ const SERVER: u32 = 0x1;
 const AGREED: u32 = 0x8;
 const LATE_SEND: u32 = 0x10;
 
+// BW_STATE_*, as in intf.h
+pub(crate) const STATE_NAGLE_OFF: u32 = 0x1;
+pub(crate) const STATE_PROBING: u32 = 0x2;
+pub(crate) const STATE_WANTS: u32 = 0x4;
+
 /// What bw_dump writes per connection: the record, then its version as read after it was copied.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -40,6 +45,14 @@ pub struct Connection {
     pub born: u64,
     /// TCP_NODELAY is set.
     pub nagle_off: bool,
+    /// The application asked for TCP_NODELAY.
+    pub wish_off: bool,
+    /// When counting last began or began again, as [`crate::Sensor::epoch`] counts.
+    pub epoch: u32,
+    /// What the kernel knows without counting.
+    pub vitals: Vitals,
+    /// What the peer's agent last said of itself.
+    pub peer: Option<PeerState>,
     /// The peer speaks the exchange.
     pub exchanges: bool,
     /// Send times are taken after the call, not at its beginning.
@@ -48,6 +61,30 @@ pub struct Connection {
     pub options: [u32; 3],
     /// Its counters.
     pub sample: Sample,
+}
+
+/// What the kernel itself keeps of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Bytes that the peer has acknowledged, and bytes received.
+    pub bytes: u64,
+    /// Bytes handed over and not acknowledged.
+    pub outstanding: u32,
+    /// Segments sent again.
+    pub retransmits: u32,
+    /// Smoothed round trip, ns.
+    pub rtt: u64,
+}
+
+/// An agent's state as it told it through the exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerState {
+    /// When it was heard, ns, CLOCK_MONOTONIC.
+    pub at: u64,
+    /// Its sockets have Nagle's algorithm off.
+    pub nagle_off: bool,
+    /// It is trying that at this moment.
+    pub probing: bool,
 }
 
 fn address(addr: [u8; 16], port: u16) -> SocketAddr {
@@ -95,6 +132,19 @@ impl From<&types::bw_record> for Connection {
             },
             born: r.born,
             nagle_off: r.info.nagle_off != 0,
+            wish_off: r.wish_off != 0,
+            epoch: r.epoch,
+            vitals: Vitals {
+                bytes: r.info.bytes,
+                outstanding: r.info.outstanding,
+                retransmits: r.info.retransmits,
+                rtt: u64::from(r.info.srtt_us) * 1_000,
+            },
+            peer: (r.peer_state.at > 0).then_some(PeerState {
+                at: r.peer_state.at,
+                nagle_off: r.peer_state.flags & STATE_NAGLE_OFF != 0,
+                probing: r.peer_state.flags & STATE_PROBING != 0,
+            }),
             exchanges: r.flags & AGREED != 0,
             late_send: r.flags & LATE_SEND != 0,
             options: [r.options_sent, r.options_heard, r.options_refused],

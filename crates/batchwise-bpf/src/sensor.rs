@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, OpenObject, RingBuffer, RingBufferBuilder};
 
+use crate::actuator::Actuator;
 use crate::cgroup::{self, Cgroup};
 use crate::record::{Connection, parse_closed, parse_dump};
 use crate::skel::{SenseSkel, SenseSkelBuilder};
@@ -61,6 +63,8 @@ pub struct Config {
     /// Tell peers our queue states in TCP options, at most one option per this time and
     /// connection.
     pub exchange: Option<Duration>,
+    /// Also change sockets: [`Sensor::actuator`]. Counting then begins switched off.
+    pub tune: bool,
 }
 
 /// What [`Sensor::read`] returns.
@@ -112,8 +116,8 @@ impl Sensor {
         }
         let cgroup = match (&config.cgroup, config.exchange) {
             (Some(path), _) => Some(Cgroup::open(path)?),
-            (None, Some(_)) => Some(Cgroup::open(&cgroup::mount_point()?)?),
-            (None, None) => None,
+            (None, None) if !config.tune => None,
+            (None, _) => Some(Cgroup::open(&cgroup::mount_point()?)?),
         };
         let skel = load(&config, cgroup.as_ref(), late_send)?;
 
@@ -148,6 +152,11 @@ impl Sensor {
             let dir = File::open(&cgroup.path).map_err(Error::io("opening the cgroup"))?;
             let link = progs.bw_exchange.attach_cgroup(dir.as_raw_fd());
             links.push(link.map_err(attach("attaching sock_ops to the cgroup"))?);
+        }
+        if let (true, Some(cgroup)) = (config.tune, &cgroup) {
+            let dir = File::open(&cgroup.path).map_err(Error::io("opening the cgroup"))?;
+            let link = progs.bw_wish.attach_cgroup(dir.as_raw_fd());
+            links.push(link.map_err(attach("attaching cgroup/setsockopt"))?);
         }
         let dump = progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd());
         let dump = dump.map_err(attach("creating the iterator of connections"))?;
@@ -208,6 +217,38 @@ impl Sensor {
             }
         }
         Ok(())
+    }
+
+    /// What acts on the sockets; only with [`Config::tune`], and once.
+    pub fn actuator(&self) -> Result<Actuator, Error> {
+        Actuator::new(&self.skel, self.config.cgroup.clone())
+    }
+
+    /// Switches counting on or off. On, it begins anew: see [`Self::epoch`].
+    pub fn count(&mut self, on: bool) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            if on && bss.paused != 0 {
+                bss.epoch = bss.epoch.wrapping_add(1);
+            }
+            // the programs must not see the new value before the new epoch
+            fence(Ordering::SeqCst);
+            bss.paused = u32::from(!on);
+        }
+    }
+
+    /// How often counting has begun. A connection counts only once its own epoch is this: until
+    /// then it had no event since.
+    pub fn epoch(&self) -> u32 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |b| b.epoch)
+    }
+
+    /// When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC; 0: never.
+    pub fn wanted_at(&self) -> u64 {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |b| b.wanted_at)
     }
 
     /// Reads all counters. Between two events of a connection its record stands still, so a record
@@ -291,6 +332,13 @@ fn load(
     open.progs
         .bw_adopt_listener
         .set_autoload(config.exchange.is_some());
+    ro.exchanging = config.exchange.is_some();
+    ro.tuning = config.tune;
+    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+        bss.paused = u32::from(config.tune);
+    }
+    open.progs.bw_apply.set_autoload(config.tune);
+    open.progs.bw_wish.set_autoload(config.tune);
     open.progs.bw_send.set_autoload(!late_send);
     open.progs.bw_send_late.set_autoload(late_send);
     open.load().map_err(Error::bpf("loading the BPF programs"))

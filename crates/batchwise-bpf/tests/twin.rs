@@ -64,6 +64,7 @@ unsafe extern "C" {
         segs: u32,
         push: i32,
     );
+    fn bw_twin_resync(e: *mut CEndpoint, now: u64, v: *const CView, snd_una: u32);
     fn bw_twin_drain(e: *mut CEndpoint);
     fn bw_twin_read(e: *mut CEndpoint, now: u64, v: *const CView);
     fn bw_twin_encode(opt: *mut u8, unit: u32, queue: u32, q: *const CQueue);
@@ -118,6 +119,7 @@ impl Twin {
                     bw_twin_segment(e, now, &v, s.seq, len, s.ack, segs, push);
                 }
                 Event::Read => bw_twin_read(e, now, &v),
+                Event::Resync { una } => bw_twin_resync(e, now, &v, *una),
             }
         }
     }
@@ -153,9 +155,17 @@ impl Drop for Twin {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Send { end: u32, more: bool, mss: u32 },
+    Send {
+        end: u32,
+        more: bool,
+        mss: u32,
+    },
     Segment(Segment),
     Read,
+    /// Counting begins again after a pause.
+    Resync {
+        una: u32,
+    },
 }
 
 fn same_counters(ours: &Endpoint, twin: &Twin) {
@@ -198,7 +208,8 @@ fn step(base: u32) -> impl Strategy<Value = (u64, SockView, Event)> {
             })
         },
     );
-    let event = prop_oneof![send, segment, Just(Event::Read)];
+    let resync = near().prop_map(|una| Event::Resync { una });
+    let event = prop_oneof![8 => send, 8 => segment, 8 => Just(Event::Read), 1 => resync];
     (0u64..8_000_000, view, event)
 }
 
@@ -213,6 +224,7 @@ fn run(start: SockView, una: u32, steps: &[(u64, SockView, Event)]) {
             Event::Send { end, more, mss } => ours.on_send(now, view, *end, *more, *mss),
             Event::Segment(s) => ours.on_segment(now, view, s),
             Event::Read => ours.on_read(now, view),
+            Event::Resync { una } => ours.resync(now, view, *una),
         }
         twin.apply(now, view, event);
         // arrivals wait in the log until something needs the counters
@@ -338,6 +350,9 @@ fn play(text: &str, name: &str) {
                 segs: 1,
             }),
             "read" => Event::Read,
+            "resync" => Event::Resync {
+                una: need("una") as u32,
+            },
             "expect" => {
                 let item = ITEMS[need("item") as usize];
                 let queue = QUEUES[need("queue") as usize];
@@ -357,6 +372,7 @@ fn play(text: &str, name: &str) {
             Event::Send { end, more, mss } => ours.on_send(now, &view, *end, *more, *mss),
             Event::Segment(s) => ours.on_segment(now, &view, s),
             Event::Read => ours.on_read(now, &view),
+            Event::Resync { una } => ours.resync(now, &view, *una),
         }
         twin.apply(now, &view, &event);
         twin.drain();

@@ -115,27 +115,45 @@ impl Endpoint {
             in_ack: Marks::default(),
             overlaps: 0,
         };
+        e.resync(now, v, snd_una);
+        e
+    }
+
+    /// Begins to count again after a pause: totals and integrals go on from where they were.
+    pub fn resync(&mut self, now: u64, v: &SockView, snd_una: u32) {
+        for q in self.queues.iter_mut().flatten() {
+            q.time = now;
+            q.size = 0;
+        }
+        self.last = now;
+        self.una = snd_una;
+        self.wend = v.write_seq;
+        self.rcv = v.rcv_nxt;
+        self.read = v.copied_seq;
+        self.acked = v.rcv_nxt;
+        self.out = Marks::default();
+        self.in_read = Marks::default();
+        self.in_ack = Marks::default();
         let (unacked, unread) = (
             v.write_seq.wrapping_sub(snd_una),
             v.rcv_nxt.wrapping_sub(v.copied_seq),
         );
         if unacked > 0 {
-            e.enter(Queue::Unacked, now, [1, unacked, 1]);
-            e.out.push(Mark {
-                end: e.wend,
+            self.enter(Queue::Unacked, now, [1, unacked, 1]);
+            self.out.push(Mark {
+                end: self.wend,
                 calls: 1,
                 segs: 1,
             });
         }
         if unread > 0 {
-            e.enter(Queue::Unread, now, [1, unread, 1]);
-            e.in_read.push(Mark {
-                end: e.rcv,
+            self.enter(Queue::Unread, now, [1, unread, 1]);
+            self.in_read.push(Mark {
+                end: self.rcv,
                 calls: 1,
                 segs: 1,
             });
         }
-        e
     }
 
     /// The state of a queue.

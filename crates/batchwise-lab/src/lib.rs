@@ -13,6 +13,7 @@ pub mod overhead;
 pub mod plot;
 pub mod process;
 pub mod redis;
+pub mod regret;
 pub mod report;
 pub mod stats;
 pub mod stop;

@@ -117,6 +117,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         cgroup: args.cgroup.clone(),
         units: Units::of(&units),
         exchange: args.exchange.then_some(args.exchange_period),
+        tune: false,
     })
     .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;

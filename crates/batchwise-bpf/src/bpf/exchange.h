@@ -10,6 +10,7 @@
 #define BW_EXCHANGE_H
 
 #include "members.h"
+#include "control.h"
 #include "lib/wire.h"
 
 #define BW_CB_FLAGS (BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG)
@@ -43,11 +44,19 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 	return bpf_load_hdr_opt(ops, opt, sizeof(opt), where) == BW_OPT_HELLO_LEN;
 }
 
-/* The queues that are sent in turn: those of the units asked for; turnaround is the server's to tell. */
-BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 unit, __u32 queue)
+/*
+ * What is sent in turn: the queues of the units asked for (turnaround is the server's to tell), or,
+ * where the application itself says when its requests begin and end, that alone (§3.3); and the
+ * state of an agent that tunes.
+ */
+BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 slot, bool hinted)
 {
-	return BW_WANT(told_units, unit) &&
-	       (queue != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
+	if (slot == BW_SLOT_STATE)
+		return tuning;
+	if (slot == BW_SLOT_HINT)
+		return hinted;
+	return !hinted && BW_WANT(told_units, slot / BW_QUEUES) &&
+	       (slot % BW_QUEUES != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
 }
 
 /*
@@ -56,6 +65,8 @@ BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 unit, __u32 queue)
  */
 BW_INLINE void bw_ops_pure_ack(struct bw_endpoint *e, const struct tcp_sock *tp)
 {
+	if (tuning && e->rec.epoch != epoch)
+		return; /* its counters are not in use */
 	bw_version_bump(e);
 	bw_drain_log(e);
 	bw_on_ack_left(e, units, bpf_ktime_get_ns(), tp->rcv_nxt);
@@ -80,7 +91,7 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 			bpf_reserve_hdr_opt(ops, BW_OPT_HELLO_LEN, 0);
 		return;
 	}
-	if (flags & (TCPHDR_FIN | TCPHDR_RST) || !sk)
+	if (flags & (TCPHDR_FIN | TCPHDR_RST) || !sk || (tuning && paused))
 		return;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (!e || !(e->rec.flags & BW_F_AGREED))
@@ -98,12 +109,29 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 	bpf_reserve_hdr_opt(ops, BW_OPT_LEN, 0);
 }
 
+BW_INLINE void bw_ops_encode_queue(struct bw_endpoint *e, __u8 *opt, __u32 unit, __u32 queue,
+				   __u64 now)
+{
+	struct bw_queue *q;
+
+	if (unit >= BW_UNITS || queue >= BW_QUEUES)
+		return;
+	q = &e->rec.q[unit][queue];
+	bw_version_bump(e);
+	bw_drain_log(e);
+	/* the ACK that this segment carries is settled at the next event, at its own time */
+	if (queue != BW_ACKDELAY)
+		bw_touch(q, now);
+	bw_version_bump(e);
+	bw_wire_encode(opt, unit, queue, q);
+}
+
 BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 {
 	__u8 opt[BW_OPT_LEN];
 	struct bw_endpoint *e;
-	struct bw_queue *q;
-	__u32 n, unit, queue;
+	struct bw_queue *hint;
+	__u32 n;
 	__u64 now;
 
 	if (ops->skb_tcp_flags & TCPHDR_SYN) {
@@ -116,30 +144,46 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	e = bw_ops_member(ops);
 	if (!e)
 		return;
+	hint = bw_hint(e);
 	n = e->next_option;
-	for (int i = 0; i < BW_UNITS * BW_QUEUES; i++) {
-		n = n + 1 < BW_UNITS * BW_QUEUES ? n + 1 : 0;
-		if (bw_ops_sends(e, n / BW_QUEUES, n % BW_QUEUES))
+	for (int i = 0; i < BW_SLOTS; i++) {
+		n = n + 1 < BW_SLOTS ? n + 1 : 0;
+		if (bw_ops_sends(e, n, hint))
 			break;
 	}
-	if (n >= BW_UNITS * BW_QUEUES)
-		return;
-	unit = n / BW_QUEUES;
-	queue = n % BW_QUEUES;
 	now = bpf_ktime_get_ns();
-	q = &e->rec.q[unit][queue];
-	bw_version_bump(e);
-	bw_drain_log(e);
-	/* the ACK that this segment carries is settled at the next event, at its own time */
-	if (queue != BW_ACKDELAY)
-		bw_touch(q, now);
-	bw_version_bump(e);
-	bw_wire_encode(opt, unit, queue, q);
+	if (n >= BW_SLOT_HINT) {
+		if (!hint)
+			return;
+		bw_wire_encode(opt, BW_WIRE_AGENT, BW_WIRE_HINT, hint);
+	} else if (n == BW_SLOT_STATE) {
+		bw_wire_encode_state(opt, now, bw_told(e));
+	} else {
+		bw_ops_encode_queue(e, opt, n / BW_QUEUES, n % BW_QUEUES, now);
+	}
 	if (bpf_store_hdr_opt(ops, opt, BW_OPT_LEN, 0))
 		return;
 	e->next_option = n;
 	e->option_sent = now;
 	e->rec.options_sent++;
+}
+
+/* 0, or -1 for what is unknown or not new. */
+BW_INLINE int bw_ops_hear(struct bw_endpoint *e, const struct bw_wire *w)
+{
+	if (w->unit < BW_UNITS && w->queue < BW_QUEUES)
+		return bw_wire_add(&e->rec.peer[w->unit][w->queue], w);
+	if (w->unit != BW_WIRE_AGENT)
+		return -1;
+	if (w->queue == BW_WIRE_HINT)
+		return bw_wire_add(&e->rec.peer_hint, w);
+	if (w->queue != BW_WIRE_STATE)
+		return -1;
+	e->rec.peer_state.flags = w->total;
+	e->rec.peer_state.at = bpf_ktime_get_ns();
+	if (w->total & BW_STATE_WANTS)
+		wanted_at = e->rec.peer_state.at;
+	return 0;
 }
 
 BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
@@ -155,13 +199,8 @@ BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
 	len = bpf_load_hdr_opt(ops, opt, sizeof(opt), 0);
 	if (len < 0)
 		return;
-	if (len != BW_OPT_LEN || bw_wire_decode(opt, &w) || w.unit >= BW_UNITS ||
-	    w.queue >= BW_QUEUES) {
-		e->rec.options_refused++;
-		return;
-	}
 	bw_version_bump(e);
-	if (bw_wire_add(&e->rec.peer[w.unit][w.queue], &w)) {
+	if (len != BW_OPT_LEN || bw_wire_decode(opt, &w) || bw_ops_hear(e, &w)) {
 		e->rec.options_refused++;
 	} else {
 		e->rec.options_heard++;
@@ -209,6 +248,15 @@ int bw_exchange(struct bpf_sock_ops *ops)
 		break;
 	}
 	return 1;
+}
+
+BW_INLINE void bw_listen_for_options(struct tcp_sock *tp)
+{
+	int flags = 0;
+
+	bpf_getsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+	flags |= BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG;
+	bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
 }
 
 /* Listeners that were open before the agent: their SYN-ACKs are to answer, too. */

@@ -34,6 +34,34 @@ struct bw_peer_queue {
 	__u32 heard; /* options accumulated for this queue */
 };
 
+/* A service as agents name it: its server's address and port, seen from one side. */
+struct bw_service {
+	__u8 addr[16]; /* IPv4 as IPv4-mapped IPv6 */
+	__u16 port;
+	__u16 server; /* 1: its sockets here are the server's */
+};
+
+/* The arm of Nagle's algorithm that a service's sockets are to use. */
+enum bw_arm { BW_ARM_WISH, BW_ARM_ON, BW_ARM_OFF };
+
+/* What the agent decided for a service. */
+struct bw_control {
+	__u32 arm;  /* enum bw_arm */
+	__u32 told; /* BW_STATE_*, for the peer's agent */
+};
+
+/* What agents tell each other about themselves (docs/exchange.md). */
+#define BW_STATE_NAGLE_OFF 0x1 /* the sender's sockets send at once */
+#define BW_STATE_PROBING 0x2   /* that is on trial */
+#define BW_STATE_WANTS 0x4     /* the sender is measuring: count and tell */
+
+/* The last state heard from the peer's agent. */
+struct bw_peer_state {
+	__u64 at; /* ns, CLOCK_MONOTONIC; 0: never */
+	__u32 flags;
+	__u32 reserved;
+};
+
 #define BW_MARKS 64 /* a power of two */
 
 /* Where in the byte stream items end. */
@@ -61,7 +89,10 @@ struct bw_marks {
 struct bw_sock_info {
 	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
 	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
-	__u32 reserved;
+	__u64 bytes; /* acknowledged by the peer, and received */
+	__u32 outstanding; /* bytes handed over, not yet acknowledged */
+	__u32 retransmits; /* segments */
+	__u32 srtt_us;
 	__u32 rtt_min_us;
 	__u32 mss;
 	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
@@ -79,6 +110,10 @@ struct bw_record {
 	__u32 options_refused; /* malformed, or not newer than the last */
 	__u32 overlaps; /* requests read while an earlier one had no response yet */
 	struct bw_sock_info info;
+	struct bw_peer_state peer_state;
+	struct bw_peer_queue peer_hint; /* requests as the peer's application knows them */
+	__u32 epoch; /* when counting last began, see members.h */
+	__u32 wish_off; /* the application asked for TCP_NODELAY */
 	__u64 cookie;
 	__u64 born; /* ns, CLOCK_MONOTONIC */
 	__u8 local_addr[16]; /* IPv4 as IPv4-mapped IPv6 */

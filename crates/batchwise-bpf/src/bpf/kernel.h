@@ -22,6 +22,7 @@
 #define TCPHDR_RST 0x04
 #define TCPHDR_PSH 0x08
 #define TCP_NAGLE_OFF 1
+#define TCP_NODELAY 1
 #define MSG_MORE 0x8000
 #define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* Linux 6.14; newer than some <linux/bpf.h> */
 #define barrier() __asm__ volatile("" ::: "memory")
@@ -102,6 +103,10 @@ struct tcp_sock {
 	__u32 copied_seq;
 	__u32 rcv_wup;
 	__u32 mss_cache;
+	__u32 srtt_us;
+	__u32 total_retrans;
+	__u64 bytes_acked;
+	__u64 bytes_received;
 	__u64 tcp_wstamp_ns;
 	struct minmax rtt_min;
 	__u8 nonagle : 4;

@@ -14,6 +14,9 @@
 
 #define BW_MAX_PORTS 8
 
+/* What the exchange sends in turn: a queue each, then the agent's state, then the hint. */
+enum { BW_SLOT_STATE = BW_UNITS * BW_QUEUES, BW_SLOT_HINT, BW_SLOTS };
+
 /* Set by the loader before the programs are verified, so that what is off costs nothing. */
 const volatile __u32 units = 1 << BW_CALLS | 1 << BW_BYTES;
 const volatile __u32 told_units = 1 << BW_CALLS | 1 << BW_BYTES; /* to the peer */
@@ -22,7 +25,17 @@ const volatile __u32 n_ports;
 const volatile __u64 cgroup_id; /* 0: any */
 const volatile __u32 cgroup_level;
 const volatile __u32 exchange_period_ns;
+const volatile bool exchanging;
+const volatile bool tuning;
 const volatile bool late_send; /* no tcp_sendmsg_locked: sock_send_length stands in */
+
+/*
+ * Whether events go uncounted. The agent that tunes pauses between its windows, since
+ * counting costs more than much of what it could gain; every time that it goes on `epoch`
+ * grows, and a connection begins anew at its first event.
+ */
+volatile __u32 paused;
+volatile __u32 epoch;
 
 /* Records of connections that closed and did not fit into `closed`. */
 __u64 lost_events;
@@ -112,6 +125,17 @@ __noinline int bw_drain_log(struct bw_endpoint *e)
 	return 0;
 }
 
+/* Begins anew if counting has paused since the last event; before any other use of the queues. */
+BW_INLINE void bw_wake(struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
+		       const struct bw_sock_view *v)
+{
+	if (!tuning || e->rec.epoch == epoch)
+		return;
+	bw_resync(e, units, now, v, tp->snd_una);
+	e->rec.epoch = epoch;
+	e->next_option = BW_SLOT_STATE - 1; /* first of all */
+}
+
 BW_INLINE void bw_addr(__u8 *to, __be32 v4)
 {
 	to[10] = to[11] = 0xff;
@@ -147,6 +171,10 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 	r->info.ack_left = e->logged != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
 				   0 :
 				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
+	r->info.bytes = tp->bytes_acked + tp->bytes_received;
+	r->info.outstanding = tp->write_seq - tp->snd_una;
+	r->info.retransmits = tp->total_retrans;
+	r->info.srtt_us = tp->srtt_us >> 3;
 	r->info.rtt_min_us = tp->rtt_min.s[0].v;
 	r->info.mss = tp->mss_cache;
 	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;

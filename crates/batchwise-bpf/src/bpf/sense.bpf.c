@@ -6,13 +6,14 @@
  */
 #include "members.h"
 #include "exchange.h"
+#include "nagle.h"
 #include <bpf/bpf_tracing.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 BW_INLINE struct bw_endpoint *bw_member(const struct sock *sk)
 {
-	if (!bw_port_matches(sk))
+	if ((tuning && paused) || !bw_port_matches(sk))
 		return NULL;
 	return bpf_sk_storage_get(&endpoints, (void *)sk, NULL, 0);
 }
@@ -59,14 +60,16 @@ SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(bw_read, struct sock *sk)
 {
 	struct bw_endpoint *e = bw_member(sk);
+	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
 	__u64 now;
 
 	if (!e)
 		return 0;
 	now = bpf_ktime_get_ns();
-	bw_view(e, BW_CAST(sk, struct tcp_sock), now, &v);
+	bw_view(e, tp, now, &v);
 	bw_version_bump(e);
+	bw_wake(e, tp, now, &v);
 	bw_on_read(e, units, now, &v);
 	bw_version_bump(e);
 	return 0;
@@ -87,6 +90,7 @@ int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg, const str
 	now = bpf_ktime_get_ns();
 	bw_view(e, tp, now, &v);
 	bw_version_bump(e);
+	bw_wake(e, tp, now, &v);
 	bw_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
 		   msg->msg_flags & MSG_MORE, tp->mss_cache);
 	bw_version_bump(e);
@@ -109,15 +113,17 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 		return 0;
 	now = bpf_ktime_get_ns();
 	bw_view(e, tp, now, &v);
-	v.write_seq = e->wend;
 	bw_version_bump(e);
+	bw_wake(e, tp, now, &v);
+	v.write_seq = e->wend;
 	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
 	bw_on_ack(e, units, now, tp->snd_una);
 	bw_version_bump(e);
 	return 0;
 }
 
-BW_INLINE void bw_start(struct sock *sk, __u32 flags)
+/* Whether the socket is a member from now on. */
+BW_INLINE bool bw_start(struct sock *sk, __u32 flags)
 {
 	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
@@ -127,21 +133,24 @@ BW_INLINE void bw_start(struct sock *sk, __u32 flags)
 
 	side = bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
 	if (side < 0 || !bw_cgroup_matches(sk))
-		return;
+		return false;
 	if (bpf_sk_storage_get(&endpoints, sk, NULL, 0))
-		return;
+		return false;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!e)
-		return;
+		return false;
 	now = bpf_ktime_get_ns();
 	bw_view(e, tp, now, &v);
 	bw_version_bump(e);
 	bw_identify(e, sk, side | flags);
 	e->rec.cookie = bpf_get_socket_cookie(sk);
 	/* at birth snd_una is that of the SYN: nothing is outstanding */
-	bw_endpoint_init(e, units, now, &v,
-			 flags & BW_F_BIRTH ? v.write_seq : tp->snd_una);
+	e->rec.born = now;
+	e->rec.epoch = epoch;
+	e->rec.wish_off = tp->nonagle & TCP_NAGLE_OFF;
+	bw_resync(e, units, now, &v, flags & BW_F_BIRTH ? v.write_seq : tp->snd_una);
 	bw_version_bump(e);
+	return true;
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -180,8 +189,11 @@ int bw_adopt(struct bpf_iter__tcp *ctx)
 	if (!skc)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
-	if (tp && skc->skc_state == TCP_ESTABLISHED)
-		bw_start((struct sock *)tp, 0);
+	if (!tp || skc->skc_state != TCP_ESTABLISHED || !bw_start((struct sock *)tp, 0))
+		return 0;
+	/* an agent before us may have agreed on the exchange: if the peer goes on, so do we */
+	if (exchanging)
+		bw_listen_for_options(tp);
 	return 0;
 }
 

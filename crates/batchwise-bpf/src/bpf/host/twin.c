@@ -14,8 +14,13 @@ struct bw_endpoint *bw_twin_new(__u64 now, const struct bw_sock_view *v, __u32 s
 	struct bw_endpoint *e = calloc(1, sizeof(*e));
 
 	if (e)
-		bw_endpoint_init(e, ALL_UNITS, now, v, snd_una);
+		bw_resync(e, ALL_UNITS, now, v, snd_una);
 	return e;
+}
+
+void bw_twin_resync(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v, __u32 snd_una)
+{
+	bw_resync(e, ALL_UNITS, now, v, snd_una);
 }
 
 void bw_twin_free(struct bw_endpoint *e)
@@ -69,5 +74,5 @@ int bw_twin_hear(struct bw_peer_queue *p, const __u8 *opt)
 {
 	struct bw_wire w;
 
-	return bw_wire_decode(opt, &w) ? -2 : bw_wire_add(p, &w);
+	return bw_wire_decode(opt, &w) || w.unit >= BW_UNITS ? -2 : bw_wire_add(p, &w);
 }

@@ -60,16 +60,25 @@ BW_INLINE void bw_q_leave(struct bw_endpoint *e, __u32 units, int id, __u64 now,
 		bw_leave(bw_q(e, BW_SEGS, id), now, segs);
 }
 
-/* Starts counting. What is queued already enters now: one call, as much as is known of it. */
-BW_INLINE void bw_endpoint_init(struct bw_endpoint *e, __u32 units, __u64 now,
-				const struct bw_sock_view *v, __u32 snd_una)
+/*
+ * Begins to count, or again after a pause: totals and integrals go on from where they were. What is
+ * queued already enters now: one call, as much as is known of it.
+ */
+BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
+			 const struct bw_sock_view *v, __u32 snd_una)
 {
 	__u32 unacked = v->write_seq - snd_una, unread = v->rcv_nxt - v->copied_seq;
 
-	for (int u = 0; u < BW_UNITS; u++)
-		for (int i = 0; i < BW_QUEUES; i++)
+	for (int u = 0; u < BW_UNITS; u++) {
+		for (int i = 0; i < BW_QUEUES; i++) {
 			e->rec.q[u][i].time = now;
-	e->rec.born = now;
+			e->rec.q[u][i].size = 0;
+		}
+	}
+	e->tail = e->logged;
+	e->out.tail = e->out.head;
+	e->in_read.tail = e->in_read.head;
+	e->in_ack.tail = e->in_ack.head;
 	e->rec.last = now;
 	e->una = snd_una;
 	e->wend = v->write_seq;

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What the agent that tunes has decided, and what applications have hinted: maps that it writes and
+ * the programs read.
+ */
+#ifndef BW_CONTROL_H
+#define BW_CONTROL_H
+
+#include "members.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct bw_service);
+	__type(value, struct bw_control);
+} controls SEC(".maps");
+
+/* Not 0: the agent is gone, and every socket goes back to its application's own setting. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} released SEC(".maps");
+
+/* Requests of a connection (by socket cookie) as its application knows them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct bw_queue);
+} hints SEC(".maps");
+
+const volatile bool hinting;
+
+/* When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC. */
+volatile __u64 wanted_at;
+
+BW_INLINE struct bw_queue *bw_hint(const struct bw_endpoint *e)
+{
+	return hinting ? bpf_map_lookup_elem(&hints, &e->rec.cookie) : NULL;
+}
+
+BW_INLINE struct bw_control *bw_control(const struct bw_endpoint *e)
+{
+	const struct bw_record *r = &e->rec;
+	struct bw_service s = {};
+	__u32 zero = 0, *gone;
+
+	gone = bpf_map_lookup_elem(&released, &zero);
+	if (!gone || *gone)
+		return NULL;
+	s.server = r->flags & BW_F_SERVER ? 1 : 0;
+	s.port = s.server ? r->local_port : r->remote_port;
+	__builtin_memcpy(s.addr, s.server ? r->local_addr : r->remote_addr, sizeof(s.addr));
+	return bpf_map_lookup_elem(&controls, &s);
+}
+
+BW_INLINE __u32 bw_told(const struct bw_endpoint *e)
+{
+	struct bw_control *c = bw_control(e);
+
+	return c ? c->told : 0;
+}
+
+/* Whether the socket is to have TCP_NODELAY. */
+BW_INLINE bool bw_wants_nagle_off(const struct bw_endpoint *e)
+{
+	struct bw_control *c = bw_control(e);
+
+	if (!c || c->arm == BW_ARM_WISH)
+		return e->rec.wish_off;
+	return c->arm == BW_ARM_OFF;
+}
+
+#endif

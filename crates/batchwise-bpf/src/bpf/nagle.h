@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Acting: brings the Nagle setting of a service's sockets in line with what the agent decided, and
+ * remembers what each application asked for itself.
+ */
+#ifndef BW_NAGLE_H
+#define BW_NAGLE_H
+
+#include "control.h"
+
+/* Sockets changed by the last walk. */
+__u64 applied;
+
+/*
+ * Walks all TCP sockets of the network namespace of whoever opens it. The socket's lock is held
+ * here, unlike in the callbacks of the exchange, where a push would recurse.
+ */
+SEC("?iter/tcp")
+int bw_apply(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	struct bw_endpoint *e;
+	struct tcp_sock *tp;
+	int off;
+
+	if (!skc || bw_side(skc->skc_num, bpf_ntohs(skc->skc_dport)) < 0)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(skc);
+	if (!tp)
+		return 0;
+	e = bpf_sk_storage_get(&endpoints, (struct sock *)tp, NULL, 0);
+	if (!e)
+		return 0;
+	off = bw_wants_nagle_off(e);
+	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
+		return 0;
+	if (!bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off)))
+		applied++;
+	return 0;
+}
+
+/*
+ * An application sets TCP_NODELAY: that is its wish from now on. While the agent has decided
+ * otherwise the decision goes into effect instead.
+ */
+SEC("?cgroup/setsockopt")
+int bw_wish(struct bpf_sockopt *ctx)
+{
+	int *value = ctx->optval;
+	struct bw_endpoint *e;
+
+	if (ctx->level != SOL_TCP || ctx->optname != TCP_NODELAY || !ctx->sk)
+		return 1;
+	if ((void *)(value + 1) > ctx->optval_end)
+		return 1;
+	e = bpf_sk_storage_get(&endpoints, ctx->sk, NULL, 0);
+	if (!e)
+		return 1;
+	e->rec.wish_off = !!*value;
+	*value = bw_wants_nagle_off(e);
+	return 1;
+}
+
+#endif
