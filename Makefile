@@ -2,7 +2,7 @@
 # with Rust; both need root, for BPF programs and network namespaces.
 
 PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config make iproute2 procps \
-            redis-server redis-tools memcached nftables ethtool tcpdump tshark
+            redis-server redis-tools libhiredis-dev memcached nftables ethtool tcpdump tshark
 
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto

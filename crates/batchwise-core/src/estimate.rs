@@ -221,7 +221,7 @@ fn overlap_trust(flow: &Flow, messages: u64) -> f64 {
 }
 
 /// Few items, little trust: a tenth at one request, nine tenths at a hundred.
-fn sample_trust(messages: u64) -> f64 {
+pub(crate) fn sample_trust(messages: u64) -> f64 {
     let n = messages as f64;
     n / (n + 9.0)
 }

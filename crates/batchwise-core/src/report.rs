@@ -127,7 +127,8 @@ pub struct Line {
         serde(default, skip_serializing_if = "Option::is_none")
     )]
     pub connection: Option<String>,
-    /// Where the estimate was made: `socket` is the queues of a TCP socket.
+    /// Where the estimate was made: `socket` is the queues of a TCP socket, `application` a queue
+    /// that the client itself keeps.
     pub vantage: String,
     /// How it was made.
     pub estimator: Estimator,

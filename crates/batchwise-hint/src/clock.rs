@@ -1,0 +1,109 @@
+//! The clock that times requests: the time stamp counter where the kernel itself trusts it, since
+//! reading it costs a third of `clock_gettime`.
+
+use std::sync::OnceLock;
+
+use crate::layout::{CLOCK_MONOTONIC, CLOCK_TSC};
+
+/// [`CLOCK_TSC`] or [`CLOCK_MONOTONIC`]: the same for the whole process, and for every process of
+/// the machine that can see how the kernel decided.
+pub fn kind() -> u32 {
+    static KIND: OnceLock<u32> = OnceLock::new();
+    *KIND.get_or_init(|| {
+        if tsc::is_trusted() {
+            CLOCK_TSC
+        } else {
+            CLOCK_MONOTONIC
+        }
+    })
+}
+
+/// The clock of this kind, ticks. 0 for a kind that this machine does not have.
+#[inline(always)]
+pub fn ticks(kind: u32) -> u64 {
+    match kind {
+        CLOCK_TSC => tsc::read(),
+        CLOCK_MONOTONIC => monotonic_ns(),
+        _ => 0,
+    }
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a timespec of ours; this clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The clock and CLOCK_MONOTONIC (ns) at the same moment: of several tries the one that was
+/// disturbed least.
+pub fn pair(kind: u32) -> (u64, u64) {
+    let attempt = || {
+        let before = ticks(kind);
+        let ns = monotonic_ns();
+        let took = ticks(kind).wrapping_sub(before);
+        (took, (before.wrapping_add(took / 2), ns))
+    };
+    (0..5).map(|_| attempt()).min().unwrap_or_default().1
+}
+
+#[cfg(target_arch = "x86_64")]
+mod tsc {
+    use std::arch::x86_64::{__cpuid, _rdtsc};
+    use std::fs;
+
+    const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+    #[inline(always)]
+    pub fn read() -> u64 {
+        // SAFETY: every x86-64 has the instruction; where the kernel forbids it to processes
+        // (PR_SET_TSC), is_trusted() has not let it be used.
+        unsafe { _rdtsc() }
+    }
+
+    /// The counter's rate is constant, and the kernel, which watches that the CPUs' counters
+    /// agree, tells time by it.
+    pub fn is_trusted() -> bool {
+        let leaf = __cpuid(0x8000_0000).eax;
+        let invariant = leaf >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0;
+        let source = || fs::read_to_string(CLOCK_SOURCE);
+        invariant && may_read() && source().is_ok_and(|s| s.trim() == "tsc")
+    }
+
+    fn may_read() -> bool {
+        let mut mode: libc::c_int = 0;
+        // SAFETY: PR_GET_TSC writes an int to the address.
+        let known = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) } == 0;
+        known && mode == libc::PR_TSC_ENABLE
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod tsc {
+    pub fn read() -> u64 {
+        0
+    }
+
+    pub fn is_trusted() -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_does_not_step_back_and_its_pair_is_of_one_moment() {
+        let kind = kind();
+        let first = ticks(kind);
+        let before = monotonic_ns();
+        let (tick, ns) = pair(kind);
+        assert!(first <= tick && tick <= ticks(kind));
+        assert!(before <= ns && ns <= monotonic_ns());
+    }
+}
