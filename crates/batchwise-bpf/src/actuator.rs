@@ -92,6 +92,13 @@ impl Actuator {
             .map_err(Error::bpf("writing a decision"))
     }
 
+    /// After [`release`]: decisions count again.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.released
+            .update(&0u32.to_ne_bytes(), &0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::bpf("taking sockets over again"))
+    }
+
     /// Forgets a service: its sockets are to be as their applications asked.
     pub fn forget(&self, server: SocketAddr, side: Side) -> Result<(), Error> {
         match self.controls.delete(&key(server, side)) {

@@ -17,7 +17,7 @@ pub(crate) struct Cgroup {
 }
 
 /// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or a folder of it where v1 is in use as well.
-pub(crate) fn mount_point() -> Result<PathBuf, Error> {
+pub fn mount_point() -> Result<PathBuf, Error> {
     let mounts = fs::read_to_string("/proc/mounts").map_err(Error::io("reading /proc/mounts"))?;
     mounts
         .lines()

@@ -12,6 +12,7 @@ mod record;
 mod sensor;
 
 pub use actuator::{Actuator, Control, GuardFds, release};
+pub use cgroup::mount_point as cgroup_mount_point;
 pub use error::Error;
 pub use record::{Connection, PeerState, Vitals};
 pub use sensor::{Config, Reading, Sensor, Units};

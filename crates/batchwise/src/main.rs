@@ -14,6 +14,7 @@ mod lab;
 mod load;
 mod output;
 mod services;
+mod tune;
 mod watch;
 
 /// See the latency your users feel, from inside the network stack.
@@ -31,6 +32,8 @@ const EXAMPLES: &str = "\
 Examples:
   batchwise doctor                     what does this machine allow?
   sudo batchwise watch --port 6379     the latency of a Redis server, live
+  sudo batchwise tune --port 6379 --policy slo:500us
+                                       batch only when that helps the latency
   batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64
                                        load it, and measure the latency from outside
   batchwise lab list                   experiments that redo the paper's figures
@@ -50,6 +53,14 @@ enum Command {
     /// Estimate the latency of a service from its TCP sockets, interval by interval
     #[command(after_long_help = WATCH_EXAMPLES)]
     Watch(watch::WatchArgs),
+
+    /// Batch only when it helps: switch Nagle's algorithm for a service while it runs
+    #[command(after_long_help = TUNE_EXAMPLES)]
+    Tune(tune::TuneArgs),
+
+    /// Give all sockets back when the agent is gone (started by `tune`)
+    #[command(hide = true)]
+    Guard(tune::GuardArgs),
 
     /// Load a service and measure its latency honestly, from the intended send times
     #[command(after_long_help = LOAD_EXAMPLES)]
@@ -71,6 +82,19 @@ Examples:
 
 An estimate says how it was made (`estimator`) and how far to trust it (`confidence`, 0 to 1).
 What is not known is shown as –, and is null in JSON.";
+
+const TUNE_EXAMPLES: &str = "\
+Examples:
+  sudo batchwise tune --port 6379 --policy slo:500us
+      the highest throughput whose mean latency stays under 500 us
+  sudo batchwise tune --port 6379 --policy latency --dry-run --explain
+      measure and say what would be done, but touch no socket
+  sudo batchwise tune --port 6379 --log /var/log/batchwise.jsonl
+      keep every decision, with all that it was made from
+
+Run it on both hosts: each agent changes its own host's sockets, and learns of the other end through
+TCP options, on connections that are made from now on. Whatever happens to the agent, every socket
+has its application's own setting back within a second.";
 
 const LOAD_EXAMPLES: &str = "\
 Examples:
@@ -96,6 +120,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(args),
         Command::Watch(args) => watch::run(args),
+        Command::Tune(args) => tune::run(args),
+        Command::Guard(args) => tune::guard(args),
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(args),
     };

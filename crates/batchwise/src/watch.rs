@@ -94,7 +94,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-fn parse_period(text: &str) -> Result<Duration, String> {
+pub fn parse_period(text: &str) -> Result<Duration, String> {
     let period = parse_duration(text)?;
     if period.is_zero() || period > Duration::from_secs(4) {
         return Err("between 1us and 4s".to_owned());

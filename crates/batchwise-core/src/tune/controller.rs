@@ -177,6 +177,63 @@ impl Controller {
         core::mem::take(&mut self.events)
     }
 
+    /// The arm in force.
+    pub fn arm(&self) -> Arm {
+        self.arm
+    }
+
+    /// What most of the applications asked for.
+    pub fn wish(&self) -> Arm {
+        self.wish
+    }
+
+    /// Messages a second, when last measured.
+    pub fn load(&self) -> f64 {
+        self.last.map_or(0.0, |m| m.throughput)
+    }
+
+    /// Bytes of a request and its response, when last measured.
+    pub fn message_bytes(&self) -> f64 {
+        self.last.map_or(0.0, |m| m.message_bytes)
+    }
+
+    /// What is known of an arm under the present load.
+    pub fn known(&self, arm: Arm) -> Option<Known> {
+        let record = self.memory.record(self.context.as_ref()?, arm)?;
+        Some(Known {
+            latency_ns: record.perf().latency as u64,
+            throughput_per_s: record.perf().throughput,
+            confidence: record.confidence(),
+            age_ns: self.now.saturating_sub(record.at()),
+        })
+    }
+
+    /// What exploration may still cost, ns of waiting summed over messages.
+    pub fn budget_left(&self) -> f64 {
+        self.budget.left()
+    }
+
+    /// What it is doing at this moment, for people.
+    pub fn explain(&self) -> String {
+        let probing = if self.probe.is_some() {
+            "the other arm is on trial"
+        } else {
+            "the arm in force is kept"
+        };
+        let phase = match self.phase {
+            Phase::Sleep { until } => {
+                let left = until.saturating_sub(self.now) / MS;
+                format!("asleep, looks again in {left} ms or when load changes")
+            }
+            Phase::Settle { .. } => String::from("waiting for what the switch disturbed to pass"),
+            Phase::Measure { since } => {
+                let elapsed = self.now.saturating_sub(since) / MS;
+                format!("measuring for {elapsed} ms")
+            }
+        };
+        format!("{probing}; {phase}")
+    }
+
     /// What has been learned.
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -547,15 +604,6 @@ impl Controller {
     }
 
     fn tell(&mut self, happened: Happened, why: String) {
-        let known = |arm| {
-            let record = self.memory.record(self.context.as_ref()?, arm)?;
-            Some(Known {
-                latency_ns: record.perf().latency as u64,
-                throughput_per_s: record.perf().throughput,
-                confidence: record.confidence(),
-                age_ns: self.now.saturating_sub(record.at()),
-            })
-        };
         let event = Event {
             at: self.now,
             happened,
@@ -564,8 +612,8 @@ impl Controller {
             wish: self.wish,
             load: self.last.map_or(0.0, |m| m.throughput),
             message_bytes: self.last.map_or(0.0, |m| m.message_bytes),
-            on: known(Arm::On),
-            off: known(Arm::Off),
+            on: self.known(Arm::On),
+            off: self.known(Arm::Off),
             budget_left: self.budget.left(),
             peer: self.peer,
             why,

@@ -1,0 +1,253 @@
+//! The decision log: every decision of every service, for people and for programs. The JSON line is
+//! a contract; fields may be added, never renamed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use batchwise_core::report::Side;
+use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
+use serde::Serialize;
+
+use super::service::{Service, name};
+use crate::output::Closed;
+
+/// How decisions are shown on standard output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Style {
+    /// Text.
+    #[default]
+    Auto,
+    /// A line of text a decision.
+    #[value(alias = "text")]
+    Plain,
+    /// One JSON object a decision, as in --log.
+    Jsonl,
+}
+
+/// A decision as programs read it.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    /// ns since 1970.
+    ts_ns: u64,
+    service: String,
+    side: Side,
+    event: &'a str,
+    policy: String,
+    /// What is in force after this line: `on`, `off`, or `app` where each application's own
+    /// setting is.
+    nagle: &'a str,
+    /// What most applications asked for.
+    wish: Arm,
+    load_per_s: f64,
+    message_bytes: f64,
+    arms: Arms,
+    /// What exploration may still cost: ns of waiting, summed over messages.
+    budget_left_ns: f64,
+    peer: Option<PeerLine>,
+    dry_run: bool,
+    why: &'a str,
+}
+
+/// What is known of both arms under this load.
+#[derive(Debug, Serialize)]
+struct Arms {
+    on: Option<Known>,
+    off: Option<Known>,
+}
+
+#[derive(Debug, Serialize)]
+struct PeerLine {
+    nagle: Arm,
+    probing: bool,
+}
+
+/// Writes decisions.
+pub struct Decisions {
+    log: Option<File>,
+    style: Style,
+    policy: Policy,
+}
+
+impl Decisions {
+    /// Opens the log.
+    ///
+    /// # Errors
+    /// The file cannot be opened for appending.
+    pub fn open(log: Option<&Path>, style: Style, policy: Policy) -> anyhow::Result<Self> {
+        let log = log
+            .map(|path| {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                file.with_context(|| format!("cannot open the log {}", path.display()))
+            })
+            .transpose()?;
+        Ok(Self { log, style, policy })
+    }
+
+    /// Writes one decision.
+    ///
+    /// # Errors
+    /// The log or standard output cannot be written.
+    pub fn event(&mut self, server: SocketAddr, side: Side, e: &Event) -> anyhow::Result<()> {
+        let line = Line {
+            ts_ns: wall_clock_ns(),
+            service: server.to_string(),
+            side,
+            event: event_name(e.happened),
+            policy: self.policy.to_string(),
+            nagle: match (e.is_wish, e.arm) {
+                (true, _) => "app",
+                (false, Arm::On) => "on",
+                (false, Arm::Off) => "off",
+            },
+            wish: e.wish,
+            load_per_s: e.load,
+            message_bytes: e.message_bytes,
+            arms: Arms {
+                on: e.on,
+                off: e.off,
+            },
+            budget_left_ns: e.budget_left,
+            peer: e.peer.map(|p| PeerLine {
+                nagle: p.arm,
+                probing: p.probing,
+            }),
+            dry_run: e.happened == Happened::WouldProbe,
+            why: &e.why,
+        };
+        self.write(&line)
+    }
+
+    /// The agent stops: all sockets go back to their applications' settings.
+    ///
+    /// # Errors
+    /// As for [`Self::event`].
+    pub fn stop(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
+        let line = Line {
+            ts_ns: wall_clock_ns(),
+            service: server.to_string(),
+            side,
+            event: "stop",
+            policy: self.policy.to_string(),
+            nagle: "app",
+            wish: s.controller().wish(),
+            load_per_s: s.controller().load(),
+            message_bytes: s.controller().message_bytes(),
+            arms: Arms {
+                on: s.controller().known(Arm::On),
+                off: s.controller().known(Arm::Off),
+            },
+            budget_left_ns: s.controller().budget_left(),
+            peer: None,
+            dry_run: false,
+            why: "the agent ends: every socket has its application's own setting back",
+        };
+        self.write(&line)
+    }
+
+    fn write(&mut self, line: &Line) -> anyhow::Result<()> {
+        let json = serde_json::to_string(line).context("encoding a decision")?;
+        if let Some(log) = &mut self.log {
+            writeln!(log, "{json}").context("cannot write the log")?;
+        }
+        match self.style {
+            Style::Jsonl => print(&json),
+            Style::Auto | Style::Plain => print(&text(line)),
+        }
+    }
+
+    /// Why things are as they are.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn explain(&self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
+        let c = s.controller();
+        let arm = |a| match c.known(a) {
+            Some(k) => format!(
+                "{} (confidence {:.2}, {:.1} s ago)",
+                micros(k.latency_ns),
+                k.confidence,
+                k.age_ns as f64 / 1e9
+            ),
+            None => "not known".to_owned(),
+        };
+        print(&format!(
+            "{}: {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}",
+            name(server, side),
+            s.connections(),
+            c.load(),
+            c.message_bytes(),
+            word(c.arm()),
+            word(c.wish()),
+            arm(Arm::On),
+            arm(Arm::Off),
+            c.explain()
+        ))
+    }
+}
+
+fn text(line: &Line) -> String {
+    let known = |k: Option<Known>| k.map_or("–".to_owned(), |k| micros(k.latency_ns));
+    format!(
+        "{} {} {:<10} Nagle {:<3} on {}  off {}  {:.0}/s of {:.0} B: {}",
+        clock(line.ts_ns),
+        line.service,
+        line.event,
+        line.nagle,
+        known(line.arms.on),
+        known(line.arms.off),
+        line.load_per_s,
+        line.message_bytes,
+        line.why
+    )
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
+        done => done.context("cannot write"),
+    }
+}
+
+fn word(arm: Arm) -> &'static str {
+    match arm {
+        Arm::On => "on",
+        Arm::Off => "off",
+    }
+}
+
+fn micros(ns: u64) -> String {
+    format!("{:.1} us", ns as f64 / 1e3)
+}
+
+/// Hours, minutes and seconds, UTC.
+fn clock(ts_ns: u64) -> String {
+    let ms = ts_ns / 1_000_000;
+    let (s, ms) = (ms / 1_000 % 86_400, ms % 1_000);
+    format!("{:02}:{:02}:{:02}.{ms:03}", s / 3_600, s / 60 % 60, s % 60)
+}
+
+fn event_name(happened: Happened) -> &'static str {
+    match happened {
+        Happened::Start => "start",
+        Happened::Probe => "probe",
+        Happened::Recall => "recall",
+        Happened::Abort => "abort",
+        Happened::Yield => "yield",
+        Happened::Adopt => "adopt",
+        Happened::Keep => "keep",
+        Happened::Reset => "reset",
+        Happened::GiveBack => "give_back",
+        Happened::WouldProbe => "would_probe",
+        Happened::Undecided => "undecided",
+    }
+}
+
+fn wall_clock_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos().try_into().unwrap_or(u64::MAX))
+}

@@ -1,0 +1,161 @@
+//! The dead man's switch: a process that does nothing but wait for the agent's heartbeat, and gives
+//! every socket back when it stays away or the agent is gone, however it went.
+//!
+//! It is a process of its own so that no death of the agent can take it along: it has its own
+//! session, is never chosen when memory runs out, and has all its memory locked. All orderly
+//! endings take the same way.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use batchwise_bpf::{Actuator, GuardFds, release};
+use clap::Args;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::mman::{MlockAllFlags, mlockall};
+
+/// The agent is taken for dead after this long without a heartbeat. Sockets must be back within a
+/// second.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Between heartbeats.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// The agent's end.
+pub struct Guard {
+    child: Child,
+    pipe: Option<ChildStdin>,
+    last: std::time::Instant,
+}
+
+impl Guard {
+    /// Starts the guard.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn start(actuator: &Actuator, cgroup: Option<&Path>) -> anyhow::Result<Self> {
+        let fds = actuator.guard_fds();
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("batchwise-guard")
+            .args(["guard", "--walk", &fds.walk.to_string()])
+            .args(["--released", &fds.released.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        if let Some(cgroup) = cgroup {
+            command.arg("--cgroup").arg(cgroup);
+        }
+        let inherited = [fds.walk, fds.released];
+        // SAFETY: between fork and exec only async-signal-safe calls are made (fcntl, setsid), on
+        // descriptors that the agent keeps open.
+        unsafe {
+            command.pre_exec(move || {
+                for fd in inherited {
+                    let fd = BorrowedFd::borrow_raw(fd);
+                    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+                }
+                nix::unistd::setsid()?;
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().context("cannot start the guard process")?;
+        let pipe = child.stdin.take();
+        let last = std::time::Instant::now();
+        Ok(Self { child, pipe, last })
+    }
+
+    /// We live. False: the guard took us for dead, and has given the sockets back.
+    pub fn beat(&mut self) -> bool {
+        if self.last.elapsed() < BEAT {
+            return true;
+        }
+        self.last = std::time::Instant::now();
+        let sent = self.pipe.as_mut().map(|p| p.write_all(b"."));
+        let alive = matches!(sent, Some(Ok(())));
+        if !alive {
+            // reap it: it has done its work
+            let _ = self.child.wait();
+        }
+        alive
+    }
+
+    /// Has the sockets given back, and waits for that. False: it failed.
+    pub fn finish(&mut self) -> bool {
+        drop(self.pipe.take());
+        self.child.wait().is_ok_and(|status| status.success())
+    }
+}
+
+impl AsFd for Guard {
+    /// Becomes ready (with an error) when the guard is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.pipe {
+            Some(pipe) => pipe.as_fd(),
+            // SAFETY: standard error stays open for the life of the process.
+            None => unsafe { BorrowedFd::borrow_raw(2) },
+        }
+    }
+}
+
+/// What the agent tells its guard.
+#[derive(Debug, Args)]
+pub struct GuardArgs {
+    /// Descriptor of the walk
+    #[arg(long)]
+    walk: RawFd,
+    /// Descriptor of the switch
+    #[arg(long)]
+    released: RawFd,
+    /// The agent's cgroup
+    #[arg(long)]
+    cgroup: Option<PathBuf>,
+}
+
+/// Waits for the agent's end, and gives the sockets back.
+///
+/// # Errors
+/// The sockets cannot be given back.
+pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
+    outlive();
+    await_end();
+    let fds = GuardFds {
+        walk: args.walk,
+        released: args.released,
+    };
+    release(&fds, args.cgroup.as_deref()).context("cannot give the sockets back")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As far as we may: a guard without these still guards.
+fn outlive() {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {
+        tracing::debug!("the guard may be chosen when memory runs out: {error}");
+    }
+    if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
+        tracing::debug!("the guard's memory is not locked: {error}");
+    }
+}
+
+/// Returns when the heartbeat stays away or its pipe is closed.
+fn await_end() {
+    let mut stdin = io::stdin();
+    let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::ZERO);
+    let mut beats = [0; 64];
+    loop {
+        let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, patience) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        match stdin.read(&mut beats) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}

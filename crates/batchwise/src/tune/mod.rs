@@ -1,0 +1,301 @@
+//! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
+
+mod decisions;
+mod guard;
+mod service;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units};
+use batchwise_core::report::{Side, Unit};
+use batchwise_core::tune::{Policy, Tuning};
+use batchwise_load::units::parse_duration;
+use clap::Args;
+use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use decisions::{Decisions, Style};
+pub use guard::{GuardArgs, run as guard};
+use guard::Guard;
+use service::Service;
+
+/// Batch only when it helps: switch Nagle's algorithm for a live service.
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    /// The service's port: local at its servers, remote at its clients (may be repeated)
+    #[arg(
+        long = "port",
+        value_name = "PORT",
+        required = true,
+        value_delimiter = ','
+    )]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// What is to be gained: latency, throughput, or slo:TIME, the highest throughput whose mean
+    /// latency stays under TIME
+    #[arg(long, default_value = "latency")]
+    policy: Policy,
+    /// Only sockets made by processes in this cgroup v2 directory or below it (default: the whole
+    /// machine)
+    #[arg(long, value_name = "DIR")]
+    cgroup: Option<PathBuf>,
+    /// Decide and log, but leave every socket as it is
+    #[arg(long)]
+    dry_run: bool,
+    /// Append every decision to this file, a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Say every second what is known of each arm and what it waits for
+    #[arg(long)]
+    explain: bool,
+    /// How decisions are shown
+    #[arg(long, value_enum, default_value_t = Style::Auto)]
+    format: Style,
+    /// Stop after this time; without it, at Ctrl-C
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// What trying the other arm may add to the mean latency, as a share
+    #[arg(long, default_value_t = 0.02, value_name = "SHARE", value_parser = parse_share)]
+    budget: f64,
+    /// Do not act on estimates that are trusted less, 0 to 1; those from one end alone have 0.4
+    #[arg(long, default_value_t = 0.5, value_name = "CONFIDENCE", value_parser = parse_share)]
+    min_confidence: f64,
+    /// Least time between two options of the exchange on a connection
+    #[arg(long, default_value = "1ms", value_parser = crate::watch::parse_period)]
+    exchange_period: Duration,
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a number from 0 to 1".to_owned()),
+    }
+}
+
+/// A kernel tick at HZ=250, the granularity that the paper guesses (§5).
+const TICK: Duration = Duration::from_millis(4);
+/// Between looks while nothing is counted.
+const SLOW_TICK: Duration = Duration::from_millis(10);
+/// Reading all connections may take this share of a CPU.
+const READING_SHARE: u32 = 50;
+/// We count for a peer that asked within this time.
+const WANTED: u64 = 60_000_000;
+/// Sockets that were opened since the last decision are looked for at most this often.
+const STRAGGLERS: Duration = Duration::from_millis(100);
+/// A service without connections is forgotten after this time.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
+///
+/// # Errors
+/// The programs cannot be loaded, another agent runs here, or the log cannot be written.
+pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+    }
+    let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy)?;
+    let cgroup = match &args.cgroup {
+        Some(dir) => dir.clone(),
+        None => batchwise_bpf::cgroup_mount_point()?,
+    };
+    let _only_one = lock(&cgroup)?;
+    let sensor = Sensor::open(Config {
+        ports: args.ports.clone(),
+        cgroup: args.cgroup.clone(),
+        units: Units::of(&[Unit::Sends]),
+        exchange: Some(args.exchange_period),
+        tune: true,
+    })
+    .context("cannot tune (`batchwise doctor` checks what is needed)")?;
+    let actuator = sensor.actuator()?;
+    let guard = Guard::start(&actuator, args.cgroup.as_deref())?;
+    let mut agent = Agent {
+        args,
+        sensor,
+        actuator,
+        guard,
+        decisions,
+        services: HashMap::new(),
+        looked_for_stragglers: Instant::now(),
+        explained: Instant::now(),
+    };
+    agent.run(&stop)?;
+    agent.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Two agents would take each other's settings for the applications' own.
+fn lock(cgroup: &Path) -> anyhow::Result<Flock<File>> {
+    let dir = File::open(cgroup).with_context(|| format!("cannot open {}", cgroup.display()))?;
+    Flock::lock(dir, FlockArg::LockExclusiveNonblock).map_err(|(_, _)| {
+        anyhow::anyhow!(
+            "another `batchwise tune` runs for {}: stop it first, or give it --cgroup",
+            cgroup.display()
+        )
+    })
+}
+
+struct Agent {
+    args: TuneArgs,
+    sensor: Sensor,
+    actuator: Actuator,
+    guard: Guard,
+    decisions: Decisions,
+    services: HashMap<(SocketAddr, Side), Service>,
+    looked_for_stragglers: Instant,
+    explained: Instant,
+}
+
+impl Agent {
+    fn run(&mut self, stop: &AtomicBool) -> anyhow::Result<()> {
+        let end = self.args.duration.map(|d| Instant::now() + d);
+        while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+            if !self.guard.beat() {
+                self.start_over()?;
+            }
+            let begin = Instant::now();
+            let reading = self.sensor.read()?;
+            let counting = self.tick(&reading)?;
+            let tick = if counting { TICK } else { SLOW_TICK };
+            let next = begin + tick.max(begin.elapsed() * READING_SHARE);
+            self.wait(next)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `next`, or a signal; notices when the guard is gone at once.
+    fn wait(&self, next: Instant) -> anyhow::Result<()> {
+        let left = next.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::new(self.guard.as_fd(), PollFlags::empty())];
+        match ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("waiting"),
+        }
+    }
+
+    /// The guard took us for dead, and gave all sockets back (we were stopped, or the machine
+    /// stood still): everything begins anew.
+    fn start_over(&mut self) -> anyhow::Result<()> {
+        tracing::warn!("the guard has given all sockets back: beginning anew");
+        self.sensor.count(false);
+        for (server, side) in self.services.drain().map(|(key, _)| key) {
+            self.actuator.forget(server, side)?;
+        }
+        self.actuator.resume()?;
+        self.guard = Guard::start(&self.actuator, self.args.cgroup.as_deref())?;
+        Ok(())
+    }
+
+    /// One look at all services; whether queues are being counted.
+    fn tick(&mut self, reading: &Reading) -> anyhow::Result<bool> {
+        let now = monotonic_ns()?;
+        let epoch = self.sensor.epoch();
+        let counted = self.sensor.is_counting().then_some(epoch);
+        for service in self.services.values_mut() {
+            service.begin_tick(now, counted);
+        }
+        for c in reading.closed.iter().chain(&reading.open) {
+            let server = match c.side {
+                Side::Server => c.local,
+                Side::Client => c.remote,
+            };
+            let service = self.services.entry((server, c.side)).or_insert_with(|| {
+                let tuning = Tuning {
+                    budget: self.args.budget,
+                    min_confidence: self.args.min_confidence,
+                    dry_run: self.args.dry_run,
+                    ..Tuning::new(self.args.policy, c.side)
+                };
+                Service::new(tuning, now, counted)
+            });
+            service.see(c);
+        }
+        for c in &reading.closed {
+            for service in self.services.values_mut() {
+                service.close(c.cookie);
+            }
+        }
+        let mut wants = false;
+        let mut walk = Vec::new();
+        let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
+        for (key, service) in &mut self.services {
+            let before = service.control();
+            let command = service.end_tick();
+            wants |= command.sensing;
+            let control = Control {
+                arm: command.arm.filter(|_| !self.args.dry_run),
+                told: service.arm(),
+                probing: command.probing,
+                wants: command.sensing,
+            };
+            if before != Some(control) {
+                self.actuator.control(key.0, key.1, &control)?;
+                service.set_control(control);
+            }
+            let switched = before.is_some_and(|b| b.arm != control.arm);
+            if switched || (look && service.has_stragglers()) {
+                walk.extend(service.namespaces());
+            }
+            for event in service.events() {
+                self.decisions.event(key.0, key.1, &event)?;
+            }
+        }
+        if look {
+            self.looked_for_stragglers = Instant::now();
+        }
+        walk.sort_unstable();
+        walk.dedup();
+        self.actuator.apply(walk.into_iter())?;
+        self.forget_old()?;
+        if self.args.explain && self.explained.elapsed() >= EXPLAIN_EVERY {
+            self.explained = Instant::now();
+            for (key, service) in &self.services {
+                self.decisions.explain(key.0, key.1, service)?;
+            }
+        }
+        let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
+        self.sensor.count(wants || wanted);
+        Ok(wants || wanted)
+    }
+
+    fn forget_old(&mut self) -> anyhow::Result<()> {
+        let old = |s: &Service| s.idle_for() > FORGOTTEN;
+        let keys: Vec<_> = self.services.iter().filter(|(_, s)| old(s)).map(|(k, _)| *k).collect();
+        for (server, side) in keys {
+            self.services.remove(&(server, side));
+            self.actuator.forget(server, side)?;
+        }
+        Ok(())
+    }
+
+    /// All endings are the guard's: it gives the sockets back when we are gone.
+    fn finish(mut self) -> anyhow::Result<()> {
+        for (key, service) in &self.services {
+            self.decisions.stop(key.0, key.1, service)?;
+        }
+        if !self.guard.finish() {
+            bail!("the sockets could not be given back; see the message above");
+        }
+        Ok(())
+    }
+}
+
+/// The clock of the kernel's counters.
+fn monotonic_ns() -> anyhow::Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context("reading the clock")?;
+    Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}
