@@ -2,9 +2,11 @@
 //! redo the papers' figures. This file owns the list of experiments and how one is started.
 
 pub mod accuracy;
+pub mod arm;
 pub mod bpf_stats;
 pub mod cgroup;
 pub mod demo;
+pub mod frame;
 pub mod host;
 pub mod load;
 pub mod machine;
@@ -18,6 +20,7 @@ pub mod report;
 pub mod stats;
 pub mod stop;
 pub mod topology;
+pub mod tuner;
 pub mod watcher;
 pub mod window;
 

@@ -1,0 +1,271 @@
+//! Single requests through client, link and server, event by event: the paper's Figure 1, and what
+//! the closed form of [`super::costs`] is held against.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use batchwise_core::tune::Arm;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand_distr::{Distribution as _, Exp};
+
+use super::costs::{Costs, DELAYED_ACK};
+
+/// What a run showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shown {
+    /// Mean latency, ns.
+    pub latency: f64,
+    /// When the last response was done with, ns.
+    pub end: f64,
+    /// Messages a second.
+    pub throughput: f64,
+}
+
+/// A part of a request, as one send call hands it over.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    request: usize,
+    last: bool,
+}
+
+#[derive(Debug)]
+enum Event {
+    /// The application wants to send.
+    Due(usize),
+    /// The client's CPU is done with what it did.
+    ClientDone(Done),
+    Segment(Vec<Piece>),
+    ServerDone(Vec<usize>, u64),
+    /// Responses arrive.
+    Responses(Vec<usize>),
+    /// Everything up to this segment was acknowledged.
+    Ack(u64),
+    /// The server owes an acknowledgment since the segment of this number.
+    AckTimer(u64),
+}
+
+#[derive(Debug)]
+enum Done {
+    Wrote(Piece),
+    /// Segments were sent, which took this long, ns.
+    Sent(f64),
+    Read(usize),
+}
+
+/// A client, a link and a server.
+pub struct Requests {
+    costs: Costs,
+    arm: Arm,
+    /// Requests that the server takes at once.
+    most: usize,
+    now: f64,
+    order: u64,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Event>,
+    due: Vec<f64>,
+    done: Vec<Option<f64>>,
+    client: VecDeque<Done>,
+    client_busy: bool,
+    held: Vec<Piece>,
+    sent: u64,
+    acked: u64,
+    socket: VecDeque<Piece>,
+    arrived: u64,
+    segments: f64,
+    server_busy: bool,
+    answered: u64,
+}
+
+impl Requests {
+    fn new(costs: Costs, arm: Arm, most: usize) -> Self {
+        Self {
+            costs,
+            arm,
+            most,
+            now: 0.0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            due: Vec::new(),
+            done: Vec::new(),
+            client: VecDeque::new(),
+            client_busy: false,
+            held: Vec::new(),
+            sent: 0,
+            acked: 0,
+            socket: VecDeque::new(),
+            arrived: 0,
+            segments: 0.0,
+            server_busy: false,
+            answered: 0,
+        }
+    }
+
+    /// `n` requests wait at the server at time 0; it takes up to `most` at once (Figure 1).
+    pub fn waiting_at_server(costs: Costs, n: usize, most: usize) -> Shown {
+        let mut sim = Self::new(costs, Arm::Off, most);
+        sim.due = vec![0.0; n];
+        sim.done = vec![None; n];
+        let last = |request| Piece {
+            request,
+            last: true,
+        };
+        sim.at(0.0, Event::Segment((0..n).map(last).collect()));
+        sim.run()
+    }
+
+    /// `n` requests of a Poisson process of `load` a second.
+    pub fn open_loop(costs: Costs, arm: Arm, load: f64, n: usize, seed: u64) -> Shown {
+        let mut sim = Self::new(costs, arm, usize::MAX);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let gap = Exp::new(load / 1e9).expect("a load is positive");
+        let mut due = 0.0;
+        for request in 0..n {
+            due += gap.sample(&mut rng);
+            sim.due.push(due);
+            sim.done.push(None);
+            sim.at(due, Event::Due(request));
+        }
+        sim.run()
+    }
+
+    fn at(&mut self, when: f64, event: Event) {
+        self.order += 1;
+        // times are positive: their bits are in their order
+        self.queue.push(Reverse((when.to_bits(), self.order)));
+        self.events.insert(self.order, event);
+    }
+
+    fn run(mut self) -> Shown {
+        while let Some(Reverse((when, order))) = self.queue.pop() {
+            self.now = f64::from_bits(when);
+            if let Some(event) = self.events.remove(&order) {
+                self.happen(event);
+            }
+        }
+        let ends: Vec<_> = self.done.iter().flatten().copied().collect();
+        let end = ends.iter().copied().fold(0.0, f64::max);
+        let waited: f64 = ends.iter().zip(&self.due).map(|(e, d)| e - d).sum();
+        let n = ends.len() as f64;
+        Shown {
+            latency: waited / n,
+            end,
+            throughput: n * 1e9 / end,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Due(request) => {
+                for write in 1..=self.costs.writes {
+                    let last = write == self.costs.writes;
+                    self.client.push_back(Done::Wrote(Piece { request, last }));
+                }
+                self.client_works();
+            }
+            Event::ClientDone(done) => {
+                self.client_busy = false;
+                match done {
+                    Done::Wrote(piece) => {
+                        self.held.push(piece);
+                        self.push();
+                    }
+                    Done::Read(request) => self.done[request] = Some(self.now),
+                    Done::Sent(_) => {}
+                }
+                self.client_works();
+            }
+            Event::Segment(pieces) => {
+                self.segments += self.segments_of(&pieces);
+                self.arrived += 1;
+                self.socket.extend(pieces);
+                self.at(self.now + DELAYED_ACK, Event::AckTimer(self.arrived));
+                self.server_works();
+            }
+            Event::ServerDone(requests, acks) => {
+                self.server_busy = false;
+                let there = self.now + self.costs.rtt / 2.0;
+                if !requests.is_empty() {
+                    self.answered = acks;
+                    self.at(there + self.costs.ack_wait, Event::Ack(acks));
+                    self.at(there, Event::Responses(requests));
+                }
+                self.server_works();
+            }
+            Event::Responses(requests) => {
+                self.client.extend(requests.into_iter().map(Done::Read));
+                self.client_works();
+            }
+            Event::AckTimer(segment) => {
+                if self.answered < segment {
+                    self.answered = segment;
+                    self.at(self.now + self.costs.rtt / 2.0, Event::Ack(segment));
+                }
+            }
+            Event::Ack(segment) => {
+                self.acked = self.acked.max(segment);
+                self.push();
+                self.client_works();
+            }
+        }
+    }
+
+    fn client_works(&mut self) {
+        if self.client_busy {
+            return;
+        }
+        let Some(done) = self.client.pop_front() else {
+            return;
+        };
+        let cost = match done {
+            Done::Wrote(_) => self.costs.send,
+            Done::Sent(cost) => cost,
+            Done::Read(_) => self.costs.c,
+        };
+        self.client_busy = true;
+        self.at(self.now + cost, Event::ClientDone(done));
+    }
+
+    fn segments_of(&self, pieces: &[Piece]) -> f64 {
+        let each = self.costs.bytes / f64::from(self.costs.writes);
+        (pieces.len() as f64 * each / self.costs.mss).ceil()
+    }
+
+    /// Sends what may leave.
+    fn push(&mut self) {
+        let each = self.costs.bytes / f64::from(self.costs.writes);
+        let full = self.held.len() as f64 * each >= self.costs.fill;
+        let free = self.arm == Arm::Off || self.acked == self.sent || full;
+        if self.held.is_empty() || !free {
+            return;
+        }
+        let pieces = std::mem::take(&mut self.held);
+        let cost = self.segments_of(&pieces) * self.costs.packet_client;
+        self.sent += 1;
+        self.client.push_front(Done::Sent(cost));
+        let there = self.now + cost + self.costs.rtt / 2.0;
+        self.at(there, Event::Segment(pieces));
+    }
+
+    fn server_works(&mut self) {
+        if self.server_busy || self.socket.is_empty() {
+            return;
+        }
+        let mut requests = Vec::new();
+        while requests.len() < self.most {
+            let Some(piece) = self.socket.pop_front() else {
+                break;
+            };
+            if piece.last {
+                requests.push(piece.request);
+            }
+        }
+        let cost = self.costs.beta
+            + self.costs.alpha * requests.len() as f64
+            + self.costs.packet_server * std::mem::take(&mut self.segments);
+        self.server_busy = true;
+        let done = Event::ServerDone(requests, self.arrived);
+        self.at(self.now + cost, done);
+    }
+}

@@ -1,0 +1,257 @@
+//! The world by kernel ticks: what the closed form gives, plus a backlog (as a fluid) beyond
+//! capacity, noise that multiplies, and a machine that is taken away now and then.
+
+use batchwise_core::tune::{Arm, Measurement, Meter, Quick};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use rand_distr::{Distribution as _, Exp1, Normal, StandardNormal};
+
+use super::costs::Costs;
+
+/// A kernel tick (CONFIG_HZ=250), ns.
+pub const TICK: u64 = 4_000_000;
+
+/// Bytes that TCP takes from an application beyond what is under way; the rest waits inside it.
+const SEND_BUFFER: f64 = 2.5e6;
+/// The part of latency that a message spends in the queues of the end that looks.
+const LOCAL: f64 = 0.6;
+
+/// How quiet the machine is.
+#[derive(Clone, Copy, Debug)]
+pub struct Noise {
+    /// Of ln(latency) and ln(capacity), by tick.
+    pub spread: f64,
+    /// How much of a tick's noise the next one has.
+    pub persistence: f64,
+    /// Times a second that nothing runs for 5 to 20 ms.
+    pub stalls: f64,
+}
+
+impl Noise {
+    /// A shared virtual machine.
+    pub const SHARED: Self = Self {
+        spread: 0.15,
+        persistence: 0.8,
+        stalls: 0.1,
+    };
+    /// Bursts of noise and a stall every other second.
+    pub const BURSTS: Self = Self {
+        spread: 0.5,
+        persistence: 0.98,
+        stalls: 0.5,
+    };
+}
+
+/// What is offered during a tick.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// What a message costs.
+    pub costs: Costs,
+    /// What the server's end adds to it: the way of the responses, where its own sockets' arm
+    /// counts. `None`: nothing.
+    pub back: Option<Costs>,
+    /// Messages a second.
+    pub rate: f64,
+    /// The share of segments that is lost.
+    pub loss: f64,
+}
+
+impl Load {
+    /// Requests of these costs; nobody tunes the server's end.
+    pub fn new(costs: Costs, rate: f64) -> Self {
+        Self {
+            costs,
+            back: None,
+            rate,
+            loss: 0.0,
+        }
+    }
+
+    /// Mean latency and capacity under the arms of both ends.
+    fn outcome(&self, arms: [Arm; 2]) -> (f64, f64) {
+        let there = self.costs.outcome(arms[0], self.rate);
+        let back = self.back.map(|c| c.outcome(arms[1], self.rate));
+        back.map_or((there.latency, there.capacity), |b| {
+            (there.latency + b.latency, there.capacity.min(b.capacity))
+        })
+    }
+}
+
+/// What passed in a tick.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passed {
+    /// Time that messages waited, the application's own queue included, summed over messages, ns.
+    pub waited: f64,
+    /// The same within TCP.
+    pub seen: f64,
+    /// Messages that were answered.
+    pub done: f64,
+    /// Bytes in TCP that are not acknowledged, at the end.
+    pub outstanding: f64,
+    /// Bytes of the messages that were answered.
+    pub bytes: f64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// A stall touched it.
+    pub stalled: bool,
+}
+
+impl Passed {
+    /// What the queues of one end show.
+    pub fn quick(&self) -> Quick {
+        Quick {
+            waited: LOCAL * self.seen,
+            done: self.done as u64,
+        }
+    }
+}
+
+/// What surrounds the policies: the same for each of them, whatever they do.
+pub struct Weather {
+    noise: Noise,
+    rng: StdRng,
+    level: f64,
+    stall_left: f64,
+    next_stall: f64,
+}
+
+/// The weather of one tick.
+#[derive(Clone, Copy, Debug)]
+pub struct Sky {
+    /// Multiplies latency and service times.
+    factor: f64,
+    /// The part of the tick in which nothing runs.
+    stalled: f64,
+    /// Standard normal, for arrivals.
+    arrivals: f64,
+    /// Uniform, for rounding and losses.
+    rounding: f64,
+}
+
+impl Weather {
+    /// From a seed.
+    pub fn new(noise: Noise, seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let first: f64 = Exp1.sample(&mut rng);
+        Self {
+            noise,
+            rng,
+            level: 0.0,
+            stall_left: 0.0,
+            next_stall: first / noise.stalls * 1e9,
+        }
+    }
+
+    /// The next tick.
+    pub fn tick(&mut self) -> Sky {
+        let n = self.noise;
+        let shock: f64 = StandardNormal.sample(&mut self.rng);
+        let fresh = (1.0 - n.persistence * n.persistence).sqrt();
+        self.level = n.persistence * self.level + fresh * shock;
+        self.next_stall -= TICK as f64;
+        if self.next_stall <= 0.0 {
+            let gap: f64 = Exp1.sample(&mut self.rng);
+            self.next_stall = gap / n.stalls * 1e9;
+            self.stall_left = self.rng.random_range(5e6..20e6);
+        }
+        let stalled = self.stall_left.min(TICK as f64);
+        self.stall_left -= stalled;
+        Sky {
+            factor: (n.spread * self.level).exp(),
+            stalled: stalled / TICK as f64,
+            arrivals: StandardNormal.sample(&mut self.rng),
+            rounding: self.rng.random(),
+        }
+    }
+}
+
+/// Client, link and server under one policy.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// Messages that were offered and not served.
+    backlog: f64,
+}
+
+impl World {
+    /// A tick under the arms of the client's and the server's end.
+    pub fn tick(&mut self, load: &Load, arms: [Arm; 2], sky: &Sky) -> Passed {
+        let seconds = TICK as f64 / 1e9;
+        let (latency, capacity) = load.outcome(arms);
+        let latency = latency * sky.factor;
+        let mean = load.rate * seconds;
+        let offered = if mean < 50.0 {
+            // few: whole messages
+            (mean + sky.rounding).floor()
+        } else {
+            (mean + mean.sqrt() * sky.arrivals).max(0.0)
+        };
+        // capacity suffers less from noise than latency does
+        let able = capacity * sky.factor.powf(-0.2) * seconds * (1.0 - sky.stalled);
+        let before = self.backlog;
+        let done = (before + offered).min(able);
+        self.backlog = before + offered - done;
+        let queued = (before + self.backlog) / 2.0;
+        let bytes = load.costs.bytes;
+        let buffered = queued.min(SEND_BUFFER / bytes);
+        let lost = load.loss * done * (bytes / load.costs.mss).ceil();
+        Passed {
+            waited: latency * done + queued * TICK as f64,
+            seen: latency * done + buffered * TICK as f64,
+            done,
+            outstanding: (self.backlog.min(SEND_BUFFER / bytes)
+                + (latency * load.rate / 1e9).floor())
+                * bytes,
+            bytes: done * (bytes + 5.0),
+            retransmits: (lost + sky.rounding).floor() as u64,
+            stalled: sky.stalled > 0.0,
+        }
+    }
+}
+
+/// What an agent's estimator says about the ticks since it was restarted.
+pub struct Gauge {
+    waited: f64,
+    done: f64,
+    bytes: f64,
+    time: f64,
+    rng: StdRng,
+    error: Normal<f64>,
+}
+
+impl Gauge {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            waited: 0.0,
+            done: 0.0,
+            bytes: 0.0,
+            time: 0.0,
+            rng: StdRng::seed_from_u64(seed),
+            // the spread of the estimator's error, docs/estimator.md
+            error: Normal::new(0.0, 0.03).expect("a spread is positive"),
+        }
+    }
+
+    /// A tick passed.
+    pub fn add(&mut self, passed: &Passed) {
+        self.waited += passed.seen;
+        self.done += passed.done;
+        self.bytes += passed.bytes;
+        self.time += TICK as f64;
+    }
+}
+
+impl Meter for Gauge {
+    fn restart(&mut self) {
+        (self.waited, self.done, self.bytes, self.time) = (0.0, 0.0, 0.0, 0.0);
+    }
+
+    fn measure(&mut self) -> Option<Measurement> {
+        (self.done >= 1.0).then(|| Measurement {
+            latency: self.waited / self.done * self.error.sample(&mut self.rng).exp(),
+            throughput: self.done * 1e9 / self.time,
+            message_bytes: self.bytes / self.done,
+            confidence: 0.95 * self.done / (self.done + 9.0),
+        })
+    }
+}
