@@ -24,6 +24,8 @@ use crate::{Error, netns};
 pub struct Control {
     /// Nagle's algorithm; `None`: as each application asked for.
     pub arm: Option<Arm>,
+    /// With [`Arm::On`]: bytes held back that the next ACK releases; 0: none.
+    pub limit: u32,
     /// The arm in force, for the peer.
     pub told: Arm,
     /// It is on trial.
@@ -83,6 +85,7 @@ impl Actuator {
                 Some(Arm::On) => 1,
                 Some(Arm::Off) => 2,
             },
+            limit: control.limit,
             told: bits(control.told == Arm::Off, STATE_NAGLE_OFF)
                 | bits(control.probing, STATE_PROBING)
                 | bits(control.wants, STATE_WANTS),

@@ -75,4 +75,12 @@ BW_INLINE bool bw_wants_nagle_off(const struct bw_endpoint *e)
 	return c->arm == BW_ARM_OFF;
 }
 
+/* Bytes that Nagle's algorithm may hold back when an ACK arrives; 0: as many as it likes. */
+BW_INLINE __u32 bw_limit(const struct bw_endpoint *e)
+{
+	struct bw_control *c = bw_control(e);
+
+	return c && c->arm == BW_ARM_ON ? c->limit : 0;
+}
+
 #endif

@@ -10,7 +10,7 @@
 #define BW_EXCHANGE_H
 
 #include "members.h"
-#include "control.h"
+#include "nagle.h"
 #include "lib/wire.h"
 
 #define BW_CB_FLAGS (BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG | BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG)
@@ -227,6 +227,9 @@ int bw_exchange(struct bpf_sock_ops *ops)
 		break;
 	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
 		bw_ops_parse(ops);
+		break;
+	case BPF_SOCK_OPS_RTT_CB:
+		bw_flush(ops);
 		break;
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

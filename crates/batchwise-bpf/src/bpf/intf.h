@@ -46,8 +46,9 @@ enum bw_arm { BW_ARM_WISH, BW_ARM_ON, BW_ARM_OFF };
 
 /* What the agent decided for a service. */
 struct bw_control {
-	__u32 arm;  /* enum bw_arm */
-	__u32 told; /* BW_STATE_*, for the peer's agent */
+	__u32 arm;   /* enum bw_arm */
+	__u32 limit; /* with BW_ARM_ON: bytes held back that the next ACK releases; 0: none */
+	__u32 told;  /* BW_STATE_*, for the peer's agent */
 };
 
 /* What agents tell each other about themselves (docs/exchange.md). */

@@ -99,6 +99,7 @@ struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 write_seq;
 	__u32 snd_una;
+	__u32 snd_nxt;
 	__u32 rcv_nxt;
 	__u32 copied_seq;
 	__u32 rcv_wup;
@@ -110,6 +111,7 @@ struct tcp_sock {
 	__u64 tcp_wstamp_ns;
 	struct minmax rtt_min;
 	__u8 nonagle : 4;
+	__u8 bpf_sock_ops_cb_flags;
 };
 
 struct skb_shared_info {

@@ -21,7 +21,7 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	struct sock_common *skc = ctx->sk_common;
 	struct bw_endpoint *e;
 	struct tcp_sock *tp;
-	int off;
+	int off, flags;
 
 	if (!skc || bw_side(skc->skc_num, bpf_ntohs(skc->skc_dport)) < 0)
 		return 0;
@@ -31,12 +31,41 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	e = bpf_sk_storage_get(&endpoints, (struct sock *)tp, NULL, 0);
 	if (!e)
 		return 0;
+	flags = tp->bpf_sock_ops_cb_flags & ~BPF_SOCK_OPS_RTT_CB_FLAG;
+	if (bw_limit(e))
+		flags |= BPF_SOCK_OPS_RTT_CB_FLAG;
+	if (flags != tp->bpf_sock_ops_cb_flags)
+		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
 	off = bw_wants_nagle_off(e);
 	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
 		return 0;
 	if (!bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off)))
 		applied++;
 	return 0;
+}
+
+/*
+ * A batching limit (§5, "Better Batching Heuristics"): an ACK that finds more held back than the
+ * limit releases it, also where Nagle's algorithm would wait for another one. Setting TCP_NODELAY
+ * pushes what is pending; clearing it again changes nothing but what comes after.
+ */
+BW_INLINE void bw_flush(struct bpf_sock_ops *ops)
+{
+	struct bpf_sock *sk = ops->sk;
+	int on = 1, off = 0;
+	struct bw_endpoint *e;
+	struct tcp_sock *tp;
+	__u32 limit;
+
+	e = sk ? bpf_sk_storage_get(&endpoints, sk, NULL, 0) : NULL;
+	if (!e)
+		return;
+	limit = bw_limit(e);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!limit || !tp || tp->write_seq - tp->snd_nxt < limit)
+		return;
+	if (!bpf_setsockopt(ops, SOL_TCP, TCP_NODELAY, &on, sizeof(on)))
+		bpf_setsockopt(ops, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
 }
 
 /*

@@ -6,7 +6,6 @@
  */
 #include "members.h"
 #include "exchange.h"
-#include "nagle.h"
 #include <bpf/bpf_tracing.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units};
 use batchwise_core::report::{Side, Unit};
-use batchwise_core::tune::{Policy, Tuning};
+use batchwise_core::tune::{Arm, Policy, Tuning};
 use batchwise_load::units::parse_duration;
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
@@ -27,8 +27,8 @@ use nix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use decisions::{Decisions, Style};
-pub use guard::{GuardArgs, run as guard};
 use guard::Guard;
+pub use guard::{GuardArgs, run as guard};
 use service::Service;
 
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
@@ -72,9 +72,31 @@ pub struct TuneArgs {
     /// Do not act on estimates that are trusted less, 0 to 1; those from one end alone have 0.4
     #[arg(long, default_value_t = 0.5, value_name = "CONFIDENCE", value_parser = parse_share)]
     min_confidence: f64,
+    /// Decide nothing: hold every socket at Nagle on or off, or at a batching limit in bytes
+    #[arg(long, value_name = "on|off|BYTES", value_parser = parse_hold, conflicts_with = "dry_run")]
+    hold: Option<Hold>,
     /// Least time between two options of the exchange on a connection
     #[arg(long, default_value = "1ms", value_parser = crate::watch::parse_period)]
     exchange_period: Duration,
+}
+
+/// What `--hold` holds sockets at.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    arm: Arm,
+    limit: u32,
+}
+
+fn parse_hold(text: &str) -> Result<Hold, String> {
+    let (arm, limit) = match text {
+        "off" => (Arm::Off, 0),
+        "on" => (Arm::On, 0),
+        bytes => match bytes.parse() {
+            Ok(limit) if limit > 0 => (Arm::On, limit),
+            _ => return Err("on, off, or a number of bytes above 0".to_owned()),
+        },
+    };
+    Ok(Hold { arm, limit })
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
@@ -217,7 +239,7 @@ impl Agent {
                 let tuning = Tuning {
                     budget: self.args.budget,
                     min_confidence: self.args.min_confidence,
-                    dry_run: self.args.dry_run,
+                    dry_run: self.args.dry_run || self.args.hold.is_some(),
                     ..Tuning::new(self.args.policy, c.side)
                 };
                 Service::new(tuning, now, counted)
@@ -236,8 +258,10 @@ impl Agent {
             let before = service.control();
             let command = service.end_tick();
             wants |= command.sensing;
+            let hold = self.args.hold;
             let control = Control {
-                arm: command.arm.filter(|_| !self.args.dry_run),
+                arm: hold.map_or(command.arm, |h| Some(h.arm)),
+                limit: hold.map_or(0, |h| h.limit),
                 told: service.arm(),
                 probing: command.probing,
                 wants: command.sensing,
@@ -246,7 +270,8 @@ impl Agent {
                 self.actuator.control(key.0, key.1, &control)?;
                 service.set_control(control);
             }
-            let switched = before.is_some_and(|b| b.arm != control.arm);
+            let set = |c: Control| (c.arm, c.limit);
+            let switched = before.map(set) != Some(set(control));
             if switched || (look && service.has_stragglers()) {
                 walk.extend(service.namespaces());
             }
@@ -274,7 +299,12 @@ impl Agent {
 
     fn forget_old(&mut self) -> anyhow::Result<()> {
         let old = |s: &Service| s.idle_for() > FORGOTTEN;
-        let keys: Vec<_> = self.services.iter().filter(|(_, s)| old(s)).map(|(k, _)| *k).collect();
+        let keys: Vec<_> = self
+            .services
+            .iter()
+            .filter(|(_, s)| old(s))
+            .map(|(k, _)| *k)
+            .collect();
         for (server, side) in keys {
             self.services.remove(&(server, side));
             self.actuator.forget(server, side)?;

@@ -198,7 +198,10 @@ impl Service {
     pub fn has_stragglers(&self) -> bool {
         let decided = self.control.and_then(|c| c.arm);
         let off = |s: &Seen| decided.map_or(s.wish_off, |a| a == Arm::Off);
-        self.window.connections.values().any(|s| s.nagle_off != off(s))
+        self.window
+            .connections
+            .values()
+            .any(|s| s.nagle_off != off(s))
     }
 
     /// Where its sockets are.
@@ -253,7 +256,10 @@ impl Meter for Window {
     fn measure(&mut self) -> Option<Measurement> {
         let interval = self.now.saturating_sub(self.since).max(1);
         let mut sum = ServiceSum::new(Unit::Sends, self.side, interval);
-        let open = self.connections.values().filter_map(|s| Some(s.sample?.since(&s.anchor?)));
+        let open = self
+            .connections
+            .values()
+            .filter_map(|s| Some(s.sample?.since(&s.anchor?)));
         let mut bytes = 0;
         for flow in open.chain(self.closed.iter().copied()) {
             sum.add(&flow);
