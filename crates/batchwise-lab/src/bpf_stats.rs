@@ -4,12 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use libbpf_rs::query::ProgInfoIter;
 use nix::unistd::Pid;
 
+use crate::process::Process;
+use crate::stop::Stop;
+
 const STATS_SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+/// How long a process may take to attach its programs.
+const ATTACH_LIMIT: Duration = Duration::from_secs(30);
+/// For how long the number of attached programs must not grow before all are taken to be there.
+const ATTACH_SETTLE: Duration = Duration::from_millis(400);
 
 /// Keeps `kernel.bpf_stats_enabled` on; gives back what it was when dropped.
 #[derive(Debug)]
@@ -62,8 +70,30 @@ pub fn runs_of(pids: &[Pid]) -> Result<BTreeMap<String, Runs>> {
 }
 
 /// How many BPF links a process holds.
-pub fn attached_links(pid: Pid) -> Result<usize> {
+fn attached_links(pid: Pid) -> Result<usize> {
     Ok(fd_fields(pid, "link_id")?.len())
+}
+
+/// Waits until a process has attached its programs: the number of its links no longer grows.
+/// Messages call it `name`.
+pub fn wait_attached(process: &mut Process, name: &str, stop: &Stop) -> Result<()> {
+    let (mut seen, mut since) = (0, Instant::now());
+    let attached = stop.wait_until(ATTACH_LIMIT, || {
+        process.check_alive()?;
+        let now = attached_links(process.pid())
+            .with_context(|| format!("looking at what {name} has attached"))?;
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        Ok((now > 0 && since.elapsed() >= ATTACH_SETTLE).then_some(()))
+    })?;
+    match attached {
+        Some(()) => Ok(()),
+        None => bail!(
+            "{name} attached nothing within {ATTACH_LIMIT:?}; see `batchwise doctor`{}",
+            process.quote()
+        ),
+    }
 }
 
 /// The distinct values of a numeric field in the descriptions of a process's descriptors.

@@ -5,6 +5,7 @@ pub mod accuracy;
 pub mod arm;
 pub mod bpf_stats;
 pub mod cgroup;
+pub mod decisions;
 pub mod demo;
 pub mod frame;
 pub mod host;
@@ -15,10 +16,12 @@ pub mod overhead;
 pub mod plot;
 pub mod process;
 pub mod redis;
+pub mod redis_nagle;
 pub mod regret;
 pub mod report;
 pub mod stats;
 pub mod stop;
+pub mod timeplot;
 pub mod topology;
 pub mod tuner;
 pub mod watcher;
@@ -83,7 +86,12 @@ pub trait Experiment: Sync {
 
 /// Every experiment, in the order `lab list` shows them.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&demo::Demo, &accuracy::Accuracy, &overhead::Overhead]
+    &[
+        &demo::Demo,
+        &redis_nagle::RedisNagle,
+        &accuracy::Accuracy,
+        &overhead::Overhead,
+    ]
 }
 
 /// Runs the experiment called `name`; gives the directory that holds its results.

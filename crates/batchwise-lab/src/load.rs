@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::{Host, Place};
 use crate::process::{Process, Reader, lock};
@@ -16,53 +16,76 @@ use crate::stop::Stop;
 /// Time beyond its duration after which a load is taken to hang.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// A part of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LoadPhase {
+    /// How long it is measured.
+    pub duration: Duration,
+    /// Requests a second.
+    pub rate: u64,
+    /// Climb evenly to this many requests a second instead of staying at `rate`.
+    pub climb_to: Option<u64>,
+    /// Bytes of a value.
+    pub value_size: u32,
+}
+
 /// One load to put on a Redis server.
 #[derive(Clone, Debug)]
 pub struct LoadSpec {
     /// The server.
     pub address: SocketAddr,
-    /// Requests a second.
-    pub rate: u64,
-    /// Climb evenly to this many requests a second instead of staying at `rate`.
-    pub climb_to: Option<u64>,
-    /// How long to measure, after the warm-up.
-    pub duration: Duration,
-    /// How long to send before measuring.
+    /// One after another, on the same connection.
+    pub phases: Vec<LoadPhase>,
+    /// How long to send before measuring, at the rate of the first phase.
     pub warmup: Duration,
-    /// Bytes of a value.
-    pub value_size: u32,
     /// Share of requests that are GETs.
     pub get_ratio: f64,
     /// TCP_NODELAY of the client's socket.
     pub nodelay: bool,
+    /// The client's own work on each response.
+    pub busy_per_response: Duration,
 }
 
 impl LoadSpec {
     fn command(&self, batchwise: &Path, progress: Option<Duration>) -> Command {
+        let phase = |phase: &LoadPhase| {
+            let climb = phase
+                .climb_to
+                .map_or_else(String::new, |to| format!("..{to}"));
+            let (ms, rate, size) = (phase.duration.as_millis(), phase.rate, phase.value_size);
+            format!("{ms}ms:{rate}{climb}@{size}")
+        };
+        let schedule: Vec<_> = self.phases.iter().map(phase).collect();
         let mut command = Command::new(batchwise);
         command.args(["load", "redis", "--format", "json"]);
         command.arg("--addr").arg(self.address.to_string());
-        command.arg("--rate").arg(match self.climb_to {
-            Some(to) => format!("{}..{to}", self.rate),
-            None => self.rate.to_string(),
-        });
+        command.arg("--schedule").arg(schedule.join(","));
         if let Some(every) = progress {
             command
                 .arg("--progress")
                 .arg(format!("{}ms", every.as_millis()));
         }
         command
-            .arg("--duration")
-            .arg(format!("{}ms", self.duration.as_millis()));
-        command
             .arg("--warmup")
             .arg(format!("{}ms", self.warmup.as_millis()));
-        command.arg("--value-size").arg(self.value_size.to_string());
         command.arg("--get-ratio").arg(self.get_ratio.to_string());
+        command
+            .arg("--busy-per-response")
+            .arg(format!("{}ns", self.busy_per_response.as_nanos()));
         command
             .arg("--nodelay")
             .arg(if self.nodelay { "on" } else { "off" });
         command
+    }
+
+    /// From its first request to its last.
+    pub fn length(&self) -> Duration {
+        self.warmup
+            + self
+                .phases
+                .iter()
+                .map(|phase| phase.duration)
+                .sum::<Duration>()
     }
 
     /// Runs the load in `client`, to its end.
@@ -87,7 +110,7 @@ impl LoadSpec {
             output,
             read: 0,
             reader,
-            limit: self.warmup + self.duration + GRACE,
+            limit: self.length() + GRACE,
         })
     }
 }
@@ -133,6 +156,9 @@ pub struct LoadInterval {
     pub ts_ns: u64,
     /// Its length.
     pub interval_ns: u64,
+    /// In which phase it began, from 0.
+    #[serde(default)]
+    pub phase: usize,
     /// Requests that were due, a second.
     pub offered_rps: f64,
     /// Responses, a second.
@@ -169,21 +195,68 @@ pub fn saturated(offered_rps: f64, achieved_rps: f64, mean_ns: f64, errors: u64)
     achieved_rps < 0.98 * offered_rps || mean_ns > 5e6 || errors > 0
 }
 
-/// Latencies, ns.
+/// Latencies, ns; infinite if nothing was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// Mean.
+    #[serde(deserialize_with = "or_infinite")]
     pub mean: f64,
     /// Median.
+    #[serde(deserialize_with = "or_infinite")]
     pub p50: f64,
     /// 90th percentile.
+    #[serde(deserialize_with = "or_infinite")]
     pub p90: f64,
     /// 99th percentile.
+    #[serde(deserialize_with = "or_infinite")]
     pub p99: f64,
     /// 99.9th percentile.
+    #[serde(deserialize_with = "or_infinite")]
     pub p999: f64,
     /// Largest.
+    #[serde(deserialize_with = "or_infinite")]
     pub max: f64,
+}
+
+fn or_infinite<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
+}
+
+/// What the load reports of one phase: of the requests that were due in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseReport {
+    /// Requests a second that were to be sent.
+    pub offered_rps: f64,
+    /// Requests a second of these that were answered before the end of the phase.
+    pub achieved_rps: f64,
+    /// Requests in the phase.
+    pub requests: u64,
+    /// Requests that failed or stayed unanswered.
+    pub errors: u64,
+    /// From the time a request was due.
+    pub latency_ns: LatencySummary,
+    /// From the time it was sent.
+    pub latency_from_send_ns: LatencySummary,
+    /// Whether the generator trusts these numbers.
+    pub valid: bool,
+    /// Why not.
+    pub why_invalid: Vec<String>,
+    /// Begin of the phase, ns since the Unix epoch.
+    pub from_ts_ns: u64,
+    /// End of the phase, ns since the Unix epoch.
+    pub to_ts_ns: u64,
+}
+
+impl PhaseReport {
+    /// See [`saturated`].
+    pub fn saturated(&self) -> bool {
+        saturated(
+            self.offered_rps,
+            self.achieved_rps,
+            self.latency_ns.mean,
+            self.errors,
+        )
+    }
 }
 
 /// The last object that `batchwise load` prints, as far as the lab uses it.
@@ -213,6 +286,9 @@ pub struct LoadReport {
     pub measured_from_ts_ns: u64,
     /// End of the measured window, ns since the Unix epoch.
     pub measured_to_ts_ns: u64,
+    /// The phases that had begun.
+    #[serde(default)]
+    pub phases: Vec<PhaseReport>,
 }
 
 impl LoadReport {
@@ -265,6 +341,43 @@ mod tests {
         assert!(saturated(1000.0, 979.0, 1e4, 0));
         assert!(saturated(1000.0, 1000.0, 5.1e6, 0));
         assert!(saturated(1000.0, 1000.0, 1e4, 1));
+    }
+
+    #[test]
+    fn a_load_is_called_phase_by_phase() {
+        let phase = LoadPhase {
+            duration: Duration::from_millis(1500),
+            rate: 350_000,
+            climb_to: None,
+            value_size: 64,
+        };
+        let spec = LoadSpec {
+            address: SocketAddr::from(([10, 77, 0, 1], 6379)),
+            phases: vec![
+                phase,
+                LoadPhase {
+                    climb_to: Some(400_000),
+                    value_size: 4096,
+                    ..phase
+                },
+            ],
+            warmup: Duration::from_millis(500),
+            get_ratio: 0.05,
+            nodelay: false,
+            busy_per_response: Duration::from_micros(30),
+        };
+        let command = spec.command(Path::new("batchwise"), None);
+        let words: Vec<_> = command.get_args().filter_map(|a| a.to_str()).collect();
+        assert!(words.contains(&"1500ms:350000@64,1500ms:350000..400000@4096"));
+        assert!(words.contains(&"30000ns") && words.contains(&"500ms"));
+        assert_eq!(spec.length(), Duration::from_millis(3500));
+    }
+
+    #[test]
+    fn what_nobody_answered_took_forever() {
+        let summary = r#"{"mean":null,"p50":null,"p90":null,"p99":null,"p999":null,"max":null}"#;
+        let summary: LatencySummary = serde_json::from_str(summary).unwrap();
+        assert_eq!(summary.mean, f64::INFINITY);
     }
 
     #[test]

@@ -80,6 +80,12 @@ impl Progress {
         );
     }
 
+    /// Something besides the steps was done.
+    pub fn note(&self, what: &str) {
+        // As above.
+        let _ = writeln!(std::io::stderr(), "          {what}");
+    }
+
     /// `steps` will not be done after all.
     pub fn skip(&mut self, steps: u32) {
         self.of = self.of.saturating_sub(steps);

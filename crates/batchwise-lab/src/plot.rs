@@ -16,6 +16,9 @@ pub const NAGLE: RGBColor = RGBColor(196, 78, 32);
 /// Colour of what is measured or estimated with TCP_NODELAY.
 pub const NODELAY: RGBColor = RGBColor(32, 96, 168);
 
+/// Colour of what is measured with batchwise tuning.
+pub const BATCHWISE: RGBColor = RGBColor(34, 128, 72);
+
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 pub(crate) const GREY: RGBColor = RGBColor(110, 110, 110);
@@ -42,19 +45,29 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A vertical line.
+/// A vertical line at a load, or a horizontal one at a latency.
 #[derive(Clone, Debug)]
 pub struct Mark {
     /// What the legend calls it.
     pub label: String,
     /// Whether it is an estimate: dashed.
     pub estimated: bool,
-    /// Requests a second.
+    /// Requests a second, or ns.
     pub at: f64,
 }
 
 /// Mean latency (log scale) over offered load.
 pub fn latency_over_load(title: &str, curves: &[Curve], marks: &[Mark]) -> Result<String> {
+    latency_with_level(title, curves, marks, None)
+}
+
+/// The same with a horizontal line at a latency.
+pub fn latency_with_level(
+    title: &str,
+    curves: &[Curve],
+    marks: &[Mark],
+    level: Option<&Mark>,
+) -> Result<String> {
     let all = || curves.iter().flat_map(|c| &c.points);
     let right = all().map(|p| p.0).fold(1000.0, f64::max) * 1.03;
     let low = all().map(|p| p.1).fold(LATENCY_CAP, f64::min).max(1000.0);
@@ -89,6 +102,10 @@ pub fn latency_over_load(title: &str, curves: &[Curve], marks: &[Mark]) -> Resul
             .axis_desc_style(("sans-serif", 15))
             .draw()?;
         let mut row = 0;
+        if let Some(level) = level.filter(|level| (bottom..top).contains(&level.at)) {
+            let line = [(0.0, level.at), (right, level.at)];
+            chart.draw_series(DashedLineSeries::new(line, 5, 5, GREY.stroke_width(2)))?;
+        }
         for mark in marks {
             let line = [(mark.at, bottom), (mark.at, top)];
             let style = GREY.stroke_width(2);
@@ -123,7 +140,7 @@ pub fn latency_over_load(title: &str, curves: &[Curve], marks: &[Mark]) -> Resul
             legend_line(legend, row, &curve.label, curve.color, curve.estimated)?;
             row += 1;
         }
-        for mark in marks {
+        for mark in marks.iter().chain(level) {
             legend_line(legend, row, &mark.label, GREY, mark.estimated)?;
             row += 1;
         }
@@ -357,6 +374,15 @@ pub fn thousands(per_second: f64) -> String {
         format!("{}k", text.strip_suffix(".0").unwrap_or(&text))
     } else {
         format!("{per_second:.0}")
+    }
+}
+
+/// A latency, or a dash; infinite ones are of requests that nobody answered.
+pub fn maybe_duration(ns: Option<f64>) -> String {
+    match ns {
+        None => "–".into(),
+        Some(ns) if ns.is_infinite() => "∞".into(),
+        Some(ns) => duration(ns),
     }
 }
 

@@ -2,12 +2,13 @@
 //! by the kernel when the lab itself dies.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -160,6 +161,22 @@ fn read_lines(
     })))
 }
 
+/// CPU time that a process has used in the threads that it has now, user and system.
+pub fn cpu_time(pid: Pid) -> Result<Duration> {
+    let path = format!("/proc/{pid}/task");
+    let mut sum = 0;
+    for thread in fs::read_dir(&path).with_context(|| format!("listing {path}"))? {
+        let path = thread?.path().join("schedstat");
+        // "time on the CPU, time waiting for it, times scheduled", in ns
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let field = text.split_whitespace().next();
+        let ns: Option<u64> = field.and_then(|field| field.parse().ok());
+        sum += ns.ok_or_else(|| anyhow!("{} has an unknown format", path.display()))?;
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
 /// Locks, also after a panic elsewhere: the data are lines, valid one by one.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -200,6 +217,14 @@ mod tests {
             .unwrap_err();
         assert!(error.to_string().contains("was killed"));
         assert!(kill(pid, None).is_err(), "it is still there");
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_process_grows_while_it_works() {
+        let before = cpu_time(Pid::this()).unwrap();
+        while cpu_time(Pid::this()).unwrap() == before {
+            std::hint::spin_loop();
+        }
     }
 
     #[test]

@@ -8,13 +8,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use nix::unistd::{SysconfVar, sysconf};
 
 use crate::host::{Host, Place};
-use crate::process::{Process, lock};
+use crate::process::{Process, cpu_time, lock};
 use crate::stop::Stop;
 
 /// The port of the server.
@@ -76,11 +75,7 @@ impl RedisServer {
 
     /// CPU time that it has used, user and system.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let path = format!("/proc/{}/stat", self.process.pid());
-        let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        let ticks = stat_ticks(&text).ok_or_else(|| anyhow!("{path} has an unknown format"))?;
-        let per_second = sysconf(SysconfVar::CLK_TCK)?.unwrap_or(100) as f64;
-        Ok(Duration::from_secs_f64(ticks as f64 / per_second))
+        cpu_time(self.process.pid())
     }
 }
 
@@ -137,16 +132,6 @@ fn ping(port: u16) -> Result<()> {
     } else {
         bail!("it does not answer PING")
     }
-}
-
-/// utime + stime of a /proc/PID/stat line, in clock ticks.
-fn stat_ticks(stat: &str) -> Option<u64> {
-    // The command, in parentheses, may hold anything: what is after the last one is regular.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
 }
 
 /// One run of `redis-benchmark`.
@@ -235,12 +220,5 @@ mod tests {
         );
         assert_eq!(parse_csv(recorded), Some(104_712.04));
         assert_eq!(parse_csv("Could not connect to Redis"), None);
-    }
-
-    #[test]
-    fn cpu_ticks_are_found_behind_a_command_with_spaces_and_parentheses() {
-        let stat = "77 (redis (a) b) S 1 77 77 0 -1 4194560 1 0 0 0 250 130 0 0 20 0 1 0 9 1 1";
-        assert_eq!(stat_ticks(stat), Some(380));
-        assert_eq!(stat_ticks("nonsense"), None);
     }
 }

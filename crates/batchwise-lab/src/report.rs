@@ -132,6 +132,15 @@ pub fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "–".into(), |s| format!("{:.1} %", s * 100.0))
 }
 
+/// A ratio, or a dash.
+pub fn ratio(value: Option<f64>) -> String {
+    match value {
+        None => "–".into(),
+        Some(value) if value.is_infinite() => "∞".into(),
+        Some(value) => format!("{value:.2}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

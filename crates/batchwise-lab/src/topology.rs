@@ -39,6 +39,19 @@ pub struct NetworkSettings {
     pub client_cpu: usize,
 }
 
+impl NetworkSettings {
+    /// As names and values, for a report.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let cpus = format!("{} / {}", self.server_cpu, self.client_cpu);
+        vec![
+            ("Congestion control", self.tcp_congestion_control.into()),
+            ("tcp_autocorking", self.tcp_autocorking.clone()),
+            ("MTU", format!("{} bytes", self.mtu)),
+            ("CPU of server / client", cpus),
+        ]
+    }
+}
+
 /// A server and a client.
 #[derive(Debug)]
 pub struct TwoHosts {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use batchwise_core::report::Line;
 use nix::unistd::Pid;
 
@@ -14,10 +14,6 @@ use crate::host::{Host, Place};
 use crate::process::{Process, Reader, lock};
 use crate::stop::Stop;
 
-/// How long a watcher may take to attach its programs.
-const ATTACH_LIMIT: Duration = Duration::from_secs(30);
-/// For how long the number of attached programs must not grow before all are taken to be there.
-const ATTACH_SETTLE: Duration = Duration::from_millis(400);
 /// How long a watcher may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -88,7 +84,7 @@ impl Watcher {
             collected,
             reader: Some(reader),
         };
-        watcher.wait_attached(stop)?;
+        bpf_stats::wait_attached(&mut watcher.process, "the watcher", stop)?;
         Ok(watcher)
     }
 
@@ -118,25 +114,5 @@ impl Watcher {
             reader.finish();
         }
         self.take_lines()
-    }
-
-    fn wait_attached(&mut self, stop: &Stop) -> Result<()> {
-        let (mut seen, mut since) = (0, std::time::Instant::now());
-        let attached = stop.wait_until(ATTACH_LIMIT, || {
-            self.process.check_alive()?;
-            let now = bpf_stats::attached_links(self.process.pid())
-                .context("looking at what the watcher has attached")?;
-            if now != seen {
-                (seen, since) = (now, std::time::Instant::now());
-            }
-            Ok((now > 0 && since.elapsed() >= ATTACH_SETTLE).then_some(()))
-        })?;
-        match attached {
-            Some(()) => Ok(()),
-            None => bail!(
-                "the watcher attached nothing within {ATTACH_LIMIT:?}; see `batchwise doctor`{}",
-                self.process.quote()
-            ),
-        }
     }
 }

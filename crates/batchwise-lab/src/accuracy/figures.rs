@@ -9,23 +9,15 @@ use super::plan::WORKLOADS;
 use super::summary::{
     Arms, End, Summary, Verdict, WorkloadSummary, arms, estimate, two_sided_total,
 };
-use crate::machine::Machine;
+use crate::frame::Frame;
 use crate::output::Output;
 use crate::plot::{self, Bar, Curve, Group, Mark, NAGLE, NODELAY, thousands};
-use crate::report::{Page, Table, figure, percent};
-use crate::topology::NetworkSettings;
+use crate::report::{Table, figure, percent};
 use crate::window::PARTS;
 
 /// Writes the plots and the report.
-pub fn write(
-    output: &Output,
-    machine: &Machine,
-    network: &NetworkSettings,
-    complete: bool,
-    points: &[Point],
-    summary: &Summary,
-    reproduce: &str,
-) -> Result<()> {
+pub fn write(frame: &Frame<'_>, complete: bool, points: &[Point], summary: &Summary) -> Result<()> {
+    let output = &frame.context.output;
     let mut sections = Vec::new();
     for workload in &WORKLOADS {
         let Some(result) = summary.per_workload.get(workload.name) else {
@@ -37,23 +29,6 @@ pub fn write(
             .collect();
         sections.push(section(output, workload.name, &points, result)?);
     }
-    let page = Page {
-        title: "Accuracy: measured against estimated latency",
-        lead: "One open-loop Poisson client on one connection to Redis, Nagle's algorithm on and \
-               off, from light load to collapse. Estimates come from TCP queue states of both ends.",
-        machine,
-        facts: vec![
-            ("Congestion control", network.tcp_congestion_control.into()),
-            ("tcp_autocorking", network.tcp_autocorking.clone()),
-            ("MTU", format!("{} bytes", network.mtu)),
-            (
-                "CPU of server / client",
-                format!("{} / {}", network.server_cpu, network.client_cpu),
-            ),
-        ],
-        complete,
-        reproduce,
-    };
     let body = html! {
         h2 { "Summary" }
         p {
@@ -67,7 +42,13 @@ pub fn write(
         (overview(summary))
         @for section in &sections { (section) }
     };
-    output.write("report.html", &page.html(&body))
+    frame.write_report(
+        complete,
+        "Accuracy: measured against estimated latency",
+        "One open-loop Poisson client on one connection to Redis, Nagle's algorithm on and off, \
+         from light load to collapse. Estimates come from TCP queue states of both ends.",
+        &body,
+    )
 }
 
 fn overview(summary: &Summary) -> Markup {

@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result, bail};
 use batchwise_core::report::{Line, Side, Unit};
 use serde::Serialize;
 
-use crate::load::{LatencySummary, LoadReport, LoadSpec, saturated};
-use crate::machine::Machine;
+use crate::frame::{Frame, Measured, NoMore};
+use crate::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
 use crate::output::Progress;
 use crate::redis::{NAGLE_PORT, PORT, RedisServer};
-use crate::topology::{NetworkSettings, TwoHosts};
+use crate::topology::TwoHosts;
 use crate::watcher::{WatchSpec, Watcher};
 use crate::window::{EndEstimate, estimates_in};
 use crate::{Context, Experiment};
@@ -89,16 +89,6 @@ pub struct Ends {
     pub client: BTreeMap<Unit, EndEstimate>,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
-    experiment: &'static str,
-    machine: &'a Machine,
-    network: &'a NetworkSettings,
-    complete: bool,
-    points: &'a [Point],
-    summary: &'a Summary,
-}
-
 impl Experiment for Accuracy {
     fn name(&self) -> &'static str {
         "accuracy"
@@ -109,50 +99,26 @@ impl Experiment for Accuracy {
     }
 
     fn run(&self, context: &Context) -> Result<()> {
-        let machine = context.machine()?;
         let extent = Extent::new(context.quick);
-        let hosts = TwoHosts::build(self.name())?;
-        let network = hosts.settings()?;
-        let mut points = Vec::new();
-        let outcome = measure(context, &extent, &hosts, &mut points, |points| {
-            self.write(context, &machine, &network, false, points)
-        });
-        let complete = outcome.is_ok();
-        if complete || !points.is_empty() {
-            self.write(context, &machine, &network, complete, &points)?;
-        }
-        outcome
+        Frame::run(self.name(), context, |frame, hosts, measured| {
+            measure(frame, &extent, hosts, measured)
+        })
     }
 }
 
-impl Accuracy {
-    fn write(
-        &self,
-        context: &Context,
-        machine: &Machine,
-        network: &NetworkSettings,
-        complete: bool,
-        points: &[Point],
-    ) -> Result<()> {
-        let summary = Summary::of(points);
-        context.output.write_result(&Results {
-            experiment: self.name(),
-            machine,
-            network,
-            complete,
-            points,
-            summary: &summary,
-        })?;
-        let reproduce = context.reproduce(self.name());
-        figures::write(
-            &context.output,
-            machine,
-            network,
-            complete,
-            points,
-            &summary,
-            &reproduce,
-        )
+/// What was measured so far.
+#[derive(Default)]
+struct Points(Vec<Point>);
+
+impl Measured for Points {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.0);
+        frame.write_result(complete, &self.0, &NoMore {}, &summary)?;
+        figures::write(frame, complete, &self.0, &summary)
     }
 }
 
@@ -194,12 +160,12 @@ impl Watchers {
 /// Measures everything, in rounds: in each, all workloads, and the two arms of a step next to each
 /// other in an order that alternates.
 fn measure(
-    context: &Context,
+    frame: &Frame<'_>,
     extent: &Extent,
     hosts: &TwoHosts,
-    points: &mut Vec<Point>,
-    mut after_ladder: impl FnMut(&[Point]) -> Result<()>,
+    measured: &mut Points,
 ) -> Result<()> {
+    let context = frame.context;
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
     let mut redis_with_nagle = RedisServer::start_with_nagle(&hosts.server, &context.stop)?;
     let mut watchers = Watchers::start(context, hosts)?;
@@ -232,17 +198,18 @@ fn measure(
                         }
                         let saturated = point.saturated;
                         collapsed[usize::from(nodelay)] = saturated;
-                        points.push(point);
+                        measured.0.push(point);
                         if !saturated {
                             break;
                         }
                     }
                 }
             }
-            after_ladder(points)?;
+            measured.write(frame, false)?;
         }
     }
-    if points
+    if measured
+        .0
         .iter()
         .all(|p| p.ends.server.is_empty() && p.ends.client.is_empty())
     {
@@ -277,13 +244,16 @@ impl Task<'_> {
         };
         let spec = LoadSpec {
             address: hosts.server_address(port),
-            rate: self.step,
-            climb_to: None,
-            duration: extent.duration,
+            phases: vec![LoadPhase {
+                duration: extent.duration,
+                rate: self.step,
+                climb_to: None,
+                value_size: self.workload.value_size,
+            }],
             warmup: extent.warmup,
-            value_size: self.workload.value_size,
             get_ratio: self.workload.get_ratio,
             nodelay: client_nodelay,
+            busy_per_response: Duration::ZERO,
         };
         let report = spec.run(&context.command, &hosts.client, &context.stop)?;
         context.stop.sleep(LINE_DELAY)?;

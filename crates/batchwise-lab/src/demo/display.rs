@@ -12,7 +12,7 @@ use super::plan::{self, Phase, Plan, VALUE_SIZE};
 use super::screen::Screen;
 use super::view::View;
 use crate::machine::Machine;
-use crate::plot::{duration, thousands};
+use crate::plot::{maybe_duration, thousands};
 use crate::stop::Stop;
 use crate::window::EndEstimate;
 
@@ -154,11 +154,6 @@ fn row(moment: &Moment) -> String {
         maybe_duration(client.and_then(|e| e.turnaround_ns)),
         if moment.saturated { "  too much" } else { "" },
     )
-}
-
-/// A latency, or a dash.
-pub fn maybe_duration(ns: Option<f64>) -> String {
-    ns.map_or_else(|| "–".into(), duration)
 }
 
 /// The error of an end's estimate, with its sign, or a dash.

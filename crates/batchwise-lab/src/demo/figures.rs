@@ -4,12 +4,12 @@ use anyhow::Result;
 use batchwise_core::report::Side;
 use maud::html;
 
-use super::display::{error, estimator, maybe_duration, nagle, one_cpu};
+use super::display::{error, estimator, nagle, one_cpu};
 use super::moment::Moment;
 use super::plan::{VALUE_SIZE, climb};
 use super::{Climb, Results, plots};
 use crate::output::Output;
-use crate::plot::thousands;
+use crate::plot::{maybe_duration, thousands};
 use crate::report::{Page, Table, figure, percent};
 
 /// Writes the plots and the report.
@@ -37,15 +37,7 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
         title: "Demo: estimated beside measured latency",
         lead: &lead,
         machine: results.machine,
-        facts: vec![
-            ("Congestion control", network.tcp_congestion_control.into()),
-            ("tcp_autocorking", network.tcp_autocorking.clone()),
-            ("MTU", format!("{} bytes", network.mtu)),
-            (
-                "CPU of server / client",
-                format!("{} / {}", network.server_cpu, network.client_cpu),
-            ),
-        ],
+        facts: network.facts(),
         complete: results.complete,
         reproduce,
     };

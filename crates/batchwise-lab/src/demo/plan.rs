@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::load::LoadSpec;
+use crate::load::{LoadPhase, LoadSpec};
 
 /// Bytes of a value: small ones, where batching decides how much can be carried.
 pub const VALUE_SIZE: u32 = 64;
@@ -69,12 +69,15 @@ impl Plan {
     pub fn load(&self, phase: Phase, address: SocketAddr) -> LoadSpec {
         LoadSpec {
             address,
-            rate: FOOT,
-            climb_to: Some(TOP),
-            duration: self.climb,
+            phases: vec![LoadPhase {
+                duration: self.climb,
+                rate: FOOT,
+                climb_to: Some(TOP),
+                value_size: VALUE_SIZE,
+            }],
             warmup: WARMUP,
-            value_size: VALUE_SIZE,
             get_ratio: 0.0,
+            busy_per_response: Duration::ZERO,
             nodelay: phase.nodelay,
         }
     }

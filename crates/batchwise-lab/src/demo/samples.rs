@@ -11,6 +11,7 @@ pub fn interval(ts_ns: u64, offered_rps: f64, mean_ns: f64) -> LoadInterval {
     LoadInterval {
         ts_ns,
         interval_ns: 1_000_000_000,
+        phase: 0,
         offered_rps,
         achieved_rps: offered_rps,
         mean_from_intended_ns: Some(mean_ns * 1.1),

@@ -11,10 +11,10 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, Row, Table};
 
-use super::display::{Story, error, estimator, maybe_duration, nagle};
+use super::display::{Story, error, estimator, nagle};
 use super::moment::Moment;
 use super::plan::{self, VALUE_SIZE};
-use crate::plot::{duration, thousands};
+use crate::plot::{duration, maybe_duration, thousands};
 use crate::window::EndEstimate;
 
 const MEASURED: Color = Color::White;

@@ -4,44 +4,32 @@ use anyhow::Result;
 use maud::{Markup, html};
 
 use super::summary::{Summary, ratios};
-use super::{Arm, HookCost, Results};
-use crate::output::Output;
+use super::{Arm, HookCost, Runs};
+use crate::frame::Frame;
 use crate::plot::{self, NAGLE, NODELAY, Strip};
-use crate::report::{Page, Table, figure};
+use crate::report::{Table, figure};
 use crate::stats::{MedianInterval, Spread};
 
 /// Writes the plot and the report.
-pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<()> {
+pub(super) fn write(
+    frame: &Frame<'_>,
+    complete: bool,
+    measured: &Runs,
+    summary: &Summary,
+) -> Result<()> {
     let strips = [(Arm::Watch, NODELAY), (Arm::WatchExchange, NAGLE)].map(|(arm, color)| Strip {
         label: arm.name().into(),
         color,
-        values: ratios(results.points, arm, |p| p.rps),
+        values: ratios(&measured.points, arm, |p| p.rps),
     });
     let svg = plot::ratios(
         "Throughput over that of the same round with nothing attached",
         &strips,
     )?;
-    output.write("throughput-ratio.svg", &svg)?;
-    let network = results.network;
-    let page = Page {
-        title: "Overhead: what watching costs Redis",
-        lead: "redis-benchmark, 64-byte SETs, 10 connections, one request in flight on each; the \
-               arms of a round run one after another in random order.",
-        machine: results.machine,
-        facts: vec![
-            ("Congestion control", network.tcp_congestion_control.into()),
-            ("tcp_autocorking", network.tcp_autocorking.clone()),
-            (
-                "CPU of server / client",
-                format!("{} / {}", network.server_cpu, network.client_cpu),
-            ),
-        ],
-        complete: results.complete,
-        reproduce,
-    };
+    frame.context.output.write("throughput-ratio.svg", &svg)?;
     let body = html! {
         h2 { "Summary" }
-        (arms(results.summary))
+        (arms(summary))
         p {
             "Medians with quartiles; ratios are medians of the rounds' ratios with a 95 % bootstrap \
              interval. Hook time is from the kernel's own statistics in a separate run, for a \
@@ -51,9 +39,15 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
         }
         (figure(&svg))
         h2 { "Time inside the hooks" }
-        @for cost in results.hooks { (hooks(cost)) }
+        @for cost in &measured.hooks { (hooks(cost)) }
     };
-    output.write("report.html", &page.html(&body))
+    frame.write_report(
+        complete,
+        "Overhead: what watching costs Redis",
+        "redis-benchmark, 64-byte SETs, 10 connections, one request in flight on each; the arms of \
+         a round run one after another in random order.",
+        &body,
+    )
 }
 
 fn arms(summary: &Summary) -> Markup {

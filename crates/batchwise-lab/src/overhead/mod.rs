@@ -14,12 +14,12 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
-use crate::bpf_stats::{Runs, StatsEnabled, runs_of};
+use crate::bpf_stats::{self, StatsEnabled, runs_of};
+use crate::frame::{Frame, Measured};
 use crate::host::Host;
-use crate::machine::Machine;
 use crate::output::Progress;
 use crate::redis::{Benchmark, BenchmarkResult, PORT, RedisServer};
-use crate::topology::{NetworkSettings, TwoHosts};
+use crate::topology::TwoHosts;
 use crate::watcher::{WatchSpec, Watcher};
 use crate::{Context, Experiment};
 use summary::Summary;
@@ -108,22 +108,16 @@ pub struct ProgramCost {
     pub runs_per_request: f64,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
-    experiment: &'static str,
-    machine: &'a Machine,
-    network: &'a NetworkSettings,
-    complete: bool,
-    points: &'a [Point],
-    hooks: &'a [HookCost],
-    summary: &'a Summary,
-}
-
 /// What was measured so far.
 #[derive(Default)]
-struct Measured {
+struct Runs {
     points: Vec<Point>,
     hooks: Vec<HookCost>,
+}
+
+#[derive(Serialize)]
+struct Hooks<'a> {
+    hooks: &'a [HookCost],
 }
 
 impl Experiment for Overhead {
@@ -136,51 +130,25 @@ impl Experiment for Overhead {
     }
 
     fn run(&self, context: &Context) -> Result<()> {
-        let machine = context.machine()?;
-        let hosts = TwoHosts::build(self.name())?;
-        let network = hosts.settings()?;
-        let mut measured = Measured::default();
-        let outcome = measure(context, &hosts, &mut measured, |measured| {
-            self.write(context, &machine, &network, false, measured)
-        });
-        let complete = outcome.is_ok();
-        if complete || !measured.points.is_empty() {
-            self.write(context, &machine, &network, complete, &measured)?;
-        }
-        outcome
+        Frame::run(self.name(), context, measure)
     }
 }
 
-impl Overhead {
-    fn write(
-        &self,
-        context: &Context,
-        machine: &Machine,
-        network: &NetworkSettings,
-        complete: bool,
-        measured: &Measured,
-    ) -> Result<()> {
-        let summary = Summary::of(&measured.points, &measured.hooks);
-        let results = Results {
-            experiment: self.name(),
-            machine,
-            network,
-            complete,
-            points: &measured.points,
-            hooks: &measured.hooks,
-            summary: &summary,
-        };
-        context.output.write_result(&results)?;
-        figures::write(&context.output, &results, &context.reproduce(self.name()))
+impl Measured for Runs {
+    fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.points, &self.hooks);
+        let hooks = Hooks { hooks: &self.hooks };
+        frame.write_result(complete, &self.points, &hooks, &summary)?;
+        figures::write(frame, complete, self, &summary)
     }
 }
 
-fn measure(
-    context: &Context,
-    hosts: &TwoHosts,
-    measured: &mut Measured,
-    mut after_round: impl FnMut(&Measured) -> Result<()>,
-) -> Result<()> {
+fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<()> {
+    let context = frame.context;
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
     let mut benchmark = Benchmark {
         clients: CLIENTS,
@@ -234,7 +202,7 @@ fn measure(
                 client_cpu_ns_per_request: per_request(result.client_cpu),
             });
         }
-        after_round(measured)?;
+        measured.write(frame, false)?;
     }
     Ok(())
 }
@@ -310,8 +278,8 @@ fn hook_cost(
 fn cost_between(
     arm: Arm,
     requests: u64,
-    before: &BTreeMap<String, Runs>,
-    after: &BTreeMap<String, Runs>,
+    before: &BTreeMap<String, bpf_stats::Runs>,
+    after: &BTreeMap<String, bpf_stats::Runs>,
 ) -> HookCost {
     let mut total_ns = 0;
     let mut programs = Vec::new();
@@ -345,7 +313,7 @@ mod tests {
 
     #[test]
     fn hook_time_is_what_was_added_per_request_and_endpoint() {
-        let runs = |count, time_ns| Runs { count, time_ns };
+        let runs = |count, time_ns| bpf_stats::Runs { count, time_ns };
         let before = BTreeMap::from([("bw_a".to_owned(), runs(10, 1000))]);
         let after = BTreeMap::from([
             ("bw_a".to_owned(), runs(210, 21_000)),

@@ -1,0 +1,98 @@
+//! Decisions over time as parts of a plot: when Nagle's algorithm worked, and what was tried.
+
+use batchwise_core::report::Side;
+use plotters::style::RGBColor;
+
+use crate::tuner::Decision;
+
+/// Events that are marked, and their colours.
+const MARKED: [(&str, RGBColor); 4] = [
+    ("probe", RGBColor(120, 120, 120)),
+    ("abort", RGBColor(200, 30, 30)),
+    ("adopt", RGBColor(34, 128, 72)),
+    ("recall", RGBColor(32, 96, 168)),
+];
+
+/// When Nagle's algorithm worked at the client's end, in seconds since `zero` (ns since the Unix
+/// epoch), up to `end`.
+pub fn nagle_times(decisions: &[Decision], zero: u64, end: u64) -> Vec<(f64, f64)> {
+    let mut times: Vec<(f64, f64)> = Vec::new();
+    let of_client: Vec<_> = of_client(decisions).collect();
+    for (index, decision) in of_client.iter().enumerate() {
+        let next = of_client.get(index + 1).map_or(end, |d| d.ts_ns.min(end));
+        let (from, to) = (seconds(decision.ts_ns, zero), seconds(next, zero));
+        if decision.nagle_on() != Some(true) || to <= 0.0 || to <= from {
+            continue;
+        }
+        let from = from.max(0.0);
+        match times.last_mut().filter(|last| last.1 >= from) {
+            Some(last) => last.1 = to,
+            None => times.push((from, to)),
+        }
+    }
+    times
+}
+
+/// What the client's agent tried and decided, by kind, in seconds since `zero`.
+pub fn events(decisions: &[Decision], zero: u64, end: u64) -> Vec<(String, RGBColor, Vec<f64>)> {
+    let of_kind = |(kind, color): (&str, RGBColor)| {
+        let times = of_client(decisions)
+            .filter(|d| d.event == kind && (zero..end).contains(&d.ts_ns))
+            .map(|d| seconds(d.ts_ns, zero));
+        (kind.to_owned(), color, times.collect())
+    };
+    MARKED.map(of_kind).into()
+}
+
+fn of_client(decisions: &[Decision]) -> impl Iterator<Item = &Decision> {
+    decisions.iter().filter(|d| d.side == Some(Side::Client))
+}
+
+fn seconds(ts_ns: u64, zero: u64) -> f64 {
+    (ts_ns as f64 - zero as f64) / 1e9
+}
+
+#[cfg(test)]
+pub mod samples {
+    //! Decisions for tests.
+
+    use super::*;
+
+    /// One of the client's agent, at so many seconds.
+    pub fn decision(at_s: f64, event: &str, nagle: &str) -> Decision {
+        Decision {
+            ts_ns: (at_s * 1e9) as u64,
+            service: "10.77.0.1:6379".into(),
+            side: Some(Side::Client),
+            event: event.into(),
+            nagle: Some(nagle.into()),
+            wish: Some("off".into()),
+            load_per_s: Some(1e5),
+            why: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::decision;
+    use super::*;
+
+    #[test]
+    fn times_with_nagle_are_joined_and_cut_to_the_plot() {
+        let decisions = [
+            decision(0.5, "probe", "on"),
+            decision(1.5, "adopt", "on"),
+            decision(3.0, "reset", "app"),
+            decision(4.0, "probe", "on"),
+        ];
+        let second = 1_000_000_000;
+        assert_eq!(
+            nagle_times(&decisions, second, 5 * second),
+            [(0.0, 2.0), (3.0, 4.0)]
+        );
+        let events = events(&decisions, second, 5 * second);
+        assert_eq!(events[0].2, [3.0]);
+        assert_eq!(events[2].2, [0.5]);
+    }
+}

@@ -1,0 +1,143 @@
+//! What `redis-nagle` measures: workloads, load steps, and for how long.
+
+use std::time::Duration;
+
+/// One workload and the loads it is put on with.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Its name in results.
+    pub name: &'static str,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Share of GETs; the rest are SETs.
+    pub get_ratio: f64,
+    /// Requests a second, ascending.
+    pub steps: &'static [u64],
+    /// The steps of a quick run.
+    pub quick_steps: &'static [u64],
+}
+
+/// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and three of smaller values.
+pub const WORKLOADS: [Workload; 5] = [
+    Workload {
+        name: "64B",
+        value_size: 64,
+        get_ratio: 0.0,
+        steps: &[
+            50_000, 100_000, 150_000, 200_000, 225_000, 250_000, 275_000, 300_000, 350_000,
+            400_000, 450_000, 500_000, 550_000, 600_000, 650_000,
+        ],
+        quick_steps: &[
+            100_000, 200_000, 250_000, 300_000, 400_000, 500_000, 550_000, 600_000,
+        ],
+    },
+    Workload {
+        name: "512B",
+        value_size: 512,
+        get_ratio: 0.0,
+        steps: &[
+            25_000, 50_000, 75_000, 100_000, 125_000, 150_000, 175_000, 200_000, 225_000, 250_000,
+            275_000, 300_000,
+        ],
+        quick_steps: &[50_000, 120_000, 180_000, 240_000, 300_000],
+    },
+    Workload {
+        name: "4KiB",
+        value_size: 4096,
+        get_ratio: 0.0,
+        steps: &[
+            20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000, 180_000, 200_000,
+            220_000, 240_000, 260_000,
+        ],
+        quick_steps: &[40_000, 100_000, 160_000, 200_000, 240_000],
+    },
+    Workload {
+        name: "16KiB",
+        value_size: 16_384,
+        get_ratio: 0.0,
+        steps: LARGE_STEPS,
+        quick_steps: LARGE_QUICK_STEPS,
+    },
+    Workload {
+        name: "95:5",
+        value_size: 16_384,
+        get_ratio: 0.05,
+        steps: LARGE_STEPS,
+        quick_steps: LARGE_QUICK_STEPS,
+    },
+];
+
+const LARGE_STEPS: &[u64] = &[
+    5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 70_000, 80_000, 90_000, 100_000, 110_000,
+];
+const LARGE_QUICK_STEPS: &[u64] = &[10_000, 30_000, 60_000, 90_000, 110_000];
+
+/// How much of it is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// How often each point is measured.
+    pub repeats: u32,
+    /// How long a point is measured.
+    pub measured: Duration,
+    /// Load before that, with a static arm.
+    pub warmup: Duration,
+    /// Load before that, with batchwise: a phase with numbers of its own.
+    pub learning: Duration,
+    /// Whether the short list of steps is used.
+    pub quick: bool,
+}
+
+impl Extent {
+    /// Of a quick or a full run.
+    pub fn new(quick: bool) -> Self {
+        Self {
+            repeats: if quick { 2 } else { 5 },
+            measured: Duration::from_secs(if quick { 2 } else { 3 }),
+            warmup: Duration::from_millis(500),
+            learning: Duration::from_secs(4),
+            quick,
+        }
+    }
+
+    /// The steps of a workload.
+    pub fn steps(&self, workload: &Workload) -> &'static [u64] {
+        match self.quick {
+            true => workload.quick_steps,
+            false => workload.steps,
+        }
+    }
+
+    /// Points with so many arms, if no ladder ends early.
+    pub fn most_points(&self, arms: usize) -> u32 {
+        let steps: usize = WORKLOADS.iter().map(|w| self.steps(w).len()).sum();
+        self.repeats * u32::try_from(arms * steps).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_ascend_and_a_factor_of_two_can_be_seen() {
+        for workload in &WORKLOADS {
+            assert!(workload.steps.is_sorted() && workload.quick_steps.is_sorted());
+        }
+        let fine = |steps: &[u64]| steps.windows(2).all(|w| w[1] as f64 / w[0] as f64 <= 2.0);
+        assert!(fine(WORKLOADS[0].steps) && fine(WORKLOADS[0].quick_steps));
+    }
+
+    #[test]
+    fn a_quick_run_takes_less_than_twelve_minutes_even_if_nothing_collapses() {
+        let extent = Extent::new(true);
+        let start = Duration::from_millis(400);
+        let steady = 2 * (extent.warmup + extent.measured + start);
+        let step = steady + extent.learning + extent.measured + start;
+        let steps = extent.most_points(1);
+        assert!(
+            step * steps < Duration::from_secs(12 * 60),
+            "{:?}",
+            step * steps
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! Tests of the summary, with made-up points.
+
+use super::*;
+use crate::load::{LatencySummary, PhaseReport};
+
+pub fn window(rps: f64, mean_us: f64) -> PhaseReport {
+    let mean = mean_us * 1e3;
+    let latency = LatencySummary {
+        mean,
+        p50: mean,
+        p90: mean,
+        p99: mean,
+        p999: mean,
+        max: mean,
+    };
+    PhaseReport {
+        offered_rps: rps,
+        achieved_rps: rps,
+        requests: rps as u64,
+        errors: 0,
+        latency_ns: latency,
+        latency_from_send_ns: latency,
+        valid: true,
+        why_invalid: Vec::new(),
+        from_ts_ns: 0,
+        to_ts_ns: 1_000_000_000,
+    }
+}
+
+/// At so many thousand requests a second; a mean of `None` is a collapse.
+pub fn point(arm: Arm, step_k: u64, repeat: u32, mean_us: Option<f64>) -> Point {
+    let step_rps = step_k * 1000;
+    let window = window(step_rps as f64, mean_us.unwrap_or(50_000.0));
+    Point {
+        workload: "64B",
+        arm,
+        step_rps,
+        repeat,
+        attempt: u32::from(mean_us.is_none()),
+        saturated: mean_us.is_none(),
+        learning: (arm == Arm::Batchwise).then(|| PhaseReport {
+            latency_ns: LatencySummary {
+                mean: window.latency_ns.mean * 1.1,
+                ..window.latency_ns
+            },
+            ..window.clone()
+        }),
+        window,
+        nagle_share: None,
+    }
+}
+
+fn ladder(arm: Arm, latencies: &[(u64, Option<f64>)]) -> Vec<Point> {
+    let point = |&(step, us): &(u64, Option<f64>)| point(arm, step, 0, us);
+    latencies.iter().map(point).collect()
+}
+
+fn three_arms(tuned: &[(u64, Option<f64>)]) -> WorkloadSummary {
+    let points = [
+        ladder(
+            Arm::Nodelay,
+            &[(100, Some(20.0)), (200, Some(400.0)), (300, None)],
+        ),
+        ladder(
+            Arm::Nagle,
+            &[
+                (100, Some(30.0)),
+                (200, Some(25.0)),
+                (300, Some(40.0)),
+                (400, Some(900.0)),
+            ],
+        ),
+        ladder(Arm::Batchwise, tuned),
+    ]
+    .concat();
+    Summary::of(&points).per_workload["64B"].clone()
+}
+
+#[test]
+fn range_and_latency_are_those_of_the_default_compared() {
+    let found = three_arms(&[
+        (100, Some(21.0)),
+        (200, Some(40.0)),
+        (300, Some(42.0)),
+        (400, Some(990.0)),
+    ]);
+    assert_eq!(found.range_ratio, Some(1.5));
+    assert_eq!(found.latency_ratio, Some(10.0));
+    assert!(!found.range_is_lower_bound);
+    assert_eq!(found.highest_under_slo_rps[&Arm::Nagle], 300_000);
+}
+
+#[test]
+fn the_worst_point_is_compared_with_the_better_arm_and_named() {
+    let found = three_arms(&[
+        (100, Some(22.0)),
+        (200, Some(26.0)),
+        (300, Some(41.0)),
+        (400, Some(1800.0)),
+    ]);
+    let worst = found.worst_point.unwrap();
+    assert_eq!((worst.step_rps, worst.against), (100_000, Arm::Nodelay));
+    assert!((worst.ratio - 1.1).abs() < 1e-9);
+    assert_eq!(found.worst_vs_best_arm, Some(worst.ratio));
+    let beyond = found.worst_beyond_slo.unwrap();
+    assert_eq!((beyond.step_rps, beyond.ratio), (400_000, 2.0));
+    assert_eq!(found.worst_throughput.unwrap().ratio, 1.0);
+}
+
+#[test]
+fn a_collapse_of_the_tuned_arm_below_the_others_is_infinitely_worse() {
+    let found = three_arms(&[(100, Some(20.0)), (200, None)]);
+    assert_eq!(found.worst_vs_best_arm, Some(f64::INFINITY));
+    assert_eq!(found.range_ratio, Some(0.5));
+    assert_eq!(found.worst_throughput.unwrap().ratio, 0.0);
+}
+
+#[test]
+fn the_learning_phase_is_compared_with_the_default_where_that_keeps_the_slo() {
+    let found = three_arms(&[(100, Some(40.0)), (200, Some(40.0)), (300, Some(4000.0))]);
+    let worst = found.worst_learning.unwrap();
+    assert_eq!((worst.step_rps, worst.against), (100_000, Arm::Nodelay));
+    assert!((worst.ratio - 2.2).abs() < 1e-9);
+}
+
+#[test]
+fn ratios_are_within_repeats_so_that_drift_cancels() {
+    let mut points = Vec::new();
+    for (repeat, slow) in [(0, 1.0), (1, 3.0), (2, 2.0)] {
+        points.push(point(Arm::Nodelay, 100, repeat, Some(20.0 * slow)));
+        points.push(point(Arm::Nagle, 100, repeat, Some(30.0 * slow)));
+        points.push(point(Arm::Batchwise, 100, repeat, Some(21.0 * slow)));
+    }
+    let found = Summary::of(&points).per_workload["64B"].clone();
+    assert!((found.worst_vs_best_arm.unwrap() - 1.05).abs() < 1e-9);
+}
+
+#[test]
+fn without_the_tuned_arm_there_is_nothing_to_compare() {
+    let found = three_arms(&[]);
+    assert_eq!((found.range_ratio, found.worst_vs_best_arm), (None, None));
+    assert_eq!(found.highest_under_slo_rps[&Arm::Nodelay], 200_000);
+}
