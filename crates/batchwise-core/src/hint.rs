@@ -66,6 +66,8 @@ const LATE_NS: f64 = 1e9;
 const LATE_EVENTS: f64 = 64.0;
 /// … and what is read while others count is out of step by much less than this.
 const SKEW_NS: f64 = 1e6;
+/// Nobody issues more requests than this, but all at once.
+const MOST_PER_NS: f64 = 1.0;
 
 /// A hint's queue, kept up from one reading to the next.
 #[derive(Clone, Copy, Debug)]
@@ -132,9 +134,12 @@ impl HintQueue {
             .wrapping_sub(before.integral(self.ticks)) as i64;
         let untimed = before.untimed_size().saturating_add(self.excess);
         let area = (timed as f64 + untimed as f64 * passed as f64) * now.ns_per_tick;
-        let passed = passed as f64 * now.ns_per_tick;
+        let span = passed as f64 * now.ns_per_tick;
+        if came.max(left) > span * MOST_PER_NS + f64::from(u32::MAX) {
+            return Err(Implausible);
+        }
         let slack = (came + left) * SKEW_NS + (came + left + 1.0).min(LATE_EVENTS) * LATE_NS;
-        let most = (f64::from(self.state.size) + came) * passed + slack;
+        let most = (f64::from(self.state.size) + came) * span + slack;
         if !(-slack..=most).contains(&area) {
             return Err(Implausible);
         }
@@ -167,19 +172,20 @@ fn new(now: u64, before: u64) -> f64 {
     now.wrapping_sub(before) as f64
 }
 
-/// The estimate of hints' windows, summed; `None` when no request was completed in them.
-pub fn estimate(window: &Window) -> Option<Estimate> {
-    let averages = window.averages()?;
+/// The estimate of hints' windows, summed, for an interval of `interval` ns; `None` when no request
+/// was completed in it.
+pub fn estimate(window: &Window, interval: u64) -> Option<Estimate> {
+    let total = window.delay()? + 0.5;
     Some(Estimate {
         estimator: Estimator::Hint,
         view: None,
         latency: Latency {
-            total: Some((averages.latency + 0.5) as u64),
+            total: Some(total as u64),
             ..Latency::default()
         },
         stages: Stages::default(),
         confidence: HINT_TRUST * sample_trust(window.total),
-        throughput: averages.throughput,
+        throughput: window.total as f64 * 1e9 / interval.max(1) as f64,
     })
 }
 
@@ -290,7 +296,12 @@ mod tests {
             created_at: good.created_at.wrapping_add(30_000 << 40),
             ..good
         };
-        for lie in [future, past, crowd] {
+        let rush = HintSums {
+            untimed_created: 1 << 60,
+            untimed_completed: 1 << 60,
+            ..good
+        };
+        for lie in [future, past, crowd, rush] {
             let mut queue = start;
             assert_eq!(queue.advance(lie, at(40_000)), Err(Implausible), "{lie:?}");
         }
@@ -305,13 +316,13 @@ mod tests {
             integral: 991 * 250_000,
             total: 991,
         };
-        let e = estimate(&window).unwrap();
+        let e = estimate(&window, 1_000_000_000).unwrap();
         assert_eq!(e.estimator, Estimator::Hint);
         assert_eq!(e.latency.total, Some(250_000));
         assert_eq!((e.latency.network, e.latency.turnaround), (None, None));
         assert_eq!(e.throughput, 991.0);
         assert!((0.95..1.0).contains(&e.confidence));
-        assert_eq!(estimate(&Window::default()), None);
+        assert_eq!(estimate(&Window::default(), 1), None);
     }
 
     proptest! {

@@ -10,6 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod doctor;
+mod hints;
 mod lab;
 mod load;
 mod output;
@@ -79,6 +80,8 @@ Examples:
       ten lines of JSON for each service
   sudo batchwise watch --port 6379 --metrics 127.0.0.1:9464
       for Prometheus as well
+  sudo batchwise watch --port 6379 --hints
+      with the latency that clients which link batchwise-hint see themselves
 
 An estimate says how it was made (`estimator`) and how far to trust it (`confidence`, 0 to 1).
 What is not known is shown as –, and is null in JSON.";

@@ -2,11 +2,15 @@
 //! reading, sums by service and lets `batchwise-core` estimate.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 
 use batchwise_bpf::{Connection, Reading};
+use batchwise_core::hint;
 use batchwise_core::report::{Line, Nagle, Side, Unit};
 use batchwise_core::sample::Sample;
 use batchwise_core::service::ServiceSum;
+
+use crate::hints::HintWindows;
 
 /// What is reported as one: a server's address here or there, and with `--per-connection` the two
 /// ends.
@@ -19,6 +23,9 @@ struct Key {
 
 /// One service in one interval, before it is estimated.
 struct Group {
+    server: SocketAddr,
+    /// The last connection's; the only one's with `--per-connection`.
+    cookie: u64,
     sums: Vec<ServiceSum>,
     connections: u64,
     nagle_off: u64,
@@ -57,7 +64,14 @@ impl Services {
     }
 
     /// The lines of the interval of `interval_ns` that ended at `ts_ns` with `reading`.
-    pub fn lines(&mut self, reading: &Reading, ts_ns: u64, interval_ns: u64) -> Vec<Line> {
+    /// What a client's application says of its own requests is taken for its send calls.
+    pub fn lines(
+        &mut self,
+        reading: &Reading,
+        hints: &HintWindows,
+        ts_ns: u64,
+        interval_ns: u64,
+    ) -> Vec<Line> {
         let mut groups = BTreeMap::new();
         let mut seen = HashMap::with_capacity(reading.open.len());
         for c in &reading.closed {
@@ -80,7 +94,9 @@ impl Services {
         self.previous = seen;
         groups
             .into_iter()
-            .flat_map(|(key, group)| self.report(&key, &group, reading, ts_ns, interval_ns))
+            .flat_map(|(key, group)| {
+                self.report(&key, &group, (reading, hints), ts_ns, interval_ns)
+            })
             .collect()
     }
 
@@ -97,6 +113,8 @@ impl Services {
                 .then(|| format!("{} -> {}", c.local, c.remote)),
         };
         let group = groups.entry(key).or_insert_with(|| Group {
+            server,
+            cookie: c.cookie,
             sums: self
                 .units
                 .iter()
@@ -121,7 +139,7 @@ impl Services {
         &self,
         key: &Key,
         group: &Group,
-        reading: &Reading,
+        (reading, hints): (&Reading, &HintWindows),
         ts_ns: u64,
         interval_ns: u64,
     ) -> Vec<Line> {
@@ -135,15 +153,24 @@ impl Services {
         } else {
             1.0
         };
+        let hint = match (key.side, self.per_connection) {
+            (Side::Server, _) => None,
+            (Side::Client, false) => hints.of_service(&group.server),
+            (Side::Client, true) => hints.of_connection(group.cookie),
+        };
         let line = |(unit, sum): (&Unit, &ServiceSum)| {
-            let e = sum.estimate();
+            let hint = hint.filter(|_| *unit == Unit::Sends);
+            let (e, vantage, trust) = match hint.and_then(|w| hint::estimate(w, interval_ns)) {
+                Some(e) => (e, "application", 1.0),
+                None => (sum.estimate(), "socket", trust),
+            };
             Line {
                 ts_ns,
                 interval_ns,
                 service: key.service.clone(),
                 side: key.side,
                 connection: key.connection.clone(),
-                vantage: "socket".to_owned(),
+                vantage: vantage.to_owned(),
                 estimator: e.estimator,
                 view: e.view,
                 unit: *unit,
@@ -194,7 +221,7 @@ mod tests {
     }
 
     fn requests(services: &mut Services, reading: &Reading) -> f64 {
-        let lines = services.lines(reading, 0, 1_000_000_000);
+        let lines = services.lines(reading, &HintWindows::default(), 0, 1_000_000_000);
         lines.iter().map(|l| l.throughput_per_s).sum()
     }
 

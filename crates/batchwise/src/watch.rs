@@ -13,6 +13,7 @@ use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::hints::{HintArgs, HintHistory, HintListener, HintWindows};
 use crate::output::{self, Format, metrics::Exporter};
 use crate::services::Services;
 
@@ -59,6 +60,8 @@ pub struct WatchArgs {
     /// Least time between two options on a connection
     #[arg(long, default_value = "1ms", value_parser = parse_period, requires = "exchange")]
     exchange_period: Duration,
+    #[command(flatten)]
+    hints: HintArgs,
     /// Serve Prometheus metrics here, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
@@ -120,12 +123,14 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         tune: false,
     })
     .context("cannot watch (`batchwise doctor` checks what is needed)")?;
+    let mut hints = args.hints.listen()?;
+    let mut hint_history = HintHistory::default();
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let mut sink = output::open(args.format, &args.ports)?;
     let mut services = Services::new(units, args.per_connection);
 
     // the connections that were open already start from here
-    services.lines(&sensor.read()?, 0, 1);
+    services.lines(&sensor.read()?, &HintWindows::default(), 0, 1);
     let start = Instant::now();
     let mut last = start;
     let end = args.duration.map(|d| start + d);
@@ -140,8 +145,10 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
             break;
         }
         let reading = sensor.read()?;
+        let told = hints.as_mut().map(HintListener::poll).unwrap_or_default();
+        let told = hint_history.windows(&told);
         let now = Instant::now();
-        let lines = services.lines(&reading, wall_clock_ns(), nanos(now - last));
+        let lines = services.lines(&reading, &told, wall_clock_ns(), nanos(now - last));
         last = now;
         show(&mut *sink, exporter.as_ref(), &lines)?;
         quit = end.is_some_and(|end| now >= end);

@@ -1,0 +1,119 @@
+//! Hints from applications: where they come in ([`listener`]), what a reading of one says, and what
+//! it adds up to by service and by connection.
+
+mod listener;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use batchwise_core::hint;
+use batchwise_core::queue::{QueueState, Window};
+use clap::Args;
+
+pub use listener::HintListener;
+
+/// How hints are asked for.
+#[derive(Clone, Debug, Args)]
+pub struct HintArgs {
+    /// Take hints from applications that link batchwise-hint, at this Unix socket
+    #[arg(long = "hints", value_name = "PATH", num_args = 0..=1)]
+    #[arg(default_missing_value = batchwise_hint::DEFAULT_SOCKET)]
+    socket: Option<PathBuf>,
+    /// Take hints from processes of this user, too (may be repeated; default: root and our own)
+    #[arg(long = "hints-uid", value_name = "UID", requires = "socket")]
+    uids: Vec<u32>,
+}
+
+impl HintArgs {
+    /// Listens, if hints are wanted.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn listen(&self) -> anyhow::Result<Option<HintListener>> {
+        let listen = |path: &PathBuf| HintListener::bind(path, &self.uids);
+        self.socket.as_ref().map(listen).transpose()
+    }
+}
+
+/// What one handle of an application says at one time. The difference of two `queue`s of one `id`
+/// gives the latency in between ([`QueueState::since`], [`Window::delay`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintReading {
+    /// The listener's number for the handle; never used again.
+    pub id: u64,
+    /// The kernel's cookie of the connection's socket; `None` for a hint of a whole service.
+    pub cookie: Option<u64>,
+    /// The server's address, as the client sees it.
+    pub service: SocketAddr,
+    /// The process that handed it over, in the agent's PID namespace; 0 when it is not in it.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// When counting began, ns, CLOCK_MONOTONIC; `queue` was empty of integral and total then.
+    pub born: u64,
+    /// When it was read, ns, CLOCK_MONOTONIC.
+    pub at: u64,
+    /// Requests that the application waits for.
+    pub queue: QueueState,
+}
+
+/// Hints by whom they are about, over one interval.
+#[derive(Clone, Debug, Default)]
+pub struct HintWindows {
+    by_service: HashMap<SocketAddr, Window>,
+    by_cookie: HashMap<u64, Window>,
+}
+
+impl HintWindows {
+    /// All requests to a service.
+    pub fn of_service(&self, service: &SocketAddr) -> Option<&Window> {
+        self.by_service.get(service)
+    }
+
+    /// The requests on a connection that has its own hint.
+    pub fn of_connection(&self, cookie: u64) -> Option<&Window> {
+        self.by_cookie.get(&cookie)
+    }
+}
+
+/// Remembers the last reading of every handle.
+#[derive(Debug, Default)]
+pub struct HintHistory {
+    previous: HashMap<u64, QueueState>,
+}
+
+impl HintHistory {
+    /// What happened since the readings before these.
+    pub fn windows(&mut self, readings: &[HintReading]) -> HintWindows {
+        let mut windows = HintWindows::default();
+        let mut seen = HashMap::with_capacity(readings.len());
+        for r in readings {
+            let begin = QueueState::new(r.born);
+            let window = r.queue.since(self.previous.get(&r.id).unwrap_or(&begin));
+            let of_service = windows.by_service.entry(r.service);
+            of_service.or_default().add(&window);
+            if let Some(cookie) = r.cookie {
+                windows.by_cookie.entry(cookie).or_default().add(&window);
+            }
+            seen.insert(r.id, r.queue);
+        }
+        self.previous = seen;
+        windows
+    }
+}
+
+/// What an application has counted, in the words of the mathematics.
+fn sums(s: &batchwise_hint::layout::Sums) -> hint::HintSums {
+    hint::HintSums {
+        created: s.created,
+        created_at: s.created_at,
+        completed: s.completed,
+        completed_at: s.completed_at,
+        untimed_created: s.untimed_created,
+        untimed_completed: s.untimed_completed,
+    }
+}
+
+#[cfg(test)]
+mod tests;
