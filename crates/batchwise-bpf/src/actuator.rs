@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use batchwise_core::report::Side;
 use batchwise_core::tune::Arm;
+use batchwise_core::wire::State;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
-use crate::record::{STATE_NAGLE_OFF, STATE_PROBING, STATE_WANTS};
 use crate::skel::{SenseSkel, types};
 use crate::{Error, netns};
 
@@ -26,12 +26,8 @@ pub struct Control {
     pub arm: Option<Arm>,
     /// With [`Arm::On`]: bytes held back that the next ACK releases; 0: none.
     pub limit: u32,
-    /// The arm in force, for the peer.
-    pub told: Arm,
-    /// It is on trial.
-    pub probing: bool,
-    /// The peer is to count, and tell.
-    pub wants: bool,
+    /// What the other end's agent is told.
+    pub told: State,
 }
 
 /// Changes sockets.
@@ -86,9 +82,7 @@ impl Actuator {
                 Some(Arm::Off) => 2,
             },
             limit: control.limit,
-            told: bits(control.told == Arm::Off, STATE_NAGLE_OFF)
-                | bits(control.probing, STATE_PROBING)
-                | bits(control.wants, STATE_WANTS),
+            told: control.told.flags(),
         };
         self.controls
             .update(&key(server, side), &bytes(&value), MapFlags::ANY)
@@ -163,10 +157,6 @@ impl Actuator {
             .update(&cookie.to_ne_bytes(), &bytes(&value), MapFlags::ANY)
             .map_err(Error::bpf("writing a hint"))
     }
-}
-
-fn bits(condition: bool, bit: u32) -> u32 {
-    if condition { bit } else { 0 }
 }
 
 fn bytes<T: Copy>(value: &T) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use batchwise_core::queue::QueueState;
 use batchwise_core::report::Side;
 use batchwise_core::sample::Sample;
-use batchwise_core::wire::{PeerQueue, Queue};
+use batchwise_core::wire::{PeerQueue, Queue, State};
 
 use crate::skel::types;
 
@@ -14,11 +14,6 @@ use crate::skel::types;
 const SERVER: u32 = 0x1;
 const AGREED: u32 = 0x8;
 const LATE_SEND: u32 = 0x10;
-
-// BW_STATE_*, as in intf.h
-pub(crate) const STATE_NAGLE_OFF: u32 = 0x1;
-pub(crate) const STATE_PROBING: u32 = 0x2;
-pub(crate) const STATE_WANTS: u32 = 0x4;
 
 /// What bw_dump writes per connection: the record, then its version as read after it was copied.
 #[repr(C)]
@@ -81,10 +76,8 @@ pub struct Vitals {
 pub struct PeerState {
     /// When it was heard, ns, CLOCK_MONOTONIC.
     pub at: u64,
-    /// Its sockets have Nagle's algorithm off.
-    pub nagle_off: bool,
-    /// It is trying that at this moment.
-    pub probing: bool,
+    /// What it was.
+    pub state: State,
 }
 
 fn address(addr: [u8; 16], port: u16) -> SocketAddr {
@@ -142,8 +135,7 @@ impl From<&types::bw_record> for Connection {
             },
             peer: (r.peer_state.at > 0).then_some(PeerState {
                 at: r.peer_state.at,
-                nagle_off: r.peer_state.flags & STATE_NAGLE_OFF != 0,
-                probing: r.peer_state.flags & STATE_PROBING != 0,
+                state: State::from_flags(r.peer_state.flags),
             }),
             exchanges: r.flags & AGREED != 0,
             late_send: r.flags & LATE_SEND != 0,

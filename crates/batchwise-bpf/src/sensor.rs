@@ -238,7 +238,11 @@ impl Sensor {
 
     /// Whether events are being counted.
     pub fn is_counting(&self) -> bool {
-        self.skel.maps.bss_data.as_deref().is_some_and(|b| b.paused == 0)
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .is_some_and(|b| b.paused == 0)
     }
 
     /// How often counting has begun. A connection counts only once its own epoch is this: until

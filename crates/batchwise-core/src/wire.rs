@@ -69,6 +69,56 @@ pub struct Tuple {
     pub integral: u32,
 }
 
+/// What an agent that tunes tells of itself, in an option of the same layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The sender's sockets have Nagle's algorithm off.
+    pub nagle_off: bool,
+    /// That is on trial.
+    pub probing: bool,
+    /// The sender is measuring: count, and tell.
+    pub wants: bool,
+}
+
+/// In the place of an item: what is no queue of TCP's.
+const AGENT: u32 = 3;
+/// In the place of a queue, with [`AGENT`]: the agent's state.
+const STATE: u32 = 0;
+
+impl State {
+    /// Bit 0 of the flags.
+    pub const NAGLE_OFF: u32 = 1 << 0;
+    /// Bit 1 of the flags.
+    pub const PROBING: u32 = 1 << 1;
+    /// Bit 2 of the flags.
+    pub const WANTS: u32 = 1 << 2;
+
+    /// From the flags, in the place of a queue's total; unknown ones are passed over.
+    pub fn from_flags(flags: u32) -> Self {
+        Self {
+            nagle_off: flags & Self::NAGLE_OFF != 0,
+            probing: flags & Self::PROBING != 0,
+            wants: flags & Self::WANTS != 0,
+        }
+    }
+
+    /// As on the wire.
+    pub fn flags(&self) -> u32 {
+        let bit = |set, bit| if set { bit } else { 0 };
+        bit(self.nagle_off, Self::NAGLE_OFF)
+            | bit(self.probing, Self::PROBING)
+            | bit(self.wants, Self::WANTS)
+    }
+
+    /// `None` for anything that is not such an option.
+    pub fn decode(opt: &[u8; LEN]) -> Option<Self> {
+        let word = |i: usize| u32::from_be_bytes([opt[i], opt[i + 1], opt[i + 2], opt[i + 3]]);
+        let ours = opt[0] == KIND && opt[1] as usize == LEN && opt[2..4] == EXID.to_be_bytes();
+        let is_state = word(4) >> 28 == AGENT << 2 | STATE;
+        (ours && is_state).then(|| Self::from_flags(word(8)))
+    }
+}
+
 fn integral_shift(item: Item) -> u32 {
     TIME_SHIFT + if item == Item::Bytes { BYTES_SHIFT } else { 0 }
 }
@@ -201,6 +251,19 @@ mod tests {
                 253, 16, 0x42, 0x57, 0x61, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 1, 2, 3, 4
             ]
         );
+    }
+
+    #[test]
+    fn an_agents_state_has_the_documented_bytes() {
+        let opt = [253, 16, 0x42, 0x57, 0xc0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0];
+        let state = State::decode(&opt).unwrap();
+        assert_eq!(
+            (state.nagle_off, state.probing, state.wants),
+            (false, true, true)
+        );
+        assert_eq!(state.flags(), 6);
+        assert_eq!(Tuple::decode(&opt), None);
+        assert_eq!(State::decode(&tuple(1, 2, 3).encode()), None);
     }
 
     #[test]

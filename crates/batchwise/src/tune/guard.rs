@@ -6,10 +6,12 @@
 //! endings take the same way.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,6 +20,7 @@ use clap::Args;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::mman::{MlockAllFlags, mlockall};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The agent is taken for dead after this long without a heartbeat. Sockets must be back within a
 /// second.
@@ -33,11 +36,16 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard.
+    /// Starts the guard. It keeps `lock` as well: an agent that comes after us must not look at the
+    /// sockets before they are given back.
     ///
     /// # Errors
     /// The process cannot be started.
-    pub fn start(actuator: &Actuator, cgroup: Option<&Path>) -> anyhow::Result<Self> {
+    pub fn start(
+        actuator: &Actuator,
+        cgroup: Option<&Path>,
+        lock: BorrowedFd<'_>,
+    ) -> anyhow::Result<Self> {
         let fds = actuator.guard_fds();
         let mut command = Command::new("/proc/self/exe");
         command
@@ -49,7 +57,7 @@ impl Guard {
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
-        let inherited = [fds.walk, fds.released];
+        let inherited = [fds.walk, fds.released, lock.as_raw_fd()];
         // SAFETY: between fork and exec only async-signal-safe calls are made (fcntl, setsid), on
         // descriptors that the agent keeps open.
         unsafe {
@@ -68,19 +76,14 @@ impl Guard {
         Ok(Self { child, pipe, last })
     }
 
-    /// We live. False: the guard took us for dead, and has given the sockets back.
+    /// We live. False: the guard took us for dead, and has given the sockets back, or is dead itself.
     pub fn beat(&mut self) -> bool {
         if self.last.elapsed() < BEAT {
             return true;
         }
         self.last = std::time::Instant::now();
         let sent = self.pipe.as_mut().map(|p| p.write_all(b"."));
-        let alive = matches!(sent, Some(Ok(())));
-        if !alive {
-            // reap it: it has done its work
-            let _ = self.child.wait();
-        }
-        alive
+        matches!(sent, Some(Ok(())))
     }
 
     /// Has the sockets given back, and waits for that. False: it failed.
@@ -132,6 +135,13 @@ pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
 
 /// As far as we may: a guard without these still guards.
 fn outlive() {
+    // systemd stops a unit by a signal to all its processes: the agent's end is what we wait for
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        let noted = Arc::new(AtomicBool::new(false));
+        if let Err(error) = signal_hook::flag::register(signal, noted) {
+            tracing::debug!("the guard may be ended by signal {signal}: {error}");
+        }
+    }
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {
         tracing::debug!("the guard may be chosen when memory runs out: {error}");
     }

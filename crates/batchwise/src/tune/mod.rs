@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units};
+use anyhow::Context;
+use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units, release};
 use batchwise_core::report::{Side, Unit};
 use batchwise_core::tune::{Arm, Policy, Tuning};
+use batchwise_core::wire::State;
 use batchwise_load::units::parse_duration;
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
@@ -118,6 +119,9 @@ const WANTED: u64 = 60_000_000;
 const STRAGGLERS: Duration = Duration::from_millis(100);
 /// A service without connections is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
+/// For the guard of an agent that has just died to give the sockets back.
+const LOCK_PATIENCE: Duration = Duration::from_millis(1_500);
+const LOCK_POLL: Duration = Duration::from_millis(5);
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
@@ -134,7 +138,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         Some(dir) => dir.clone(),
         None => batchwise_bpf::cgroup_mount_point()?,
     };
-    let _only_one = lock(&cgroup)?;
+    let lock = lock(&cgroup)?;
     let sensor = Sensor::open(Config {
         ports: args.ports.clone(),
         cgroup: args.cgroup.clone(),
@@ -144,31 +148,44 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     })
     .context("cannot tune (`batchwise doctor` checks what is needed)")?;
     let actuator = sensor.actuator()?;
-    let guard = Guard::start(&actuator, args.cgroup.as_deref())?;
+    let guard = Guard::start(&actuator, args.cgroup.as_deref(), lock.as_fd())?;
     let mut agent = Agent {
         args,
         sensor,
         actuator,
         guard,
+        lock,
         decisions,
         services: HashMap::new(),
         looked_for_stragglers: Instant::now(),
         explained: Instant::now(),
     };
-    agent.run(&stop)?;
-    agent.finish()?;
+    let ran = agent.run(&stop);
+    let finished = agent.finish();
+    ran?;
+    finished?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Two agents would take each other's settings for the applications' own.
+/// Two agents would take each other's settings for the applications' own. Where one has just died
+/// its guard keeps the lock until all sockets are given back.
 fn lock(cgroup: &Path) -> anyhow::Result<Flock<File>> {
-    let dir = File::open(cgroup).with_context(|| format!("cannot open {}", cgroup.display()))?;
-    Flock::lock(dir, FlockArg::LockExclusiveNonblock).map_err(|(_, _)| {
-        anyhow::anyhow!(
-            "another `batchwise tune` runs for {}: stop it first, or give it --cgroup",
-            cgroup.display()
-        )
-    })
+    let mut dir =
+        File::open(cgroup).with_context(|| format!("cannot open {}", cgroup.display()))?;
+    let end = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => return Ok(locked),
+            Err((_, error)) if Instant::now() >= end => {
+                return Err(error).with_context(|| {
+                    let cgroup = cgroup.display();
+                    format!("another `batchwise tune` runs for {cgroup}: stop it first, or give it --cgroup")
+                });
+            }
+            Err((unlocked, _)) => dir = unlocked,
+        }
+        std::thread::sleep(LOCK_POLL);
+    }
 }
 
 struct Agent {
@@ -176,6 +193,7 @@ struct Agent {
     sensor: Sensor,
     actuator: Actuator,
     guard: Guard,
+    lock: Flock<File>,
     decisions: Decisions,
     services: HashMap<(SocketAddr, Side), Service>,
     looked_for_stragglers: Instant,
@@ -185,8 +203,9 @@ struct Agent {
 impl Agent {
     fn run(&mut self, stop: &AtomicBool) -> anyhow::Result<()> {
         let end = self.args.duration.map(|d| Instant::now() + d);
+        let mut guarded = true;
         while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-            if !self.guard.beat() {
+            if !guarded || !self.guard.beat() {
                 self.start_over()?;
             }
             let begin = Instant::now();
@@ -194,31 +213,42 @@ impl Agent {
             let counting = self.tick(&reading)?;
             let tick = if counting { TICK } else { SLOW_TICK };
             let next = begin + tick.max(begin.elapsed() * READING_SHARE);
-            self.wait(next)?;
+            guarded = self.wait(next)?;
         }
         Ok(())
     }
 
-    /// Sleeps until `next`, or a signal; notices when the guard is gone at once.
-    fn wait(&self, next: Instant) -> anyhow::Result<()> {
+    /// Sleeps until `next`, a signal, or the guard's end; whether the guard is still there.
+    fn wait(&self, next: Instant) -> anyhow::Result<bool> {
         let left = next.saturating_duration_since(Instant::now());
         let mut fds = [PollFd::new(self.guard.as_fd(), PollFlags::empty())];
         match ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Ok(ready) => Ok(ready == 0),
+            Err(nix::errno::Errno::EINTR) => Ok(true),
             Err(error) => Err(error).context("waiting"),
         }
     }
 
     /// The guard took us for dead, and gave all sockets back (we were stopped, or the machine
-    /// stood still): everything begins anew.
+    /// stood still), or was killed itself: everything begins anew.
     fn start_over(&mut self) -> anyhow::Result<()> {
-        tracing::warn!("the guard has given all sockets back: beginning anew");
+        let done = self.guard.finish();
+        let cgroup = self.args.cgroup.as_deref();
+        if !done {
+            release(&self.actuator.guard_fds(), cgroup).context("cannot give the sockets back")?;
+        }
+        let why = if done {
+            "took this agent for dead"
+        } else {
+            "was killed"
+        };
+        tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
         self.sensor.count(false);
         for (server, side) in self.services.drain().map(|(key, _)| key) {
             self.actuator.forget(server, side)?;
         }
         self.actuator.resume()?;
-        self.guard = Guard::start(&self.actuator, self.args.cgroup.as_deref())?;
+        self.guard = Guard::start(&self.actuator, cgroup, self.lock.as_fd())?;
         Ok(())
     }
 
@@ -262,9 +292,11 @@ impl Agent {
             let control = Control {
                 arm: hold.map_or(command.arm, |h| Some(h.arm)),
                 limit: hold.map_or(0, |h| h.limit),
-                told: service.arm(),
-                probing: command.probing,
-                wants: command.sensing,
+                told: State {
+                    nagle_off: service.arm() == Arm::Off,
+                    probing: command.probing,
+                    wants: command.sensing,
+                },
             };
             if before != Some(control) {
                 self.actuator.control(key.0, key.1, &control)?;
@@ -312,13 +344,15 @@ impl Agent {
         Ok(())
     }
 
-    /// All endings are the guard's: it gives the sockets back when we are gone.
+    /// All endings are the guard's: it gives the sockets back when we are gone. If it has been
+    /// killed, we do it ourselves.
     fn finish(mut self) -> anyhow::Result<()> {
+        if !self.guard.finish() {
+            release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
+                .context("cannot give the sockets back")?;
+        }
         for (key, service) in &self.services {
             self.decisions.stop(key.0, key.1, service)?;
-        }
-        if !self.guard.finish() {
-            bail!("the sockets could not be given back; see the message above");
         }
         Ok(())
     }

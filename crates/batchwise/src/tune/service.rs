@@ -237,10 +237,10 @@ fn peer<'a>(all: impl Iterator<Item = &'a Seen>, now: u64) -> Option<Peer> {
     let states: Vec<PeerState> = all.filter_map(|s| s.peer).collect();
     let last = states.iter().max_by_key(|p| p.at)?;
     Some(Peer {
-        arm: arm(last.nagle_off),
+        arm: arm(last.state.nagle_off),
         probing: states
             .iter()
-            .any(|p| p.probing && now.saturating_sub(p.at) < PEER_PROBES),
+            .any(|p| p.state.probing && now.saturating_sub(p.at) < PEER_PROBES),
     })
 }
 
