@@ -125,6 +125,13 @@ impl Record {
         self.surprise = 0.0;
     }
 
+    /// The world changed: what is remembered may still hold, but is trusted like a first look.
+    pub(super) fn doubt(&mut self) {
+        if self.count > 0.0 {
+            self.restart(self.mean);
+        }
+    }
+
     /// Whether the last observation was an outlier.
     pub fn is_surprised(&self) -> bool {
         self.surprise != 0.0
@@ -180,6 +187,8 @@ pub(super) struct Page {
     pub next_probe: u64,
     /// Time between probes, ns; grows with every probe that changed nothing.
     pub interval: u64,
+    /// The load has come back to this context since the last probe.
+    pub may_recall: bool,
     /// Cost of the last probe, relative to what messages wait in a second.
     pub last_cost: Option<f64>,
 }
@@ -231,12 +240,41 @@ impl Memory {
 
     /// The best latency (ns) that any arm gave to messages of this size under a load no higher.
     pub(super) fn best_below(&self, context: &Context) -> Option<f64> {
+        self.best_of(self.alike(context).filter(|(c, _)| c.load <= context.load))
+    }
+
+    /// The best latency (ns) that any arm gave to messages of this size.
+    pub(super) fn best(&self, context: &Context) -> Option<f64> {
+        self.best_of(self.alike(context))
+    }
+
+    /// Whether messages of this size waited longer than `limit`, ns, with this arm under a load that
+    /// the other one carried.
+    pub(super) fn overwhelmed(&self, context: &Context, arm: Arm, limit: f64) -> bool {
+        let latency = |p: &Page, arm| {
+            let record = p.arm(arm);
+            (record.count() > 0.0).then(|| record.perf().latency)
+        };
+        let failed = self
+            .alike(context)
+            .filter(|(_, p)| latency(p, arm).is_some_and(|l| l > limit))
+            .map(|(c, _)| c.load)
+            .min();
+        self.alike(context).any(|(c, p)| {
+            failed.is_some_and(|at| c.load >= at)
+                && latency(p, arm.other()).is_some_and(|l| l < limit / 2.0)
+        })
+    }
+
+    fn alike(&self, context: &Context) -> impl Iterator<Item = (&Context, &Page)> {
         let (size, peer) = (context.size, context.peer);
-        let alike = self
-            .pages
+        self.pages
             .iter()
-            .filter(|(c, _)| c.size == size && c.peer == peer && c.load <= context.load);
-        let arms = alike
+            .filter(move |(c, _)| c.size == size && c.peer == peer)
+    }
+
+    fn best_of<'a>(&self, pages: impl Iterator<Item = (&'a Context, &'a Page)>) -> Option<f64> {
+        let arms = pages
             .flat_map(|(_, p)| p.arms.iter())
             .filter(|r| r.count() >= 2.0);
         arms.map(|r| r.perf().latency).reduce(f64::min)

@@ -12,12 +12,14 @@ mod event;
 mod memory;
 mod policy;
 mod probe;
+mod tuning;
 
 pub use budget::Budget;
-pub use controller::{Command, Controller, Tuning};
+pub use controller::{Command, Controller};
 pub use event::{Event, Happened, Known};
 pub use memory::{Context, Memory, Perf, Record};
 pub use policy::{BadPolicy, Policy};
+pub use tuning::Tuning;
 
 /// Nagle's algorithm on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,8 +14,10 @@ pub(super) struct Probe {
     pub context: Context,
     /// What this end's queues showed then.
     calm: Quick,
-    /// What messages have waited longer than before, so far, ns.
-    pub cost: f64,
+    /// Since when, ns.
+    pub since: u64,
+    /// What messages have waited longer than before in this end's queues, so far, ns.
+    cost: f64,
     /// This end's queues in the last ticks, newest first.
     recent: [Quick; 2],
     bad_ticks: u32,
@@ -31,8 +33,9 @@ const MUCH_WORSE: f64 = 4.0;
 const GRAIN: f64 = 10e3;
 
 impl Probe {
-    pub fn new(from: Arm, before: Measurement, context: Context, calm: Quick) -> Self {
+    pub fn new(since: u64, from: Arm, before: Measurement, context: Context, calm: Quick) -> Self {
         Self {
+            since,
             from,
             before,
             context,
@@ -41,6 +44,11 @@ impl Probe {
             recent: [Quick::default(); 2],
             bad_ticks: 0,
         }
+    }
+
+    /// What it has cost end to end, ns: this end's queues see only a part of it.
+    pub fn cost(&self) -> f64 {
+        self.cost * (self.before.latency / self.calm.latency().max(1.0)).max(1.0)
     }
 
     /// A tick under the new arm. Answers how many times longer messages wait than before, when
@@ -80,7 +88,7 @@ mod tests {
             waited: 1e5 * 30e3,
             done: 100_000,
         };
-        Probe::new(Arm::Off, before, context, calm)
+        Probe::new(0, Arm::Off, before, context, calm)
     }
 
     fn tick(done: u64, latency: f64) -> Quick {
@@ -117,6 +125,6 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(p.tick(&tick(400, 20e3)), None);
         }
-        assert!(p.cost < 0.0);
+        assert!(p.cost() < 0.0);
     }
 }

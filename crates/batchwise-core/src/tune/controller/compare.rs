@@ -1,0 +1,198 @@
+//! What a window of the arm in force means, and whether the other arm is worth a trial.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::super::probe::Probe;
+use super::super::{Arm, Context, Happened, Measurement, Meter, Perf, Vitals};
+use super::{Controller, LONG, LONGEST_SLEEP, LONGEST_WINDOW, MS, Normal, SHORTEST_SLEEP, us};
+
+/// More segments sent again than this share of messages: what a window shows is the path's loss.
+const LOSSY: f64 = 1e-3;
+/// An arm is left alone for this long after it was adopted.
+const DWELL: u64 = 250 * MS;
+/// What a first trial may cost, in what all messages wait in a second: four times the latency for
+/// three kernel ticks.
+const UNKNOWN_COST_S: f64 = 0.05;
+/// With fewer messages under way than this, on average, none ever waits for another.
+const NOTHING_TO_BATCH: f64 = 0.05;
+/// Latency this much above the best that is known at no higher load is distress.
+const DISTRESS: f64 = 5.0;
+
+impl Controller {
+    pub(super) fn finish_window(&mut self, v: &Vitals, meter: &mut dyn Meter, elapsed: u64) {
+        let measured = meter.measure().or_else(|| self.stalled(elapsed));
+        let Some(m) = measured else {
+            // idle: no evidence
+            if self.probe.is_some() {
+                self.end_probe(Happened::Keep, String::from("nothing was sent"), v);
+            }
+            self.go_to_sleep(self.sleep);
+            return;
+        };
+        if m.confidence < self.tuning.min_confidence {
+            self.not_known(&m, v, elapsed);
+            return;
+        }
+        self.unknown = 0;
+        let lossy = self.retransmits as f64 > LOSSY * self.quick.done as f64;
+        match self.probe.take_if(|_| !lossy) {
+            Some(probe) => self.probed(probe, m, v),
+            None if !lossy => self.checked(m, v, elapsed),
+            // what was sent again tells of the path, not of the arm
+            None if self.probe.is_some() => self.settle(self.settling(v)),
+            None => self.rest(),
+        }
+    }
+
+    /// Much was sent and nothing came back in a whole window: a lower bound of the latency.
+    fn stalled(&self, elapsed: u64) -> Option<Measurement> {
+        let last = self.last?;
+        (self.quick.done == 0 && self.quick.waited > elapsed as f64).then_some(Measurement {
+            latency: elapsed as f64,
+            throughput: 1e9 / elapsed as f64,
+            ..last
+        })
+    }
+
+    fn not_known(&mut self, m: &Measurement, v: &Vitals, elapsed: u64) {
+        if elapsed < LONGEST_WINDOW / 4 {
+            return; // the other end may just be waking
+        }
+        self.unknown += 1;
+        if self.probe.is_some() {
+            let why = format!("confidence fell to {:.2}", m.confidence);
+            self.end_probe(Happened::Keep, why, v);
+            return;
+        }
+        let why = format!(
+            "confidence is {:.2}, {:.2} is needed: is the other end's agent running, and was the connection made since?",
+            m.confidence, self.tuning.min_confidence
+        );
+        if self.unknown == 3 && self.arm != self.wish {
+            self.arm = self.wish;
+            self.tell(Happened::GiveBack, why);
+        } else if self.unknown == 3 {
+            self.tell(Happened::Undecided, why);
+        }
+        self.go_to_sleep(LONGEST_SLEEP);
+    }
+
+    /// A window under the arm in force.
+    fn checked(&mut self, m: Measurement, v: &Vitals, elapsed: u64) {
+        let first = self.last.is_none();
+        let before = self.context;
+        let context = Context::of(&m, v.peer.map(|p| p.arm), before.as_ref());
+        self.context = Some(context);
+        self.last = Some(m);
+        self.rate = m.latency * m.throughput;
+        self.normal = Normal {
+            bytes_per_s: self.bytes as f64 * 1e9 / elapsed as f64,
+            outstanding: self.outstanding / elapsed as f64,
+            message_bytes: m.message_bytes,
+        };
+        let (arm, now) = (self.arm, v.now);
+        let page = self.memory.page(context);
+        if before != Some(context) {
+            self.sleep = SHORTEST_SLEEP;
+            page.may_recall = true;
+        }
+        let old = page.arm(arm).perf().latency;
+        let changed = page.arm_mut(arm).add(&Perf::from(&m), now);
+        if changed {
+            page.arm_mut(arm.other()).doubt();
+            page.interval = 0;
+            page.next_probe = now;
+            let why = format!("{} became {}", us(old), us(m.latency));
+            self.tell(Happened::Reset, why);
+        }
+        if first {
+            let why = format!("policy {}: first measured", self.tuning.policy);
+            self.tell(Happened::Start, why);
+        }
+        let record = *self.memory.page(context).arm(arm);
+        let urgent = self.is_deep(v, elapsed);
+        if !urgent && (record.is_surprised() || record.count() < 2.0) {
+            self.settle(0); // look again before anything is made of it
+            return;
+        }
+        self.decide(m, context, v, elapsed);
+    }
+
+    fn decide(&mut self, m: Measurement, context: Context, v: &Vitals, elapsed: u64) {
+        let under_way = self.quick.waited / elapsed as f64;
+        if under_way < NOTHING_TO_BATCH {
+            let harmless = m.latency < 2.0 * self.memory.best(&context).unwrap_or(0.0);
+            if self.arm != self.wish && !(harmless && self.safe(&context) == self.arm) {
+                self.arm = self.wish;
+                let why = format!("{under_way:.2} messages under way: nothing to batch");
+                self.tell(Happened::GiveBack, why);
+            }
+            self.rest();
+            return;
+        }
+        let policy = self.tuning.policy;
+        let best = self.memory.best_below(&context).unwrap_or(m.latency);
+        let deep = self.is_deep(v, elapsed);
+        let distress = deep || policy.is_missed_by(m.latency) || m.latency > DISTRESS * best;
+        let page = *self.memory.page(context);
+        let (here, there) = (page.arm(self.arm), page.arm(self.arm.other()));
+        let recall = there.count() > 0.0
+            && policy.prefers(&there.perf(), &here.perf(), self.tuning.margin)
+            && here.mean() - there.mean() > libm::hypot(here.error(), there.error());
+        let known = self.memory.cost_nearby(&context).unwrap_or(UNKNOWN_COST_S);
+        // a second look leaves enough for a first one, should load change
+        let cost = match there.count() {
+            0.0 => known,
+            _ => known + UNKNOWN_COST_S,
+        };
+        let news = (recall && page.may_recall) || (deep && here.is_surprised());
+        let due = v.now >= page.next_probe || news;
+        let rested = v.now >= self.adopted_at + DWELL || distress;
+        let peer_busy = v.peer.is_some_and(|p| p.probing);
+        if !due || !rested || peer_busy || !(recall || distress || self.budget.allows(cost)) {
+            self.rest();
+            return;
+        }
+        let other = there.perf().latency;
+        let (happened, why) = match (recall, distress) {
+            (true, _) => (Happened::Recall, format!("it gave {} here", us(other))),
+            (_, true) => (Happened::Probe, format!("{} is too long", us(m.latency))),
+            _ if there.count() > 0.0 => {
+                let age = v.now.saturating_sub(there.at()) as f64 / 1e9;
+                let why = format!("it gave {}, {age:.1} s ago", us(other));
+                (Happened::Probe, why)
+            }
+            _ => (Happened::Probe, String::from("it was never tried here")),
+        };
+        if self.tuning.dry_run {
+            self.tell(Happened::WouldProbe, why);
+            self.back_off(context, true);
+            self.rest();
+            return;
+        }
+        self.memory.page(context).may_recall = false;
+        self.probe = Some(Probe::new(v.now, self.arm, m, context, self.quick));
+        self.arm = self.arm.other();
+        self.tell(happened, why);
+        self.settle(self.settling(v));
+    }
+
+    /// The arm to use where both are alike: the applications' own, unless it was overwhelmed by a
+    /// load that the other one carried. That load may come back at any moment.
+    pub(super) fn safe(&self, context: &Context) -> Arm {
+        let (wish, other) = (self.wish, self.wish.other());
+        let overwhelmed = |arm| self.memory.overwhelmed(context, arm, LONG);
+        if overwhelmed(wish) && !overwhelmed(other) {
+            other
+        } else {
+            wish
+        }
+    }
+
+    /// Sleeps, longer each time that nothing changed.
+    fn rest(&mut self) {
+        self.go_to_sleep(self.sleep);
+        self.sleep = (self.sleep * 3 / 2).min(LONGEST_SLEEP);
+    }
+}

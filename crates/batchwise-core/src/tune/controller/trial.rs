@@ -1,0 +1,139 @@
+//! A trial of the other arm: while it lasts, and what its outcome means.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::super::probe::Probe;
+use super::super::{Context, Happened, Measurement, Meter, Perf, Quick, Vitals};
+use super::{Controller, LOAD_STEP, MS, SHORTEST_SLEEP, us};
+use crate::report::Side;
+
+/// Between two trials whose outcome was not clear.
+const SHORTEST_PAUSE: u64 = 200 * MS;
+/// Between trials, at most.
+const LONGEST_PAUSE: u64 = 60_000 * MS;
+/// A trial that had no clean window in this time ends.
+const LONGEST_PROBE: u64 = 2_000 * MS;
+
+impl Controller {
+    /// A trial must not hurt for longer than it takes to see that it does.
+    pub(super) fn watch_probe(&mut self, quick: &Quick, v: &Vitals, meter: &mut dyn Meter) {
+        let Some(probe) = &mut self.probe else { return };
+        if v.peer.is_some_and(|p| p.probing) && self.tuning.side == Side::Server {
+            let why = String::from("the other end's agent is trying an arm: it goes first");
+            self.end_probe(Happened::Yield, why, v);
+            return;
+        }
+        if v.now > probe.since + LONGEST_PROBE {
+            let why = String::from("no window of it was undisturbed");
+            self.end_probe(Happened::Keep, why, v);
+            return;
+        }
+        let Some(ratio) = probe.tick(quick) else {
+            return;
+        };
+        // queues at this end may grow while the whole gets quicker
+        let total = meter.measure();
+        let known = total.filter(|m| m.confidence >= self.tuning.min_confidence);
+        if known.is_some_and(|m| m.latency < probe.before.latency) {
+            return;
+        }
+        let (context, latency) = (probe.context, probe.before.latency * ratio);
+        let elapsed = (v.now - self.since).max(1) as f64;
+        let rate = self.bytes as f64 * 1e9 / elapsed;
+        if rate > LOAD_STEP * self.normal.bytes_per_s {
+            // it may be the load that hurts
+            let why = format!("load rose, and messages waited {ratio:.1} times as long");
+            self.end_probe(Happened::Abort, why, v);
+            return;
+        }
+        let perf = Perf {
+            latency,
+            throughput: probe.before.throughput,
+        };
+        let tried = self.arm;
+        let page = self.memory.page(context);
+        page.arm_mut(tried).add(&perf, v.now);
+        let clear = ratio > 2.0 || page.arm(tried).count() >= 2.0;
+        self.back_off(context, clear);
+        let why = format!("messages waited {ratio:.1} times as long in this end's queues");
+        self.end_probe(Happened::Abort, why, v);
+    }
+
+    /// Back to the arm from before the trial.
+    pub(super) fn end_probe(&mut self, happened: Happened, why: String, v: &Vitals) {
+        if let Some(probe) = self.probe.take() {
+            self.pay(&probe);
+            self.arm = probe.from;
+            self.tell(happened, why);
+            self.settle(self.settling(v));
+        }
+    }
+
+    fn pay(&mut self, probe: &Probe) {
+        let relative = probe.cost() / self.rate.max(1.0);
+        self.budget.spend(relative);
+        self.memory.page(probe.context).last_cost = Some(relative.max(0.0));
+    }
+
+    pub(super) fn back_off(&mut self, context: Context, clear: bool) {
+        let now = self.now;
+        let page = self.memory.page(context);
+        page.interval = if clear {
+            (2 * page.interval).clamp(2 * SHORTEST_PAUSE, LONGEST_PAUSE)
+        } else {
+            page.interval.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+        };
+        page.next_probe = now + page.interval;
+    }
+
+    /// A whole window under the arm on trial.
+    pub(super) fn probed(&mut self, probe: Probe, m: Measurement, v: &Vitals) {
+        self.pay(&probe);
+        let context = Context::of(&m, v.peer.map(|p| p.arm), Some(&probe.context));
+        let (tried, margin, policy) = (self.arm, self.tuning.margin, self.tuning.policy);
+        let safe = self.safe(&context);
+        let page = self.memory.page(context);
+        page.arm_mut(tried).add(&Perf::from(&m), v.now);
+        let (old, new) = (*page.arm(probe.from), *page.arm(tried));
+        let (adopt, clear) = if context == probe.context {
+            let error = libm::hypot(old.error(), new.error());
+            let gain = old.mean() - new.mean();
+            let better = policy.prefers(&new.perf(), &old.perf(), margin) && gain > error;
+            let worse = policy.prefers(&old.perf(), &new.perf(), margin) && -gain > error;
+            // no better than what the applications asked for themselves
+            let alike = !better && !worse && new.count() >= 3.0;
+            let settled = better || worse || alike;
+            (better || (alike && tried == safe), settled)
+        } else {
+            // More is served, and sooner: that is the arm's doing. All else may be the world's; if
+            // not, what was just seen will be recalled.
+            let (before, after) = (Perf::from(&probe.before), Perf::from(&m));
+            let alike = (context.size, context.peer) == (probe.context.size, probe.context.peer);
+            let better = alike
+                && after.throughput > before.throughput
+                && policy.prefers(&after, &before, margin)
+                && !(old.count() > 0.0 && policy.prefers(&old.perf(), &after, margin));
+            (better, better)
+        };
+        let (was, is) = (us(probe.before.latency), us(m.latency));
+        let why = format!(
+            "{was} at {:.0}/s before, {is} at {:.0}/s now",
+            probe.before.throughput, m.throughput
+        );
+        self.back_off(probe.context, clear);
+        if adopt {
+            self.context = Some(context);
+            self.last = Some(m);
+            self.rate = m.latency * m.throughput;
+            self.adopted_at = v.now;
+            self.sleep = SHORTEST_SLEEP;
+            self.tell(Happened::Adopt, why);
+            self.settle(0);
+        } else {
+            self.arm = probe.from;
+            self.tell(Happened::Keep, why);
+            self.settle(self.settling(v));
+        }
+    }
+}
