@@ -1,13 +1,14 @@
 //! One host of the lab: a network namespace, a cgroup and a CPU, and how processes get into them.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, anyhow};
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -177,10 +178,32 @@ impl Host {
     pub fn sysctl(&self, path: &str) -> Result<String> {
         let file = Path::new("/proc/sys").join(path);
         self.inside(|| {
-            let text = std::fs::read_to_string(&file)
-                .with_context(|| format!("reading {}", file.display()))?;
+            let text =
+                fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
             Ok(text.trim().to_owned())
         })
+    }
+
+    /// Makes the host's CPU process the packets that `link` receives, as the interrupts of a
+    /// network card would. On a veth the sender's CPU does it otherwise.
+    pub fn receive_on_own_cpu(&self, link: &str) -> Result<()> {
+        let dir = std::env::temp_dir().join(format!("bw-sysfs-{}", std::process::id()));
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let steered = self.inside(|| {
+            // Sysfs shows the network namespace of whoever mounts it; the mount ends with this
+            // thread's mount namespace.
+            let none = None::<&str>;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            unshare(CloneFlags::CLONE_NEWNS)
+                .and_then(|()| mount(none, "/", none, private, none))
+                .and_then(|()| mount(Some("sysfs"), &dir, Some("sysfs"), MsFlags::empty(), none))
+                .context("mounting sysfs")?;
+            let file = dir.join(format!("class/net/{link}/queues/rx-0/rps_cpus"));
+            fs::write(&file, format!("{:x}", 1u64 << self.cpu))
+                .with_context(|| format!("writing {}", file.display()))
+        });
+        let removed = fs::remove_dir(&dir).with_context(|| format!("removing {}", dir.display()));
+        steered.and(removed)
     }
 
     fn open_namespace(&self) -> Result<File> {

@@ -5,6 +5,7 @@ pub mod accuracy;
 pub mod arm;
 pub mod bpf_stats;
 pub mod cgroup;
+pub mod client_cost;
 pub mod decisions;
 pub mod demo;
 pub mod frame;
@@ -19,6 +20,7 @@ pub mod redis;
 pub mod redis_nagle;
 pub mod regret;
 pub mod report;
+pub mod shift;
 pub mod stats;
 pub mod stop;
 pub mod timeplot;
@@ -89,6 +91,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
     &[
         &demo::Demo,
         &redis_nagle::RedisNagle,
+        &client_cost::ClientCost,
+        &shift::Shift,
         &accuracy::Accuracy,
         &overhead::Overhead,
     ]

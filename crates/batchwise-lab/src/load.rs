@@ -93,6 +93,21 @@ impl LoadSpec {
         self.start(batchwise, client, None)?.finish(stop)
     }
 
+    /// The same, with what it reported every so often.
+    pub fn run_with_intervals(
+        &self,
+        batchwise: &Path,
+        client: &Host,
+        every: Duration,
+        stop: &Stop,
+    ) -> Result<(LoadReport, Vec<LoadInterval>)> {
+        let load = self.start(batchwise, client, Some(every))?;
+        let output = load.output.clone();
+        let report = load.finish(stop)?;
+        let intervals = LoadInterval::all_in(&lock(&output).join("\n"))?;
+        Ok((report, intervals))
+    }
+
     /// Starts the load in `client`; with `progress`, it also reports every so often.
     pub fn start(
         &self,

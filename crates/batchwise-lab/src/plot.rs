@@ -250,8 +250,8 @@ pub struct Strip {
     pub values: Vec<f64>,
 }
 
-/// Ratios by round, with their medians as lines and 1 marked.
-pub fn ratios(title: &str, strips: &[Strip]) -> Result<String> {
+/// Ratios of `what` by round, with their medians as lines and 1 marked.
+pub fn ratios(title: &str, what: &str, strips: &[Strip]) -> Result<String> {
     let all = || strips.iter().flat_map(|s| s.values.iter().copied());
     let (bottom, top) = (
         all().fold(0.95, f64::min) - 0.01,
@@ -283,7 +283,7 @@ pub fn ratios(title: &str, strips: &[Strip]) -> Result<String> {
             .light_line_style(WHITE)
             .bold_line_style(GRID)
             .x_desc("round")
-            .y_desc("throughput ratio")
+            .y_desc(what)
             .x_label_formatter(&whole)
             .y_label_formatter(&|y| format!("{y:.2}"))
             .label_style(("sans-serif", 14))

@@ -101,6 +101,12 @@ impl TwoHosts {
         SocketAddr::from((SERVER_IP, port))
     }
 
+    /// Makes each host's CPU process what the host receives; see [`Host::receive_on_own_cpu`].
+    pub fn receive_on_own_cpus(&self) -> Result<()> {
+        self.server.receive_on_own_cpu(LINK)?;
+        self.client.receive_on_own_cpu(LINK)
+    }
+
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
         Ok(NetworkSettings {

@@ -10,14 +10,18 @@ use anyhow::{Context as _, Result, anyhow};
 use batchwise_core::report::Side;
 use serde::{Deserialize, Serialize};
 
+use crate::Context;
 use crate::bpf_stats;
 use crate::host::{Host, Place};
 use crate::process::{Process, cpu_time};
+use crate::redis::PORT;
 use crate::stop::Stop;
 use crate::topology::TwoHosts;
 
 /// The latency that the service must keep, as in the paper (its §4).
 pub const SLO: Duration = Duration::from_micros(500);
+/// The policy that goes with it.
+pub const SLO_POLICY: &str = "slo:500us";
 /// How long an agent may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -89,18 +93,15 @@ pub struct Tuners {
 }
 
 impl Tuners {
-    /// Starts both for `port`, and waits until their programs are attached. Their logs are
-    /// `DIR/tune-LABEL-server.jsonl` and the same for the client.
-    pub fn start(
-        batchwise: &Path,
-        hosts: &TwoHosts,
-        port: u16,
-        logs: (&Path, &str),
-        stop: &Stop,
-    ) -> Result<Self> {
+    /// Starts both for Redis' port, and waits until their programs are attached. Their logs are
+    /// `tune-LABEL-server.jsonl` and the same for the client, beside the results.
+    pub fn start(context: &Context, hosts: &TwoHosts, policy: &str, label: &str) -> Result<Self> {
+        let stop = &context.stop;
         let spawn = |host: &Host, end: &str| {
-            let log = logs.0.join(format!("tune-{}-{end}.jsonl", logs.1));
-            Agent::spawn(batchwise, host, port, log)
+            // A colon is no part of a file name that travels well.
+            let name = format!("tune-{}-{end}.jsonl", label.replace(':', "-"));
+            let log = context.output.dir().join(name);
+            Agent::spawn(&context.command, host, policy, log)
         };
         // At the same time: most of a start is the kernel's verifier, on one CPU each.
         let mut tuners = Self {
@@ -154,14 +155,12 @@ struct Agent {
 }
 
 impl Agent {
-    fn spawn(batchwise: &Path, host: &Host, port: u16, log: PathBuf) -> Result<Self> {
+    fn spawn(batchwise: &Path, host: &Host, policy: &str, log: PathBuf) -> Result<Self> {
         // A log is appended to: what an earlier run left is none of this one's.
         fs::write(&log, "").with_context(|| format!("making {}", log.display()))?;
         let mut command = Command::new(batchwise);
-        command.args(["tune", "--format", "jsonl", "--port", &port.to_string()]);
-        command
-            .arg("--policy")
-            .arg(format!("slo:{}us", SLO.as_micros()));
+        command.args(["tune", "--format", "jsonl", "--policy", policy]);
+        command.args(["--port", &PORT.to_string()]);
         command.arg("--cgroup").arg(host.cgroup());
         command.arg("--log").arg(&log);
         let mut process = host.spawn("batchwise tune", command, Place::Observer)?;

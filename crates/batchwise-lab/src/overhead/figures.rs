@@ -24,6 +24,7 @@ pub(super) fn write(
     });
     let svg = plot::ratios(
         "Throughput over that of the same round with nothing attached",
+        "throughput ratio",
         &strips,
     )?;
     frame.context.output.write("throughput-ratio.svg", &svg)?;

@@ -3,6 +3,8 @@
 
 mod figures;
 mod plan;
+#[cfg(test)]
+pub mod samples;
 mod summary;
 
 use std::time::Duration;
@@ -18,7 +20,7 @@ use crate::output::Progress;
 use crate::plot;
 use crate::redis::{PORT, RedisServer};
 use crate::topology::TwoHosts;
-use crate::tuner::{Decision, Tuners, nagle_share};
+use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
 use crate::{Context, Experiment};
 use plan::{Extent, WORKLOADS, Workload};
 use summary::Summary;
@@ -157,10 +159,8 @@ impl Ladders<'_> {
         run: &mut Run,
     ) -> Result<()> {
         let context = self.frame.context;
-        // A colon is no part of a file name that travels well.
-        let label = format!("{}-{}", workload.name.replace(':', "-"), repeat + 1);
-        let logs = (context.output.dir(), label.as_str());
-        let tuners = Tuners::start(&context.command, self.hosts, PORT, logs, &context.stop)?;
+        let label = format!("{}-{}", workload.name, repeat + 1);
+        let tuners = Tuners::start(context, self.hosts, SLO_POLICY, &label)?;
         let mut climb = Climb::new(workload, repeat, Some(tuners));
         self.climb(&[Arm::Batchwise], &mut climb, progress, run)?;
         if let Some(tuners) = climb.tuners.take() {

@@ -1,31 +1,8 @@
 //! Tests of the summary, with made-up points.
 
+use super::super::samples::window;
 use super::*;
 use crate::load::{LatencySummary, PhaseReport};
-
-pub fn window(rps: f64, mean_us: f64) -> PhaseReport {
-    let mean = mean_us * 1e3;
-    let latency = LatencySummary {
-        mean,
-        p50: mean,
-        p90: mean,
-        p99: mean,
-        p999: mean,
-        max: mean,
-    };
-    PhaseReport {
-        offered_rps: rps,
-        achieved_rps: rps,
-        requests: rps as u64,
-        errors: 0,
-        latency_ns: latency,
-        latency_from_send_ns: latency,
-        valid: true,
-        why_invalid: Vec::new(),
-        from_ts_ns: 0,
-        to_ts_ns: 1_000_000_000,
-    }
-}
 
 /// At so many thousand requests a second; a mean of `None` is a collapse.
 pub fn point(arm: Arm, step_k: u64, repeat: u32, mean_us: Option<f64>) -> Point {

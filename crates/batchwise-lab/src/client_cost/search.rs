@@ -1,0 +1,172 @@
+//! Where the answer depends on the client: value sizes and costs of a response are tried with the
+//! static arms, to find the setting with the most opposite answers. The numbers found here choose;
+//! the result is measured anew.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::arm::Arm;
+use crate::stats::median;
+
+/// Of a cheap client.
+pub const CHEAP: Duration = Duration::ZERO;
+
+/// What is tried.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// Bytes of a value.
+    pub value_sizes: &'static [u32],
+    /// What an expensive client spends on a response, µs.
+    pub expensive_us: &'static [u64],
+    /// How often.
+    pub repeats: u32,
+}
+
+impl Grid {
+    /// Of a quick or a full run. At 20,000 requests/s there are 50 µs for each.
+    pub fn new(quick: bool) -> Self {
+        match quick {
+            true => Self {
+                value_sizes: &[64, 700, 1024],
+                expensive_us: &[28, 34],
+                repeats: 1,
+            },
+            false => Self {
+                value_sizes: &[64, 256, 512, 700, 1024, 2048],
+                expensive_us: &[20, 28, 34, 38],
+                repeats: 3,
+            },
+        }
+    }
+
+    /// What the clients spend on a response, the cheap one first.
+    pub fn costs(&self) -> Vec<Duration> {
+        [CHEAP].into_iter().chain(self.expensive()).collect()
+    }
+
+    fn expensive(&self) -> impl Iterator<Item = Duration> {
+        self.expensive_us.iter().copied().map(Duration::from_micros)
+    }
+}
+
+/// One trial.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trial {
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// What the client spends on a response.
+    #[serde(rename = "busy_ns", serialize_with = "as_ns")]
+    pub busy: Duration,
+    /// A static arm.
+    pub arm: Arm,
+    /// Mean latency from the intended send time, ns; infinite after a collapse.
+    pub mean_ns: f64,
+}
+
+fn as_ns<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(duration.as_nanos() as u64)
+}
+
+/// A setting in which both clients are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// What the expensive client spends on a response.
+    #[serde(rename = "busy_ns", serialize_with = "as_ns")]
+    pub busy: Duration,
+}
+
+/// The setting in which the better arm of the cheap and that of the expensive client differ most
+/// clearly; if they differ nowhere, the one in which they come nearest to it.
+pub fn most_opposite(grid: &Grid, trials: &[Trial]) -> Option<Setting> {
+    // Above 0: TCP_NODELAY is better.
+    let leaning = |value_size: u32, busy: Duration| -> Option<f64> {
+        let of = |arm: Arm| {
+            let same = |t: &&Trial| (t.value_size, t.busy, t.arm) == (value_size, busy, arm);
+            median(
+                &trials
+                    .iter()
+                    .filter(same)
+                    .map(|t| t.mean_ns)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let (nagle, nodelay) = (of(Arm::Nagle)?, of(Arm::Nodelay)?);
+        // Somebody must be able to carry it.
+        (nagle.is_finite() || nodelay.is_finite()).then(|| (nagle / nodelay).ln())
+    };
+    let mut best: Option<(f64, Setting)> = None;
+    for &value_size in grid.value_sizes {
+        for busy in grid.expensive() {
+            let both = leaning(value_size, CHEAP).zip(leaning(value_size, busy));
+            let Some((cheap, expensive)) = both else {
+                continue;
+            };
+            // As clear as the less clear of the two; negative where both lean the same way.
+            let clear = cheap.abs().min(expensive.abs());
+            let score = match cheap.signum() == expensive.signum() {
+                true => -clear,
+                false => clear,
+            };
+            if best.is_none_or(|(other, _)| score > other) {
+                best = Some((score, Setting { value_size, busy }));
+            }
+        }
+    }
+    best.map(|(_, setting)| setting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    fn trials(value_size: u32, busy: Duration, nodelay: f64, nagle: f64) -> [Trial; 2] {
+        [(Arm::Nodelay, nodelay), (Arm::Nagle, nagle)].map(|(arm, mean_ns)| Trial {
+            value_size,
+            busy,
+            arm,
+            mean_ns,
+        })
+    }
+
+    #[test]
+    fn the_setting_with_the_clearest_flip_is_chosen() {
+        let grid = Grid::new(true);
+        let trials = [
+            trials(64, CHEAP, 50.0, 49.0),
+            trials(64, us(28), 200.0, 4000.0),
+            trials(700, CHEAP, 60.0, 45.0),
+            trials(700, us(28), 200.0, 100.0),
+            trials(700, us(34), 200.0, 400.0),
+        ]
+        .concat();
+        let found = most_opposite(&grid, &trials).unwrap();
+        assert_eq!((found.value_size, found.busy), (700, us(34)));
+    }
+
+    #[test]
+    fn where_nothing_flips_the_nearest_to_it_is_chosen() {
+        let grid = Grid::new(true);
+        let trials = [
+            trials(64, CHEAP, 50.0, 100.0),
+            trials(64, us(28), 200.0, 400.0),
+            trials(1024, CHEAP, 50.0, 51.0),
+            trials(1024, us(28), 200.0, 300.0),
+        ]
+        .concat();
+        assert_eq!(most_opposite(&grid, &trials).unwrap().value_size, 1024);
+    }
+
+    #[test]
+    fn a_load_that_nobody_carries_is_no_setting() {
+        let inf = f64::INFINITY;
+        let trials = [trials(64, CHEAP, 50.0, 40.0), trials(64, us(28), inf, inf)].concat();
+        assert_eq!(most_opposite(&Grid::new(true), &trials), None);
+    }
+}

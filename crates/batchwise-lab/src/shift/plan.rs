@@ -1,0 +1,104 @@
+//! What `shift` does: two schedules of load and value size, and for how long.
+
+use std::time::Duration;
+
+use crate::load::LoadPhase;
+
+/// Between two reports of the load: also how finely a settling time is known.
+pub const INTERVAL: Duration = Duration::from_millis(100);
+/// Load before the first measured moment, at the first phase's rate.
+pub const WARMUP: Duration = Duration::from_secs(1);
+
+const SMALL: u32 = 64;
+const LARGE: u32 = 4096;
+/// 64 B: more than TCP_NODELAY carries, and easy with Nagle's algorithm.
+const SMALL_RATE: u64 = 350_000;
+/// 4 KiB: easy with TCP_NODELAY, several times the latency with Nagle's algorithm.
+const LARGE_RATE: u64 = 120_000;
+
+/// A load that changes under way.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// Its name in results.
+    pub name: &'static str,
+    /// One after another.
+    pub phases: Vec<LoadPhase>,
+}
+
+/// How often the schedules are run.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// Repetitions.
+    pub rounds: u32,
+    /// How long a static arm is measured at each phase alone.
+    pub steady: Duration,
+    /// Steps, then ramps.
+    pub schedules: [Schedule; 2],
+}
+
+impl Extent {
+    /// Of a quick or a full run.
+    pub fn new(quick: bool) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            rounds: if quick { 1 } else { 5 },
+            steady: seconds(if quick { 2 } else { 4 }),
+            schedules: [steps(), ramps(seconds(if quick { 5 } else { 10 }))],
+        }
+    }
+}
+
+/// 64 B, 4 KiB, 64 B for 3 s each, then to and fro every second.
+fn steps() -> Schedule {
+    let phase = |seconds, (rate, value_size)| LoadPhase {
+        duration: Duration::from_secs(seconds),
+        rate,
+        climb_to: None,
+        value_size,
+    };
+    let (small, large) = ((SMALL_RATE, SMALL), (LARGE_RATE, LARGE));
+    let slow = [small, large, small].map(|kind| phase(3, kind));
+    let fast = [large, small, large, small].map(|kind| phase(1, kind));
+    Schedule {
+        name: "steps",
+        phases: slow.into_iter().chain(fast).collect(),
+    }
+}
+
+/// 64 B climbing beyond what TCP_NODELAY carries, 4 KiB climbing, 64 B coming down again.
+fn ramps(each: Duration) -> Schedule {
+    let phase = |rate, to, value_size| LoadPhase {
+        duration: each,
+        rate,
+        climb_to: Some(to),
+        value_size,
+    };
+    Schedule {
+        name: "ramps",
+        phases: vec![
+            phase(100_000, 400_000, SMALL),
+            phase(40_000, 140_000, LARGE),
+            phase(400_000, 100_000, SMALL),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_schedules_go_from_small_values_to_large_ones_and_back() {
+        for schedule in Extent::new(true).schedules {
+            let sizes: Vec<_> = schedule.phases.iter().map(|p| p.value_size).collect();
+            assert_eq!(sizes[..3], [64, 4096, 64], "{}", schedule.name);
+        }
+    }
+
+    #[test]
+    fn intervals_fit_into_phases_evenly() {
+        for phase in Extent::new(true).schedules.iter().flat_map(|s| &s.phases) {
+            assert_eq!(phase.duration.as_millis() % INTERVAL.as_millis(), 0);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What the runs say: batchwise against the better static arm over the whole run, and how long it
+//! takes to be right after a change.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::plan::Schedule;
+use super::{Point, Steady};
+use crate::arm::Arm;
+use crate::load::{LoadInterval, LoadPhase};
+use crate::stats::median;
+
+/// Settled is who stays below this multiple of what can be reached.
+const SETTLED: f64 = 1.25;
+/// Intervals of which the median counts, so that one disturbed interval is no relapse.
+const SMOOTHED: usize = 3;
+
+/// A change of the load, and how long batchwise needed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Settle {
+    /// The phase that begins with the change, from 0.
+    pub phase: usize,
+    /// The better static arm at that load.
+    pub better: Arm,
+    /// Its mean latency there, alone, ns.
+    pub reachable_ns: f64,
+    /// Until batchwise stayed within 1.25 times that, seconds since the change: the median over
+    /// the rounds. A round that never did counts with the whole phase.
+    pub settle_s: f64,
+    /// Rounds that never did.
+    pub never: usize,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+/// One schedule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ScheduleSummary {
+    /// Mean latency of the better static arm over the whole run, over batchwise's: above 1,
+    /// batchwise was better than both.
+    pub vs_best_static: Option<f64>,
+    /// Which static arm that is.
+    pub better: Option<Arm>,
+    /// Mean latency over the whole run, median over rounds, ns; by arm.
+    pub mean_ns: BTreeMap<Arm, f64>,
+    /// By change; only where the load is constant after it.
+    pub settle: Vec<Settle>,
+}
+
+/// The experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// That of the schedule in which it is lower.
+    pub vs_best_static: Option<f64>,
+    /// The longest time from a change of the load until batchwise stayed, in intervals of 100 ms
+    /// (the median of three), within 1.25 times the latency that the better static arm reaches
+    /// alone at that load.
+    pub worst_settle_s: Option<f64>,
+    /// By name.
+    pub per_schedule: BTreeMap<&'static str, ScheduleSummary>,
+}
+
+impl Summary {
+    /// Of these runs.
+    pub fn of(points: &[Point], steady: &[Steady], schedules: &[Schedule]) -> Self {
+        let one = |schedule: &Schedule| {
+            let of_it = |p: &&Point| p.schedule == schedule.name;
+            let points: Vec<_> = points.iter().filter(of_it).collect();
+            let mut summary = whole_run(&points);
+            summary.settle = settle(&points, steady, &schedule.phases);
+            (schedule.name, summary)
+        };
+        let per_schedule: BTreeMap<_, _> = schedules.iter().map(one).collect();
+        let all = || per_schedule.values();
+        Self {
+            vs_best_static: all().filter_map(|s| s.vs_best_static).reduce(f64::min),
+            worst_settle_s: all()
+                .flat_map(|s| s.settle.iter().map(|c| c.settle_s))
+                .reduce(f64::max),
+            per_schedule,
+        }
+    }
+}
+
+fn whole_run(points: &[&Point]) -> ScheduleSummary {
+    let mean = |arm: Arm| {
+        let of_arm = points.iter().filter(|p| p.arm == arm);
+        median(&of_arm.map(|p| p.report.latency_ns.mean).collect::<Vec<_>>())
+    };
+    let mean_ns: BTreeMap<Arm, f64> = Arm::ALL
+        .into_iter()
+        .filter_map(|arm| Some((arm, mean(arm)?)))
+        .collect();
+    let statics = Arm::STATIC
+        .into_iter()
+        .filter(|arm| mean_ns.contains_key(arm));
+    let better = statics.min_by(|a, b| mean_ns[a].total_cmp(&mean_ns[b]));
+    let ratio = |tuned: &&Point| {
+        let same = |p: &&&Point| Some(p.arm) == better && p.round == tuned.round;
+        let other = points.iter().find(same)?;
+        Some(other.report.latency_ns.mean / tuned.report.latency_ns.mean)
+    };
+    let tuned = points.iter().filter(|p| p.arm == Arm::Batchwise);
+    let ratios: Vec<f64> = tuned.filter_map(ratio).collect();
+    ScheduleSummary {
+        vs_best_static: median(&ratios),
+        better,
+        mean_ns,
+        settle: Vec::new(),
+    }
+}
+
+/// The better static arm alone at the load of a phase, and its latency; `None` where both
+/// collapse.
+pub fn reachable(steady: &[Steady], phase: &LoadPhase) -> Option<(Arm, f64)> {
+    let of = |arm: Arm| {
+        let same =
+            |s: &&Steady| (s.arm, s.rate, s.value_size) == (arm, phase.rate, phase.value_size);
+        let latency = |s: &Steady| match s.saturated {
+            true => f64::INFINITY,
+            false => s.mean_ns,
+        };
+        let all: Vec<f64> = steady.iter().filter(same).map(latency).collect();
+        Some((arm, median(&all)?))
+    };
+    let found = Arm::STATIC.into_iter().filter_map(of);
+    found
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .filter(|(_, latency)| latency.is_finite())
+}
+
+fn settle(points: &[&Point], steady: &[Steady], phases: &[LoadPhase]) -> Vec<Settle> {
+    let mut found = Vec::new();
+    for (index, phase) in phases.iter().enumerate().skip(1) {
+        if phase.climb_to.is_some() {
+            continue;
+        }
+        let Some((better, reachable_ns)) = reachable(steady, phase) else {
+            continue;
+        };
+        let whole = phase.duration.as_secs_f64();
+        let tuned = points.iter().filter(|p| p.arm == Arm::Batchwise);
+        let times: Vec<Option<f64>> = tuned
+            .map(|p| settled_after(&p.intervals, index, SETTLED * reachable_ns))
+            .collect();
+        let seconds: Vec<f64> = times.iter().map(|t| t.unwrap_or(whole)).collect();
+        if let Some(settle_s) = median(&seconds) {
+            found.push(Settle {
+                phase: index,
+                better,
+                reachable_ns,
+                settle_s,
+                never: times.iter().filter(|t| t.is_none()).count(),
+                rounds: times.len(),
+            });
+        }
+    }
+    found
+}
+
+/// Seconds from the begin of a phase until the latency stays at or below `limit` to its end;
+/// `None` if it is above at the end.
+fn settled_after(intervals: &[LoadInterval], phase: usize, limit: f64) -> Option<f64> {
+    let of_phase: Vec<_> = intervals.iter().filter(|i| i.phase == phase).collect();
+    let first = of_phase.first()?;
+    let begin = first.ts_ns.saturating_sub(first.interval_ns);
+    let latency = |i: &&LoadInterval| i.mean_from_intended_ns.unwrap_or(f64::INFINITY);
+    let latencies: Vec<f64> = of_phase.iter().map(latency).collect();
+    let above = |at: &usize| {
+        let window = &latencies[at.saturating_sub(SMOOTHED - 1)..=*at];
+        // In the first intervals of a phase the median has fewer to choose from.
+        median(window).is_some_and(|middle| middle > limit)
+    };
+    match (0..latencies.len()).rev().find(above) {
+        None => Some(0.0),
+        Some(last) if last + 1 == latencies.len() => None,
+        Some(last) => Some(of_phase[last].ts_ns.saturating_sub(begin) as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+#[path = "summary_tests.rs"]
+pub(super) mod tests;

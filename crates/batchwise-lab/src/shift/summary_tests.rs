@@ -1,0 +1,133 @@
+//! Tests of the summary, with made-up runs.
+
+use std::time::Duration;
+
+use super::super::plan::Extent;
+use super::*;
+use crate::load::{LatencySummary, LoadReport};
+
+/// An interval of 100 ms, which ends at so many tenths of a second.
+pub fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
+    LoadInterval {
+        ts_ns: tenths * 100_000_000,
+        interval_ns: 100_000_000,
+        phase,
+        offered_rps: 1e5,
+        achieved_rps: 1e5,
+        mean_from_intended_ns: Some(mean_us * 1e3),
+        mean_from_send_ns: Some(mean_us * 1e3),
+        p50_ns: None,
+        p99_ns: None,
+    }
+}
+
+/// A run of the steps with this mean.
+pub fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> Point {
+    let mean = mean_us * 1e3;
+    let latency = LatencySummary {
+        mean,
+        p50: mean,
+        p90: mean,
+        p99: mean,
+        p999: mean,
+        max: mean,
+    };
+    Point {
+        schedule: "steps",
+        arm,
+        round,
+        report: LoadReport {
+            offered_rps: 1e5,
+            achieved_rps: 1e5,
+            requests: 1000,
+            errors: 0,
+            latency_ns: latency,
+            latency_from_send_ns: latency,
+            valid: true,
+            why_invalid: Vec::new(),
+            cpu_wait_ns: None,
+            measured_from_ts_ns: 0,
+            measured_to_ts_ns: 6_000_000_000,
+            phases: Vec::new(),
+        },
+        intervals,
+        decisions: Vec::new(),
+    }
+}
+
+pub fn alone(arm: Arm, value_size: u32, mean_us: Option<f64>) -> Steady {
+    Steady {
+        arm,
+        rate: if value_size == 64 { 350_000 } else { 120_000 },
+        value_size,
+        round: 0,
+        saturated: mean_us.is_none(),
+        mean_ns: mean_us.unwrap_or(0.0) * 1e3,
+    }
+}
+
+fn steady() -> [Steady; 4] {
+    [
+        alone(Arm::Nodelay, 64, None),
+        alone(Arm::Nagle, 64, Some(25.0)),
+        alone(Arm::Nodelay, 4096, Some(40.0)),
+        alone(Arm::Nagle, 4096, Some(160.0)),
+    ]
+}
+
+/// A second of phase 0, then these latencies in phase 1, a tenth of a second each.
+fn changing(latencies: &[f64]) -> Vec<LoadInterval> {
+    let first = (1..=10).map(|t| interval(t, 0, 25.0));
+    let second = (11..).zip(latencies).map(|(t, &us)| interval(t, 1, us));
+    first.chain(second).collect()
+}
+
+#[test]
+fn the_ratio_is_to_the_better_static_arm_of_the_same_round() {
+    let points = [
+        run(Arm::Nodelay, 0, 900.0, vec![]),
+        run(Arm::Nagle, 0, 90.0, vec![]),
+        run(Arm::Batchwise, 0, 45.0, vec![]),
+        run(Arm::Nodelay, 1, 900.0, vec![]),
+        run(Arm::Nagle, 1, 180.0, vec![]),
+        run(Arm::Batchwise, 1, 90.0, vec![]),
+    ];
+    let summary = Summary::of(&points, &[], &Extent::new(true).schedules);
+    assert_eq!(summary.vs_best_static, Some(2.0));
+    assert_eq!(summary.per_schedule["steps"].better, Some(Arm::Nagle));
+    assert_eq!(summary.worst_settle_s, None);
+}
+
+#[test]
+fn what_can_be_reached_is_the_better_arm_alone() {
+    let phase = |rate, value_size| LoadPhase {
+        duration: Duration::from_secs(1),
+        rate,
+        climb_to: None,
+        value_size,
+    };
+    let found = reachable(&steady(), &phase(350_000, 64));
+    assert_eq!(found, Some((Arm::Nagle, 25e3)));
+    let found = reachable(&steady(), &phase(120_000, 4096));
+    assert_eq!(found, Some((Arm::Nodelay, 40e3)));
+    assert_eq!(reachable(&steady(), &phase(1, 1)), None);
+}
+
+#[test]
+fn settled_is_who_stays_below_the_limit_and_one_bad_interval_is_no_relapse() {
+    let at = |latencies: &[f64]| settled_after(&changing(latencies), 1, 50e3);
+    assert_eq!(at(&[160.0, 160.0, 160.0, 40.0, 40.0, 40.0]), Some(0.4));
+    assert_eq!(at(&[40.0, 40.0, 160.0, 40.0, 40.0]), Some(0.0));
+    assert_eq!(at(&[40.0, 40.0, 160.0, 160.0, 160.0]), None);
+    assert_eq!(at(&[]), None);
+}
+
+#[test]
+fn a_change_that_was_never_followed_counts_with_the_whole_phase() {
+    let points = [run(Arm::Batchwise, 0, 40.0, changing(&[160.0; 30]))];
+    let summary = Summary::of(&points, &steady(), &Extent::new(true).schedules);
+    let change = summary.per_schedule["steps"].settle[0];
+    assert_eq!((change.phase, change.better), (1, Arm::Nodelay));
+    assert_eq!((change.settle_s, change.never, change.rounds), (3.0, 1, 1));
+    assert_eq!(summary.worst_settle_s, Some(3.0));
+}
