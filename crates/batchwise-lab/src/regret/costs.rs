@@ -130,6 +130,16 @@ impl Costs {
         }
     }
 
+    /// The arm that ends a backlog sooner.
+    pub fn quicker(&self, load: f64) -> Arm {
+        let capacity = |arm| self.outcome(arm, load).capacity;
+        if capacity(Arm::On) > capacity(Arm::Off) {
+            Arm::On
+        } else {
+            Arm::Off
+        }
+    }
+
     fn sends(&self) -> f64 {
         self.send * f64::from(self.writes)
     }

@@ -10,6 +10,8 @@ use super::world::{Gauge, TICK, Weather, World};
 
 /// Arms that differ by less than this are alike.
 const ALIKE: f64 = 1.05;
+/// The better arm is expected to be found where it is better by this.
+const CLEAR: f64 = 1.25;
 /// The windows over which a policy is held against the default, s.
 pub const WINDOW_S: f64 = 10.0;
 /// A new best arm counts as found when it was in force for this long, ticks...
@@ -111,9 +113,11 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
             out.windows.push(std::mem::take(&mut window));
         }
         let (best, factor) = load.costs.better(load.rate);
-        let lasting = factor > ALIKE;
-        if lasting {
+        if factor > ALIKE {
             wrong += u64::from(arms[0] != best);
+        }
+        let lasting = factor > CLEAR;
+        if lasting {
             if best_before.is_some_and(|b| b != best) {
                 change = Some(Change {
                     at: tick,
@@ -179,7 +183,11 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
                 } else {
                     load.back.unwrap_or(load.costs)
                 };
-                costs.better(load.rate).0
+                if world.is_behind() {
+                    costs.quicker(load.rate)
+                } else {
+                    costs.better(load.rate).0
+                }
             });
             let command = end.decider.tick(&vitals, &mut end.gauge, oracle);
             if index == 0 {

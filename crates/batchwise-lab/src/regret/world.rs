@@ -173,6 +173,11 @@ pub struct World {
 }
 
 impl World {
+    /// Whether messages wait for service.
+    pub fn is_behind(&self) -> bool {
+        self.backlog > 1.0
+    }
+
     /// A tick under the arms of the client's and the server's end.
     pub fn tick(&mut self, load: &Load, arms: [Arm; 2], sky: &Sky) -> Passed {
         let seconds = TICK as f64 / 1e9;
