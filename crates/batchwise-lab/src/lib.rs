@@ -25,6 +25,7 @@ pub mod stats;
 pub mod stop;
 pub mod timeplot;
 pub mod topology;
+pub mod tune_cost;
 pub mod tuner;
 pub mod watcher;
 pub mod window;
@@ -93,8 +94,10 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &redis_nagle::RedisNagle,
         &client_cost::ClientCost,
         &shift::Shift,
+        &tune_cost::TuneCost,
         &accuracy::Accuracy,
         &overhead::Overhead,
+        &regret::Regret,
     ]
 }
 

@@ -1,0 +1,218 @@
+//! Experiment `tune-cost`: what tuning itself costs where it has nothing to gain. Requests never
+//! overlap on a connection, so that Nagle's algorithm has nothing to hold back and both arms of a
+//! service are alike; what is left is estimating, exchanging, probing and switching. This file
+//! owns the measuring.
+
+mod figures;
+mod summary;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use serde::Serialize;
+
+use crate::frame::{Frame, Measured, NoMore};
+use crate::load::{LoadPhase, LoadSpec};
+use crate::output::Progress;
+use crate::redis::{Benchmark, PORT, RedisServer};
+use crate::topology::TwoHosts;
+use crate::tuner::{SLO_POLICY, Tuners};
+use crate::{Context, Experiment};
+use summary::Summary;
+
+/// How long one run of the benchmark should last.
+const RUN_SECONDS: f64 = 2.0;
+/// Requests of the runs from which the rate of this machine is learned.
+const CALIBRATION_REQUESTS: u64 = 100_000;
+const CALIBRATION_RUNS: u32 = 3;
+const CLIENTS: u32 = 10;
+const VALUE_SIZE: u32 = 64;
+/// The open loop: light enough that both arms are far from their limits.
+const OPEN_RATE: u64 = 50_000;
+const OPEN_DURATION: Duration = Duration::from_secs(2);
+const OPEN_WARMUP: Duration = Duration::from_millis(500);
+
+/// What tuning costs.
+pub struct TuneCost;
+
+/// Whether agents run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Agents {
+    /// Nothing is attached.
+    Off,
+    /// One at each host.
+    On,
+}
+
+/// A run of the benchmark and one of the open loop.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Runs of one round are compared with each other.
+    pub round: u32,
+    /// Position in the round, from 0.
+    pub position: usize,
+    /// Whether agents ran.
+    pub agents: Agents,
+    /// Requests a second of the benchmark.
+    pub rps: f64,
+    /// CPU time of the server process a request of the benchmark, ns.
+    pub server_cpu_ns_per_request: f64,
+    /// Mean latency of the open loop from the intended send time, ns.
+    pub open_mean_ns: f64,
+    /// CPU time of the server process a request of the open loop, ns.
+    pub open_server_cpu_ns_per_request: f64,
+    /// Both agents' CPU time over the time of both runs.
+    pub agents_cpu_share: Option<f64>,
+}
+
+/// What was measured so far.
+#[derive(Default)]
+struct Points(Vec<Point>);
+
+impl Experiment for TuneCost {
+    fn name(&self) -> &'static str {
+        "tune-cost"
+    }
+
+    fn about(&self) -> &'static str {
+        "what tuning itself costs Redis where both settings are alike: throughput, CPU, latency"
+    }
+
+    fn run(&self, context: &Context) -> Result<()> {
+        Frame::run(self.name(), context, measure)
+    }
+}
+
+impl Measured for Points {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.0);
+        frame.write_result(complete, &self.0, &NoMore {}, &summary)?;
+        figures::write(frame, complete, &self.0, &summary)
+    }
+}
+
+fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Points) -> Result<()> {
+    let context = frame.context;
+    let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
+    let mut benchmark = Benchmark {
+        clients: CLIENTS,
+        value_size: VALUE_SIZE,
+        requests: CALIBRATION_REQUESTS,
+    };
+    // The fastest of several: a disturbance would make all the runs too short.
+    let mut fastest: f64 = 0.0;
+    for _ in 0..CALIBRATION_RUNS {
+        let result = benchmark.run(hosts.server_address(PORT), &hosts.client, &context.stop)?;
+        fastest = fastest.max(result.rps);
+    }
+    benchmark.requests = (fastest * RUN_SECONDS) as u64;
+    let rounds: u32 = if context.quick { 8 } else { 40 };
+    let mut progress = Progress::new(rounds * 2);
+    let mut rng = StdRng::seed_from_u64(rand::rng().random());
+    for round in 0..rounds {
+        let mut order = [Agents::Off, Agents::On];
+        order.shuffle(&mut rng);
+        for (position, agents) in order.into_iter().enumerate() {
+            let task = Task {
+                context,
+                hosts,
+                benchmark: &benchmark,
+                agents,
+            };
+            let point = task.measure(&redis, round, position)?;
+            redis.check_alive()?;
+            progress.step(&format!(
+                "round {}, agents {}: {:.0} requests/s",
+                round + 1,
+                if agents == Agents::On { "on" } else { "off" },
+                point.rps
+            ));
+            measured.0.push(point);
+        }
+        measured.write(frame, false)?;
+    }
+    Ok(())
+}
+
+struct Task<'a> {
+    context: &'a Context,
+    hosts: &'a TwoHosts,
+    benchmark: &'a Benchmark,
+    agents: Agents,
+}
+
+impl Task<'_> {
+    fn measure(&self, redis: &RedisServer, round: u32, position: usize) -> Result<Point> {
+        let (context, hosts) = (self.context, self.hosts);
+        let tuners = match self.agents {
+            Agents::On => {
+                let label = format!("{}", round + 1);
+                Some(Tuners::start(context, hosts, SLO_POLICY, &label)?)
+            }
+            Agents::Off => None,
+        };
+        let began = Instant::now();
+        let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
+        let address = hosts.server_address(PORT);
+
+        let before = redis.cpu_time()?;
+        let result = self.benchmark.run(address, &hosts.client, &context.stop)?;
+        let closed_cpu = redis.cpu_time()?.saturating_sub(before);
+
+        let open = LoadSpec {
+            address,
+            phases: vec![LoadPhase {
+                duration: OPEN_DURATION,
+                rate: OPEN_RATE,
+                climb_to: None,
+                value_size: VALUE_SIZE,
+            }],
+            warmup: OPEN_WARMUP,
+            get_ratio: 0.0,
+            nodelay: true,
+            busy_per_response: Duration::ZERO,
+        };
+        let before = redis.cpu_time()?;
+        let report = open.run(&context.command, &hosts.client, &context.stop)?;
+        let open_cpu = redis.cpu_time()?.saturating_sub(before);
+        // The warm-up's requests are served, too.
+        let all =
+            report.requests as f64 * open.length().as_secs_f64() / OPEN_DURATION.as_secs_f64();
+
+        let elapsed = began.elapsed().as_secs_f64();
+        let agents_cpu_share = match (&tuners, agents_before) {
+            (Some(tuners), Some(before)) => {
+                let used = tuners.cpu_time()?.saturating_sub(before);
+                Some(used.as_secs_f64() / elapsed)
+            }
+            _ => None,
+        };
+        if let Some(decisions) = tuners.map(Tuners::finish).transpose()?
+            && decisions.is_empty()
+        {
+            bail!("the agents saw nothing of the benchmark; see `batchwise doctor`");
+        }
+        let per_request = |cpu: Duration, requests: f64| cpu.as_nanos() as f64 / requests;
+        if report.requests == 0 {
+            return Err(anyhow!("the open loop sent nothing"));
+        }
+        Ok(Point {
+            round,
+            position,
+            agents: self.agents,
+            rps: result.rps,
+            server_cpu_ns_per_request: per_request(closed_cpu, self.benchmark.requests as f64),
+            open_mean_ns: report.latency_ns.mean,
+            open_server_cpu_ns_per_request: per_request(open_cpu, all),
+            agents_cpu_share,
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! What the runs say: medians of ratios between runs of the same round, which a drift of the
+//! machine does not touch.
+
+use serde::Serialize;
+
+use super::{Agents, Point};
+use crate::stats::{MedianInterval, Spread, median};
+
+/// The experiment. Ratios are with agents over without.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// Throughput of the benchmark: the median.
+    pub throughput_ratio: Option<f64>,
+    /// The same with its 95 % bootstrap interval.
+    pub throughput: Option<MedianInterval>,
+    /// CPU time of the server process a request of the benchmark.
+    pub server_cpu: Option<MedianInterval>,
+    /// CPU time of the server process a request of the open loop.
+    pub open_server_cpu: Option<MedianInterval>,
+    /// Mean latency of the open loop.
+    pub open_latency: Option<MedianInterval>,
+    /// Both agents' CPU time, as a share of one CPU.
+    pub agents_cpu_share: Option<f64>,
+    /// Requests a second without agents.
+    pub rps_off: Option<Spread>,
+    /// Requests a second with agents.
+    pub rps_on: Option<Spread>,
+    /// Rounds that have both.
+    pub rounds: usize,
+}
+
+impl Summary {
+    /// Of these points.
+    pub fn of(points: &[Point]) -> Self {
+        let ratio = |value: fn(&Point) -> f64| MedianInterval::of(&ratios(points, value));
+        let rps = |agents| {
+            let of_it = points.iter().filter(|p| p.agents == agents);
+            Spread::of(&of_it.map(|p| p.rps).collect::<Vec<_>>())
+        };
+        let shares: Vec<f64> = points.iter().filter_map(|p| p.agents_cpu_share).collect();
+        let throughput = ratio(|p| p.rps);
+        Self {
+            throughput_ratio: throughput.map(|t| t.median),
+            throughput,
+            server_cpu: ratio(|p| p.server_cpu_ns_per_request),
+            open_server_cpu: ratio(|p| p.open_server_cpu_ns_per_request),
+            open_latency: ratio(|p| p.open_mean_ns),
+            agents_cpu_share: median(&shares),
+            rps_off: rps(Agents::Off),
+            rps_on: rps(Agents::On),
+            rounds: ratios(points, |p| p.rps).len(),
+        }
+    }
+}
+
+/// A value with agents over that without, for each round that has both.
+pub fn ratios(points: &[Point], value: fn(&Point) -> f64) -> Vec<f64> {
+    let on = points.iter().filter(|p| p.agents == Agents::On);
+    let ratio = |on: &Point| {
+        let same = |p: &&Point| p.round == on.round && p.agents == Agents::Off;
+        let off = value(points.iter().find(same)?);
+        (off > 0.0).then(|| value(on) / off)
+    };
+    on.filter_map(ratio).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn point(round: u32, agents: Agents, rps: f64) -> Point {
+        Point {
+            round,
+            position: 0,
+            agents,
+            rps,
+            server_cpu_ns_per_request: 1e9 / rps,
+            open_mean_ns: 20_000.0,
+            open_server_cpu_ns_per_request: 4000.0,
+            agents_cpu_share: (agents == Agents::On).then_some(0.02),
+        }
+    }
+
+    #[test]
+    fn ratios_are_within_rounds_so_that_drift_cancels() {
+        let points = [
+            point(0, Agents::Off, 100.0),
+            point(0, Agents::On, 98.0),
+            point(1, Agents::On, 49.0),
+            point(1, Agents::Off, 50.0),
+            point(2, Agents::On, 1.0),
+        ];
+        let summary = Summary::of(&points);
+        assert!((summary.throughput_ratio.unwrap() - 0.98).abs() < 1e-9);
+        assert!((summary.server_cpu.unwrap().median - 1.0 / 0.98).abs() < 1e-9);
+        assert_eq!(summary.open_latency.unwrap().median, 1.0);
+        assert_eq!((summary.rounds, summary.agents_cpu_share), (2, Some(0.02)));
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_at_once_knows_nothing() {
+        assert_eq!(Summary::of(&[]), Summary::default());
+    }
+}
