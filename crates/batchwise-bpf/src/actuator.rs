@@ -33,7 +33,6 @@ pub struct Control {
 /// Changes sockets.
 pub struct Actuator {
     controls: MapHandle,
-    hints: MapHandle,
     released: MapHandle,
     walk: Link,
     cgroup: Option<PathBuf>,
@@ -52,7 +51,6 @@ impl Actuator {
         Ok(Self {
             controls: MapHandle::try_from(&skel.maps.controls)
                 .map_err(Error::bpf("opening a map"))?,
-            hints: MapHandle::try_from(&skel.maps.hints).map_err(Error::bpf("opening a map"))?,
             released: MapHandle::try_from(&skel.maps.released)
                 .map_err(Error::bpf("opening a map"))?,
             walk: walk.map_err(Error::bpf("creating iter/tcp for changing sockets"))?,
@@ -139,27 +137,9 @@ impl Actuator {
             .collect();
         true
     }
-
-    /// A connection's requests as its application counts them, for the peer.
-    pub fn hint(
-        &self,
-        cookie: u64,
-        queue: &batchwise_core::queue::QueueState,
-    ) -> Result<(), Error> {
-        let value = types::bw_queue {
-            time: queue.time,
-            integral: queue.integral,
-            total: queue.total,
-            size: queue.size,
-            reserved: 0,
-        };
-        self.hints
-            .update(&cookie.to_ne_bytes(), &bytes(&value), MapFlags::ANY)
-            .map_err(Error::bpf("writing a hint"))
-    }
 }
 
-fn bytes<T: Copy>(value: &T) -> Vec<u8> {
+pub(crate) fn bytes<T: Copy>(value: &T) -> Vec<u8> {
     // SAFETY: T is one of intf.h's structs, plain integers without padding.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }.to_vec()
 }

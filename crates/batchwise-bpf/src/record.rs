@@ -102,17 +102,16 @@ impl From<&types::bw_record> for Connection {
                 q.track(r.info.ack_left, -i64::from(q.size));
             }
         }
-        let peer = r.peer.map(|queues| {
-            queues.map(|p| PeerQueue {
-                time: p.time,
-                integral: p.integral,
-                total: p.total,
-                heard: p.heard,
-                raw_time: p.raw_time,
-                raw_integral: p.raw_integral,
-                raw_total: p.raw_total,
-            })
-        });
+        let heard = |p: types::bw_peer_queue| PeerQueue {
+            time: p.time,
+            integral: p.integral,
+            total: p.total,
+            heard: p.heard,
+            raw_time: p.raw_time,
+            raw_integral: p.raw_integral,
+            raw_total: p.raw_total,
+        };
+        let peer = r.peer.map(|queues| queues.map(heard));
         Self {
             cookie: r.cookie,
             local: address(r.local_addr, r.local_port),
@@ -144,6 +143,7 @@ impl From<&types::bw_record> for Connection {
                 at: r.info.now,
                 local,
                 peer,
+                peer_hint: heard(r.peer_hint),
                 overlaps: r.overlaps,
                 rtt_min: known_rtt(r.info.rtt_min_us),
             },

@@ -13,16 +13,17 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use batchwise_core::queue::QueueState;
 use batchwise_core::report::Unit;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
 
-use crate::actuator::Actuator;
+use crate::actuator::{Actuator, bytes};
 use crate::cgroup::{self, Cgroup};
 use crate::record::{Connection, parse_closed, parse_dump};
-use crate::skel::{SenseSkel, SenseSkelBuilder};
+use crate::skel::{SenseSkel, SenseSkelBuilder, types};
 use crate::{Error, netns};
 
 /// Which items are counted, a bit per kind as in `enum bw_unit`, and which the peer is told.
@@ -63,6 +64,8 @@ pub struct Config {
     /// Tell peers our queue states in TCP options, at most one option per this time and
     /// connection.
     pub exchange: Option<Duration>,
+    /// Applications' hints will be told to peers: [`Sensor::hint`].
+    pub hints: bool,
     /// Also change sockets: [`Sensor::actuator`]. Counting then begins switched off.
     pub tune: bool,
 }
@@ -224,6 +227,29 @@ impl Sensor {
         Actuator::new(&self.skel, self.config.cgroup.clone())
     }
 
+    /// A connection's requests as its application counts them, to be told to the peer instead of
+    /// TCP's queues; `None` when it no longer does.
+    pub fn hint(&self, cookie: u64, queue: Option<&QueueState>) -> Result<(), Error> {
+        let (map, key) = (&self.skel.maps.hints, cookie.to_ne_bytes());
+        let done = match queue {
+            None => match map.delete(&key) {
+                Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                done => done,
+            },
+            Some(q) => {
+                let value = types::bw_queue {
+                    time: q.time,
+                    integral: q.integral,
+                    total: q.total,
+                    size: q.size,
+                    reserved: 0,
+                };
+                map.update(&key, &bytes(&value), MapFlags::ANY)
+            }
+        };
+        done.map_err(Error::bpf("writing a hint"))
+    }
+
     /// Switches counting on or off. On, it begins anew: see [`Self::epoch`].
     pub fn count(&mut self, on: bool) {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
@@ -343,6 +369,7 @@ fn load(
         .set_autoload(config.exchange.is_some());
     ro.exchanging = config.exchange.is_some();
     ro.tuning = config.tune;
+    ro.hinting = config.hints;
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         bss.paused = u32::from(config.tune);
     }

@@ -135,11 +135,20 @@ pub fn is_two_sided(flow: &Flow, unit: Unit, side: Side, interval: u64) -> bool 
 /// the interval (its reports come a little early or late), nor held or released more items than
 /// there were bytes for them.
 fn is_plausible(flow: &Flow, item: Item, queue: Queue, interval: u64) -> bool {
-    let claim = flow.there(item, queue);
     let passed = match queue {
         Queue::Unacked => flow.here(Item::Bytes, Queue::Unread),
         _ => flow.here(Item::Bytes, Queue::Unacked),
     };
+    can_be(flow.there(item, queue), passed, interval)
+}
+
+/// Whether the peer's application told of its own requests in this interval, and nothing that
+/// cannot be: a request has a byte at least, on this connection.
+pub fn is_hinted(flow: &Flow, interval: u64) -> bool {
+    flow.hints_heard > 0 && can_be(&flow.hint, flow.here(Item::Bytes, Queue::Unread), interval)
+}
+
+fn can_be(claim: &Window, passed: &Window, interval: u64) -> bool {
     // what was still queued when the interval began may leave in it, too
     let slack = passed.integral / interval.max(1) + (1 << 20);
     let most = 2 * passed.total + slack;

@@ -15,6 +15,8 @@ pub struct Sample {
     pub local: Grid<QueueState>,
     /// The other end's, as the exchange told.
     pub peer: Grid<PeerQueue>,
+    /// The peer's application's own queue of requests, as the exchange told (§3.3).
+    pub peer_hint: PeerQueue,
     /// Requests that were read while an earlier one had no response yet.
     pub overlaps: u32,
     /// Smallest round trip that TCP has measured lately, ns; 0 when it has none.
@@ -52,6 +54,8 @@ impl Sample {
                 flow.heard[i][q] = self.peer[i][q].heard.wrapping_sub(earlier.peer[i][q].heard);
             }
         }
+        flow.hint = self.peer_hint.since(&earlier.peer_hint, Item::Calls);
+        flow.hints_heard = self.peer_hint.heard.wrapping_sub(earlier.peer_hint.heard);
         flow.overlaps = u64::from(self.overlaps.wrapping_sub(earlier.overlaps));
         flow
     }
@@ -64,6 +68,10 @@ pub struct Flow {
     pub local: Grid<Window>,
     /// The other end's.
     pub peer: Grid<Window>,
+    /// The requests of the other end's application, by its own count.
+    pub hint: Window,
+    /// Options heard about it.
+    pub hints_heard: u32,
     /// Options heard about each of the other end's queues.
     pub heard: Grid<u32>,
     /// As in [`Sample`].
@@ -92,6 +100,8 @@ impl Flow {
                 self.heard[i][q] = self.heard[i][q].saturating_add(other.heard[i][q]);
             }
         }
+        self.hint.add(&other.hint);
+        self.hints_heard = self.hints_heard.saturating_add(other.hints_heard);
         self.overlaps += other.overlaps;
         self.rtt_min = smaller_known(self.rtt_min, other.rtt_min);
     }

@@ -2,6 +2,8 @@
 //! estimate that is made of them.
 
 use crate::estimate::{self, Estimate};
+use crate::hint;
+use crate::queue::Window;
 use crate::report::{Estimator, Side, Unit};
 use crate::sample::Flow;
 use crate::wire::{Item, Queue};
@@ -16,6 +18,8 @@ pub struct ServiceSum {
     all: Flow,
     /// Those whose peer took part in the exchange.
     both: Flow,
+    /// What the clients' applications count themselves, as their agents told.
+    hint: Window,
     items: u64,
     items_both: u64,
 }
@@ -30,6 +34,7 @@ impl ServiceSum {
             interval,
             all,
             both,
+            hint: Window::default(),
             items: 0,
             items_both: 0,
         }
@@ -41,6 +46,9 @@ impl ServiceSum {
         let items = self.items_of(flow, two_sided);
         self.all.add(flow);
         self.items += items;
+        if self.unit == Unit::Sends && estimate::is_hinted(flow, self.interval) {
+            self.hint.add(&flow.hint);
+        }
         if two_sided {
             self.both.add(flow);
             self.items_both += items;
@@ -67,8 +75,12 @@ impl ServiceSum {
         }
     }
 
-    /// The estimate: two-sided when most of the traffic is, on the connections that are.
+    /// The estimate: from the application's own count where there is one; two-sided when most of
+    /// the traffic is, on the connections that are.
     pub fn estimate(&self) -> Estimate {
+        if let Some(e) = hint::estimate(&self.hint, self.interval) {
+            return e;
+        }
         let share = self.items_both as f64 / self.items.max(1) as f64;
         let two_sided = if share >= 0.5 {
             estimate::two_sided(&self.both, self.unit, self.side)

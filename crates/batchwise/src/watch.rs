@@ -13,7 +13,7 @@ use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::hints::{HintArgs, HintHistory, HintListener, HintWindows};
+use crate::hints::{HintArgs, HintHistory, HintListener, HintWindows, Teller};
 use crate::output::{self, Format, metrics::Exporter};
 use crate::services::Services;
 
@@ -120,11 +120,13 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         cgroup: args.cgroup.clone(),
         units: Units::of(&units),
         exchange: args.exchange.then_some(args.exchange_period),
+        hints: args.hints.are_wanted(),
         tune: false,
     })
     .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     let mut hints = args.hints.listen()?;
     let mut hint_history = HintHistory::default();
+    let mut teller = Teller::default();
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let mut sink = output::open(args.format, &args.ports)?;
     let mut services = Services::new(units, args.per_connection);
@@ -146,6 +148,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         }
         let reading = sensor.read()?;
         let told = hints.as_mut().map(HintListener::poll).unwrap_or_default();
+        teller.tell(&sensor, &told, &reading.open)?;
         let told = hint_history.windows(&told);
         let now = Instant::now();
         let lines = services.lines(&reading, &told, wall_clock_ns(), nanos(now - last));

@@ -38,6 +38,7 @@ const volatile bool hinting;
 /* When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC. */
 volatile __u64 wanted_at;
 
+/* The connection's hint, where there is one: the pointer stays good while the program runs. */
 BW_INLINE struct bw_queue *bw_hint(const struct bw_endpoint *e)
 {
 	return hinting ? bpf_map_lookup_elem(&hints, &e->rec.cookie) : NULL;

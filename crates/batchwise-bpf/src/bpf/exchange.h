@@ -49,13 +49,13 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
  * where the application itself says when its requests begin and end, that alone (§3.3); and the
  * state of an agent that tunes.
  */
-BW_INLINE bool bw_ops_sends(struct bw_endpoint *e, __u32 slot, bool hinted)
+BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struct bw_queue *hint)
 {
 	if (slot == BW_SLOT_STATE)
 		return tuning;
 	if (slot == BW_SLOT_HINT)
-		return hinted;
-	return !hinted && BW_WANT(told_units, slot / BW_QUEUES) &&
+		return hint && hint->time != e->hint_told;
+	return !hint && BW_WANT(told_units, slot / BW_QUEUES) &&
 	       (slot % BW_QUEUES != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
 }
 
@@ -151,13 +151,16 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 		if (bw_ops_sends(e, n, hint))
 			break;
 	}
+	if (!bw_ops_sends(e, n, hint))
+		return;
 	now = bpf_ktime_get_ns();
-	if (n >= BW_SLOT_HINT) {
+	if (n == BW_SLOT_STATE) {
+		bw_wire_encode_state(opt, now, bw_told(e));
+	} else if (n == BW_SLOT_HINT) {
 		if (!hint)
 			return;
+		e->hint_told = hint->time;
 		bw_wire_encode(opt, BW_WIRE_AGENT, BW_WIRE_HINT, hint);
-	} else if (n == BW_SLOT_STATE) {
-		bw_wire_encode_state(opt, now, bw_told(e));
 	} else {
 		bw_ops_encode_queue(e, opt, n / BW_QUEUES, n % BW_QUEUES, now);
 	}

@@ -164,6 +164,7 @@ struct bw_endpoint {
 	__u32 next_option; /* which queue the exchange sends next */
 	__u32 reserved_tail;
 	__u64 option_sent; /* ns */
+	__u64 hint_told;   /* ns: `time` of the hint that was told last */
 	struct bw_record rec;
 	struct bw_marks out;	 /* send calls not yet acknowledged */
 	struct bw_marks in_read; /* received messages not yet read */

@@ -2,6 +2,7 @@
 //! it adds up to by service and by connection.
 
 mod listener;
+mod tell;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use batchwise_core::queue::{QueueState, Window};
 use clap::Args;
 
 pub use listener::HintListener;
+pub use tell::Teller;
 
 /// How hints are asked for.
 #[derive(Clone, Debug, Args)]
@@ -26,6 +28,11 @@ pub struct HintArgs {
 }
 
 impl HintArgs {
+    /// Whether hints are wanted.
+    pub fn are_wanted(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Listens, if hints are wanted.
     ///
     /// # Errors

@@ -81,7 +81,10 @@ impl Decisions {
         let log = log
             .map(|path| {
                 let file = OpenOptions::new().create(true).append(true).open(path);
-                file.with_context(|| format!("cannot open the log {}", path.display()))
+                file.with_context(|| {
+                    let path = path.display();
+                    format!("cannot write {path}: --log needs a folder that exists, and leave to write there")
+                })
             })
             .transpose()?;
         Ok(Self { log, style, policy })

@@ -27,6 +27,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::hints::{HintArgs, HintHistory, HintListener, Teller};
 use decisions::{Decisions, Style};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
@@ -79,6 +80,8 @@ pub struct TuneArgs {
     /// Least time between two options of the exchange on a connection
     #[arg(long, default_value = "1ms", value_parser = crate::watch::parse_period)]
     exchange_period: Duration,
+    #[command(flatten)]
+    hints: HintArgs,
 }
 
 /// What `--hold` holds sockets at.
@@ -144,12 +147,16 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
         exchange: Some(args.exchange_period),
+        hints: args.hints.are_wanted(),
         tune: true,
     })
     .context("cannot tune (`batchwise doctor` checks what is needed)")?;
     let actuator = sensor.actuator()?;
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), lock.as_fd())?;
     let mut agent = Agent {
+        listener: args.hints.listen()?,
+        hint_history: HintHistory::default(),
+        teller: Teller::default(),
         args,
         sensor,
         actuator,
@@ -195,6 +202,9 @@ struct Agent {
     guard: Guard,
     lock: Flock<File>,
     decisions: Decisions,
+    listener: Option<HintListener>,
+    hint_history: HintHistory,
+    teller: Teller,
     services: HashMap<(SocketAddr, Side), Service>,
     looked_for_stragglers: Instant,
     explained: Instant,
@@ -281,10 +291,20 @@ impl Agent {
                 service.close(c.cookie);
             }
         }
+        let told = self
+            .listener
+            .as_mut()
+            .map(HintListener::poll)
+            .unwrap_or_default();
+        self.teller.tell(&self.sensor, &told, &reading.open)?;
+        let hints = self.hint_history.windows(&told);
         let mut wants = false;
         let mut walk = Vec::new();
         let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
         for (key, service) in &mut self.services {
+            if let (Side::Client, Some(window)) = (key.1, hints.of_service(&key.0)) {
+                service.hear(window);
+            }
             let before = service.control();
             let command = service.end_tick();
             wants |= command.sensing;

@@ -12,6 +12,7 @@ use batchwise_core::tune::{
     Arm, Command, Controller, Event, Measurement, Meter, Peer, Quick, Tuning, Vitals,
 };
 use batchwise_core::wire::{Item, Queue};
+use batchwise_core::{hint, queue};
 
 /// An agent that said that it is probing, and then nothing for this long, no longer is.
 const PEER_PROBES: u64 = 500_000_000;
@@ -42,6 +43,8 @@ struct Window {
     connections: HashMap<u64, Seen>,
     /// Of connections that closed since.
     closed: Vec<Flow>,
+    /// What the applications said of their own requests since.
+    hint: queue::Window,
 }
 
 /// A service's controller and what feeds it.
@@ -70,6 +73,7 @@ impl Service {
                 now,
                 connections: HashMap::new(),
                 closed: Vec::new(),
+                hint: queue::Window::default(),
             },
             epoch,
             vitals: nothing(now),
@@ -148,6 +152,15 @@ impl Service {
                 self.window.closed.push(now.since(&then));
             }
         }
+    }
+
+    /// What the applications said of their own requests in this tick: all there is to know.
+    pub fn hear(&mut self, hint: &queue::Window) {
+        self.window.hint.add(hint);
+        self.vitals.quick = Some(Quick {
+            waited: hint.integral as f64,
+            done: hint.total,
+        });
     }
 
     /// All connections were seen: decides.
@@ -248,6 +261,7 @@ impl Meter for Window {
     fn restart(&mut self) {
         self.since = self.now;
         self.closed.clear();
+        self.hint = queue::Window::default();
         for seen in self.connections.values_mut() {
             seen.anchor = seen.sample;
         }
@@ -266,7 +280,8 @@ impl Meter for Window {
             let passed = |queue| flow.here(Item::Bytes, queue).total;
             bytes += passed(Queue::Unacked) + passed(Queue::Unread);
         }
-        let e = sum.estimate();
+        let hint = hint::estimate(&self.hint, interval);
+        let e = hint.unwrap_or_else(|| sum.estimate());
         let messages = e.throughput * interval as f64 / 1e9;
         (messages > 0.0).then_some(())?;
         Some(Measurement {
