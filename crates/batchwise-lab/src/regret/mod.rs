@@ -1,6 +1,9 @@
-//! Experiment `regret`.
-#![allow(missing_docs)]
+//! Experiment `regret`: policies in simulated time. A client, a link and a server with the paper's
+//! costs, loads that are stationary, drifting, bursty and adversarial, and what deciding as one
+//! policy does costs against the better static arm and against knowing the better arm all the time.
+
 pub mod costs;
+mod figures;
 pub mod policies;
 pub mod requests;
 pub mod run;
@@ -8,3 +11,248 @@ pub mod scenarios;
 #[cfg(test)]
 mod tests;
 pub mod world;
+
+use std::thread;
+
+use anyhow::{Result, anyhow};
+use batchwise_core::tune::{Arm, Policy as Aim};
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::output::Progress;
+use crate::stats::quantile;
+use crate::{Context, Experiment};
+use policies::Kind;
+use run::{Outcome, Sample, WINDOW_S, run};
+use scenarios::Scenario;
+
+/// What policies lose against the best arm, in simulated time.
+pub struct Regret;
+
+/// Who is compared.
+pub const KINDS: [Kind; 7] = [
+    Kind::Static(Arm::On),
+    Kind::Static(Arm::Off),
+    Kind::Oracle,
+    Kind::Greedy {
+        epsilon: 0.1,
+        ticks: 10,
+    },
+    Kind::Greedy {
+        epsilon: 0.05,
+        ticks: 10,
+    },
+    Kind::Greedy {
+        epsilon: 0.1,
+        ticks: 1,
+    },
+    Kind::Controller,
+];
+
+/// How long it took until the better arm was in force after a change.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Settle {
+    /// Changes.
+    pub changes: usize,
+    /// s.
+    pub median_s: f64,
+    /// s.
+    pub p95_s: f64,
+    /// s.
+    pub worst_s: f64,
+}
+
+/// One policy in one scenario, over all seeds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Its name.
+    pub scenario: String,
+    /// Its name.
+    pub policy: String,
+    /// Mean of all messages, ns, from when they were due.
+    pub latency_ns: f64,
+    /// Messages answered a second.
+    pub throughput_per_s: f64,
+    /// Mean latency over that of the static arm whose mean latency is lower.
+    pub vs_best_static: f64,
+    /// Over that of who always knows.
+    pub vs_oracle: f64,
+    /// Over that of the arm that the application asked for.
+    pub vs_default: f64,
+    /// The same in the worst window of 10 s, the first left out.
+    pub worst_window_vs_default: f64,
+    /// Share of time under an arm that was worse by more than 5 %.
+    pub wrong: f64,
+    /// Switches a minute.
+    pub switches_per_min: f64,
+    /// Trials a minute.
+    pub probes_per_min: f64,
+    /// Share of time in which the kernel counted.
+    pub sensing: f64,
+    /// `None` where no arm becomes clearly better than the other.
+    pub settle: Option<Settle>,
+    /// Ticks in which both ends tried an arm.
+    pub both_probing: u64,
+}
+
+/// What programs read.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// batchwise over the best static arm, worst of the stationary scenarios.
+    pub worst_stationary: f64,
+    /// The worst window of 10 s against the default, in any scenario.
+    pub worst_window_vs_default: f64,
+    /// The longest that settling took, s.
+    pub worst_settle_s: f64,
+    /// 95 % of changes settled within this, s (worst scenario).
+    pub p95_settle_s: f64,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    experiment: &'static str,
+    machine: &'a Machine,
+    complete: bool,
+    simulated_s: f64,
+    seeds: u64,
+    points: &'a [Point],
+    summary: &'a Summary,
+}
+
+/// Some seconds of one scenario under several policies.
+struct Traces {
+    scenario: &'static str,
+    lines: Vec<(String, Vec<Sample>)>,
+}
+
+impl Experiment for Regret {
+    fn name(&self) -> &'static str {
+        "regret"
+    }
+
+    fn about(&self) -> &'static str {
+        "policies in simulated time: what deciding costs against the best arm"
+    }
+
+    fn run(&self, context: &Context) -> Result<()> {
+        let machine = context.machine()?;
+        let (seconds, seeds) = if context.quick {
+            (120.0, 1)
+        } else {
+            (600.0, 3)
+        };
+        let all = scenarios::all(seconds);
+        let mut progress = Progress::new(u32::try_from(all.len())?);
+        let mut points = Vec::new();
+        for scenario in &all {
+            context.stop.check()?;
+            points.extend(compare(scenario, seeds)?);
+            progress.step(scenario.name);
+        }
+        let summary = Summary::of(&points);
+        let results = Results {
+            experiment: self.name(),
+            machine: &machine,
+            complete: true,
+            simulated_s: seconds * (all.len() * KINDS.len()) as f64 * seeds as f64,
+            seeds,
+            points: &points,
+            summary: &summary,
+        };
+        context.output.write_result(&results)?;
+        let traces = [scenarios::TURNS, scenarios::STEPS].map(traced);
+        let reproduce = context.reproduce(self.name());
+        figures::write(&context.output, &results, &traces, &reproduce)
+    }
+}
+
+/// Every policy in a scenario.
+pub fn compare(scenario: &Scenario, seeds: u64) -> Result<Vec<Point>> {
+    let outcomes: Vec<Vec<Outcome>> = thread::scope(|scope| {
+        let all = KINDS.map(|kind| {
+            scope.spawn(move || {
+                let one = |seed| run(scenario, kind, Aim::Latency, seed, false);
+                (1..=seeds).map(one).collect()
+            })
+        });
+        all.into_iter()
+            .map(|t| {
+                t.join()
+                    .map_err(|_| anyhow!("simulating {:?} failed", scenario.name))
+            })
+            .collect::<Result<_>>()
+    })?;
+    let means: Vec<f64> = outcomes.iter().map(|o| mean(o, |o| o.latency_ns)).collect();
+    let default = usize::from(scenario.wish == Arm::Off);
+    let point = |index: usize| {
+        let own = &outcomes[index];
+        let pairs = own.iter().zip(&outcomes[default]);
+        let windows = pairs.flat_map(|(a, b)| a.windows.iter().zip(&b.windows).skip(1));
+        Point {
+            scenario: scenario.name.into(),
+            policy: KINDS[index].name(),
+            latency_ns: means[index],
+            throughput_per_s: mean(own, |o| o.throughput_per_s),
+            vs_best_static: means[index] / means[0].min(means[1]),
+            vs_oracle: means[index] / means[2],
+            vs_default: means[index] / means[default],
+            worst_window_vs_default: windows.map(|(a, b)| a / b).fold(0.0, f64::max),
+            wrong: mean(own, |o| o.wrong),
+            switches_per_min: mean(own, |o| o.switches_per_min),
+            probes_per_min: mean(own, |o| o.probes_per_min),
+            sensing: mean(own, |o| o.sensing),
+            settle: settle(own),
+            both_probing: own.iter().map(|o| o.both_probing).sum(),
+        }
+    };
+    Ok((0..KINDS.len()).map(point).collect())
+}
+
+fn mean(outcomes: &[Outcome], what: impl Fn(&Outcome) -> f64) -> f64 {
+    outcomes.iter().map(what).sum::<f64>() / outcomes.len() as f64
+}
+
+fn settle(outcomes: &[Outcome]) -> Option<Settle> {
+    let times: Vec<f64> = outcomes.iter().flat_map(|o| o.settle_s.clone()).collect();
+    Some(Settle {
+        changes: times.len(),
+        median_s: quantile(&times, 0.5)?,
+        p95_s: quantile(&times, 0.95)?,
+        worst_s: quantile(&times, 1.0)?,
+    })
+}
+
+fn traced(name: &'static str) -> Traces {
+    let scenario = scenarios::all(6.0 * WINDOW_S)
+        .into_iter()
+        .find(|s| s.name == name)
+        .expect("the scenario is one of all");
+    let kinds = [KINDS[0], KINDS[1], Kind::Controller];
+    let lines = kinds.map(|kind| {
+        let trace = run(&scenario, kind, Aim::Latency, 1, true).trace;
+        (kind.name(), trace)
+    });
+    Traces {
+        scenario: name,
+        lines: lines.to_vec(),
+    }
+}
+
+impl Summary {
+    fn of(points: &[Point]) -> Self {
+        let own = || {
+            points
+                .iter()
+                .filter(|p| p.policy == Kind::Controller.name())
+        };
+        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+        let settles = || own().filter_map(|p| p.settle);
+        let steady = own().filter(|p| p.scenario.starts_with("steady"));
+        Self {
+            worst_stationary: most(&mut steady.map(|p| p.vs_best_static)),
+            worst_window_vs_default: most(&mut own().map(|p| p.worst_window_vs_default)),
+            worst_settle_s: most(&mut settles().map(|s| s.worst_s)),
+            p95_settle_s: most(&mut settles().map(|s| s.p95_s)),
+        }
+    }
+}

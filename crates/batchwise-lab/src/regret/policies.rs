@@ -18,7 +18,12 @@ pub enum Kind {
     Oracle,
     /// ε-greedy: in a share of epochs of so many ticks a random arm, else the one whose
     /// exponentially weighted mean is lower.
-    Greedy { epsilon: f64, ticks: u64 },
+    Greedy {
+        /// The share.
+        epsilon: f64,
+        /// Of an epoch.
+        ticks: u64,
+    },
     /// batchwise.
     Controller,
 }
@@ -44,7 +49,7 @@ pub enum Decider {
     /// Whatever it is told.
     Fixed(Arm),
     /// ε-greedy.
-    Greedy(Greedy),
+    Greedy(Box<Greedy>),
     /// batchwise.
     Controller(Box<Controller>),
 }
@@ -55,14 +60,14 @@ impl Decider {
         match kind {
             Kind::Static(arm) => Self::Fixed(arm),
             Kind::Oracle => Self::Fixed(wish),
-            Kind::Greedy { epsilon, ticks } => Self::Greedy(Greedy {
+            Kind::Greedy { epsilon, ticks } => Self::Greedy(Box::new(Greedy {
                 epsilon,
                 ticks,
                 arm: wish,
                 left: ticks,
                 means: [None; 2],
                 rng: StdRng::seed_from_u64(seed),
-            }),
+            })),
             Kind::Controller => {
                 let tuning = Tuning::new(aim, side);
                 Self::Controller(Box::new(Controller::new(tuning, 0, wish)))

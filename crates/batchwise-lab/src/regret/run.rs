@@ -43,12 +43,25 @@ pub struct Outcome {
     pub windows: Vec<f64>,
     /// Ticks in which both ends' agents tried an arm.
     pub both_probing: u64,
-    /// Samples for a plot: s, arm, what was offered, mean latency (ns).
+    /// For a plot.
     #[serde(skip)]
-    pub trace: Vec<(f64, Arm, f64, f64)>,
+    pub trace: Vec<Sample>,
     /// What the controllers told.
     #[serde(skip)]
     pub events: Vec<Event>,
+}
+
+/// A moment of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// s.
+    pub at: f64,
+    /// In force.
+    pub arm: Arm,
+    /// Messages offered a second.
+    pub rate: f64,
+    /// Mean since the sample before, ns.
+    pub latency_ns: f64,
 }
 
 struct End {
@@ -146,12 +159,12 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
             (sample_waited, sample_done) =
                 (sample_waited + passed.waited, sample_done + passed.done);
             if tick % 5 == 4 {
-                out.trace.push((
-                    now as f64 / 1e9,
-                    arms[0],
-                    load.rate,
-                    sample_waited / sample_done.max(1.0),
-                ));
+                out.trace.push(Sample {
+                    at: now as f64 / 1e9,
+                    arm: arms[0],
+                    rate: load.rate,
+                    latency_ns: sample_waited / sample_done.max(1.0),
+                });
                 (sample_waited, sample_done) = (0.0, 0.0);
             }
         }

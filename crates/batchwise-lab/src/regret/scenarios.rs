@@ -8,19 +8,44 @@ use rand_distr::{Distribution as _, Exp1};
 use super::costs::Costs;
 use super::world::{Load, Noise};
 
+/// Scenarios that are drawn.
+pub const TURNS: &str = "64 B and 4 KiB in turn, 5 s";
+/// See [`TURNS`].
+pub const STEPS: &str = "random steps of 5 s, 64 B and 4 KiB";
+
 /// How load goes over time.
 #[derive(Clone, Debug)]
 pub enum Pattern {
     /// Always the same.
     Steady(Load),
     /// Between two rates, as a sine of the logarithm with this period, s.
-    Sine { low: Load, high: f64, period: f64 },
+    Sine {
+        /// The lowest.
+        low: Load,
+        /// Messages a second.
+        high: f64,
+        /// s.
+        period: f64,
+    },
     /// One after the other, each for as long, s.
-    Cycle { each: f64, loads: Vec<Load> },
+    Cycle {
+        /// s.
+        each: f64,
+        /// In this order.
+        loads: Vec<Load>,
+    },
     /// Any of them at random, each for an exponential time of this mean, s.
-    Steps { mean: f64, loads: Vec<Load> },
+    Steps {
+        /// s.
+        mean: f64,
+        /// To choose from.
+        loads: Vec<Load>,
+    },
     /// Changes to the next one in the moment that a trial begins.
-    AtProbes { loads: Vec<Load> },
+    AtProbes {
+        /// In this order.
+        loads: Vec<Load>,
+    },
 }
 
 /// A pattern under way.
@@ -118,7 +143,7 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
         steady("steady 4 KiB, 100 k/s", Costs::KIB4, 100e3),
         steady("steady 4 KiB, 200 k/s", Costs::KIB4, 200e3),
         steady("steady 16 KiB, 60 k/s", Costs::KIB16, 60e3),
-        steady("equal arms: 64 B, 215 k/s", Costs::B64, 215e3),
+        steady("steady, arms alike: 64 B, 215 k/s", Costs::B64, 215e3),
         steady("idle: 64 B, 20/s", Costs::B64, 20.0),
         steady("idle: two writes, 20/s", Costs::TWO_WRITES, 20.0),
         new(
@@ -129,11 +154,7 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
                 period: 60.0,
             },
         ),
-        cycle(
-            "64 B and 4 KiB in turn, 5 s",
-            5.0,
-            vec![b64(300e3), kib4(100e3)],
-        ),
+        cycle(TURNS, 5.0, vec![b64(300e3), kib4(100e3)]),
         cycle(
             "shift 1 s: 64 B at 100, 300, 500 k/s, 4 KiB",
             1.0,
@@ -152,7 +173,7 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
             vec![b64(400e3), b64(10.0)],
         ),
         new(
-            "random steps of 5 s, 64 B and 4 KiB",
+            STEPS,
             Pattern::Steps {
                 mean: 5.0,
                 loads: vec![
