@@ -61,8 +61,9 @@ BW_INLINE void bw_q_leave(struct bw_endpoint *e, __u32 units, int id, __u64 now,
 }
 
 /*
- * Begins to count, or again after a pause: totals and integrals go on from where they were. What is
- * queued already enters now: one call, as much as is known of it.
+ * Begins to count, or again after a pause: totals and integrals go on from where they were; arrivals
+ * that are still in the log are from before the pause and do not count. What is queued already enters
+ * now: one call, as much as is known of it.
  */
 BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
 			 const struct bw_sock_view *v, __u32 snd_una)
