@@ -266,7 +266,7 @@ fn make_room(path: &Path) -> anyhow::Result<()> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         let mut builder = fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o755).create(parent);
-        made.with_context(|| format!("making {} for hints", parent.display()))?;
+        made.with_context(|| format!("--hints {shown}: making its directory"))?;
     }
     let Ok(file) = fs::symlink_metadata(path) else {
         return Ok(());
