@@ -1,6 +1,5 @@
 //! Where a test plays: two hosts of its own, while no other test runs.
 
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,23 +64,16 @@ impl Stage {
 
 /// A connection from the namespace of `host`, made by the test's own process (and cgroup).
 pub fn connect(host: &Host, to: SocketAddr) -> TcpStream {
-    let stream = host.inside(|| Ok(TcpStream::connect_timeout(&to, PATIENCE)?));
+    let stream = host.inside(|| Ok(connect_here(to)));
+    stream.expect("a thread in the namespace")
+}
+
+/// A connection from the namespace of the calling thread.
+pub fn connect_here(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&to, PATIENCE);
     let stream = stream.unwrap_or_else(|error| panic!("connecting to {to}: {error:#}"));
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
-}
-
-/// Sends `request` and reads until the answer ends with `end`.
-pub fn ask(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8> {
-    stream.write_all(request).expect("the request is sent");
-    let mut answer = Vec::new();
-    let mut buffer = [0; 16 << 10];
-    while !answer.ends_with(end) {
-        let n = stream.read(&mut buffer).expect("an answer");
-        assert!(n > 0, "the server closed the connection after {answer:?}");
-        answer.extend_from_slice(&buffer[..n]);
-    }
-    answer
 }
 
 /// Looks until `found` gives something.
@@ -105,9 +97,4 @@ pub fn eventually<T>(
         );
         std::thread::sleep(POLL);
     }
-}
-
-/// Whether `a` is within `share` of `b`.
-pub fn close(a: f64, b: f64, share: f64) -> bool {
-    (a - b).abs() <= share * b.abs()
 }

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use batchwise_core::report::{Estimator, Line, Nagle, Side};
 use batchwise_lab::redis::PORT;
 
-use crate::load::{LASTING, LIGHT, Load, assert_throughput, estimate};
-use crate::stage::{Stage, close};
+use crate::agreement::{LIGHT, assert_throughput, close, estimate};
+use crate::generator::{LASTING, Load};
+use crate::stage::Stage;
 use crate::watch::{Watch, items, now_ns, of};
 
 #[test]

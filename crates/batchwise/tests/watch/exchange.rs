@@ -4,7 +4,8 @@
 use batchwise_core::report::{Estimator, Line, Side};
 use batchwise_lab::redis::PORT;
 
-use crate::load::{LASTING, LIGHT, Load, assert_agrees, assert_throughput, estimate};
+use crate::agreement::{LIGHT, assert_agrees, assert_throughput, estimate};
+use crate::generator::{LASTING, Load};
 use crate::nft::{Filter, STRIP, STRIP_SYN};
 use crate::stage::Stage;
 use crate::watch::{Watch, now_ns, of};

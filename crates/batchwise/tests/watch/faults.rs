@@ -5,7 +5,7 @@ use batchwise_lab::redis::PORT;
 use batchwise_lab::topology::TwoHosts;
 use batchwise_lab::{redis::RedisServer, stop::Stop};
 
-use crate::load::{LASTING, Load};
+use crate::generator::{LASTING, Load};
 use crate::stage::Stage;
 use crate::watch::{Watch, now_ns};
 

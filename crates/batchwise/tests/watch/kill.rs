@@ -1,33 +1,14 @@
 //! A watcher that is killed under load leaves nothing behind: no program, no changed socket.
 
-use std::collections::BTreeSet;
-use std::fs;
-
 use batchwise_core::report::{Estimator, Side};
-use libbpf_rs::query::ProgInfoIter;
-use nix::unistd::Pid;
 
 use crate::echo::Echo;
-use crate::stage::{Stage, eventually};
+use crate::programs::{programs_of, until_freed};
+use crate::stage::Stage;
 use crate::watch::Watch;
 
 /// A port that no other test and no lab run uses: the watchers here see the whole machine.
 const PORT: u16 = 17_007;
-
-/// Ids of the programs that a process holds, its own or through links.
-fn programs_of(pid: Pid) -> BTreeSet<u32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("its descriptors");
-    let texts = entries
-        .flatten()
-        .filter_map(|e| fs::read_to_string(e.path()).ok());
-    texts
-        .flat_map(|text| {
-            let ids = text.lines().filter_map(|l| l.strip_prefix("prog_id:"));
-            ids.filter_map(|id| id.trim().parse().ok())
-                .collect::<Vec<_>>()
-        })
-        .collect()
-}
 
 fn kill_under_load(name: &str, args: &[&str], expected: Estimator) {
     let stage = Stage::build(name);
@@ -45,18 +26,7 @@ fn kill_under_load(name: &str, args: &[&str], expected: Estimator) {
     let programs = programs_of(watch.pid());
     assert!(!programs.is_empty());
     watch.sigkill();
-    eventually(
-        "the kernel to free its programs",
-        || {
-            let left = ProgInfoIter::default().any(|p| programs.contains(&p.id));
-            (!left).then_some(())
-        },
-        || {
-            let left = ProgInfoIter::default().filter(|p| programs.contains(&p.id));
-            let names: Vec<_> = left.map(|p| p.name).collect();
-            format!("left: {names:?}")
-        },
-    );
+    until_freed(&programs);
     echo.assert_goes_on();
     assert_eq!(echo.options(), before, "after the kill");
     for traffic in [echo, quiet] {

@@ -2,11 +2,20 @@
 //! judged by the lines it prints. Needs root. One binary, so that the tests can take turns: each has
 //! the machine's few CPUs to itself.
 
+#[path = "../stage/generator.rs"]
+mod generator;
+#[path = "../stage/programs.rs"]
+mod programs;
+#[path = "../stage/refusal.rs"]
+mod refusal;
+#[path = "../stage/stage.rs"]
+mod stage;
+
+mod agreement;
 mod capture;
 mod echo;
-mod load;
 mod nft;
-mod stage;
+mod request;
 mod watch;
 
 mod alone;

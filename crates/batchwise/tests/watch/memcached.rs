@@ -8,7 +8,9 @@ use batchwise_core::report::{Estimator, Line, Side, Unit};
 use batchwise_lab::host::Place;
 use batchwise_lab::window::estimates_in;
 
-use crate::stage::{Stage, ask, close, eventually};
+use crate::agreement::close;
+use crate::request::ask;
+use crate::stage::{Stage, eventually};
 use crate::watch::{Watch, now_ns};
 
 /// A port that no other test and no lab run uses.

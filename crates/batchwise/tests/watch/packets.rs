@@ -8,7 +8,7 @@ use batchwise_core::wire::{EXID, HELLO_LEN, KIND, LEN, Tuple};
 use batchwise_lab::redis::PORT;
 
 use crate::capture::{Capture, Segment};
-use crate::load::Load;
+use crate::generator::Load;
 use crate::nft::{Filter, LOSS};
 use crate::stage::Stage;
 use crate::watch::{Watch, now_ns};

@@ -9,8 +9,10 @@ use batchwise_lab::redis::PORT;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 
-use crate::load::Load;
-use crate::stage::{PATIENCE, Stage, ask, close};
+use crate::agreement::close;
+use crate::generator::Load;
+use crate::request::ask;
+use crate::stage::{PATIENCE, Stage};
 use crate::watch::{Watch, items, now_ns, of};
 
 /// Descriptors that the server and the generator need each.
@@ -53,7 +55,7 @@ fn ten_thousand_connections_are_all_in_the_line_and_lose_nothing() {
         .iter()
         .map(|l| l.interval_ns as f64 / 1e9)
         .sum::<f64>();
-    crate::load::assert_throughput(items(&whole) / seconds, &load);
+    crate::agreement::assert_throughput(items(&whole) / seconds, &load);
     // a few KiB a connection, for what is read, what was read before and what is read next
     assert!(late < 160 * MIB, "{} MiB in use", late / MIB);
     assert!(late < early + 16 * MIB, "grew from {early} to {late} bytes");

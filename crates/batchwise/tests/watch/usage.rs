@@ -2,18 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 use batchwise_lab::redis::PORT;
-use tempfile::TempDir;
 
-use crate::load::{LASTING, Load};
+use crate::generator::{LASTING, Load};
+use crate::refusal::{assert_refused, run, run_as_nobody};
 use crate::stage::{BATCHWISE, Stage, eventually, turn};
 use crate::watch::{Watch, now_ns};
 
-const NOBODY: u32 = 65_534;
 /// A port that nobody serves.
 const SILENT: &str = "17099";
 
@@ -21,24 +18,6 @@ fn watch(args: &[&str]) -> Output {
     let mut command = Command::new(BATCHWISE);
     command.arg("watch").args(args);
     run(&mut command)
-}
-
-fn run(command: &mut Command) -> Output {
-    command
-        .stdin(Stdio::null())
-        .output()
-        .expect("the command runs")
-}
-
-/// It ended with this code and one readable error that contains each of `words`.
-fn assert_refused(output: &Output, code: i32, words: &[&str]) {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{error}");
-    assert!(output.stdout.is_empty(), "{output:?}");
-    assert!(!error.contains("panicked"), "{error}");
-    for word in words {
-        assert!(error.contains(word), "{word:?} is not in: {error}");
-    }
 }
 
 #[test]
@@ -70,19 +49,9 @@ fn a_cgroup_that_is_none_is_refused_with_the_place_where_they_are() {
 #[test]
 fn a_user_who_may_not_is_told_to_be_root() {
     let _turn = turn();
-    let folder = TempDir::new().expect("a folder");
-    let copy = folder.path().join("batchwise");
-    std::fs::copy(BATCHWISE, &copy).expect("a copy");
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).expect("a readable folder");
     for exchange in [&[][..], &["--exchange"]] {
-        let mut command = Command::new(&copy);
-        // std drops the supplementary groups as well
-        command.uid(NOBODY).gid(NOBODY).current_dir("/");
-        command
-            .args(["watch", "--port", SILENT, "--duration", "1s"])
-            .args(exchange);
-        assert_refused(&run(&mut command), 1, &["run as root"]);
+        let args = [&["watch", "--port", SILENT, "--duration", "1s"], exchange].concat();
+        assert_refused(&run_as_nobody(&args), 1, &["run as root"]);
     }
 }
 

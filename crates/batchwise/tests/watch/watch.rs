@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use batchwise_core::report::{Estimator, Line, Side};
-use batchwise_lab::bpf_stats::attached_links;
+use batchwise_lab::bpf_stats::wait_attached;
 use batchwise_lab::host::{Host, Place};
 use batchwise_lab::process::{Process, Reader, lock};
 use batchwise_lab::stop::Stop;
@@ -18,8 +18,6 @@ use crate::stage::{BATCHWISE, PATIENCE, eventually};
 
 /// Between two lines, unless a test asks for another.
 pub const INTERVAL: Duration = Duration::from_millis(300);
-/// All is attached when the number of links has not grown for this long.
-const SETTLED: Duration = Duration::from_millis(300);
 
 /// A running watcher; killed when dropped.
 pub struct Watch {
@@ -60,25 +58,9 @@ impl Watch {
             unreadable,
             reader: Some(reader),
         };
-        watch.wait_attached();
+        let attached = wait_attached(&mut watch.process, "the watcher", &Stop::default());
+        attached.expect("its programs are attached");
         watch
-    }
-
-    fn wait_attached(&mut self) {
-        let (mut seen, mut since) = (0, Instant::now());
-        let process = &mut self.process;
-        eventually(
-            "the watcher to attach its programs",
-            || {
-                process.check_alive().expect("the watcher runs");
-                let now = attached_links(process.pid()).expect("its links");
-                if now != seen {
-                    (seen, since) = (now, Instant::now());
-                }
-                (now > 0 && since.elapsed() >= SETTLED).then_some(())
-            },
-            String::new,
-        );
     }
 
     /// Its process id.

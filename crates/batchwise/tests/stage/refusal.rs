@@ -1,0 +1,43 @@
+//! What a user who gets something wrong is told.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::stage::BATCHWISE;
+
+const NOBODY: u32 = 65_534;
+
+/// Runs it to its end.
+pub fn run(command: &mut Command) -> Output {
+    command
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command runs")
+}
+
+/// It ended with this code and one readable error that contains each of `words`.
+pub fn assert_refused(output: &Output, code: i32, words: &[&str]) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert!(!error.contains("panicked"), "{error}");
+    for word in words {
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+    }
+}
+
+/// Runs `batchwise` with these arguments as a user without any privilege.
+pub fn run_as_nobody(args: &[&str]) -> Output {
+    let folder = TempDir::new().expect("a folder");
+    let copy = folder.path().join("batchwise");
+    std::fs::copy(BATCHWISE, &copy).expect("a copy");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("a readable folder");
+    let mut command = Command::new(&copy);
+    // std drops the supplementary groups as well
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    run(command.args(args))
+}

@@ -1,0 +1,205 @@
+//! A running `batchwise tune`, its guard, and its decision log, every line of which is held against
+//! the contract.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Instant;
+
+use batchwise_lab::bpf_stats::wait_attached;
+use batchwise_lab::host::{Host, Place};
+use batchwise_lab::process::Process;
+use batchwise_lab::redis::PORT;
+use batchwise_lab::stop::Stop;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::stage::{BATCHWISE, PATIENCE, eventually};
+
+/// A running agent; killed when dropped.
+pub struct Agent {
+    process: Process,
+    log: PathBuf,
+}
+
+impl Agent {
+    /// Tunes Redis's port in the cgroup of `host`, from its namespace, and waits until its programs
+    /// are attached. Its log, named for the host, is appended to in `logs`.
+    pub fn start(host: &Host, logs: &Path, args: &[&str]) -> Self {
+        let mut agent = Self::launch(host, logs, args);
+        agent.wait_attached();
+        agent
+    }
+
+    /// The same without waiting.
+    pub fn launch(host: &Host, logs: &Path, args: &[&str]) -> Self {
+        let log = logs.join(format!("{}.jsonl", host.namespace().name()));
+        let mut command = Command::new(BATCHWISE);
+        command.args(["tune", "--port", &PORT.to_string()]);
+        command.arg("--cgroup").arg(host.cgroup());
+        command.arg("--log").arg(&log).args(args);
+        let mut process = host
+            .spawn("the agent", command, Place::Observer)
+            .expect("an agent");
+        // Read, so that it never blocks on a full pipe; the log says the same.
+        process.on_line(drop);
+        Self { process, log }
+    }
+
+    /// Waits until its programs are attached.
+    pub fn wait_attached(&mut self) {
+        let attached = wait_attached(&mut self.process, "the agent", &Stop::default());
+        attached.expect("its programs are attached");
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
+    /// The process id of its guard.
+    pub fn guard(&self) -> Option<Pid> {
+        let pid = self.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.expect("its children");
+        let first = children.split_whitespace().next()?;
+        Some(Pid::from_raw(first.parse().expect("a process id")))
+    }
+
+    /// Memory that it has in use, bytes, without what it maps of files and of the kernel.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("status");
+        let kib = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
+        let kib = kib.and_then(|l| l.trim().strip_suffix("kB"));
+        let kib = kib.expect("RssAnon").trim();
+        kib.parse::<u64>().expect("a number") << 10
+    }
+
+    /// Fails when it has ended.
+    pub fn assert_alive(&mut self) {
+        self.process.check_alive().expect("the agent runs");
+    }
+
+    /// Sends it a signal; gives the time of that.
+    pub fn signal(&self, signal: Signal) -> Instant {
+        kill(self.pid(), signal).expect("the agent is there");
+        Instant::now()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let status = self.process.wait(&Stop::default(), PATIENCE);
+        status.expect("the agent ends")
+    }
+
+    /// Ends it as a user does; it must do so in order.
+    pub fn finish(mut self) {
+        self.assert_alive();
+        self.signal(Signal::SIGTERM);
+        let status = self.wait();
+        assert!(status.success(), "{status}{}", self.process.quote());
+    }
+
+    /// The decisions so far.
+    pub fn decisions(&self) -> Vec<Decision> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        text[..whole].lines().map(Decision::parse).collect()
+    }
+
+    /// Waits until `enough` holds for the decisions from the `from`-th on.
+    pub fn until(&self, what: &str, from: usize, enough: impl Fn(&[Decision]) -> bool) {
+        eventually(
+            what,
+            || enough(&self.decisions()[from..]).then_some(()),
+            || {
+                let all = self.decisions();
+                let last = &all[all.len().saturating_sub(6)..];
+                format!("its last decisions: {last:#?}{}", self.process.quote())
+            },
+        );
+    }
+}
+
+/// A line of the log.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// ns since 1970.
+    pub ts_ns: u64,
+    pub event: String,
+    /// What is in force: `on`, `off` or `app`.
+    pub nagle: String,
+    pub dry_run: bool,
+}
+
+const EVENTS: [&str; 12] = [
+    "start",
+    "probe",
+    "recall",
+    "abort",
+    "yield",
+    "adopt",
+    "keep",
+    "reset",
+    "give_back",
+    "would_probe",
+    "undecided",
+    "stop",
+];
+
+impl Decision {
+    /// Reads a line, which must have all fields of the contract.
+    fn parse(line: &str) -> Self {
+        let all: Value = serde_json::from_str(line).expect("a line of JSON");
+        let text = |name: &str| {
+            all[name]
+                .as_str()
+                .unwrap_or_else(|| panic!("{name}: {line}"))
+        };
+        let one_of = |name: &str, words: &[&str]| {
+            let word = text(name);
+            assert!(words.contains(&word), "{name}: {line}");
+            word.to_owned()
+        };
+        let number = |of: &Value, name: &str| {
+            assert!(of[name].is_number(), "{name}: {line}");
+        };
+        assert!(
+            text("service").parse::<std::net::SocketAddr>().is_ok(),
+            "{line}"
+        );
+        one_of("side", &["server", "client"]);
+        one_of("wish", &["on", "off"]);
+        assert!(
+            !text("why").is_empty() && !text("policy").is_empty(),
+            "{line}"
+        );
+        for name in ["load_per_s", "message_bytes", "budget_left_ns"] {
+            number(&all, name);
+        }
+        for arm in ["on", "off"] {
+            let known = all["arms"]
+                .get(arm)
+                .unwrap_or_else(|| panic!("{arm}: {line}"));
+            if !known.is_null() {
+                for name in ["latency_ns", "throughput_per_s", "confidence", "age_ns"] {
+                    number(known, name);
+                }
+            }
+        }
+        let peer = all.get("peer").unwrap_or_else(|| panic!("peer: {line}"));
+        assert!(peer.is_null() || peer["probing"].is_boolean(), "{line}");
+        Self {
+            ts_ns: all["ts_ns"].as_u64().expect("ts_ns"),
+            event: one_of("event", &EVENTS),
+            nagle: one_of("nagle", &["on", "off", "app"]),
+            dry_run: all["dry_run"].as_bool().expect("dry_run"),
+        }
+    }
+
+    /// The arm that the applications did not ask for is on trial from here on.
+    pub fn begins_trial(&self) -> bool {
+        self.event == "probe" || self.event == "recall"
+    }
+}

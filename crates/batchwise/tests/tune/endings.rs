@@ -1,0 +1,87 @@
+//! Orderly endings, and what the guard itself must survive.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+
+use crate::agent::Agent;
+use crate::application::{Application, Style};
+use crate::scene::Scene;
+use crate::sockets::{assert_given_back, assert_given_back_in_time, until_held};
+use crate::stage::eventually;
+
+const PAUSE: Duration = Duration::from_micros(500);
+const HOLD: [&str; 2] = ["--hold", "off"];
+
+#[test]
+fn when_an_agent_has_ended_in_order_the_sockets_are_given_back_already() {
+    let scene = Scene::build("end");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+    let sockets = application.wish(false);
+    for signal in [Some(Signal::SIGTERM), Some(Signal::SIGINT), None] {
+        let duration = if signal.is_some() { "300s" } else { "2s" };
+        let args = [&HOLD[..], &["--duration", duration]].concat();
+        let mut agent = Agent::launch(scene.client(), logs.path(), &args);
+        until_held(&sockets, true);
+        if let Some(signal) = signal {
+            agent.signal(signal);
+        }
+        let status = agent.wait();
+        assert_given_back(&sockets);
+        assert!(status.success(), "{signal:?}: {status}");
+        let last = agent.decisions().pop().expect("decisions");
+        assert_eq!((last.event.as_str(), last.nagle.as_str()), ("stop", "app"));
+    }
+    application.finish();
+}
+
+#[test]
+fn an_agent_whose_guard_is_killed_gets_itself_a_new_one_and_goes_on() {
+    let scene = Scene::build("guard");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+    let sockets = application.wish(false);
+    let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
+    until_held(&sockets, true);
+    let first = agent.guard().expect("a guard");
+    kill(first, Signal::SIGKILL).expect("the guard is there");
+    let second = eventually(
+        "another guard",
+        || agent.guard().filter(|&g| g != first),
+        || "there is none".to_owned(),
+    );
+    until_held(&sockets, true);
+
+    // as systemd does it: a signal to all processes of the unit
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        kill(second, signal).expect("the guard is there");
+    }
+    application.assert_goes_on();
+    assert_eq!(agent.guard(), Some(second));
+    let death = agent.signal(Signal::SIGKILL);
+    assert_given_back_in_time(&sockets, death);
+    agent.wait();
+    application.finish();
+}
+
+#[test]
+fn an_agent_that_ends_without_a_guard_gives_the_sockets_back_itself() {
+    let scene = Scene::build("unguarded");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+    let sockets = application.wish(false);
+    let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
+    until_held(&sockets, true);
+    // both signals wait until it goes on: it has no time for another guard
+    let guard = agent.guard().expect("a guard");
+    agent.signal(Signal::SIGSTOP);
+    kill(guard, Signal::SIGKILL).expect("the guard is there");
+    agent.signal(Signal::SIGTERM);
+    agent.signal(Signal::SIGCONT);
+    let status = agent.wait();
+    assert_given_back(&sockets);
+    assert!(status.success(), "{status}");
+    application.finish();
+}

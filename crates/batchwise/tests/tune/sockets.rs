@@ -1,0 +1,113 @@
+//! TCP_NODELAY as getsockopt() tells it: of the test's own sockets, and of copies of other
+//! processes' sockets.
+
+use std::fs;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use batchwise_lab::cgroup;
+use batchwise_lab::host::Host;
+use batchwise_lab::redis::PORT;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use socket2::SockRef;
+
+use crate::stage::eventually;
+
+/// Every socket must be back within this time of the agent's death (issue 3).
+const GIVEN_BACK: Duration = Duration::from_secs(1);
+
+/// A socket and what its application asked for.
+pub struct Wished {
+    pub socket: TcpStream,
+    pub nodelay: bool,
+}
+
+impl Wished {
+    /// An application makes its wish known.
+    pub fn set(socket: &TcpStream, nodelay: bool) -> Self {
+        socket.set_nodelay(nodelay).expect("TCP_NODELAY");
+        let socket = socket.try_clone().expect("a second handle");
+        Self { socket, nodelay }
+    }
+}
+
+/// What getsockopt(TCP_NODELAY) says.
+pub fn nodelay(socket: &TcpStream) -> bool {
+    SockRef::from(socket).tcp_nodelay().expect("TCP_NODELAY")
+}
+
+/// Copies of the sockets of the Redis in `host`, its listeners left out; it asks for TCP_NODELAY
+/// for all of them.
+pub fn of_redis(host: &Host) -> Vec<Wished> {
+    let pids = cgroup::processes(host.cgroup()).expect("the host's processes");
+    let mut sockets = Vec::new();
+    for pid in pids {
+        let redis = rustix::process::Pid::from_raw(pid.as_raw()).expect("a process id");
+        let Ok(pidfd) = pidfd_open(redis, PidfdFlags::empty()) else {
+            continue;
+        };
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
+        for fd in fds.flatten() {
+            let target = fs::read_link(fd.path()).unwrap_or_default();
+            if !target.to_string_lossy().starts_with("socket:") {
+                continue;
+            }
+            let name = fd.file_name().into_string().expect("a number");
+            let number = name.parse().expect("a number");
+            // closed meanwhile
+            let Ok(copy) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
+                continue;
+            };
+            let socket = TcpStream::from(copy);
+            let served = socket.local_addr().is_ok_and(|a| a.port() == PORT);
+            if served && socket.peer_addr().is_ok() {
+                let nodelay = true;
+                sockets.push(Wished { socket, nodelay });
+            }
+        }
+    }
+    sockets
+}
+
+/// Waits until all these sockets have TCP_NODELAY on or off, whatever their applications asked for.
+pub fn until_held(sockets: &[Wished], held: bool) {
+    let state = || sockets.iter().map(|s| nodelay(&s.socket));
+    eventually(
+        "the agent to hold all sockets",
+        || state().all(|now| now == held).then_some(()),
+        || format!("TCP_NODELAY: {:?}", state().collect::<Vec<_>>()),
+    );
+}
+
+/// The sockets that are not as their applications asked.
+fn astray(sockets: &[Wished]) -> usize {
+    let astray = |s: &&Wished| nodelay(&s.socket) != s.nodelay;
+    sockets.iter().filter(astray).count()
+}
+
+/// All sockets are as their applications asked, now.
+pub fn assert_given_back(sockets: &[Wished]) {
+    assert!(!sockets.is_empty());
+    let astray = astray(sockets);
+    assert_eq!(astray, 0, "of {} sockets", sockets.len());
+}
+
+/// All sockets are as their applications asked within a second of `death`, and stay so.
+pub fn assert_given_back_in_time(sockets: &[Wished], death: Instant) {
+    while astray(sockets) > 0 {
+        assert!(
+            death.elapsed() < GIVEN_BACK,
+            "{} of {} sockets are not given back",
+            astray(sockets),
+            sockets.len()
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = death.elapsed();
+    assert!(took < GIVEN_BACK, "it took {took:?}");
+    println!("all {} sockets given back in {took:?}", sockets.len());
+    while death.elapsed() < GIVEN_BACK {
+        assert_given_back(sockets);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

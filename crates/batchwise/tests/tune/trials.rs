@@ -1,0 +1,47 @@
+//! Two agents on one connection.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::agent::{Agent, Decision};
+use crate::application::{Application, Style};
+use crate::scene::Scene;
+
+/// What the exchange may need to tell the other end's agent: its options take turns, one a
+/// millisecond and direction.
+const TOLD_NS: u64 = 100_000_000;
+
+/// From when to when an agent tried an arm, ns since 1970.
+fn trials(decisions: &[Decision]) -> Vec<(u64, u64)> {
+    let pairs = decisions.windows(2).filter(|pair| pair[0].begins_trial());
+    pairs.map(|pair| (pair[0].ts_ns, pair[1].ts_ns)).collect()
+}
+
+#[test]
+fn the_agents_of_a_connections_two_ends_do_not_try_arms_at_the_same_time() {
+    let scene = Scene::build("both");
+    let logs = TempDir::new().expect("a folder");
+    // an SLO that nothing can keep: there is always reason to try the other arm
+    let args = ["--policy", "slo:1us"];
+    let server = Agent::start(scene.server(), logs.path(), &args);
+    let client = Agent::start(scene.client(), logs.path(), &args);
+    let pause = Duration::from_micros(500);
+    let application = Application::start(&scene, 4, Style::Whole, pause);
+    let wished = application.wish(true);
+    for agent in [&server, &client] {
+        agent.until("trials", 0, |all| trials(all).len() >= 3);
+    }
+    let (at_server, at_client) = (trials(&server.decisions()), trials(&client.decisions()));
+    for s in &at_server {
+        for c in &at_client {
+            let both = s.1.min(c.1).saturating_sub(s.0.max(c.0));
+            assert!(both < TOLD_NS, "{both} ns: {s:?}, {c:?}");
+        }
+    }
+    println!("{} and {} trials", at_server.len(), at_client.len());
+    client.finish();
+    server.finish();
+    crate::sockets::assert_given_back(&wished);
+    application.finish();
+}

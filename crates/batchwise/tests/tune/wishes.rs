@@ -1,0 +1,76 @@
+//! Applications that set TCP_NODELAY, TCP_CORK and MSG_MORE themselves while they are tuned.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::agent::Agent;
+use crate::application::{Application, Style};
+use crate::scene::Scene;
+use crate::sockets::{assert_given_back, nodelay, until_held};
+
+const PAUSE: Duration = Duration::from_micros(500);
+
+#[test]
+fn an_application_that_asks_while_it_is_overridden_reads_the_arm_and_gets_its_wish_at_the_end() {
+    let scene = Scene::build("wish");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 2, Style::Whole, PAUSE);
+    let first = application.wish(true);
+    let agent = Agent::start(scene.client(), logs.path(), &["--hold", "off"]);
+    until_held(&first, true);
+    let last = application.wish(false);
+    for socket in application.sockets() {
+        assert!(nodelay(socket), "the agent's arm goes on");
+    }
+    application.assert_goes_on();
+    agent.finish();
+    assert_given_back(&last);
+    application.finish();
+}
+
+fn flip(name: &str, address: impl Fn(&Scene) -> SocketAddr) {
+    let scene = Scene::build(name);
+    let logs = TempDir::new().expect("a folder");
+    // an SLO that nothing can keep: there is always reason to try the other arm
+    let args = ["--policy", "slo:1us", "--min-confidence", "0.2"];
+    let mut server = Agent::start(scene.server(), logs.path(), &args);
+    let mut client = Agent::start(scene.client(), logs.path(), &args);
+    let start = |style| Application::start_at(&scene, address(&scene), 2, style, PAUSE);
+    let applications = [Style::Whole, Style::Corked, Style::More].map(start);
+    client.until("trials of its own", 0, |all| {
+        // all the time, and with every arm in force
+        for nodelay in [true, false, true, false, false, true] {
+            for application in &applications {
+                application.wish(nodelay);
+            }
+        }
+        all.iter().filter(|d| d.begins_trial()).count() >= 2
+    });
+    for application in &applications {
+        application.assert_goes_on();
+    }
+    for agent in [&mut server, &mut client] {
+        agent.assert_alive();
+    }
+    let nodelays = [true, false, false];
+    let wishes = applications.iter().zip(nodelays);
+    let last: Vec<_> = wishes.flat_map(|(a, nodelay)| a.wish(nodelay)).collect();
+    client.finish();
+    assert_given_back(&last);
+    server.finish();
+    for application in applications {
+        application.finish();
+    }
+}
+
+#[test]
+fn the_last_wish_of_an_application_that_flips_it_is_what_it_has_in_the_end() {
+    flip("flip", Scene::address);
+}
+
+#[test]
+fn the_last_wish_of_an_application_that_flips_it_is_what_it_has_in_the_end_over_ipv6() {
+    flip("flip6", Scene::address_v6);
+}
