@@ -16,21 +16,26 @@ const MARKED: [(&str, RGBColor); 4] = [
 /// When Nagle's algorithm worked at the client's end, in seconds since `zero` (ns since the Unix
 /// epoch), up to `end`.
 pub fn nagle_times(decisions: &[Decision], zero: u64, end: u64) -> Vec<(f64, f64)> {
-    let mut times: Vec<(f64, f64)> = Vec::new();
     let of_client: Vec<_> = of_client(decisions).collect();
-    for (index, decision) in of_client.iter().enumerate() {
+    let time = |(index, decision): (usize, &&Decision)| {
         let next = of_client.get(index + 1).map_or(end, |d| d.ts_ns.min(end));
         let (from, to) = (seconds(decision.ts_ns, zero), seconds(next, zero));
-        if decision.nagle_on() != Some(true) || to <= 0.0 || to <= from {
-            continue;
-        }
-        let from = from.max(0.0);
-        match times.last_mut().filter(|last| last.1 >= from) {
+        let seen = decision.nagle_on() == Some(true) && to > 0.0 && to > from;
+        seen.then_some((from.max(0.0), to))
+    };
+    join(of_client.iter().enumerate().filter_map(time))
+}
+
+/// Times in their order, those that touch made one.
+pub fn join(times: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut joined: Vec<(f64, f64)> = Vec::new();
+    for (from, to) in times {
+        match joined.last_mut().filter(|last| last.1 >= from) {
             Some(last) => last.1 = to,
-            None => times.push((from, to)),
+            None => joined.push((from, to)),
         }
     }
-    times
+    joined
 }
 
 /// What the client's agent tried and decided, by kind, in seconds since `zero`.

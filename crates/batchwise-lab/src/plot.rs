@@ -70,8 +70,9 @@ pub fn latency_with_level(
 ) -> Result<String> {
     let all = || curves.iter().flat_map(|c| &c.points);
     let right = all().map(|p| p.0).fold(1000.0, f64::max) * 1.03;
-    let low = all().map(|p| p.1).fold(LATENCY_CAP, f64::min).max(1000.0);
-    let high = all().map(|p| p.1).fold(low, f64::max).min(LATENCY_CAP);
+    let heights = || all().map(|p| p.1).chain(level.map(|level| level.at));
+    let low = heights().fold(LATENCY_CAP, f64::min).max(1000.0);
+    let high = heights().fold(low, f64::max).min(LATENCY_CAP);
     let (bottom, top) = (
         low / 1.5,
         (high * 1.5).max(low * 10.0).min(LATENCY_CAP * 1.05),

@@ -154,10 +154,8 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, arms: &[Arm], run: &mut Run) -> 
                         value_size,
                         busy,
                         arm,
-                        mean_ns: match window.saturated() {
-                            true => f64::INFINITY,
-                            false => mean_ns,
-                        },
+                        mean_ns,
+                        saturated: window.saturated(),
                     });
                 }
             }
@@ -165,7 +163,8 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, arms: &[Arm], run: &mut Run) -> 
     }
     redis.check_alive()?;
     let setting = most_opposite(&grid, &run.trials);
-    let setting = setting.ok_or_else(|| anyhow!("no client carries {RATE}/s on this machine"))?;
+    let setting =
+        setting.ok_or_else(|| anyhow!("no setting was tried with both clients and both arms"))?;
     run.setting = Some(setting);
     for round in 0..rounds {
         for client in Client::BOTH {

@@ -60,8 +60,10 @@ pub struct Trial {
     pub busy: Duration,
     /// A static arm.
     pub arm: Arm,
-    /// Mean latency from the intended send time, ns; infinite after a collapse.
+    /// Mean latency from the intended send time, ns.
     pub mean_ns: f64,
+    /// Whether the load was more than could be carried.
+    pub saturated: bool,
 }
 
 fn as_ns<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -81,23 +83,20 @@ pub struct Setting {
 /// The setting in which the better arm of the cheap and that of the expensive client differ most
 /// clearly; if they differ nowhere, the one in which they come nearest to it.
 pub fn most_opposite(grid: &Grid, trials: &[Trial]) -> Option<Setting> {
+    let at = |value_size: u32, busy: Duration| {
+        let same = move |t: &&Trial| (t.value_size, t.busy) == (value_size, busy);
+        trials.iter().filter(same)
+    };
     // Above 0: TCP_NODELAY is better.
     let leaning = |value_size: u32, busy: Duration| -> Option<f64> {
         let of = |arm: Arm| {
-            let same = |t: &&Trial| (t.value_size, t.busy, t.arm) == (value_size, busy, arm);
-            median(
-                &trials
-                    .iter()
-                    .filter(same)
-                    .map(|t| t.mean_ns)
-                    .collect::<Vec<_>>(),
-            )
+            let means = at(value_size, busy).filter(|t| t.arm == arm);
+            median(&means.map(|t| t.mean_ns).collect::<Vec<_>>())
         };
-        let (nagle, nodelay) = (of(Arm::Nagle)?, of(Arm::Nodelay)?);
-        // Somebody must be able to carry it.
-        (nagle.is_finite() || nodelay.is_finite()).then(|| (nagle / nodelay).ln())
+        Some((of(Arm::Nagle)? / of(Arm::Nodelay)?).ln())
     };
-    let mut best: Option<(f64, Setting)> = None;
+    // A setting that somebody carries comes before any that nobody does.
+    let mut best: Option<((bool, f64), Setting)> = None;
     for &value_size in grid.value_sizes {
         for busy in grid.expensive() {
             let both = leaning(value_size, CHEAP).zip(leaning(value_size, busy));
@@ -110,8 +109,9 @@ pub fn most_opposite(grid: &Grid, trials: &[Trial]) -> Option<Setting> {
                 true => -clear,
                 false => clear,
             };
-            if best.is_none_or(|(other, _)| score > other) {
-                best = Some((score, Setting { value_size, busy }));
+            let carried = at(value_size, busy).any(|t| !t.saturated);
+            if best.is_none_or(|(other, _)| (carried, score) > other) {
+                best = Some(((carried, score), Setting { value_size, busy }));
             }
         }
     }
@@ -132,6 +132,7 @@ mod tests {
             busy,
             arm,
             mean_ns,
+            saturated: mean_ns > 5000.0,
         })
     }
 
@@ -164,9 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_nobody_carries_is_no_setting() {
-        let inf = f64::INFINITY;
-        let trials = [trials(64, CHEAP, 50.0, 40.0), trials(64, us(28), inf, inf)].concat();
-        assert_eq!(most_opposite(&Grid::new(true), &trials), None);
+    fn a_load_that_somebody_carries_comes_before_a_clearer_one_that_nobody_does() {
+        let trials = [
+            trials(64, CHEAP, 50.0, 40.0),
+            trials(64, us(28), 90_000.0, 300_000.0),
+            trials(700, CHEAP, 50.0, 49.0),
+            trials(700, us(28), 200.0, 6000.0),
+        ]
+        .concat();
+        let found = most_opposite(&Grid::new(true), &trials).unwrap();
+        assert_eq!(found.value_size, 700);
+        assert_eq!(most_opposite(&Grid::new(true), &[]), None);
     }
 }

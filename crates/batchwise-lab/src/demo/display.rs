@@ -51,7 +51,8 @@ pub fn open(machine: &Machine, plan: &Plan, stop: &Stop) -> Result<Box<dyn Displ
     let (foot, top) = plan::climb();
     let about = format!(
         "Redis over a veth pair, SET of {VALUE_SIZE} B values, one connection; the load climbs \
-         from {} to {}/s, first with TCP_NODELAY, then with Nagle's algorithm.\n\
+         from {} to {}/s, first with TCP_NODELAY, then with Nagle's algorithm, then with \
+         batchwise choosing between them.\n\
          measured: by the load generator, mean since the send (intended: since it was due).\n\
          client, server: batchwise's estimate from the TCP queues at that end, its error and its \
          confidence.{}",
@@ -77,6 +78,11 @@ pub fn print_paragraphs<'a>(paragraphs: impl IntoIterator<Item = &'a str>) -> Re
         .into_iter()
         .map(|text| textwrap::fill(text, WIDTH));
     say(&format!("\n{}", wrapped.collect::<Vec<_>>().join("\n")))
+}
+
+/// Prints lines as they are.
+pub fn print_lines(text: &str) -> Result<()> {
+    say(&format!("\n{text}"))
 }
 
 fn say(text: &str) -> Result<()> {
@@ -143,7 +149,7 @@ fn row(moment: &Moment) -> String {
     format!(
         "{:>4.0}s {:>5} {:>8} {:>8}  {:>8} {:>8}  {}  {}  {:>7} {:>7}{}",
         moment.at_s,
-        client.map_or("–", nagle),
+        nagle(moment.nagle),
         thousands(moment.offered_rps),
         thousands(truth.achieved_rps),
         maybe_duration(truth.mean_from_send_ns),
@@ -167,12 +173,13 @@ pub fn error(moment: &Moment, side: Side) -> String {
     )
 }
 
-/// "on", "off" or "mixed".
-pub fn nagle(end: &EndEstimate) -> &'static str {
-    match end.nagle {
-        Nagle::On => "on",
-        Nagle::Off => "off",
-        Nagle::Mixed => "mixed",
+/// "on", "off", "mixed", or a dash.
+pub fn nagle(state: Option<Nagle>) -> &'static str {
+    match state {
+        Some(Nagle::On) => "on",
+        Some(Nagle::Off) => "off",
+        Some(Nagle::Mixed) => "mixed",
+        None => "–",
     }
 }
 
@@ -201,7 +208,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_a_dash() {
         let mut unknown = moment(1, false, 1e5, 2e4, 2e4);
-        unknown.client = None;
+        (unknown.client, unknown.nagle) = (None, None);
         assert_eq!(row(&unknown).matches('–').count(), 6);
     }
 

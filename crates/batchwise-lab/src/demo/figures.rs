@@ -16,6 +16,7 @@ use crate::report::{Page, Table, figure, percent};
 pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<()> {
     let (points, network) = (results.points, results.network);
     let figures = [
+        ("arms.svg", plots::arms(points)?),
         ("load.svg", plots::load(points)?),
         ("latency.svg", plots::latency(points)?),
         ("stages-client.svg", plots::stages(points, Side::Client)?),
@@ -27,14 +28,14 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
     let (foot, top) = climb();
     let lead = format!(
         "Redis over a veth pair, SETs of {VALUE_SIZE} B values on one connection, open loop. The \
-         load climbs from {} to {}/s without Nagle's algorithm (TCP_NODELAY), then with it. \
-         batchwise runs at both ends and looks at TCP queues only; the load generator measures \
+         load climbs from {} to {}/s without Nagle's algorithm (TCP_NODELAY), then with it, then with \
+         batchwise choosing while it runs. batchwise runs at both ends and looks at TCP queues only; the load generator measures \
          every request.",
         thousands(foot as f64),
         thousands(top as f64)
     );
     let page = Page {
-        title: "Demo: estimated beside measured latency",
+        title: "Demo: estimated beside measured latency, and what it is good for",
         lead: &lead,
         machine: results.machine,
         facts: network.facts(),
@@ -58,9 +59,9 @@ pub fn write(output: &Output, results: &Results<'_>, reproduce: &str) -> Result<
         ]);
     }
     let doubt = |climb: &Climb| -> Vec<_> {
-        let setting = if climb.nodelay { "off" } else { "on" };
+        let setting = climb.arm.label();
         let why = climb.report.why_invalid.iter();
-        why.map(|why| format!("Nagle {setting}: {why}")).collect()
+        why.map(|why| format!("{setting}: {why}")).collect()
     };
     let doubts: Vec<String> = results.climbs.iter().flat_map(doubt).collect();
     let body = html! {
@@ -115,7 +116,7 @@ fn every_second(points: &[Moment]) -> Table {
         let [server_total, server_off, server_how, server_confidence] = end(Side::Server);
         table.row([
             format!("{:.0} s", point.at_s),
-            point.client.as_ref().map_or("–", nagle).into(),
+            format!("{}: {}", point.arm.label(), nagle(point.nagle)),
             thousands(point.offered_rps.round()),
             thousands(point.truth.achieved_rps.round()),
             maybe_duration(point.truth.mean_from_intended_ns),

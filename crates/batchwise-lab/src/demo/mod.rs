@@ -1,10 +1,11 @@
-//! Experiment `demo`: a minute of Redis under climbing load, first without Nagle's algorithm and
-//! then with it, the estimates of both ends next to what the load generator measures, live. This
-//! file owns the measuring.
+//! Experiment `demo`: Redis under climbing load, first without Nagle's algorithm and then with it,
+//! the estimates of both ends next to what the load generator measures, live; and the same climb
+//! with batchwise choosing. This file owns the measuring.
 
 mod display;
 mod figures;
 mod moment;
+mod picture;
 mod plan;
 mod plots;
 #[cfg(test)]
@@ -18,12 +19,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
+use crate::arm::{self, Arm};
 use crate::host::Host;
 use crate::load::LoadReport;
 use crate::machine::Machine;
 use crate::redis::{PORT, RedisServer};
 use crate::stop::POLL;
 use crate::topology::{NetworkSettings, TwoHosts};
+use crate::tuner::Tuners;
 use crate::watcher::{WatchSpec, Watcher};
 use crate::{Context, Experiment};
 use display::{Display, Story};
@@ -33,16 +36,18 @@ use summary::Summary;
 
 /// Between two lines of a watcher: short, so that a second is covered whatever its phase.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// What batchwise tunes for: the load is given, and at its top throughput follows from latency.
+const POLICY: &str = "latency";
 /// How long the last lines of a climb may take to arrive.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// Estimate beside truth, for about a minute.
+/// Estimate beside truth, then batchwise tuning, for a minute and a half.
 pub struct Demo;
 
 /// A climb and what the load generator said at its end.
 #[derive(Clone, Debug, Serialize)]
 struct Climb {
-    nodelay: bool,
+    arm: Arm,
     report: LoadReport,
 }
 
@@ -63,7 +68,7 @@ impl Experiment for Demo {
     }
 
     fn about(&self) -> &'static str {
-        "estimate beside truth, live: Redis under climbing load, without and with Nagle (1 minute)"
+        "live: estimate beside truth under climbing load, and three arms at the end (1.5 minutes)"
     }
 
     fn run(&self, context: &Context) -> Result<()> {
@@ -93,6 +98,10 @@ impl Experiment for Demo {
                 context.output.write_result(&results)?;
                 figures::write(&context.output, &results, &context.reproduce(self.name()))?;
             }
+            let picture = picture::picture(&run.moments);
+            if !picture.is_empty() {
+                display::print_lines(&picture)?;
+            }
             display::print_paragraphs(sentences.iter().map(String::as_str))?;
             if outcome.is_err() {
                 println!("{}", context.output.dir().join("report.html").display());
@@ -116,7 +125,63 @@ impl Run {
         let hosts = TwoHosts::build("demo")?;
         self.network = Some(hosts.settings()?);
         let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let arms = arm::chosen()?;
+        let mut stage = Stage {
+            sense: Sense::Nothing,
+            hosts: &hosts,
+            plan,
+            matcher: Matcher::new(*plan, PHASES[0]),
+            began: Instant::now(),
+        };
+        for phase in PHASES.into_iter().filter(|p| arms.contains(&p.arm)) {
+            stage.attach(context, phase, display)?;
+            display.status(phase.name())?;
+            let report = stage.climb(context, phase, &mut self.moments, display)?;
+            redis.check_alive()?;
+            self.climbs.push(Climb {
+                arm: phase.arm,
+                report,
+            });
+        }
+        let unseen = |m: &Moment| m.nagle.is_none() && m.server.is_none();
+        if self.moments.iter().all(unseen) {
+            bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
+        }
+        Ok(())
+    }
+}
+
+/// What runs at both hosts besides the load.
+enum Sense {
+    Nothing,
+    Watchers { server: Watcher, client: Watcher },
+    Tuners(Tuners),
+}
+
+/// Everything that runs while the load climbs.
+struct Stage<'a> {
+    // In this order: watchers and agents end before the hosts go.
+    sense: Sense,
+    hosts: &'a TwoHosts,
+    plan: &'a Plan,
+    matcher: Matcher,
+    began: Instant,
+}
+
+impl Stage<'_> {
+    /// Starts what a climb is watched or tuned by, unless it runs already.
+    fn attach(&mut self, context: &Context, phase: Phase, display: &mut dyn Display) -> Result<()> {
+        if phase.watched() && matches!(self.sense, Sense::Watchers { .. }) {
+            return Ok(());
+        }
+        // Both write the TCP option: the old ones end before the new ones start.
+        self.sense = Sense::Nothing;
         display.status("attaching batchwise's BPF programs at both ends")?;
+        if !phase.watched() {
+            let tuners = Tuners::start(context, self.hosts, POLICY, "demo")?;
+            self.sense = Sense::Tuners(tuners);
+            return Ok(());
+        }
         let watch = |host: &Host| {
             let spec = WatchSpec {
                 ports: &[PORT],
@@ -127,43 +192,30 @@ impl Run {
             };
             Watcher::start(&context.command, host, &spec, &context.stop)
         };
-        let mut stage = Stage {
-            server: watch(&hosts.server).context("at the server's end")?,
-            client: watch(&hosts.client).context("at the client's end")?,
-            hosts: &hosts,
-            plan,
-            matcher: Matcher::new(*plan, PHASES[0]),
-            began: Instant::now(),
+        self.sense = Sense::Watchers {
+            server: watch(&self.hosts.server).context("at the server's end")?,
+            client: watch(&self.hosts.client).context("at the client's end")?,
         };
-        for phase in PHASES {
-            display.status(phase.name())?;
-            let report = stage.climb(context, phase, &mut self.moments, display)?;
-            redis.check_alive()?;
-            self.climbs.push(Climb {
-                nodelay: phase.nodelay,
-                report,
-            });
-        }
-        let unseen = |m: &Moment| m.client.is_none() && m.server.is_none();
-        if self.moments.iter().all(unseen) {
-            bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
+        Ok(())
+    }
+
+    /// Hands what was sensed since the last call to the matcher.
+    fn sense(&mut self) -> Result<()> {
+        match &mut self.sense {
+            Sense::Nothing => {}
+            Sense::Watchers { server, client } => {
+                server.check().context("at the server's end")?;
+                client.check().context("at the client's end")?;
+                self.matcher.lines(client.take_lines(), server.take_lines());
+            }
+            Sense::Tuners(tuners) => {
+                tuners.check()?;
+                self.matcher.decisions(tuners.take()?);
+            }
         }
         Ok(())
     }
-}
 
-/// Everything that runs while the load climbs.
-struct Stage<'a> {
-    // In this order: the watchers end before the hosts go.
-    server: Watcher,
-    client: Watcher,
-    hosts: &'a TwoHosts,
-    plan: &'a Plan,
-    matcher: Matcher,
-    began: Instant,
-}
-
-impl Stage<'_> {
     fn climb(
         &mut self,
         context: &Context,
@@ -184,10 +236,7 @@ impl Stage<'_> {
             for interval in load.new_intervals()? {
                 self.matcher.interval(interval, Instant::now());
             }
-            self.server.check().context("at the server's end")?;
-            self.client.check().context("at the client's end")?;
-            self.matcher
-                .lines(self.client.take_lines(), self.server.take_lines());
+            self.sense()?;
             while let Some(moment) = self.matcher.next(Instant::now()) {
                 moments.push(moment);
                 display.show(&Story {

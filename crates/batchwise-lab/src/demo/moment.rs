@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use batchwise_core::report::{Estimator, Line, Side, Unit};
+use batchwise_core::report::{Estimator, Line, Nagle, Side, Unit};
 use serde::Serialize;
 
 use super::plan::{Phase, Plan};
+use crate::arm::Arm;
 use crate::load::{LoadInterval, saturated};
+use crate::tuner::Decision;
 use crate::window::{EndEstimate, estimate_across};
 
 /// How long to wait for the watchers' lines that complete a second: longer than their interval.
@@ -19,8 +21,10 @@ const PATIENCE: Duration = Duration::from_millis(800);
 pub struct Moment {
     /// Its end, seconds since the first one began.
     pub at_s: f64,
-    /// TCP_NODELAY of the client; `false` is Nagle's algorithm on.
-    pub nodelay: bool,
+    /// What decided about Nagle's algorithm at the client.
+    pub arm: Arm,
+    /// Whether it worked, at the end; `None` if that is not known.
+    pub nagle: Option<Nagle>,
     /// The load by plan, requests a second. The generator's own figure is of the requests that it
     /// came to, which are fewer once it is behind.
     pub offered_rps: f64,
@@ -64,6 +68,7 @@ pub struct Matcher {
     climb_began_ns: Option<u64>,
     client: Vec<Line>,
     server: Vec<Line>,
+    decisions: Vec<Decision>,
     waiting: VecDeque<(LoadInterval, Instant)>,
     began_ns: Option<u64>,
 }
@@ -77,6 +82,7 @@ impl Matcher {
             climb_began_ns: None,
             client: Vec::new(),
             server: Vec::new(),
+            decisions: Vec::new(),
             waiting: VecDeque::new(),
             began_ns: None,
         }
@@ -93,6 +99,11 @@ impl Matcher {
     pub fn lines(&mut self, client: Vec<Line>, server: Vec<Line>) {
         self.client.extend(client);
         self.server.extend(server);
+    }
+
+    /// The agents decided this.
+    pub fn decisions(&mut self, decisions: Vec<Decision>) {
+        self.decisions.extend(decisions);
     }
 
     /// The generator said this, just now.
@@ -114,7 +125,7 @@ impl Matcher {
                 .last()
                 .is_some_and(|line| line.ts_ns >= interval.ts_ns)
         };
-        let complete = past(&self.client) && past(&self.server);
+        let complete = !self.phase.watched() || (past(&self.client) && past(&self.server));
         if !complete && now.saturating_duration_since(*since) < PATIENCE {
             return None;
         }
@@ -126,12 +137,24 @@ impl Matcher {
         let offered_rps = self.plan.offered_at(middle as f64 / 1e9);
         let mean = truth.mean_from_intended_ns.unwrap_or(f64::INFINITY);
         let estimate = |lines, side| estimate_across(lines, side, Unit::Sends, from, to);
+        let client = estimate(&self.client, Side::Client);
+        let decided = self.decisions.iter().filter(|d| d.ts_ns <= to);
+        let mut decided = decided
+            .filter(|d| d.side == Some(Side::Client))
+            .filter_map(Decision::nagle_on);
+        let nagle = match self.phase.watched() {
+            true => client.as_ref().map(|end| end.nagle),
+            false => decided
+                .next_back()
+                .map(|on| if on { Nagle::On } else { Nagle::Off }),
+        };
         let moment = Moment {
             at_s: to.saturating_sub(began) as f64 / 1e9,
-            nodelay: self.phase.nodelay,
+            arm: self.phase.arm,
+            nagle,
             offered_rps,
             saturated: saturated(offered_rps, truth.achieved_rps, mean, 0),
-            client: estimate(&self.client, Side::Client),
+            client,
             server: estimate(&self.server, Side::Server),
             truth,
         };

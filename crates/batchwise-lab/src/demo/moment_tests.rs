@@ -3,6 +3,7 @@
 use super::super::plan::PHASES;
 use super::super::samples::{interval, line, moment};
 use super::*;
+use crate::decisions::samples::decision;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -84,12 +85,27 @@ fn the_offered_load_is_that_of_the_plan_also_when_the_generator_is_behind() {
     }
     let found = [(); 2].map(|()| matcher.next(now + PATIENCE).unwrap());
     assert_eq!(found.each_ref().map(|m| m.offered_rps), [35e3, 65e3]);
-    assert!(found[1].saturated && found[1].nodelay);
+    assert!(found[1].saturated && found[1].arm == Arm::Nodelay);
     matcher.begin(PHASES[1]);
     matcher.interval(interval(9 * SECOND, 1e3, 2e4), now);
     let next = matcher.next(now + PATIENCE).unwrap();
     assert_eq!(
-        (next.at_s, next.offered_rps, next.nodelay),
-        (8.0, 35e3, false)
+        (next.at_s, next.offered_rps, next.arm),
+        (8.0, 35e3, Arm::Nagle)
     );
+}
+
+#[test]
+fn while_batchwise_tunes_a_second_waits_for_no_lines_and_has_what_was_decided() {
+    let (mut matcher, now) = (matcher(), Instant::now());
+    let phase = PHASES[2];
+    matcher.begin(phase);
+    let mut decided = decision(1.5, "adopt", "on");
+    matcher.decisions(vec![decided.clone()]);
+    (decided.ts_ns, decided.nagle) = (3 * SECOND, Some("off".into()));
+    matcher.decisions(vec![decided]);
+    matcher.interval(interval(2 * SECOND, 1e5, 2e4), now);
+    let found = matcher.next(now).unwrap();
+    assert_eq!((found.arm, found.nagle), (Arm::Batchwise, Some(Nagle::On)));
+    assert!(found.client.is_none());
 }

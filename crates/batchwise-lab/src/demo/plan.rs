@@ -1,8 +1,10 @@
-//! What the demo does: one climb of the load without Nagle's algorithm, the same climb with it.
+//! What the demo does: one climb of the load without Nagle's algorithm, the same climb with it,
+//! and the same again with batchwise choosing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::arm::Arm;
 use crate::load::{LoadPhase, LoadSpec};
 
 /// Bytes of a value: small ones, where batching decides how much can be carried.
@@ -20,21 +22,33 @@ pub const MOMENT: Duration = Duration::from_secs(1);
 /// One climb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// TCP_NODELAY of the client; `false` is Nagle's algorithm on.
-    pub nodelay: bool,
+    /// What decides about Nagle's algorithm at the client.
+    pub arm: Arm,
 }
 
 /// The climbs in their order.
-pub const PHASES: [Phase; 2] = [Phase { nodelay: true }, Phase { nodelay: false }];
+pub const PHASES: [Phase; 3] = [
+    Phase { arm: Arm::Nodelay },
+    Phase { arm: Arm::Nagle },
+    Phase {
+        arm: Arm::Batchwise,
+    },
+];
 
 impl Phase {
     /// What people call its setting.
     pub fn name(&self) -> &'static str {
-        if self.nodelay {
-            "Nagle off (TCP_NODELAY)"
-        } else {
-            "Nagle on"
+        match self.arm {
+            Arm::Nodelay => "Nagle off (TCP_NODELAY)",
+            Arm::Nagle => "Nagle on",
+            Arm::Batchwise => "batchwise tuning",
         }
+    }
+
+    /// Whether the estimates of watchers are shown. While batchwise tunes, its own agents exchange
+    /// queue states over the connection.
+    pub fn watched(&self) -> bool {
+        self.arm != Arm::Batchwise
     }
 }
 
@@ -78,7 +92,7 @@ impl Plan {
             warmup: WARMUP,
             get_ratio: 0.0,
             busy_per_response: Duration::ZERO,
-            nodelay: phase.nodelay,
+            nodelay: phase.arm.nodelay(),
         }
     }
 }

@@ -1,15 +1,16 @@
-//! The demo's plots, with time on x: the load, latency on a log scale, and the stages stacked.
+//! The demo's plots: latency over load for the three climbs; with time on x the load, latency on a
+//! log scale, and the stages stacked.
 
 use anyhow::Result;
-use batchwise_core::report::Side;
+use batchwise_core::report::{Nagle, Side};
 use plotters::prelude::*;
 
 use super::moment::Moment;
 use super::plan::PHASES;
-use crate::plot::{
-    self, Area, Drawn, GREY, GRID, PART_COLORS, draw, legend_line, legend_text, legend_y,
-};
+use crate::decisions::join;
+use crate::plot::{self, GREY, GRID, PART_COLORS, draw, legend_line, legend_text, legend_y};
 use crate::stats::quantile;
+use crate::timeplot::{Curve, Height, Span, TimePlot};
 use crate::window::PARTS;
 
 const MEASURED: RGBColor = RGBColor(20, 20, 20);
@@ -20,140 +21,82 @@ const STAGES_ROOM: f64 = 6.0;
 
 type Pick = fn(&Moment) -> Option<f64>;
 
-struct Curve {
-    label: &'static str,
-    color: RGBColor,
-    dashed: bool,
-    pick: Pick,
-}
-
-const fn curve(label: &'static str, color: RGBColor, dashed: bool, pick: Pick) -> Curve {
-    Curve {
-        label,
-        color,
-        dashed,
-        pick,
-    }
+/// Mean latency from the intended send time over the offered load, a curve for each climb.
+pub fn arms(moments: &[Moment]) -> Result<String> {
+    let curves = PHASES.map(|phase| plot::Curve {
+        label: phase.arm.label().into(),
+        color: phase.arm.color(),
+        estimated: false,
+        points: moments
+            .iter()
+            .filter(|m| m.arm == phase.arm)
+            .filter_map(|m| Some((m.offered_rps, m.truth.mean_from_intended_ns?)))
+            .collect(),
+    });
+    let title = "The same climbing load three times: mean latency since a request was due";
+    plot::latency_over_load(title, &curves, &[])
 }
 
 /// Offered and achieved load.
 pub fn load(moments: &[Moment]) -> Result<String> {
-    let curves = [
-        curve("offered", GREY, true, |m| Some(m.offered_rps)),
-        curve("achieved", MEASURED, false, |m| Some(m.truth.achieved_rps)),
+    let title = "The load climbs: Nagle off, on, and as batchwise chooses";
+    let curves = vec![
+        curve(moments, "offered", GREY, true, |m| Some(m.offered_rps)),
+        curve(moments, "achieved", MEASURED, false, |m| {
+            Some(m.truth.achieved_rps)
+        }),
     ];
-    let top = highest(moments, &curves, 1000.0) * 1.12;
-    let title = "The load climbs twice: Nagle off, then on";
-    draw(title, |area, legend| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_top(4)
-            .x_label_area_size(46)
-            .y_label_area_size(74)
-            .build_cartesian_2d(0.0..right(moments), 0.0..top)?;
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(GRID)
-            .x_desc("seconds")
-            .y_desc("requests/s")
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .y_label_formatter(&|y| plot::thousands(*y))
-            .label_style(("sans-serif", 14))
-            .axis_desc_style(("sans-serif", 15))
-            .draw()?;
-        for (from, to, name) in climbs(moments) {
-            chart.draw_series(DashedLineSeries::new(
-                [(from, 0.0), (from, top)],
-                3,
-                4,
-                GREY.stroke_width(1),
-            ))?;
-            let at = ((from + to) / 2.0, top * 0.98);
-            chart.draw_series([Text::new(name, at, climb_name())])?;
-        }
-        for curve in &curves {
-            for points in segments(moments, curve.pick) {
-                let style = curve.color.stroke_width(2);
-                if curve.dashed {
-                    chart.draw_series(DashedLineSeries::new(points, 6, 4, style))?;
-                } else {
-                    chart.draw_series(LineSeries::new(points, style))?;
-                }
-            }
-        }
-        name_curves(legend, &curves)
-    })
+    over_time(moments, title, Height::Load, curves)
 }
 
 /// Measured and estimated mean latency.
 pub fn latency(moments: &[Moment]) -> Result<String> {
-    let curves = [
-        curve("measured, since due", RGBColor(170, 170, 170), false, |m| {
+    const DUE: RGBColor = RGBColor(170, 170, 170);
+    let curves = vec![
+        curve(moments, "measured, since due", DUE, false, |m| {
             m.truth.mean_from_intended_ns
         }),
-        curve("measured, since sent", MEASURED, false, |m| {
+        curve(moments, "measured, since sent", MEASURED, false, |m| {
             m.truth.mean_from_send_ns
         }),
-        curve("estimated, client's end", CLIENT, true, |m| {
+        curve(moments, "estimated, client's end", CLIENT, true, |m| {
             m.estimated_ns(Side::Client)
         }),
-        curve("estimated, server's end", SERVER, true, |m| {
+        curve(moments, "estimated, server's end", SERVER, true, |m| {
             m.estimated_ns(Side::Server)
         }),
     ];
-    let low = curves
-        .iter()
-        .flat_map(|c| moments.iter().filter_map(c.pick))
-        .fold(2e4, f64::min)
-        .max(1e3);
-    let (bottom, top) = (low / 1.5, highest(moments, &curves, low * 10.0) * 2.0);
-    draw("Mean latency, measured and estimated", |area, legend| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_top(4)
-            .x_label_area_size(46)
-            .y_label_area_size(74)
-            .build_cartesian_2d(
-                0.0..right(moments),
-                (bottom..top)
-                    .log_scale()
-                    .with_key_points(plot::ticks(bottom, top)),
-            )?;
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(GRID)
-            .x_desc("seconds")
-            .y_desc("mean latency")
-            .y_labels(14)
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .y_label_formatter(&|y| plot::duration(*y))
-            .label_style(("sans-serif", 14))
-            .axis_desc_style(("sans-serif", 15))
-            .draw()?;
-        for (from, to, name) in climbs(moments) {
-            chart.draw_series(DashedLineSeries::new(
-                [(from, bottom), (from, top)],
-                3,
-                4,
-                GREY.stroke_width(1),
-            ))?;
-            let at = ((from + to) / 2.0, top * 0.9);
-            chart.draw_series([Text::new(name, at, climb_name())])?;
-        }
-        for curve in &curves {
-            for points in segments(moments, curve.pick) {
-                let style = curve.color.stroke_width(2);
-                if curve.dashed {
-                    chart.draw_series(DashedLineSeries::new(points, 6, 4, style))?;
-                } else {
-                    chart.draw_series(LineSeries::new(points, style))?;
-                }
-            }
-        }
-        name_curves(legend, &curves)
-    })
+    let title = "Mean latency, measured and estimated";
+    over_time(moments, title, Height::Latency, curves)
+}
+
+fn over_time(
+    moments: &[Moment],
+    title: &str,
+    height: Height,
+    curves: Vec<Curve>,
+) -> Result<String> {
+    let nagle = moments.iter().filter(|m| m.nagle == Some(Nagle::On));
+    let nagle = nagle.map(|m| (begin(m), m.at_s));
+    TimePlot {
+        title,
+        height,
+        curves,
+        spans: climbs(moments),
+        shaded: Some(("Nagle at the client", join(nagle))),
+        events: Vec::new(),
+        level: None,
+    }
+    .svg()
+}
+
+fn curve(moments: &[Moment], label: &str, color: RGBColor, dashed: bool, pick: Pick) -> Curve {
+    Curve {
+        label: label.into(),
+        color,
+        dashed,
+        pieces: segments(moments, pick),
+    }
 }
 
 /// Where the time goes by one end's estimate, second by second.
@@ -221,43 +164,32 @@ pub fn stages(moments: &[Moment], side: Side) -> Result<String> {
     })
 }
 
-fn name_curves(legend: &Area<'_>, curves: &[Curve]) -> Drawn {
-    curves.iter().enumerate().try_for_each(|(row, curve)| {
-        legend_line(legend, row, curve.label, curve.color, curve.dashed)
-    })
-}
-
-fn climb_name() -> TextStyle<'static> {
-    use plotters::style::text_anchor::{HPos, Pos, VPos};
-    let style = ("sans-serif", 14).into_font().color(&GREY);
-    style.pos(Pos::new(HPos::Center, VPos::Top))
-}
-
-/// Begin and end of each climb, in seconds, and its name.
-fn climbs(moments: &[Moment]) -> Vec<(f64, f64, &'static str)> {
+/// The climbs, with their names.
+fn climbs(moments: &[Moment]) -> Vec<Span> {
     let climb = |phase: &super::plan::Phase| {
-        let mut of_it = moments.iter().filter(|m| m.nodelay == phase.nodelay);
+        let mut of_it = moments.iter().filter(|m| m.arm == phase.arm);
         let first = of_it.next()?;
-        let from = first.at_s - first.truth.interval_ns as f64 / 1e9;
-        Some((from, of_it.next_back().unwrap_or(first).at_s, phase.name()))
+        Some(Span {
+            from: begin(first),
+            to: of_it.next_back().unwrap_or(first).at_s,
+            name: phase.name().to_owned(),
+        })
     };
     PHASES.iter().filter_map(climb).collect()
 }
 
-/// A curve's points, a climb at a time.
-fn segments(moments: &[Moment], pick: Pick) -> Vec<Vec<(f64, f64)>> {
-    let of = |nodelay: bool| {
-        let climb = moments.iter().filter(|m| m.nodelay == nodelay);
-        climb.filter_map(|m| Some((m.at_s, pick(m)?))).collect()
-    };
-    PHASES.iter().map(|phase| of(phase.nodelay)).collect()
+/// When a moment began, seconds.
+fn begin(moment: &Moment) -> f64 {
+    moment.at_s - moment.truth.interval_ns as f64 / 1e9
 }
 
-fn highest(moments: &[Moment], curves: &[Curve], at_least: f64) -> f64 {
-    let all = curves
-        .iter()
-        .flat_map(|c| moments.iter().filter_map(c.pick));
-    all.fold(at_least, f64::max)
+/// A curve's points, a climb at a time.
+fn segments(moments: &[Moment], pick: Pick) -> Vec<Vec<(f64, f64)>> {
+    let of = |phase: &super::plan::Phase| {
+        let climb = moments.iter().filter(|m| m.arm == phase.arm);
+        climb.filter_map(|m| Some((m.at_s, pick(m)?))).collect()
+    };
+    PHASES.iter().map(of).collect()
 }
 
 fn right(moments: &[Moment]) -> f64 {
@@ -271,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_run_without_moments_still_gives_plots() {
-        assert!(load(&[]).is_ok() && latency(&[]).is_ok());
+        assert!(load(&[]).is_ok() && latency(&[]).is_ok() && arms(&[]).is_ok());
         assert!(stages(&[], Side::Client).is_ok());
     }
 
@@ -291,7 +223,7 @@ mod tests {
         ];
         let found = climbs(&moments);
         assert_eq!(
-            found.iter().map(|c| (c.0, c.1)).collect::<Vec<_>>(),
+            found.iter().map(|c| (c.from, c.to)).collect::<Vec<_>>(),
             [(0.0, 1.0), (2.0, 3.0)]
         );
         assert_eq!(

@@ -3,6 +3,7 @@
 use batchwise_core::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
 
 use super::moment::Moment;
+use crate::arm::Arm;
 use crate::load::{LoadInterval, saturated};
 use crate::window::estimate_across;
 
@@ -62,7 +63,8 @@ pub fn moment(at_s: u64, nodelay: bool, offered_rps: f64, mean_ns: f64, estimate
     };
     Moment {
         at_s: at_s as f64,
-        nodelay,
+        arm: if nodelay { Arm::Nodelay } else { Arm::Nagle },
+        nagle: Some(if nodelay { Nagle::Off } else { Nagle::On }),
         offered_rps,
         saturated: saturated(offered_rps, truth.achieved_rps, mean_ns * 1.1, 0),
         truth,

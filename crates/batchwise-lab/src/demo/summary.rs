@@ -7,6 +7,7 @@ use batchwise_core::report::Side;
 use serde::Serialize;
 
 use super::moment::Moment;
+use crate::arm::Arm;
 use crate::load::LoadReport;
 use crate::plot::thousands;
 use crate::stats::{median, quantile};
@@ -66,6 +67,8 @@ pub struct Summary {
     pub nodelay: Carried,
     /// What it carried with Nagle's algorithm.
     pub nagle: Carried,
+    /// What it carried with batchwise tuning.
+    pub batchwise: Carried,
     /// By what the generator measured.
     pub measured_cutoff: Cutoff,
     /// By what the client's end estimated.
@@ -86,8 +89,9 @@ impl Summary {
             per_end: ends.map(|side| (side, end_summary(moments, side))).into(),
             moments: moments.len(),
             saturated_moments: moments.iter().filter(|m| m.saturated).count(),
-            nodelay: carried(moments, true),
-            nagle: carried(moments, false),
+            nodelay: carried(moments, Arm::Nodelay),
+            nagle: carried(moments, Arm::Nagle),
+            batchwise: carried(moments, Arm::Batchwise),
             measured_cutoff: cutoff(moments, measured),
             estimated_cutoff: cutoff(moments, |m| m.estimated_ns(Side::Client)),
             sentences: Vec::new(),
@@ -127,7 +131,9 @@ impl Summary {
         };
         let nodelay = one("With TCP_NODELAY", &self.nodelay)?;
         let nagle = one("with Nagle's algorithm", &self.nagle)?;
-        Some(format!("{nodelay}; {nagle}."))
+        let tuned = one("with batchwise choosing", &self.batchwise);
+        let tuned = tuned.map_or_else(String::new, |tuned| format!("; {tuned}"));
+        Some(format!("{nodelay}; {nagle}{tuned}."))
     }
 
     fn about_cutoff(&self) -> Option<String> {
@@ -195,14 +201,14 @@ fn end_summary(moments: &[Moment], side: Side) -> EndSummary {
     }
 }
 
-fn climb(moments: &[Moment], nodelay: bool) -> Vec<&Moment> {
-    let mut climb: Vec<_> = moments.iter().filter(|m| m.nodelay == nodelay).collect();
+fn climb(moments: &[Moment], arm: Arm) -> Vec<&Moment> {
+    let mut climb: Vec<_> = moments.iter().filter(|m| m.arm == arm).collect();
     climb.sort_by(|a, b| a.offered_rps.total_cmp(&b.offered_rps));
     climb
 }
 
-fn carried(moments: &[Moment], nodelay: bool) -> Carried {
-    let climb = climb(moments, nodelay);
+fn carried(moments: &[Moment], arm: Arm) -> Carried {
+    let climb = climb(moments, arm);
     let last = climb.iter().rposition(|m| !m.saturated);
     let rps = |index: usize| climb.get(index).map(|m| m.offered_rps);
     Carried {
@@ -214,9 +220,9 @@ fn carried(moments: &[Moment], nodelay: bool) -> Carried {
 /// The load that best parts those at which Nagle's algorithm had the higher latency from those at
 /// which it had the lower one: single seconds that a disturbance turned around do not move it.
 fn cutoff(moments: &[Moment], latency: impl Fn(&Moment) -> Option<f64>) -> Cutoff {
-    let nagle = climb(moments, false);
+    let nagle = climb(moments, Arm::Nagle);
     let mut better = Vec::new();
-    for nodelay in climb(moments, true) {
+    for nodelay in climb(moments, Arm::Nodelay) {
         let load = nodelay.offered_rps;
         let distance = |m: &Moment| (m.offered_rps / load - 1.0).abs();
         let nearest = nagle

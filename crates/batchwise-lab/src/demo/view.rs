@@ -13,7 +13,7 @@ use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, Row, Tab
 
 use super::display::{Story, error, estimator, nagle};
 use super::moment::Moment;
-use super::plan::{self, VALUE_SIZE};
+use super::plan::{self, PHASES, Phase, VALUE_SIZE};
 use crate::plot::{duration, maybe_duration, thousands};
 use crate::window::EndEstimate;
 
@@ -123,9 +123,9 @@ impl View {
         let mut lines = Vec::new();
         let measured = |m: &Moment| m.truth.mean_from_send_ns;
         // A climb at a time: nothing joins them.
-        for nodelay in [true, false] {
+        for Phase { arm } in PHASES {
             let points = |latency: &dyn Fn(&Moment) -> Option<f64>| -> Vec<(f64, f64)> {
-                let climb = self.moments.iter().filter(|m| m.nodelay == nodelay);
+                let climb = self.moments.iter().filter(|m| m.arm == arm);
                 climb
                     .filter_map(|m| Some((m.at_s, latency(m)?.max(1.0).log10())))
                     .collect()
@@ -223,8 +223,8 @@ fn ends(moment: &Moment) -> Table<'static> {
         row("how, confidence", "clock".into(), how),
         row(
             "Nagle's algorithm",
-            String::new(),
-            both(&|end, _| nagle(end).to_owned()),
+            nagle(moment.nagle).to_owned(),
+            both(&|end, _| nagle(Some(end.nagle)).to_owned()),
         ),
     ];
     let widths = [
