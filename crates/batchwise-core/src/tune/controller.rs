@@ -250,10 +250,13 @@ impl Controller {
         }
     }
 
-    /// Many messages are under way on each connection, and for long.
+    /// Many messages are under way on each connection, for long, and do not get fewer, as they would
+    /// after a stall of the machine.
     fn is_deep(&self, v: &Vitals, elapsed: u64) -> bool {
-        let under_way = self.quick.waited / elapsed.max(1) as f64;
-        under_way > DEEP * v.connections as f64 && self.quick.latency() > LONG
+        let elapsed = elapsed.max(1) as f64;
+        let under_way = self.quick.waited / elapsed;
+        let drains = (v.outstanding as f64) < 0.9 * self.outstanding / elapsed;
+        under_way > DEEP * v.connections as f64 && self.quick.latency() > LONG && !drains
     }
 
     /// An application changed its mind. Where sockets are as it set them, that is the new arm.
