@@ -10,7 +10,9 @@ use batchwise_hint::{Hints, SOCKET_VARIABLE};
 use batchwise_lab::redis::PORT;
 use tempfile::TempDir;
 
-use crate::stage::{PATIENCE, Stage, ask, close};
+use crate::closeness::close;
+use crate::request::ask;
+use crate::stage::{PATIENCE, Stage};
 use crate::watch::{Watch, now_ns, of};
 
 /// The socket that this process's hints look for.

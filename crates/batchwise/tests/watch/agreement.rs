@@ -4,6 +4,8 @@ use batchwise_core::report::{Estimator, Line, Side, Unit};
 use batchwise_lab::window::{EndEstimate, estimates_in};
 use batchwise_load::Report;
 
+use crate::closeness::close;
+
 /// A load for tests of estimates: light enough for a busy machine with two CPUs.
 pub const LIGHT: &str = "--rate 4000 --duration 3s --value-size 64";
 
@@ -36,9 +38,4 @@ pub fn assert_throughput(estimated: f64, load: &Report) {
         "{estimated}/s estimated, {}/s measured",
         load.achieved_rps
     );
-}
-
-/// Whether `a` is within `share` of `b`.
-pub fn close(a: f64, b: f64, share: f64) -> bool {
-    (a - b).abs() <= share * b.abs()
 }

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use batchwise_core::report::{Estimator, Line, Nagle, Side};
 use batchwise_lab::redis::PORT;
 
-use crate::agreement::{LIGHT, assert_throughput, close, estimate};
+use crate::agreement::{LIGHT, assert_throughput, estimate};
+use crate::closeness::close;
 use crate::generator::{LASTING, Load};
 use crate::stage::Stage;
 use crate::watch::{Watch, items, now_ns, of};

@@ -8,7 +8,7 @@ use batchwise_core::report::{Estimator, Line, Side, Unit};
 use batchwise_lab::host::Place;
 use batchwise_lab::window::estimates_in;
 
-use crate::agreement::close;
+use crate::closeness::close;
 use crate::request::ask;
 use crate::stage::{Stage, eventually};
 use crate::watch::{Watch, now_ns};

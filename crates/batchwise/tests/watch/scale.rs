@@ -9,7 +9,7 @@ use batchwise_lab::redis::PORT;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 
-use crate::agreement::close;
+use crate::closeness::close;
 use crate::generator::Load;
 use crate::request::ask;
 use crate::stage::{PATIENCE, Stage};
