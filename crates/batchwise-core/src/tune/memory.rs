@@ -187,6 +187,8 @@ pub(super) struct Page {
     pub next_probe: u64,
     /// Time between probes, ns; grows with every probe that changed nothing.
     pub interval: u64,
+    /// When the last probe began, ns.
+    pub probed_at: u64,
     /// The load has come back to this context since the last probe.
     pub may_recall: bool,
     /// Cost of the last probe, relative to what messages wait in a second.

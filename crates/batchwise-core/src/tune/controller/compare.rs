@@ -14,6 +14,8 @@ const DWELL: u64 = 250 * MS;
 /// What a first trial may cost, in what all messages wait in a second: four times the latency for
 /// three kernel ticks.
 const UNKNOWN_COST_S: f64 = 0.05;
+/// Between two trials in an overload that the other arm may end.
+const URGENT_PAUSE: u64 = 500 * MS;
 /// With fewer messages under way than this, on average, none ever waits for another.
 const NOTHING_TO_BATCH: f64 = 0.05;
 /// Latency this much above the best that is known at no higher load is distress.
@@ -146,7 +148,9 @@ impl Controller {
             0.0 => known,
             _ => known + UNKNOWN_COST_S,
         };
-        let news = (recall && page.may_recall) || (deep && here.is_surprised());
+        let hopeless = policy.prefers(&here.perf(), &there.perf(), self.tuning.margin);
+        let urgent = deep && !hopeless && v.now >= page.probed_at + URGENT_PAUSE;
+        let news = urgent || (recall && page.may_recall) || (deep && here.is_surprised());
         let due = v.now >= page.next_probe || news;
         let rested = v.now >= self.adopted_at + DWELL || distress;
         let peer_busy = v.peer.is_some_and(|p| p.probing);
@@ -171,7 +175,8 @@ impl Controller {
             self.rest();
             return;
         }
-        self.memory.page(context).may_recall = false;
+        let page = self.memory.page(context);
+        (page.may_recall, page.probed_at) = (false, v.now);
         self.probe = Some(Probe::new(v.now, self.arm, m, context, self.quick));
         self.arm = self.arm.other();
         self.tell(happened, why);

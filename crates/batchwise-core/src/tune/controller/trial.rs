@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use super::super::probe::Probe;
 use super::super::{Context, Happened, Measurement, Meter, Perf, Quick, Vitals};
-use super::{Controller, LOAD_STEP, MS, SHORTEST_SLEEP, us};
+use super::{Controller, LOAD_STEP, LONG, MS, SHORTEST_SLEEP, us};
 use crate::report::Side;
 
 /// Between two trials whose outcome was not clear.
@@ -110,10 +110,13 @@ impl Controller {
             // not, what was just seen will be recalled.
             let (before, after) = (Perf::from(&probe.before), Perf::from(&m));
             let alike = (context.size, context.peer) == (probe.context.size, probe.context.peer);
+            // a backlog that still drains says nothing of what comes after it
+            let drains = after.latency > LONG;
+            let known_worse = old.count() > 0.0 && policy.prefers(&old.perf(), &after, margin);
             let better = alike
                 && after.throughput > before.throughput
                 && policy.prefers(&after, &before, margin)
-                && !(old.count() > 0.0 && policy.prefers(&old.perf(), &after, margin));
+                && (drains || !known_worse);
             (better, better)
         };
         let (was, is) = (us(probe.before.latency), us(m.latency));
