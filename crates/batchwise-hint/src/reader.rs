@@ -222,7 +222,7 @@ impl Mapping {
         let ns_per_tick = calibration.ns_per_tick(self.clock);
         // before the sums: what is counted when it is set is all that there will be
         let closed = self.header().closed.load(Ordering::Acquire) != 0;
-        let mut ticks = 0;
+        let (mut ticks, mut at) = (0, 0);
         for _ in 0..TRIES {
             let begin = clock::ticks(self.clock);
             for index in 0..self.shards.len() {
@@ -231,7 +231,7 @@ impl Mapping {
                     self.shards[index] = sums;
                 }
             }
-            ticks = clock::ticks(self.clock);
+            (ticks, at) = (clock::ticks(self.clock), monotonic_ns());
             let took = ticks.wrapping_sub(begin) as f64 * ns_per_tick;
             if took < UNDISTURBED_NS {
                 break;
@@ -241,7 +241,6 @@ impl Mapping {
         for shard in &self.shards {
             sums.add(shard);
         }
-        let at = monotonic_ns();
         Snapshot {
             sums,
             ticks,
