@@ -122,13 +122,20 @@ impl Summary {
     }
 
     fn about_limits(&self) -> Option<String> {
-        let one = |name: &str, carried: &Carried| {
-            let most = rounded(carried.carried_rps?);
-            Some(match carried.saturated_from_rps {
-                Some(from) => format!("{name} the load was too much from {}/s on", rounded(from)),
-                None => format!("{name} it was carried up to the highest offered, {most}/s"),
-            })
-        };
+        let one =
+            |name: &str, carried: &Carried| match (carried.carried_rps, carried.saturated_from_rps)
+            {
+                (None, None) => None,
+                (None, Some(_)) => Some(format!("{name} every load was too much")),
+                (Some(_), Some(from)) => Some(format!(
+                    "{name} the load was too much from {}/s on",
+                    rounded(from)
+                )),
+                (Some(most), None) => Some(format!(
+                    "{name} it was carried up to the highest offered, {}/s",
+                    rounded(most)
+                )),
+            };
         let nodelay = one("With TCP_NODELAY", &self.nodelay)?;
         let nagle = one("with Nagle's algorithm", &self.nagle)?;
         let tuned = one("with batchwise choosing", &self.batchwise);
@@ -322,6 +329,12 @@ mod tests {
         assert!(sentences[0].contains("(10 s)") && sentences[0].contains("10 %"));
         assert!(sentences[1].contains("too much from 250k/s on"));
         assert!(sentences[2].contains("from about 200k/s on"));
+    }
+
+    #[test]
+    fn a_setting_under_which_nothing_was_carried_is_named_as_well() {
+        let sentences = Summary::of(&climbs(&[], &[50, 100, 150, 200, 250, 300])).sentences;
+        assert!(sentences[1].contains("With TCP_NODELAY every load was too much; with Nagle"));
     }
 
     #[test]
