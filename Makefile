@@ -9,7 +9,7 @@ export CARGO_TERM_COLOR ?= auto
 
 .PHONY: demo test build bench setup lint coverage clean
 
-## watch a Redis under climbing load, estimate beside truth, for about a minute
+## a Redis under climbing load: estimate beside truth, then tuned; about two minutes
 demo: build
 	$(BATCHWISE) lab run demo --out out/demo
 
