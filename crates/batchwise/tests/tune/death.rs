@@ -11,7 +11,7 @@ use crate::application::{Application, Style};
 use crate::programs::{programs_of, until_freed};
 use crate::scene::Scene;
 use crate::sockets::{
-    Wished, assert_given_back, assert_given_back_in_time, nodelay, of_redis, until_held,
+    Wished, accepted_by_redis, assert_given_back, assert_given_back_in_time, nodelay, until_held,
 };
 use crate::stage::eventually;
 
@@ -28,8 +28,7 @@ fn sockets_are_given_back_within_a_second_of_the_agents_death_under_full_load() 
     let application = Application::start(&scene, 6, Style::Whole, Duration::ZERO);
     let mut at_client = application.wish(true);
     at_client.extend(idle(&scene));
-    let at_server = of_redis(scene.server());
-    assert_eq!(at_server.len(), at_client.len());
+    let at_server = accepted_by_redis(scene.server(), at_client.len());
     for (host, sockets) in [(scene.client(), &at_client), (scene.server(), &at_server)] {
         let mut agent = Agent::start(host, logs.path(), &["--hold", "on"]);
         until_held(sockets, false);

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::agent::{Agent, Decision};
 use crate::application::{Application, Style};
 use crate::scene::Scene;
-use crate::sockets::{assert_given_back, nodelay, of_redis};
+use crate::sockets::{accepted_by_redis, assert_given_back, nodelay};
 
 #[test]
 fn a_dry_run_says_what_it_would_try_and_changes_no_socket_ever() {
@@ -16,7 +16,7 @@ fn a_dry_run_says_what_it_would_try_and_changes_no_socket_ever() {
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 4, Style::Whole, Duration::ZERO);
     let mut sockets = application.wish(true);
-    sockets.extend(of_redis(scene.server()));
+    sockets.extend(accepted_by_redis(scene.server(), sockets.len()));
     let args = [
         "--dry-run",
         "--policy",

@@ -69,6 +69,20 @@ pub fn of_redis(host: &Host) -> Vec<Wished> {
     sockets
 }
 
+/// Waits until Redis has accepted `count` connections; gives its sockets, as [`of_redis`].
+pub fn accepted_by_redis(host: &Host, count: usize) -> Vec<Wished> {
+    eventually(
+        "Redis to accept all connections",
+        || {
+            let sockets = of_redis(host);
+            // it asks for TCP_NODELAY just after it has accepted
+            let ready = sockets.len() == count && astray(&sockets) == 0;
+            ready.then_some(sockets)
+        },
+        || format!("{count} were made"),
+    )
+}
+
 /// Waits until all these sockets have TCP_NODELAY on or off, whatever their applications asked for.
 pub fn until_held(sockets: &[Wished], held: bool) {
     let state = || sockets.iter().map(|s| nodelay(&s.socket));
