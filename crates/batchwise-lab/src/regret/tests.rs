@@ -153,10 +153,11 @@ fn under_a_stationary_load_batchwise_comes_within_five_percent_of_the_better_arm
     for name in [
         "steady 64 B, 20 k/s",
         "steady 64 B, 250 k/s",
-        "steady 64 B, 270 k/s",
         "steady 512 B, 150 k/s",
         "steady 4 KiB, 100 k/s",
+        "steady 4 KiB, 200 k/s",
         "steady 16 KiB, 60 k/s",
+        "overload of both: 64 B, 800 k/s",
     ] {
         let [on, off, own] = outcomes(name, 300.0);
         let waited = |o: &Outcome| o.windows.iter().skip(2).sum::<f64>();
