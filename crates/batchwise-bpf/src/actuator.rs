@@ -107,6 +107,7 @@ impl Actuator {
     /// Brings the sockets in line in these network namespaces (inodes, as in
     /// [`crate::Connection::netns`]).
     pub fn apply(&mut self, namespaces: impl Iterator<Item = u32>) -> Result<(), Error> {
+        let begin = Instant::now();
         for inode in namespaces {
             if inode == self.own {
                 walk(self.walk.as_fd()).map_err(Error::io("changing sockets"))?;
@@ -121,6 +122,7 @@ impl Actuator {
             let fd = self.walk.as_fd();
             netns::within(ns, || walk(fd)).map_err(Error::io("changing sockets"))?;
         }
+        tracing::trace!("sockets changed in {:?}", begin.elapsed());
         Ok(())
     }
 

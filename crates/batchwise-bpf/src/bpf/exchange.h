@@ -213,6 +213,7 @@ BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
 		}
 	}
 	bw_version_bump(e);
+	bw_follow(ops, e);
 }
 
 SEC("?sockops")

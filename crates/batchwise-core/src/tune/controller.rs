@@ -42,6 +42,13 @@ const LONG: f64 = 1e6;
 const URGENT: u64 = 12 * MS;
 /// A load that changed by this much wakes.
 const LOAD_STEP: f64 = 1.4;
+/// A tick in which messages waited this much longer than in the window's median tick was a stall of
+/// the machine: the window is measured again, as often as this.
+const STALL: f64 = 4.0;
+const MOST_STALLS: u32 = 4;
+const STALL_GRAIN: f64 = 20e3;
+/// Ticks of a window that are remembered one by one.
+const MOST_TICKS: usize = 64;
 /// Messages outstanding, over what there were, that wake.
 const QUEUE_STEP: f64 = 3.0;
 const QUEUE_GRAIN: f64 = 20.0;
@@ -93,6 +100,10 @@ pub struct Controller {
     now: u64,
     /// Since the window began: this end's queues, outstanding bytes by time, all bytes.
     quick: Quick,
+    /// Mean wait in each of its ticks, ns.
+    ticks: Vec<f64>,
+    /// Windows on end that held a stall.
+    stalls: u32,
     outstanding: f64,
     bytes: u64,
     retransmits: u64,
@@ -122,6 +133,8 @@ impl Controller {
             unknown: 0,
             now,
             quick: Quick::default(),
+            ticks: Vec::new(),
+            stalls: 0,
             outstanding: 0.0,
             bytes: 0,
             retransmits: 0,
@@ -214,6 +227,9 @@ impl Controller {
         self.peer = v.peer;
         if let Some(quick) = &v.quick {
             self.quick.add(quick);
+            if self.ticks.len() < MOST_TICKS {
+                self.ticks.push(quick.latency());
+            }
             self.watch_probe(quick, v, meter);
         }
         match self.phase {
@@ -239,7 +255,13 @@ impl Controller {
                     self.tuning.window
                 };
                 if elapsed >= LONGEST_WINDOW || (elapsed >= shortest && enough) {
-                    self.finish_window(v, meter, elapsed);
+                    if self.held_a_stall(v, elapsed) {
+                        self.begin_window();
+                        meter.restart();
+                        self.phase = Phase::Measure { since: v.now };
+                    } else {
+                        self.finish_window(v, meter, elapsed);
+                    }
                 }
             }
         }
@@ -257,6 +279,21 @@ impl Controller {
         let under_way = self.quick.waited / elapsed;
         let drains = (v.outstanding as f64) < 0.9 * self.outstanding / elapsed;
         under_way > DEEP * v.connections as f64 && self.quick.latency() > LONG && !drains
+    }
+
+    /// The machine stood still for a moment: that would count more than all else in the mean.
+    fn held_a_stall(&mut self, v: &Vitals, elapsed: u64) -> bool {
+        let mut sorted = self.ticks.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+        let worst = sorted.last().copied().unwrap_or(0.0);
+        let stalled = worst > STALL * median + STALL_GRAIN && !self.is_deep(v, elapsed);
+        self.stalls = if stalled { self.stalls + 1 } else { 0 };
+        if self.stalls > MOST_STALLS {
+            self.stalls = 0;
+            return false; // it is always so
+        }
+        stalled
     }
 
     /// An application changed its mind. Where sockets are as it set them, that is the new arm.
@@ -290,6 +327,7 @@ impl Controller {
 
     fn begin_window(&mut self) {
         self.quick = Quick::default();
+        self.ticks.clear();
         self.outstanding = 0.0;
         self.bytes = 0;
         self.retransmits = 0;

@@ -16,19 +16,41 @@ pub(super) struct Probe {
     calm: Quick,
     /// Since when, ns.
     pub since: u64,
-    /// What messages have waited longer than before in this end's queues, so far, ns.
-    cost: f64,
-    /// This end's queues in the last ticks, newest first.
-    recent: [Quick; 2],
+    /// The last tick, ns.
+    last: u64,
+    /// Messages served, and those that would have been before: the rest is held back by a sender
+    /// that cannot keep up, where no queue shows it.
+    served: f64,
+    expected: f64,
+    /// How long they waited so far, summed, ns.
+    held_for: f64,
+    ticks: u32,
+    /// Ticks on end in which messages waited too long, and how long in the worst, ns.
     bad_ticks: u32,
+    worst: f64,
 }
 
+/// Why a trial must end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Hurt {
+    /// Messages wait so many times as long as before.
+    Waits(f64),
+    /// Far fewer messages are served.
+    Choked,
+}
+
+/// A trial ends when it has served less than this share of what was served before, of so many; unless
+/// that was an overload, which serves what was sent earlier.
+const CHOKED: f64 = 0.75;
+const ENOUGH_SERVED: f64 = 500.0;
+const OVERLOADED: f64 = 1e6;
 /// Messages that must have passed before a trial is judged.
 const ENOUGH: u64 = 20;
-/// A trial ends when messages wait this much longer than before in two ticks on end...
+/// A trial ends when messages wait this much longer than before in three ticks on end...
 const WORSE: f64 = 1.5;
-/// ...or this much in one.
-const MUCH_WORSE: f64 = 4.0;
+const BAD_TICKS: u32 = 3;
+/// ...and the last is not better than the worst by so much: then a stall of the machine is passing.
+const PASSING: f64 = 0.7;
 /// Differences below this do not end a trial: a tick's mean is that coarse, ns.
 const GRAIN: f64 = 10e3;
 
@@ -40,40 +62,60 @@ impl Probe {
             before,
             context,
             calm,
-            cost: 0.0,
-            recent: [Quick::default(); 2],
+            last: since,
+            served: 0.0,
+            expected: 0.0,
+            held_for: 0.0,
+            ticks: 0,
             bad_ticks: 0,
+            worst: 0.0,
         }
     }
 
-    /// What it has cost end to end, ns: this end's queues see only a part of it.
-    pub fn cost(&self) -> f64 {
-        self.cost * (self.before.latency / self.calm.latency().max(1.0)).max(1.0)
+    /// What it has cost, in what all messages wait in a second: they waited `ratio` times as long as
+    /// before; and what was held back waits once more until it is served.
+    pub fn cost(&self, ratio: f64) -> f64 {
+        let lasted = (self.last - self.since) as f64 / 1e9;
+        let waited = self.before.latency * self.before.throughput;
+        (ratio - 1.0).max(0.0) * lasted + 2.0 * self.held_for / waited.max(1.0)
     }
 
     /// A tick under the new arm. Answers how many times longer messages wait than before, when
     /// that is reason to end the trial.
-    pub fn tick(&mut self, quick: &Quick) -> Option<f64> {
+    pub fn tick(&mut self, now: u64, quick: &Quick) -> Option<Hurt> {
         let calm = self.calm.latency();
-        self.cost += quick.waited - calm * quick.done as f64;
-        self.recent = [*quick, self.recent[0]];
-        let mut both = self.recent[0];
-        both.add(&self.recent[1]);
+        let elapsed = now.saturating_sub(self.last) as f64;
+        self.last = now;
+        self.expected += self.before.throughput * elapsed / 1e9;
+        self.served += quick.done as f64;
+        self.held_for += (self.expected - self.served).max(0.0) * elapsed;
+        self.ticks += 1;
         // with Little's law: what waited, in units of what a message used to wait
-        let passed = both.done.max((both.waited / calm.max(1.0)) as u64);
-        if passed < ENOUGH {
+        let passed = quick.done.max((quick.waited / calm.max(1.0)) as u64);
+        // the sockets are switched in the course of the first tick
+        if self.ticks == 1 || passed < ENOUGH {
             return None;
         }
-        let (latency, ratio) = (both.latency(), both.latency() / calm.max(1.0));
-        let worse = ratio > WORSE && latency > calm + GRAIN;
-        self.bad_ticks = if worse { self.bad_ticks + 1 } else { 0 };
-        let ends = self.bad_ticks >= 2 || (worse && ratio > MUCH_WORSE);
-        ends.then_some(ratio)
+        let few = self.served < CHOKED * self.expected && self.expected > ENOUGH_SERVED;
+        if self.ticks > BAD_TICKS && few && self.before.latency < OVERLOADED {
+            return Some(Hurt::Choked);
+        }
+        let (latency, ratio) = (quick.latency(), quick.latency() / calm.max(1.0));
+        if ratio <= WORSE || latency <= calm + GRAIN {
+            (self.bad_ticks, self.worst) = (0, 0.0);
+            return None;
+        }
+        self.bad_ticks += 1;
+        self.worst = self.worst.max(latency);
+        let passing = latency < PASSING * self.worst;
+        (self.bad_ticks >= BAD_TICKS && !passing).then_some(Hurt::Waits(ratio))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn probe() -> Probe {
@@ -98,9 +140,24 @@ mod tests {
         }
     }
 
+    /// Answers of a trial whose ticks show this.
+    fn answers(ticks: &[Quick]) -> Vec<Option<Hurt>> {
+        let mut p = probe();
+        let times = (1..).map(|n| n * 4_000_000);
+        times.zip(ticks).map(|(now, t)| p.tick(now, t)).collect()
+    }
+
     #[test]
-    fn a_trial_that_hurts_badly_ends_at_the_first_tick() {
-        assert!(probe().tick(&tick(400, 500e3)).is_some());
+    fn a_trial_that_hurts_ends_at_the_fourth_tick() {
+        let got = answers(&[tick(400, 500e3); 4]);
+        assert_eq!(got[..3], [None; 3]);
+        assert!(matches!(got[3], Some(Hurt::Waits(_))));
+    }
+
+    #[test]
+    fn a_stall_of_the_machine_that_passes_ends_no_trial() {
+        let waits = [30e3, 30e3, 3e6, 2e6, 1e6, 30e3, 30e3];
+        assert_eq!(answers(&waits.map(|w| tick(400, w))), [None; 7]);
     }
 
     #[test]
@@ -109,22 +166,21 @@ mod tests {
             waited: 400.0 * 2e6,
             done: 0,
         };
-        assert!(probe().tick(&stalled).is_some());
+        assert!(answers(&[stalled; 4]).iter().any(Option::is_some));
     }
 
     #[test]
-    fn a_trial_that_hurts_a_little_ends_only_if_it_goes_on() {
-        let mut p = probe();
-        assert_eq!(p.tick(&tick(400, 60e3)), None);
-        assert!(p.tick(&tick(400, 60e3)).is_some());
+    fn a_sender_that_cannot_keep_up_ends_a_trial_though_its_queues_are_short() {
+        let got = answers(&[tick(250, 30e3); 4]);
+        assert!(got.contains(&Some(Hurt::Choked)), "{got:?}");
     }
 
     #[test]
-    fn a_trial_that_helps_goes_on_and_costs_less_than_nothing() {
+    fn a_trial_that_helps_goes_on_and_costs_nothing() {
         let mut p = probe();
-        for _ in 0..20 {
-            assert_eq!(p.tick(&tick(400, 20e3)), None);
+        for n in 1..20 {
+            assert_eq!(p.tick(n * 4_000_000, &tick(400, 20e3)), None);
         }
-        assert!(p.cost() < 0.0);
+        assert_eq!(p.cost(20.0 / 30.0), 0.0);
     }
 }

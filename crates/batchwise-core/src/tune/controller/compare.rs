@@ -27,7 +27,7 @@ impl Controller {
         let Some(m) = measured else {
             // idle: no evidence
             if self.probe.is_some() {
-                self.end_probe(Happened::Keep, String::from("nothing was sent"), v);
+                self.end_probe(Happened::Keep, String::from("nothing was sent"), 1.0, v);
             }
             self.go_to_sleep(self.sleep);
             return;
@@ -64,7 +64,7 @@ impl Controller {
         self.unknown += 1;
         if self.probe.is_some() {
             let why = format!("confidence fell to {:.2}", m.confidence);
-            self.end_probe(Happened::Keep, why, v);
+            self.end_probe(Happened::Keep, why, 1.0, v);
             return;
         }
         let why = format!(

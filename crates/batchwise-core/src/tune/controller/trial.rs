@@ -3,11 +3,15 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::super::probe::Probe;
+use super::super::probe::{Hurt, Probe};
 use super::super::{Context, Happened, Measurement, Meter, Perf, Quick, Vitals};
 use super::{Controller, LOAD_STEP, LONG, MS, SHORTEST_SLEEP, us};
 use crate::report::Side;
 
+/// What a message waits at a sender that cannot keep up, ns, once that goes on for a while.
+const HIDDEN: f64 = 50e6;
+/// A trial under which this much more is served has relieved a sender.
+const RELIEF: f64 = 1.15;
 /// Between two trials whose outcome was not clear.
 const SHORTEST_PAUSE: u64 = 200 * MS;
 /// Between trials, at most.
@@ -21,17 +25,31 @@ impl Controller {
         let Some(probe) = &mut self.probe else { return };
         if v.peer.is_some_and(|p| p.probing) && self.tuning.side == Side::Server {
             let why = String::from("the other end's agent is trying an arm: it goes first");
-            self.end_probe(Happened::Yield, why, v);
+            self.end_probe(Happened::Yield, why, 1.0, v);
             return;
         }
         if v.now > probe.since + LONGEST_PROBE {
             let why = String::from("no window of it was undisturbed");
-            self.end_probe(Happened::Keep, why, v);
+            self.end_probe(Happened::Keep, why, 1.0, v);
             return;
         }
-        let Some(ratio) = probe.tick(quick) else {
+        let Some(hurt) = probe.tick(v.now, quick) else {
             return;
         };
+        let Hurt::Waits(ratio) = hurt else {
+            self.end_choked(v);
+            return;
+        };
+        // More is served at once: a sender that could not keep up does now, and catches up. What it
+        // held back itself nobody else sees.
+        let served = self.quick.done as f64 * 1e9 / (v.now - self.since).max(1) as f64;
+        let missed = self
+            .tuning
+            .policy
+            .is_missed_by(probe.before.latency * ratio);
+        if served > RELIEF * probe.before.throughput && !missed {
+            return;
+        }
         // queues at this end may grow while the whole gets quicker
         let total = meter.measure();
         let known = total.filter(|m| m.confidence >= self.tuning.min_confidence);
@@ -39,12 +57,11 @@ impl Controller {
             return;
         }
         let (context, latency) = (probe.context, probe.before.latency * ratio);
-        let elapsed = (v.now - self.since).max(1) as f64;
-        let rate = self.bytes as f64 * 1e9 / elapsed;
+        let rate = self.bytes as f64 * 1e9 / (v.now - self.since).max(1) as f64;
         if rate > LOAD_STEP * self.normal.bytes_per_s {
             // it may be the load that hurts
             let why = format!("load rose, and messages waited {ratio:.1} times as long");
-            self.end_probe(Happened::Abort, why, v);
+            self.end_probe(Happened::Abort, why, ratio, v);
             return;
         }
         let perf = Perf {
@@ -57,23 +74,38 @@ impl Controller {
         let clear = ratio > 2.0 || page.arm(tried).count() >= 2.0;
         self.back_off(context, clear);
         let why = format!("messages waited {ratio:.1} times as long in this end's queues");
-        self.end_probe(Happened::Abort, why, v);
+        self.end_probe(Happened::Abort, why, ratio, v);
     }
 
-    /// Back to the arm from before the trial.
-    pub(super) fn end_probe(&mut self, happened: Happened, why: String, v: &Vitals) {
+    /// Fewer messages are served: those that are not wait at their sender, for as long as that goes on.
+    fn end_choked(&mut self, v: &Vitals) {
+        let Some(probe) = &self.probe else { return };
+        let (context, before) = (probe.context, probe.before);
+        let perf = Perf {
+            latency: before.latency + HIDDEN,
+            throughput: before.throughput,
+        };
+        let tried = self.arm;
+        self.memory.page(context).arm_mut(tried).add(&perf, v.now);
+        self.back_off(context, true);
+        let why = String::from("far fewer messages were served: their sender cannot keep up");
+        self.end_probe(Happened::Abort, why, 1.0, v);
+    }
+
+    /// Back to the arm from before the trial, in which messages waited `ratio` times as long.
+    pub(super) fn end_probe(&mut self, happened: Happened, why: String, ratio: f64, v: &Vitals) {
         if let Some(probe) = self.probe.take() {
-            self.pay(&probe);
+            self.pay(&probe, ratio);
             self.arm = probe.from;
             self.tell(happened, why);
             self.settle(self.settling(v));
         }
     }
 
-    fn pay(&mut self, probe: &Probe) {
-        let relative = probe.cost() / self.rate.max(1.0);
-        self.budget.spend(relative);
-        self.memory.page(probe.context).last_cost = Some(relative.max(0.0));
+    fn pay(&mut self, probe: &Probe, ratio: f64) {
+        let cost = probe.cost(ratio);
+        self.budget.spend(cost);
+        self.memory.page(probe.context).last_cost = Some(cost);
     }
 
     pub(super) fn back_off(&mut self, context: Context, clear: bool) {
@@ -89,7 +121,7 @@ impl Controller {
 
     /// A whole window under the arm on trial.
     pub(super) fn probed(&mut self, probe: Probe, m: Measurement, v: &Vitals) {
-        self.pay(&probe);
+        self.pay(&probe, m.latency / probe.before.latency.max(1.0));
         let context = Context::of(&m, v.peer.map(|p| p.arm), Some(&probe.context));
         let (tried, margin, policy) = (self.arm, self.tuning.margin, self.tuning.policy);
         let safe = self.safe(&context);
@@ -113,10 +145,12 @@ impl Controller {
             // a backlog that still drains says nothing of what comes after it
             let drains = after.latency > LONG;
             let known_worse = old.count() > 0.0 && policy.prefers(&old.perf(), &after, margin);
-            let better = alike
-                && after.throughput > before.throughput
+            let sooner = after.throughput > before.throughput
                 && policy.prefers(&after, &before, margin)
                 && (drains || !known_worse);
+            let relieved = after.throughput > RELIEF * before.throughput
+                && !policy.is_missed_by(after.latency);
+            let better = alike && (sooner || relieved);
             (better, better)
         };
         let (was, is) = (us(probe.before.latency), us(m.latency));
@@ -130,6 +164,14 @@ impl Controller {
             self.last = Some(m);
             self.rate = m.latency * m.throughput;
             self.adopted_at = v.now;
+            if m.throughput > RELIEF * probe.before.throughput {
+                let held = Perf {
+                    latency: probe.before.latency + HIDDEN,
+                    throughput: probe.before.throughput,
+                };
+                let page = self.memory.page(context);
+                page.arm_mut(probe.from).add(&held, v.now);
+            }
             self.sleep = SHORTEST_SLEEP;
             self.tell(Happened::Adopt, why);
             self.settle(0);
