@@ -46,7 +46,8 @@ impl Sample {
                 // An ACK that left is noticed at the next event, at its own time: until then
                 // nobody knows how long the items at the end of `ackdelay` have really stayed.
                 if queue != Queue::AckDelay {
-                    now.touch(self.at);
+                    // a reading with arrivals pending stands where they were last worked off
+                    now.touch(self.at.max(earlier.at));
                     then.touch(earlier.at);
                 }
                 flow.local[i][q] = now.since(&then);

@@ -38,8 +38,6 @@ const LONGEST_SLEEP: u64 = 1_000 * MS;
 /// loop of which few messages complete.
 const DEEP: f64 = 20.0;
 const LONG: f64 = 1e6;
-/// The shortest window then, three ticks.
-const URGENT: u64 = 12 * MS;
 /// A load that changed by this much wakes.
 const LOAD_STEP: f64 = 1.4;
 /// A tick in which messages waited this much longer than in the window's median tick was a stall of
@@ -95,6 +93,12 @@ pub struct Controller {
     last: Option<Measurement>,
     probe: Option<Probe>,
     adopted_at: u64,
+    /// When the last trial that changed nothing ended.
+    probed_at: u64,
+    /// Trials in distress that did not end it.
+    in_vain: u32,
+    /// What was served while a sender caught up, messages/s.
+    relief: Option<f64>,
     sleep: u64,
     unknown: u32,
     now: u64,
@@ -129,6 +133,9 @@ impl Controller {
             last: None,
             probe: None,
             adopted_at: 0,
+            probed_at: 0,
+            in_vain: 0,
+            relief: None,
             sleep: SHORTEST_SLEEP,
             unknown: 0,
             now,
@@ -248,14 +255,8 @@ impl Controller {
             Phase::Measure { since } => {
                 let elapsed = v.now - since;
                 let enough = self.quick.done >= self.tuning.enough;
-                // every ms that an overload lasts makes a backlog that takes longer to drain
-                let shortest = if self.is_deep(v, elapsed) && self.probe.is_none() {
-                    URGENT
-                } else {
-                    self.tuning.window
-                };
-                if elapsed >= LONGEST_WINDOW || (elapsed >= shortest && enough) {
-                    if self.held_a_stall(v, elapsed) {
+                if elapsed >= LONGEST_WINDOW || (elapsed >= self.tuning.window && enough) {
+                    if self.held_a_stall() {
                         self.begin_window();
                         meter.restart();
                         self.phase = Phase::Measure { since: v.now };
@@ -282,12 +283,12 @@ impl Controller {
     }
 
     /// The machine stood still for a moment: that would count more than all else in the mean.
-    fn held_a_stall(&mut self, v: &Vitals, elapsed: u64) -> bool {
+    fn held_a_stall(&mut self) -> bool {
         let mut sorted = self.ticks.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
         let worst = sorted.last().copied().unwrap_or(0.0);
-        let stalled = worst > STALL * median + STALL_GRAIN && !self.is_deep(v, elapsed);
+        let stalled = worst > STALL * median + STALL_GRAIN;
         self.stalls = if stalled { self.stalls + 1 } else { 0 };
         if self.stalls > MOST_STALLS {
             self.stalls = 0;

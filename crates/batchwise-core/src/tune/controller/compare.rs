@@ -5,7 +5,9 @@ use alloc::string::String;
 
 use super::super::probe::Probe;
 use super::super::{Arm, Context, Happened, Measurement, Meter, Perf, Vitals};
-use super::{Controller, LONG, LONGEST_SLEEP, LONGEST_WINDOW, MS, Normal, SHORTEST_SLEEP, us};
+use super::{
+    Controller, LOAD_STEP, LONG, LONGEST_SLEEP, LONGEST_WINDOW, MS, Normal, SHORTEST_SLEEP, us,
+};
 
 /// More segments sent again than this share of messages: what a window shows is the path's loss.
 const LOSSY: f64 = 1e-3;
@@ -14,6 +16,9 @@ const DWELL: u64 = 250 * MS;
 /// What a first trial may cost, in what all messages wait in a second: four times the latency for
 /// three kernel ticks.
 const UNKNOWN_COST_S: f64 = 0.05;
+/// Between the end of a trial and the next; twice that after each that did not end a distress.
+const PAUSE: u64 = 150 * MS;
+const MOST_IN_VAIN: u32 = 6;
 /// Between two trials in an overload that the other arm may end.
 const URGENT_PAUSE: u64 = 500 * MS;
 /// With fewer messages under way than this, on average, none ever waits for another.
@@ -99,6 +104,11 @@ impl Controller {
             self.sleep = SHORTEST_SLEEP;
             page.may_recall = true;
         }
+        // it caught up with what had been held back, and now serves less: that was no rise of load
+        let caught_up = self
+            .relief
+            .take()
+            .is_some_and(|t| m.throughput * LOAD_STEP < t);
         let old = page.arm(arm).perf().latency;
         let changed = page.arm_mut(arm).add(&Perf::from(&m), now);
         if changed {
@@ -108,13 +118,15 @@ impl Controller {
             let why = format!("{} became {}", us(old), us(m.latency));
             self.tell(Happened::Reset, why);
         }
+        if caught_up {
+            self.mark_choked(arm.other(), context, &m);
+        }
         if first {
             let why = format!("policy {}: first measured", self.tuning.policy);
             self.tell(Happened::Start, why);
         }
         let record = *self.memory.page(context).arm(arm);
-        let urgent = self.is_deep(v, elapsed);
-        if !urgent && (record.is_surprised() || record.count() < 2.0) {
+        if record.is_surprised() || record.count() < 2.0 {
             self.settle(0); // look again before anything is made of it
             return;
         }
@@ -150,9 +162,13 @@ impl Controller {
         };
         let hopeless = policy.prefers(&here.perf(), &there.perf(), self.tuning.margin);
         let urgent = deep && !hopeless && v.now >= page.probed_at + URGENT_PAUSE;
-        let news = urgent || (recall && page.may_recall) || (deep && here.is_surprised());
+        let news = urgent || (recall && page.may_recall);
         let due = v.now >= page.next_probe || news;
-        let rested = v.now >= self.adopted_at + DWELL || distress;
+        // distress is no reason to try again and again what does not help
+        self.in_vain = if distress { self.in_vain } else { 0 };
+        let pause = PAUSE << self.in_vain.min(MOST_IN_VAIN);
+        let rested =
+            (v.now >= self.adopted_at + DWELL || distress) && v.now >= self.probed_at + pause;
         let peer_busy = v.peer.is_some_and(|p| p.probing);
         if !due || !rested || peer_busy || !(recall || distress || self.budget.allows(cost)) {
             self.rest();
@@ -175,6 +191,7 @@ impl Controller {
             self.rest();
             return;
         }
+        self.in_vain += u32::from(distress);
         let page = self.memory.page(context);
         (page.may_recall, page.probed_at) = (false, v.now);
         self.probe = Some(Probe::new(v.now, self.arm, m, context, self.quick));

@@ -4,14 +4,18 @@ use alloc::format;
 use alloc::string::String;
 
 use super::super::probe::{Hurt, Probe};
-use super::super::{Context, Happened, Measurement, Meter, Perf, Quick, Vitals};
+use super::super::{Arm, Context, Happened, Measurement, Meter, Perf, Quick, Vitals};
 use super::{Controller, LOAD_STEP, LONG, MS, SHORTEST_SLEEP, us};
 use crate::report::Side;
 
 /// What a message waits at a sender that cannot keep up, ns, once that goes on for a while.
 const HIDDEN: f64 = 50e6;
+/// A window under which this much less is served has choked a sender.
+const LESS: f64 = 1.08;
 /// A trial under which this much more is served has relieved a sender.
 const RELIEF: f64 = 1.15;
+/// A trial costs at most what the budget earns in ten seconds: one disaster must not end all learning.
+const MOST_COST_S: f64 = 0.1;
 /// Between two trials whose outcome was not clear.
 const SHORTEST_PAUSE: u64 = 200 * MS;
 /// Between trials, at most.
@@ -43,11 +47,7 @@ impl Controller {
         // More is served at once: a sender that could not keep up does now, and catches up. What it
         // held back itself nobody else sees.
         let served = self.quick.done as f64 * 1e9 / (v.now - self.since).max(1) as f64;
-        let missed = self
-            .tuning
-            .policy
-            .is_missed_by(probe.before.latency * ratio);
-        if served > RELIEF * probe.before.throughput && !missed {
+        if served > RELIEF * probe.before.throughput && probe.before.latency * ratio < HIDDEN {
             return;
         }
         // queues at this end may grow while the whole gets quicker
@@ -81,20 +81,25 @@ impl Controller {
     fn end_choked(&mut self, v: &Vitals) {
         let Some(probe) = &self.probe else { return };
         let (context, before) = (probe.context, probe.before);
-        let perf = Perf {
-            latency: before.latency + HIDDEN,
-            throughput: before.throughput,
-        };
-        let tried = self.arm;
-        self.memory.page(context).arm_mut(tried).add(&perf, v.now);
+        self.mark_choked(self.arm, context, &before);
         self.back_off(context, true);
         let why = String::from("far fewer messages were served: their sender cannot keep up");
         self.end_probe(Happened::Abort, why, 1.0, v);
     }
 
+    /// Under this load an arm makes its sender fall behind.
+    pub(super) fn mark_choked(&mut self, arm: Arm, context: Context, instead: &Measurement) {
+        let perf = Perf {
+            latency: instead.latency + HIDDEN,
+            throughput: instead.throughput,
+        };
+        self.memory.page(context).arm_mut(arm).add(&perf, self.now);
+    }
+
     /// Back to the arm from before the trial, in which messages waited `ratio` times as long.
     pub(super) fn end_probe(&mut self, happened: Happened, why: String, ratio: f64, v: &Vitals) {
         if let Some(probe) = self.probe.take() {
+            self.probed_at = self.now;
             self.pay(&probe, ratio);
             self.arm = probe.from;
             self.tell(happened, why);
@@ -103,7 +108,7 @@ impl Controller {
     }
 
     fn pay(&mut self, probe: &Probe, ratio: f64) {
-        let cost = probe.cost(ratio);
+        let cost = probe.cost(ratio).min(MOST_COST_S);
         self.budget.spend(cost);
         self.memory.page(probe.context).last_cost = Some(cost);
     }
@@ -121,14 +126,21 @@ impl Controller {
 
     /// A whole window under the arm on trial.
     pub(super) fn probed(&mut self, probe: Probe, m: Measurement, v: &Vitals) {
-        self.pay(&probe, m.latency / probe.before.latency.max(1.0));
         let context = Context::of(&m, v.peer.map(|p| p.arm), Some(&probe.context));
         let (tried, margin, policy) = (self.arm, self.tuning.margin, self.tuning.policy);
         let safe = self.safe(&context);
         let page = self.memory.page(context);
         page.arm_mut(tried).add(&Perf::from(&m), v.now);
         let (old, new) = (*page.arm(probe.from), *page.arm(tried));
-        let (adopt, clear) = if context == probe.context {
+        let less = m.throughput * LESS < probe.before.throughput;
+        let (adopt, clear) = if less && context.size == probe.context.size {
+            // an overload before it serves what was sent earlier: then this says nothing
+            let choked = probe.before.latency < LONG;
+            if choked {
+                self.mark_choked(tried, probe.context, &probe.before);
+            }
+            (false, choked)
+        } else if context == probe.context {
             let error = libm::hypot(old.error(), new.error());
             let gain = old.mean() - new.mean();
             let better = policy.prefers(&new.perf(), &old.perf(), margin) && gain > error;
@@ -149,7 +161,7 @@ impl Controller {
                 && policy.prefers(&after, &before, margin)
                 && (drains || !known_worse);
             let relieved = after.throughput > RELIEF * before.throughput
-                && !policy.is_missed_by(after.latency);
+                && after.latency < before.latency + HIDDEN;
             let better = alike && (sooner || relieved);
             (better, better)
         };
@@ -164,18 +176,14 @@ impl Controller {
             self.last = Some(m);
             self.rate = m.latency * m.throughput;
             self.adopted_at = v.now;
-            if m.throughput > RELIEF * probe.before.throughput {
-                let held = Perf {
-                    latency: probe.before.latency + HIDDEN,
-                    throughput: probe.before.throughput,
-                };
-                let page = self.memory.page(context);
-                page.arm_mut(probe.from).add(&held, v.now);
-            }
+            let relieved = m.throughput > RELIEF * probe.before.throughput;
+            self.relief = relieved.then_some(m.throughput);
             self.sleep = SHORTEST_SLEEP;
             self.tell(Happened::Adopt, why);
             self.settle(0);
         } else {
+            self.pay(&probe, m.latency / probe.before.latency.max(1.0));
+            self.probed_at = self.now;
             self.arm = probe.from;
             self.tell(Happened::Keep, why);
             self.settle(self.settling(v));
