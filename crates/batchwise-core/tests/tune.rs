@@ -301,7 +301,7 @@ fn the_server_gives_way_to_the_client() {
 }
 
 #[test]
-fn an_overload_is_answered_at_once_though_its_cause_is_unknown() {
+fn an_overload_is_answered_at_the_second_look_though_its_cause_is_unknown() {
     let mut story = Story::new(latency());
     story.run(3.0, 30e3, 30e3, 1e5);
     let mut ticks = 0;
@@ -310,7 +310,7 @@ fn an_overload_is_answered_at_once_though_its_cause_is_unknown() {
         story.tick(20e6, 1e5);
         ticks += 1;
     }
-    assert!(ticks < 25, "{ticks} ticks: {:?}", story.happened);
+    assert!(ticks < 50, "{ticks} ticks: {:?}", story.happened);
 }
 
 #[test]

@@ -14,6 +14,8 @@
 mod compare;
 mod trial;
 
+use trial::Less;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -99,6 +101,7 @@ pub struct Controller {
     in_vain: u32,
     /// What was served while a sender caught up, messages/s.
     relief: Option<f64>,
+    less: Option<Less>,
     sleep: u64,
     unknown: u32,
     now: u64,
@@ -136,6 +139,7 @@ impl Controller {
             probed_at: 0,
             in_vain: 0,
             relief: None,
+            less: None,
             sleep: SHORTEST_SLEEP,
             unknown: 0,
             now,
@@ -230,6 +234,7 @@ impl Controller {
         if self.probe.is_none() {
             self.budget.earn(elapsed as f64 / 1e9);
         }
+        let on_trial = self.probe.is_some();
         let disturbed = self.is_disturbed(v);
         self.peer = v.peer;
         if let Some(quick) = &v.quick {
@@ -266,6 +271,9 @@ impl Controller {
                 }
             }
         }
+        if self.probe.is_some() && !on_trial {
+            meter.restart(); // what the trial shows, from its first tick
+        }
         Command {
             arm: (self.arm != self.wish).then_some(self.arm),
             sensing: !matches!(self.phase, Phase::Sleep { .. }),
@@ -280,6 +288,11 @@ impl Controller {
         let under_way = self.quick.waited / elapsed;
         let drains = (v.outstanding as f64) < 0.9 * self.outstanding / elapsed;
         under_way > DEEP * v.connections as f64 && self.quick.latency() > LONG && !drains
+    }
+
+    /// More is outstanding at the end of the window than on average in it.
+    fn is_growing(&self, v: &Vitals, elapsed: u64) -> bool {
+        v.outstanding as f64 > 1.1 * self.outstanding / elapsed.max(1) as f64
     }
 
     /// The machine stood still for a moment: that would count more than all else in the mean.

@@ -80,14 +80,20 @@ impl Probe {
         (ratio - 1.0).max(0.0) * lasted + 2.0 * self.held_for / waited.max(1.0)
     }
 
+    /// Whether so many times as much is served as before.
+    pub fn is_relieved(&self, times: f64) -> bool {
+        self.served > times * self.expected
+    }
+
     /// A tick under the new arm. Answers how many times longer messages wait than before, when
     /// that is reason to end the trial.
-    pub fn tick(&mut self, now: u64, quick: &Quick) -> Option<Hurt> {
+    pub fn tick(&mut self, now: u64, quick: &Quick, bytes: u64) -> Option<Hurt> {
         let calm = self.calm.latency();
         let elapsed = now.saturating_sub(self.last) as f64;
         self.last = now;
         self.expected += self.before.throughput * elapsed / 1e9;
-        self.served += quick.done as f64;
+        // a server may answer many messages with one call: bytes tell
+        self.served += bytes as f64 / self.before.message_bytes.max(1.0);
         self.held_for += (self.expected - self.served).max(0.0) * elapsed;
         self.ticks += 1;
         // with Little's law: what waited, in units of what a message used to wait
@@ -144,7 +150,10 @@ mod tests {
     fn answers(ticks: &[Quick]) -> Vec<Option<Hurt>> {
         let mut p = probe();
         let times = (1..).map(|n| n * 4_000_000);
-        times.zip(ticks).map(|(now, t)| p.tick(now, t)).collect()
+        times
+            .zip(ticks)
+            .map(|(now, t)| p.tick(now, t, t.done * 100))
+            .collect()
     }
 
     #[test]
@@ -179,7 +188,7 @@ mod tests {
     fn a_trial_that_helps_goes_on_and_costs_nothing() {
         let mut p = probe();
         for n in 1..20 {
-            assert_eq!(p.tick(n * 4_000_000, &tick(400, 20e3)), None);
+            assert_eq!(p.tick(n * 4_000_000, &tick(400, 20e3), 40_000), None);
         }
         assert_eq!(p.cost(20.0 / 30.0), 0.0);
     }

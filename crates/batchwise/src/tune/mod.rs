@@ -78,7 +78,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "on|off|BYTES", value_parser = parse_hold, conflicts_with = "dry_run")]
     hold: Option<Hold>,
     /// Least time between two options of the exchange on a connection
-    #[arg(long, default_value = "1ms", value_parser = crate::watch::parse_period)]
+    #[arg(long, default_value = "500us", value_parser = crate::watch::parse_period)]
     exchange_period: Duration,
     #[command(flatten)]
     hints: HintArgs,

@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use super::super::probe::Probe;
 use super::super::{Arm, Context, Happened, Measurement, Meter, Perf, Vitals};
+use super::trial::{HIDDEN, MOST_COST_S};
 use super::{
     Controller, LOAD_STEP, LONG, LONGEST_SLEEP, LONGEST_WINDOW, MS, Normal, SHORTEST_SLEEP, us,
 };
@@ -16,6 +17,10 @@ const DWELL: u64 = 250 * MS;
 /// What a first trial may cost, in what all messages wait in a second: four times the latency for
 /// three kernel ticks.
 const UNKNOWN_COST_S: f64 = 0.05;
+/// An arm under which a sender fell behind is not tried under a higher load for this long.
+const LOST_FOR: u64 = 60_000 * MS;
+/// A sender that was held back catches up within this time, or was not.
+const CATCH_UP: u64 = 2_000 * MS;
 /// Between the end of a trial and the next; twice that after each that did not end a distress.
 const PAUSE: u64 = 150 * MS;
 const MOST_IN_VAIN: u32 = 6;
@@ -105,10 +110,15 @@ impl Controller {
             page.may_recall = true;
         }
         // it caught up with what had been held back, and now serves less: that was no rise of load
-        let caught_up = self
-            .relief
-            .take()
-            .is_some_and(|t| m.throughput * LOAD_STEP < t);
+        let caught_up = self.relief.is_some_and(|t| m.throughput * LOAD_STEP < t);
+        let catches_up = self.relief.is_some() && now < self.adopted_at + CATCH_UP;
+        if catches_up && !caught_up {
+            self.settle(0);
+            return;
+        }
+        self.relief = None;
+        self.judge_less(&m);
+        let page = self.memory.page(context);
         let old = page.arm(arm).perf().latency;
         let changed = page.arm_mut(arm).add(&Perf::from(&m), now);
         if changed {
@@ -126,7 +136,9 @@ impl Controller {
             self.tell(Happened::Start, why);
         }
         let record = *self.memory.page(context).arm(arm);
-        if record.is_surprised() || record.count() < 2.0 {
+        // a stall of the machine passes, an overload grows
+        let grows = self.is_deep(v, elapsed) && self.is_growing(v, elapsed);
+        if !grows && (record.is_surprised() || record.count() < 2.0) {
             self.settle(0); // look again before anything is made of it
             return;
         }
@@ -148,7 +160,12 @@ impl Controller {
         let policy = self.tuning.policy;
         let best = self.memory.best_below(&context).unwrap_or(m.latency);
         let deep = self.is_deep(v, elapsed);
-        let distress = deep || policy.is_missed_by(m.latency) || m.latency > DISTRESS * best;
+        let since = v.now.saturating_sub(LOST_FOR);
+        let lost = self
+            .memory
+            .is_lost(&context, self.arm.other(), HIDDEN / 2.0, since);
+        let distress =
+            (deep || policy.is_missed_by(m.latency) || m.latency > DISTRESS * best) && !lost;
         let page = *self.memory.page(context);
         let (here, there) = (page.arm(self.arm), page.arm(self.arm.other()));
         let recall = there.count() > 0.0
@@ -157,12 +174,14 @@ impl Controller {
         let known = self.memory.cost_nearby(&context).unwrap_or(UNKNOWN_COST_S);
         // a second look leaves enough for a first one, should load change
         let cost = match there.count() {
+            _ if lost => known.max(MOST_COST_S),
             0.0 => known,
             _ => known + UNKNOWN_COST_S,
         };
         let hopeless = policy.prefers(&here.perf(), &there.perf(), self.tuning.margin);
         let urgent = deep && !hopeless && v.now >= page.probed_at + URGENT_PAUSE;
-        let news = urgent || (recall && page.may_recall);
+        let grows = deep && self.is_growing(v, elapsed);
+        let news = urgent || (recall && page.may_recall) || (grows && here.is_surprised());
         let due = v.now >= page.next_probe || news;
         // distress is no reason to try again and again what does not help
         self.in_vain = if distress { self.in_vain } else { 0 };

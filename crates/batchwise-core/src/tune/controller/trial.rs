@@ -9,13 +9,16 @@ use super::{Controller, LOAD_STEP, LONG, MS, SHORTEST_SLEEP, us};
 use crate::report::Side;
 
 /// What a message waits at a sender that cannot keep up, ns, once that goes on for a while.
-const HIDDEN: f64 = 50e6;
-/// A window under which this much less is served has choked a sender.
+pub(super) const HIDDEN: f64 = 50e6;
+/// A window under which this much less is served may have choked a sender.
 const LESS: f64 = 1.08;
 /// A trial under which this much more is served has relieved a sender.
 const RELIEF: f64 = 1.15;
+/// What must be so many times as long end to end, or, where that is not known yet, at this end.
+const WORSE: f64 = 1.4;
+const MUCH_WORSE: f64 = 3.0;
 /// A trial costs at most what the budget earns in ten seconds: one disaster must not end all learning.
-const MOST_COST_S: f64 = 0.1;
+pub(super) const MOST_COST_S: f64 = 0.1;
 /// Between two trials whose outcome was not clear.
 const SHORTEST_PAUSE: u64 = 200 * MS;
 /// Between trials, at most.
@@ -23,7 +26,27 @@ const LONGEST_PAUSE: u64 = 60_000 * MS;
 /// A trial that had no clean window in this time ends.
 const LONGEST_PROBE: u64 = 2_000 * MS;
 
+/// A trial under which less was served: its arm's doing, or the load's?
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Less {
+    arm: Arm,
+    context: Context,
+    before: Measurement,
+    served: f64,
+}
+
 impl Controller {
+    /// The first window after a trial under which less was served: if now as much is served as
+    /// before it, it was the arm's doing; if not, load fell, or a sender had caught up.
+    pub(super) fn judge_less(&mut self, m: &Measurement) {
+        let Some(less) = self.less.take() else { return };
+        let (now, before) = (m.throughput, less.before.throughput);
+        if libm::fabs(now - before) < libm::fabs(now - less.served) {
+            self.mark_choked(less.arm, less.context, &less.before);
+            self.back_off(less.context, true);
+        }
+    }
+
     /// A trial must not hurt for longer than it takes to see that it does.
     pub(super) fn watch_probe(&mut self, quick: &Quick, v: &Vitals, meter: &mut dyn Meter) {
         let Some(probe) = &mut self.probe else { return };
@@ -37,7 +60,7 @@ impl Controller {
             self.end_probe(Happened::Keep, why, 1.0, v);
             return;
         }
-        let Some(hurt) = probe.tick(v.now, quick) else {
+        let Some(hurt) = probe.tick(v.now, quick, v.bytes) else {
             return;
         };
         let Hurt::Waits(ratio) = hurt else {
@@ -46,14 +69,17 @@ impl Controller {
         };
         // More is served at once: a sender that could not keep up does now, and catches up. What it
         // held back itself nobody else sees.
-        let served = self.quick.done as f64 * 1e9 / (v.now - self.since).max(1) as f64;
-        if served > RELIEF * probe.before.throughput && probe.before.latency * ratio < HIDDEN {
+        if probe.is_relieved(RELIEF) && probe.before.latency * ratio < HIDDEN {
             return;
         }
         // queues at this end may grow while the whole gets quicker
         let total = meter.measure();
         let known = total.filter(|m| m.confidence >= self.tuning.min_confidence);
-        if known.is_some_and(|m| m.latency < probe.before.latency) {
+        let hurts = match known {
+            Some(m) => m.latency > WORSE * probe.before.latency,
+            None => ratio > MUCH_WORSE,
+        };
+        if !hurts {
             return;
         }
         let (context, latency) = (probe.context, probe.before.latency * ratio);
@@ -132,14 +158,20 @@ impl Controller {
         let page = self.memory.page(context);
         page.arm_mut(tried).add(&Perf::from(&m), v.now);
         let (old, new) = (*page.arm(probe.from), *page.arm(tried));
+        let alike = (context.size - probe.context.size).abs() <= 1;
         let less = m.throughput * LESS < probe.before.throughput;
-        let (adopt, clear) = if less && context.size == probe.context.size {
-            // an overload before it serves what was sent earlier: then this says nothing
-            let choked = probe.before.latency < LONG;
-            if choked {
-                self.mark_choked(tried, probe.context, &probe.before);
-            }
-            (false, choked)
+        let relieved = m.throughput > RELIEF * probe.before.throughput
+            && m.latency < probe.before.latency + HIDDEN;
+        let (adopt, clear) = if relieved && alike {
+            (true, true)
+        } else if less && alike {
+            self.less = Some(Less {
+                arm: tried,
+                context: probe.context,
+                before: probe.before,
+                served: m.throughput,
+            });
+            (false, false)
         } else if context == probe.context {
             let error = libm::hypot(old.error(), new.error());
             let gain = old.mean() - new.mean();
@@ -153,16 +185,13 @@ impl Controller {
             // More is served, and sooner: that is the arm's doing. All else may be the world's; if
             // not, what was just seen will be recalled.
             let (before, after) = (Perf::from(&probe.before), Perf::from(&m));
-            let alike = (context.size, context.peer) == (probe.context.size, probe.context.peer);
             // a backlog that still drains says nothing of what comes after it
             let drains = after.latency > LONG;
             let known_worse = old.count() > 0.0 && policy.prefers(&old.perf(), &after, margin);
             let sooner = after.throughput > before.throughput
                 && policy.prefers(&after, &before, margin)
                 && (drains || !known_worse);
-            let relieved = after.throughput > RELIEF * before.throughput
-                && after.latency < before.latency + HIDDEN;
-            let better = alike && (sooner || relieved);
+            let better = alike && context.peer == probe.context.peer && sooner;
             (better, better)
         };
         let (was, is) = (us(probe.before.latency), us(m.latency));
@@ -176,7 +205,6 @@ impl Controller {
             self.last = Some(m);
             self.rate = m.latency * m.throughput;
             self.adopted_at = v.now;
-            let relieved = m.throughput > RELIEF * probe.before.throughput;
             self.relief = relieved.then_some(m.throughput);
             self.sleep = SHORTEST_SLEEP;
             self.tell(Happened::Adopt, why);
