@@ -170,6 +170,14 @@ impl Record {
         self.count / (self.count + 1.0) / (1.0 + self.error())
     }
 
+    /// What the arm is worth where so much is served.
+    pub fn perf_at(&self, throughput: f64) -> Perf {
+        Perf {
+            throughput,
+            ..self.perf()
+        }
+    }
+
     /// What the arm is worth.
     pub fn perf(&self) -> Perf {
         Perf {

@@ -168,8 +168,10 @@ impl Controller {
             (deep || policy.is_missed_by(m.latency) || m.latency > DISTRESS * best) && !lost;
         let page = *self.memory.page(context);
         let (here, there) = (page.arm(self.arm), page.arm(self.arm.other()));
+        // what was served within a context says nothing of the arm
+        let (this, other) = (here.perf_at(m.throughput), there.perf_at(m.throughput));
         let recall = there.count() > 0.0
-            && policy.prefers(&there.perf(), &here.perf(), self.tuning.margin)
+            && policy.prefers(&other, &this, self.tuning.margin)
             && here.mean() - there.mean() > libm::hypot(here.error(), there.error());
         let known = self.memory.cost_nearby(&context).unwrap_or(UNKNOWN_COST_S);
         // a second look leaves enough for a first one, should load change
@@ -178,7 +180,7 @@ impl Controller {
             0.0 => known,
             _ => known + UNKNOWN_COST_S,
         };
-        let hopeless = policy.prefers(&here.perf(), &there.perf(), self.tuning.margin);
+        let hopeless = policy.prefers(&this, &other, self.tuning.margin);
         let urgent = deep && !hopeless && v.now >= page.probed_at + URGENT_PAUSE;
         let grows = deep && self.is_growing(v, elapsed);
         let news = urgent || (recall && page.may_recall) || (grows && here.is_surprised());

@@ -175,8 +175,9 @@ impl Controller {
         } else if context == probe.context {
             let error = libm::hypot(old.error(), new.error());
             let gain = old.mean() - new.mean();
-            let better = policy.prefers(&new.perf(), &old.perf(), margin) && gain > error;
-            let worse = policy.prefers(&old.perf(), &new.perf(), margin) && -gain > error;
+            let (was, is) = (old.perf_at(m.throughput), new.perf_at(m.throughput));
+            let better = policy.prefers(&is, &was, margin) && gain > error;
+            let worse = policy.prefers(&was, &is, margin) && -gain > error;
             // no better than what the applications asked for themselves
             let alike = !better && !worse && new.count() >= 3.0;
             let settled = better || worse || alike;
