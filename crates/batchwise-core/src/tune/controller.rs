@@ -34,6 +34,8 @@ const LONGEST_WINDOW: u64 = 1_000 * MS;
 const DELAYED_ACK: u64 = 40 * MS;
 /// From waking until the counters of both ends tell of the present.
 const WAKE: u64 = 20 * MS;
+/// Enough to see load and size, three ticks.
+const GLANCE: u64 = 12 * MS;
 const SHORTEST_SLEEP: u64 = 50 * MS;
 const LONGEST_SLEEP: u64 = 1_000 * MS;
 /// So many messages under way on each connection, for longer than this, ns, are an overload: an open
@@ -117,6 +119,8 @@ pub struct Controller {
     since: u64,
     normal: Normal,
     strikes: u32,
+    /// A changed load ended the sleep: a glance may tell which arm was better under it.
+    woken: bool,
     events: Vec<Event>,
 }
 
@@ -152,6 +156,7 @@ impl Controller {
             since: now,
             normal: Normal::default(),
             strikes: 0,
+            woken: false,
             events: Vec::new(),
         }
     }
@@ -246,7 +251,8 @@ impl Controller {
         }
         match self.phase {
             Phase::Sleep { until } => {
-                if v.connections > 0 && (v.now >= until || self.is_woken(v)) {
+                self.woken = v.connections > 0 && self.is_woken(v);
+                if self.woken || (v.connections > 0 && v.now >= until) {
                     self.settle(WAKE);
                 }
             }
@@ -260,7 +266,12 @@ impl Controller {
             Phase::Measure { since } => {
                 let elapsed = v.now - since;
                 let enough = self.quick.done >= self.tuning.enough;
-                if elapsed >= LONGEST_WINDOW || (elapsed >= self.tuning.window && enough) {
+                let shortest = if self.woken {
+                    GLANCE
+                } else {
+                    self.tuning.window
+                };
+                if elapsed >= LONGEST_WINDOW || (elapsed >= shortest && enough) {
                     if self.held_a_stall() {
                         self.begin_window();
                         meter.restart();

@@ -47,6 +47,12 @@ impl Controller {
             return;
         }
         self.unknown = 0;
+        if core::mem::take(&mut self.woken) && self.probe.is_none() {
+            if !self.recalled_at_a_glance(&m, v) {
+                self.settle(0);
+            }
+            return;
+        }
         let lossy = self.retransmits as f64 > LOSSY * self.quick.done as f64;
         match self.probe.take_if(|_| !lossy) {
             Some(probe) => self.probed(probe, m, v),
@@ -55,6 +61,50 @@ impl Controller {
             None if self.probe.is_some() => self.settle(self.settling(v)),
             None => self.rest(),
         }
+    }
+
+    /// Load has changed. Where both arms are known under the new one, memory says which is better, and
+    /// needs no measurement first: whether it is has begun to be tried.
+    fn recalled_at_a_glance(&mut self, m: &Measurement, v: &Vitals) -> bool {
+        let context = Context::of(m, v.peer.map(|p| p.arm), self.context.as_ref());
+        let page = *self.memory.page(context);
+        let (here, there) = (page.arm(self.arm), page.arm(self.arm.other()));
+        let (this, other) = (here.perf_at(m.throughput), there.perf_at(m.throughput));
+        let known = here.count() > 0.0 && there.count() > 0.0;
+        let better = self
+            .tuning
+            .policy
+            .prefers(&other, &this, self.tuning.margin);
+        let busy = v.peer.is_some_and(|p| p.probing) || self.tuning.dry_run;
+        if !known || !better || busy || Some(context) == self.context {
+            return false;
+        }
+        self.context = Some(context);
+        self.last = Some(*m);
+        self.rate = m.latency * m.throughput;
+        let before = Measurement {
+            latency: this.latency,
+            ..*m
+        };
+        let why = format!("load changed; it gave {} here", us(other.latency));
+        self.begin_probe(Happened::Recall, why, before, context, v);
+        true
+    }
+
+    fn begin_probe(
+        &mut self,
+        happened: Happened,
+        why: String,
+        before: Measurement,
+        context: Context,
+        v: &Vitals,
+    ) {
+        let page = self.memory.page(context);
+        (page.may_recall, page.probed_at) = (false, v.now);
+        self.probe = Some(Probe::new(v.now, self.arm, before, context, self.quick));
+        self.arm = self.arm.other();
+        self.tell(happened, why);
+        self.settle(self.settling(v));
     }
 
     /// Much was sent and nothing came back in a whole window: a lower bound of the latency.
@@ -174,12 +224,7 @@ impl Controller {
             && policy.prefers(&other, &this, self.tuning.margin)
             && here.mean() - there.mean() > libm::hypot(here.error(), there.error());
         let known = self.memory.cost_nearby(&context).unwrap_or(UNKNOWN_COST_S);
-        // a second look leaves enough for a first one, should load change
-        let cost = match there.count() {
-            _ if lost => known.max(MOST_COST_S),
-            0.0 => known,
-            _ => known + UNKNOWN_COST_S,
-        };
+        let cost = if lost { known.max(MOST_COST_S) } else { known };
         let hopeless = policy.prefers(&this, &other, self.tuning.margin);
         let urgent = deep && !hopeless && v.now >= page.probed_at + URGENT_PAUSE;
         let grows = deep && self.is_growing(v, elapsed);
@@ -213,12 +258,7 @@ impl Controller {
             return;
         }
         self.in_vain += u32::from(distress);
-        let page = self.memory.page(context);
-        (page.may_recall, page.probed_at) = (false, v.now);
-        self.probe = Some(Probe::new(v.now, self.arm, m, context, self.quick));
-        self.arm = self.arm.other();
-        self.tell(happened, why);
-        self.settle(self.settling(v));
+        self.begin_probe(happened, why, m, context, v);
     }
 
     /// The arm to use where both are alike: the applications' own, unless it was overwhelmed by a

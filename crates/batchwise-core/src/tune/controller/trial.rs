@@ -23,6 +23,9 @@ pub(super) const MOST_COST_S: f64 = 0.1;
 const SHORTEST_PAUSE: u64 = 200 * MS;
 /// Between trials, at most.
 const LONGEST_PAUSE: u64 = 60_000 * MS;
+/// A trial that cost no more, s, is repeated after this time at the latest.
+const CHEAP_S: f64 = 0.03;
+const CHEAP_PAUSE: u64 = 15_000 * MS;
 /// A trial that had no clean window in this time ends.
 const LONGEST_PROBE: u64 = 2_000 * MS;
 
@@ -143,7 +146,10 @@ impl Controller {
         let now = self.now;
         let page = self.memory.page(context);
         page.interval = if clear {
-            (2 * page.interval).clamp(2 * SHORTEST_PAUSE, LONGEST_PAUSE)
+            // a sender that falls behind shows only in a trial: cheap ones go on
+            let cheap = page.last_cost.is_some_and(|c| c < CHEAP_S);
+            let longest = if cheap { CHEAP_PAUSE } else { LONGEST_PAUSE };
+            (2 * page.interval).clamp(2 * SHORTEST_PAUSE, longest)
         } else {
             page.interval.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
         };
