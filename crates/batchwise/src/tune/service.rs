@@ -147,10 +147,9 @@ impl Service {
 
     /// A connection has ended; [`Self::see`] saw it for the last time before.
     pub fn close(&mut self, cookie: u64) {
-        if let Some(seen) = self.window.connections.remove(&cookie) {
-            if let (Some(now), Some(then)) = (seen.sample, seen.anchor) {
-                self.window.closed.push(now.since(&then));
-            }
+        let seen = self.window.connections.remove(&cookie);
+        if let Some((now, then)) = seen.and_then(|s| s.sample.zip(s.anchor)) {
+            self.window.closed.push(now.since(&then));
         }
     }
 
