@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use batchwise_load::{Arrivals, Config, Mode, Rate, run};
@@ -17,6 +18,9 @@ struct Redis {
 impl Redis {
     /// `None` where Redis is not installed.
     fn start() -> Option<Self> {
+        // one at a time: until a server listens on its port, the kernel may offer it to another
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let free = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
