@@ -85,6 +85,16 @@ fn address(addr: [u8; 16], port: u16) -> SocketAddr {
     SocketAddr::new(v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4), port)
 }
 
+impl Connection {
+    /// The server's end.
+    pub fn server(&self) -> SocketAddr {
+        match self.side {
+            Side::Server => self.local,
+            Side::Client => self.remote,
+        }
+    }
+}
+
 impl From<&types::bw_record> for Connection {
     fn from(r: &types::bw_record) -> Self {
         let mut local = r.q.map(|queues| {

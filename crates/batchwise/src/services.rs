@@ -101,10 +101,7 @@ impl Services {
     }
 
     fn add(&self, groups: &mut BTreeMap<Key, Group>, c: &Connection, interval_ns: u64) {
-        let server = match c.side {
-            Side::Server => c.local,
-            Side::Client => c.remote,
-        };
+        let server = c.server();
         let key = Key {
             service: server.to_string(),
             side: c.side,

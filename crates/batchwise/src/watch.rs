@@ -175,7 +175,8 @@ fn nanos(d: Duration) -> u64 {
     d.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-fn wall_clock_ns() -> u64 {
+/// ns since 1970.
+pub fn wall_clock_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, nanos)

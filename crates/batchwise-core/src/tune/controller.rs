@@ -91,8 +91,6 @@ pub struct Controller {
     peer: Option<Peer>,
     memory: Memory,
     budget: Budget,
-    /// What messages wait, ns a second, all together.
-    rate: f64,
     context: Option<Context>,
     last: Option<Measurement>,
     probe: Option<Probe>,
@@ -135,7 +133,6 @@ impl Controller {
             peer: None,
             memory: Memory::default(),
             budget: Budget::new(tuning.budget),
-            rate: 0.0,
             context: None,
             last: None,
             probe: None,
@@ -199,7 +196,8 @@ impl Controller {
 
     /// What exploration may still cost, ns of waiting summed over messages.
     pub fn budget_left(&self) -> f64 {
-        self.budget.left() * self.rate
+        let rate = self.last.map_or(0.0, |m| m.latency * m.throughput);
+        self.budget.left() * rate
     }
 
     /// What it is doing at this moment, for people.
@@ -258,9 +256,7 @@ impl Controller {
             }
             _ if disturbed => self.settle(WAKE),
             Phase::Settle { until } if v.now >= until => {
-                self.begin_window();
-                meter.restart();
-                self.phase = Phase::Measure { since: v.now };
+                self.measure(meter);
             }
             Phase::Settle { .. } => {}
             Phase::Measure { since } => {
@@ -273,9 +269,7 @@ impl Controller {
                 };
                 if elapsed >= LONGEST_WINDOW || (elapsed >= shortest && enough) {
                     if self.held_a_stall() {
-                        self.begin_window();
-                        meter.restart();
-                        self.phase = Phase::Measure { since: v.now };
+                        self.measure(meter);
                     } else {
                         self.finish_window(v, meter, elapsed);
                     }
@@ -350,6 +344,12 @@ impl Controller {
         };
     }
 
+    fn measure(&mut self, meter: &mut dyn Meter) {
+        self.begin_window();
+        meter.restart();
+        self.phase = Phase::Measure { since: self.now };
+    }
+
     fn begin_window(&mut self) {
         self.quick = Quick::default();
         self.ticks.clear();
@@ -398,8 +398,8 @@ impl Controller {
             arm: self.arm,
             is_wish: self.arm == self.wish,
             wish: self.wish,
-            load: self.last.map_or(0.0, |m| m.throughput),
-            message_bytes: self.last.map_or(0.0, |m| m.message_bytes),
+            load: self.load(),
+            message_bytes: self.message_bytes(),
             on: self.known(Arm::On),
             off: self.known(Arm::Off),
             budget_left: self.budget_left(),

@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use batchwise_core::report::Side;
@@ -14,6 +13,7 @@ use serde::Serialize;
 
 use super::service::{Service, name};
 use crate::output::Closed;
+use crate::watch::wall_clock_ns;
 
 /// How decisions are shown on standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -247,10 +247,4 @@ fn event_name(happened: Happened) -> &'static str {
         Happened::WouldProbe => "would_probe",
         Happened::Undecided => "undecided",
     }
-}
-
-fn wall_clock_ns() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos().try_into().unwrap_or(u64::MAX))
 }

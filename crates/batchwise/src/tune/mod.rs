@@ -279,23 +279,22 @@ impl Agent {
             service.begin_tick(now, counted);
         }
         for c in reading.closed.iter().chain(&reading.open) {
-            let server = match c.side {
-                Side::Server => c.local,
-                Side::Client => c.remote,
-            };
-            let service = self.services.entry((server, c.side)).or_insert_with(|| {
-                let tuning = Tuning {
-                    budget: self.args.budget,
-                    min_confidence: self.args.min_confidence,
-                    dry_run: self.args.dry_run || self.args.hold.is_some(),
-                    ..Tuning::new(self.args.policy, c.side)
-                };
-                Service::new(tuning, now, counted)
-            });
+            let service = self
+                .services
+                .entry((c.server(), c.side))
+                .or_insert_with(|| {
+                    let tuning = Tuning {
+                        budget: self.args.budget,
+                        min_confidence: self.args.min_confidence,
+                        dry_run: self.args.dry_run || self.args.hold.is_some(),
+                        ..Tuning::new(self.args.policy, c.side)
+                    };
+                    Service::new(tuning, now, counted)
+                });
             service.see(c);
         }
         for c in &reading.closed {
-            for service in self.services.values_mut() {
+            if let Some(service) = self.services.get_mut(&(c.server(), c.side)) {
                 service.close(c.cookie);
             }
         }

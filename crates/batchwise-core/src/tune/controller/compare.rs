@@ -81,7 +81,6 @@ impl Controller {
         }
         self.context = Some(context);
         self.last = Some(*m);
-        self.rate = m.latency * m.throughput;
         let before = Measurement {
             latency: this.latency,
             ..*m
@@ -147,7 +146,6 @@ impl Controller {
         let context = Context::of(&m, v.peer.map(|p| p.arm), before.as_ref());
         self.context = Some(context);
         self.last = Some(m);
-        self.rate = m.latency * m.throughput;
         self.normal = Normal {
             bytes_per_s: self.bytes as f64 * 1e9 / elapsed as f64,
             outstanding: self.outstanding / elapsed as f64,

@@ -128,12 +128,16 @@ impl Controller {
     /// Back to the arm from before the trial, in which messages waited `ratio` times as long.
     pub(super) fn end_probe(&mut self, happened: Happened, why: String, ratio: f64, v: &Vitals) {
         if let Some(probe) = self.probe.take() {
-            self.probed_at = self.now;
-            self.pay(&probe, ratio);
-            self.arm = probe.from;
-            self.tell(happened, why);
-            self.settle(self.settling(v));
+            self.undo(&probe, happened, why, ratio, v);
         }
+    }
+
+    fn undo(&mut self, probe: &Probe, happened: Happened, why: String, ratio: f64, v: &Vitals) {
+        self.pay(probe, ratio);
+        self.probed_at = self.now;
+        self.arm = probe.from;
+        self.tell(happened, why);
+        self.settle(self.settling(v));
     }
 
     fn pay(&mut self, probe: &Probe, ratio: f64) {
@@ -210,18 +214,14 @@ impl Controller {
         if adopt {
             self.context = Some(context);
             self.last = Some(m);
-            self.rate = m.latency * m.throughput;
             self.adopted_at = v.now;
             self.relief = relieved.then_some(m.throughput);
             self.sleep = SHORTEST_SLEEP;
             self.tell(Happened::Adopt, why);
             self.settle(0);
         } else {
-            self.pay(&probe, m.latency / probe.before.latency.max(1.0));
-            self.probed_at = self.now;
-            self.arm = probe.from;
-            self.tell(Happened::Keep, why);
-            self.settle(self.settling(v));
+            let ratio = m.latency / probe.before.latency.max(1.0);
+            self.undo(&probe, Happened::Keep, why, ratio, v);
         }
     }
 }
