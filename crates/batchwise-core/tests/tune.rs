@@ -151,6 +151,7 @@ impl Story {
                 arm: None,
                 sensing: true,
                 probing: false,
+                pulse: false,
             },
             now: 0,
             sum: (0.0, 0),

@@ -30,9 +30,10 @@ impl Budget {
         self.credit = (self.credit + self.share / 2.0 * seconds).min(depth);
     }
 
-    /// A probe cost what messages wait in `seconds`.
+    /// A probe cost what messages wait in `seconds`; below zero, it saved that.
     pub fn spend(&mut self, seconds: f64) {
-        self.credit -= seconds.max(0.0);
+        let depth = self.share / 2.0 * HORIZON_S;
+        self.credit = (self.credit - seconds).min(depth);
     }
 
     /// Whether a probe of this cost fits.

@@ -12,8 +12,10 @@
 //! time would cost more than Nagle's algorithm gives at many loads.
 
 mod compare;
+mod pulse;
 mod trial;
 
+use pulse::Pulses;
 use trial::Less;
 
 use alloc::format;
@@ -55,6 +57,9 @@ const MOST_TICKS: usize = 64;
 const QUEUE_STEP: f64 = 3.0;
 const QUEUE_GRAIN: f64 = 20.0;
 
+/// The share of the budget that pulses may use.
+const PURSE: f64 = 0.25;
+
 /// What the agent is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
@@ -64,6 +69,8 @@ pub struct Command {
     pub sensing: bool,
     /// An arm is on trial: tell the other end's agent.
     pub probing: bool,
+    /// The other arm is in force for a few ms: sockets are to follow its begin and its end at once.
+    pub pulse: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -91,6 +98,9 @@ pub struct Controller {
     peer: Option<Peer>,
     memory: Memory,
     budget: Budget,
+    /// The part of the budget that pulses have.
+    purse: Budget,
+    pulses: Pulses,
     context: Option<Context>,
     last: Option<Measurement>,
     probe: Option<Probe>,
@@ -116,6 +126,9 @@ pub struct Controller {
     retransmits: u64,
     since: u64,
     normal: Normal,
+    /// This end's queues in the last window under the arm in force, and messages under way in it.
+    calm: Quick,
+    under_way: f64,
     strikes: u32,
     /// A changed load ended the sleep: a glance may tell which arm was better under it.
     woken: bool,
@@ -132,7 +145,9 @@ impl Controller {
             wish,
             peer: None,
             memory: Memory::default(),
-            budget: Budget::new(tuning.budget),
+            budget: Budget::new((1.0 - PURSE) * tuning.budget),
+            purse: Budget::new(PURSE * tuning.budget),
+            pulses: Pulses::default(),
             context: None,
             last: None,
             probe: None,
@@ -152,6 +167,8 @@ impl Controller {
             retransmits: 0,
             since: now,
             normal: Normal::default(),
+            calm: Quick::default(),
+            under_way: 0.0,
             strikes: 0,
             woken: false,
             events: Vec::new(),
@@ -210,7 +227,10 @@ impl Controller {
         let phase = match self.phase {
             Phase::Sleep { until } => {
                 let left = until.saturating_sub(self.now) / MS;
-                format!("asleep, looks again in {left} ms or when load changes")
+                let Pulses { count, found, .. } = self.pulses;
+                format!(
+                    "asleep, looks again in {left} ms or when load changes; {count} pulses so far, {found} found a sender behind"
+                )
             }
             Phase::Settle { .. } => String::from("waiting for what the switch disturbed to pass"),
             Phase::Measure { since } => {
@@ -236,6 +256,7 @@ impl Controller {
         self.outstanding += v.outstanding as f64 * elapsed as f64;
         if self.probe.is_none() {
             self.budget.earn(elapsed as f64 / 1e9);
+            self.purse.earn(elapsed as f64 / 1e9);
         }
         let on_trial = self.probe.is_some();
         let disturbed = self.is_disturbed(v);
@@ -248,12 +269,7 @@ impl Controller {
             self.watch_probe(quick, v, meter);
         }
         match self.phase {
-            Phase::Sleep { until } => {
-                self.woken = v.connections > 0 && self.is_woken(v);
-                if self.woken || (v.connections > 0 && v.now >= until) {
-                    self.settle(WAKE);
-                }
-            }
+            Phase::Sleep { until } => self.asleep(until, v, elapsed),
             _ if disturbed => self.settle(WAKE),
             Phase::Settle { until } if v.now >= until => {
                 self.measure(meter);
@@ -283,6 +299,17 @@ impl Controller {
             arm: (self.arm != self.wish).then_some(self.arm),
             sensing: !matches!(self.phase, Phase::Sleep { .. }),
             probing: self.probe.is_some(),
+            pulse: self.pulses.is_on(),
+        }
+    }
+
+    fn asleep(&mut self, until: u64, v: &Vitals, elapsed: u64) {
+        if v.connections == 0 || self.pulse(v, elapsed) || self.pulses.is_on() {
+            return;
+        }
+        self.woken = self.is_woken(v);
+        if self.woken || v.now >= until {
+            self.settle(WAKE);
         }
     }
 
@@ -361,6 +388,7 @@ impl Controller {
     }
 
     fn go_to_sleep(&mut self, time: u64) {
+        self.pulses.begin(self.now);
         self.begin_window();
         self.phase = Phase::Sleep {
             until: self.now + time,

@@ -81,6 +81,8 @@ pub struct Record {
     variance: f64,
     count: f64,
     surprise: f64,
+    /// What messages wait at a sender that falls behind, where no window shows it, ns.
+    hidden: f64,
     /// Throughput when it was last seen.
     throughput: f64,
     /// When it was last seen, ns.
@@ -118,6 +120,11 @@ impl Record {
         false
     }
 
+    /// Messages were found to have waited for so long, ns, before they were sent; 0: their sender keeps up.
+    pub(super) fn add_hidden(&mut self, wait: f64, weight: f64) {
+        self.hidden += weight * (wait - self.hidden);
+    }
+
     fn restart(&mut self, x: f64) {
         self.mean = x;
         self.variance = FIRST_SPREAD * FIRST_SPREAD;
@@ -152,9 +159,9 @@ impl Record {
         libm::sqrt(self.variance).max(LEAST_SPREAD)
     }
 
-    /// Mean ln(latency).
+    /// ln of the mean latency, what is hidden included.
     pub fn mean(&self) -> f64 {
-        self.mean
+        libm::log(libm::exp(self.mean) + self.hidden)
     }
 
     /// Standard error of the mean of ln(latency).
@@ -181,7 +188,7 @@ impl Record {
     /// What the arm is worth.
     pub fn perf(&self) -> Perf {
         Perf {
-            latency: libm::exp(self.mean),
+            latency: libm::exp(self.mean) + self.hidden,
             throughput: self.throughput,
         }
     }
@@ -197,6 +204,8 @@ pub(super) struct Page {
     pub interval: u64,
     /// When the last probe began, ns.
     pub probed_at: u64,
+    /// The highest load of a probe, messages/s.
+    pub probed_load: f64,
     /// The load has come back to this context since the last probe.
     pub may_recall: bool,
     /// Cost of the last probe, relative to what messages wait in a second.
@@ -240,12 +249,21 @@ impl Memory {
         (record.count() > 0.0).then_some(record)
     }
 
-    /// What the last probe cost here, or under the next lower or higher load.
+    /// What the last probe cost here, or under the nearest load at which there was one.
     pub(super) fn cost_nearby(&self, context: &Context) -> Option<f64> {
-        [0, -1, 1].into_iter().find_map(|step| {
-            let load = context.load + step;
-            self.pages.get(&Context { load, ..*context })?.last_cost
-        })
+        self.alike(context)
+            .filter_map(|(c, p)| Some((c.load.abs_diff(context.load), p.last_cost?)))
+            .min_by_key(|(distance, _)| *distance)
+            .map(|(_, cost)| cost)
+    }
+
+    /// How many times as long messages wait under the arm that is not in force, here or under the nearest
+    /// load where both are known.
+    pub(super) fn ratio_nearby(&self, context: &Context, arm: Arm) -> Option<f64> {
+        self.alike(context)
+            .filter(|(_, p)| p.arms.iter().all(|r| r.count() > 0.0))
+            .min_by_key(|(c, _)| c.load.abs_diff(context.load))
+            .map(|(_, p)| libm::exp(p.arm(arm.other()).mean() - p.arm(arm).mean()))
     }
 
     /// The best latency (ns) that any arm gave to messages of this size under a load no higher.

@@ -24,7 +24,11 @@ pub(super) struct Probe {
     expected: f64,
     /// How long they waited so far, summed, ns.
     held_for: f64,
+    /// Time, ns, times how much longer than before messages waited in it.
+    waited_more: f64,
     ticks: u32,
+    /// Ticks on end in which fewer messages were served than expected, but some.
+    slow_ticks: u32,
     /// Ticks on end in which messages waited too long, and how long in the worst, ns.
     bad_ticks: u32,
     worst: f64,
@@ -43,6 +47,9 @@ pub(super) enum Hurt {
 /// that was an overload, which serves what was sent earlier.
 const CHOKED: f64 = 0.75;
 const ENOUGH_SERVED: f64 = 500.0;
+/// ...and not because the machine stood still: then nothing is served, and much more right after.
+const SLOW: core::ops::Range<f64> = 0.3..0.9;
+const SLOW_TICKS: u32 = 2;
 const OVERLOADED: f64 = 1e6;
 /// Messages that must have passed before a trial is judged.
 const ENOUGH: u64 = 20;
@@ -66,18 +73,27 @@ impl Probe {
             served: 0.0,
             expected: 0.0,
             held_for: 0.0,
+            waited_more: 0.0,
             ticks: 0,
+            slow_ticks: 0,
             bad_ticks: 0,
             worst: 0.0,
         }
     }
 
-    /// What it has cost, in what all messages wait in a second: they waited `ratio` times as long as
-    /// before; and what was held back waits once more until it is served.
-    pub fn cost(&self, ratio: f64) -> f64 {
-        let lasted = (self.last - self.since) as f64 / 1e9;
+    /// What it has cost, in what all messages wait in a second: they waited so many times as long as
+    /// before, or, where that is not known, what this end's queues showed. Below zero, it saved that.
+    pub fn cost(&self, ratio: Option<f64>) -> f64 {
+        let lasted = (self.last - self.since) as f64;
+        let more = ratio.map_or(self.waited_more, |r| (r - 1.0) * lasted);
+        more / 1e9
+    }
+
+    /// What it has cost besides where a sender fell behind: what it held back waits once more until it
+    /// is served. Elsewhere less is served only by chance.
+    pub fn cost_of_choking(&self) -> f64 {
         let waited = self.before.latency * self.before.throughput;
-        (ratio - 1.0).max(0.0) * lasted + 2.0 * self.held_for / waited.max(1.0)
+        2.0 * self.held_for / waited.max(1.0)
     }
 
     /// Whether so many times as much is served as before.
@@ -93,7 +109,14 @@ impl Probe {
         self.last = now;
         self.expected += self.before.throughput * elapsed / 1e9;
         // a server may answer many messages with one call: bytes tell
-        self.served += bytes as f64 / self.before.message_bytes.max(1.0);
+        let served = bytes as f64 / self.before.message_bytes.max(1.0);
+        self.served += served;
+        let share = served / (self.before.throughput * elapsed / 1e9).max(1e-9);
+        self.slow_ticks = if SLOW.contains(&share) {
+            self.slow_ticks + 1
+        } else {
+            0
+        };
         self.held_for += (self.expected - self.served).max(0.0) * elapsed;
         self.ticks += 1;
         // with Little's law: what waited, in units of what a message used to wait
@@ -103,10 +126,15 @@ impl Probe {
             return None;
         }
         let few = self.served < CHOKED * self.expected && self.expected > ENOUGH_SERVED;
-        if self.ticks > BAD_TICKS && few && self.before.latency < OVERLOADED {
+        if self.slow_ticks >= SLOW_TICKS
+            && self.ticks > BAD_TICKS
+            && few
+            && self.before.latency < OVERLOADED
+        {
             return Some(Hurt::Choked);
         }
         let (latency, ratio) = (quick.latency(), quick.latency() / calm.max(1.0));
+        self.waited_more += (ratio - 1.0) * elapsed;
         if ratio <= WORSE || latency <= calm + GRAIN {
             (self.bad_ticks, self.worst) = (0, 0.0);
             return None;
@@ -185,11 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_helps_goes_on_and_costs_nothing() {
+    fn a_trial_that_helps_goes_on_and_saves_what_was_not_waited() {
         let mut p = probe();
         for n in 1..20 {
             assert_eq!(p.tick(n * 4_000_000, &tick(400, 20e3), 40_000), None);
         }
-        assert_eq!(p.cost(20.0 / 30.0), 0.0);
+        assert!(p.cost(Some(20.0 / 30.0)) < 0.0);
+        assert!(p.cost(None) < 0.0);
     }
 }

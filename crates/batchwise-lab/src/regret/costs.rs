@@ -44,6 +44,8 @@ pub struct Outcome {
     pub latency: f64,
     /// Messages a second, at most.
     pub capacity: f64,
+    /// The client is what limits it: beyond, messages wait inside the application, not in TCP.
+    pub at_sender: bool,
 }
 
 /// Waiting is computed for no higher share of capacity than this; beyond, the backlog tells.
@@ -150,6 +152,7 @@ impl Costs {
         let sending = self.sends() + segments * self.packet_client;
         let each = self.alpha + segments * self.packet_server;
         let capacity = 1e9 / (sending + self.c).max(each);
+        let at_sender = sending + self.c > each;
         let load = load.min(FULL * capacity) / 1e9;
         // the server takes what waits as a batch
         let batch = (load * self.beta / (1.0 - load * each)).max(1.0);
@@ -160,7 +163,11 @@ impl Costs {
             + self.rtt
             + serving * (1.0 + busy / 2.0)
             + self.c * (batch + 1.0) / 2.0;
-        Outcome { latency, capacity }
+        Outcome {
+            latency,
+            capacity,
+            at_sender,
+        }
     }
 
     /// Small segments wait for the acknowledgment of the one before.
@@ -173,6 +180,7 @@ impl Costs {
             self.sends() + segments / batch * self.packet_client + self.c
         };
         let capacity = 1e9 / client(most).max(each);
+        let at_sender = client(most) > each;
         let load = load.min(FULL * capacity) / 1e9;
         let mut fixed = self.rtt + self.ack_wait + self.beta + self.packet_server;
         if self.writes > 1 {
@@ -199,7 +207,11 @@ impl Costs {
             + self.rtt
             + serving
             + self.c * (batch - 1.0) / 2.0;
-        Outcome { latency, capacity }
+        Outcome {
+            latency,
+            capacity,
+            at_sender,
+        }
     }
 }
 

@@ -81,6 +81,7 @@ impl Decider {
             arm: Some(arm),
             sensing: true,
             probing: false,
+            pulse: false,
         };
         match self {
             Self::Fixed(arm) => plain(best.unwrap_or(*arm)),

@@ -90,6 +90,7 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
         arm: None,
         sensing: true,
         probing: false,
+        pulse: false,
     };
     let end = |kind, side, seed| End {
         decider: Decider::new(kind, aim, side, wish, seed),

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Exp1, Normal, StandardNormal};
 
-use super::costs::Costs;
+use super::costs::{Costs, Outcome};
 
 /// A kernel tick (CONFIG_HZ=250), ns.
 pub const TICK: u64 = 4_000_000;
@@ -67,13 +67,17 @@ impl Load {
         }
     }
 
-    /// Mean latency and capacity under the arms of both ends.
-    fn outcome(&self, arms: [Arm; 2]) -> (f64, f64) {
+    /// Under the arms of both ends.
+    fn outcome(&self, arms: [Arm; 2]) -> Outcome {
         let there = self.costs.outcome(arms[0], self.rate);
-        let back = self.back.map(|c| c.outcome(arms[1], self.rate));
-        back.map_or((there.latency, there.capacity), |b| {
-            (there.latency + b.latency, there.capacity.min(b.capacity))
-        })
+        let Some(back) = self.back.map(|c| c.outcome(arms[1], self.rate)) else {
+            return there;
+        };
+        Outcome {
+            latency: there.latency + back.latency,
+            capacity: there.capacity.min(back.capacity),
+            at_sender: there.at_sender && there.capacity <= back.capacity,
+        }
     }
 }
 
@@ -181,8 +185,8 @@ impl World {
     /// A tick under the arms of the client's and the server's end.
     pub fn tick(&mut self, load: &Load, arms: [Arm; 2], sky: &Sky) -> Passed {
         let seconds = TICK as f64 / 1e9;
-        let (latency, capacity) = load.outcome(arms);
-        let latency = latency * sky.factor;
+        let outcome = load.outcome(arms);
+        let latency = outcome.latency * sky.factor;
         let mean = load.rate * seconds;
         let offered = if mean < 50.0 {
             // few: whole messages
@@ -191,21 +195,23 @@ impl World {
             (mean + mean.sqrt() * sky.arrivals).max(0.0)
         };
         // capacity suffers less from noise than latency does
-        let able = capacity * sky.factor.powf(-0.2) * seconds * (1.0 - sky.stalled);
+        let able = outcome.capacity * sky.factor.powf(-0.2) * seconds * (1.0 - sky.stalled);
         let before = self.backlog;
         let done = (before + offered).min(able);
         self.backlog = before + offered - done;
         let queued = (before + self.backlog) / 2.0;
         let bytes = load.costs.bytes;
-        let buffered = queued.min(SEND_BUFFER / bytes);
+        let buffer = if outcome.at_sender {
+            0.0
+        } else {
+            SEND_BUFFER / bytes
+        };
         let lost = load.loss * done * (bytes / load.costs.mss).ceil();
         Passed {
             waited: latency * done + queued * TICK as f64,
-            seen: latency * done + buffered * TICK as f64,
+            seen: latency * done + queued.min(buffer) * TICK as f64,
             done,
-            outstanding: (self.backlog.min(SEND_BUFFER / bytes)
-                + (latency * load.rate / 1e9).floor())
-                * bytes,
+            outstanding: (self.backlog.min(buffer) + (latency * load.rate / 1e9).floor()) * bytes,
             bytes: done * (bytes + 5.0),
             retransmits: (lost + sky.rounding).floor() as u64,
             stalled: sky.stalled > 0.0,

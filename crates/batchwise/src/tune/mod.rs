@@ -203,6 +203,15 @@ fn lock(cgroup: &Path) -> anyhow::Result<Flock<File>> {
     }
 }
 
+/// How soon the next look is to come.
+enum Pace {
+    /// Nothing is counted.
+    Asleep,
+    Counting,
+    /// The other arm is in force for a few ticks.
+    Pulse,
+}
+
 struct Agent {
     args: TuneArgs,
     sensor: Sensor,
@@ -228,10 +237,14 @@ impl Agent {
             }
             let (begin, cpu) = (Instant::now(), cpu_time()?);
             let reading = self.sensor.read()?;
-            let counting = self.tick(&reading)?;
-            let tick = if counting { TICK } else { SLOW_TICK };
-            let next = begin + tick.max((cpu_time()? - cpu) * READING_SHARE);
-            guarded = self.wait(next)?;
+            let pace = self.tick(&reading)?;
+            let used = (cpu_time()? - cpu) * READING_SHARE;
+            let next = match pace {
+                Pace::Pulse => TICK, // it is short, and rare
+                Pace::Counting => TICK.max(used),
+                Pace::Asleep => SLOW_TICK.max(used),
+            };
+            guarded = self.wait(begin + next)?;
         }
         Ok(())
     }
@@ -270,8 +283,8 @@ impl Agent {
         Ok(())
     }
 
-    /// One look at all services; whether queues are being counted.
-    fn tick(&mut self, reading: &Reading) -> anyhow::Result<bool> {
+    /// One look at all services; how soon the next is to come.
+    fn tick(&mut self, reading: &Reading) -> anyhow::Result<Pace> {
         let now = monotonic_ns()?;
         let epoch = self.sensor.epoch();
         let counted = self.sensor.is_counting().then_some(epoch);
@@ -306,6 +319,7 @@ impl Agent {
         self.teller.tell(&self.sensor, &told, &reading.open)?;
         let hints = self.hint_history.windows(&told);
         let mut wants = false;
+        let mut pulse = false;
         let mut walk = Vec::new();
         let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
         for (key, service) in &mut self.services {
@@ -313,8 +327,10 @@ impl Agent {
                 service.hear(window);
             }
             let before = service.control();
+            let in_pulse = service.is_in_pulse();
             let command = service.end_tick();
             wants |= command.sensing;
+            pulse |= command.pulse;
             let hold = self.args.hold;
             let control = Control {
                 arm: hold.map_or(command.arm, |h| Some(h.arm)),
@@ -331,7 +347,8 @@ impl Agent {
             }
             // the exchange's own callbacks switch what is active; a trial needs no other sockets
             let limited = control.limit > 0;
-            if look && !command.probing && (limited || service.has_stragglers()) {
+            let late = look && !command.probing && (limited || service.has_stragglers());
+            if late || command.pulse != in_pulse {
                 walk.extend(service.namespaces());
             }
             for event in service.events() {
@@ -355,7 +372,13 @@ impl Agent {
         }
         let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
         self.sensor.count(wants || wanted);
-        Ok(wants || wanted)
+        Ok(if pulse {
+            Pace::Pulse
+        } else if wants || wanted {
+            Pace::Counting
+        } else {
+            Pace::Asleep
+        })
     }
 
     fn forget_old(&mut self) -> anyhow::Result<()> {

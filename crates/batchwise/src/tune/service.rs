@@ -184,6 +184,11 @@ impl Service {
         command
     }
 
+    /// The other arm is in force for a few ms.
+    pub fn is_in_pulse(&self) -> bool {
+        self.command.is_some_and(|c| c.pulse)
+    }
+
     /// The arm in force.
     pub fn arm(&self) -> Arm {
         self.controller.arm()

@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use super::super::probe::Probe;
 use super::super::{Arm, Context, Happened, Measurement, Meter, Perf, Vitals};
-use super::trial::{HIDDEN, MOST_COST_S};
+use super::trial::{ALLOWANCE_S, HIDDEN, MOST_COST_S, RELIEF};
 use super::{
     Controller, LOAD_STEP, LONG, LONGEST_SLEEP, LONGEST_WINDOW, MS, Normal, SHORTEST_SLEEP, us,
 };
@@ -14,13 +14,12 @@ use super::{
 const LOSSY: f64 = 1e-3;
 /// An arm is left alone for this long after it was adopted.
 const DWELL: u64 = 250 * MS;
-/// What a first trial may cost, in what all messages wait in a second: four times the latency for
-/// three kernel ticks.
-const UNKNOWN_COST_S: f64 = 0.05;
+/// A load so many times that of the last trial may be beyond what an arm can carry.
+const RISE: f64 = 1.1;
 /// An arm under which a sender fell behind is not tried under a higher load for this long.
 const LOST_FOR: u64 = 60_000 * MS;
 /// A sender that was held back catches up within this time, or was not.
-const CATCH_UP: u64 = 2_000 * MS;
+const CATCH_UP: u64 = 500 * MS;
 /// Between the end of a trial and the next; twice that after each that did not end a distress.
 const PAUSE: u64 = 150 * MS;
 const MOST_IN_VAIN: u32 = 6;
@@ -37,7 +36,7 @@ impl Controller {
         let Some(m) = measured else {
             // idle: no evidence
             if self.probe.is_some() {
-                self.end_probe(Happened::Keep, String::from("nothing was sent"), 1.0, v);
+                self.end_probe(Happened::Keep, String::from("nothing was sent"), v);
             }
             self.go_to_sleep(self.sleep);
             return;
@@ -48,7 +47,8 @@ impl Controller {
         }
         self.unknown = 0;
         if core::mem::take(&mut self.woken) && self.probe.is_none() {
-            if !self.recalled_at_a_glance(&m, v) {
+            let idle = self.quick.waited / (elapsed as f64) < NOTHING_TO_BATCH;
+            if idle || !self.recalled_at_a_glance(&m, v) {
                 self.settle(0);
             }
             return;
@@ -90,7 +90,7 @@ impl Controller {
         true
     }
 
-    fn begin_probe(
+    pub(super) fn begin_probe(
         &mut self,
         happened: Happened,
         why: String,
@@ -100,6 +100,7 @@ impl Controller {
     ) {
         let page = self.memory.page(context);
         (page.may_recall, page.probed_at) = (false, v.now);
+        page.probed_load = page.probed_load.max(before.throughput);
         self.probe = Some(Probe::new(v.now, self.arm, before, context, self.quick));
         self.arm = self.arm.other();
         self.tell(happened, why);
@@ -123,7 +124,7 @@ impl Controller {
         self.unknown += 1;
         if self.probe.is_some() {
             let why = format!("confidence fell to {:.2}", m.confidence);
-            self.end_probe(Happened::Keep, why, 1.0, v);
+            self.end_probe(Happened::Keep, why, v);
             return;
         }
         let why = format!(
@@ -159,12 +160,15 @@ impl Controller {
         }
         // it caught up with what had been held back, and now serves less: that was no rise of load
         let caught_up = self.relief.is_some_and(|t| m.throughput * LOAD_STEP < t);
-        let catches_up = self.relief.is_some() && now < self.adopted_at + CATCH_UP;
+        let rises = self.relief.is_some_and(|t| m.throughput > RELIEF * t);
+        let catches_up = self.relief.is_some() && now < self.adopted_at + CATCH_UP && !rises;
         if catches_up && !caught_up {
             self.settle(0);
             return;
         }
         self.relief = None;
+        self.calm = self.quick;
+        self.under_way = self.quick.waited / elapsed as f64;
         self.judge_less(&m);
         let page = self.memory.page(context);
         let old = page.arm(arm).perf().latency;
@@ -221,13 +225,24 @@ impl Controller {
         let recall = there.count() > 0.0
             && policy.prefers(&other, &this, self.tuning.margin)
             && here.mean() - there.mean() > libm::hypot(here.error(), there.error());
-        let known = self.memory.cost_nearby(&context).unwrap_or(UNKNOWN_COST_S);
-        let cost = if lost { known.max(MOST_COST_S) } else { known };
+        let known = self.memory.cost_nearby(&context).unwrap_or(ALLOWANCE_S);
+        // a second look leaves enough for a first one elsewhere
+        let reserve = if there.count() > 0.0 {
+            ALLOWANCE_S
+        } else {
+            0.0
+        };
+        let cost = if lost {
+            known.max(MOST_COST_S)
+        } else {
+            known.clamp(0.0, ALLOWANCE_S) + reserve
+        };
         let hopeless = policy.prefers(&this, &other, self.tuning.margin);
         let urgent = deep && !hopeless && v.now >= page.probed_at + URGENT_PAUSE;
         let grows = deep && self.is_growing(v, elapsed);
         let news = urgent || (recall && page.may_recall) || (grows && here.is_surprised());
-        let due = v.now >= page.next_probe || news;
+        let risen = page.probed_load > 0.0 && m.throughput > RISE * page.probed_load;
+        let due = v.now >= page.next_probe || news || risen;
         // distress is no reason to try again and again what does not help
         self.in_vain = if distress { self.in_vain } else { 0 };
         let pause = PAUSE << self.in_vain.min(MOST_IN_VAIN);

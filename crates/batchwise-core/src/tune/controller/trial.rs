@@ -13,8 +13,17 @@ pub(super) const HIDDEN: f64 = 50e6;
 /// A window under which this much less is served may have choked a sender.
 const LESS: f64 = 1.08;
 /// A trial under which this much more is served has relieved a sender.
-const RELIEF: f64 = 1.15;
-/// What must be so many times as long end to end, or, where that is not known yet, at this end.
+pub(super) const RELIEF: f64 = 1.15;
+/// One under which this much more is served may have: what the sender held back itself, where nobody saw
+/// it, waits in its queues now. If latency is no longer for that, it stays.
+const MORE: f64 = 1.05;
+/// The weights in what is known to wait at a sender: of a trial that relieved it, and of one under
+/// which as much was served as before.
+const RELIEVED: f64 = 0.5;
+const KEPT_UP: f64 = 0.75;
+/// A trial ends when it has cost this, s, ...
+pub(super) const ALLOWANCE_S: f64 = 0.03;
+/// ...and messages wait so many times as long end to end, or, where that is not known yet, at this end.
 const WORSE: f64 = 1.4;
 const MUCH_WORSE: f64 = 3.0;
 /// A trial costs at most what the budget earns in ten seconds: one disaster must not end all learning.
@@ -55,12 +64,12 @@ impl Controller {
         let Some(probe) = &mut self.probe else { return };
         if v.peer.is_some_and(|p| p.probing) && self.tuning.side == Side::Server {
             let why = String::from("the other end's agent is trying an arm: it goes first");
-            self.end_probe(Happened::Yield, why, 1.0, v);
+            self.end_probe(Happened::Yield, why, v);
             return;
         }
         if v.now > probe.since + LONGEST_PROBE {
             let why = String::from("no window of it was undisturbed");
-            self.end_probe(Happened::Keep, why, 1.0, v);
+            self.end_probe(Happened::Keep, why, v);
             return;
         }
         let Some(hurt) = probe.tick(v.now, quick, v.bytes) else {
@@ -70,19 +79,17 @@ impl Controller {
             self.end_choked(v);
             return;
         };
-        // More is served at once: a sender that could not keep up does now, and catches up. What it
-        // held back itself nobody else sees.
-        if probe.is_relieved(RELIEF) && probe.before.latency * ratio < HIDDEN {
+        if probe.is_relieved(MORE) && probe.before.latency * ratio < HIDDEN {
             return;
         }
         // queues at this end may grow while the whole gets quicker
         let total = meter.measure();
         let known = total.filter(|m| m.confidence >= self.tuning.min_confidence);
-        let hurts = match known {
-            Some(m) => m.latency > WORSE * probe.before.latency,
-            None => ratio > MUCH_WORSE,
+        let (ratio, worse) = match known {
+            Some(m) => (m.latency / probe.before.latency.max(1.0), WORSE),
+            None => (ratio, MUCH_WORSE),
         };
-        if !hurts {
+        if ratio < worse || probe.cost(Some(ratio)) < ALLOWANCE_S {
             return;
         }
         let (context, latency) = (probe.context, probe.before.latency * ratio);
@@ -90,7 +97,7 @@ impl Controller {
         if rate > LOAD_STEP * self.normal.bytes_per_s {
             // it may be the load that hurts
             let why = format!("load rose, and messages waited {ratio:.1} times as long");
-            self.end_probe(Happened::Abort, why, ratio, v);
+            self.end_probe(Happened::Abort, why, v);
             return;
         }
         let perf = Perf {
@@ -102,18 +109,20 @@ impl Controller {
         page.arm_mut(tried).add(&perf, v.now);
         let clear = ratio > 2.0 || page.arm(tried).count() >= 2.0;
         self.back_off(context, clear);
-        let why = format!("messages waited {ratio:.1} times as long in this end's queues");
-        self.end_probe(Happened::Abort, why, ratio, v);
+        let why = format!("messages waited {ratio:.1} times as long");
+        self.end_probe(Happened::Abort, why, v);
     }
 
     /// Fewer messages are served: those that are not wait at their sender, for as long as that goes on.
     fn end_choked(&mut self, v: &Vitals) {
-        let Some(probe) = &self.probe else { return };
-        let (context, before) = (probe.context, probe.before);
-        self.mark_choked(self.arm, context, &before);
-        self.back_off(context, true);
+        let Some(probe) = self.probe.take() else {
+            return;
+        };
+        self.mark_choked(self.arm, probe.context, &probe.before);
+        self.pay(&probe, probe.cost(None) + probe.cost_of_choking());
+        self.back_off(probe.context, true);
         let why = String::from("far fewer messages were served: their sender cannot keep up");
-        self.end_probe(Happened::Abort, why, 1.0, v);
+        self.undo(&probe, Happened::Abort, why, v);
     }
 
     /// Under this load an arm makes its sender fall behind.
@@ -125,23 +134,23 @@ impl Controller {
         self.memory.page(context).arm_mut(arm).add(&perf, self.now);
     }
 
-    /// Back to the arm from before the trial, in which messages waited `ratio` times as long.
-    pub(super) fn end_probe(&mut self, happened: Happened, why: String, ratio: f64, v: &Vitals) {
+    /// Back to the arm from before the trial, before a window of it was measured.
+    pub(super) fn end_probe(&mut self, happened: Happened, why: String, v: &Vitals) {
         if let Some(probe) = self.probe.take() {
-            self.undo(&probe, happened, why, ratio, v);
+            self.pay(&probe, probe.cost(None));
+            self.undo(&probe, happened, why, v);
         }
     }
 
-    fn undo(&mut self, probe: &Probe, happened: Happened, why: String, ratio: f64, v: &Vitals) {
-        self.pay(probe, ratio);
+    fn undo(&mut self, probe: &Probe, happened: Happened, why: String, v: &Vitals) {
         self.probed_at = self.now;
         self.arm = probe.from;
         self.tell(happened, why);
         self.settle(self.settling(v));
     }
 
-    fn pay(&mut self, probe: &Probe, ratio: f64) {
-        let cost = probe.cost(ratio).min(MOST_COST_S);
+    fn pay(&mut self, probe: &Probe, cost: f64) {
+        let cost = cost.min(MOST_COST_S);
         self.budget.spend(cost);
         self.memory.page(probe.context).last_cost = Some(cost);
     }
@@ -167,11 +176,23 @@ impl Controller {
         let safe = self.safe(&context);
         let page = self.memory.page(context);
         page.arm_mut(tried).add(&Perf::from(&m), v.now);
+        if m.throughput * MORE > probe.before.throughput {
+            page.arm_mut(tried).add_hidden(0.0, KEPT_UP);
+        }
         let (old, new) = (*page.arm(probe.from), *page.arm(tried));
         let alike = (context.size - probe.context.size).abs() <= 1;
         let less = m.throughput * LESS < probe.before.throughput;
-        let relieved = m.throughput > RELIEF * probe.before.throughput
-            && m.latency < probe.before.latency + HIDDEN;
+        let more = m.throughput / probe.before.throughput.max(1.0);
+        let longer = m.latency / probe.before.latency.max(1.0);
+        let known_worse = old.count() > 0.0 && policy.prefers(&old.perf(), &Perf::from(&m), margin);
+        let relieved = (more > RELIEF && m.latency < probe.before.latency + HIDDEN && !known_worse)
+            || (more > MORE && longer < 1.0 + margin);
+        if relieved && more > RELIEF {
+            // what was served more had waited at its sender
+            let wait = (more - 1.0) * (v.now - self.since) as f64;
+            let page = self.memory.page(probe.context);
+            page.arm_mut(probe.from).add_hidden(wait, RELIEVED);
+        }
         let (adopt, clear) = if relieved && alike {
             (true, true)
         } else if less && alike {
@@ -198,7 +219,6 @@ impl Controller {
             let (before, after) = (Perf::from(&probe.before), Perf::from(&m));
             // a backlog that still drains says nothing of what comes after it
             let drains = after.latency > LONG;
-            let known_worse = old.count() > 0.0 && policy.prefers(&old.perf(), &after, margin);
             let sooner = after.throughput > before.throughput
                 && policy.prefers(&after, &before, margin)
                 && (drains || !known_worse);
@@ -210,6 +230,11 @@ impl Controller {
             "{was} at {:.0}/s before, {is} at {:.0}/s now",
             probe.before.throughput, m.throughput
         );
+        if !adopt {
+            let waited = probe.cost(Some(longer));
+            let held = if less { probe.cost_of_choking() } else { 0.0 };
+            self.pay(&probe, waited + held);
+        }
         self.back_off(probe.context, clear);
         if adopt {
             self.context = Some(context);
@@ -220,8 +245,7 @@ impl Controller {
             self.tell(Happened::Adopt, why);
             self.settle(0);
         } else {
-            let ratio = m.latency / probe.before.latency.max(1.0);
-            self.undo(&probe, Happened::Keep, why, ratio, v);
+            self.undo(&probe, Happened::Keep, why, v);
         }
     }
 }
