@@ -26,19 +26,22 @@ impl Budget {
 
     /// `seconds` passed.
     pub fn earn(&mut self, seconds: f64) {
-        let depth = self.share / 2.0 * HORIZON_S;
-        self.credit = (self.credit + self.share / 2.0 * seconds).min(depth);
+        self.credit = (self.credit + self.share / 2.0 * seconds).min(self.depth());
     }
 
     /// A probe cost what messages wait in `seconds`; below zero, it saved that.
     pub fn spend(&mut self, seconds: f64) {
-        let depth = self.share / 2.0 * HORIZON_S;
-        self.credit = (self.credit - seconds).min(depth);
+        self.credit = (self.credit - seconds).min(self.depth());
     }
 
-    /// Whether a probe of this cost fits.
+    /// Whether a probe of this cost fits. One that never would begins with all that can be saved, and
+    /// ends in debt.
     pub fn allows(&self, seconds: f64) -> bool {
-        seconds <= self.credit
+        seconds.min(0.99 * self.depth()) <= self.credit
+    }
+
+    fn depth(&self) -> f64 {
+        self.share / 2.0 * HORIZON_S
     }
 
     /// What is left, s.
@@ -69,6 +72,17 @@ mod tests {
     fn a_slow_hour_earns_no_more_than_ten_seconds() {
         let mut budget = Budget::new(0.02);
         budget.earn(3600.0);
-        assert!(!budget.allows(0.11));
+        assert!((budget.left() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_can_never_be_saved_for_is_paid_for_later() {
+        let mut budget = Budget::new(0.02);
+        assert!(budget.allows(0.5));
+        budget.spend(0.5);
+        budget.earn(40.0);
+        assert!(!budget.allows(0.01));
+        budget.earn(10.0);
+        assert!(budget.allows(0.5));
     }
 }

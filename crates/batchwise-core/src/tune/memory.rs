@@ -70,6 +70,8 @@ const LEAST_SPREAD: f64 = 0.03;
 const ALPHA: f64 = 0.25;
 /// Observations count for no more than this many.
 const MOST: f64 = 8.0;
+/// What an octave's half of load may change in ln of the ratio of two arms.
+const DRIFT: f64 = 0.2;
 /// An observation further off than this (a factor of 1.35), and than three spreads, surprises.
 const SURPRISE: f64 = 0.3;
 
@@ -257,13 +259,22 @@ impl Memory {
             .map(|(_, cost)| cost)
     }
 
-    /// How many times as long messages wait under the arm that is not in force, here or under the nearest
-    /// load where both are known.
-    pub(super) fn ratio_nearby(&self, context: &Context, arm: Arm) -> Option<f64> {
-        self.alike(context)
-            .filter(|(_, p)| p.arms.iter().all(|r| r.count() > 0.0))
-            .min_by_key(|(c, _)| c.load.abs_diff(context.load))
-            .map(|(_, p)| libm::exp(p.arm(arm.other()).mean() - p.arm(arm).mean()))
+    /// How many times as long messages wait under the arm that is not in force: what is known best under
+    /// the nearest loads counts most, and nothing where they waited longer than `limit`, ns.
+    pub(super) fn ratio_nearby(&self, context: &Context, arm: Arm, limit: f64) -> Option<f64> {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for (c, p) in self.alike(context) {
+            let (here, there) = (p.arm(arm), p.arm(arm.other()));
+            // beyond what an arm carries there is no ratio
+            let carried = |r: &Record| r.count() > 0.0 && libm::exp(r.mean) < limit;
+            if carried(here) && carried(there) {
+                let error = libm::hypot(here.error(), there.error());
+                let doubt = libm::hypot(error, DRIFT * f64::from(c.load.abs_diff(context.load)));
+                sum += (there.mean - here.mean) / (doubt * doubt);
+                weights += 1.0 / (doubt * doubt);
+            }
+        }
+        (weights > 0.0).then(|| libm::exp(sum / weights))
     }
 
     /// The best latency (ns) that any arm gave to messages of this size under a load no higher.

@@ -9,7 +9,7 @@ use alloc::format;
 
 use super::super::{Arm, Context, Happened, Measurement, Vitals};
 use super::trial::HIDDEN;
-use super::{Controller, MS};
+use super::{Controller, LONG, MS};
 use crate::report::Side;
 
 /// A pulse lasts until so many messages are expected in it, within these limits.
@@ -32,6 +32,8 @@ const BEFORE: usize = 20;
 const WEIGHT: f64 = 0.125;
 /// Two that found something within this time are no accident.
 const AGAIN: u64 = 5_000 * MS;
+/// Where the other arm costs no more than this, one is enough.
+const CHEAP_RATIO: f64 = 1.3;
 /// A message under the other arm waits so many times as long, where neither is known.
 const UNKNOWN_RATIO: f64 = 3.0;
 /// Nothing is for free.
@@ -156,7 +158,7 @@ impl Controller {
         let length = ((MESSAGES / m.throughput * 1e9) as u64).clamp(SHORTEST, LONGEST);
         let ratio = self
             .memory
-            .ratio_nearby(&context, self.arm)
+            .ratio_nearby(&context, self.arm, LONG)
             .unwrap_or(UNKNOWN_RATIO);
         let cost = (ratio.max(LEAST_RATIO) - 1.0) * length as f64 / 1e9;
         if !self.purse.allows(cost) {
@@ -180,6 +182,7 @@ impl Controller {
         let much = (MORE * expected).max(DEVIATIONS * libm::sqrt(expected));
         let deficit = self.pulses.deficit() / m.message_bytes.max(1.0);
         self.pulses.begin(v.now);
+        let ratio = self.memory.ratio_nearby(&context, pulse.from, LONG);
         let record = self.memory.page(context).arm_mut(pulse.from);
         if excess < much {
             record.add_hidden(0.0, WEIGHT);
@@ -191,7 +194,10 @@ impl Controller {
         let hidden = excess / m.throughput * 1e9;
         // one alone may have met what a stall of the machine left behind
         let again = v.now < self.pulses.found_at + AGAIN;
-        record.add_hidden(hidden, if again { WEIGHT } else { WEIGHT / 2.0 });
+        let cheap = ratio.is_none_or(|r| r < CHEAP_RATIO);
+        if again || cheap {
+            record.add_hidden(hidden, if again { WEIGHT } else { WEIGHT / 2.0 });
+        }
         self.pulses.found_at = v.now;
         self.pulses.found += 1;
         self.context = Some(context);
