@@ -96,9 +96,10 @@ proptest! {
             let command = controller.tick(&v, &mut Told(m));
             prop_assert_ne!(command.arm, Some(v.wish), "sockets are left alone where they agree");
             prop_assert!(!command.probing || command.sensing, "a trial is watched");
+            prop_assert!(!command.pulse || !command.sensing, "a pulse is not worth counting");
             prop_assert_eq!(controller.arm(), command.arm.unwrap_or(v.wish));
             if dry_run {
-                prop_assert!(!command.probing && command.arm.is_none());
+                prop_assert!(!command.probing && !command.pulse && command.arm.is_none());
             }
             for event in controller.events() {
                 prop_assert!(event.budget_left.is_finite());
@@ -332,4 +333,77 @@ fn a_dry_run_says_what_it_would_do() {
     story.run(5.0, 20e3, 60e3, 1e5);
     assert!(story.happened.contains(&Happened::WouldProbe));
     assert_eq!(story.command.arm, None);
+}
+
+/// A sender whose CPU is busy: with NODELAY it serves `most` messages/s, and what it is behind waits
+/// inside it, where no queue shows it. Nagle serves twice as many.
+fn run_behind_a_sender(story: &mut Story, seconds: f64, offered: f64, most: f64) -> f64 {
+    let mut behind = 0.0f64;
+    let tick = TICK as f64 / 1e9;
+    for _ in 0..(seconds * 1e9) as u64 / TICK {
+        let able = if story.arm() == Arm::Off {
+            most
+        } else {
+            2.0 * most
+        };
+        let served = (behind / tick + offered).min(able);
+        behind += (offered - served) * tick;
+        story.tick(30e3, served);
+    }
+    behind / offered
+}
+
+#[test]
+fn a_sender_that_fell_behind_is_found_though_its_queues_are_short() {
+    let mut story = Story::new(latency());
+    story.run(30.0, 30e3, 30e3, 2e5);
+    assert_eq!(story.arm(), Arm::Off);
+    let behind = run_behind_a_sender(&mut story, 3.0, 2.2e5, 2.1e5);
+    assert_eq!(story.arm(), Arm::On, "{:?}", story.happened);
+    assert!(behind < 1e-3, "{behind} s are still waiting");
+}
+
+#[test]
+fn pulses_are_short_and_rare_and_change_nothing_where_all_is_served() {
+    let mut story = Story::new(latency());
+    let (mut ticks, mut longest, mut length) = (0, 0, 0);
+    for _ in 0..15_000 {
+        let command = story.tick(30e3, 2e5);
+        length = if command.pulse { length + 1 } else { 0 };
+        (ticks, longest) = (ticks + i32::from(command.pulse), longest.max(length));
+    }
+    assert!(ticks > 0, "there were some");
+    assert!(longest <= 4, "{longest} ticks");
+    assert!(ticks < 15_000 / 100, "{ticks} ticks");
+    assert!(!story.happened.contains(&Happened::Adopt));
+}
+
+#[test]
+fn neither_a_server_nor_an_idle_client_has_pulses() {
+    let mut server = Story::new(Tuning::new(Policy::Latency, Side::Server));
+    let mut idle = Story::new(latency());
+    for _ in 0..15_000 {
+        assert!(!server.tick(30e3, 2e5).pulse);
+        assert!(!idle.tick(30e3, 2e3).pulse);
+    }
+}
+
+#[test]
+fn an_application_that_changes_its_mind_ends_a_pulse() {
+    let mut controller = Story::new(latency());
+    while !controller.tick(30e3, 2e5).pulse {}
+    let vitals = Vitals {
+        now: controller.now + TICK,
+        connections: 10,
+        wish: Arm::On,
+        bytes: 0,
+        outstanding: 0,
+        retransmits: 0,
+        rtt: 20_000,
+        quick: None,
+        peer: None,
+    };
+    let command = controller.controller.tick(&vitals, &mut Told(None));
+    assert!(!command.pulse);
+    assert_eq!(command.arm, None, "what it asks for is in force");
 }

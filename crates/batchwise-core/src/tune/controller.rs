@@ -114,6 +114,8 @@ pub struct Controller {
     less: Option<Less>,
     sleep: u64,
     unknown: u32,
+    /// Why there was no trial when last looked, for people.
+    waits_for: String,
     now: u64,
     /// Since the window began: this end's queues, outstanding bytes by time, all bytes.
     quick: Quick,
@@ -158,6 +160,7 @@ impl Controller {
             less: None,
             sleep: SHORTEST_SLEEP,
             unknown: 0,
+            waits_for: String::new(),
             now,
             quick: Quick::default(),
             ticks: Vec::new(),
@@ -229,7 +232,8 @@ impl Controller {
                 let left = until.saturating_sub(self.now) / MS;
                 let Pulses { count, found, .. } = self.pulses;
                 format!(
-                    "asleep, looks again in {left} ms or when load changes; {count} pulses so far, {found} found a sender behind"
+                    "asleep, looks again in {left} ms or when load changes; {}; {count} pulses so far, {found} found a sender behind",
+                    self.waits_for
                 )
             }
             Phase::Settle { .. } => String::from("waiting for what the switch disturbed to pass"),
@@ -347,6 +351,7 @@ impl Controller {
         if wish == self.wish {
             return;
         }
+        self.cancel_pulse();
         if self.arm == self.wish && self.probe.is_none() {
             self.arm = wish;
             self.settle(WAKE + DELAYED_ACK);

@@ -59,7 +59,7 @@ impl Controller {
             None if !lossy => self.checked(m, v, elapsed),
             // what was sent again tells of the path, not of the arm
             None if self.probe.is_some() => self.settle(self.settling(v)),
-            None => self.rest(),
+            None => self.rest(String::from("segments are being sent again")),
         }
     }
 
@@ -206,7 +206,7 @@ impl Controller {
                 let why = format!("{under_way:.2} messages under way: nothing to batch");
                 self.tell(Happened::GiveBack, why);
             }
-            self.rest();
+            self.rest(String::from("too few messages are under way for batches"));
             return;
         }
         let policy = self.tuning.policy;
@@ -249,8 +249,19 @@ impl Controller {
         let rested =
             (v.now >= self.adopted_at + DWELL || distress) && v.now >= self.probed_at + pause;
         let peer_busy = v.peer.is_some_and(|p| p.probing);
-        if !due || !rested || peer_busy || !(recall || distress || self.budget.allows(cost)) {
-            self.rest();
+        let affordable = recall || distress || self.budget.allows(cost);
+        if !due || !rested || peer_busy || !affordable {
+            let left = page.next_probe.saturating_sub(v.now) as f64 / 1e9;
+            self.rest(match (due, affordable) {
+                (false, _) => format!("the next trial here is due in {left:.1} s"),
+                (_, false) => format!(
+                    "a trial may cost what all messages wait in {:.0} ms, {:.0} ms of the budget are left",
+                    cost * 1e3,
+                    self.budget.left() * 1e3
+                ),
+                _ if peer_busy => String::from("the other end's agent is trying an arm"),
+                _ => String::from("the last trial was a moment ago"),
+            });
             return;
         }
         let other = there.perf().latency;
@@ -267,7 +278,7 @@ impl Controller {
         if self.tuning.dry_run {
             self.tell(Happened::WouldProbe, why);
             self.back_off(context, true);
-            self.rest();
+            self.rest(String::from("this is a dry run"));
             return;
         }
         self.in_vain += u32::from(distress);
@@ -287,7 +298,8 @@ impl Controller {
     }
 
     /// Sleeps, longer each time that nothing changed.
-    fn rest(&mut self) {
+    fn rest(&mut self, why: String) {
+        self.waits_for = why;
         self.go_to_sleep(self.sleep);
         self.sleep = (self.sleep * 3 / 2).min(LONGEST_SLEEP);
     }

@@ -18,8 +18,10 @@ const SHORTEST: u64 = 12 * MS;
 const LONGEST: u64 = 40 * MS;
 /// Under less load, messages/s, chance would weigh more than what is looked for.
 const LEAST_LOAD: f64 = 5e3;
-/// Between pulses.
+/// Between pulses; longer by that after each that found nothing, but where load rises.
 const PAUSE: u64 = 400 * MS;
+const MOST_PAUSES: u64 = 2;
+const RISE: f64 = 1.05;
 /// The time over which the load before a pulse is taken.
 const BLOCK: u64 = 50 * MS;
 /// So much more is served when there was something to catch up with: this share, and so many standard
@@ -54,7 +56,11 @@ struct Pulse {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pulses {
     on: Option<Pulse>,
-    next: u64,
+    /// The last one began, and the load that it was under, bytes/s.
+    began: u64,
+    pace_then: f64,
+    /// Pulses on end that found nothing.
+    in_vain: u64,
     block_since: u64,
     block_bytes: u64,
     /// Bytes a second in the last two whole blocks; 0: there was none.
@@ -130,6 +136,13 @@ impl Controller {
         false
     }
 
+    /// Back to the arm in force.
+    pub(super) fn cancel_pulse(&mut self) {
+        if let Some(pulse) = self.pulses.on.take() {
+            self.arm = pulse.from;
+        }
+    }
+
     /// Where and how a pulse would be, by what is known.
     fn at_pace(&self, v: &Vitals) -> Option<(Context, Measurement)> {
         let last = self.last?;
@@ -142,7 +155,15 @@ impl Controller {
     }
 
     fn wants_pulse(&mut self, v: &Vitals) -> Option<u64> {
-        let quiet = v.now < self.pulses.next || self.under_way < CROWD || self.tuning.dry_run;
+        let rises = self.pulses.pace() > RISE * self.pulses.pace_then;
+        let pauses = if rises {
+            1
+        } else {
+            1 + self.pulses.in_vain.min(MOST_PAUSES - 1)
+        };
+        let quiet = (self.pulses.count > 0 && v.now < self.pulses.began + pauses * PAUSE)
+            || self.under_way < CROWD
+            || self.tuning.dry_run;
         let server = self.tuning.side == Side::Server;
         if quiet || server || v.peer.is_some_and(|p| p.probing) {
             return None;
@@ -165,7 +186,8 @@ impl Controller {
             return None;
         }
         self.purse.spend(cost);
-        self.pulses.next = v.now + PAUSE;
+        self.pulses.began = v.now;
+        self.pulses.pace_then = self.pulses.pace();
         Some(length)
     }
 
@@ -184,6 +206,7 @@ impl Controller {
         self.pulses.begin(v.now);
         let ratio = self.memory.ratio_nearby(&context, pulse.from, LONG);
         let record = self.memory.page(context).arm_mut(pulse.from);
+        self.pulses.in_vain += 1;
         if excess < much {
             record.add_hidden(0.0, WEIGHT);
             return false;
@@ -199,6 +222,7 @@ impl Controller {
             record.add_hidden(hidden, if again { WEIGHT } else { WEIGHT / 2.0 });
         }
         self.pulses.found_at = v.now;
+        self.pulses.in_vain = 0;
         self.pulses.found += 1;
         self.context = Some(context);
         self.last = Some(m);
