@@ -374,7 +374,7 @@ fn pulses_are_short_and_rare_and_change_nothing_where_all_is_served() {
     }
     assert!(ticks > 0, "there were some");
     assert!(longest <= 4, "{longest} ticks");
-    assert!(ticks < 15_000 / 100, "{ticks} ticks");
+    assert!(ticks < 15_000 / 50, "{ticks} ticks");
     assert!(!story.happened.contains(&Happened::Adopt));
 }
 
