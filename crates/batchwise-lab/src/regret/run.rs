@@ -141,9 +141,10 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
             best_before = Some(best);
         }
         if let Some(c) = &mut change {
-            if arms[0] == best && !ends[0].command.probing {
+            let decided = !ends[0].command.probing && !ends[0].command.pulse;
+            if arms[0] == best && decided {
                 c.since = c.since.or(Some(tick));
-            } else if arms[0] != best && !ends[0].command.probing {
+            } else if arms[0] != best && decided {
                 c.since = None;
             }
             if !lasting {

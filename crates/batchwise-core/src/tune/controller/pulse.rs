@@ -8,7 +8,6 @@
 use alloc::format;
 
 use super::super::{Arm, Context, Happened, Measurement, Vitals};
-use super::trial::HIDDEN;
 use super::{Controller, LONG, MS};
 use crate::report::Side;
 
@@ -169,11 +168,11 @@ impl Controller {
             return None;
         }
         let (context, m) = self.at_pace(v)?;
-        if m.throughput < LEAST_LOAD
-            || self
-                .memory
-                .is_lost(&context, self.arm.other(), HIDDEN / 2.0, 0)
-        {
+        // an arm that falls behind itself can relieve nobody
+        let behind = self
+            .memory
+            .is_lost(&context, self.arm.other(), LONG / 2.0, 0);
+        if m.throughput < LEAST_LOAD || behind {
             return None;
         }
         let length = ((MESSAGES / m.throughput * 1e9) as u64).clamp(SHORTEST, LONGEST);
