@@ -22,6 +22,7 @@ pub struct ServiceSum {
     hint: Window,
     items: u64,
     items_both: u64,
+    items_hinted: u64,
 }
 
 impl ServiceSum {
@@ -37,6 +38,7 @@ impl ServiceSum {
             hint: Window::default(),
             items: 0,
             items_both: 0,
+            items_hinted: 0,
         }
     }
 
@@ -48,6 +50,7 @@ impl ServiceSum {
         self.items += items;
         if self.unit == Unit::Sends && estimate::is_hinted(flow, self.interval) {
             self.hint.add(&flow.hint);
+            self.items_hinted += items;
         }
         if two_sided {
             self.both.add(flow);
@@ -75,13 +78,19 @@ impl ServiceSum {
         }
     }
 
-    /// The estimate: from the application's own count where there is one; two-sided when most of
-    /// the traffic is, on the connections that are.
+    /// The estimate: from the applications' own count when most of the traffic has one, two-sided
+    /// when most of it is, on the connections that do.
     pub fn estimate(&self) -> Estimate {
-        if let Some(e) = hint::estimate(&self.hint, self.interval) {
+        let share = |items| items as f64 / self.items.max(1) as f64;
+        let hinted = share(self.items_hinted);
+        if hinted >= 0.5
+            && let Some(mut e) = hint::estimate(&self.hint, self.interval)
+        {
+            e.confidence *= hinted;
+            e.throughput /= hinted; // the others' requests are taken to be alike
             return e;
         }
-        let share = self.items_both as f64 / self.items.max(1) as f64;
+        let share = share(self.items_both);
         let two_sided = if share >= 0.5 {
             estimate::two_sided(&self.both, self.unit, self.side)
         } else {

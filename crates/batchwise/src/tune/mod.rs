@@ -27,7 +27,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::hints::{HintArgs, HintHistory, HintListener, Teller};
+use crate::hints::{HintArgs, HintWindows, Hints};
 use decisions::{Decisions, Style};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
@@ -155,9 +155,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let actuator = sensor.actuator()?;
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), lock.as_fd())?;
     let mut agent = Agent {
-        listener: args.hints.listen()?,
-        hint_history: HintHistory::default(),
-        teller: Teller::default(),
+        hints: args.hints.listen(true)?,
         args,
         sensor,
         actuator,
@@ -219,9 +217,7 @@ struct Agent {
     guard: Guard,
     lock: Flock<File>,
     decisions: Decisions,
-    listener: Option<HintListener>,
-    hint_history: HintHistory,
-    teller: Teller,
+    hints: Option<Hints>,
     services: HashMap<(SocketAddr, Side), Service>,
     looked_for_stragglers: Instant,
     explained: Instant,
@@ -311,13 +307,12 @@ impl Agent {
                 service.close(c.cookie);
             }
         }
-        let told = self
-            .listener
-            .as_mut()
-            .map(HintListener::poll)
-            .unwrap_or_default();
-        self.teller.tell(&self.sensor, &told, &reading.open)?;
-        let hints = self.hint_history.windows(&told);
+        let mut hints = HintWindows::default();
+        if let Some(h) = &mut self.hints {
+            h.see(&reading.open);
+            h.poll(&self.sensor)?;
+            hints = h.take();
+        }
         let mut wants = false;
         let mut pulse = false;
         let mut walk = Vec::new();
