@@ -14,7 +14,8 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::hints::{HintArgs, HintWindows};
-use crate::output::{self, Format, metrics::Exporter};
+use crate::output::exporter::Exporter;
+use crate::output::{self, Format, metrics::WatchMetrics};
 use crate::services::Services;
 
 /// Estimate the latency of a service from its TCP sockets.
@@ -173,11 +174,11 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 
 fn show(
     sink: &mut dyn output::Sink,
-    exporter: Option<&Exporter>,
+    exporter: Option<&Exporter<WatchMetrics>>,
     lines: &[Line],
 ) -> anyhow::Result<()> {
     if let Some(exporter) = exporter {
-        exporter.update(lines);
+        exporter.update(|metrics| metrics.interval(lines));
     }
     sink.interval(lines)
 }
