@@ -104,3 +104,55 @@ impl ServiceSum {
         e
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::QUEUES;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A server's connection that answered `requests`, and whether its client told of them.
+    fn flow(requests: u64, hinted: bool) -> Flow {
+        let mut flow = Flow::default();
+        for (item, each) in [(Item::Calls, 1), (Item::Bytes, 64)] {
+            for queue in QUEUES {
+                let window = &mut flow.local[item as usize][queue as usize];
+                (window.time, window.total) = (SECOND, requests * each);
+            }
+        }
+        if hinted {
+            flow.hints_heard = 1;
+            flow.hint = Window {
+                time: SECOND,
+                integral: requests * 2_000_000,
+                total: requests,
+            };
+        }
+        flow
+    }
+
+    fn estimate(side: Side, flows: &[Flow]) -> Estimate {
+        let mut sum = ServiceSum::new(Unit::Sends, side, SECOND);
+        for flow in flows {
+            sum.add(flow);
+        }
+        sum.estimate()
+    }
+
+    #[test]
+    fn clients_that_count_themselves_speak_for_the_few_that_do_not() {
+        let e = estimate(Side::Server, &[flow(900, true), flow(100, false)]);
+        assert_eq!(e.estimator, Estimator::Hint);
+        assert_eq!(e.latency.total, Some(2_000_000));
+        assert!((e.throughput - 1_000.0).abs() < 1.0, "{e:?}");
+        assert!(e.confidence < 0.9, "{e:?}");
+    }
+
+    #[test]
+    fn few_clients_that_count_themselves_do_not_speak_for_all() {
+        let e = estimate(Side::Server, &[flow(100, true), flow(900, false)]);
+        assert_eq!(e.estimator, Estimator::Local);
+        assert!((e.throughput - 1_000.0).abs() < 1.0, "{e:?}");
+    }
+}

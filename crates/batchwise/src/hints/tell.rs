@@ -139,3 +139,40 @@ impl Deal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(moved: u64) -> Client {
+        Client {
+            service: ([10, 0, 0, 1], 6379).into(),
+            bytes: 0,
+            moved,
+            queue: QueueState::default(),
+            is_told: false,
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_services_hint_add_up_and_busy_connections_have_most() {
+        let moved = [0, 7_000, 90_000, 3_001, 0];
+        let all = Window {
+            time: 1_000_000,
+            integral: u64::MAX / 3,
+            total: 1_237,
+        };
+        let mut deal = Deal {
+            all,
+            weights: moved.iter().map(|m| client(*m).weight()).sum(),
+            dealt: 0,
+        };
+        let parts = moved.map(|m| deal.next(&client(m)));
+        assert_eq!(parts.iter().map(|p| p.total).sum::<u64>(), all.total);
+        assert_eq!(parts.iter().map(|p| p.integral).sum::<u64>(), all.integral);
+        assert!(parts[2].total > 1_000 && parts[0].total <= 1, "{parts:?}");
+        let delay = |w: &Window| w.delay().expect("requests");
+        let off = delay(&parts[2]) / delay(&all) - 1.0;
+        assert!(off.abs() < 0.01, "every part has the same latency: {off}");
+    }
+}

@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
 
+use super::decisions::word;
 use super::service::{Service, Trials};
 use crate::output::exporter::{self, Labels, Metrics, counters, gauges, seconds, with};
 
@@ -94,13 +95,6 @@ impl Tuned {
         ]
         .into_iter()
         .map(|(outcome, n)| (with(self.labels.clone(), "outcome", outcome), n))
-    }
-}
-
-fn word(arm: Arm) -> &'static str {
-    match arm {
-        Arm::On => "on",
-        Arm::Off => "off",
     }
 }
 
