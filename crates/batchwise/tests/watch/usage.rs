@@ -1,6 +1,6 @@
 //! What the user gets wrong, and what comes out besides lines.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -8,6 +8,7 @@ use batchwise_lab::redis::PORT;
 
 use crate::generator::{LASTING, Load};
 use crate::refusal::{assert_refused, run, run_as_nobody};
+use crate::scrape::{METRICS, scrape};
 use crate::stage::{BATCHWISE, Stage, eventually, turn};
 use crate::watch::{Watch, now_ns};
 
