@@ -227,6 +227,9 @@ impl Sensor {
         Actuator::new(&self.skel, self.config.cgroup.clone())
     }
 
+    /// Of so many connections hints can be told at a time.
+    pub const MOST_HINTS: usize = 65_536;
+
     /// A connection's requests as its application counts them, to be told to the peer instead of
     /// TCP's queues; `None` when it no longer does.
     pub fn hint(&self, cookie: u64, queue: Option<&QueueState>) -> Result<(), Error> {

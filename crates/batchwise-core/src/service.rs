@@ -22,6 +22,7 @@ pub struct ServiceSum {
     hint: Window,
     items: u64,
     items_both: u64,
+    items_hinted: u64,
 }
 
 impl ServiceSum {
@@ -37,6 +38,7 @@ impl ServiceSum {
             hint: Window::default(),
             items: 0,
             items_both: 0,
+            items_hinted: 0,
         }
     }
 
@@ -48,6 +50,7 @@ impl ServiceSum {
         self.items += items;
         if self.unit == Unit::Sends && estimate::is_hinted(flow, self.interval) {
             self.hint.add(&flow.hint);
+            self.items_hinted += items;
         }
         if two_sided {
             self.both.add(flow);
@@ -75,13 +78,19 @@ impl ServiceSum {
         }
     }
 
-    /// The estimate: from the application's own count where there is one; two-sided when most of
-    /// the traffic is, on the connections that are.
+    /// The estimate: from the applications' own count when most of the traffic has one, two-sided
+    /// when most of it is, on the connections that do.
     pub fn estimate(&self) -> Estimate {
-        if let Some(e) = hint::estimate(&self.hint, self.interval) {
+        let share = |items| items as f64 / self.items.max(1) as f64;
+        let hinted = share(self.items_hinted);
+        if hinted >= 0.5
+            && let Some(mut e) = hint::estimate(&self.hint, self.interval)
+        {
+            e.confidence *= hinted;
+            e.throughput /= hinted; // the others' requests are taken to be alike
             return e;
         }
-        let share = self.items_both as f64 / self.items.max(1) as f64;
+        let share = share(self.items_both);
         let two_sided = if share >= 0.5 {
             estimate::two_sided(&self.both, self.unit, self.side)
         } else {
@@ -93,5 +102,57 @@ impl ServiceSum {
         }
         e.throughput = self.items as f64 * 1e9 / self.interval.max(1) as f64;
         e
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::QUEUES;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A server's connection that answered `requests`, and whether its client told of them.
+    fn flow(requests: u64, hinted: bool) -> Flow {
+        let mut flow = Flow::default();
+        for (item, each) in [(Item::Calls, 1), (Item::Bytes, 64)] {
+            for queue in QUEUES {
+                let window = &mut flow.local[item as usize][queue as usize];
+                (window.time, window.total) = (SECOND, requests * each);
+            }
+        }
+        if hinted {
+            flow.hints_heard = 1;
+            flow.hint = Window {
+                time: SECOND,
+                integral: requests * 2_000_000,
+                total: requests,
+            };
+        }
+        flow
+    }
+
+    fn estimate(side: Side, flows: &[Flow]) -> Estimate {
+        let mut sum = ServiceSum::new(Unit::Sends, side, SECOND);
+        for flow in flows {
+            sum.add(flow);
+        }
+        sum.estimate()
+    }
+
+    #[test]
+    fn clients_that_count_themselves_speak_for_the_few_that_do_not() {
+        let e = estimate(Side::Server, &[flow(900, true), flow(100, false)]);
+        assert_eq!(e.estimator, Estimator::Hint);
+        assert_eq!(e.latency.total, Some(2_000_000));
+        assert!((e.throughput - 1_000.0).abs() < 1.0, "{e:?}");
+        assert!(e.confidence < 0.9, "{e:?}");
+    }
+
+    #[test]
+    fn few_clients_that_count_themselves_do_not_speak_for_all() {
+        let e = estimate(Side::Server, &[flow(100, true), flow(900, false)]);
+        assert_eq!(e.estimator, Estimator::Local);
+        assert!((e.throughput - 1_000.0).abs() < 1.0, "{e:?}");
     }
 }

@@ -94,6 +94,8 @@ Examples:
       measure and say what would be done, but touch no socket
   sudo batchwise tune --port 6379 --log /var/log/batchwise.jsonl
       keep every decision, with all that it was made from
+  sudo batchwise tune --port 6379 --metrics 127.0.0.1:9464
+      what it does and knows, for Prometheus
 
 Run it on both hosts: each agent changes its own host's sockets, and learns of the other end through
 TCP options, on connections that are made from now on. Whatever happens to the agent, every socket

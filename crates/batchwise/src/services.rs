@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use batchwise_bpf::{Connection, Reading};
 use batchwise_core::hint;
-use batchwise_core::report::{Line, Nagle, Side, Unit};
+use batchwise_core::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_core::sample::Sample;
 use batchwise_core::service::ServiceSum;
 
@@ -159,7 +159,10 @@ impl Services {
             let hint = hint.filter(|_| *unit == Unit::Sends);
             let (e, vantage, trust) = match hint.and_then(|w| hint::estimate(w, interval_ns)) {
                 Some(e) => (e, "application", 1.0),
-                None => (sum.estimate(), "socket", trust),
+                None => match sum.estimate() {
+                    e if e.estimator == Estimator::Hint => (e, "application", 1.0),
+                    e => (e, "socket", trust),
+                },
             };
             Line {
                 ts_ns,

@@ -13,8 +13,9 @@ use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::hints::{HintArgs, HintHistory, HintListener, HintWindows, Teller};
-use crate::output::{self, Format, metrics::Exporter};
+use crate::hints::{HintArgs, HintWindows};
+use crate::output::exporter::Exporter;
+use crate::output::{self, Format, metrics::WatchMetrics};
 use crate::services::Services;
 
 /// Estimate the latency of a service from its TCP sockets.
@@ -87,6 +88,8 @@ impl From<UnitArg> for Unit {
     }
 }
 
+/// Peers look at hints at intervals of their own, and expect new ones in each.
+const TELL_EVERY: Duration = Duration::from_millis(20);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -120,19 +123,21 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         cgroup: args.cgroup.clone(),
         units: Units::of(&units),
         exchange: args.exchange.then_some(args.exchange_period),
-        hints: args.hints.are_wanted(),
+        hints: args.exchange && args.hints.are_wanted(),
         tune: false,
     })
     .context("cannot watch (`batchwise doctor` checks what is needed)")?;
-    let mut hints = args.hints.listen()?;
-    let mut hint_history = HintHistory::default();
-    let mut teller = Teller::default();
+    let mut hints = args.hints.listen(args.exchange)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let mut sink = output::open(args.format, &args.ports)?;
     let mut services = Services::new(units, args.per_connection);
 
     // the connections that were open already start from here
-    services.lines(&sensor.read()?, &HintWindows::default(), 0, 1);
+    let reading = sensor.read()?;
+    if let Some(hints) = &mut hints {
+        hints.see(&reading.open);
+    }
+    services.lines(&reading, &HintWindows::default(), 0, 1);
     let start = Instant::now();
     let mut last = start;
     let end = args.duration.map(|d| start + d);
@@ -140,16 +145,23 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     while !quit {
         let next = last + args.interval;
         while !quit && Instant::now() < next {
-            quit = stop.load(Ordering::Relaxed)
-                || sink.poll_quit(next.saturating_duration_since(Instant::now()))?;
+            let mut wait = next.saturating_duration_since(Instant::now());
+            if let Some(hints) = hints.as_mut().filter(|h| h.are_told()) {
+                hints.poll(&sensor)?;
+                wait = wait.min(TELL_EVERY);
+            }
+            quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait)?;
         }
         if quit {
             break;
         }
         let reading = sensor.read()?;
-        let told = hints.as_mut().map(HintListener::poll).unwrap_or_default();
-        teller.tell(&sensor, &told, &reading.open)?;
-        let told = hint_history.windows(&told);
+        let mut told = HintWindows::default();
+        if let Some(hints) = &mut hints {
+            hints.see(&reading.open);
+            hints.poll(&sensor)?;
+            told = hints.take();
+        }
         let now = Instant::now();
         let lines = services.lines(&reading, &told, wall_clock_ns(), nanos(now - last));
         last = now;
@@ -162,11 +174,11 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 
 fn show(
     sink: &mut dyn output::Sink,
-    exporter: Option<&Exporter>,
+    exporter: Option<&Exporter<WatchMetrics>>,
     lines: &[Line],
 ) -> anyhow::Result<()> {
     if let Some(exporter) = exporter {
-        exporter.update(lines);
+        exporter.update(|metrics| metrics.interval(lines));
     }
     sink.interval(lines)
 }

@@ -46,8 +46,8 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 
 /*
  * What is sent in turn: the queues of the units asked for (turnaround is the server's to tell), or,
- * where the application itself says when its requests begin and end, that alone (§3.3); and the
- * state of an agent that tunes.
+ * where the client's application itself says when its requests begin and end, that alone, and from
+ * the server nothing (§3.3); and the state of an agent that tunes.
  */
 BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struct bw_queue *hint)
 {
@@ -55,8 +55,21 @@ BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struc
 		return tuning;
 	if (slot == BW_SLOT_HINT)
 		return hint && hint->time != e->hint_told;
-	return !hint && BW_WANT(told_units, slot / BW_QUEUES) &&
+	return !hint && !(e->rec.flags & BW_F_HINTED) && BW_WANT(told_units, slot / BW_QUEUES) &&
 	       (slot % BW_QUEUES != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
+}
+
+/* What is sent next; BW_SLOTS: nothing. */
+BW_INLINE __u32 bw_ops_next(const struct bw_endpoint *e, const struct bw_queue *hint)
+{
+	__u32 n = e->next_option;
+
+	for (int i = 0; i < BW_SLOTS; i++) {
+		n = n + 1 < BW_SLOTS ? n + 1 : 0;
+		if (bw_ops_sends(e, n, hint))
+			return n;
+	}
+	return BW_SLOTS;
 }
 
 /*
@@ -106,7 +119,9 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 	/* the time of this very segment, without reading a clock */
 	if ((__s64)(tp->tcp_wstamp_ns - e->option_sent) < (__s64)exchange_period_ns)
 		return;
-	bpf_reserve_hdr_opt(ops, BW_OPT_LEN, 0);
+	/* room that is not used is sent as padding */
+	if (bw_ops_next(e, bw_hint(e)) < BW_SLOTS)
+		bpf_reserve_hdr_opt(ops, BW_OPT_LEN, 0);
 }
 
 BW_INLINE void bw_ops_encode_queue(struct bw_endpoint *e, __u8 *opt, __u32 unit, __u32 queue,
@@ -145,13 +160,8 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	if (!e)
 		return;
 	hint = bw_hint(e);
-	n = e->next_option;
-	for (int i = 0; i < BW_SLOTS; i++) {
-		n = n + 1 < BW_SLOTS ? n + 1 : 0;
-		if (bw_ops_sends(e, n, hint))
-			break;
-	}
-	if (!bw_ops_sends(e, n, hint))
+	n = bw_ops_next(e, hint);
+	if (n >= BW_SLOTS)
 		return;
 	now = bpf_ktime_get_ns();
 	if (n == BW_SLOT_STATE) {
@@ -171,15 +181,35 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	e->rec.options_sent++;
 }
 
+/*
+ * A request may be older than our counting, and so may the client's: what is heard first is where we
+ * begin. 0, or -1 for what is not new, or from a server, which has no requests of its own.
+ */
+BW_INLINE int bw_ops_hear_hint(struct bw_endpoint *e, const struct bw_wire *w)
+{
+	struct bw_peer_queue *p = &e->rec.peer_hint;
+
+	if (!(e->rec.flags & BW_F_SERVER))
+		return -1;
+	e->rec.flags |= BW_F_HINTED;
+	if (!p->heard) {
+		p->raw_total = w->total;
+		p->raw_integral = w->integral;
+	}
+	return bw_wire_add(p, w);
+}
+
 /* 0, or -1 for what is unknown or not new. */
 BW_INLINE int bw_ops_hear(struct bw_endpoint *e, const struct bw_wire *w)
 {
-	if (w->unit < BW_UNITS && w->queue < BW_QUEUES)
+	if (w->unit < BW_UNITS && w->queue < BW_QUEUES) {
+		e->rec.flags &= ~BW_F_HINTED;
 		return bw_wire_add(&e->rec.peer[w->unit][w->queue], w);
+	}
 	if (w->unit != BW_WIRE_AGENT)
 		return -1;
 	if (w->queue == BW_WIRE_HINT)
-		return bw_wire_add(&e->rec.peer_hint, w);
+		return bw_ops_hear_hint(e, w);
 	if (w->queue != BW_WIRE_STATE)
 		return -1;
 	e->rec.peer_state.flags = w->total;

@@ -84,6 +84,7 @@ struct bw_marks {
 #define BW_F_BIRTH 0x2	  /* counted from the connection's first byte */
 #define BW_F_AGREED 0x8	  /* the peer speaks the exchange */
 #define BW_F_LATE_SEND 0x10 /* sends are seen only after the call (no tcp_sendmsg_locked) */
+#define BW_F_HINTED 0x40  /* the peer's application itself counts: it needs no queue of ours */
 #define BW_F_CLOSED 0x20  /* the connection is gone: this is its last record */
 
 /* What the kernel itself keeps of a socket, read with the record. */

@@ -220,6 +220,17 @@ impl Controller {
         self.budget.left() * rate
     }
 
+    /// For so long, s, may messages still wait twice as long for the sake of trials; below zero, that
+    /// was overdrawn.
+    pub fn budget_left_s(&self) -> f64 {
+        self.budget.left()
+    }
+
+    /// Pulses so far, and those of them that found a sender behind.
+    pub fn pulses(&self) -> (u64, u64) {
+        (self.pulses.count, self.pulses.found)
+    }
+
     /// What it is doing at this moment, for people.
     pub fn explain(&self) -> String {
         let probing = if self.probe.is_some() {

@@ -5,15 +5,17 @@ mod listener;
 mod tell;
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use batchwise_bpf::{Connection, Sensor};
 use batchwise_core::hint;
 use batchwise_core::queue::{QueueState, Window};
 use clap::Args;
 
-pub use listener::HintListener;
-pub use tell::Teller;
+use listener::HintListener;
+use tell::Teller;
 
 /// How hints are asked for.
 #[derive(Clone, Debug, Args)]
@@ -33,13 +35,61 @@ impl HintArgs {
         self.socket.is_some()
     }
 
-    /// Listens, if hints are wanted.
+    /// Listens, if hints are wanted; those of clients are also told to their peers if `tell`.
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub fn listen(&self) -> anyhow::Result<Option<HintListener>> {
-        let listen = |path: &PathBuf| HintListener::bind(path, &self.uids);
-        self.socket.as_ref().map(listen).transpose()
+    pub fn listen(&self, tell: bool) -> anyhow::Result<Option<Hints>> {
+        let Some(path) = &self.socket else {
+            return Ok(None);
+        };
+        Ok(Some(Hints {
+            listener: HintListener::bind(path, &self.uids)?,
+            history: HintHistory::default(),
+            teller: tell.then(Teller::default),
+            heard: HintWindows::default(),
+        }))
+    }
+}
+
+/// All hints of this machine's applications: taken in, told to the peers, and kept until asked for.
+#[derive(Debug)]
+pub struct Hints {
+    listener: HintListener,
+    history: HintHistory,
+    teller: Option<Teller>,
+    heard: HintWindows,
+}
+
+impl Hints {
+    /// The connections that are open, as just read.
+    pub fn see(&mut self, connections: &[Connection]) {
+        if let Some(teller) = &mut self.teller {
+            teller.see(connections);
+        }
+    }
+
+    /// Takes in what is new and tells it.
+    ///
+    /// # Errors
+    /// The kernel does not take it.
+    pub fn poll(&mut self, sensor: &Sensor) -> anyhow::Result<()> {
+        let windows = self.history.windows(&self.listener.poll());
+        if let Some(teller) = &mut self.teller {
+            teller.tell(sensor, &windows)?;
+        }
+        self.heard.add(&windows);
+        Ok(())
+    }
+
+    /// Whether peers are told.
+    pub fn are_told(&self) -> bool {
+        self.teller.is_some()
+    }
+
+    /// All that was heard since the last call.
+    pub fn take(&mut self) -> HintWindows {
+        std::mem::take(&mut self.heard)
     }
 }
 
@@ -70,6 +120,10 @@ pub struct HintReading {
 pub struct HintWindows {
     by_service: HashMap<SocketAddr, Window>,
     by_cookie: HashMap<u64, Window>,
+    /// Without the hints that are of one connection.
+    whole_service: HashMap<SocketAddr, Window>,
+    /// When it ended, ns, CLOCK_MONOTONIC.
+    at: u64,
 }
 
 impl HintWindows {
@@ -81,6 +135,28 @@ impl HintWindows {
     /// The requests on a connection that has its own hint.
     pub fn of_connection(&self, cookie: u64) -> Option<&Window> {
         self.by_cookie.get(&cookie)
+    }
+
+    /// The requests to a service on connections that have no hint of their own.
+    fn of_whole_service(&self, service: &SocketAddr) -> Option<&Window> {
+        self.whole_service.get(service)
+    }
+
+    /// Adds the interval that followed.
+    fn add(&mut self, next: &Self) {
+        merge(&mut self.by_service, &next.by_service);
+        merge(&mut self.by_cookie, &next.by_cookie);
+        merge(&mut self.whole_service, &next.whole_service);
+        self.at = next.at;
+    }
+}
+
+fn merge<K: Copy + Eq + Hash>(all: &mut HashMap<K, Window>, next: &HashMap<K, Window>) {
+    for (key, window) in next {
+        let so_far = all.entry(*key).or_default();
+        so_far.time += window.time;
+        so_far.integral = so_far.integral.saturating_add(window.integral);
+        so_far.total = so_far.total.saturating_add(window.total);
     }
 }
 
@@ -100,9 +176,12 @@ impl HintHistory {
             let window = r.queue.since(self.previous.get(&r.id).unwrap_or(&begin));
             let of_service = windows.by_service.entry(r.service);
             of_service.or_default().add(&window);
-            if let Some(cookie) = r.cookie {
-                windows.by_cookie.entry(cookie).or_default().add(&window);
-            }
+            let own = match r.cookie {
+                Some(cookie) => windows.by_cookie.entry(cookie).or_default(),
+                None => windows.whole_service.entry(r.service).or_default(),
+            };
+            own.add(&window);
+            windows.at = windows.at.max(r.at);
             seen.insert(r.id, r.queue);
         }
         self.previous = seen;

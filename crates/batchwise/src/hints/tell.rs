@@ -1,64 +1,178 @@
-//! Telling peers: where applications say when their requests begin and end, the exchange tells that
-//! queue, and no other (§3.3).
+//! Telling peers: where clients' applications say when their requests begin and end, the exchange
+//! tells that queue, and no other (§3.3).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use batchwise_bpf::{Connection, Sensor};
-use batchwise_core::queue::QueueState;
+use batchwise_core::queue::{QueueState, Window};
 use batchwise_core::report::Side;
 
-use super::HintReading;
+use super::HintWindows;
 
-/// Remembers which connections' queues are being told.
+/// Remembers what peers have been told.
 #[derive(Debug, Default)]
 pub struct Teller {
-    told: HashSet<u64>,
+    clients: HashMap<u64, Client>,
+    /// Told, and no longer there.
+    gone: Vec<u64>,
+}
+
+/// A client's connection.
+#[derive(Debug)]
+struct Client {
+    service: SocketAddr,
+    /// Bytes that it has moved, and since the look before: its part of the service's requests.
+    bytes: u64,
+    moved: u64,
+    /// What its peer is told.
+    queue: QueueState,
+    is_told: bool,
 }
 
 impl Teller {
-    /// Hands the kernel what is to be told. A hint of a whole service is told on each of its
-    /// connections: sums of equal windows give the same latency.
+    /// The connections that are open.
+    pub fn see(&mut self, connections: &[Connection]) {
+        let mut before = std::mem::take(&mut self.clients);
+        for c in connections.iter().filter(|c| c.side == Side::Client) {
+            let known = before.remove(&c.cookie);
+            let mut client = known.unwrap_or(Client {
+                service: c.remote,
+                bytes: c.vitals.bytes,
+                moved: 0,
+                queue: QueueState::default(),
+                is_told: false,
+            });
+            client.moved = c.vitals.bytes.saturating_sub(client.bytes);
+            client.bytes = c.vitals.bytes;
+            self.clients.insert(c.cookie, client);
+        }
+        let told = before.into_iter().filter(|(_, c)| c.is_told);
+        self.gone.extend(told.map(|(cookie, _)| cookie));
+    }
+
+    /// Hands the kernel what is to be told: each connection's own hint, or its part of those of the
+    /// whole service.
     ///
     /// # Errors
     /// The kernel does not take it.
-    pub fn tell(
-        &mut self,
-        sensor: &Sensor,
-        readings: &[HintReading],
-        connections: &[Connection],
-    ) -> anyhow::Result<()> {
-        if readings.is_empty() && self.told.is_empty() {
-            return Ok(());
+    pub fn tell(&mut self, sensor: &Sensor, heard: &HintWindows) -> anyhow::Result<()> {
+        for cookie in self.gone.drain(..) {
+            sensor.hint(cookie, None)?;
         }
-        let mut by_cookie: HashMap<u64, QueueState> = HashMap::new();
-        let mut by_service: HashMap<SocketAddr, QueueState> = HashMap::new();
-        for r in readings {
-            match r.cookie {
-                Some(cookie) => merge(by_cookie.entry(cookie).or_default(), &r.queue),
-                None => merge(by_service.entry(r.service).or_default(), &r.queue),
+        let mut deals = deals(&self.clients, heard);
+        let mut told = self.clients.values().filter(|c| c.is_told).count();
+        for (cookie, client) in &mut self.clients {
+            let window = match heard.of_connection(*cookie) {
+                Some(own) => Some(*own),
+                None => deals.get_mut(&client.service).map(|d| d.next(client)),
+            };
+            match window {
+                Some(window) if client.is_told || told < Sensor::MOST_HINTS => {
+                    client.queue.time = heard.at;
+                    client.queue.integral = client.queue.integral.wrapping_add(window.integral);
+                    client.queue.total = client.queue.total.wrapping_add(window.total);
+                    sensor.hint(*cookie, Some(&client.queue))?;
+                    told += usize::from(!client.is_told);
+                    client.is_told = true;
+                }
+                None if client.is_told => {
+                    sensor.hint(*cookie, None)?;
+                    client.is_told = false;
+                    told -= 1;
+                }
+                _ => {}
             }
         }
-        let mut told = HashSet::new();
-        for c in connections.iter().filter(|c| c.side == Side::Client) {
-            let own = by_cookie.get(&c.cookie);
-            if let Some(queue) = own.or_else(|| by_service.get(&c.remote)) {
-                sensor.hint(c.cookie, Some(queue))?;
-                told.insert(c.cookie);
-            }
-        }
-        for gone in self.told.difference(&told) {
-            sensor.hint(*gone, None)?;
-        }
-        self.told = told;
         Ok(())
     }
 }
 
-/// Several handles about the same requests' way are one queue.
-fn merge(all: &mut QueueState, one: &QueueState) {
-    all.time = all.time.max(one.time);
-    all.integral = all.integral.wrapping_add(one.integral);
-    all.total = all.total.wrapping_add(one.total);
-    all.size = all.size.saturating_add(one.size);
+/// A service's requests, dealt out to its connections by the bytes that they moved, so that the peer
+/// can add them up again.
+#[derive(Debug)]
+struct Deal {
+    all: Window,
+    weights: u128,
+    /// Of `weights`, what has been dealt with.
+    dealt: u128,
+}
+
+fn deals(clients: &HashMap<u64, Client>, heard: &HintWindows) -> HashMap<SocketAddr, Deal> {
+    let mut deals: HashMap<SocketAddr, Deal> = HashMap::new();
+    for (cookie, client) in clients {
+        let Some(all) = heard.of_whole_service(&client.service) else {
+            continue;
+        };
+        if heard.of_connection(*cookie).is_none() {
+            let deal = deals.entry(client.service).or_insert(Deal {
+                all: *all,
+                weights: 0,
+                dealt: 0,
+            });
+            deal.weights += client.weight();
+        }
+    }
+    deals
+}
+
+impl Client {
+    /// Where nothing moved all are alike.
+    fn weight(&self) -> u128 {
+        u128::from(self.moved) + 1
+    }
+}
+
+impl Deal {
+    /// The part of the next connection; the parts of all add up to the whole exactly.
+    fn next(&mut self, client: &Client) -> Window {
+        let before = self.dealt;
+        self.dealt += client.weight();
+        let part = |whole: u64| {
+            let up_to = |dealt| u128::from(whole) * dealt / self.weights.max(1);
+            (up_to(self.dealt) - up_to(before)) as u64
+        };
+        Window {
+            time: self.all.time,
+            integral: part(self.all.integral),
+            total: part(self.all.total),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(moved: u64) -> Client {
+        Client {
+            service: ([10, 0, 0, 1], 6379).into(),
+            bytes: 0,
+            moved,
+            queue: QueueState::default(),
+            is_told: false,
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_services_hint_add_up_and_busy_connections_have_most() {
+        let moved = [0, 7_000, 90_000, 3_001, 0];
+        let all = Window {
+            time: 1_000_000,
+            integral: u64::MAX / 3,
+            total: 1_237,
+        };
+        let mut deal = Deal {
+            all,
+            weights: moved.iter().map(|m| client(*m).weight()).sum(),
+            dealt: 0,
+        };
+        let parts = moved.map(|m| deal.next(&client(m)));
+        assert_eq!(parts.iter().map(|p| p.total).sum::<u64>(), all.total);
+        assert_eq!(parts.iter().map(|p| p.integral).sum::<u64>(), all.integral);
+        assert!(parts[2].total > 1_000 && parts[0].total <= 1, "{parts:?}");
+        let delay = |w: &Window| w.delay().expect("requests");
+        let off = delay(&parts[2]) / delay(&all) - 1.0;
+        assert!(off.abs() < 0.01, "every part has the same latency: {off}");
+    }
 }

@@ -1,39 +1,18 @@
 //! Tests of the exporter, over HTTP as Prometheus does it.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
+use super::super::exporter::testing::{assert_well_formed, get, scrape};
+use super::super::exporter::{CONTENT_TYPE, Exporter};
 use super::super::samples;
 use super::*;
 
-fn exporter() -> Exporter {
+fn exporter() -> Exporter<WatchMetrics> {
     Exporter::bind("127.0.0.1:0").expect("a free port on loopback")
-}
-
-/// The head and the body of the answer.
-fn get(exporter: &Exporter, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(exporter.address).expect("the exporter listens");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-    )
-    .expect("the request is sent");
-    let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .expect("an answer in UTF-8");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    (head.to_owned(), body.to_owned())
-}
-
-fn scrape(exporter: &Exporter) -> String {
-    get(exporter, "/metrics").1
 }
 
 #[test]
 fn a_scrape_has_every_part_in_base_units_with_its_labels() {
     let exporter = exporter();
-    exporter.update(&[samples::two_sided()]);
+    exporter.update(|m| m.interval(&[samples::two_sided()]));
     let (head, body) = get(&exporter, "/metrics");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert!(head.contains(CONTENT_TYPE), "{head}");
@@ -61,43 +40,16 @@ fn a_scrape_has_every_part_in_base_units_with_its_labels() {
 #[test]
 fn a_scrape_is_well_formed_openmetrics() {
     let exporter = exporter();
-    exporter.update(&[samples::two_sided(), samples::local()]);
+    exporter.update(|m| m.interval(&[samples::two_sided(), samples::local()]));
     let body = scrape(&exporter);
-    assert!(body.ends_with("# EOF\n"));
-    let mut family = String::new();
-    let mut seen = Vec::new();
-    for line in body.lines().filter(|line| *line != "# EOF") {
-        if let Some(rest) = line.strip_prefix("# ") {
-            let mut words = rest.split(' ');
-            let kind = words.next().expect("HELP, TYPE or UNIT");
-            let name = words.next().expect("a name").to_owned();
-            assert!(["HELP", "TYPE", "UNIT"].contains(&kind), "{line}");
-            if name != family {
-                assert!(!seen.contains(&name), "{name} comes in two pieces");
-                seen.push(name.clone());
-                family = name;
-            }
-            continue;
-        }
-        let (name, rest) = line.split_once([' ', '{']).expect("a sample");
-        assert!(
-            name.starts_with(&family),
-            "{line} does not belong to {family}"
-        );
-        let value = rest.rsplit(' ').next().expect("a value");
-        assert!(value.parse::<f64>().is_ok(), "{line}");
-    }
-    assert!(
-        seen.iter().all(|name| name.starts_with("batchwise_")),
-        "{seen:?}"
-    );
+    let seen = assert_well_formed(&body);
     assert!(seen.contains(&"batchwise_interval_latency_seconds".to_owned()));
 }
 
 #[test]
 fn parts_that_are_not_known_are_absent() {
     let exporter = exporter();
-    exporter.update(&[samples::local()]);
+    exporter.update(|m| m.interval(&[samples::local()]));
     let body = scrape(&exporter);
     assert!(body.contains(r#"part="total""#));
     assert!(!body.contains(r#"part="network""#));
@@ -108,8 +60,8 @@ fn parts_that_are_not_known_are_absent() {
 #[test]
 fn a_service_that_vanished_is_absent_and_lost_events_never_go_back() {
     let exporter = exporter();
-    exporter.update(&[samples::local()]);
-    exporter.update(&[samples::two_sided()]);
+    exporter.update(|m| m.interval(&[samples::local()]));
+    exporter.update(|m| m.interval(&[samples::two_sided()]));
     let body = scrape(&exporter);
     assert!(
         !body.contains(r#"batchwise_connections{service="[2001:db8::17]:11211""#),
@@ -121,12 +73,12 @@ fn a_service_that_vanished_is_absent_and_lost_events_never_go_back() {
 #[test]
 fn a_histogram_survives_a_short_silence_but_not_a_long_one() {
     let exporter = exporter();
-    exporter.update(&[samples::two_sided()]);
+    exporter.update(|m| m.interval(&[samples::two_sided()]));
     for _ in 0..SILENT_INTERVALS {
-        exporter.update(&[]);
+        exporter.update(|m| m.interval(&[]));
     }
     assert!(scrape(&exporter).contains("batchwise_interval_latency_seconds_count"));
-    exporter.update(&[]);
+    exporter.update(|m| m.interval(&[]));
     assert!(!scrape(&exporter).contains("batchwise_interval_latency_seconds"));
 }
 
@@ -134,10 +86,12 @@ fn a_histogram_survives_a_short_silence_but_not_a_long_one() {
 fn connections_are_told_apart_by_a_label() {
     let exporter = exporter();
     let connection = Some("10.0.0.2:6379 -> 10.0.0.1:40000".to_owned());
-    exporter.update(&[Line {
-        connection,
-        ..samples::two_sided()
-    }]);
+    exporter.update(|m| {
+        m.interval(&[Line {
+            connection,
+            ..samples::two_sided()
+        }])
+    });
     assert!(
         scrape(&exporter).contains(r#"connection="10.0.0.2:6379 -> 10.0.0.1:40000",unit="sends""#)
     );
@@ -153,12 +107,12 @@ fn other_paths_say_where_the_metrics_are() {
 #[test]
 fn an_address_in_use_and_a_bad_address_are_explained() {
     let first = exporter();
-    let error = Exporter::bind(&first.address.to_string()).expect_err("taken");
+    let error = Exporter::<WatchMetrics>::bind(&first.address().to_string()).expect_err("taken");
     assert!(
         error.to_string().ends_with("in use; choose another port"),
         "{error}"
     );
-    let error = Exporter::bind(":9464").expect_err("no address");
+    let error = Exporter::<WatchMetrics>::bind(":9464").expect_err("no address");
     assert!(
         error.to_string().contains("such as 127.0.0.1:9464"),
         "{error}"

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use batchwise_core::report::Line;
 
+pub mod exporter;
 mod human;
 mod jsonl;
 mod live;

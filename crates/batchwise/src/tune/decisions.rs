@@ -215,7 +215,8 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-fn word(arm: Arm) -> &'static str {
+/// An arm as labels and texts have it.
+pub fn word(arm: Arm) -> &'static str {
     match arm {
         Arm::On => "on",
         Arm::Off => "off",

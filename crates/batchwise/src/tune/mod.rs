@@ -2,6 +2,7 @@
 
 mod decisions;
 mod guard;
+mod metrics;
 mod service;
 
 use std::collections::HashMap;
@@ -27,10 +28,12 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::hints::{HintArgs, HintHistory, HintListener, Teller};
+use crate::hints::{HintArgs, HintWindows, Hints};
+use crate::output::exporter::Exporter;
 use decisions::{Decisions, Style};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
+use metrics::TuneMetrics;
 use service::Service;
 
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
@@ -82,6 +85,9 @@ pub struct TuneArgs {
     exchange_period: Duration,
     #[command(flatten)]
     hints: HintArgs,
+    /// Serve Prometheus metrics here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
 }
 
 /// What `--hold` holds sockets at.
@@ -137,6 +143,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
     }
     let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy)?;
+    let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let cgroup = match &args.cgroup {
         Some(dir) => dir.clone(),
         None => batchwise_bpf::cgroup_mount_point()?,
@@ -155,15 +162,14 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let actuator = sensor.actuator()?;
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), lock.as_fd())?;
     let mut agent = Agent {
-        listener: args.hints.listen()?,
-        hint_history: HintHistory::default(),
-        teller: Teller::default(),
+        hints: args.hints.listen(true)?,
         args,
         sensor,
         actuator,
         guard,
         lock,
         decisions,
+        exporter,
         services: HashMap::new(),
         looked_for_stragglers: Instant::now(),
         explained: Instant::now(),
@@ -219,9 +225,8 @@ struct Agent {
     guard: Guard,
     lock: Flock<File>,
     decisions: Decisions,
-    listener: Option<HintListener>,
-    hint_history: HintHistory,
-    teller: Teller,
+    exporter: Option<Exporter<TuneMetrics>>,
+    hints: Option<Hints>,
     services: HashMap<(SocketAddr, Side), Service>,
     looked_for_stragglers: Instant,
     explained: Instant,
@@ -311,13 +316,12 @@ impl Agent {
                 service.close(c.cookie);
             }
         }
-        let told = self
-            .listener
-            .as_mut()
-            .map(HintListener::poll)
-            .unwrap_or_default();
-        self.teller.tell(&self.sensor, &told, &reading.open)?;
-        let hints = self.hint_history.windows(&told);
+        let mut hints = HintWindows::default();
+        if let Some(h) = &mut self.hints {
+            h.see(&reading.open);
+            h.poll(&self.sensor)?;
+            hints = h.take();
+        }
         let mut wants = false;
         let mut pulse = false;
         let mut walk = Vec::new();
@@ -357,6 +361,9 @@ impl Agent {
         }
         if look {
             self.looked_for_stragglers = Instant::now();
+            if let Some(exporter) = &self.exporter {
+                exporter.update(|m| m.tick(&self.services, reading.lost_events));
+            }
         }
         walk.sort_unstable();
         walk.dedup();

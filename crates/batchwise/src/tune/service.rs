@@ -9,7 +9,7 @@ use batchwise_core::report::{Side, Unit};
 use batchwise_core::sample::{Flow, Sample};
 use batchwise_core::service::ServiceSum;
 use batchwise_core::tune::{
-    Arm, Command, Controller, Event, Measurement, Meter, Peer, Quick, Tuning, Vitals,
+    Arm, Command, Controller, Event, Happened, Measurement, Meter, Peer, Quick, Tuning, Vitals,
 };
 use batchwise_core::wire::{Item, Queue};
 use batchwise_core::{hint, queue};
@@ -56,7 +56,19 @@ pub struct Service {
     vitals: Vitals,
     command: Option<Command>,
     control: Option<Control>,
+    /// How often the arm in force was changed.
+    switches: u64,
+    trials: Trials,
     last_seen: Instant,
+}
+
+/// How trials have ended so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trials {
+    pub adopted: u64,
+    pub kept: u64,
+    pub aborted: u64,
+    pub yielded: u64,
 }
 
 fn arm(nagle_off: bool) -> Arm {
@@ -79,6 +91,8 @@ impl Service {
             vitals: nothing(now),
             command: None,
             control: None,
+            switches: 0,
+            trials: Trials::default(),
             last_seen: Instant::now(),
         };
         service.begin_tick(now, epoch);
@@ -194,8 +208,36 @@ impl Service {
         self.controller.arm()
     }
 
+    /// What was decided since the last call.
     pub fn events(&mut self) -> Vec<Event> {
-        self.controller.events()
+        let events = self.controller.events();
+        for event in &events {
+            match event.happened {
+                Happened::Adopt => self.trials.adopted += 1,
+                Happened::Keep => self.trials.kept += 1,
+                Happened::Abort => self.trials.aborted += 1,
+                Happened::Yield => self.trials.yielded += 1,
+                _ => {}
+            }
+        }
+        events
+    }
+
+    /// How trials have ended so far.
+    pub fn trials(&self) -> Trials {
+        self.trials
+    }
+
+    /// How often the agent has changed the arm in force.
+    pub fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    /// What the sockets are set to: what was decided or is held, or else what most of the
+    /// applications asked for.
+    pub fn in_force(&self) -> Arm {
+        let decided = self.control.and_then(|c| c.arm);
+        decided.unwrap_or(self.controller.wish())
     }
 
     pub fn controller(&self) -> &Controller {
@@ -208,7 +250,9 @@ impl Service {
     }
 
     pub fn set_control(&mut self, control: Control) {
+        let before = self.in_force();
         self.control = Some(control);
+        self.switches += u64::from(self.in_force() != before);
     }
 
     /// Whether a socket is not as it should be: opened, or changed by its application, since.

@@ -16,7 +16,7 @@ use crate::stage::{PATIENCE, Stage};
 use crate::watch::{Watch, now_ns, of};
 
 /// The socket that this process's hints look for.
-fn socket() -> PathBuf {
+pub fn socket() -> PathBuf {
     static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
         let folder = TempDir::new().expect("a folder");
         // SAFETY: the tests take turns, and nothing else in them writes the environment.

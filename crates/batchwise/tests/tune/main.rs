@@ -8,6 +8,8 @@ mod generator;
 mod programs;
 #[path = "../stage/refusal.rs"]
 mod refusal;
+#[path = "../stage/scrape.rs"]
+mod scrape;
 #[path = "../stage/stage.rs"]
 mod stage;
 
@@ -20,6 +22,7 @@ mod churn;
 mod death;
 mod dry_run;
 mod endings;
+mod metrics;
 mod takeover;
 mod trials;
 mod usage;

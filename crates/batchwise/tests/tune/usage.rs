@@ -56,6 +56,13 @@ fn a_log_that_cannot_be_written_is_refused_with_its_name() {
 }
 
 #[test]
+fn metrics_on_no_address_are_refused_with_an_example() {
+    let _turn = turn();
+    let output = tune(&["--port", SILENT, "--metrics", "nowhere"]);
+    assert_refused(&output, 1, &["--metrics nowhere", "127.0.0.1:9464"]);
+}
+
+#[test]
 fn a_user_who_may_not_is_told_to_be_root() {
     let _turn = turn();
     let output = run_as_nobody(&["tune", "--port", SILENT, "--duration", "1s"]);

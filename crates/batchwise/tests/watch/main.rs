@@ -12,6 +12,8 @@ mod programs;
 mod refusal;
 #[path = "../stage/request.rs"]
 mod request;
+#[path = "../stage/scrape.rs"]
+mod scrape;
 #[path = "../stage/stage.rs"]
 mod stage;
 

@@ -1,6 +1,6 @@
 //! What the user gets wrong, and what comes out besides lines.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -8,6 +8,7 @@ use batchwise_lab::redis::PORT;
 
 use crate::generator::{LASTING, Load};
 use crate::refusal::{assert_refused, run, run_as_nobody};
+use crate::scrape::{METRICS, scrape};
 use crate::stage::{BATCHWISE, Stage, eventually, turn};
 use crate::watch::{Watch, now_ns};
 
@@ -129,14 +130,14 @@ fn a_reader_that_leaves_ends_the_watcher_quietly() {
 fn metrics_hold_the_latency_of_the_service_while_it_is_loaded() {
     let stage = Stage::build("metrics");
     let _redis = stage.redis();
-    let watch = Watch::host(&stage.hosts.server, PORT, &["--metrics", "127.0.0.1:9464"]);
+    let watch = Watch::host(&stage.hosts.server, PORT, &["--metrics", METRICS]);
     let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
     watch.until("the service", now_ns(), |lines| !lines.is_empty());
     let mut scraped = String::new();
     eventually(
         "batchwise_latency_seconds of the service",
         || {
-            scraped = scrape(&stage);
+            scraped = scrape(&stage.hosts.server, METRICS);
             let found = scraped.lines().any(|l| {
                 l.starts_with("batchwise_latency_seconds") && l.contains("10.77.0.1:6379")
             });
@@ -147,14 +148,4 @@ fn metrics_hold_the_latency_of_the_service_while_it_is_loaded() {
     assert!(scraped.starts_with("HTTP/1.1 200"), "{scraped}");
     assert!(scraped.trim_end().ends_with("# EOF"), "{scraped}");
     watch.finish();
-}
-
-fn scrape(stage: &Stage) -> String {
-    let address = "127.0.0.1:9464".parse().expect("an address");
-    let mut stream = crate::stage::connect(&stage.hosts.server, address);
-    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
 }

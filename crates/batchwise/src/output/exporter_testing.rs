@@ -1,0 +1,60 @@
+//! Scraping, for the tests of what is served.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::{Exporter, Metrics};
+
+/// The head and the body of the answer.
+pub fn get<M: Metrics>(exporter: &Exporter<M>, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(exporter.address()).expect("the exporter listens");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    )
+    .expect("the request is sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("an answer in UTF-8");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.to_owned(), body.to_owned())
+}
+
+/// What Prometheus is told.
+pub fn scrape<M: Metrics>(exporter: &Exporter<M>) -> String {
+    get(exporter, "/metrics").1
+}
+
+/// It is OpenMetrics; gives the names of its families.
+pub fn assert_well_formed(body: &str) -> Vec<String> {
+    assert!(body.ends_with("# EOF\n"));
+    let mut family = String::new();
+    let mut seen = Vec::new();
+    for line in body.lines().filter(|line| *line != "# EOF") {
+        if let Some(rest) = line.strip_prefix("# ") {
+            let mut words = rest.split(' ');
+            let kind = words.next().expect("HELP, TYPE or UNIT");
+            let name = words.next().expect("a name").to_owned();
+            assert!(["HELP", "TYPE", "UNIT"].contains(&kind), "{line}");
+            if name != family {
+                assert!(!seen.contains(&name), "{name} comes in two pieces");
+                seen.push(name.clone());
+                family = name;
+            }
+            continue;
+        }
+        let (name, rest) = line.split_once([' ', '{']).expect("a sample");
+        assert!(
+            name.starts_with(&family),
+            "{line} does not belong to {family}"
+        );
+        let value = rest.rsplit(' ').next().expect("a value");
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+    }
+    assert!(
+        seen.iter().all(|name| name.starts_with("batchwise_")),
+        "{seen:?}"
+    );
+    seen
+}

@@ -1,0 +1,248 @@
+//! What tuning does and knows as Prometheus metrics.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+
+use batchwise_core::report::Side;
+use batchwise_core::tune::{Arm, Known};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Unit;
+
+use super::decisions::word;
+use super::service::{Service, Trials};
+use crate::output::exporter::{self, Labels, Metrics, counters, gauges, seconds, with};
+
+/// What `batchwise tune` serves: a copy of what matters, as scrapes come at any time.
+#[derive(Debug, Default)]
+pub struct TuneMetrics {
+    services: Vec<Tuned>,
+    lost_events: u64,
+}
+
+/// One side of a service.
+#[derive(Debug)]
+struct Tuned {
+    labels: Labels,
+    in_force: Arm,
+    /// Nagle on, then off, under the present load.
+    known: [(Arm, Option<Known>); 2],
+    /// Requests a second.
+    load: f64,
+    connections: usize,
+    budget_left_s: f64,
+    switches: u64,
+    trials: Trials,
+    /// All, and those that found a sender behind.
+    pulses: (u64, u64),
+}
+
+impl TuneMetrics {
+    /// Takes the place of what was served before.
+    pub fn tick(&mut self, services: &HashMap<(SocketAddr, Side), Service>, lost_events: u64) {
+        let mut keys: Vec<_> = services.iter().collect();
+        keys.sort_unstable_by_key(|(key, _)| **key);
+        let tuned = |((server, side), service): (&(SocketAddr, Side), &Service)| {
+            Tuned::new(exporter::service(server.to_string(), *side), service)
+        };
+        self.services = keys.into_iter().map(tuned).collect();
+        self.lost_events = lost_events;
+    }
+}
+
+impl Tuned {
+    fn new(labels: Labels, service: &Service) -> Self {
+        let controller = service.controller();
+        Self {
+            labels,
+            in_force: service.in_force(),
+            known: [Arm::On, Arm::Off].map(|arm| (arm, controller.known(arm))),
+            load: controller.load(),
+            connections: service.connections(),
+            budget_left_s: controller.budget_left_s(),
+            switches: service.switches(),
+            trials: service.trials(),
+            pulses: controller.pulses(),
+        }
+    }
+
+    /// What is known of each arm, with the arm as a label.
+    fn arms(&self) -> impl Iterator<Item = (Labels, &Known)> {
+        self.known.iter().filter_map(|(arm, known)| {
+            Some((
+                with(self.labels.clone(), "nagle", word(*arm)),
+                known.as_ref()?,
+            ))
+        })
+    }
+
+    fn states(&self) -> impl Iterator<Item = (Labels, f64)> {
+        [Arm::On, Arm::Off].into_iter().map(|arm| {
+            let labels = with(self.labels.clone(), "state", word(arm));
+            (labels, f64::from(u8::from(arm == self.in_force)))
+        })
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = (Labels, u64)> {
+        let t = &self.trials;
+        [
+            ("adopt", t.adopted),
+            ("keep", t.kept),
+            ("abort", t.aborted),
+            ("yield", t.yielded),
+        ]
+        .into_iter()
+        .map(|(outcome, n)| (with(self.labels.clone(), "outcome", outcome), n))
+    }
+}
+
+impl Metrics for TuneMetrics {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = || self.services.iter();
+        gauges(
+            encoder,
+            ("tune_nagle", None),
+            "Whether Nagle's algorithm is in this state: the arm in force",
+            all().flat_map(Tuned::states),
+        )?;
+        gauges(
+            encoder,
+            ("tune_latency", Some(Unit::Seconds)),
+            "Mean latency of a request under the present load, with Nagle's algorithm on and off",
+            all()
+                .flat_map(Tuned::arms)
+                .map(|(labels, known)| (labels, seconds(known.latency_ns))),
+        )?;
+        gauges(
+            encoder,
+            ("tune_confidence", None),
+            "How far to trust that latency, 0 (guess) to 1",
+            all()
+                .flat_map(Tuned::arms)
+                .map(|(labels, known)| (labels, known.confidence)),
+        )?;
+        gauges(
+            encoder,
+            ("tune_load_per_second", None),
+            "Requests a second, when last measured",
+            all().map(|s| (s.labels.clone(), s.load)),
+        )?;
+        gauges(
+            encoder,
+            ("tune_connections", None),
+            "Connections that are open",
+            all().map(|s| (s.labels.clone(), s.connections as f64)),
+        )?;
+        gauges(
+            encoder,
+            ("tune_budget_left", Some(Unit::Seconds)),
+            "For so long may requests wait twice as long for trials; below 0: overdrawn",
+            all().map(|s| (s.labels.clone(), s.budget_left_s)),
+        )?;
+        counters(
+            encoder,
+            "tune_switches",
+            "Changes of the arm in force, those for trials and pulses included",
+            all().map(|s| (s.labels.clone(), s.switches)),
+        )?;
+        counters(
+            encoder,
+            "tune_trials",
+            "Trials of the other arm, by how they ended",
+            all().flat_map(Tuned::outcomes),
+        )?;
+        counters(
+            encoder,
+            "tune_pulses",
+            "Pulses of the other arm that look for requests that wait at their sender",
+            all().map(|s| (s.labels.clone(), s.pulses.0)),
+        )?;
+        counters(
+            encoder,
+            "tune_pulses_found",
+            "Pulses that found a sender behind",
+            all().map(|s| (s.labels.clone(), s.pulses.1)),
+        )?;
+        encoder
+            .encode_descriptor(
+                "lost_events",
+                "Events that this agent lost since it started",
+                None,
+                MetricType::Counter,
+            )
+            .and_then(|encoder| ConstCounter::new(self.lost_events).encode(encoder))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::exporter::Exporter;
+    use crate::output::exporter::testing::{assert_well_formed, scrape};
+
+    fn tuned() -> Tuned {
+        let known = Known {
+            latency_ns: 34_120,
+            throughput_per_s: 5_012.0,
+            confidence: 0.9,
+            age_ns: 0,
+        };
+        Tuned {
+            labels: exporter::service("10.0.0.2:6379".to_owned(), Side::Client),
+            in_force: Arm::On,
+            known: [(Arm::On, Some(known)), (Arm::Off, None)],
+            load: 5_012.5,
+            connections: 12,
+            budget_left_s: -0.25,
+            switches: 7,
+            trials: Trials {
+                adopted: 1,
+                kept: 2,
+                aborted: 3,
+                yielded: 4,
+            },
+            pulses: (20, 5),
+        }
+    }
+
+    #[test]
+    fn a_scrape_is_well_formed_and_holds_what_tuning_knows_in_base_units() {
+        let exporter = Exporter::<TuneMetrics>::bind("127.0.0.1:0").expect("a free port");
+        exporter.update(|m| m.services = vec![tuned()]);
+        let body = scrape(&exporter);
+        assert_well_formed(&body);
+        let service = r#"service="10.0.0.2:6379",side="client""#;
+        for sample in [
+            format!("batchwise_tune_nagle{{{service},state=\"on\"}} 1.0"),
+            format!("batchwise_tune_nagle{{{service},state=\"off\"}} 0.0"),
+            format!("batchwise_tune_latency_seconds{{{service},nagle=\"on\"}} 0.00003412"),
+            format!("batchwise_tune_confidence{{{service},nagle=\"on\"}} 0.9"),
+            format!("batchwise_tune_load_per_second{{{service}}} 5012.5"),
+            format!("batchwise_tune_connections{{{service}}} 12.0"),
+            format!("batchwise_tune_budget_left_seconds{{{service}}} -0.25"),
+            format!("batchwise_tune_switches_total{{{service}}} 7"),
+            format!("batchwise_tune_trials_total{{{service},outcome=\"adopt\"}} 1"),
+            format!("batchwise_tune_trials_total{{{service},outcome=\"keep\"}} 2"),
+            format!("batchwise_tune_trials_total{{{service},outcome=\"abort\"}} 3"),
+            format!("batchwise_tune_trials_total{{{service},outcome=\"yield\"}} 4"),
+            format!("batchwise_tune_pulses_total{{{service}}} 20"),
+            format!("batchwise_tune_pulses_found_total{{{service}}} 5"),
+            "batchwise_lost_events_total 0".to_owned(),
+        ] {
+            assert!(
+                body.lines().any(|line| line == sample),
+                "{sample} is not in\n{body}"
+            );
+        }
+        let unknown = r#"nagle="off""#;
+        assert!(!body.contains(unknown), "an arm that is not known: {body}");
+    }
+
+    #[test]
+    fn without_any_service_a_scrape_is_well_formed() {
+        let exporter = Exporter::<TuneMetrics>::bind("127.0.0.1:0").expect("a free port");
+        assert_well_formed(&scrape(&exporter));
+    }
+}

@@ -1,0 +1,246 @@
+//! What the other end learns: the hints of a client's application, told in TCP options.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use batchwise_core::report::{Estimator, Line, Side, Unit};
+use batchwise_hint::Hints;
+use batchwise_lab::bpf_stats::wait_attached;
+use batchwise_lab::host::{Host, Place};
+use batchwise_lab::process::Process;
+use batchwise_lab::redis::PORT;
+use batchwise_lab::stop::Stop;
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::capture::{Capture, Segment};
+use crate::lines::socket;
+use crate::request::ask;
+use crate::scene::Scene;
+use crate::stage::{BATCHWISE, PATIENCE, eventually};
+use crate::watch::{Watch, of};
+
+/// A request waits for so long in the application before it is sent: no queue of TCP's knows.
+const HELD: Duration = Duration::from_millis(20);
+/// Lines: some seconds, as tcpdump hands out what it saw a second later.
+const ENOUGH: usize = 10;
+/// The first half byte of an option's tuple (docs/exchange.md): a hint.
+const HINT: u8 = 3 << 2 | 1;
+/// IPv4, TCP and its timestamps: a segment without any option of ours.
+const PLAIN_HEADERS: usize = 20 + 20 + 12;
+
+/// Connections in use, each of which asks, holds back and asks again, until dropped.
+struct Application {
+    stop: &'static AtomicBool,
+    requests: &'static AtomicU64,
+    nanos: &'static AtomicU64,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Application {
+    /// `hints`: whether it gives any.
+    fn start(scene: &Scene, connections: usize, hints: bool) -> Self {
+        // a few bytes a test, for its threads to share
+        let stop: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let requests: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
+        let nanos: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
+        let one = |_| {
+            let mut stream = scene.stage.connect(scene.address());
+            let hints = hints.then(|| Hints::for_service(scene.address()));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let begin = Instant::now();
+                    let request = hints.as_ref().map(Hints::request);
+                    thread::sleep(HELD);
+                    ask(&mut stream, b"PING\r\n", b"+PONG\r\n");
+                    drop(request);
+                    let took = begin.elapsed().as_nanos() as u64;
+                    nanos.fetch_add(took, Ordering::Relaxed);
+                    requests.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        Self {
+            stop,
+            requests,
+            nanos,
+            threads: (0..connections).map(one).collect(),
+        }
+    }
+
+    /// Requests so far.
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Ends it; gives the mean latency that it measured itself, ns.
+    fn finish(mut self) -> f64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().expect("every reply came");
+        }
+        self.nanos.load(Ordering::Relaxed) as f64 / self.requests() as f64
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Far above all that TCP's queues can hold, and of the size of what was held back. (Requests that
+/// are under way at a window's ends weigh: it may be a little less.)
+fn assert_is_the_clients(latency_ns: f64) {
+    let held = HELD.as_nanos() as f64;
+    assert!(
+        (held / 2.0..3.0 * held).contains(&latency_ns),
+        "{latency_ns} ns"
+    );
+}
+
+/// Both ends watch and exchange, the client's with hints.
+fn watch_both(scene: &Scene) -> (Watch, Watch) {
+    let path = socket();
+    let hints = ["--exchange", "--hints", path.to_str().expect("text")];
+    (
+        Watch::host(scene.server(), PORT, &["--exchange"]),
+        Watch::host(scene.client(), PORT, &hints),
+    )
+}
+
+/// What the options of established segments are: the first half byte of their tuples.
+fn kinds(segments: &[Segment]) -> Vec<u8> {
+    let ours = segments.iter().filter(|s| !s.syn).flat_map(Segment::ours);
+    ours.map(|option| option[4] >> 4).collect()
+}
+
+#[test]
+fn a_servers_agent_reports_what_the_clients_application_measures_and_that_alone_is_exchanged() {
+    let scene = Scene::build("hintw");
+    let (server, client) = watch_both(&scene);
+    let capture = Capture::start(&scene.stage, PORT);
+    let application = Application::start(&scene, 1, true);
+    let hinted = |l: &Line| l.side == Side::Server && l.estimator == Estimator::Hint;
+    let lines = server.until("lines made by the client's hints", 0, |lines| {
+        lines.iter().filter(|l| hinted(l)).count() >= ENOUGH
+    });
+    let own = application.finish();
+    let segments = capture.finish();
+    client.finish();
+    server.finish();
+
+    // in the first the hints begin
+    for line in lines.iter().filter(|l| hinted(l)).skip(1) {
+        let total = line.latency_ns.total.expect("a total") as f64;
+        println!("told {total} ns, measured {own:.0} ns");
+        assert_is_the_clients(total);
+        assert_eq!(
+            (line.unit, line.vantage.as_str()),
+            (Unit::Sends, "application")
+        );
+        assert_eq!(line.latency_ns.network, None, "{line:?}");
+        let most = 1e9 / HELD.as_nanos() as f64;
+        assert!(line.throughput_per_s < 1.5 * most, "{line:?}");
+        assert!(line.throughput_per_s > most / 4.0, "{line:?}");
+    }
+    assert_is_the_clients(own);
+
+    // once the server's end has heard that there are hints, and answered
+    let is_hint = |s: &Segment| s.ours().iter().any(|o| o.len() == 16 && o[4] >> 4 == HINT);
+    let hints = segments.iter().enumerate().filter(|(_, s)| is_hint(s));
+    let (third, _) = hints.clone().nth(2).expect("three hints");
+    let later = &segments[third..];
+    assert!(later.len() > 50, "{}", later.len());
+    let kinds = kinds(later);
+    assert!(
+        !kinds.is_empty() && kinds.iter().all(|k| *k == HINT),
+        "{kinds:?}"
+    );
+    for segment in later.iter().filter(|s| s.from_server) {
+        let headers = usize::from(segment.ip_length) - segment.payload;
+        assert_eq!(headers, PLAIN_HEADERS, "padding: {:?}", segment.options);
+    }
+    println!("{} options in {} segments", kinds.len(), later.len());
+}
+
+#[test]
+fn where_no_application_gives_hints_none_are_told() {
+    let scene = Scene::build("hintn");
+    let (server, client) = watch_both(&scene);
+    let capture = Capture::start(&scene.stage, PORT);
+    let application = Application::start(&scene, 1, false);
+    let lines = server.until("two-sided lines", 0, |lines| {
+        let two_sided = |l: &&&Line| l.estimator == Estimator::TwoSided;
+        of(lines, Side::Server).iter().filter(two_sided).count() >= ENOUGH
+    });
+    application.finish();
+    let kinds = kinds(&capture.finish());
+    client.finish();
+    server.finish();
+    assert!(!kinds.is_empty() && !kinds.contains(&HINT), "{kinds:?}");
+    for line in lines {
+        assert_ne!(line.estimator, Estimator::Hint, "{line:?}");
+        let total = line.latency_ns.total.unwrap_or(0);
+        assert!(u128::from(total) < HELD.as_nanos(), "TCP knew: {line:?}");
+    }
+}
+
+/// A tuner at `host`; its log.
+fn tune(host: &Host, logs: &TempDir, args: &[&str]) -> (Process, impl Fn() -> Vec<Value>) {
+    let log = logs.path().join(host.namespace().name());
+    let mut command = Command::new(BATCHWISE);
+    command.args(["tune", "--port", &PORT.to_string(), "--cgroup"]);
+    command.arg(host.cgroup()).arg("--log").arg(&log).args(args);
+    let mut process = host
+        .spawn("the agent", command, Place::Observer)
+        .expect("an agent");
+    process.on_line(drop);
+    wait_attached(&mut process, "the agent", &Stop::default()).expect("its programs");
+    let decisions = move || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let line = |l| serde_json::from_str(l).expect("a line of JSON");
+        whole.lines().map(line).collect()
+    };
+    (process, decisions)
+}
+
+#[test]
+fn a_servers_tuner_decides_by_the_latency_and_the_load_that_the_clients_application_counts() {
+    let scene = Scene::build("hintt");
+    let logs = TempDir::new().expect("a folder");
+    let path = socket();
+    let hints = ["--hints", path.to_str().expect("text")];
+    let (client, _) = tune(scene.client(), &logs, &hints);
+    let (server, decisions) = tune(scene.server(), &logs, &["--policy", "slo:1us"]);
+    let begin = Instant::now();
+    let application = Application::start(&scene, 16, true);
+    let told = |d: &Value| {
+        let arms = [&d["arms"]["on"], &d["arms"]["off"]].map(|a| a["latency_ns"].as_f64());
+        let held = HELD.as_nanos() as f64;
+        let latency = arms.into_iter().flatten().find(|l| *l >= held)?;
+        Some((latency, d["load_per_s"].as_f64()?))
+    };
+    let (latency, load) = eventually(
+        "a decision made by the client's hints",
+        || decisions().iter().rev().find_map(told),
+        || format!("{:#?}", decisions()),
+    );
+    let rate = application.requests() as f64 / begin.elapsed().as_secs_f64();
+    let own = application.finish();
+    for mut agent in [client, server] {
+        kill(agent.pid(), Signal::SIGTERM).expect("it runs");
+        let status = agent.wait(&Stop::default(), PATIENCE).expect("it ends");
+        assert!(status.success(), "{status}{}", agent.quote());
+    }
+    println!("told {latency} ns at {load}/s; measured {own:.0} ns at {rate:.0}/s");
+    assert_is_the_clients(latency);
+    assert_is_the_clients(own);
+    // every connection tells its part, not the whole
+    assert!((rate / 3.0..3.0 * rate).contains(&load), "{load} {rate}");
+}
