@@ -18,6 +18,7 @@ use crate::load::{LoadPhase, LoadSpec, PhaseReport};
 use crate::output::Progress;
 use crate::plot;
 use crate::redis::{PORT, RedisServer};
+use crate::rounds::InRound;
 use crate::topology::TwoHosts;
 use crate::tuner::{Tuners, nagle_share};
 use crate::{Context, Experiment};
@@ -116,14 +117,35 @@ impl Experiment for ClientCost {
 }
 
 impl Measured for Run {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    type Point = Point;
+    type Summary = Summary;
+
+    fn points(&self) -> &[Point] {
+        &self.points
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points);
-        frame.write_result(complete, &self.points, self, &summary)?;
-        figures::write(frame, complete, self, &summary)
+    fn summary(&self) -> Summary {
+        Summary::of(&self.points)
+    }
+
+    fn more(&self) -> impl Serialize {
+        self
+    }
+
+    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
+        figures::write(frame, complete, self, summary)
+    }
+}
+
+impl InRound for Point {
+    type Arm = Arm;
+
+    fn round(&self) -> u32 {
+        self.round
+    }
+
+    fn arm(&self) -> Arm {
+        self.arm
     }
 }
 

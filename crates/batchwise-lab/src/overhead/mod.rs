@@ -9,9 +9,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
-use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
 use crate::bpf_stats::{self, StatsEnabled, runs_of};
@@ -19,6 +16,7 @@ use crate::frame::{Frame, Measured};
 use crate::host::Host;
 use crate::output::Progress;
 use crate::redis::{Benchmark, BenchmarkResult, PORT, RedisServer};
+use crate::rounds::{InRound, in_random_order};
 use crate::topology::TwoHosts;
 use crate::watcher::{WatchSpec, Watcher};
 use crate::{Context, Experiment};
@@ -28,9 +26,6 @@ use summary::Summary;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long one run of the benchmark should last.
 const RUN_SECONDS: f64 = 3.0;
-/// Requests of the runs from which the rate of this machine is learned.
-const CALIBRATION_REQUESTS: u64 = 100_000;
-const CALIBRATION_RUNS: u32 = 3;
 const CLIENTS: u32 = 10;
 const VALUE_SIZE: u32 = 64;
 
@@ -135,33 +130,49 @@ impl Experiment for Overhead {
 }
 
 impl Measured for Runs {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    type Point = Point;
+    type Summary = Summary;
+
+    fn points(&self) -> &[Point] {
+        &self.points
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points, &self.hooks);
-        let hooks = Hooks { hooks: &self.hooks };
-        frame.write_result(complete, &self.points, &hooks, &summary)?;
-        figures::write(frame, complete, self, &summary)
+    fn summary(&self) -> Summary {
+        Summary::of(&self.points, &self.hooks)
+    }
+
+    fn more(&self) -> impl Serialize {
+        Hooks { hooks: &self.hooks }
+    }
+
+    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
+        figures::write(frame, complete, self, summary)
+    }
+}
+
+impl InRound for Point {
+    type Arm = Arm;
+
+    fn round(&self) -> u32 {
+        self.round
+    }
+
+    fn arm(&self) -> Arm {
+        self.arm
     }
 }
 
 fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<()> {
     let context = frame.context;
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let mut benchmark = Benchmark {
-        clients: CLIENTS,
-        value_size: VALUE_SIZE,
-        requests: CALIBRATION_REQUESTS,
-    };
-    // The fastest of several: a disturbance would make all the runs too short.
-    let mut fastest: f64 = 0.0;
-    for _ in 0..CALIBRATION_RUNS {
-        fastest = fastest.max(run(context, hosts, &benchmark)?.rps);
-    }
-    benchmark.requests = (fastest * RUN_SECONDS) as u64;
-
+    let benchmark = Benchmark::lasting(
+        RUN_SECONDS,
+        CLIENTS,
+        VALUE_SIZE,
+        hosts.server_address(PORT),
+        &hosts.client,
+        &context.stop,
+    )?;
     let rounds: u32 = if context.quick { 6 } else { 30 };
     let mut progress = Progress::new(rounds * 3 + 2);
     // Time inside the hooks first: those who stop a long run early have it.
@@ -174,37 +185,31 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<(
         ));
         measured.hooks.push(cost);
     }
-    let mut rng = StdRng::seed_from_u64(rand::rng().random());
-    for round in 0..rounds {
-        let mut order = Arm::ALL;
-        order.shuffle(&mut rng);
-        for (position, arm) in order.into_iter().enumerate() {
-            let watchers = start_watchers(context, hosts, arm)?;
-            let cpu_before = redis.cpu_time()?;
-            let result = run(context, hosts, &benchmark)?;
-            let server_cpu = redis.cpu_time()?.saturating_sub(cpu_before);
-            finish_watchers(watchers)?;
-            redis.check_alive()?;
-            let per_request = |cpu: Duration| cpu.as_nanos() as f64 / benchmark.requests as f64;
-            progress.step(&format!(
-                "round {}: {} {:.0} requests/s",
-                round + 1,
-                arm.name(),
-                result.rps
-            ));
-            measured.points.push(Point {
-                round,
-                position,
-                arm,
-                rps: result.rps,
-                requests: benchmark.requests,
-                server_cpu_ns_per_request: per_request(server_cpu),
-                client_cpu_ns_per_request: per_request(result.client_cpu),
-            });
-        }
-        measured.write(frame, false)?;
-    }
-    Ok(())
+    in_random_order(frame, rounds, &Arm::ALL, measured, |measured, turn| {
+        let watchers = start_watchers(context, hosts, turn.arm)?;
+        let cpu_before = redis.cpu_time()?;
+        let result = run(context, hosts, &benchmark)?;
+        let server_cpu = redis.cpu_time()?.saturating_sub(cpu_before);
+        finish_watchers(watchers)?;
+        redis.check_alive()?;
+        let per_request = |cpu: Duration| cpu.as_nanos() as f64 / benchmark.requests as f64;
+        progress.step(&format!(
+            "round {}: {} {:.0} requests/s",
+            turn.round + 1,
+            turn.arm.name(),
+            result.rps
+        ));
+        measured.points.push(Point {
+            round: turn.round,
+            position: turn.position,
+            arm: turn.arm,
+            rps: result.rps,
+            requests: benchmark.requests,
+            server_cpu_ns_per_request: per_request(server_cpu),
+            client_cpu_ns_per_request: per_request(result.client_cpu),
+        });
+        Ok(())
+    })
 }
 
 fn run(context: &Context, hosts: &TwoHosts, benchmark: &Benchmark) -> Result<BenchmarkResult> {

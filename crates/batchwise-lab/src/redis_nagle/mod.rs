@@ -3,8 +3,6 @@
 
 mod figures;
 mod plan;
-#[cfg(test)]
-pub mod samples;
 mod summary;
 
 use std::time::Duration;
@@ -15,6 +13,7 @@ use serde::Serialize;
 
 use crate::arm::{self, Arm};
 use crate::frame::{Frame, Measured};
+use crate::ladder::{Rung, Workload, collapses};
 use crate::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
 use crate::output::Progress;
 use crate::plot;
@@ -22,7 +21,7 @@ use crate::redis::{PORT, RedisServer};
 use crate::topology::TwoHosts;
 use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
 use crate::{Context, Experiment};
-use plan::{Extent, WORKLOADS, Workload};
+use plan::{Extent, WORKLOADS};
 use summary::Summary;
 
 /// The paper's Figure 4, live.
@@ -98,17 +97,47 @@ impl Experiment for RedisNagle {
 }
 
 impl Measured for Run {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    type Point = Point;
+    type Summary = Summary;
+
+    fn points(&self) -> &[Point] {
+        &self.points
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points);
-        let paper = Paper {
+    fn summary(&self) -> Summary {
+        Summary::of(&self.points)
+    }
+
+    fn more(&self) -> impl Serialize {
+        Paper {
             paper: summary::PAPER,
-        };
-        frame.write_result(complete, &self.points, &paper, &summary)?;
-        figures::write(frame, complete, self, &summary)
+        }
+    }
+
+    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
+        figures::write(frame, complete, self, summary)
+    }
+}
+
+impl Rung for Point {
+    fn workload(&self) -> &'static str {
+        self.workload
+    }
+
+    fn step_rps(&self) -> u64 {
+        self.step_rps
+    }
+
+    fn repeat(&self) -> u32 {
+        self.repeat
+    }
+
+    fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    fn saturated(&self) -> bool {
+        self.saturated
     }
 }
 
@@ -180,14 +209,13 @@ impl Ladders<'_> {
         run: &mut Run,
     ) -> Result<()> {
         let mut collapsed: Vec<Arm> = Vec::new();
-        for &step in self.extent.steps(climb.workload) {
+        for &step in climb.workload.steps(self.extent.quick) {
             for &arm in arms {
                 if collapsed.contains(&arm) {
                     progress.skip(1);
                     continue;
                 }
-                // A second measurement tells a collapse from a disturbance.
-                for attempt in 0..2 {
+                let collapse = collapses(|attempt| {
                     let point = self.point(arm, step, attempt, climb)?;
                     let saturated = point.saturated;
                     let text = describe(&point);
@@ -196,12 +224,10 @@ impl Ladders<'_> {
                         _ => progress.note(&text),
                     }
                     run.points.push(point);
-                    if !saturated {
-                        break;
-                    }
-                    if attempt == 1 {
-                        collapsed.push(arm);
-                    }
+                    Ok(saturated)
+                })?;
+                if collapse {
+                    collapsed.push(arm);
                 }
             }
         }

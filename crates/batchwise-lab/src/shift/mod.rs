@@ -16,6 +16,7 @@ use crate::load::{LoadInterval, LoadPhase, LoadReport, LoadSpec};
 use crate::output::Progress;
 use crate::plot;
 use crate::redis::{PORT, RedisServer};
+use crate::rounds::InRound;
 use crate::topology::TwoHosts;
 use crate::tuner::{Decision, SLO_POLICY, Tuners};
 use crate::{Context, Experiment};
@@ -90,17 +91,37 @@ impl Experiment for Shift {
 }
 
 impl Measured for Runs {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    type Point = Point;
+    type Summary = Summary;
+
+    fn points(&self) -> &[Point] {
+        &self.points
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points, &self.steady, &self.schedules);
-        let more = More {
+    fn summary(&self) -> Summary {
+        Summary::of(&self.points, &self.steady, &self.schedules)
+    }
+
+    fn more(&self) -> impl Serialize {
+        More {
             steady: &self.steady,
-        };
-        frame.write_result(complete, &self.points, &more, &summary)?;
-        figures::write(frame, complete, self, &summary)
+        }
+    }
+
+    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
+        figures::write(frame, complete, self, summary)
+    }
+}
+
+impl InRound for Point {
+    type Arm = Arm;
+
+    fn round(&self) -> u32 {
+        self.round
+    }
+
+    fn arm(&self) -> Arm {
+        self.arm
     }
 }
 

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,8 +24,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::agent::{PortArgs, stop_flag};
 use crate::hints::{HintArgs, HintHistory, HintListener, Teller};
 use decisions::{Decisions, Style};
 use guard::Guard;
@@ -36,15 +35,8 @@ use service::Service;
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
-    /// The service's port: local at its servers, remote at its clients (may be repeated)
-    #[arg(
-        long = "port",
-        value_name = "PORT",
-        required = true,
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
+    #[command(flatten)]
+    ports: PortArgs,
     /// What is to be gained: latency, throughput, or slo:TIME, the highest throughput whose mean
     /// latency stays under TIME
     #[arg(long, default_value = "latency")]
@@ -132,10 +124,7 @@ const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// The programs cannot be loaded, another agent runs here, or the log cannot be written.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    let stop = stop_flag()?;
     let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy)?;
     let cgroup = match &args.cgroup {
         Some(dir) => dir.clone(),
@@ -144,7 +133,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let lock = lock(&cgroup)?;
     first_in_line();
     let sensor = Sensor::open(Config {
-        ports: args.ports.clone(),
+        ports: args.ports.numbers().to_vec(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
         exchange: Some(args.exchange_period),
