@@ -34,46 +34,17 @@ struct Results<'a, P, S, M> {
     summary: &'a S,
 }
 
-/// What was measured so far: it can be written before it is all.
+/// What can be written before everything is measured.
 pub trait Measured: Default {
-    /// A measured point.
-    type Point: Serialize;
-    /// What the points say.
-    type Summary: Serialize;
-    /// All points.
-    fn points(&self) -> &[Self::Point];
-    /// What they say.
-    fn summary(&self) -> Self::Summary;
-    /// Fields that stand beside points and summary in `result.json`.
-    fn more(&self) -> impl Serialize {
-        NoMore {}
-    }
-    /// Writes plots and report.
-    fn write_figures(
-        &self,
-        frame: &Frame<'_>,
-        complete: bool,
-        summary: &Self::Summary,
-    ) -> Result<()>;
+    /// Whether there is nothing yet.
+    fn is_empty(&self) -> bool;
     /// Writes results, plots and report; `complete` unless more was planned.
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = self.summary();
-        frame.context.output.write_result(&Results {
-            experiment: frame.name,
-            machine: &frame.machine,
-            network: &frame.network,
-            complete,
-            points: self.points(),
-            more: &self.more(),
-            summary: &summary,
-        })?;
-        self.write_figures(frame, complete, &summary)
-    }
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()>;
 }
 
 /// Nothing besides points and summary.
 #[derive(Serialize)]
-struct NoMore {}
+pub struct NoMore {}
 
 impl<'a> Frame<'a> {
     /// Builds the hosts and lets `measure` measure, which writes what it has from time to time;
@@ -93,10 +64,29 @@ impl<'a> Frame<'a> {
         };
         let mut measured = M::default();
         let outcome = measure(&frame, &hosts, &mut measured);
-        if outcome.is_ok() || !measured.points().is_empty() {
+        if outcome.is_ok() || !measured.is_empty() {
             measured.write(&frame, outcome.is_ok())?;
         }
         outcome
+    }
+
+    /// Writes `result.json`; the fields of `more` stand beside `points` and `summary`.
+    pub fn write_result<P: Serialize, S: Serialize, M: Serialize>(
+        &self,
+        complete: bool,
+        points: &[P],
+        more: &M,
+        summary: &S,
+    ) -> Result<()> {
+        self.context.output.write_result(&Results {
+            experiment: self.name,
+            machine: &self.machine,
+            network: &self.network,
+            complete,
+            points,
+            more,
+            summary,
+        })
     }
 
     /// Writes `report.html`.

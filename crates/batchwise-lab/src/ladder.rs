@@ -41,18 +41,25 @@ impl Workload {
     }
 }
 
-/// A point on a ladder.
-pub trait Rung {
+/// Where on a ladder a point was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Rung {
     /// Name of the workload.
-    fn workload(&self) -> &'static str;
+    pub workload: &'static str,
     /// Requests a second.
-    fn step_rps(&self) -> u64;
+    pub step_rps: u64,
     /// Which repetition.
-    fn repeat(&self) -> u32;
+    pub repeat: u32,
     /// From 0.
-    fn attempt(&self) -> u32;
+    pub attempt: u32,
     /// Whether the load was more than could be carried.
-    fn saturated(&self) -> bool;
+    pub saturated: bool,
+}
+
+/// What was measured on a ladder.
+pub trait OnLadder {
+    /// Where.
+    fn rung(&self) -> Rung;
 }
 
 /// Measures a load, and once more if it could not be carried; whether that is a collapse. `measure`
@@ -70,21 +77,24 @@ pub fn collapses(mut measure: impl FnMut(u32) -> Result<bool>) -> Result<bool> {
 }
 
 /// A summary of each workload's points, by name.
-pub fn per_workload<P: Rung, S>(
+pub fn per_workload<P: OnLadder, S>(
     points: &[P],
     summary: impl Fn(&[&P]) -> S,
 ) -> BTreeMap<&'static str, S> {
-    let names: BTreeSet<_> = points.iter().map(P::workload).collect();
+    let names: BTreeSet<_> = points.iter().map(|p| p.rung().workload).collect();
     let one = |name| {
-        let of_it: Vec<_> = points.iter().filter(|p| p.workload() == name).collect();
+        let of_it: Vec<_> = points
+            .iter()
+            .filter(|p| p.rung().workload == name)
+            .collect();
         (name, summary(&of_it))
     };
     names.into_iter().map(one).collect()
 }
 
 /// The loads of these points, ascending.
-pub fn steps<P: Rung>(points: &[&P]) -> BTreeSet<u64> {
-    points.iter().map(|p| p.step_rps()).collect()
+pub fn steps<P: OnLadder>(points: &[&P]) -> BTreeSet<u64> {
+    points.iter().map(|p| p.rung().step_rps).collect()
 }
 
 /// A value by repeat.
@@ -92,7 +102,7 @@ pub type Repeats = BTreeMap<u32, f64>;
 
 /// The value of an arm's points at a step, by repeat. The last attempt counts, also if its value is
 /// not known; a repeat whose ladder had ended below the step has `collapsed`.
-pub fn by_repeat<'a, P: Rung + 'a>(
+pub fn by_repeat<'a, P: OnLadder + 'a>(
     of_arm: impl Iterator<Item = &'a P>,
     step: u64,
     value: impl Fn(&P) -> Option<f64>,
@@ -100,10 +110,11 @@ pub fn by_repeat<'a, P: Rung + 'a>(
 ) -> Repeats {
     let mut found: BTreeMap<u32, Option<f64>> = BTreeMap::new();
     for point in of_arm {
-        if point.step_rps() == step {
-            found.insert(point.repeat(), value(point));
-        } else if point.step_rps() < step && point.saturated() && point.attempt() + 1 == ATTEMPTS {
-            found.insert(point.repeat(), Some(collapsed));
+        let rung = point.rung();
+        if rung.step_rps == step {
+            found.insert(rung.repeat, value(point));
+        } else if rung.step_rps < step && rung.saturated && rung.attempt + 1 == ATTEMPTS {
+            found.insert(rung.repeat, Some(collapsed));
         }
     }
     let known = |(repeat, value): (u32, Option<f64>)| Some((repeat, value?));

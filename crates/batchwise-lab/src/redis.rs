@@ -15,6 +15,7 @@ use nix::sys::time::TimeValLike as _;
 use crate::host::{Host, Place};
 use crate::process::{Process, cpu_time, lock};
 use crate::stop::Stop;
+use crate::topology::TwoHosts;
 
 /// The port of the server.
 pub const PORT: u16 = 6379;
@@ -158,31 +159,26 @@ pub struct BenchmarkResult {
 }
 
 impl Benchmark {
-    /// One whose runs last about so many seconds here, learned from a few short ones.
-    pub fn lasting(
-        seconds: f64,
-        clients: u32,
-        value_size: u32,
-        server: SocketAddr,
-        client: &Host,
-        stop: &Stop,
-    ) -> Result<Self> {
+    /// One whose runs last about so many seconds here, learned from a few short ones: 64-byte SETs on
+    /// 10 connections.
+    pub fn lasting(seconds: f64, hosts: &TwoHosts, stop: &Stop) -> Result<Self> {
         let mut benchmark = Self {
-            clients,
-            value_size,
+            clients: 10,
+            value_size: 64,
             requests: CALIBRATION_REQUESTS,
         };
         // The fastest of several: a disturbance would make all the runs too short.
         let mut fastest: f64 = 0.0;
         for _ in 0..CALIBRATION_RUNS {
-            fastest = fastest.max(benchmark.run(server, client, stop)?.rps);
+            fastest = fastest.max(benchmark.run(hosts, stop)?.rps);
         }
         benchmark.requests = (fastest * seconds) as u64;
         Ok(benchmark)
     }
 
-    /// SETs against `server` from `client`, to the end.
-    pub fn run(&self, server: SocketAddr, client: &Host, stop: &Stop) -> Result<BenchmarkResult> {
+    /// SETs against the server's [`PORT`] from the client, to the end.
+    pub fn run(&self, hosts: &TwoHosts, stop: &Stop) -> Result<BenchmarkResult> {
+        let server = hosts.server_address(PORT);
         let mut command = Command::new("redis-benchmark");
         command.args([
             "-h",
@@ -199,7 +195,8 @@ impl Benchmark {
         ]);
         // Children are counted when they are waited for: no other one ends in the meantime.
         let before = children_cpu()?;
-        let mut process = client
+        let mut process = hosts
+            .client
             .spawn("redis-benchmark", command, Place::Workload)
             .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
         let output = Arc::new(Mutex::new(Vec::new()));

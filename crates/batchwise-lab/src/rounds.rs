@@ -12,10 +12,8 @@ use crate::frame::{Frame, Measured};
 pub trait InRound {
     /// What differs within a round.
     type Arm: Copy + PartialEq;
-    /// Which round.
-    fn round(&self) -> u32;
-    /// Which of its runs.
-    fn arm(&self) -> Self::Arm;
+    /// Which round, and which of its runs.
+    fn round_and_arm(&self) -> (u32, Self::Arm);
 }
 
 /// The runs of `arm`, each with that of `base` in the same round; a round that has not both has
@@ -25,9 +23,10 @@ where
     P: InRound + 'a,
     I: Iterator<Item = &'a P> + Clone,
 {
-    let of = move |arm| points.clone().filter(move |p| p.arm() == arm);
-    of(arm).filter_map(move |above| {
-        let below = of(base).find(|below| below.round() == above.round())?;
+    let of_arm = points.clone().filter(move |p| p.round_and_arm().1 == arm);
+    of_arm.filter_map(move |above| {
+        let same = (above.round_and_arm().0, base);
+        let below = points.clone().find(|p| p.round_and_arm() == same)?;
         Some((above, below))
     })
 }
@@ -95,12 +94,8 @@ mod tests {
     impl InRound for Run {
         type Arm = char;
 
-        fn round(&self) -> u32 {
-            self.0
-        }
-
-        fn arm(&self) -> char {
-            self.1
+        fn round_and_arm(&self) -> (u32, char) {
+            (self.0, self.1)
         }
     }
 

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use batchwise_core::report::{Line, Side, Unit};
 use serde::Serialize;
 
-use crate::frame::{Frame, Measured};
-use crate::ladder::{Rung, collapses};
+use crate::frame::{Frame, Measured, NoMore};
+use crate::ladder::{OnLadder, Rung, collapses};
 use crate::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
 use crate::output::Progress;
 use crate::redis::{NAGLE_PORT, PORT, RedisServer};
@@ -112,41 +112,26 @@ impl Experiment for Accuracy {
 struct Points(Vec<Point>);
 
 impl Measured for Points {
-    type Point = Point;
-    type Summary = Summary;
-
-    fn points(&self) -> &[Point] {
-        &self.0
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    fn summary(&self) -> Summary {
-        Summary::of(&self.0)
-    }
-
-    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
-        figures::write(frame, complete, &self.0, summary)
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.0);
+        frame.write_result(complete, &self.0, &NoMore {}, &summary)?;
+        figures::write(frame, complete, &self.0, &summary)
     }
 }
 
-impl Rung for Point {
-    fn workload(&self) -> &'static str {
-        self.workload
-    }
-
-    fn step_rps(&self) -> u64 {
-        self.step_rps
-    }
-
-    fn repeat(&self) -> u32 {
-        self.repeat
-    }
-
-    fn attempt(&self) -> u32 {
-        self.attempt
-    }
-
-    fn saturated(&self) -> bool {
-        self.saturated
+impl OnLadder for Point {
+    fn rung(&self) -> Rung {
+        Rung {
+            workload: self.workload,
+            step_rps: self.step_rps,
+            repeat: self.repeat,
+            attempt: self.attempt,
+            saturated: self.saturated,
+        }
     }
 }
 

@@ -117,35 +117,22 @@ impl Experiment for ClientCost {
 }
 
 impl Measured for Run {
-    type Point = Point;
-    type Summary = Summary;
-
-    fn points(&self) -> &[Point] {
-        &self.points
+    fn is_empty(&self) -> bool {
+        self.points.is_empty()
     }
 
-    fn summary(&self) -> Summary {
-        Summary::of(&self.points)
-    }
-
-    fn more(&self) -> impl Serialize {
-        self
-    }
-
-    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
-        figures::write(frame, complete, self, summary)
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.points);
+        frame.write_result(complete, &self.points, self, &summary)?;
+        figures::write(frame, complete, self, &summary)
     }
 }
 
 impl InRound for Point {
     type Arm = Arm;
 
-    fn round(&self) -> u32 {
-        self.round
-    }
-
-    fn arm(&self) -> Arm {
-        self.arm
+    fn round_and_arm(&self) -> (u32, Arm) {
+        (self.round, self.arm)
     }
 }
 

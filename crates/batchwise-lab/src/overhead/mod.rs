@@ -15,7 +15,7 @@ use crate::bpf_stats::{self, StatsEnabled, runs_of};
 use crate::frame::{Frame, Measured};
 use crate::host::Host;
 use crate::output::Progress;
-use crate::redis::{Benchmark, BenchmarkResult, PORT, RedisServer};
+use crate::redis::{Benchmark, PORT, RedisServer};
 use crate::rounds::{InRound, in_random_order};
 use crate::topology::TwoHosts;
 use crate::watcher::{WatchSpec, Watcher};
@@ -26,8 +26,6 @@ use summary::Summary;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long one run of the benchmark should last.
 const RUN_SECONDS: f64 = 3.0;
-const CLIENTS: u32 = 10;
-const VALUE_SIZE: u32 = 64;
 
 /// What watching costs.
 pub struct Overhead;
@@ -130,49 +128,30 @@ impl Experiment for Overhead {
 }
 
 impl Measured for Runs {
-    type Point = Point;
-    type Summary = Summary;
-
-    fn points(&self) -> &[Point] {
-        &self.points
+    fn is_empty(&self) -> bool {
+        self.points.is_empty()
     }
 
-    fn summary(&self) -> Summary {
-        Summary::of(&self.points, &self.hooks)
-    }
-
-    fn more(&self) -> impl Serialize {
-        Hooks { hooks: &self.hooks }
-    }
-
-    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
-        figures::write(frame, complete, self, summary)
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.points, &self.hooks);
+        let hooks = Hooks { hooks: &self.hooks };
+        frame.write_result(complete, &self.points, &hooks, &summary)?;
+        figures::write(frame, complete, self, &summary)
     }
 }
 
 impl InRound for Point {
     type Arm = Arm;
 
-    fn round(&self) -> u32 {
-        self.round
-    }
-
-    fn arm(&self) -> Arm {
-        self.arm
+    fn round_and_arm(&self) -> (u32, Arm) {
+        (self.round, self.arm)
     }
 }
 
 fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<()> {
     let context = frame.context;
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let benchmark = Benchmark::lasting(
-        RUN_SECONDS,
-        CLIENTS,
-        VALUE_SIZE,
-        hosts.server_address(PORT),
-        &hosts.client,
-        &context.stop,
-    )?;
+    let benchmark = Benchmark::lasting(RUN_SECONDS, hosts, &context.stop)?;
     let rounds: u32 = if context.quick { 6 } else { 30 };
     let mut progress = Progress::new(rounds * 3 + 2);
     // Time inside the hooks first: those who stop a long run early have it.
@@ -188,7 +167,7 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<(
     in_random_order(frame, rounds, &Arm::ALL, measured, |measured, turn| {
         let watchers = start_watchers(context, hosts, turn.arm)?;
         let cpu_before = redis.cpu_time()?;
-        let result = run(context, hosts, &benchmark)?;
+        let result = benchmark.run(hosts, &context.stop)?;
         let server_cpu = redis.cpu_time()?.saturating_sub(cpu_before);
         finish_watchers(watchers)?;
         redis.check_alive()?;
@@ -210,10 +189,6 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<(
         });
         Ok(())
     })
-}
-
-fn run(context: &Context, hosts: &TwoHosts, benchmark: &Benchmark) -> Result<BenchmarkResult> {
-    benchmark.run(hosts.server_address(PORT), &hosts.client, &context.stop)
 }
 
 /// Starts what `arm` has attached; returns once it is.
@@ -273,7 +248,7 @@ fn hook_cost(
     let pids: Vec<_> = watchers.iter().map(Watcher::pid).collect();
     let enabled = StatsEnabled::new()?;
     let before = runs_of(&pids)?;
-    run(context, hosts, benchmark)?;
+    benchmark.run(hosts, &context.stop)?;
     let after = runs_of(&pids)?;
     drop(enabled);
     finish_watchers(watchers)?;

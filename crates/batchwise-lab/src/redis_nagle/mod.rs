@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::arm::{self, Arm};
 use crate::frame::{Frame, Measured};
-use crate::ladder::{Rung, Workload, collapses};
+use crate::ladder::{OnLadder, Rung, Workload, collapses};
 use crate::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
 use crate::output::Progress;
 use crate::plot;
@@ -97,47 +97,29 @@ impl Experiment for RedisNagle {
 }
 
 impl Measured for Run {
-    type Point = Point;
-    type Summary = Summary;
-
-    fn points(&self) -> &[Point] {
-        &self.points
+    fn is_empty(&self) -> bool {
+        self.points.is_empty()
     }
 
-    fn summary(&self) -> Summary {
-        Summary::of(&self.points)
-    }
-
-    fn more(&self) -> impl Serialize {
-        Paper {
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.points);
+        let paper = Paper {
             paper: summary::PAPER,
-        }
-    }
-
-    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
-        figures::write(frame, complete, self, summary)
+        };
+        frame.write_result(complete, &self.points, &paper, &summary)?;
+        figures::write(frame, complete, self, &summary)
     }
 }
 
-impl Rung for Point {
-    fn workload(&self) -> &'static str {
-        self.workload
-    }
-
-    fn step_rps(&self) -> u64 {
-        self.step_rps
-    }
-
-    fn repeat(&self) -> u32 {
-        self.repeat
-    }
-
-    fn attempt(&self) -> u32 {
-        self.attempt
-    }
-
-    fn saturated(&self) -> bool {
-        self.saturated
+impl OnLadder for Point {
+    fn rung(&self) -> Rung {
+        Rung {
+            workload: self.workload,
+            step_rps: self.step_rps,
+            repeat: self.repeat,
+            attempt: self.attempt,
+            saturated: self.saturated,
+        }
     }
 }
 

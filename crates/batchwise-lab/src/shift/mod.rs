@@ -91,37 +91,25 @@ impl Experiment for Shift {
 }
 
 impl Measured for Runs {
-    type Point = Point;
-    type Summary = Summary;
-
-    fn points(&self) -> &[Point] {
-        &self.points
+    fn is_empty(&self) -> bool {
+        self.points.is_empty()
     }
 
-    fn summary(&self) -> Summary {
-        Summary::of(&self.points, &self.steady, &self.schedules)
-    }
-
-    fn more(&self) -> impl Serialize {
-        More {
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.points, &self.steady, &self.schedules);
+        let more = More {
             steady: &self.steady,
-        }
-    }
-
-    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
-        figures::write(frame, complete, self, summary)
+        };
+        frame.write_result(complete, &self.points, &more, &summary)?;
+        figures::write(frame, complete, self, &summary)
     }
 }
 
 impl InRound for Point {
     type Arm = Arm;
 
-    fn round(&self) -> u32 {
-        self.round
-    }
-
-    fn arm(&self) -> Arm {
-        self.arm
+    fn round_and_arm(&self) -> (u32, Arm) {
+        (self.round, self.arm)
     }
 }
 

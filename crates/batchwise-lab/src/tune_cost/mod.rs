@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use serde::Serialize;
 
-use crate::frame::{Frame, Measured};
+use crate::frame::{Frame, Measured, NoMore};
 use crate::load::{LoadPhase, LoadSpec};
 use crate::output::Progress;
 use crate::redis::{Benchmark, PORT, RedisServer};
@@ -23,8 +23,6 @@ use summary::Summary;
 
 /// How long one run of the benchmark should last.
 const RUN_SECONDS: f64 = 2.0;
-const CLIENTS: u32 = 10;
-const VALUE_SIZE: u32 = 64;
 /// The open loop: light enough that both arms are far from their limits.
 const OPEN_RATE: u64 = 50_000;
 const OPEN_DURATION: Duration = Duration::from_secs(2);
@@ -83,45 +81,29 @@ impl Experiment for TuneCost {
 }
 
 impl Measured for Points {
-    type Point = Point;
-    type Summary = Summary;
-
-    fn points(&self) -> &[Point] {
-        &self.0
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    fn summary(&self) -> Summary {
-        Summary::of(&self.0)
-    }
-
-    fn write_figures(&self, frame: &Frame<'_>, complete: bool, summary: &Summary) -> Result<()> {
-        figures::write(frame, complete, &self.0, summary)
+    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
+        let summary = Summary::of(&self.0);
+        frame.write_result(complete, &self.0, &NoMore {}, &summary)?;
+        figures::write(frame, complete, &self.0, &summary)
     }
 }
 
 impl InRound for Point {
     type Arm = Agents;
 
-    fn round(&self) -> u32 {
-        self.round
-    }
-
-    fn arm(&self) -> Agents {
-        self.agents
+    fn round_and_arm(&self) -> (u32, Agents) {
+        (self.round, self.agents)
     }
 }
 
 fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Points) -> Result<()> {
     let context = frame.context;
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let benchmark = Benchmark::lasting(
-        RUN_SECONDS,
-        CLIENTS,
-        VALUE_SIZE,
-        hosts.server_address(PORT),
-        &hosts.client,
-        &context.stop,
-    )?;
+    let benchmark = Benchmark::lasting(RUN_SECONDS, hosts, &context.stop)?;
     let rounds: u32 = if context.quick { 8 } else { 40 };
     let arms = [Agents::Off, Agents::On];
     let mut progress = Progress::new(rounds * 2);
@@ -164,19 +146,18 @@ impl Task<'_> {
         };
         let began = Instant::now();
         let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
-        let address = hosts.server_address(PORT);
 
         let before = redis.cpu_time()?;
-        let result = self.benchmark.run(address, &hosts.client, &context.stop)?;
+        let result = self.benchmark.run(hosts, &context.stop)?;
         let closed_cpu = redis.cpu_time()?.saturating_sub(before);
 
         let open = LoadSpec {
-            address,
+            address: hosts.server_address(PORT),
             phases: vec![LoadPhase {
                 duration: OPEN_DURATION,
                 rate: OPEN_RATE,
                 climb_to: None,
-                value_size: VALUE_SIZE,
+                value_size: self.benchmark.value_size,
             }],
             warmup: OPEN_WARMUP,
             get_ratio: 0.0,
