@@ -121,8 +121,7 @@ impl Decisions {
             policy: self.policy.to_string(),
             nagle: match (e.is_wish, e.arm) {
                 (true, _) => "app",
-                (false, Arm::On) => "on",
-                (false, Arm::Off) => "off",
+                (false, arm) => word(arm),
             },
             wish: e.wish,
             load_per_s: e.load,

@@ -18,6 +18,7 @@ use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units, release};
 use batchwise_core::report::{Side, Unit};
 use batchwise_core::tune::{Arm, Policy, Tuning};
 use batchwise_core::wire::State;
+use batchwise_hint::reader::monotonic_ns;
 use batchwise_load::units::parse_duration;
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
@@ -274,7 +275,7 @@ impl Agent {
 
     /// One look at all services; how soon the next is to come.
     fn tick(&mut self, reading: &Reading) -> anyhow::Result<Pace> {
-        let now = monotonic_ns()?;
+        let now = monotonic_ns(); // as the kernel's counters
         let epoch = self.sensor.epoch();
         let counted = self.sensor.is_counting().then_some(epoch);
         for service in self.services.values_mut() {
@@ -403,10 +404,4 @@ impl Agent {
 fn cpu_time() -> anyhow::Result<Duration> {
     let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).context("reading the clock")?;
     Ok(used.into())
-}
-
-/// The clock of the kernel's counters.
-fn monotonic_ns() -> anyhow::Result<u64> {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context("reading the clock")?;
-    Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
