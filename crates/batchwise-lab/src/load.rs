@@ -1,5 +1,8 @@
 //! The open-loop load: how `batchwise load redis` is called and what it answers.
 
+#[cfg(test)]
+pub mod samples;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;

@@ -78,17 +78,12 @@ pub fn latency_with_level(
         (high * 1.5).max(low * 10.0).min(LATENCY_CAP * 1.05),
     );
     draw(title, |chart_area, legend| {
-        let mut chart = ChartBuilder::on(chart_area)
-            .margin(8)
-            .margin_top(4)
-            .x_label_area_size(46)
-            .y_label_area_size(74)
-            .build_cartesian_2d(
-                0.0..right,
-                (bottom..top)
-                    .log_scale()
-                    .with_key_points(ticks(bottom, top)),
-            )?;
+        let mut chart = axes(chart_area).build_cartesian_2d(
+            0.0..right,
+            (bottom..top)
+                .log_scale()
+                .with_key_points(ticks(bottom, top)),
+        )?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
@@ -184,12 +179,7 @@ pub fn stacked_bars(
     let top = bars().map(height).fold(10_000.0, f64::max) * 1.08;
     let last = groups.len() as f64 - 0.5;
     draw(title, |chart_area, legend| {
-        let mut chart = ChartBuilder::on(chart_area)
-            .margin(8)
-            .margin_top(4)
-            .x_label_area_size(46)
-            .y_label_area_size(74)
-            .build_cartesian_2d(-0.5..last.max(0.5), 0.0..top)?;
+        let mut chart = axes(chart_area).build_cartesian_2d(-0.5..last.max(0.5), 0.0..top)?;
         let group_label = |x: &f64| {
             let is_group = x.fract() == 0.0 && *x >= 0.0;
             let group = groups.get(*x as usize).filter(|_| is_group);
@@ -272,12 +262,7 @@ pub fn ratios(title: &str, what: &str, strips: &[Strip]) -> Result<String> {
         .unwrap_or(0)
         .max(1) as f64;
     draw(title, |chart_area, legend| {
-        let mut chart = ChartBuilder::on(chart_area)
-            .margin(8)
-            .margin_top(4)
-            .x_label_area_size(46)
-            .y_label_area_size(74)
-            .build_cartesian_2d(0.5..rounds + 0.5, bottom..top)?;
+        let mut chart = axes(chart_area).build_cartesian_2d(0.5..rounds + 0.5, bottom..top)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -309,6 +294,17 @@ pub fn ratios(title: &str, what: &str, strips: &[Strip]) -> Result<String> {
 }
 
 pub(crate) type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// A chart with room for the numbers and names of its axes.
+pub(crate) fn axes<'a, 'b, 'c>(area: &'a Area<'c>) -> ChartBuilder<'a, 'b, SVGBackend<'c>> {
+    let mut chart = ChartBuilder::on(area);
+    chart
+        .margin(8)
+        .margin_top(4)
+        .x_label_area_size(46)
+        .y_label_area_size(74);
+    chart
+}
 
 pub(crate) fn draw(
     title: &str,

@@ -15,11 +15,15 @@ use nix::sys::time::TimeValLike as _;
 use crate::host::{Host, Place};
 use crate::process::{Process, cpu_time, lock};
 use crate::stop::Stop;
+use crate::topology::TwoHosts;
 
 /// The port of the server.
 pub const PORT: u16 = 6379;
 /// The port of a server whose responses go out by Nagle's algorithm.
 pub const NAGLE_PORT: u16 = 6380;
+/// Requests of the runs from which the rate of this machine is learned.
+const CALIBRATION_REQUESTS: u64 = 100_000;
+const CALIBRATION_RUNS: u32 = 3;
 /// How long a server may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -155,8 +159,26 @@ pub struct BenchmarkResult {
 }
 
 impl Benchmark {
-    /// SETs against `server` from `client`, to the end.
-    pub fn run(&self, server: SocketAddr, client: &Host, stop: &Stop) -> Result<BenchmarkResult> {
+    /// One whose runs last about so many seconds here, learned from a few short ones: 64-byte SETs on
+    /// 10 connections.
+    pub fn lasting(seconds: f64, hosts: &TwoHosts, stop: &Stop) -> Result<Self> {
+        let mut benchmark = Self {
+            clients: 10,
+            value_size: 64,
+            requests: CALIBRATION_REQUESTS,
+        };
+        // The fastest of several: a disturbance would make all the runs too short.
+        let mut fastest: f64 = 0.0;
+        for _ in 0..CALIBRATION_RUNS {
+            fastest = fastest.max(benchmark.run(hosts, stop)?.rps);
+        }
+        benchmark.requests = (fastest * seconds) as u64;
+        Ok(benchmark)
+    }
+
+    /// SETs against the server's [`PORT`] from the client, to the end.
+    pub fn run(&self, hosts: &TwoHosts, stop: &Stop) -> Result<BenchmarkResult> {
+        let server = hosts.server_address(PORT);
         let mut command = Command::new("redis-benchmark");
         command.args([
             "-h",
@@ -173,7 +195,8 @@ impl Benchmark {
         ]);
         // Children are counted when they are waited for: no other one ends in the meantime.
         let before = children_cpu()?;
-        let mut process = client
+        let mut process = hosts
+            .client
             .spawn("redis-benchmark", command, Place::Workload)
             .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
         let output = Arc::new(Mutex::new(Vec::new()));

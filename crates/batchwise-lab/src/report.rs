@@ -3,6 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::machine::Machine;
+use crate::stats::{MedianInterval, Spread};
 
 const STYLE: &str = "
 body { font: 17px/1.55 Georgia, 'Liberation Serif', serif; color: #1d1d1f; background: #fff;
@@ -138,6 +139,28 @@ pub fn ratio(value: Option<f64>) -> String {
         None => "–".into(),
         Some(value) if value.is_infinite() => "∞".into(),
         Some(value) => format!("{value:.2}"),
+    }
+}
+
+/// A median and its interval, or a dash.
+pub fn interval(value: Option<MedianInterval>) -> String {
+    value.map_or_else(
+        || "–".into(),
+        |v| format!("{:.3} ({:.3} – {:.3})", v.median, v.low, v.high),
+    )
+}
+
+/// A median and its quartiles, without decimals.
+pub fn quartiles(of: Spread) -> String {
+    format!("{:.0} ({:.0} – {:.0})", of.median, of.q1, of.q3)
+}
+
+/// What is to be said of a point: that it is saturated, or else why its load is not trusted.
+pub fn remark(saturated: bool, valid: bool, why_invalid: &[String]) -> String {
+    match (saturated, valid) {
+        (true, _) => "saturated".to_owned(),
+        (false, true) => String::new(),
+        (false, false) => format!("generator: {}", why_invalid.join(", ")),
     }
 }
 

@@ -6,7 +6,9 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::plot::{self, Area, Drawn, GREY, GRID, draw, legend_line, legend_text, legend_y, ticks};
+use crate::plot::{
+    self, Area, Drawn, GREY, GRID, axes, draw, legend_line, legend_text, legend_y, ticks,
+};
 
 /// What is on y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +80,7 @@ impl TimePlot<'_> {
             }
         };
         draw(self.title, |area, legend| {
-            let mut builder = ChartBuilder::on(area);
-            builder
-                .margin(8)
-                .margin_top(4)
-                .x_label_area_size(46)
-                .y_label_area_size(74);
+            let mut builder = axes(area);
             let seconds = 0.0..self.right();
             match self.height {
                 Height::Load => {

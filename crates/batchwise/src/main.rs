@@ -9,6 +9,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+mod agent;
 mod doctor;
 mod hints;
 mod lab;

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -11,8 +10,8 @@ use batchwise_bpf::{Config, Sensor, Units};
 use batchwise_core::report::{Line, Unit};
 use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::agent::{PortArgs, stop_flag};
 use crate::hints::{HintArgs, HintWindows};
 use crate::output::exporter::Exporter;
 use crate::output::{self, Format, metrics::WatchMetrics};
@@ -21,15 +20,8 @@ use crate::services::Services;
 /// Estimate the latency of a service from its TCP sockets.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// The service's port: local at its servers, remote at its clients (may be repeated)
-    #[arg(
-        long = "port",
-        value_name = "PORT",
-        required = true,
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
+    #[command(flatten)]
+    ports: PortArgs,
     /// Only sockets made by processes in this cgroup v2 directory or below it
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
@@ -113,13 +105,10 @@ pub fn parse_period(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// The programs cannot be loaded, or the output is gone.
 pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    let stop = stop_flag()?;
     let units: Vec<Unit> = args.units.iter().map(|u| (*u).into()).collect();
     let sensor = Sensor::open(Config {
-        ports: args.ports.clone(),
+        ports: args.ports.numbers().to_vec(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&units),
         exchange: args.exchange.then_some(args.exchange_period),
@@ -129,7 +118,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     let mut hints = args.hints.listen(args.exchange)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
-    let mut sink = output::open(args.format, &args.ports)?;
+    let mut sink = output::open(args.format, args.ports.numbers())?;
     let mut services = Services::new(units, args.per_connection);
 
     // the connections that were open already start from here

@@ -5,21 +5,22 @@ use batchwise_core::report::Unit;
 use maud::{Markup, html};
 
 use super::Point;
-use super::plan::WORKLOADS;
+use super::plan::{Switched, WORKLOADS};
 use super::summary::{
     Arms, End, Summary, Verdict, WorkloadSummary, arms, estimate, two_sided_total,
 };
 use crate::frame::Frame;
+use crate::ladder::Workload;
 use crate::output::Output;
 use crate::plot::{self, Bar, Curve, Group, Mark, NAGLE, NODELAY, thousands};
-use crate::report::{Table, figure, percent};
+use crate::report::{Table, figure, percent, remark};
 use crate::window::PARTS;
 
 /// Writes the plots and the report.
 pub fn write(frame: &Frame<'_>, complete: bool, points: &[Point], summary: &Summary) -> Result<()> {
     let output = &frame.context.output;
     let mut sections = Vec::new();
-    for workload in &WORKLOADS {
+    for Switched { workload, .. } in &WORKLOADS {
         let Some(result) = summary.per_workload.get(workload.name) else {
             continue;
         };
@@ -27,7 +28,7 @@ pub fn write(frame: &Frame<'_>, complete: bool, points: &[Point], summary: &Summ
             .iter()
             .filter(|p| p.workload == workload.name)
             .collect();
-        sections.push(section(output, workload.name, &points, result)?);
+        sections.push(section(output, workload, &points, result)?);
     }
     let body = html! {
         h2 { "Summary" }
@@ -52,9 +53,20 @@ pub fn write(frame: &Frame<'_>, complete: bool, points: &[Point], summary: &Summ
 }
 
 fn overview(summary: &Summary) -> Markup {
-    let mut table = Table::new([
-        "workload",
-        "estimated at",
+    let mut table = verdict_table(&["workload", "estimated at"]);
+    for Switched { workload, .. } in &WORKLOADS {
+        if let Some(result) = summary.per_workload.get(workload.name) {
+            let mut row = vec![workload.name.into(), end_name(result.end).into()];
+            row.extend(verdict_cells(&result.headline));
+            table.rows.push(row);
+        }
+    }
+    table.html()
+}
+
+/// With columns of these names, and then those of a verdict.
+fn verdict_table(leading: &[&'static str]) -> Table {
+    let verdict = [
         "median error",
         "p90 error",
         "bias",
@@ -63,34 +75,11 @@ fn overview(summary: &Summary) -> Markup {
         "cutoff measured",
         "estimated",
         "same",
-    ]);
-    for workload in &WORKLOADS {
-        if let Some(result) = summary.per_workload.get(workload.name) {
-            let [
-                median,
-                p90,
-                bias,
-                points,
-                missing,
-                measured,
-                estimated,
-                same,
-            ] = verdict_cells(&result.headline);
-            table.row([
-                workload.name.into(),
-                end_name(result.end).into(),
-                median,
-                p90,
-                bias,
-                points,
-                missing,
-                measured,
-                estimated,
-                same,
-            ]);
-        }
+    ];
+    Table {
+        header: [leading, &verdict].concat(),
+        rows: Vec::new(),
     }
-    table.html()
 }
 
 fn verdict_cells(verdict: &Verdict) -> [String; 8] {
@@ -124,12 +113,11 @@ fn unit_name(unit: Unit) -> &'static str {
 
 fn section(
     output: &Output,
-    name: &str,
+    workload: &Workload,
     points: &[&Point],
     result: &WorkloadSummary,
 ) -> Result<Markup> {
-    // A colon is no part of a file name that travels well.
-    let file = name.replace(':', "-");
+    let (name, file) = (workload.name, workload.file_name());
     let mut units = vec![Unit::Sends];
     if name.starts_with("95:5") {
         // Where the paper shows that bytes are the wrong unit.
@@ -145,33 +133,12 @@ fn section(
     output.write(&format!("stages-{file}.svg"), &svg)?;
     figures.push(figure(&svg));
 
-    let mut verdicts = Table::new([
-        "unit, end",
-        "median error",
-        "p90 error",
-        "bias",
-        "points",
-        "missing",
-        "cutoff measured",
-        "estimated",
-        "same",
-    ]);
+    let mut verdicts = verdict_table(&["unit, end"]);
     for (end, by_unit) in &result.by_end_and_unit {
         for (unit, verdict) in by_unit {
-            let [
-                median,
-                p90,
-                bias,
-                points,
-                missing,
-                measured,
-                estimated,
-                same,
-            ] = verdict_cells(verdict);
-            let what = format!("{}, {}", unit_name(*unit), end_name(*end));
-            verdicts.row([
-                what, median, p90, bias, points, missing, measured, estimated, same,
-            ]);
+            let mut row = vec![format!("{}, {}", unit_name(*unit), end_name(*end))];
+            row.extend(verdict_cells(verdict));
+            verdicts.rows.push(row);
         }
     }
     Ok(html! {
@@ -281,25 +248,21 @@ fn point_table(points: &[&Point], end: End) -> Table {
         "",
     ]);
     for point in points {
+        let truth = &point.truth;
         let found = estimate(point, end, Unit::Sends);
         let shown = |value: Option<f64>| value.map_or_else(|| "–".into(), plot::duration);
-        let remark = match (point.saturated, point.truth.valid) {
-            (true, _) => "saturated".to_owned(),
-            (false, true) => String::new(),
-            (false, false) => format!("generator: {}", point.truth.why_invalid.join(", ")),
-        };
         table.row([
             thousands(point.step_rps as f64),
             if point.nodelay { "off" } else { "on" }.into(),
             (point.repeat + 1).to_string(),
-            thousands(point.truth.achieved_rps),
-            plot::duration(point.truth.from_intended_ns.mean),
-            plot::duration(point.truth.from_send_ns.mean),
+            thousands(truth.achieved_rps),
+            plot::duration(truth.from_intended_ns.mean),
+            plot::duration(truth.from_send_ns.mean),
             shown(two_sided_total(point, end, Unit::Sends)),
             shown(found.and_then(|e| e.network_ns)),
             shown(found.and_then(|e| e.turnaround_ns)),
             found.map_or_else(|| "–".into(), |e| format!("{:.2}", e.confidence)),
-            remark,
+            remark(point.saturated, truth.valid, &truth.why_invalid),
         ]);
     }
     table

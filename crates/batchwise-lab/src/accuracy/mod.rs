@@ -13,6 +13,7 @@ use batchwise_core::report::{Line, Side, Unit};
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured, NoMore};
+use crate::ladder::{OnLadder, Rung, collapses};
 use crate::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
 use crate::output::Progress;
 use crate::redis::{NAGLE_PORT, PORT, RedisServer};
@@ -20,7 +21,7 @@ use crate::topology::TwoHosts;
 use crate::watcher::{WatchSpec, Watcher};
 use crate::window::{EndEstimate, estimates_in};
 use crate::{Context, Experiment};
-use plan::{Extent, NagleAt, WORKLOADS, Workload};
+use plan::{Extent, NagleAt, Switched, WORKLOADS};
 use summary::Summary;
 
 /// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
@@ -122,6 +123,18 @@ impl Measured for Points {
     }
 }
 
+impl OnLadder for Point {
+    fn rung(&self) -> Rung {
+        Rung {
+            workload: self.workload,
+            step_rps: self.step_rps,
+            repeat: self.repeat,
+            attempt: self.attempt,
+            saturated: self.saturated,
+        }
+    }
+}
+
 /// Both ends' watchers.
 struct Watchers {
     server: Watcher,
@@ -171,8 +184,8 @@ fn measure(
     let mut watchers = Watchers::start(context, hosts)?;
     let mut progress = Progress::new(extent.most_points());
     for repeat in 0..extent.repeats {
-        for workload in &WORKLOADS {
-            let steps = extent.steps(workload);
+        for switched in &WORKLOADS {
+            let steps = switched.workload.steps(extent.quick);
             let mut collapsed = [false; 2];
             for (index, &step) in steps.iter().enumerate() {
                 let nodelay_first = (index + repeat as usize).is_multiple_of(2);
@@ -181,10 +194,9 @@ fn measure(
                         progress.skip(1);
                         continue;
                     }
-                    // A second measurement tells a collapse from a disturbance.
-                    for attempt in 0..2 {
+                    collapsed[usize::from(nodelay)] = collapses(|attempt| {
                         let task = Task {
-                            workload,
+                            switched,
                             nodelay,
                             step,
                             repeat,
@@ -197,12 +209,9 @@ fn measure(
                             progress.step(&describe(&point));
                         }
                         let saturated = point.saturated;
-                        collapsed[usize::from(nodelay)] = saturated;
                         measured.0.push(point);
-                        if !saturated {
-                            break;
-                        }
-                    }
+                        Ok(saturated)
+                    })?;
                 }
             }
             measured.write(frame, false)?;
@@ -222,7 +231,7 @@ fn measure(
 
 /// One point that is to be measured.
 struct Task<'a> {
-    workload: &'a Workload,
+    switched: &'a Switched,
     nodelay: bool,
     step: u64,
     repeat: u32,
@@ -237,7 +246,8 @@ impl Task<'_> {
         hosts: &TwoHosts,
         watchers: &mut Watchers,
     ) -> Result<Point> {
-        let (port, client_nodelay) = match self.workload.nagle_at {
+        let Switched { workload, nagle_at } = self.switched;
+        let (port, client_nodelay) = match nagle_at {
             NagleAt::Client => (PORT, self.nodelay),
             NagleAt::Server if self.nodelay => (PORT, true),
             NagleAt::Server => (NAGLE_PORT, true),
@@ -248,10 +258,10 @@ impl Task<'_> {
                 duration: extent.duration,
                 rate: self.step,
                 climb_to: None,
-                value_size: self.workload.value_size,
+                value_size: workload.value_size,
             }],
             warmup: extent.warmup,
-            get_ratio: self.workload.get_ratio,
+            get_ratio: workload.get_ratio,
             nodelay: client_nodelay,
             busy_per_response: Duration::ZERO,
         };
@@ -261,8 +271,8 @@ impl Task<'_> {
         let (server, client) = watchers.take();
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
         Ok(Point {
-            workload: self.workload.name,
-            nagle_at: self.workload.nagle_at,
+            workload: workload.name,
+            nagle_at: *nagle_at,
             nodelay: self.nodelay,
             step_rps: self.step,
             repeat: self.repeat,

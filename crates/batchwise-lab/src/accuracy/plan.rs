@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::ladder::Workload;
+
 /// At which end the arms differ: Nagle's algorithm on, or TCP_NODELAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -14,76 +16,78 @@ pub enum NagleAt {
     Server,
 }
 
-/// One workload and the loads it is put on with.
+/// One workload, and where Nagle is switched.
 #[derive(Clone, Copy, Debug)]
-pub struct Workload {
-    /// Its name in results.
-    pub name: &'static str,
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// Share of GETs; the rest are SETs.
-    pub get_ratio: f64,
+pub struct Switched {
+    /// The workload.
+    pub workload: Workload,
     /// Where Nagle is switched.
     pub nagle_at: NagleAt,
-    /// Requests a second, ascending.
-    pub steps: &'static [u64],
-    /// The steps of a quick run.
-    pub quick_steps: &'static [u64],
 }
 
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and two of smaller values, for
 /// which Nagle is known to help here; and the paper's mix as the paper ran it, Nagle switched at the
 /// server, where byte units must fail (Figure 4b).
-pub const WORKLOADS: [Workload; 5] = [
-    Workload {
-        name: "64B",
-        value_size: 64,
-        get_ratio: 0.0,
+pub const WORKLOADS: [Switched; 5] = [
+    Switched {
         nagle_at: NagleAt::Client,
-        steps: &[
-            5_000, 10_000, 25_000, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000, 350_000,
-            400_000, 500_000,
-        ],
-        quick_steps: &[
-            5_000, 25_000, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000,
-        ],
+        workload: Workload {
+            name: "64B",
+            value_size: 64,
+            get_ratio: 0.0,
+            steps: &[
+                5_000, 10_000, 25_000, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000,
+                350_000, 400_000, 500_000,
+            ],
+            quick_steps: &[
+                5_000, 25_000, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000,
+            ],
+        },
     },
-    Workload {
-        name: "4KiB",
-        value_size: 4096,
-        get_ratio: 0.0,
+    Switched {
         nagle_at: NagleAt::Client,
-        steps: &[
-            5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000,
-            180_000, 200_000,
-        ],
-        quick_steps: &[
-            5_000, 20_000, 50_000, 80_000, 110_000, 140_000, 170_000, 200_000,
-        ],
+        workload: Workload {
+            name: "4KiB",
+            value_size: 4096,
+            get_ratio: 0.0,
+            steps: &[
+                5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000,
+                180_000, 200_000,
+            ],
+            quick_steps: &[
+                5_000, 20_000, 50_000, 80_000, 110_000, 140_000, 170_000, 200_000,
+            ],
+        },
     },
-    Workload {
-        name: "16KiB",
-        value_size: 16_384,
-        get_ratio: 0.0,
+    Switched {
         nagle_at: NagleAt::Client,
-        steps: LARGE_STEPS,
-        quick_steps: LARGE_QUICK_STEPS,
+        workload: Workload {
+            name: "16KiB",
+            value_size: 16_384,
+            get_ratio: 0.0,
+            steps: LARGE_STEPS,
+            quick_steps: LARGE_QUICK_STEPS,
+        },
     },
-    Workload {
-        name: "95:5",
-        value_size: 16_384,
-        get_ratio: 0.05,
+    Switched {
         nagle_at: NagleAt::Client,
-        steps: LARGE_STEPS,
-        quick_steps: LARGE_QUICK_STEPS,
+        workload: Workload {
+            name: "95:5",
+            value_size: 16_384,
+            get_ratio: 0.05,
+            steps: LARGE_STEPS,
+            quick_steps: LARGE_QUICK_STEPS,
+        },
     },
-    Workload {
-        name: "95:5-server",
-        value_size: 16_384,
-        get_ratio: 0.05,
+    Switched {
         nagle_at: NagleAt::Server,
-        steps: LARGE_STEPS,
-        quick_steps: LARGE_QUICK_STEPS,
+        workload: Workload {
+            name: "95:5-server",
+            value_size: 16_384,
+            get_ratio: 0.05,
+            steps: LARGE_STEPS,
+            quick_steps: LARGE_QUICK_STEPS,
+        },
     },
 ];
 
@@ -128,18 +132,10 @@ impl Extent {
         }
     }
 
-    /// The steps of a workload.
-    pub fn steps(&self, workload: &Workload) -> &'static [u64] {
-        if self.quick {
-            workload.quick_steps
-        } else {
-            workload.steps
-        }
-    }
-
     /// Points if no ladder ends early.
     pub fn most_points(&self) -> u32 {
-        let steps: usize = WORKLOADS.iter().map(|w| self.steps(w).len()).sum();
+        let steps = |w: &Switched| w.workload.steps(self.quick).len();
+        let steps: usize = WORKLOADS.iter().map(steps).sum();
         self.repeats * 2 * u32::try_from(steps).unwrap_or(u32::MAX)
     }
 }
@@ -150,13 +146,11 @@ mod tests {
 
     #[test]
     fn steps_ascend_and_names_differ() {
-        for (i, workload) in WORKLOADS.iter().enumerate() {
+        let workloads = WORKLOADS.map(|w| w.workload);
+        for (i, workload) in workloads.iter().enumerate() {
             assert!(workload.steps.is_sorted() && workload.quick_steps.is_sorted());
-            assert!(
-                WORKLOADS[i + 1..]
-                    .iter()
-                    .all(|other| other.name != workload.name)
-            );
+            let mut others = workloads[i + 1..].iter();
+            assert!(others.all(|other| other.name != workload.name));
         }
     }
 }

@@ -1,12 +1,13 @@
 //! How good the estimates were: relative errors below saturation, and whether estimates place the
 //! load from which Nagle is worthwhile (the cutoff) where measurements do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use batchwise_core::report::{Estimator, Unit};
 use serde::Serialize;
 
 use super::Point;
+use crate::ladder::{self, middle, per_workload};
 use crate::stats::{median, quantile};
 use crate::window::EndEstimate;
 
@@ -75,13 +76,8 @@ pub struct Summary {
 impl Summary {
     /// Of these points.
     pub fn of(points: &[Point]) -> Self {
-        let names: BTreeSet<_> = points.iter().map(|p| p.workload).collect();
-        let one = |name| {
-            let points: Vec<_> = points.iter().filter(|p| p.workload == name).collect();
-            (name, WorkloadSummary::of(&points))
-        };
         Self {
-            per_workload: names.into_iter().map(one).collect(),
+            per_workload: per_workload(points, WorkloadSummary::of),
         }
     }
 }
@@ -184,27 +180,16 @@ pub struct Arms {
 /// The median over repeats of `latency`, by step and arm. A repeat whose ladder had ended below a
 /// step counts as infinite there.
 pub fn arms(points: &[&Point], latency: impl Fn(&Point) -> Option<f64>) -> Vec<Arms> {
-    let steps: BTreeSet<u64> = points.iter().map(|p| p.step_rps).collect();
-    let of_arm = |step: u64, nodelay: bool| -> Option<f64> {
-        let arm = points.iter().filter(|p| p.nodelay == nodelay);
-        // The last attempt of each repeat at this step is the one that counts.
-        let mut by_repeat: BTreeMap<u32, Option<f64>> = BTreeMap::new();
-        for point in arm {
-            if point.step_rps == step {
-                by_repeat.insert(point.repeat, latency(point));
-            } else if point.step_rps < step && point.saturated && point.attempt > 0 {
-                by_repeat.insert(point.repeat, Some(f64::INFINITY));
-            }
-        }
-        let known: Vec<f64> = by_repeat.values().copied().flatten().collect();
-        median(&known)
+    let of_arm = |step: u64, nodelay: bool| {
+        let arm = points.iter().copied().filter(|p| p.nodelay == nodelay);
+        middle(&ladder::by_repeat(arm, step, &latency, f64::INFINITY))
     };
     let arms = |step_rps| Arms {
         step_rps,
         nagle: of_arm(step_rps, false),
         nodelay: of_arm(step_rps, true),
     };
-    steps.into_iter().map(arms).collect()
+    ladder::steps(points).into_iter().map(arms).collect()
 }
 
 /// The lowest step from which on Nagle is better at every step. Steps at which both arms have

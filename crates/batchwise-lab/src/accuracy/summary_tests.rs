@@ -7,21 +7,10 @@ use batchwise_core::report::{Estimator, Nagle, Unit};
 use super::*;
 use crate::accuracy::plan::NagleAt;
 use crate::accuracy::{Ends, Truth};
-use crate::load::LatencySummary;
+use crate::load::samples::latency;
 use crate::window::StageMeans;
 
 const INF: f64 = f64::INFINITY;
-
-fn latency(mean: f64) -> LatencySummary {
-    LatencySummary {
-        mean,
-        p50: mean,
-        p90: mean,
-        p99: mean,
-        p999: mean,
-        max: mean,
-    }
-}
 
 fn estimated(total: f64, estimator: Estimator) -> BTreeMap<Unit, EndEstimate> {
     let estimate = EndEstimate {

@@ -5,11 +5,12 @@ use maud::{Markup, html};
 
 use super::search::{CHEAP, Setting, Trial};
 use super::summary::Summary;
-use super::{Client, RATE, Run};
+use super::{Client, Point, RATE, Run};
 use crate::arm::Arm;
 use crate::frame::Frame;
 use crate::plot::{Strip, maybe_duration, ratios, thousands};
 use crate::report::{Table, figure, percent, ratio};
+use crate::rounds::pairs;
 
 /// Writes the plot and the report.
 pub(super) fn write(frame: &Frame<'_>, complete: bool, run: &Run, summary: &Summary) -> Result<()> {
@@ -86,14 +87,11 @@ fn clients(summary: &Summary) -> Markup {
 
 fn ratio_plot(run: &Run) -> Result<String> {
     let strip = |client: Client| {
-        let of = |arm: Arm| {
-            let same = move |p: &&super::Point| p.client == client && p.arm == arm;
-            run.points.iter().filter(same)
-        };
-        let paired = |nagle: &super::Point| {
-            let nodelay = of(Arm::Nodelay).find(|p| p.round == nagle.round)?;
-            // A collapse would leave no room for the rest.
-            Some((nagle.latency() / nodelay.latency()).clamp(0.1, 10.0))
+        let of_it = run.points.iter().filter(|p| p.client == client);
+        let pairs = pairs(of_it, Arm::Nagle, Arm::Nodelay);
+        // A collapse would leave no room for the rest.
+        let ratio = |(nagle, nodelay): (&Point, &Point)| {
+            (nagle.latency() / nodelay.latency()).clamp(0.1, 10.0)
         };
         Strip {
             label: format!("{} client", client.name()),
@@ -101,7 +99,7 @@ fn ratio_plot(run: &Run) -> Result<String> {
                 Client::Cheap => Arm::Nodelay.color(),
                 Client::Expensive => Arm::Nagle.color(),
             },
-            values: of(Arm::Nagle).filter_map(paired).collect(),
+            values: pairs.map(ratio).collect(),
         }
     };
     let title = "Latency with Nagle over that with TCP_NODELAY (cut at 10)";

@@ -18,6 +18,7 @@ use crate::load::{LoadPhase, LoadSpec, PhaseReport};
 use crate::output::Progress;
 use crate::plot;
 use crate::redis::{PORT, RedisServer};
+use crate::rounds::InRound;
 use crate::topology::TwoHosts;
 use crate::tuner::{Tuners, nagle_share};
 use crate::{Context, Experiment};
@@ -124,6 +125,14 @@ impl Measured for Run {
         let summary = Summary::of(&self.points);
         frame.write_result(complete, &self.points, self, &summary)?;
         figures::write(frame, complete, self, &summary)
+    }
+}
+
+impl InRound for Point {
+    type Arm = Arm;
+
+    fn round_and_arm(&self) -> (u32, Arm) {
+        (self.round, self.arm)
     }
 }
 

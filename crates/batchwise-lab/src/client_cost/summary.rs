@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Client, Point};
 use crate::arm::Arm;
+use crate::rounds::pairs;
 use crate::stats::median;
 
 /// One client.
@@ -59,12 +60,12 @@ fn client_summary(points: &[&Point]) -> ClientSummary {
     let of = |arm: Arm| points.iter().filter(move |p| p.arm == arm);
     let means = |arm| median(&of(arm).map(|p| p.latency()).collect::<Vec<_>>());
     let ratio = |above: Arm, below: Arm| {
-        let paired = |p: &&&Point| {
-            let other = of(below).find(|other| other.round == p.round)?;
-            let known = p.latency().is_finite() || other.latency().is_finite();
-            known.then(|| p.latency() / other.latency())
+        let ratio = |(above, below): (&Point, &Point)| {
+            let known = above.latency().is_finite() || below.latency().is_finite();
+            known.then(|| above.latency() / below.latency())
         };
-        median(&of(above).filter_map(|p| paired(&p)).collect::<Vec<_>>())
+        let pairs = pairs(points.iter().copied(), above, below);
+        median(&pairs.filter_map(ratio).collect::<Vec<_>>())
     };
     let nagle_over_nodelay = ratio(Arm::Nagle, Arm::Nodelay);
     let better = nagle_over_nodelay.map(|ratio| match ratio < 1.0 {
@@ -91,7 +92,7 @@ fn client_summary(points: &[&Point]) -> ClientSummary {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::redis_nagle::samples::window;
+    use crate::load::samples::window;
 
     pub fn point(client: Client, arm: Arm, round: u32, us: f64, share: Option<f64>) -> Point {
         Point {

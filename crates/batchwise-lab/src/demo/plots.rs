@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use super::moment::Moment;
 use super::plan::PHASES;
 use crate::decisions::join;
-use crate::plot::{self, GREY, GRID, PART_COLORS, draw, legend_line, legend_text, legend_y};
+use crate::plot::{self, GREY, GRID, PART_COLORS, axes, draw, legend_line, legend_text, legend_y};
 use crate::stats::quantile;
 use crate::timeplot::{Curve, Height, Span, TimePlot};
 use crate::window::PARTS;
@@ -114,12 +114,7 @@ pub fn stages(moments: &[Moment], side: Side) -> Result<String> {
     };
     let title = format!("Where the time goes, estimated at the {end}'s end");
     draw(&title, |area, legend| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_top(4)
-            .x_label_area_size(46)
-            .y_label_area_size(74)
-            .build_cartesian_2d(0.0..right(moments), 0.0..top)?;
+        let mut chart = axes(area).build_cartesian_2d(0.0..right(moments), 0.0..top)?;
         chart
             .configure_mesh()
             .disable_x_mesh()

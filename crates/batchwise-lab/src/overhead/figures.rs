@@ -3,12 +3,12 @@
 use anyhow::Result;
 use maud::{Markup, html};
 
-use super::summary::{Summary, ratios};
+use super::summary::Summary;
 use super::{Arm, HookCost, Runs};
 use crate::frame::Frame;
 use crate::plot::{self, NAGLE, NODELAY, Strip};
-use crate::report::{Table, figure};
-use crate::stats::{MedianInterval, Spread};
+use crate::report::{Table, figure, interval, quartiles};
+use crate::rounds::ratios;
 
 /// Writes the plot and the report.
 pub(super) fn write(
@@ -20,7 +20,7 @@ pub(super) fn write(
     let strips = [(Arm::Watch, NODELAY), (Arm::WatchExchange, NAGLE)].map(|(arm, color)| Strip {
         label: arm.name().into(),
         color,
-        values: ratios(&measured.points, arm, |p| p.rps),
+        values: ratios(&measured.points, arm, Arm::Off, |p| p.rps),
     });
     let svg = plot::ratios(
         "Throughput over that of the same round with nothing attached",
@@ -62,22 +62,15 @@ fn arms(summary: &Summary) -> Markup {
         "ratio",
         "hooks, ns/request",
     ]);
-    let spread = |s: Spread| format!("{:.0} ({:.0} – {:.0})", s.median, s.q1, s.q3);
-    let ratio = |r: Option<MedianInterval>| {
-        r.map_or_else(
-            || "–".into(),
-            |r| format!("{:.3} ({:.3} – {:.3})", r.median, r.low, r.high),
-        )
-    };
     for (name, arm) in &summary.arms {
         table.row([
             (*name).into(),
-            spread(arm.rps),
-            ratio(arm.throughput_ratio),
-            spread(arm.server_cpu_ns_per_request),
-            ratio(arm.server_cpu_ratio),
-            spread(arm.client_cpu_ns_per_request),
-            ratio(arm.client_cpu_ratio),
+            quartiles(arm.rps),
+            interval(arm.throughput_ratio),
+            quartiles(arm.server_cpu_ns_per_request),
+            interval(arm.server_cpu_ratio),
+            quartiles(arm.client_cpu_ns_per_request),
+            interval(arm.client_cpu_ratio),
             arm.hook_ns_per_request
                 .map_or_else(|| "–".into(), |ns| format!("{ns:.0}")),
         ]);

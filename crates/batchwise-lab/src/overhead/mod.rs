@@ -9,16 +9,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
-use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
 use crate::bpf_stats::{self, StatsEnabled, runs_of};
 use crate::frame::{Frame, Measured};
 use crate::host::Host;
 use crate::output::Progress;
-use crate::redis::{Benchmark, BenchmarkResult, PORT, RedisServer};
+use crate::redis::{Benchmark, PORT, RedisServer};
+use crate::rounds::{InRound, in_random_order};
 use crate::topology::TwoHosts;
 use crate::watcher::{WatchSpec, Watcher};
 use crate::{Context, Experiment};
@@ -28,11 +26,6 @@ use summary::Summary;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long one run of the benchmark should last.
 const RUN_SECONDS: f64 = 3.0;
-/// Requests of the runs from which the rate of this machine is learned.
-const CALIBRATION_REQUESTS: u64 = 100_000;
-const CALIBRATION_RUNS: u32 = 3;
-const CLIENTS: u32 = 10;
-const VALUE_SIZE: u32 = 64;
 
 /// What watching costs.
 pub struct Overhead;
@@ -147,21 +140,18 @@ impl Measured for Runs {
     }
 }
 
+impl InRound for Point {
+    type Arm = Arm;
+
+    fn round_and_arm(&self) -> (u32, Arm) {
+        (self.round, self.arm)
+    }
+}
+
 fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<()> {
     let context = frame.context;
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let mut benchmark = Benchmark {
-        clients: CLIENTS,
-        value_size: VALUE_SIZE,
-        requests: CALIBRATION_REQUESTS,
-    };
-    // The fastest of several: a disturbance would make all the runs too short.
-    let mut fastest: f64 = 0.0;
-    for _ in 0..CALIBRATION_RUNS {
-        fastest = fastest.max(run(context, hosts, &benchmark)?.rps);
-    }
-    benchmark.requests = (fastest * RUN_SECONDS) as u64;
-
+    let benchmark = Benchmark::lasting(RUN_SECONDS, hosts, &context.stop)?;
     let rounds: u32 = if context.quick { 6 } else { 30 };
     let mut progress = Progress::new(rounds * 3 + 2);
     // Time inside the hooks first: those who stop a long run early have it.
@@ -174,41 +164,31 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<(
         ));
         measured.hooks.push(cost);
     }
-    let mut rng = StdRng::seed_from_u64(rand::rng().random());
-    for round in 0..rounds {
-        let mut order = Arm::ALL;
-        order.shuffle(&mut rng);
-        for (position, arm) in order.into_iter().enumerate() {
-            let watchers = start_watchers(context, hosts, arm)?;
-            let cpu_before = redis.cpu_time()?;
-            let result = run(context, hosts, &benchmark)?;
-            let server_cpu = redis.cpu_time()?.saturating_sub(cpu_before);
-            finish_watchers(watchers)?;
-            redis.check_alive()?;
-            let per_request = |cpu: Duration| cpu.as_nanos() as f64 / benchmark.requests as f64;
-            progress.step(&format!(
-                "round {}: {} {:.0} requests/s",
-                round + 1,
-                arm.name(),
-                result.rps
-            ));
-            measured.points.push(Point {
-                round,
-                position,
-                arm,
-                rps: result.rps,
-                requests: benchmark.requests,
-                server_cpu_ns_per_request: per_request(server_cpu),
-                client_cpu_ns_per_request: per_request(result.client_cpu),
-            });
-        }
-        measured.write(frame, false)?;
-    }
-    Ok(())
-}
-
-fn run(context: &Context, hosts: &TwoHosts, benchmark: &Benchmark) -> Result<BenchmarkResult> {
-    benchmark.run(hosts.server_address(PORT), &hosts.client, &context.stop)
+    in_random_order(frame, rounds, &Arm::ALL, measured, |measured, turn| {
+        let watchers = start_watchers(context, hosts, turn.arm)?;
+        let cpu_before = redis.cpu_time()?;
+        let result = benchmark.run(hosts, &context.stop)?;
+        let server_cpu = redis.cpu_time()?.saturating_sub(cpu_before);
+        finish_watchers(watchers)?;
+        redis.check_alive()?;
+        let per_request = |cpu: Duration| cpu.as_nanos() as f64 / benchmark.requests as f64;
+        progress.step(&format!(
+            "round {}: {} {:.0} requests/s",
+            turn.round + 1,
+            turn.arm.name(),
+            result.rps
+        ));
+        measured.points.push(Point {
+            round: turn.round,
+            position: turn.position,
+            arm: turn.arm,
+            rps: result.rps,
+            requests: benchmark.requests,
+            server_cpu_ns_per_request: per_request(server_cpu),
+            client_cpu_ns_per_request: per_request(result.client_cpu),
+        });
+        Ok(())
+    })
 }
 
 /// Starts what `arm` has attached; returns once it is.
@@ -268,7 +248,7 @@ fn hook_cost(
     let pids: Vec<_> = watchers.iter().map(Watcher::pid).collect();
     let enabled = StatsEnabled::new()?;
     let before = runs_of(&pids)?;
-    run(context, hosts, benchmark)?;
+    benchmark.run(hosts, &context.stop)?;
     let after = runs_of(&pids)?;
     drop(enabled);
     finish_watchers(watchers)?;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Arm, HookCost, Point};
+use crate::rounds::ratios;
 use crate::stats::{MedianInterval, Spread};
 
 /// One arm.
@@ -72,7 +73,7 @@ fn arm_summary(points: &[Point], hooks: &[HookCost], arm: Arm) -> Option<ArmSumm
         if arm == Arm::Off {
             None
         } else {
-            MedianInterval::of(&ratios(points, arm, value))
+            MedianInterval::of(&ratios(points, arm, Arm::Off, value))
         }
     };
     Some(ArmSummary {
@@ -84,19 +85,6 @@ fn arm_summary(points: &[Point], hooks: &[HookCost], arm: Arm) -> Option<ArmSumm
         client_cpu_ratio: ratio(|p| p.client_cpu_ns_per_request),
         hook_ns_per_request: hook_ns(hooks, arm),
     })
-}
-
-/// Value of `arm` over that of `off`, for each round that has both.
-pub fn ratios(points: &[Point], arm: Arm, value: fn(&Point) -> f64) -> Vec<f64> {
-    let of = |round: u32, arm: Arm| {
-        points
-            .iter()
-            .find(|p| p.round == round && p.arm == arm)
-            .map(value)
-    };
-    let rounds = points.iter().filter(|p| p.arm == arm);
-    let ratio = |p: &Point| Some(value(p) / of(p.round, Arm::Off).filter(|off| *off > 0.0)?);
-    rounds.filter_map(ratio).collect()
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use super::{Point, Run};
 use crate::arm::Arm;
 use crate::decisions::{events, nagle_times};
 use crate::frame::Frame;
+use crate::ladder::Workload;
 use crate::plot::{self, Curve, Mark, maybe_duration, thousands};
-use crate::report::{Table, figure, ratio};
+use crate::report::{Table, figure, percent, ratio, remark};
 use crate::timeplot::{self, Height, Span, TimePlot};
 use crate::tuner::{Decision, SLO};
 
@@ -25,7 +26,7 @@ pub(super) fn write(frame: &Frame<'_>, complete: bool, run: &Run, summary: &Summ
         let points: Vec<_> = run.points.iter().filter(of_it).collect();
         let mut known = run.decisions.iter().filter(|d| d.0 == workload.name);
         let decisions = known.next().map_or(&[][..], |d| &d.1);
-        sections.push(section(frame, workload.name, &points, decisions, result)?);
+        sections.push(section(frame, workload, &points, decisions, result)?);
     }
     let body = html! {
         h2 { "Summary" }
@@ -111,13 +112,12 @@ fn overview(summary: &Summary) -> Markup {
 
 fn section(
     frame: &Frame<'_>,
-    name: &str,
+    workload: &Workload,
     points: &[&Point],
     decisions: &[Decision],
     result: &WorkloadSummary,
 ) -> Result<Markup> {
-    // A colon is no part of a file name that travels well.
-    let file = name.replace(':', "-");
+    let (name, file) = (workload.name, workload.file_name());
     let output = &frame.context.output;
     let mut figures = vec![latency_plot(name, &result.steps)?];
     output.write(&format!("latency-{file}.svg"), &figures[0])?;
@@ -211,11 +211,6 @@ fn point_table(points: &[&Point]) -> Table {
     ]);
     for point in points {
         let window = &point.window;
-        let remark = match (point.saturated, window.valid) {
-            (true, _) => "saturated".to_owned(),
-            (false, true) => String::new(),
-            (false, false) => format!("generator: {}", window.why_invalid.join(", ")),
-        };
         table.row([
             thousands(point.step_rps as f64),
             point.arm.label().into(),
@@ -225,8 +220,8 @@ fn point_table(points: &[&Point]) -> Table {
             maybe_duration(Some(window.latency_ns.p99)),
             maybe_duration(Some(window.latency_from_send_ns.mean)),
             maybe_duration(point.learning.as_ref().map(|l| l.latency_ns.mean)),
-            crate::report::percent(point.nagle_share),
-            remark,
+            percent(point.nagle_share),
+            remark(point.saturated, window.valid, &window.why_invalid),
         ]);
     }
     table

@@ -3,8 +3,6 @@
 
 mod figures;
 mod plan;
-#[cfg(test)]
-pub mod samples;
 mod summary;
 
 use std::time::Duration;
@@ -15,6 +13,7 @@ use serde::Serialize;
 
 use crate::arm::{self, Arm};
 use crate::frame::{Frame, Measured};
+use crate::ladder::{OnLadder, Rung, Workload, collapses};
 use crate::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
 use crate::output::Progress;
 use crate::plot;
@@ -22,7 +21,7 @@ use crate::redis::{PORT, RedisServer};
 use crate::topology::TwoHosts;
 use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
 use crate::{Context, Experiment};
-use plan::{Extent, WORKLOADS, Workload};
+use plan::{Extent, WORKLOADS};
 use summary::Summary;
 
 /// The paper's Figure 4, live.
@@ -112,6 +111,18 @@ impl Measured for Run {
     }
 }
 
+impl OnLadder for Point {
+    fn rung(&self) -> Rung {
+        Rung {
+            workload: self.workload,
+            step_rps: self.step_rps,
+            repeat: self.repeat,
+            attempt: self.attempt,
+            saturated: self.saturated,
+        }
+    }
+}
+
 struct Ladders<'a> {
     frame: &'a Frame<'a>,
     extent: &'a Extent,
@@ -180,14 +191,13 @@ impl Ladders<'_> {
         run: &mut Run,
     ) -> Result<()> {
         let mut collapsed: Vec<Arm> = Vec::new();
-        for &step in self.extent.steps(climb.workload) {
+        for &step in climb.workload.steps(self.extent.quick) {
             for &arm in arms {
                 if collapsed.contains(&arm) {
                     progress.skip(1);
                     continue;
                 }
-                // A second measurement tells a collapse from a disturbance.
-                for attempt in 0..2 {
+                let collapse = collapses(|attempt| {
                     let point = self.point(arm, step, attempt, climb)?;
                     let saturated = point.saturated;
                     let text = describe(&point);
@@ -196,12 +206,10 @@ impl Ladders<'_> {
                         _ => progress.note(&text),
                     }
                     run.points.push(point);
-                    if !saturated {
-                        break;
-                    }
-                    if attempt == 1 {
-                        collapsed.push(arm);
-                    }
+                    Ok(saturated)
+                })?;
+                if collapse {
+                    collapsed.push(arm);
                 }
             }
         }

@@ -2,20 +2,7 @@
 
 use std::time::Duration;
 
-/// One workload and the loads it is put on with.
-#[derive(Clone, Copy, Debug)]
-pub struct Workload {
-    /// Its name in results.
-    pub name: &'static str,
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// Share of GETs; the rest are SETs.
-    pub get_ratio: f64,
-    /// Requests a second, ascending.
-    pub steps: &'static [u64],
-    /// The steps of a quick run.
-    pub quick_steps: &'static [u64],
-}
+use crate::ladder::Workload;
 
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and three of smaller values.
 pub const WORKLOADS: [Workload; 5] = [
@@ -99,17 +86,9 @@ impl Extent {
         }
     }
 
-    /// The steps of a workload.
-    pub fn steps(&self, workload: &Workload) -> &'static [u64] {
-        match self.quick {
-            true => workload.quick_steps,
-            false => workload.steps,
-        }
-    }
-
     /// Points with so many arms, if no ladder ends early.
     pub fn most_points(&self, arms: usize) -> u32 {
-        let steps: usize = WORKLOADS.iter().map(|w| self.steps(w).len()).sum();
+        let steps: usize = WORKLOADS.iter().map(|w| w.steps(self.quick).len()).sum();
         self.repeats * u32::try_from(arms * steps).unwrap_or(u32::MAX)
     }
 }

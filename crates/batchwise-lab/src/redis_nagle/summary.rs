@@ -1,12 +1,13 @@
 //! What the points say: how far each arm keeps the SLO, and how batchwise compares with the
 //! default and with the better static arm, point by point.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::Point;
 use crate::arm::Arm;
+use crate::ladder::{self, Repeats, middle, per_workload};
 use crate::stats::{Spread, median};
 use crate::tuner::SLO;
 
@@ -88,22 +89,14 @@ pub struct Summary {
 impl Summary {
     /// Of these points.
     pub fn of(points: &[Point]) -> Self {
-        let names: BTreeSet<_> = points.iter().map(|p| p.workload).collect();
-        let one = |name| {
-            let of_it: Vec<_> = points.iter().filter(|p| p.workload == name).collect();
-            (name, workload(&of_it))
-        };
         Self {
-            per_workload: names.into_iter().map(one).collect(),
+            per_workload: per_workload(points, workload),
         }
     }
 }
 
-/// A value by repeat.
-type Repeats = BTreeMap<u32, f64>;
-
 fn workload(points: &[&Point]) -> WorkloadSummary {
-    let steps: BTreeSet<u64> = points.iter().map(|p| p.step_rps).collect();
+    let steps = ladder::steps(points);
     let mut summary = WorkloadSummary::default();
     for &step in &steps {
         let latency = |arm| by_repeat(points, arm, step, |p| Some(p.latency()), f64::INFINITY);
@@ -184,8 +177,7 @@ fn better(medians: &BTreeMap<Arm, f64>) -> Option<Arm> {
     }
 }
 
-/// A value of an arm at a step, by repeat. The last attempt counts; a repeat whose ladder had ended
-/// below the step has `collapsed`.
+/// A value of an arm at a step, by repeat; see [`ladder::by_repeat`].
 fn by_repeat(
     points: &[&Point],
     arm: Arm,
@@ -193,21 +185,8 @@ fn by_repeat(
     value: impl Fn(&Point) -> Option<f64>,
     collapsed: f64,
 ) -> Repeats {
-    let mut found = Repeats::new();
-    for point in points.iter().filter(|p| p.arm == arm) {
-        if point.step_rps == step {
-            if let Some(value) = value(point) {
-                found.insert(point.repeat, value);
-            }
-        } else if point.step_rps < step && point.saturated && point.attempt > 0 {
-            found.insert(point.repeat, collapsed);
-        }
-    }
-    found
-}
-
-fn middle(of: &Repeats) -> Option<f64> {
-    median(&of.values().copied().collect::<Vec<_>>())
+    let of_arm = points.iter().copied().filter(|p| p.arm == arm);
+    ladder::by_repeat(of_arm, step, value, collapsed)
 }
 
 /// The median of the ratios within repeats.

@@ -1,7 +1,7 @@
 //! Tests of the summary, with made-up points.
 
-use super::super::samples::window;
 use super::*;
+use crate::load::samples::window;
 use crate::load::{LatencySummary, PhaseReport};
 
 /// At so many thousand requests a second; a mean of `None` is a collapse.

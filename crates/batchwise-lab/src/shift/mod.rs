@@ -16,6 +16,7 @@ use crate::load::{LoadInterval, LoadPhase, LoadReport, LoadSpec};
 use crate::output::Progress;
 use crate::plot;
 use crate::redis::{PORT, RedisServer};
+use crate::rounds::InRound;
 use crate::topology::TwoHosts;
 use crate::tuner::{Decision, SLO_POLICY, Tuners};
 use crate::{Context, Experiment};
@@ -101,6 +102,14 @@ impl Measured for Runs {
         };
         frame.write_result(complete, &self.points, &more, &summary)?;
         figures::write(frame, complete, self, &summary)
+    }
+}
+
+impl InRound for Point {
+    type Arm = Arm;
+
+    fn round_and_arm(&self) -> (u32, Arm) {
+        (self.round, self.arm)
     }
 }
 

@@ -9,6 +9,7 @@ use super::plan::Schedule;
 use super::{Point, Steady};
 use crate::arm::Arm;
 use crate::load::{LoadInterval, LoadPhase};
+use crate::rounds::pairs;
 use crate::stats::median;
 
 /// Settled is who stays below this multiple of what can be reached.
@@ -96,13 +97,12 @@ fn whole_run(points: &[&Point]) -> ScheduleSummary {
         .into_iter()
         .filter(|arm| mean_ns.contains_key(arm));
     let better = statics.min_by(|a, b| mean_ns[a].total_cmp(&mean_ns[b]));
-    let ratio = |tuned: &&Point| {
-        let same = |p: &&&Point| Some(p.arm) == better && p.round == tuned.round;
-        let other = points.iter().find(same)?;
-        Some(other.report.latency_ns.mean / tuned.report.latency_ns.mean)
-    };
-    let tuned = points.iter().filter(|p| p.arm == Arm::Batchwise);
-    let ratios: Vec<f64> = tuned.filter_map(ratio).collect();
+    let ratios: Vec<f64> = better
+        .map(|better| pairs(points.iter().copied(), Arm::Batchwise, better))
+        .into_iter()
+        .flatten()
+        .map(|(tuned, other)| other.report.latency_ns.mean / tuned.report.latency_ns.mean)
+        .collect();
     ScheduleSummary {
         vs_best_static: median(&ratios),
         better,

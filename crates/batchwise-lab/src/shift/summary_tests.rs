@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::super::plan::Extent;
 use super::*;
-use crate::load::{LatencySummary, LoadReport};
+use crate::load::LoadReport;
+use crate::load::samples::latency;
 
 /// An interval of 100 ms, which ends at so many tenths of a second.
 pub fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
@@ -23,15 +24,6 @@ pub fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
 
 /// A run of the steps with this mean.
 pub fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> Point {
-    let mean = mean_us * 1e3;
-    let latency = LatencySummary {
-        mean,
-        p50: mean,
-        p90: mean,
-        p99: mean,
-        p999: mean,
-        max: mean,
-    };
     Point {
         schedule: "steps",
         arm,
@@ -41,8 +33,8 @@ pub fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> 
             achieved_rps: 1e5,
             requests: 1000,
             errors: 0,
-            latency_ns: latency,
-            latency_from_send_ns: latency,
+            latency_ns: latency(mean_us * 1e3),
+            latency_from_send_ns: latency(mean_us * 1e3),
             valid: true,
             why_invalid: Vec::new(),
             cpu_wait_ns: None,

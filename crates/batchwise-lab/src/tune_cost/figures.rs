@@ -7,8 +7,8 @@ use super::summary::{Summary, ratios};
 use super::{OPEN_RATE, Point};
 use crate::frame::Frame;
 use crate::plot::{self, BATCHWISE, NODELAY, Strip, thousands};
-use crate::report::{Table, figure, percent};
-use crate::stats::{MedianInterval, Spread};
+use crate::report::{Table, figure, interval, percent, quartiles};
+use crate::stats::Spread;
 
 /// Writes the plot and the report.
 pub(super) fn write(
@@ -55,20 +55,10 @@ pub(super) fn write(
 
 fn table(summary: &Summary) -> Table {
     let mut table = Table::new(["", "with agents / without", "without", "with"]);
-    let ratio = |r: Option<MedianInterval>| {
-        r.map_or_else(
-            || "–".into(),
-            |r| format!("{:.3} ({:.3} – {:.3})", r.median, r.low, r.high),
-        )
-    };
-    let spread = |s: Option<Spread>| {
-        s.map_or_else(String::new, |s| {
-            format!("{:.0} ({:.0} – {:.0})", s.median, s.q1, s.q3)
-        })
-    };
+    let spread = |s: Option<Spread>| s.map_or_else(String::new, quartiles);
     table.row([
         "requests/s".into(),
-        ratio(summary.throughput),
+        interval(summary.throughput),
         spread(summary.rps_off),
         spread(summary.rps_on),
     ]);
@@ -77,7 +67,7 @@ fn table(summary: &Summary) -> Table {
         ("open loop: server CPU per request", summary.open_server_cpu),
         ("open loop: mean latency", summary.open_latency),
     ] {
-        table.row([name.into(), ratio(value), String::new(), String::new()]);
+        table.row([name.into(), interval(value), String::new(), String::new()]);
     }
     table
 }

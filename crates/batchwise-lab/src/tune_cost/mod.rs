@@ -9,15 +9,13 @@ mod summary;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
-use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured, NoMore};
 use crate::load::{LoadPhase, LoadSpec};
 use crate::output::Progress;
 use crate::redis::{Benchmark, PORT, RedisServer};
+use crate::rounds::{InRound, Turn, in_random_order};
 use crate::topology::TwoHosts;
 use crate::tuner::{SLO_POLICY, Tuners};
 use crate::{Context, Experiment};
@@ -25,11 +23,6 @@ use summary::Summary;
 
 /// How long one run of the benchmark should last.
 const RUN_SECONDS: f64 = 2.0;
-/// Requests of the runs from which the rate of this machine is learned.
-const CALIBRATION_REQUESTS: u64 = 100_000;
-const CALIBRATION_RUNS: u32 = 3;
-const CLIENTS: u32 = 10;
-const VALUE_SIZE: u32 = 64;
 /// The open loop: light enough that both arms are far from their limits.
 const OPEN_RATE: u64 = 50_000;
 const OPEN_DURATION: Duration = Duration::from_secs(2);
@@ -99,81 +92,72 @@ impl Measured for Points {
     }
 }
 
+impl InRound for Point {
+    type Arm = Agents;
+
+    fn round_and_arm(&self) -> (u32, Agents) {
+        (self.round, self.agents)
+    }
+}
+
 fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Points) -> Result<()> {
     let context = frame.context;
     let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let mut benchmark = Benchmark {
-        clients: CLIENTS,
-        value_size: VALUE_SIZE,
-        requests: CALIBRATION_REQUESTS,
-    };
-    // The fastest of several: a disturbance would make all the runs too short.
-    let mut fastest: f64 = 0.0;
-    for _ in 0..CALIBRATION_RUNS {
-        let result = benchmark.run(hosts.server_address(PORT), &hosts.client, &context.stop)?;
-        fastest = fastest.max(result.rps);
-    }
-    benchmark.requests = (fastest * RUN_SECONDS) as u64;
+    let benchmark = Benchmark::lasting(RUN_SECONDS, hosts, &context.stop)?;
     let rounds: u32 = if context.quick { 8 } else { 40 };
+    let arms = [Agents::Off, Agents::On];
     let mut progress = Progress::new(rounds * 2);
-    let mut rng = StdRng::seed_from_u64(rand::rng().random());
-    for round in 0..rounds {
-        let mut order = [Agents::Off, Agents::On];
-        order.shuffle(&mut rng);
-        for (position, agents) in order.into_iter().enumerate() {
-            let task = Task {
-                context,
-                hosts,
-                benchmark: &benchmark,
-                agents,
-            };
-            let point = task.measure(&redis, round, position)?;
-            redis.check_alive()?;
-            progress.step(&format!(
-                "round {}, agents {}: {:.0} requests/s",
-                round + 1,
-                if agents == Agents::On { "on" } else { "off" },
-                point.rps
-            ));
-            measured.0.push(point);
-        }
-        measured.write(frame, false)?;
-    }
-    Ok(())
+    in_random_order(frame, rounds, &arms, measured, |measured, turn| {
+        let task = Task {
+            context,
+            hosts,
+            benchmark: &benchmark,
+            turn,
+        };
+        let point = task.measure(&redis)?;
+        redis.check_alive()?;
+        progress.step(&format!(
+            "round {}, agents {}: {:.0} requests/s",
+            turn.round + 1,
+            if turn.arm == Agents::On { "on" } else { "off" },
+            point.rps
+        ));
+        measured.0.push(point);
+        Ok(())
+    })
 }
 
 struct Task<'a> {
     context: &'a Context,
     hosts: &'a TwoHosts,
     benchmark: &'a Benchmark,
-    agents: Agents,
+    turn: Turn<Agents>,
 }
 
 impl Task<'_> {
-    fn measure(&self, redis: &RedisServer, round: u32, position: usize) -> Result<Point> {
+    fn measure(&self, redis: &RedisServer) -> Result<Point> {
         let (context, hosts) = (self.context, self.hosts);
-        let tuners = match self.agents {
+        let tuners = match self.turn.arm {
             Agents::On => {
-                let label = format!("{}", round + 1);
+                let label = format!("{}", self.turn.round + 1);
                 Some(Tuners::start(context, hosts, SLO_POLICY, &label)?)
             }
             Agents::Off => None,
         };
         let began = Instant::now();
         let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
-        let address = hosts.server_address(PORT);
 
         let before = redis.cpu_time()?;
-        let result = self.benchmark.run(address, &hosts.client, &context.stop)?;
+        let result = self.benchmark.run(hosts, &context.stop)?;
         let closed_cpu = redis.cpu_time()?.saturating_sub(before);
 
         let open = LoadSpec {
-            address,
+            address: hosts.server_address(PORT),
             phases: vec![LoadPhase {
                 duration: OPEN_DURATION,
                 rate: OPEN_RATE,
                 climb_to: None,
-                value_size: VALUE_SIZE,
+                value_size: self.benchmark.value_size,
             }],
             warmup: OPEN_WARMUP,
             get_ratio: 0.0,
@@ -205,9 +189,9 @@ impl Task<'_> {
             return Err(anyhow!("the open loop sent nothing"));
         }
         Ok(Point {
-            round,
-            position,
-            agents: self.agents,
+            round: self.turn.round,
+            position: self.turn.position,
+            agents: self.turn.arm,
             rps: result.rps,
             server_cpu_ns_per_request: per_request(closed_cpu, self.benchmark.requests as f64),
             open_mean_ns: report.latency_ns.mean,

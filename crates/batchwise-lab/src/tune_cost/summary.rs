@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::{Agents, Point};
+use crate::rounds;
 use crate::stats::{MedianInterval, Spread, median};
 
 /// The experiment. Ratios are with agents over without.
@@ -55,13 +56,7 @@ impl Summary {
 
 /// A value with agents over that without, for each round that has both.
 pub fn ratios(points: &[Point], value: fn(&Point) -> f64) -> Vec<f64> {
-    let on = points.iter().filter(|p| p.agents == Agents::On);
-    let ratio = |on: &Point| {
-        let same = |p: &&Point| p.round == on.round && p.agents == Agents::Off;
-        let off = value(points.iter().find(same)?);
-        (off > 0.0).then(|| value(on) / off)
-    };
-    on.filter_map(ratio).collect()
+    rounds::ratios(points, Agents::On, Agents::Off, value)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The decision log: every decision of every service, for people and for programs. The JSON line is
 //! a contract; fields may be added, never renamed.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -35,7 +36,7 @@ struct Line<'a> {
     ts_ns: u64,
     service: String,
     side: Side,
-    event: &'a str,
+    event: Entry,
     policy: String,
     /// What is in force after this line: `on`, `off`, or `app` where each application's own
     /// setting is.
@@ -50,6 +51,23 @@ struct Line<'a> {
     peer: Option<PeerLine>,
     dry_run: bool,
     why: &'a str,
+}
+
+/// What a line is about.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Entry {
+    /// The agent stops.
+    Stop,
+    /// By the name that the controller's own type has.
+    #[serde(untagged)]
+    Happened(Happened),
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// What is known of both arms under this load.
@@ -99,12 +117,11 @@ impl Decisions {
             ts_ns: wall_clock_ns(),
             service: server.to_string(),
             side,
-            event: event_name(e.happened),
+            event: Entry::Happened(e.happened),
             policy: self.policy.to_string(),
             nagle: match (e.is_wish, e.arm) {
                 (true, _) => "app",
-                (false, Arm::On) => "on",
-                (false, Arm::Off) => "off",
+                (false, arm) => word(arm),
             },
             wish: e.wish,
             load_per_s: e.load,
@@ -133,7 +150,7 @@ impl Decisions {
             ts_ns: wall_clock_ns(),
             service: server.to_string(),
             side,
-            event: "stop",
+            event: Entry::Stop,
             policy: self.policy.to_string(),
             nagle: "app",
             wish: s.controller().wish(),
@@ -234,18 +251,19 @@ fn clock(ts_ns: u64) -> String {
     format!("{:02}:{:02}:{:02}.{ms:03}", s / 3_600, s / 60 % 60, s % 60)
 }
 
-fn event_name(happened: Happened) -> &'static str {
-    match happened {
-        Happened::Start => "start",
-        Happened::Probe => "probe",
-        Happened::Recall => "recall",
-        Happened::Abort => "abort",
-        Happened::Yield => "yield",
-        Happened::Adopt => "adopt",
-        Happened::Keep => "keep",
-        Happened::Reset => "reset",
-        Happened::GiveBack => "give_back",
-        Happened::WouldProbe => "would_probe",
-        Happened::Undecided => "undecided",
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_one_name_for_people_and_for_programs() {
+        let give_back = Entry::Happened(Happened::GiveBack);
+        for (entry, name) in [(Entry::Stop, "stop"), (give_back, "give_back")] {
+            assert_eq!(format!("{entry:<10}|"), format!("{name:<10}|"));
+            assert_eq!(
+                serde_json::to_string(&entry).expect("JSON"),
+                format!("{name:?}")
+            );
+        }
     }
 }

@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,14 +19,15 @@ use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units, release};
 use batchwise_core::report::{Side, Unit};
 use batchwise_core::tune::{Arm, Policy, Tuning};
 use batchwise_core::wire::State;
+use batchwise_hint::reader::monotonic_ns;
 use batchwise_load::units::parse_duration;
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::agent::{PortArgs, stop_flag};
 use crate::hints::{HintArgs, HintWindows, Hints};
 use crate::output::exporter::Exporter;
 use decisions::{Decisions, Style};
@@ -39,15 +39,8 @@ use service::Service;
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
-    /// The service's port: local at its servers, remote at its clients (may be repeated)
-    #[arg(
-        long = "port",
-        value_name = "PORT",
-        required = true,
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
+    #[command(flatten)]
+    ports: PortArgs,
     /// What is to be gained: latency, throughput, or slo:TIME, the highest throughput whose mean
     /// latency stays under TIME
     #[arg(long, default_value = "latency")]
@@ -138,10 +131,7 @@ const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// The programs cannot be loaded, another agent runs here, or the log cannot be written.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
-    }
+    let stop = stop_flag()?;
     let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let cgroup = match &args.cgroup {
@@ -151,7 +141,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let lock = lock(&cgroup)?;
     first_in_line();
     let sensor = Sensor::open(Config {
-        ports: args.ports.clone(),
+        ports: args.ports.numbers().to_vec(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
         exchange: Some(args.exchange_period),
@@ -290,7 +280,7 @@ impl Agent {
 
     /// One look at all services; how soon the next is to come.
     fn tick(&mut self, reading: &Reading) -> anyhow::Result<Pace> {
-        let now = monotonic_ns()?;
+        let now = monotonic_ns(); // as the kernel's counters
         let epoch = self.sensor.epoch();
         let counted = self.sensor.is_counting().then_some(epoch);
         for service in self.services.values_mut() {
@@ -421,10 +411,4 @@ impl Agent {
 fn cpu_time() -> anyhow::Result<Duration> {
     let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).context("reading the clock")?;
     Ok(used.into())
-}
-
-/// The clock of the kernel's counters.
-fn monotonic_ns() -> anyhow::Result<u64> {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context("reading the clock")?;
-    Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }

@@ -1,0 +1,148 @@
+//! Ladders: a workload is put on with one load after another until an arm collapses. Two
+//! measurements tell a collapse from a disturbance, and above it the arm is not measured again: it
+//! counts as collapsed there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+
+use crate::stats::median;
+
+/// How often a load that could not be carried is measured.
+const ATTEMPTS: u32 = 2;
+
+/// A workload and the loads that it is put on with.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Its name in results.
+    pub name: &'static str,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Share of GETs; the rest are SETs.
+    pub get_ratio: f64,
+    /// Requests a second, ascending.
+    pub steps: &'static [u64],
+    /// The steps of a quick run.
+    pub quick_steps: &'static [u64],
+}
+
+impl Workload {
+    /// The steps of a quick or a full run.
+    pub fn steps(&self, quick: bool) -> &'static [u64] {
+        match quick {
+            true => self.quick_steps,
+            false => self.steps,
+        }
+    }
+
+    /// Its name as part of a file's; a colon does not travel well.
+    pub fn file_name(&self) -> String {
+        self.name.replace(':', "-")
+    }
+}
+
+/// Where on a ladder a point was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Rung {
+    /// Name of the workload.
+    pub workload: &'static str,
+    /// Requests a second.
+    pub step_rps: u64,
+    /// Which repetition.
+    pub repeat: u32,
+    /// From 0.
+    pub attempt: u32,
+    /// Whether the load was more than could be carried.
+    pub saturated: bool,
+}
+
+/// What was measured on a ladder.
+pub trait OnLadder {
+    /// Where.
+    fn rung(&self) -> Rung;
+}
+
+/// Measures a load, and once more if it could not be carried; whether that is a collapse. `measure`
+/// is given the number of the attempt, from 0, and says whether the point is saturated.
+///
+/// # Errors
+/// Those of `measure`.
+pub fn collapses(mut measure: impl FnMut(u32) -> Result<bool>) -> Result<bool> {
+    for attempt in 0..ATTEMPTS {
+        if !measure(attempt)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A summary of each workload's points, by name.
+pub fn per_workload<P: OnLadder, S>(
+    points: &[P],
+    summary: impl Fn(&[&P]) -> S,
+) -> BTreeMap<&'static str, S> {
+    let names: BTreeSet<_> = points.iter().map(|p| p.rung().workload).collect();
+    let one = |name| {
+        let of_it: Vec<_> = points
+            .iter()
+            .filter(|p| p.rung().workload == name)
+            .collect();
+        (name, summary(&of_it))
+    };
+    names.into_iter().map(one).collect()
+}
+
+/// The loads of these points, ascending.
+pub fn steps<P: OnLadder>(points: &[&P]) -> BTreeSet<u64> {
+    points.iter().map(|p| p.rung().step_rps).collect()
+}
+
+/// A value by repeat.
+pub type Repeats = BTreeMap<u32, f64>;
+
+/// The value of an arm's points at a step, by repeat. The last attempt counts, also if its value is
+/// not known; a repeat whose ladder had ended below the step has `collapsed`.
+pub fn by_repeat<'a, P: OnLadder + 'a>(
+    of_arm: impl Iterator<Item = &'a P>,
+    step: u64,
+    value: impl Fn(&P) -> Option<f64>,
+    collapsed: f64,
+) -> Repeats {
+    let mut found: BTreeMap<u32, Option<f64>> = BTreeMap::new();
+    for point in of_arm {
+        let rung = point.rung();
+        if rung.step_rps == step {
+            found.insert(rung.repeat, value(point));
+        } else if rung.step_rps < step && rung.saturated && rung.attempt + 1 == ATTEMPTS {
+            found.insert(rung.repeat, Some(collapsed));
+        }
+    }
+    let known = |(repeat, value): (u32, Option<f64>)| Some((repeat, value?));
+    found.into_iter().filter_map(known).collect()
+}
+
+/// The median over repeats.
+pub fn middle(of: &Repeats) -> Option<f64> {
+    median(&of.values().copied().collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_that_is_carried_the_second_time_was_only_disturbed() {
+        let mut attempts = Vec::new();
+        let mut measure = |saturated: [bool; 2]| {
+            attempts.clear();
+            let collapse = collapses(|attempt| {
+                attempts.push(attempt);
+                Ok(saturated[attempt as usize])
+            });
+            (collapse.expect("measured"), attempts.len())
+        };
+        assert_eq!(measure([false, false]), (false, 1));
+        assert_eq!(measure([true, false]), (false, 2));
+        assert_eq!(measure([true, true]), (true, 2));
+    }
+}
