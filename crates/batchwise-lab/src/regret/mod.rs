@@ -30,7 +30,7 @@ use scenarios::Scenario;
 pub struct Regret;
 
 /// Who is compared.
-pub const KINDS: [Kind; 7] = [
+pub const KINDS: [Kind; 8] = [
     Kind::Static(Arm::On),
     Kind::Static(Arm::Off),
     Kind::Oracle,
@@ -46,6 +46,7 @@ pub const KINDS: [Kind; 7] = [
         epsilon: 0.1,
         ticks: 1,
     },
+    Kind::Gradual,
     Kind::Controller,
 ];
 

@@ -1,7 +1,10 @@
-//! Who decides: the static arms, ε-greedy as the paper proposes it, and batchwise's controller.
+//! Who decides: the static arms, ε-greedy and a gradual limit as the paper proposes them, and
+//! batchwise's controller.
 
 use batchwise_core::report::Side;
-use batchwise_core::tune::{Arm, Command, Controller, Event, Meter, Policy as Aim, Tuning, Vitals};
+use batchwise_core::tune::{
+    Arm, Command, Controller, Event, Gradual, Meter, Policy as Aim, Tuning, Vitals,
+};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
@@ -24,6 +27,8 @@ pub enum Kind {
         /// Of an epoch.
         ticks: u64,
     },
+    /// A limit in bytes: additive increase, multiplicative decrease.
+    Gradual,
     /// batchwise.
     Controller,
 }
@@ -39,6 +44,7 @@ impl Kind {
                 let epoch = ticks * TICK / 1_000_000;
                 format!("ε-greedy {epsilon}, {epoch} ms")
             }
+            Self::Gradual => "AIMD".into(),
             Self::Controller => "batchwise".into(),
         }
     }
@@ -50,6 +56,8 @@ pub enum Decider {
     Fixed(Arm),
     /// ε-greedy.
     Greedy(Box<Greedy>),
+    /// A limit that moves gradually.
+    Gradual(Box<Gradual>),
     /// batchwise.
     Controller(Box<Controller>),
 }
@@ -68,6 +76,10 @@ impl Decider {
                 means: [None; 2],
                 rng: StdRng::seed_from_u64(seed),
             })),
+            Kind::Gradual => {
+                let tuning = Tuning::new(aim, side);
+                Self::Gradual(Box::new(Gradual::new(tuning, 0, wish)))
+            }
             Kind::Controller => {
                 let tuning = Tuning::new(aim, side);
                 Self::Controller(Box::new(Controller::new(tuning, 0, wish)))
@@ -86,13 +98,23 @@ impl Decider {
         match self {
             Self::Fixed(arm) => plain(best.unwrap_or(*arm)),
             Self::Greedy(greedy) => plain(greedy.tick(meter)),
+            Self::Gradual(gradual) => gradual.tick(v, meter),
             Self::Controller(controller) => controller.tick(v, meter),
+        }
+    }
+
+    /// Bytes that may be held back, for who limits them instead of switching.
+    pub fn limit(&self) -> Option<u32> {
+        match self {
+            Self::Gradual(gradual) => gradual.limit_in_force(),
+            _ => None,
         }
     }
 
     /// What was decided since the last call.
     pub fn events(&mut self) -> Vec<Event> {
         match self {
+            Self::Gradual(gradual) => gradual.events(),
             Self::Controller(controller) => controller.events(),
             _ => Vec::new(),
         }

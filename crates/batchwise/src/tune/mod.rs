@@ -1,7 +1,9 @@
 //! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
 
+mod decider;
 mod decisions;
 mod guard;
+mod hold;
 mod service;
 
 use std::collections::HashMap;
@@ -28,9 +30,11 @@ use nix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::hints::{HintArgs, HintHistory, HintListener, Teller};
+use decider::Decider;
 use decisions::{Decisions, Style};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
+use hold::Hold;
 use service::Service;
 
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
@@ -74,33 +78,16 @@ pub struct TuneArgs {
     /// Do not act on estimates that are trusted less, 0 to 1; those from one end alone have 0.4
     #[arg(long, default_value_t = 0.5, value_name = "CONFIDENCE", value_parser = parse_share)]
     min_confidence: f64,
-    /// Decide nothing: hold every socket at Nagle on or off, or at a batching limit in bytes
-    #[arg(long, value_name = "on|off|BYTES", value_parser = parse_hold, conflicts_with = "dry_run")]
+    /// Decide nothing: hold every socket at Nagle on or off, or at a batching limit in bytes. Or
+    /// aimd: at a limit that moves gradually (additive increase, multiplicative decrease), an
+    /// experiment to compare with; it counts all the time, and trying has no budget
+    #[arg(long, value_name = "on|off|BYTES|aimd", value_parser = hold::parse, conflicts_with = "dry_run")]
     hold: Option<Hold>,
     /// Least time between two options of the exchange on a connection
     #[arg(long, default_value = "500us", value_parser = crate::watch::parse_period)]
     exchange_period: Duration,
     #[command(flatten)]
     hints: HintArgs,
-}
-
-/// What `--hold` holds sockets at.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    arm: Arm,
-    limit: u32,
-}
-
-fn parse_hold(text: &str) -> Result<Hold, String> {
-    let (arm, limit) = match text {
-        "off" => (Arm::Off, 0),
-        "on" => (Arm::On, 0),
-        bytes => match bytes.parse() {
-            Ok(limit) if limit > 0 => (Arm::On, limit),
-            _ => return Err("on, off, or a number of bytes above 0".to_owned()),
-        },
-    };
-    Ok(Hold { arm, limit })
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
@@ -302,7 +289,8 @@ impl Agent {
                         dry_run: self.args.dry_run || self.args.hold.is_some(),
                         ..Tuning::new(self.args.policy, c.side)
                     };
-                    Service::new(tuning, now, counted)
+                    let gradual = self.args.hold == Some(Hold::Gradual);
+                    Service::new(Decider::new(tuning, gradual, now), c.side, now, counted)
                 });
             service.see(c);
         }
@@ -331,10 +319,11 @@ impl Agent {
             let command = service.end_tick();
             wants |= command.sensing;
             pulse |= command.pulse;
-            let hold = self.args.hold;
+            let moved = service.decider().limit().unwrap_or(0);
+            let (arm, limit) = hold::setting(self.args.hold, &command, moved);
             let control = Control {
-                arm: hold.map_or(command.arm, |h| Some(h.arm)),
-                limit: hold.map_or(0, |h| h.limit),
+                arm,
+                limit,
                 told: State {
                     nagle_off: service.arm() == Arm::Off,
                     probing: command.probing,
