@@ -229,14 +229,16 @@ impl Gradual {
             self.before = Some(m);
             return;
         };
-        if !is_comparable(&before, &m) {
-            // climbing on from a limit that hurts here would never show that it does
+        if !is_near(before.message_bytes, m.message_bytes) {
+            // climbing on from a limit that hurts these would never show that it does
             self.before = None;
-            let why = format!(
-                "{:.0}/s of {:.0} B: another load",
-                m.throughput, m.message_bytes
-            );
+            let why = format!("messages of {:.0} B: other traffic", m.message_bytes);
             self.move_to(0, why);
+            return;
+        }
+        if !is_near(before.throughput, m.throughput) {
+            // another load, or a sender that was held back: latency would differ in any case
+            self.before = Some(m);
             return;
         }
         let (then, now) = (Perf::from(&before), Perf::from(&m));
@@ -311,10 +313,9 @@ impl Gradual {
     }
 }
 
-/// Under another load, or with other messages, latency would differ in any case.
-fn is_comparable(a: &Measurement, b: &Measurement) -> bool {
-    let near = |a: f64, b: f64| a < LOAD_STEP * b && b < LOAD_STEP * a;
-    near(a.throughput, b.throughput) && near(a.message_bytes, b.message_bytes)
+/// Less than a step of the load apart.
+fn is_near(a: f64, b: f64) -> bool {
+    a < LOAD_STEP * b && b < LOAD_STEP * a
 }
 
 #[cfg(test)]
