@@ -42,9 +42,24 @@ pub struct Costs {
 pub enum Batching {
     /// Nagle's algorithm on or off.
     Arm(Arm),
-    /// Nagle's algorithm that lets go of so many bytes at once, without an acknowledgment: more
-    /// than a kernel does, which can be made to flush only when an ACK comes.
-    Limit(f64),
+    /// Nagle's algorithm that lets go of so many bytes.
+    Limit {
+        /// So many.
+        bytes: f64,
+        /// When it lets go.
+        flush: Flush,
+    },
+}
+
+/// When what exceeds a batching limit leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flush {
+    /// In that moment, as a kernel made for it would have it.
+    AtOnce,
+    /// When the next acknowledgment comes, as a stock kernel can be made to: there Nagle's algorithm
+    /// lets go of it anyway.
+    AtAck,
 }
 
 /// What an arm gives under a load.
@@ -132,8 +147,11 @@ impl Costs {
     pub fn outcome_of(&self, batching: Batching, load: f64) -> Outcome {
         match batching {
             Batching::Arm(arm) => self.outcome(arm, load),
-            Batching::Limit(bytes) if bytes < 2.0 * self.bytes => self.at_once(load),
-            Batching::Limit(bytes) => self.in_batches(load, bytes.min(self.fill)),
+            Batching::Limit { bytes, .. } if bytes < 2.0 * self.bytes => self.at_once(load),
+            Batching::Limit { bytes, flush } => match flush {
+                Flush::AtOnce => self.in_batches(load, bytes.min(self.fill)),
+                Flush::AtAck => self.in_batches(load, self.fill),
+            },
         }
     }
 

@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
+use super::costs::{Batching, Flush};
 use super::world::TICK;
 
 /// A way of deciding.
@@ -28,7 +29,7 @@ pub enum Kind {
         ticks: u64,
     },
     /// A limit in bytes: additive increase, multiplicative decrease.
-    Gradual,
+    Gradual(Flush),
     /// batchwise.
     Controller,
 }
@@ -44,7 +45,8 @@ impl Kind {
                 let epoch = ticks * TICK / 1_000_000;
                 format!("ε-greedy {epsilon}, {epoch} ms")
             }
-            Self::Gradual => "AIMD".into(),
+            Self::Gradual(Flush::AtOnce) => "AIMD, flushed at once".into(),
+            Self::Gradual(Flush::AtAck) => "AIMD, flushed at ACKs".into(),
             Self::Controller => "batchwise".into(),
         }
     }
@@ -57,7 +59,7 @@ pub enum Decider {
     /// ε-greedy.
     Greedy(Box<Greedy>),
     /// A limit that moves gradually.
-    Gradual(Box<Gradual>),
+    Gradual(Box<Gradual>, Flush),
     /// batchwise.
     Controller(Box<Controller>),
 }
@@ -76,9 +78,9 @@ impl Decider {
                 means: [None; 2],
                 rng: StdRng::seed_from_u64(seed),
             })),
-            Kind::Gradual => {
+            Kind::Gradual(flush) => {
                 let tuning = Tuning::new(aim, side);
-                Self::Gradual(Box::new(Gradual::new(tuning, 0, wish)))
+                Self::Gradual(Box::new(Gradual::new(tuning, 0, wish)), flush)
             }
             Kind::Controller => {
                 let tuning = Tuning::new(aim, side);
@@ -98,15 +100,18 @@ impl Decider {
         match self {
             Self::Fixed(arm) => plain(best.unwrap_or(*arm)),
             Self::Greedy(greedy) => plain(greedy.tick(meter)),
-            Self::Gradual(gradual) => gradual.tick(v, meter),
+            Self::Gradual(gradual, _) => gradual.tick(v, meter),
             Self::Controller(controller) => controller.tick(v, meter),
         }
     }
 
-    /// Bytes that may be held back, for who limits them instead of switching.
-    pub fn limit(&self) -> Option<u32> {
+    /// What is in force, for who limits batches instead of switching.
+    pub fn limited(&self) -> Option<Batching> {
         match self {
-            Self::Gradual(gradual) => gradual.limit_in_force(),
+            Self::Gradual(gradual, flush) => gradual.limit_in_force().map(|l| Batching::Limit {
+                bytes: f64::from(l),
+                flush: *flush,
+            }),
             _ => None,
         }
     }
@@ -114,7 +119,7 @@ impl Decider {
     /// What was decided since the last call.
     pub fn events(&mut self) -> Vec<Event> {
         match self {
-            Self::Gradual(gradual) => gradual.events(),
+            Self::Gradual(gradual, _) => gradual.events(),
             Self::Controller(controller) => controller.events(),
             _ => Vec::new(),
         }

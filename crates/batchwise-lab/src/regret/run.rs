@@ -78,10 +78,8 @@ impl End {
     }
 
     fn batching(&self, wish: Arm) -> Batching {
-        let limit = self.decider.limit();
-        limit.map_or(Batching::Arm(self.arm(wish)), |l| {
-            Batching::Limit(f64::from(l))
-        })
+        let limited = self.decider.limited();
+        limited.unwrap_or_else(|| Batching::Arm(self.arm(wish)))
     }
 }
 
