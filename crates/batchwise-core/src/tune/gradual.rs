@@ -53,6 +53,8 @@ pub struct Gradual {
     retransmits: u64,
     /// Windows on end that held a stall.
     stalls: u32,
+    /// Why the last window was no evidence, if it was none.
+    unused: Option<String>,
     events: Vec<Event>,
 }
 
@@ -76,6 +78,7 @@ impl Gradual {
             outstanding: 0.0,
             retransmits: 0,
             stalls: 0,
+            unused: None,
             events: Vec::new(),
         }
     }
@@ -137,10 +140,12 @@ impl Gradual {
         let before = self
             .before
             .map_or_else(|| String::from("not known"), |b| us(b.latency));
-        format!(
-            "a limit of {} bytes is in force; latency was {before} before",
-            self.limit
-        )
+        let unused = match &self.unused {
+            Some(why) => format!("; the last window was no evidence: {why}"),
+            None => String::new(),
+        };
+        let limit = self.limit;
+        format!("limit {limit} bytes; latency was {before} before{unused}")
     }
 
     /// A tick has passed.
@@ -190,21 +195,41 @@ impl Gradual {
     }
 
     fn finish_window(&mut self, v: &Vitals, meter: &mut dyn Meter, elapsed: u64) {
+        let under_way = self.quick.waited / elapsed.max(1) as f64;
+        match self.evidence(meter, under_way) {
+            Ok(m) => {
+                self.unused = None;
+                self.judge(m, v, under_way, elapsed);
+            }
+            Err(why) => self.unused = Some(why),
+        }
+    }
+
+    /// What the window shows, or why that is no evidence.
+    fn evidence(&mut self, meter: &mut dyn Meter, under_way: f64) -> Result<Measurement, String> {
         let stalled = holds_a_stall(&self.ticks);
         self.stalls = if stalled { self.stalls + 1 } else { 0 };
         if stalled && self.stalls <= MOST_STALLS {
-            return; // measured again
+            return Err(String::from("the machine stood still"));
         }
         self.stalls = 0;
-        let Some(m) = meter.measure() else {
-            return; // idle
-        };
-        let under_way = self.quick.waited / elapsed.max(1) as f64;
-        let lossy = self.retransmits as f64 > LOSSY * self.quick.done as f64;
-        let trusted = m.confidence >= self.tuning.min_confidence;
-        if !trusted || lossy || under_way < NOTHING_TO_BATCH {
-            return;
+        let m = meter.measure().ok_or("nothing was sent")?;
+        if m.confidence < self.tuning.min_confidence {
+            let (has, needs) = (m.confidence, self.tuning.min_confidence);
+            return Err(format!("confidence is {has:.2}, {needs:.2} is needed"));
         }
+        if self.retransmits as f64 > LOSSY * self.quick.done as f64 {
+            return Err(format!("{} segments were lost", self.retransmits));
+        }
+        if under_way < NOTHING_TO_BATCH {
+            return Err(format!(
+                "{under_way:.2} messages under way: nothing to batch"
+            ));
+        }
+        Ok(m)
+    }
+
+    fn judge(&mut self, m: Measurement, v: &Vitals, under_way: f64, elapsed: u64) {
         let first = self.last.is_none();
         let batched = self.arm() == Arm::On;
         self.last = Some(m);
