@@ -24,6 +24,9 @@ const STEP: u32 = 1_448;
 /// The weight of a new window in what latency was before.
 const WEIGHT: f64 = 0.3;
 
+/// So many windows on end without enough confidence are told of.
+const MOST_UNKNOWN: u32 = 25;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Settle { until: u64 },
@@ -53,6 +56,8 @@ pub struct Gradual {
     retransmits: u64,
     /// Windows on end that held a stall.
     stalls: u32,
+    /// Windows on end whose confidence was too low.
+    unknown: u32,
     /// Why the last window was no evidence, if it was none.
     unused: Option<String>,
     events: Vec<Event>,
@@ -78,6 +83,7 @@ impl Gradual {
             outstanding: 0.0,
             retransmits: 0,
             stalls: 0,
+            unknown: 0,
             unused: None,
             events: Vec::new(),
         }
@@ -216,8 +222,14 @@ impl Gradual {
         let m = meter.measure().ok_or("nothing was sent")?;
         if m.confidence < self.tuning.min_confidence {
             let (has, needs) = (m.confidence, self.tuning.min_confidence);
-            return Err(format!("confidence is {has:.2}, {needs:.2} is needed"));
+            let why = format!("confidence is {has:.2}, {needs:.2} is needed");
+            self.unknown += 1;
+            if self.unknown == MOST_UNKNOWN {
+                self.tell(Happened::Undecided, why.clone());
+            }
+            return Err(why);
         }
+        self.unknown = 0;
         if self.retransmits as f64 > LOSSY * self.quick.done as f64 {
             return Err(format!("{} segments were lost", self.retransmits));
         }
