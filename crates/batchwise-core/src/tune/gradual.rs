@@ -243,9 +243,9 @@ impl Gradual {
 
     fn judge(&mut self, m: Measurement, v: &Vitals, under_way: f64, elapsed: u64) {
         let first = self.last.is_none();
-        let batched = self.arm() == Arm::On;
+        let arm = self.arm();
         self.last = Some(m);
-        self.seen[self.arm() as usize] = Some((m, v.now));
+        self.seen[arm as usize] = Some((m, v.now));
         if first {
             let why = format!(
                 "policy {}: first measured, {}",
@@ -281,7 +281,7 @@ impl Gradual {
         let (then, now) = (Perf::from(&before), Perf::from(&m));
         let change = format!("{} became {}", us(then.latency), us(now.latency));
         let worse = self.tuning.policy.prefers(&then, &now, self.tuning.margin);
-        if batched && worse {
+        if arm == Arm::On && worse {
             self.move_to(self.limit / 2, format!("it got worse: {change}"));
             return;
         }
