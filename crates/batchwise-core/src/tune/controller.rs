@@ -11,7 +11,7 @@
 //! Asleep, nothing is counted in the kernel and only [`Vitals`] are looked at: watching all the
 //! time would cost more than Nagle's algorithm gives at many loads.
 
-mod compare;
+pub(super) mod compare;
 mod pulse;
 mod trial;
 
@@ -31,28 +31,28 @@ use super::{
 const MS: u64 = 1_000_000;
 
 /// The longest window; in less than [`Tuning::enough`] messages in it there is nothing to learn.
-const LONGEST_WINDOW: u64 = 1_000 * MS;
+pub(super) const LONGEST_WINDOW: u64 = 1_000 * MS;
 /// TCP_DELACK_MIN: what a switch disturbed has passed after this and two round trips.
-const DELAYED_ACK: u64 = 40 * MS;
+pub(super) const DELAYED_ACK: u64 = 40 * MS;
 /// From waking until the counters of both ends tell of the present.
-const WAKE: u64 = 20 * MS;
+pub(super) const WAKE: u64 = 20 * MS;
 /// Enough to see load and size, three ticks.
 const GLANCE: u64 = 12 * MS;
 const SHORTEST_SLEEP: u64 = 50 * MS;
 const LONGEST_SLEEP: u64 = 1_000 * MS;
 /// So many messages under way on each connection, for longer than this, ns, are an overload: an open
 /// loop of which few messages complete.
-const DEEP: f64 = 20.0;
-const LONG: f64 = 1e6;
+pub(super) const DEEP: f64 = 20.0;
+pub(super) const LONG: f64 = 1e6;
 /// A load that changed by this much wakes.
-const LOAD_STEP: f64 = 1.4;
+pub(super) const LOAD_STEP: f64 = 1.4;
 /// A tick in which messages waited this much longer than in the window's median tick was a stall of
 /// the machine: the window is measured again, as often as this.
 const STALL: f64 = 4.0;
-const MOST_STALLS: u32 = 4;
+pub(super) const MOST_STALLS: u32 = 4;
 const STALL_GRAIN: f64 = 20e3;
 /// Ticks of a window that are remembered one by one.
-const MOST_TICKS: usize = 64;
+pub(super) const MOST_TICKS: usize = 64;
 /// Messages outstanding, over what there were, that wake.
 const QUEUE_STEP: f64 = 3.0;
 const QUEUE_GRAIN: f64 = 20.0;
@@ -344,11 +344,7 @@ impl Controller {
 
     /// The machine stood still for a moment: that would count more than all else in the mean.
     fn held_a_stall(&mut self) -> bool {
-        let mut sorted = self.ticks.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-        let worst = sorted.last().copied().unwrap_or(0.0);
-        let stalled = worst > STALL * median + STALL_GRAIN;
+        let stalled = holds_a_stall(&self.ticks);
         self.stalls = if stalled { self.stalls + 1 } else { 0 };
         if self.stalls > MOST_STALLS {
             self.stalls = 0;
@@ -448,12 +444,22 @@ impl Controller {
             off: self.known(Arm::Off),
             budget_left: self.budget_left(),
             peer: self.peer,
+            limit: None,
             why,
         };
         self.events.push(event);
     }
 }
 
-fn us(ns: f64) -> String {
+/// Whether in one of these ticks messages waited far longer than in most.
+pub(super) fn holds_a_stall(ticks: &[f64]) -> bool {
+    let mut sorted = ticks.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+    let worst = sorted.last().copied().unwrap_or(0.0);
+    worst > STALL * median + STALL_GRAIN
+}
+
+pub(super) fn us(ns: f64) -> String {
     format!("{:.1} us", ns / 1e3)
 }

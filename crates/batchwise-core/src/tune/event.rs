@@ -34,6 +34,8 @@ pub enum Happened {
     WouldProbe,
     /// Latency is not known well enough to decide.
     Undecided,
+    /// The batching limit is twice or half of what it was.
+    Limit,
 }
 
 /// What is known of an arm under the present load.
@@ -75,6 +77,8 @@ pub struct Event {
     pub budget_left: f64,
     /// What the other end's agent does.
     pub peer: Option<Peer>,
+    /// Bytes that may be held back, where a limit moves gradually.
+    pub limit: Option<u32>,
     /// For people.
     pub why: String,
 }

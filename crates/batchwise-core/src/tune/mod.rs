@@ -9,6 +9,7 @@
 mod budget;
 mod controller;
 mod event;
+mod gradual;
 mod memory;
 mod policy;
 mod probe;
@@ -17,6 +18,7 @@ mod tuning;
 pub use budget::Budget;
 pub use controller::{Command, Controller};
 pub use event::{Event, Happened, Known};
+pub use gradual::{Gradual, MOST_LIMIT};
 pub use memory::{Context, Memory, Perf, Record};
 pub use policy::{BadPolicy, Policy};
 pub use tuning::Tuning;

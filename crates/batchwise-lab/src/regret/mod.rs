@@ -22,6 +22,7 @@ use crate::machine::Machine;
 use crate::output::Progress;
 use crate::stats::quantile;
 use crate::{Context, Experiment};
+use costs::Flush;
 use policies::Kind;
 use run::{Outcome, Sample, WINDOW_S, run};
 use scenarios::Scenario;
@@ -30,7 +31,7 @@ use scenarios::Scenario;
 pub struct Regret;
 
 /// Who is compared.
-pub const KINDS: [Kind; 7] = [
+pub const KINDS: [Kind; 9] = [
     Kind::Static(Arm::On),
     Kind::Static(Arm::Off),
     Kind::Oracle,
@@ -46,6 +47,8 @@ pub const KINDS: [Kind; 7] = [
         epsilon: 0.1,
         ticks: 1,
     },
+    Kind::Gradual(Flush::AtOnce),
+    Kind::Gradual(Flush::AtAck),
     Kind::Controller,
 ];
 

@@ -1,11 +1,15 @@
-//! Who decides: the static arms, ε-greedy as the paper proposes it, and batchwise's controller.
+//! Who decides: the static arms, ε-greedy and a gradual limit as the paper proposes them, and
+//! batchwise's controller.
 
 use batchwise_core::report::Side;
-use batchwise_core::tune::{Arm, Command, Controller, Event, Meter, Policy as Aim, Tuning, Vitals};
+use batchwise_core::tune::{
+    Arm, Command, Controller, Event, Gradual, Meter, Policy as Aim, Tuning, Vitals,
+};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
+use super::costs::{Batching, Flush};
 use super::world::TICK;
 
 /// A way of deciding.
@@ -24,6 +28,8 @@ pub enum Kind {
         /// Of an epoch.
         ticks: u64,
     },
+    /// A limit in bytes: additive increase, multiplicative decrease.
+    Gradual(Flush),
     /// batchwise.
     Controller,
 }
@@ -39,6 +45,8 @@ impl Kind {
                 let epoch = ticks * TICK / 1_000_000;
                 format!("ε-greedy {epsilon}, {epoch} ms")
             }
+            Self::Gradual(Flush::AtOnce) => "AIMD, flushed at once".into(),
+            Self::Gradual(Flush::AtAck) => "AIMD, flushed at ACKs".into(),
             Self::Controller => "batchwise".into(),
         }
     }
@@ -50,6 +58,8 @@ pub enum Decider {
     Fixed(Arm),
     /// ε-greedy.
     Greedy(Box<Greedy>),
+    /// A limit that moves gradually.
+    Gradual(Box<Gradual>, Flush),
     /// batchwise.
     Controller(Box<Controller>),
 }
@@ -68,6 +78,10 @@ impl Decider {
                 means: [None; 2],
                 rng: StdRng::seed_from_u64(seed),
             })),
+            Kind::Gradual(flush) => {
+                let tuning = Tuning::new(aim, side);
+                Self::Gradual(Box::new(Gradual::new(tuning, 0, wish)), flush)
+            }
             Kind::Controller => {
                 let tuning = Tuning::new(aim, side);
                 Self::Controller(Box::new(Controller::new(tuning, 0, wish)))
@@ -86,13 +100,26 @@ impl Decider {
         match self {
             Self::Fixed(arm) => plain(best.unwrap_or(*arm)),
             Self::Greedy(greedy) => plain(greedy.tick(meter)),
+            Self::Gradual(gradual, _) => gradual.tick(v, meter),
             Self::Controller(controller) => controller.tick(v, meter),
+        }
+    }
+
+    /// What is in force, for who limits batches instead of switching.
+    pub fn limited(&self) -> Option<Batching> {
+        match self {
+            Self::Gradual(gradual, flush) => gradual.limit_in_force().map(|l| Batching::Limit {
+                bytes: f64::from(l),
+                flush: *flush,
+            }),
+            _ => None,
         }
     }
 
     /// What was decided since the last call.
     pub fn events(&mut self) -> Vec<Event> {
         match self {
+            Self::Gradual(gradual, _) => gradual.events(),
             Self::Controller(controller) => controller.events(),
             _ => Vec::new(),
         }

@@ -4,6 +4,7 @@ use batchwise_core::report::Side;
 use batchwise_core::tune::{Arm, Command, Event, Peer, Policy as Aim, Vitals};
 use serde::Serialize;
 
+use super::costs::Batching;
 use super::policies::{Decider, Kind};
 use super::scenarios::Scenario;
 use super::world::{Gauge, TICK, Weather, World};
@@ -75,6 +76,11 @@ impl End {
     fn arm(&self, wish: Arm) -> Arm {
         self.command.arm.unwrap_or(wish)
     }
+
+    fn batching(&self, wish: Arm) -> Batching {
+        let limited = self.decider.limited();
+        limited.unwrap_or_else(|| Batching::Arm(self.arm(wish)))
+    }
 }
 
 /// The first change that was not answered yet.
@@ -117,7 +123,11 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
         let now = tick * TICK;
         let load = offers.next(now as f64 / 1e9, ends[0].command.probing);
         let arms = [ends[0].arm(wish), ends.get(1).map_or(wish, |e| e.arm(wish))];
-        let passed = world.tick(&load, arms, &weather.tick());
+        let here = ends[0].batching(wish);
+        let there = ends
+            .get(1)
+            .map_or(Batching::Arm(wish), |e| e.batching(wish));
+        let passed = world.tick(&load, [here, there], &weather.tick());
         (done, waited, window) = (
             done + passed.done,
             waited + passed.waited,

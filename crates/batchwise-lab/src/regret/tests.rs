@@ -1,7 +1,7 @@
 //! The models against the paper, against measurements and against each other.
 use batchwise_core::tune::{Arm, Happened, Policy};
 
-use super::costs::Costs;
+use super::costs::{Batching, Costs, Flush};
 use super::policies::Kind;
 use super::requests::{Requests, Shown};
 use super::run::{Outcome, run};
@@ -199,4 +199,41 @@ fn agents_at_both_ends_hardly_ever_try_at_the_same_time() {
     assert!(trials.count() > 5);
     // what one end knows of the other is two ticks old
     assert!(own.both_probing < 75_000 / 500, "{}", own.both_probing);
+}
+
+#[test]
+fn a_limit_under_two_messages_is_nodelay_and_a_high_one_is_nagle() {
+    for (costs, load) in [(Costs::B64, 250e3), (Costs::B512, 150e3)] {
+        for flush in [Flush::AtOnce, Flush::AtAck] {
+            let limited = |bytes| costs.outcome_of(Batching::Limit { bytes, flush }, load);
+            assert_eq!(limited(0.0), costs.outcome(Arm::Off, load));
+            assert_eq!(limited(1.9 * costs.bytes), costs.outcome(Arm::Off, load));
+            assert_eq!(limited(65_536.0), costs.outcome(Arm::On, load));
+        }
+    }
+}
+
+#[test]
+fn a_limit_shortens_the_wait_for_an_acknowledgment_only_if_flushed_at_once() {
+    let (costs, load, bytes) = (Costs::KIB4, 100e3, 12_400.0);
+    let limited = |flush| costs.outcome_of(Batching::Limit { bytes, flush }, load);
+    let [on, off] = [Arm::On, Arm::Off].map(|arm| costs.outcome(arm, load));
+    assert_eq!(limited(Flush::AtAck), on);
+    let between = limited(Flush::AtOnce).latency;
+    assert!(off.latency < between && between < 0.8 * on.latency);
+}
+
+#[test]
+fn a_gradual_limit_stays_near_the_better_arm_where_no_sender_is_overwhelmed() {
+    for name in [
+        "steady 64 B, 250 k/s",
+        "steady 4 KiB, 100 k/s",
+        "idle: two writes, 20/s",
+    ] {
+        let scenario = scenario(name, 120.0);
+        let latency = |kind| run(&scenario, kind, Policy::Latency, 1, false).latency_ns;
+        let [on, off] = [Arm::On, Arm::Off].map(|arm| latency(Kind::Static(arm)));
+        let ratio = latency(Kind::Gradual(Flush::AtOnce)) / on.min(off);
+        assert!(ratio < 1.25, "{name}: {ratio}");
+    }
 }

@@ -1,12 +1,12 @@
 //! The world by kernel ticks: what the closed form gives, plus a backlog (as a fluid) beyond
 //! capacity, noise that multiplies, and a machine that is taken away now and then.
 
-use batchwise_core::tune::{Arm, Measurement, Meter, Quick};
+use batchwise_core::tune::{Measurement, Meter, Quick};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Exp1, Normal, StandardNormal};
 
-use super::costs::{Costs, Outcome};
+use super::costs::{Batching, Costs, Outcome};
 
 /// A kernel tick (CONFIG_HZ=250), ns.
 pub const TICK: u64 = 4_000_000;
@@ -67,10 +67,10 @@ impl Load {
         }
     }
 
-    /// Under the arms of both ends.
-    fn outcome(&self, arms: [Arm; 2]) -> Outcome {
-        let there = self.costs.outcome(arms[0], self.rate);
-        let Some(back) = self.back.map(|c| c.outcome(arms[1], self.rate)) else {
+    /// As both ends batch.
+    fn outcome(&self, ends: [Batching; 2]) -> Outcome {
+        let there = self.costs.outcome_of(ends[0], self.rate);
+        let Some(back) = self.back.map(|c| c.outcome_of(ends[1], self.rate)) else {
             return there;
         };
         Outcome {
@@ -182,10 +182,10 @@ impl World {
         self.backlog > 1.0
     }
 
-    /// A tick under the arms of the client's and the server's end.
-    pub fn tick(&mut self, load: &Load, arms: [Arm; 2], sky: &Sky) -> Passed {
+    /// A tick, as the client's and the server's end batch.
+    pub fn tick(&mut self, load: &Load, ends: [Batching; 2], sky: &Sky) -> Passed {
         let seconds = TICK as f64 / 1e9;
-        let outcome = load.outcome(arms);
+        let outcome = load.outcome(ends);
         let latency = outcome.latency * sky.factor;
         let mean = load.rate * seconds;
         let offered = if mean < 50.0 {

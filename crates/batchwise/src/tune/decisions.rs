@@ -49,6 +49,9 @@ struct Line<'a> {
     /// What exploration may still cost: ns of waiting, summed over messages.
     budget_left_ns: f64,
     peer: Option<PeerLine>,
+    /// Bytes that may be held back, with `--hold aimd`; 0 is TCP_NODELAY.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_bytes: Option<u32>,
     dry_run: bool,
     why: &'a str,
 }
@@ -135,6 +138,7 @@ impl Decisions {
                 nagle: p.arm,
                 probing: p.probing,
             }),
+            limit_bytes: e.limit,
             dry_run: e.happened == Happened::WouldProbe,
             why: &e.why,
         };
@@ -153,15 +157,16 @@ impl Decisions {
             event: Entry::Stop,
             policy: self.policy.to_string(),
             nagle: "app",
-            wish: s.controller().wish(),
-            load_per_s: s.controller().load(),
-            message_bytes: s.controller().message_bytes(),
+            wish: s.decider().wish(),
+            load_per_s: s.decider().load(),
+            message_bytes: s.decider().message_bytes(),
             arms: Arms {
-                on: s.controller().known(Arm::On),
-                off: s.controller().known(Arm::Off),
+                on: s.decider().known(Arm::On),
+                off: s.decider().known(Arm::Off),
             },
-            budget_left_ns: s.controller().budget_left(),
+            budget_left_ns: s.decider().budget_left(),
             peer: None,
+            limit_bytes: None,
             dry_run: false,
             why: "the agent ends: every socket has its application's own setting back",
         };
@@ -184,7 +189,7 @@ impl Decisions {
     /// # Errors
     /// Standard output cannot be written.
     pub fn explain(&self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
-        let c = s.controller();
+        let c = s.decider();
         let arm = |a| match c.known(a) {
             Some(k) => format!(
                 "{} (confidence {:.2}, {:.1} s ago)",

@@ -54,17 +54,17 @@ impl TuneMetrics {
 
 impl Tuned {
     fn new(labels: Labels, service: &Service) -> Self {
-        let controller = service.controller();
+        let decider = service.decider();
         Self {
             labels,
             in_force: service.in_force(),
-            known: [Arm::On, Arm::Off].map(|arm| (arm, controller.known(arm))),
-            load: controller.load(),
+            known: [Arm::On, Arm::Off].map(|arm| (arm, decider.known(arm))),
+            load: decider.load(),
             connections: service.connections(),
-            budget_left_s: controller.budget_left_s(),
+            budget_left_s: decider.budget_left_s(),
             switches: service.switches(),
             trials: service.trials(),
-            pulses: controller.pulses(),
+            pulses: decider.pulses(),
         }
     }
 

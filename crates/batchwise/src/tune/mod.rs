@@ -1,7 +1,9 @@
 //! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
 
+mod decider;
 mod decisions;
 mod guard;
+mod hold;
 mod metrics;
 mod service;
 
@@ -30,9 +32,11 @@ use nix::time::{ClockId, clock_gettime};
 use crate::agent::{PortArgs, stop_flag};
 use crate::hints::{HintArgs, HintWindows, Hints};
 use crate::output::exporter::Exporter;
+use decider::Decider;
 use decisions::{Decisions, Style};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
+use hold::Hold;
 use metrics::TuneMetrics;
 use service::Service;
 
@@ -70,8 +74,10 @@ pub struct TuneArgs {
     /// Do not act on estimates that are trusted less, 0 to 1; those from one end alone have 0.4
     #[arg(long, default_value_t = 0.5, value_name = "CONFIDENCE", value_parser = parse_share)]
     min_confidence: f64,
-    /// Decide nothing: hold every socket at Nagle on or off, or at a batching limit in bytes
-    #[arg(long, value_name = "on|off|BYTES", value_parser = parse_hold, conflicts_with = "dry_run")]
+    /// Decide nothing: hold every socket at Nagle on or off, or at a batching limit in bytes. Or
+    /// aimd: at a limit that moves gradually (additive increase, multiplicative decrease), an
+    /// experiment to compare with; it counts all the time, and trying has no budget
+    #[arg(long, value_name = "on|off|BYTES|aimd", value_parser = hold::parse, conflicts_with = "dry_run")]
     hold: Option<Hold>,
     /// Least time between two options of the exchange on a connection
     #[arg(long, default_value = "500us", value_parser = crate::watch::parse_period)]
@@ -81,25 +87,6 @@ pub struct TuneArgs {
     /// Serve Prometheus metrics here, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
-}
-
-/// What `--hold` holds sockets at.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    arm: Arm,
-    limit: u32,
-}
-
-fn parse_hold(text: &str) -> Result<Hold, String> {
-    let (arm, limit) = match text {
-        "off" => (Arm::Off, 0),
-        "on" => (Arm::On, 0),
-        bytes => match bytes.parse() {
-            Ok(limit) if limit > 0 => (Arm::On, limit),
-            _ => return Err("on, off, or a number of bytes above 0".to_owned()),
-        },
-    };
-    Ok(Hold { arm, limit })
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
@@ -297,7 +284,8 @@ impl Agent {
                         dry_run: self.args.dry_run || self.args.hold.is_some(),
                         ..Tuning::new(self.args.policy, c.side)
                     };
-                    Service::new(tuning, now, counted)
+                    let gradual = self.args.hold == Some(Hold::Gradual);
+                    Service::new(Decider::new(tuning, gradual, now), c.side, now, counted)
                 });
             service.see(c);
         }
@@ -325,10 +313,11 @@ impl Agent {
             let command = service.end_tick();
             wants |= command.sensing;
             pulse |= command.pulse;
-            let hold = self.args.hold;
+            let moved = service.decider().limit().unwrap_or(0);
+            let (arm, limit) = hold::setting(self.args.hold, &command, moved);
             let control = Control {
-                arm: hold.map_or(command.arm, |h| Some(h.arm)),
-                limit: hold.map_or(0, |h| h.limit),
+                arm,
+                limit,
                 told: State {
                     nagle_off: service.arm() == Arm::Off,
                     probing: command.probing,

@@ -9,10 +9,12 @@ use batchwise_core::report::{Side, Unit};
 use batchwise_core::sample::{Flow, Sample};
 use batchwise_core::service::ServiceSum;
 use batchwise_core::tune::{
-    Arm, Command, Controller, Event, Happened, Measurement, Meter, Peer, Quick, Tuning, Vitals,
+    Arm, Command, Event, Happened, Measurement, Meter, Peer, Quick, Vitals,
 };
 use batchwise_core::wire::{Item, Queue};
 use batchwise_core::{hint, queue};
+
+use super::decider::Decider;
 
 /// An agent that said that it is probing, and then nothing for this long, no longer is.
 const PEER_PROBES: u64 = 500_000_000;
@@ -47,9 +49,9 @@ struct Window {
     hint: queue::Window,
 }
 
-/// A service's controller and what feeds it.
+/// Who decides for a service, and what feeds it.
 pub struct Service {
-    controller: Controller,
+    decider: Decider,
     window: Window,
     /// The epoch that counts, while queues are being counted.
     epoch: Option<u32>,
@@ -76,11 +78,11 @@ fn arm(nagle_off: bool) -> Arm {
 }
 
 impl Service {
-    pub fn new(tuning: Tuning, now: u64, epoch: Option<u32>) -> Self {
+    pub fn new(decider: Decider, side: Side, now: u64, epoch: Option<u32>) -> Self {
         let mut service = Self {
-            controller: Controller::new(tuning, now, Arm::On),
+            decider,
             window: Window {
-                side: tuning.side,
+                side,
                 since: now,
                 now,
                 connections: HashMap::new(),
@@ -189,11 +191,11 @@ impl Service {
         self.vitals.rtt = all.values().map(|s| s.rtt).sum::<u64>() / n.max(1);
         let wishes_off = all.values().filter(|s| s.wish_off).count() as u64;
         self.vitals.wish = match n {
-            0 => self.controller.wish(),
+            0 => self.decider.wish(),
             _ => arm(2 * wishes_off > n),
         };
         self.vitals.peer = peer(all.values(), self.vitals.now);
-        let command = self.controller.tick(&self.vitals, &mut self.window);
+        let command = self.decider.tick(&self.vitals, &mut self.window);
         self.command = Some(command);
         command
     }
@@ -205,12 +207,12 @@ impl Service {
 
     /// The arm in force.
     pub fn arm(&self) -> Arm {
-        self.controller.arm()
+        self.decider.arm()
     }
 
     /// What was decided since the last call.
     pub fn events(&mut self) -> Vec<Event> {
-        let events = self.controller.events();
+        let events = self.decider.events();
         for event in &events {
             match event.happened {
                 Happened::Adopt => self.trials.adopted += 1,
@@ -237,11 +239,11 @@ impl Service {
     /// applications asked for.
     pub fn in_force(&self) -> Arm {
         let decided = self.control.and_then(|c| c.arm);
-        decided.unwrap_or(self.controller.wish())
+        decided.unwrap_or(self.decider.wish())
     }
 
-    pub fn controller(&self) -> &Controller {
-        &self.controller
+    pub fn decider(&self) -> &Decider {
+        &self.decider
     }
 
     /// What was last written for the kernel.

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// More segments sent again than this share of messages: what a window shows is the path's loss.
-const LOSSY: f64 = 1e-3;
+pub(in crate::tune) const LOSSY: f64 = 1e-3;
 /// An arm is left alone for this long after it was adopted.
 const DWELL: u64 = 250 * MS;
 /// A load so many times that of the last trial may be beyond what an arm can carry.
@@ -26,7 +26,7 @@ const MOST_IN_VAIN: u32 = 6;
 /// Between two trials in an overload that the other arm may end.
 const URGENT_PAUSE: u64 = 500 * MS;
 /// With fewer messages under way than this, on average, none ever waits for another.
-const NOTHING_TO_BATCH: f64 = 0.05;
+pub(in crate::tune) const NOTHING_TO_BATCH: f64 = 0.05;
 /// Latency this much above the best that is known at no higher load is distress.
 const DISTRESS: f64 = 5.0;
 
