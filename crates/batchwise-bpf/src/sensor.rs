@@ -88,6 +88,10 @@ pub struct Sensor {
     dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
+    late_send: bool,
+    /// The programs that run at every segment, send and read; none while nothing is counted: even a
+    /// program that does nothing costs a request several percent.
+    counting: Vec<Link>,
     _links: Vec<Link>,
 }
 
@@ -131,25 +135,6 @@ impl Sensor {
                 .bw_state
                 .attach()
                 .map_err(attach("attaching to inet_sock_set_state"))?,
-            progs
-                .bw_segment
-                .attach()
-                .map_err(attach("attaching to tcp_probe"))?,
-            progs
-                .bw_read
-                .attach()
-                .map_err(attach("attaching to tcp_rcv_space_adjust"))?,
-            if late_send {
-                progs
-                    .bw_send_late
-                    .attach()
-                    .map_err(attach("attaching to sock_send_length"))?
-            } else {
-                progs
-                    .bw_send
-                    .attach()
-                    .map_err(attach("attaching to tcp_sendmsg_locked"))?
-            },
         ];
         if let (Some(_), Some(cgroup)) = (config.exchange, &cgroup) {
             let dir = File::open(&cgroup.path).map_err(Error::io("opening the cgroup"))?;
@@ -180,14 +165,20 @@ impl Sensor {
                 .build()
                 .map_err(Error::bpf("opening the ring buffer"))?
         };
-        let sensor = Self {
+        let mut sensor = Self {
             skel,
             config,
             dump,
             closed,
             closed_ring,
+            late_send,
+            counting: Vec::new(),
             _links: links,
         };
+        sensor.counting = sensor.hooks()?;
+        if sensor.config.tune {
+            sensor.counting.clear(); // they can be attached; `count` does
+        }
         sensor.adopt()?;
         Ok(sensor)
     }
@@ -253,16 +244,44 @@ impl Sensor {
         done.map_err(Error::bpf("writing a hint"))
     }
 
+    /// Attaches what sees every segment, send and read.
+    fn hooks(&self) -> Result<Vec<Link>, Error> {
+        let attach = Error::bpf;
+        let progs = &self.skel.progs;
+        let segment = progs.bw_segment.attach();
+        let read = progs.bw_read.attach();
+        let send = if self.late_send {
+            let link = progs.bw_send_late.attach();
+            link.map_err(attach("attaching to sock_send_length"))
+        } else {
+            let link = progs.bw_send.attach();
+            link.map_err(attach("attaching to tcp_sendmsg_locked"))
+        };
+        Ok(vec![
+            segment.map_err(attach("attaching to tcp_probe"))?,
+            read.map_err(attach("attaching to tcp_rcv_space_adjust"))?,
+            send?,
+        ])
+    }
+
     /// Switches counting on or off. On, it begins anew: see [`Self::epoch`].
-    pub fn count(&mut self, on: bool) {
+    pub fn count(&mut self, on: bool) -> Result<(), Error> {
+        if on == self.is_counting() {
+            return Ok(());
+        }
+        if on {
+            self.counting = self.hooks()?;
+        }
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            if on && bss.paused != 0 {
-                bss.epoch = bss.epoch.wrapping_add(1);
-            }
+            bss.epoch = bss.epoch.wrapping_add(u32::from(on));
             // the programs must not see the new value before the new epoch
             fence(Ordering::SeqCst);
             bss.paused = u32::from(!on);
         }
+        if !on {
+            self.counting.clear();
+        }
+        Ok(())
     }
 
     /// Whether events are being counted.

@@ -256,7 +256,7 @@ impl Agent {
             "was killed"
         };
         tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
-        self.sensor.count(false);
+        self.sensor.count(false)?;
         for (server, side) in self.services.drain().map(|(key, _)| key) {
             self.actuator.forget(server, side)?;
         }
@@ -357,7 +357,7 @@ impl Agent {
             }
         }
         let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
-        self.sensor.count(wants || wanted);
+        self.sensor.count(wants || wanted)?;
         Ok(if pulse {
             Pace::Pulse
         } else if wants || wanted {
