@@ -104,11 +104,17 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 			bpf_reserve_hdr_opt(ops, BW_OPT_HELLO_LEN, 0);
 		return;
 	}
-	if (flags & (TCPHDR_FIN | TCPHDR_RST) || !sk || (tuning && paused))
+	if (flags & (TCPHDR_FIN | TCPHDR_RST) || !sk)
 		return;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (!e || !(e->rec.flags & BW_F_AGREED))
 		return;
+	if (tuning && paused) {
+		/* even a callback that does nothing costs: not again until bw_apply or bw_speak */
+		bw_ops_flags(ops, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+		e->silent = 1;
+		return;
+	}
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;
@@ -219,6 +225,15 @@ BW_INLINE int bw_ops_hear(struct bw_endpoint *e, const struct bw_wire *w)
 	return 0;
 }
 
+/* The peer has begun to tell: answer. Where we begin, the walk reaches the sockets. */
+BW_INLINE void bw_speak(struct bpf_sock_ops *ops, struct bw_endpoint *e)
+{
+	if (!e->silent || paused)
+		return;
+	e->silent = 0;
+	bw_ops_flags(ops, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, 0);
+}
+
 BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
 {
 	__u8 opt[BW_OPT_LEN] = { BW_OPT_KIND, BW_OPT_HELLO_LEN, BW_OPT_EXID >> 8,
@@ -243,6 +258,7 @@ BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
 		}
 	}
 	bw_version_bump(e);
+	bw_speak(ops, e);
 	bw_follow(ops, e);
 }
 

@@ -163,7 +163,8 @@ struct bw_endpoint {
 	__u32 read;  /* the application has read up to here */
 	__u32 acked; /* we have acknowledged up to here */
 	__u32 next_option; /* which queue the exchange sends next */
-	__u32 limited; /* RTT_CB is ours: a batching limit is in force */
+	__u16 limited; /* RTT_CB is ours: a batching limit is in force */
+	__u16 silent;  /* the callback before each segment is off while nothing is counted */
 	__u64 option_sent; /* ns */
 	__u64 hint_told;   /* ns: `time` of the hint that was told last */
 	struct bw_record rec;

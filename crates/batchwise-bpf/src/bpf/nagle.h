@@ -32,11 +32,17 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	e = bpf_sk_storage_get(&endpoints, (struct sock *)tp, NULL, 0);
 	if (!e)
 		return 0;
+	flags = tp->bpf_sock_ops_cb_flags;
 	if (!!bw_limit(e) != e->limited) {
-		flags = tp->bpf_sock_ops_cb_flags ^ BPF_SOCK_OPS_RTT_CB_FLAG;
+		flags ^= BPF_SOCK_OPS_RTT_CB_FLAG;
 		e->limited = !e->limited;
-		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
 	}
+	if (e->silent && !paused) {
+		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+		e->silent = 0;
+	}
+	if (flags != tp->bpf_sock_ops_cb_flags)
+		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
 	off = bw_wants_nagle_off(e);
 	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
 		return 0;

@@ -344,6 +344,13 @@ impl Agent {
                 exporter.update(|m| m.tick(&self.services, reading.lost_events));
             }
         }
+        let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
+        let counts = wants || wanted;
+        if wants && !self.sensor.is_counting() {
+            // sockets fell silent while nothing was counted; where the peer begins they hear it
+            walk.extend(self.services.values().flat_map(Service::namespaces));
+        }
+        self.sensor.count(counts)?;
         walk.sort_unstable();
         walk.dedup();
         if !walk.is_empty() {
@@ -356,11 +363,9 @@ impl Agent {
                 self.decisions.explain(key.0, key.1, service)?;
             }
         }
-        let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
-        self.sensor.count(wants || wanted)?;
         Ok(if pulse {
             Pace::Pulse
-        } else if wants || wanted {
+        } else if counts {
             Pace::Counting
         } else {
             Pace::Asleep
