@@ -39,7 +39,7 @@ pub(super) const WAKE: u64 = 20 * MS;
 /// Enough to see load and size, three ticks.
 const GLANCE: u64 = 12 * MS;
 const SHORTEST_SLEEP: u64 = 50 * MS;
-const LONGEST_SLEEP: u64 = 1_000 * MS;
+const LONGEST_SLEEP: u64 = 2_000 * MS;
 /// So many messages under way on each connection, for longer than this, ns, are an overload: an open
 /// loop of which few messages complete.
 pub(super) const DEEP: f64 = 20.0;

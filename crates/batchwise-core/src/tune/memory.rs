@@ -305,17 +305,17 @@ impl Memory {
         })
     }
 
-    /// Whether messages of this size waited longer than `limit`, ns, with this arm under a load no
-    /// higher, not longer ago than `since`: then they will here.
+    /// Whether messages of this size waited longer than `limit`, ns, with this arm under the nearest load
+    /// no higher at which it was seen since `since`: then they will here.
     pub(super) fn is_lost(&self, context: &Context, arm: Arm, limit: f64, since: u64) -> bool {
-        self.alike(context).any(|(c, p)| {
-            let record = p.arm(arm);
-            let fresh = record.count() > 0.0 && record.at() >= since;
-            c.load <= context.load && fresh && record.perf().latency > limit
-        })
+        self.alike(context)
+            .filter(|(c, _)| c.load <= context.load)
+            .map(|(_, p)| p.arm(arm))
+            .rfind(|r| r.count() > 0.0 && r.at() >= since)
+            .is_some_and(|r| r.perf().latency > limit)
     }
 
-    fn alike(&self, context: &Context) -> impl Iterator<Item = (&Context, &Page)> {
+    fn alike(&self, context: &Context) -> impl DoubleEndedIterator<Item = (&Context, &Page)> {
         let (size, peer) = (context.size, context.peer);
         self.pages
             .iter()

@@ -1,6 +1,8 @@
 //! A trial of the other arm: what it is held against, what it has cost so far, and when it must
 //! end early.
 
+use alloc::vec::Vec;
+
 use super::{Arm, Context, Measurement, Quick};
 
 /// The other arm on trial.
@@ -27,6 +29,8 @@ pub(super) struct Probe {
     /// Time, ns, times how much longer than before messages waited in it.
     waited_more: f64,
     ticks: u32,
+    /// What was served of what was expected, in each tick.
+    shares: Vec<f64>,
     /// Ticks on end in which fewer messages were served than expected, but some.
     slow_ticks: u32,
     /// Ticks on end in which messages waited too long, and how long in the worst, ns.
@@ -51,6 +55,8 @@ const ENOUGH_SERVED: f64 = 500.0;
 const SLOW: core::ops::Range<f64> = 0.3..0.9;
 const SLOW_TICKS: u32 = 2;
 const OVERLOADED: f64 = 1e6;
+/// Ticks of a trial that are remembered one by one.
+const MOST_TICKS: usize = 64;
 /// Messages that must have passed before a trial is judged.
 const ENOUGH: u64 = 20;
 /// A trial ends when messages wait this much longer than before in three ticks on end...
@@ -75,6 +81,7 @@ impl Probe {
             held_for: 0.0,
             waited_more: 0.0,
             ticks: 0,
+            shares: Vec::new(),
             slow_ticks: 0,
             bad_ticks: 0,
             worst: 0.0,
@@ -101,6 +108,14 @@ impl Probe {
         self.served > times * self.expected
     }
 
+    /// What was served of what was expected, in the median tick: a stall of the machine serves less in
+    /// some ticks and more in the next, an arm does in all.
+    pub fn usual_share(&self) -> f64 {
+        let mut sorted = self.shares.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(1.0)
+    }
+
     /// A tick under the new arm. Answers how many times longer messages wait than before, when
     /// that is reason to end the trial.
     pub fn tick(&mut self, now: u64, quick: &Quick, bytes: u64) -> Option<Hurt> {
@@ -112,6 +127,9 @@ impl Probe {
         let served = bytes as f64 / self.before.message_bytes.max(1.0);
         self.served += served;
         let share = served / (self.before.throughput * elapsed / 1e9).max(1e-9);
+        if self.shares.len() < MOST_TICKS {
+            self.shares.push(share);
+        }
         self.slow_ticks = if SLOW.contains(&share) {
             self.slow_ticks + 1
         } else {
@@ -148,8 +166,6 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
 
     fn probe() -> Probe {

@@ -63,6 +63,7 @@ fn table(summary: &Summary) -> Table {
         spread(summary.rps_on),
     ]);
     for (name, value) in [
+        ("requests/s while the agents learn", summary.learning),
         ("server CPU per request", summary.server_cpu),
         ("open loop: server CPU per request", summary.open_server_cpu),
         ("open loop: mean latency", summary.open_latency),

@@ -22,7 +22,9 @@ use crate::{Context, Experiment};
 use summary::Summary;
 
 /// How long one run of the benchmark should last.
-const RUN_SECONDS: f64 = 2.0;
+const RUN_SECONDS: f64 = 4.0;
+/// Runs before it, in which the agents learn: of every round, also without agents.
+const LEARNING_RUNS: u32 = 2;
 /// The open loop: light enough that both arms are far from their limits.
 const OPEN_RATE: u64 = 50_000;
 const OPEN_DURATION: Duration = Duration::from_secs(2);
@@ -50,8 +52,10 @@ pub struct Point {
     pub position: usize,
     /// Whether agents ran.
     pub agents: Agents,
-    /// Requests a second of the benchmark.
+    /// Requests a second of the benchmark, once the agents have learned.
     pub rps: f64,
+    /// The same before, while they learn.
+    pub learning_rps: f64,
     /// CPU time of the server process a request of the benchmark, ns.
     pub server_cpu_ns_per_request: f64,
     /// Mean latency of the open loop from the intended send time, ns.
@@ -147,6 +151,11 @@ impl Task<'_> {
         let began = Instant::now();
         let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
 
+        let mut learning_rps = 0.0;
+        for _ in 0..LEARNING_RUNS {
+            let run = self.benchmark.run(hosts, &context.stop)?;
+            learning_rps += run.rps / f64::from(LEARNING_RUNS);
+        }
         let before = redis.cpu_time()?;
         let result = self.benchmark.run(hosts, &context.stop)?;
         let closed_cpu = redis.cpu_time()?.saturating_sub(before);
@@ -193,6 +202,7 @@ impl Task<'_> {
             position: self.turn.position,
             agents: self.turn.arm,
             rps: result.rps,
+            learning_rps,
             server_cpu_ns_per_request: per_request(closed_cpu, self.benchmark.requests as f64),
             open_mean_ns: report.latency_ns.mean,
             open_server_cpu_ns_per_request: per_request(open_cpu, all),

@@ -14,6 +14,8 @@ pub struct Summary {
     pub throughput_ratio: Option<f64>,
     /// The same with its 95 % bootstrap interval.
     pub throughput: Option<MedianInterval>,
+    /// The same in the runs before, while the agents learn.
+    pub learning: Option<MedianInterval>,
     /// CPU time of the server process a request of the benchmark.
     pub server_cpu: Option<MedianInterval>,
     /// CPU time of the server process a request of the open loop.
@@ -43,6 +45,7 @@ impl Summary {
         Self {
             throughput_ratio: throughput.map(|t| t.median),
             throughput,
+            learning: ratio(|p| p.learning_rps),
             server_cpu: ratio(|p| p.server_cpu_ns_per_request),
             open_server_cpu: ratio(|p| p.open_server_cpu_ns_per_request),
             open_latency: ratio(|p| p.open_mean_ns),
@@ -69,6 +72,7 @@ pub(super) mod tests {
             position: 0,
             agents,
             rps,
+            learning_rps: rps,
             server_cpu_ns_per_request: 1e9 / rps,
             open_mean_ns: 20_000.0,
             open_server_cpu_ns_per_request: 4000.0,

@@ -301,6 +301,6 @@ impl Controller {
     fn rest(&mut self, why: String) {
         self.waits_for = why;
         self.go_to_sleep(self.sleep);
-        self.sleep = (self.sleep * 3 / 2).min(LONGEST_SLEEP);
+        self.sleep = (2 * self.sleep).min(LONGEST_SLEEP);
     }
 }

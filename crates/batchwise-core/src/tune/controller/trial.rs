@@ -181,12 +181,14 @@ impl Controller {
         }
         let (old, new) = (*page.arm(probe.from), *page.arm(tried));
         let alike = (context.size - probe.context.size).abs() <= 1;
-        let less = m.throughput * LESS < probe.before.throughput;
+        let share = probe.usual_share();
         let more = m.throughput / probe.before.throughput.max(1.0);
+        let less = more.max(share) * LESS < 1.0;
         let longer = m.latency / probe.before.latency.max(1.0);
         let known_worse = old.count() > 0.0 && policy.prefers(&old.perf(), &Perf::from(&m), margin);
-        let relieved = (more > RELIEF && m.latency < probe.before.latency + HIDDEN && !known_worse)
-            || (more > MORE && longer < 1.0 + margin);
+        let relieved =
+            (more.min(share) > RELIEF && m.latency < probe.before.latency + HIDDEN && !known_worse)
+                || (more.min(share) > MORE && longer < 1.0 + margin);
         if relieved && more > RELIEF {
             // what was served more had waited at its sender
             let wait = (more - 1.0) * (v.now - self.since) as f64;
