@@ -122,6 +122,11 @@ impl Record {
         false
     }
 
+    /// What messages wait at a sender that falls behind, ns.
+    pub(super) fn hidden(&self) -> f64 {
+        self.hidden
+    }
+
     /// Messages were found to have waited for so long, ns, before they were sent; 0: their sender keeps up.
     pub(super) fn add_hidden(&mut self, wait: f64, weight: f64) {
         self.hidden += weight * (wait - self.hidden);

@@ -216,10 +216,10 @@ impl Controller {
         let lost = self
             .memory
             .is_lost(&context, self.arm.other(), HIDDEN / 2.0, since);
-        let distress =
-            (deep || policy.is_missed_by(m.latency) || m.latency > DISTRESS * best) && !lost;
         let page = *self.memory.page(context);
         let (here, there) = (page.arm(self.arm), page.arm(self.arm.other()));
+        let waits = m.latency.max(here.hidden()); // also where no queue shows it
+        let distress = (deep || policy.is_missed_by(waits) || waits > DISTRESS * best) && !lost;
         // what was served within a context says nothing of the arm
         let (this, other) = (here.perf_at(m.throughput), there.perf_at(m.throughput));
         let recall = there.count() > 0.0

@@ -181,7 +181,7 @@ impl Controller {
             .ratio_nearby(&context, self.arm, LONG)
             .unwrap_or(UNKNOWN_RATIO);
         let cost = (ratio.max(LEAST_RATIO) - 1.0) * length as f64 / 1e9;
-        if !self.purse.allows(cost) {
+        if cost > self.purse.left() {
             return None;
         }
         self.purse.spend(cost);
