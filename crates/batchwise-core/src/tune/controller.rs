@@ -58,7 +58,7 @@ const QUEUE_STEP: f64 = 3.0;
 const QUEUE_GRAIN: f64 = 20.0;
 
 /// The share of the budget that pulses may use.
-const PURSE: f64 = 0.25;
+const PURSE: f64 = 0.5;
 
 /// What the agent is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

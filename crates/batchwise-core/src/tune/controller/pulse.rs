@@ -215,7 +215,7 @@ impl Controller {
         }
         let hidden = excess / m.throughput * 1e9;
         // one alone may have met what a stall of the machine left behind
-        let again = v.now < self.pulses.found_at + AGAIN;
+        let again = self.pulses.found > 0 && v.now < self.pulses.found_at + AGAIN;
         let cheap = ratio.is_none_or(|r| r < CHEAP_RATIO);
         if again || cheap {
             record.add_hidden(hidden, if again { WEIGHT } else { WEIGHT / 2.0 });
