@@ -82,7 +82,8 @@ pub fn wait_attached(process: &mut Process, name: &str, stop: &Stop) -> Result<(
         process.check_alive()?;
         let now = attached_links(process.pid())
             .with_context(|| format!("looking at what {name} has attached"))?;
-        if now != seen {
+        // fewer later is no news: an agent that tunes detaches some whenever it is asleep
+        if now > seen {
             (seen, since) = (now, Instant::now());
         }
         Ok((now > 0 && since.elapsed() >= ATTACH_SETTLE).then_some(()))

@@ -4,7 +4,8 @@
  * offers it on its SYN, a server that speaks it answers on the SYN-ACK; the client then begins, and
  * the server answers once it has heard an option on the connection itself.
  *
- * Never call bpf_setsockopt(TCP_NODELAY) from here: a push would re-enter these callbacks.
+ * Never call bpf_setsockopt(TCP_NODELAY) before a segment leaves (HDR_OPT_LEN, WRITE_HDR_OPT): the push
+ * recurses. Where one arrives (PARSE_HDR_OPT, RTT) it may be.
  */
 #ifndef BW_EXCHANGE_H
 #define BW_EXCHANGE_H
@@ -35,7 +36,7 @@ BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
 }
 
-/* Whether the header at hand (`syn`: the SYN that is being answered) carries our option. */
+/* Whether the header at hand (`where`: the SYN that is being answered) carries our option. */
 BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 {
 	__u8 opt[BW_OPT_LEN] = { BW_OPT_KIND, BW_OPT_HELLO_LEN, BW_OPT_EXID >> 8,

@@ -8,13 +8,9 @@
 
 #include "control.h"
 
-/* Sockets changed by the last walk. */
-__u64 applied;
-
 /*
  * Walks all TCP sockets of the network namespace of whoever opens it: about a millisecond, most of
- * it for the empty buckets of the kernel's table. The socket's lock is held
- * here, unlike in the callbacks of the exchange, where a push would recurse.
+ * it for the empty buckets of the kernel's table. The socket's lock is held here.
  */
 SEC("?iter/tcp")
 int bw_apply(struct bpf_iter__tcp *ctx)
@@ -46,8 +42,7 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	off = bw_wants_nagle_off(e);
 	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
 		return 0;
-	if (!bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off)))
-		applied++;
+	bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
 	return 0;
 }
 

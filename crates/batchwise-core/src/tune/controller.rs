@@ -285,7 +285,7 @@ impl Controller {
         }
         match self.phase {
             Phase::Sleep { until } => self.asleep(until, v, elapsed),
-            _ if disturbed => self.settle(WAKE),
+            _ if disturbed => self.settle(self.settling(v)),
             Phase::Settle { until } if v.now >= until => {
                 self.measure(meter);
             }

@@ -309,7 +309,6 @@ impl Agent {
                 service.hear(window);
             }
             let before = service.control();
-            let in_pulse = service.is_in_pulse();
             let command = service.end_tick();
             wants |= command.sensing;
             pulse |= command.pulse;
@@ -319,7 +318,7 @@ impl Agent {
                 arm,
                 limit,
                 told: State {
-                    nagle_off: service.arm() == Arm::Off,
+                    nagle_off: arm.unwrap_or(service.decider().wish()) == Arm::Off,
                     probing: command.probing,
                     wants: command.sensing,
                 },
@@ -328,10 +327,10 @@ impl Agent {
                 self.actuator.control(key.0, key.1, &control)?;
                 service.set_control(control);
             }
-            // the exchange's own callbacks switch what is active; a trial needs no other sockets
-            let limited = control.limit > 0;
-            let late = look && !command.probing && (limited || service.has_stragglers());
-            if late || command.pulse != in_pulse {
+            // all at once where the arm changes; what was opened since, when it is looked for
+            let switched = before.map_or(control.arm.is_some(), |b| b.arm != control.arm);
+            let late = look && (control.limit > 0 || service.has_stragglers());
+            if switched || late {
                 walk.extend(service.namespaces());
             }
             for event in service.events() {

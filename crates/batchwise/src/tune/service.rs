@@ -56,7 +56,6 @@ pub struct Service {
     /// The epoch that counts, while queues are being counted.
     epoch: Option<u32>,
     vitals: Vitals,
-    command: Option<Command>,
     control: Option<Control>,
     /// How often the arm in force was changed.
     switches: u64,
@@ -91,7 +90,6 @@ impl Service {
             },
             epoch,
             vitals: nothing(now),
-            command: None,
             control: None,
             switches: 0,
             trials: Trials::default(),
@@ -195,19 +193,7 @@ impl Service {
             _ => arm(2 * wishes_off > n),
         };
         self.vitals.peer = peer(all.values(), self.vitals.now);
-        let command = self.decider.tick(&self.vitals, &mut self.window);
-        self.command = Some(command);
-        command
-    }
-
-    /// The other arm is in force for a few ms.
-    pub fn is_in_pulse(&self) -> bool {
-        self.command.is_some_and(|c| c.pulse)
-    }
-
-    /// The arm in force.
-    pub fn arm(&self) -> Arm {
-        self.decider.arm()
+        self.decider.tick(&self.vitals, &mut self.window)
     }
 
     /// What was decided since the last call.
