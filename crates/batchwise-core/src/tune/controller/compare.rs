@@ -226,7 +226,7 @@ impl Controller {
             && policy.prefers(&other, &this, self.tuning.margin)
             && here.mean() - there.mean() > libm::hypot(here.error(), there.error());
         let known = self.memory.cost_nearby(&context).unwrap_or(ALLOWANCE_S);
-        // a second look leaves enough for a first one elsewhere
+        // a second look waits until more is left than a first one needs
         let reserve = if there.count() > 0.0 {
             ALLOWANCE_S
         } else {

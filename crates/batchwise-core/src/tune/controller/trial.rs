@@ -26,7 +26,7 @@ pub(super) const ALLOWANCE_S: f64 = 0.03;
 /// ...and messages wait so many times as long end to end, or, where that is not known yet, at this end.
 const WORSE: f64 = 1.4;
 const MUCH_WORSE: f64 = 3.0;
-/// A trial costs at most what the budget earns in ten seconds: one disaster must not end all learning.
+/// No trial is charged with more, s: one disaster must not end all learning.
 pub(super) const MOST_COST_S: f64 = 0.1;
 /// Between two trials whose outcome was not clear.
 const SHORTEST_PAUSE: u64 = 200 * MS;
