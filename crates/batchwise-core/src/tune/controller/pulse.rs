@@ -35,6 +35,8 @@ const WEIGHT: f64 = 0.125;
 const AGAIN: u64 = 5_000 * MS;
 /// Where the other arm costs no more than this, one is enough.
 const CHEAP_RATIO: f64 = 1.3;
+/// An arm that is known to be slower than this relieves nobody.
+const MOST_RATIO: f64 = 3.0;
 /// A message under the other arm waits so many times as long, where neither is known.
 const UNKNOWN_RATIO: f64 = 3.0;
 /// Nothing is for free.
@@ -181,7 +183,7 @@ impl Controller {
             .ratio_nearby(&context, self.arm, LONG)
             .unwrap_or(UNKNOWN_RATIO);
         let cost = (ratio.max(LEAST_RATIO) - 1.0) * length as f64 / 1e9;
-        if cost > self.purse.left() {
+        if cost > self.purse.left() || ratio > MOST_RATIO {
             return None;
         }
         self.purse.spend(cost);
