@@ -256,11 +256,6 @@ impl Controller {
         format!("{probing}; {phase}")
     }
 
-    /// What has been learned.
-    pub fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
     /// A tick has passed.
     pub fn tick(&mut self, v: &Vitals, meter: &mut dyn Meter) -> Command {
         let elapsed = v.now.saturating_sub(self.now);
