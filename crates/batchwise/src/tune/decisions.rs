@@ -91,14 +91,22 @@ pub struct Decisions {
     log: Option<File>,
     style: Style,
     policy: Policy,
+    dry_run: bool,
+    held: Option<Arm>,
 }
 
 impl Decisions {
-    /// Opens the log.
+    /// Opens the log. `held` is the arm that `--hold` keeps in force, whatever would be decided.
     ///
     /// # Errors
     /// The file cannot be opened for appending.
-    pub fn open(log: Option<&Path>, style: Style, policy: Policy) -> anyhow::Result<Self> {
+    pub fn open(
+        log: Option<&Path>,
+        style: Style,
+        policy: Policy,
+        dry_run: bool,
+        held: Option<Arm>,
+    ) -> anyhow::Result<Self> {
         let log = log
             .map(|path| {
                 let file = OpenOptions::new().create(true).append(true).open(path);
@@ -108,7 +116,13 @@ impl Decisions {
                 })
             })
             .transpose()?;
-        Ok(Self { log, style, policy })
+        Ok(Self {
+            log,
+            style,
+            policy,
+            dry_run,
+            held,
+        })
     }
 
     /// Writes one decision.
@@ -122,9 +136,10 @@ impl Decisions {
             side,
             event: Entry::Happened(e.happened),
             policy: self.policy.to_string(),
-            nagle: match (e.is_wish, e.arm) {
-                (true, _) => "app",
-                (false, arm) => word(arm),
+            nagle: match (self.held, e.is_wish, e.arm) {
+                (Some(held), ..) => word(held),
+                (None, true, _) => "app",
+                (None, false, arm) => word(arm),
             },
             wish: e.wish,
             load_per_s: e.load,
@@ -139,7 +154,7 @@ impl Decisions {
                 probing: p.probing,
             }),
             limit_bytes: e.limit,
-            dry_run: e.happened == Happened::WouldProbe,
+            dry_run: self.dry_run,
             why: &e.why,
         };
         self.write(&line)
@@ -167,7 +182,7 @@ impl Decisions {
             budget_left_ns: s.decider().budget_left(),
             peer: None,
             limit_bytes: None,
-            dry_run: false,
+            dry_run: self.dry_run,
             why: "the agent ends: every socket has its application's own setting back",
         };
         self.write(&line)
@@ -205,7 +220,10 @@ impl Decisions {
             s.connections(),
             c.load(),
             c.message_bytes(),
-            word(c.arm()),
+            match self.held {
+                Some(held) => format!("held {}", word(held)),
+                None => word(c.arm()).to_owned(),
+            },
             word(c.wish()),
             arm(Arm::On),
             arm(Arm::Off),

@@ -13,6 +13,17 @@ pub enum Hold {
     Gradual,
 }
 
+impl Hold {
+    /// The arm that is in force whatever happens; none where the limit moves.
+    pub fn arm(self) -> Option<Arm> {
+        match self {
+            Self::Arm(arm) => Some(arm),
+            Self::Limit(_) => Some(Arm::On),
+            Self::Gradual => None,
+        }
+    }
+}
+
 /// Reads `--hold`.
 pub fn parse(text: &str) -> Result<Hold, String> {
     match text {

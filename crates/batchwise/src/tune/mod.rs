@@ -119,7 +119,13 @@ const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// The programs cannot be loaded, another agent runs here, or the log cannot be written.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
-    let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy)?;
+    let decisions = Decisions::open(
+        args.log.as_deref(),
+        args.format,
+        args.policy,
+        args.dry_run,
+        args.hold.and_then(Hold::arm),
+    )?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let cgroup = match &args.cgroup {
         Some(dir) => dir.clone(),
