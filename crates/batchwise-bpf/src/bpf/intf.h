@@ -187,6 +187,7 @@ struct bw_mode {
 /* bw_gaps.flags */
 #define BW_GAPS_ACKS 0x1 /* marks tell which packets a response triggered (TCP), not only sizes */
 #define BW_GAPS_FULL 0x2 /* a counter is at its end: close the epoch */
+#define BW_GAPS_AFTER_FULL 0x4 /* the last packet was full-sized */
 
 /* An open epoch of one flow. All zero: a flow without a packet. */
 struct bw_gaps {
@@ -200,6 +201,13 @@ struct bw_gaps {
 	__u16 resent;	 /* gaps before a retransmission */
 	__u8 flags;
 	__u8 largest; /* largest packet seen, in units of 64 B of IP length */
+};
+
+/* What is remembered of a TCP flow from packet to packet. */
+struct bw_stream {
+	__u32 next_seq; /* after the highest payload seen */
+	__u32 ack;	/* the highest seen */
+	__u32 acked_at; /* when a pure ACK brought it, 2^BW_GAP_SHIFT ns after bw_gaps.last; 0: none since */
 };
 
 enum bw_gaps_algorithm { BW_GAPS_MODES, BW_GAPS_FIXED };

@@ -65,6 +65,8 @@ pub struct Gaps {
     pub acks: bool,
     /// A counter is at its end.
     pub full: bool,
+    /// The last packet was full-sized.
+    pub after_full: bool,
     /// The largest packet seen, in units of 64 B of IP length.
     pub largest: u8,
 }
@@ -112,6 +114,7 @@ impl Gaps {
             start: now,
             last: self.last,
             acks: self.acks,
+            after_full: self.after_full,
             largest: self.largest,
             ..Self::default()
         };
@@ -121,6 +124,15 @@ impl Gaps {
     pub fn due(&self, p: &Params, now: u64) -> bool {
         let age = now.saturating_sub(self.start);
         self.full || age > 0 && age >= p.epoch_ns && (age >= p.max_ns || self.count() >= p.min_gaps)
+    }
+
+    /// All responses had come at `at`, and the client sends only `now`: in between it thought, which
+    /// is not latency. The ACK that told may itself be a delayed one, so a gap that is idle anyway
+    /// stays so.
+    pub fn answered(&mut self, p: &Params, now: u64, at: u64) {
+        if self.last <= at && at <= now && now - self.last < p.idle_ns {
+            self.last += now - at;
+        }
     }
 
     /// A packet that counts. `marked`: the gap before it may be a pause between batches, since the

@@ -1,7 +1,7 @@
 //! Response latency from one direction: the gaps between the packets that a client sends, as a
 //! vantage point on its path to the server sees them (docs/passive.md).
 //!
-//! [`Gaps`] keeps one flow's open epoch; in the kernel its C twin `lib/gaps.h` does. A closed
+//! [`Stream`] reads packets' headers, [`Gaps`] keeps one flow's open epoch; in the kernel its C twin `lib/gaps.h` does. A closed
 //! [`Epoch`] carries an [`Estimate`], [`server::Server`] sums epochs up, [`report`] has the lines
 //! that are printed. [`paper`] is Algorithm 2 as published, for comparison.
 
@@ -11,11 +11,13 @@ mod gaps;
 pub mod paper;
 pub mod report;
 pub mod server;
+pub mod stream;
 
 use core::net::{IpAddr, SocketAddr};
 
 pub use code::{code_of, floor_of};
 pub use gaps::{Gaps, Mode};
+pub use stream::Stream;
 
 /// Most modes that a flow's epoch keeps.
 pub const MODES: usize = 8;

@@ -336,6 +336,69 @@ BW_INLINE void bw_gaps_packet(struct bw_gaps *g, const struct bw_gaps_params *p,
 		bw_modes_place(g, units, code, marked, upto);
 }
 
+/*
+ * All responses had come at `at`, and the client sends only `now`: in between it thought, which is not
+ * latency. The ACK that told may itself be a delayed one, so a gap that is idle anyway stays so.
+ */
+BW_INLINE void bw_gaps_answered(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
+				__u64 at)
+{
+	if (g->last <= at && at <= now && now - g->last < p->idle_ns)
+		g->last += now - at;
+}
+
+BW_INLINE void bw_gaps_after(struct bw_gaps *g, __u32 ip_len)
+{
+	if (bw_gaps_full_sized(g, ip_len))
+		g->flags |= BW_GAPS_AFTER_FULL;
+	else
+		g->flags &= ~BW_GAPS_AFTER_FULL;
+}
+
+/*
+ * A TCP segment with payload. A request that a response triggered acknowledges that response: a gap
+ * that ends without news of the server is no pause. When a pure ACK has already told all that the
+ * segment acknowledges, the responses were complete by then.
+ */
+BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct bw_gaps_params *p,
+			   __u64 now, __u32 seq, __u32 len, __u32 ack, __u32 ip_len)
+{
+	int first = !g->last, told = s->acked_at != 0, news = bw_after(ack, s->ack);
+	__u32 end = seq + len;
+	int resent = !first && !bw_after(end, s->next_seq);
+
+	g->flags |= BW_GAPS_ACKS;
+	if (told && !news && !first)
+		bw_gaps_answered(g, p, now, g->last + ((__u64)s->acked_at << BW_GAP_SHIFT));
+	bw_gaps_packet(g, p, now, first || news || told, resent);
+	bw_gaps_after(g, ip_len);
+	if (first || !resent)
+		s->next_seq = end;
+	if (first || news)
+		s->ack = ack;
+	s->acked_at = 0;
+}
+
+/* A pure ACK: it does not count, but says when a response came. */
+BW_INLINE void bw_gaps_tcp_ack(const struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
+{
+	__u32 units;
+
+	if (!g->last || !bw_after(ack, s->ack))
+		return;
+	s->ack = ack;
+	units = now > g->last ? bw_gap_units(now - g->last) : 0;
+	s->acked_at = units ? units : 1;
+}
+
+/* A datagram, or any packet of which only the length is known. */
+BW_INLINE void bw_gaps_datagram(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
+				__u32 ip_len)
+{
+	bw_gaps_packet(g, p, now, !(g->flags & BW_GAPS_AFTER_FULL), 0);
+	bw_gaps_after(g, ip_len);
+}
+
 /* Where modes begin, what they hold: an estimate's working copy. */
 struct bw_span {
 	__u64 sum; /* units */
