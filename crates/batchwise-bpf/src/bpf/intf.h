@@ -214,7 +214,7 @@ enum bw_gaps_algorithm { BW_GAPS_MODES, BW_GAPS_FIXED };
 
 struct bw_gaps_params {
 	__u64 epoch_ns; /* an epoch lasts at least this */
-	__u64 max_ns;	/* and at most this while it has fewer than min_gaps; at most 30 s */
+	__u64 max_ns;	/* and at most this while it has fewer than min_gaps marked; at most 30 s */
 	__u64 idle_ns;	/* gaps as long as this may be timeouts or idle time; at most 3 s */
 	__u64 fixed_ns; /* BW_GAPS_FIXED: a longer gap begins a batch */
 	__u32 algorithm; /* enum bw_gaps_algorithm */

@@ -95,9 +95,8 @@ impl Gaps {
         &self.modes[..usize::from(self.len)]
     }
 
-    /// Gaps in modes.
-    pub fn count(&self) -> u32 {
-        self.modes().iter().map(|m| u32::from(m.count)).sum()
+    fn marked(&self) -> u32 {
+        self.modes().iter().map(|m| u32::from(m.marked)).sum()
     }
 
     /// Notes a packet's IP length; whether it is full-sized: the largest seen, and not small. What
@@ -123,7 +122,8 @@ impl Gaps {
     /// Whether the epoch is to be closed before a packet that counts is added to the next one.
     pub fn due(&self, p: &Params, now: u64) -> bool {
         let age = now.saturating_sub(self.start);
-        self.full || age > 0 && age >= p.epoch_ns && (age >= p.max_ns || self.count() >= p.min_gaps)
+        self.full
+            || age > 0 && age >= p.epoch_ns && (age >= p.max_ns || self.marked() >= p.min_gaps)
     }
 
     /// All responses had come at `at`, and the client sends only `now`: in between it thought, which

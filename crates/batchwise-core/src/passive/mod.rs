@@ -42,7 +42,7 @@ pub struct Params {
     pub max_ns: u64,
     /// Gaps as long as this, ns, may be timeouts or idle time; at most 3 s.
     pub idle_ns: u64,
-    /// Gaps that an epoch needs to close in time.
+    /// Marked gaps that an epoch needs to close in time.
     pub min_gaps: u32,
 }
 

@@ -128,12 +128,12 @@ BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
 	g->flags &= ~BW_GAPS_FULL;
 }
 
-BW_INLINE __u32 bw_gaps_count(const struct bw_gaps *g)
+BW_INLINE __u32 bw_gaps_marked(const struct bw_gaps *g)
 {
 	__u32 n = 0;
 
 	for (int i = 0; i < BW_MODES; i++)
-		n += g->mode[i].count;
+		n += g->mode[i].marked;
 	return n;
 }
 
@@ -146,7 +146,7 @@ BW_INLINE int bw_gaps_due(const struct bw_gaps *g, const struct bw_gaps_params *
 		return 1;
 	if (now <= g->start || age < p->epoch_ns)
 		return 0;
-	return age >= p->max_ns || bw_gaps_count(g) >= p->min_gaps;
+	return age >= p->max_ns || bw_gaps_marked(g) >= p->min_gaps;
 }
 
 BW_INLINE void bw_gaps_tally(struct bw_gaps *g, __u16 *counter)
@@ -451,8 +451,9 @@ struct bw_shape {
 
 /*
  * Bursts lie below a valley. With acknowledgments, gaps inside a burst are those that acknowledge
- * nothing new: a valley counts where most gaps below it are such. Without, the lowest valley with
- * enough gaps above it does.
+ * nothing new: the highest valley counts below which most gaps are such, and few marked ones lie
+ * (responses that came one soon after the other). Without, the lowest valley with enough gaps above
+ * it does.
  */
 BW_INLINE void bw_gaps_shape(const struct bw_gaps *g, const struct bw_gaps_params *p,
 			     struct bw_shape *s)
@@ -471,10 +472,12 @@ BW_INLINE void bw_gaps_shape(const struct bw_gaps *g, const struct bw_gaps_param
 	for (__u32 i = 0; i < BW_MODES; i++) {
 		if (i >= s->end)
 			break;
-		if (!valley && bw_valley(g, i) >= BW_VALLEY) {
+		if (bw_valley(g, i) >= BW_VALLEY) {
 			__u32 under = s->counted ? below.count : below.marked;
+			__u32 over = total - under;
 
-			if (acks ? under * 2 < below.count : (total - under) * BW_SUPPORT >= total)
+			if (acks ? under * 2 < below.count && under * 2 < over
+				 : !valley && over * BW_SUPPORT >= total)
 				valley = i;
 		}
 		bw_span_add(&below, &g->mode[i]);
