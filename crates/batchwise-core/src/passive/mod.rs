@@ -53,7 +53,7 @@ impl Default for Params {
             epoch_ns: 1_000_000_000,
             max_ns: 10_000_000_000,
             idle_ns: 200_000_000,
-            min_gaps: 20,
+            min_gaps: 5,
         }
     }
 }

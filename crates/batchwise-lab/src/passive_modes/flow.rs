@@ -26,6 +26,19 @@ pub enum Shape {
     Multi,
 }
 
+impl Shape {
+    /// About.
+    pub fn packets_a_batch(self) -> usize {
+        match self {
+            Self::Single | Self::Window => 1,
+            Self::Tree => 2,
+            Self::Burst => 3,
+            Self::Multi => 5,
+            Self::Upload => 11,
+        }
+    }
+}
+
 /// How long responses take, relative to their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
@@ -137,7 +150,7 @@ struct World<'a> {
     flow: Flow,
 }
 
-/// Simulates about `packets` packets.
+/// Simulates a flow of about that many packets.
 pub fn simulate(scenario: &Scenario, packets: usize, seed: u64) -> Flow {
     let mut world = World {
         scenario,

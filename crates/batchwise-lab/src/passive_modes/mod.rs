@@ -169,7 +169,8 @@ pub fn everything(nth: usize, epochs: usize) -> Result<Vec<Run>> {
 }
 
 fn run(scenario: &Scenario, epochs: usize) -> Run {
-    let flow = simulate(scenario, scenario.gaps as usize * (epochs + 1), 1);
+    let batches = scenario.gaps as usize * (epochs + 1);
+    let flow = simulate(scenario, batches * scenario.shape.packets_a_batch(), 1);
     let verdicts = KINDS.map(|kind| judge(&flow, kind, scenario.gaps));
     let pick = |what: fn(&estimators::Verdict) -> Option<f64>| {
         verdicts
