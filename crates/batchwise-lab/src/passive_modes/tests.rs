@@ -35,12 +35,17 @@ fn acknowledgments_tell_slow_responses_from_pauses() {
 }
 
 #[test]
-fn pure_acknowledgments_take_think_time_out() {
+fn pure_acknowledgments_take_out_the_think_time_that_they_precede() {
     let thoughtful = Scenario {
         think: Think::Times(10.0),
         ..PLAIN
     };
-    assert!(error(&thoughtful, Kind::Pure) < error(&thoughtful, Kind::Acks) / 2.0);
+    // half of the responses are acknowledged at once, the others after more than this think time
+    let (without, with) = (
+        error(&thoughtful, Kind::Acks),
+        error(&thoughtful, Kind::Pure),
+    );
+    assert!(with < without * 0.75, "{with} {without}");
 }
 
 #[test]
