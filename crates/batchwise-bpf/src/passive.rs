@@ -10,10 +10,10 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use batchwise_core::passive::Params;
+use batchwise_core::passive::{Epoch, Params};
 
 use crate::Error;
-pub use record::{Close, Counters, Epoch, Flow, Transport};
+pub use record::Counters;
 
 /// Where packets are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl PassiveSensor {
         unimplemented!()
     }
 
-    /// The epochs that closed since the last call, oldest first. Call it at least ten times a
+    /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC. Call it at least ten times a
     /// second: events wait in a buffer of limited size.
     ///
     /// # Errors

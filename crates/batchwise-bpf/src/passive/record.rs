@@ -7,58 +7,6 @@ use batchwise_core::passive::{Estimate, Gaps};
 
 use crate::passive_skel::types;
 
-/// What carries a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Transport {
-    /// TCP.
-    Tcp,
-    /// UDP, QUIC among others.
-    Udp,
-}
-
-/// Who talks to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flow {
-    /// Where its packets come from.
-    pub client: SocketAddr,
-    /// Where they go.
-    pub server: SocketAddr,
-    /// What carries it.
-    pub transport: Transport,
-}
-
-/// Why an epoch closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Close {
-    /// A packet came after its time was over.
-    Due,
-    /// Its flow was idle.
-    Idle,
-    /// Its flow ended (FIN, RST), began anew (SYN) or was forgotten.
-    Ended,
-    /// Its flow's place was taken by another.
-    Evicted,
-}
-
-/// A closed epoch of one flow.
-#[derive(Clone, Debug)]
-pub struct Epoch {
-    /// Names the flow within this run: a keyed hash.
-    pub tag: u64,
-    /// Who it is; `None` when the event that named it was lost.
-    pub flow: Option<Flow>,
-    /// The packet that opened it, ns, CLOCK_MONOTONIC.
-    pub start: u64,
-    /// When it closed, ns, CLOCK_MONOTONIC. Of an idle or ended flow: its last packet.
-    pub end: u64,
-    /// Why it closed.
-    pub close: Close,
-    /// What the kernel made of it.
-    pub estimate: Estimate,
-    /// What it was made of.
-    pub gaps: Gaps,
-}
-
 /// What became of the packets so far. A packet is in exactly one of `measured`, `acks`,
 /// `fragments`, `other`, `malformed` and `contended`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
