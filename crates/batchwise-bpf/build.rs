@@ -13,10 +13,9 @@ fn main() {
         "aarch64" => ("arm64", "aarch64-linux-gnu"),
         other => panic!("batchwise-bpf does not know the target architecture {other}"),
     };
-    // for tests/twin.rs; nothing else refers to it, so nothing of it is linked elsewhere
+    // for tests/; nothing else refers to it, so nothing of it is linked elsewhere
     cc::Build::new()
-        .file("src/bpf/host/twin.c")
-        .file("src/bpf/host/packet.c")
+        .files(["src/bpf/host/twin.c", "src/bpf/host/gaps.c"])
         .warnings(true)
         .compile("bw_twin");
 

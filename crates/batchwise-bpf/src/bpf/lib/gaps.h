@@ -24,16 +24,6 @@
 /* IP length from which a largest packet may be full-sized: above the 1200 B of QUIC's smallest path. */
 #define BW_FULL_UNITS 18
 
-/*
- * Functions that the verifier checks once, for all arguments, instead of at every call with what it
- * knows there: else it follows each way through the modes.
- */
-#ifdef __bpf__
-#define BW_APART __attribute__((noinline))
-#else
-#define BW_APART static inline
-#endif
-
 /* The code of a gap in units of 2^BW_GAP_SHIFT ns. */
 BW_INLINE __u32 bw_gap_code(__u32 u)
 {
@@ -125,7 +115,6 @@ BW_INLINE int bw_gaps_full_sized(struct bw_gaps *g, __u32 ip_len)
 BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
 {
 	g->start = now;
-#pragma unroll
 	for (int i = 0; i < BW_MODES; i++) {
 		g->mode[i].sum = 0;
 		g->mode[i].count = 0;
@@ -143,7 +132,6 @@ BW_INLINE __u32 bw_gaps_count(const struct bw_gaps *g)
 {
 	__u32 n = 0;
 
-#pragma unroll
 	for (int i = 0; i < BW_MODES; i++)
 		n += g->mode[i].count;
 	return n;
@@ -187,22 +175,14 @@ BW_INLINE void bw_mode_add(struct bw_gaps *g, struct bw_mode *m, __u32 units, in
 }
 
 /* Mode i takes in its upper neighbour; those above move down. */
-BW_APART int bw_modes_merge(struct bw_gaps *g, __u32 i)
+BW_INLINE void bw_modes_merge(struct bw_gaps *g, __u32 i)
 {
-	__u32 count, marked, sum;
-	const struct bw_mode *n;
-	struct bw_mode *m;
-	__u64 hi;
-
-	if (!g) /* for the verifier */
-		return 0;
-	i &= BW_MODES - 1;
-	m = &g->mode[i];
-	n = &g->mode[(i + 1) & (BW_MODES - 1)];
-	hi = bw_row_load(g->hi);
-	count = m->count + n->count;
-	marked = m->marked + n->marked;
-	sum = m->sum + n->sum;
+	struct bw_mode *m = &g->mode[i & (BW_MODES - 1)];
+	const struct bw_mode *n = &g->mode[(i + 1) & (BW_MODES - 1)];
+	__u64 hi = bw_row_load(g->hi);
+	__u32 count = m->count + n->count;
+	__u32 marked = m->marked + n->marked;
+	__u32 sum = m->sum + n->sum;
 
 	/* together too many: those over are discarded, the epoch ends */
 	if (count > 0xffff || sum < m->sum) {
@@ -223,16 +203,13 @@ BW_APART int bw_modes_merge(struct bw_gaps *g, __u32 i)
 	g->mode[BW_MODES - 1].sum = 0;
 	g->mode[BW_MODES - 1].count = 0;
 	g->mode[BW_MODES - 1].marked = 0;
-	return 0;
 }
 
 /* A gap for which there is no mode: a new one before mode i. There is room. */
-BW_APART int bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
+BW_INLINE struct bw_mode *bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
 {
 	struct bw_mode *m;
 
-	if (!g)
-		return 0;
 	i &= BW_MODES - 1;
 	for (__u32 j = BW_MODES - 1; j > 0; j--)
 		if (j > i)
@@ -243,7 +220,7 @@ BW_APART int bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
 	m->sum = 0;
 	m->count = 0;
 	m->marked = 0;
-	return 0;
+	return m;
 }
 
 /* How many modes begin at or below a code: eight comparisons at once, ascending rows. */
@@ -262,23 +239,17 @@ BW_INLINE __u32 bw_modes_upto(__u64 lo, __u32 code)
  * and joins two that are; else it becomes a mode. Where there is no room, the two neighbours that
  * are closest of all are joined: the widest valleys stay.
  */
-BW_APART int bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int marked, __u32 upto)
+BW_INLINE void bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int marked, __u32 upto)
 {
-	__u32 below, above, i = upto;
-	__u64 lo, hi;
-
-	if (!g)
-		return 0;
-	lo = bw_row_load(g->lo);
-	hi = bw_row_load(g->hi);
-	below = upto ? code - bw_byte(hi, upto - 1) : 0xff;
-	above = upto < BW_MODES ? bw_byte(lo, upto) - code : 0xff;
+	__u64 lo = bw_row_load(g->lo), hi = bw_row_load(g->hi);
+	__u32 below = upto ? code - bw_byte(hi, upto - 1) : 0xff;
+	__u32 above = upto < BW_MODES ? bw_byte(lo, upto) - code : 0xff;
+	__u32 i = upto;
 
 	if (below > BW_MODE_WIDTH && above > BW_MODE_WIDTH &&
 	    bw_byte(lo, BW_MODES - 1) != BW_NO_MODE) {
 		__u32 closest = 0xff, at = 0;
 
-#pragma unroll
 		for (__u32 j = 0; j < BW_MODES - 1; j++) {
 			__u32 d = bw_byte(lo, j + 1) - bw_byte(hi, j);
 
@@ -310,10 +281,8 @@ BW_APART int bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int mark
 		bw_row_store(g->lo, bw_row_set(lo, i, code));
 		bw_mode_add(g, &g->mode[i], units, marked);
 	} else {
-		bw_modes_insert(g, i, code);
-		bw_mode_add(g, &g->mode[i & (BW_MODES - 1)], units, marked);
+		bw_mode_add(g, bw_modes_insert(g, i, code), units, marked);
 	}
-	return 0;
 }
 
 /* Algorithm 1: two modes, parted at a threshold. */
@@ -386,7 +355,6 @@ BW_INLINE struct bw_span bw_span_of(const struct bw_gaps *g, __u32 from, __u32 t
 {
 	struct bw_span s = {};
 
-#pragma unroll
 	for (__u32 i = 0; i < BW_MODES; i++)
 		if (i >= from && i < to)
 			bw_span_add(&s, &g->mode[i]);
