@@ -15,7 +15,7 @@ fn main() {
     };
     // for tests/; nothing else refers to it, so nothing of it is linked elsewhere
     cc::Build::new()
-        .files(["src/bpf/host/twin.c", "src/bpf/host/gaps.c"])
+        .files(["twin", "gaps", "packet"].map(|f| format!("src/bpf/host/{f}.c")))
         .warnings(true)
         .compile("bw_twin");
 
@@ -36,7 +36,6 @@ fn skeleton(system: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
         .clang_args([
             "-Wall",
             "-Werror",
-            "-Wno-pass-failed",
             "-mcpu=v3",
             &format!("-D__TARGET_ARCH_{kernel_arch}"),
             // Debian keeps <asm/types.h> in the multiarch folder
