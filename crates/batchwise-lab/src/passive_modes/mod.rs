@@ -30,12 +30,13 @@ const SHAPES: [Shape; 6] = [
     Shape::Multi,
     Shape::Window,
 ];
-const SPREADS: [Spread; 7] = [
+const SPREADS: [Spread; 8] = [
     Spread::Constant,
     Spread::LogNormal(0.3),
     Spread::LogNormal(0.6),
     Spread::LogNormal(1.0),
     Spread::Bimodal,
+    Spread::Tail,
     Spread::Drift,
     Spread::Step,
 ];
@@ -168,7 +169,8 @@ pub fn everything(nth: usize, epochs: usize) -> Result<Vec<Run>> {
 }
 
 fn run(scenario: &Scenario, epochs: usize) -> Run {
-    let flow = simulate(scenario, scenario.gaps as usize * (epochs + 1), 1);
+    let batches = scenario.gaps as usize * (epochs + 1);
+    let flow = simulate(scenario, batches * scenario.shape.packets_a_batch(), 1);
     let verdicts = KINDS.map(|kind| judge(&flow, kind, scenario.gaps));
     let pick = |what: fn(&estimators::Verdict) -> Option<f64>| {
         verdicts
@@ -206,7 +208,7 @@ fn total(runs: &[Run]) -> Vec<Score> {
     (0..KINDS.len()).map(|k| score(k, runs.iter())).collect()
 }
 
-fn points(runs: &[Run]) -> Vec<Point> {
+pub fn points(runs: &[Run]) -> Vec<Point> {
     let mut points = vec![Point {
         factor: "all",
         value: "all, window apart".into(),

@@ -138,12 +138,12 @@ BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
 	g->flags &= ~BW_GAPS_FULL;
 }
 
-BW_INLINE __u32 bw_gaps_count(const struct bw_gaps *g)
+BW_INLINE __u32 bw_gaps_marked(const struct bw_gaps *g)
 {
 	__u32 n = 0;
 
 	for (int i = 0; i < BW_MODES; i++)
-		n += g->mode[i].count;
+		n += g->mode[i].marked;
 	return n;
 }
 
@@ -156,7 +156,7 @@ BW_INLINE int bw_gaps_due(const struct bw_gaps *g, const struct bw_gaps_params *
 		return 1;
 	if (now <= g->start || age < p->epoch_ns)
 		return 0;
-	return age >= p->max_ns || bw_gaps_count(g) >= p->min_gaps;
+	return age >= p->max_ns || bw_gaps_marked(g) >= p->min_gaps;
 }
 
 BW_INLINE void bw_gaps_tally(struct bw_gaps *g, __u16 *counter)
@@ -364,112 +364,193 @@ BW_INLINE void bw_gaps_packet(struct bw_gaps *g, const struct bw_gaps_params *p,
 		bw_modes_place(g, units, code, marked, upto);
 }
 
-/* Where modes begin, what they hold: an estimate's working copy. */
+/*
+ * All responses had come at `at`, and the client sends only `now`: in between it thought, which is not
+ * latency. The ACK that told may itself be a delayed one, so a gap that is idle anyway stays so.
+ */
+BW_INLINE void bw_gaps_answered(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
+				__u64 at)
+{
+	if (g->last <= at && at <= now && now - g->last < p->idle_ns)
+		g->last += now - at;
+}
+
+BW_INLINE void bw_gaps_after(struct bw_gaps *g, __u32 ip_len)
+{
+	if (bw_gaps_full_sized(g, ip_len))
+		g->flags |= BW_GAPS_AFTER_FULL;
+	else
+		g->flags &= ~BW_GAPS_AFTER_FULL;
+}
+
+/*
+ * A TCP segment with payload. A request that a response triggered acknowledges that response: a gap
+ * that ends without news of the server is no pause. When a pure ACK has already told all that the
+ * segment acknowledges, the responses were complete by then.
+ */
+BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct bw_gaps_params *p,
+			   __u64 now, __u32 seq, __u32 len, __u32 ack, __u32 ip_len)
+{
+	int first = !g->last, told = s->acked_at != 0, news = bw_after(ack, s->ack);
+	__u32 end = seq + len;
+	int resent = !first && !bw_after(end, s->next_seq);
+
+	g->flags |= BW_GAPS_ACKS;
+	if (told && !news && !first)
+		bw_gaps_answered(g, p, now, g->last + ((__u64)s->acked_at << BW_GAP_SHIFT));
+	bw_gaps_packet(g, p, now, first || news || told, resent);
+	bw_gaps_after(g, ip_len);
+	if (first || !resent)
+		s->next_seq = end;
+	if (first || news)
+		s->ack = ack;
+	s->acked_at = 0;
+}
+
+/* A pure ACK: it does not count, but says when a response came. */
+BW_INLINE void bw_gaps_tcp_ack(const struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
+{
+	__u32 units;
+
+	if (!g->last || !bw_after(ack, s->ack))
+		return;
+	s->ack = ack;
+	units = now > g->last ? bw_gap_units(now - g->last) : 0;
+	s->acked_at = units ? units : 1;
+}
+
+/* A datagram, or any packet of which only the length is known. */
+BW_INLINE void bw_gaps_datagram(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
+				__u32 ip_len)
+{
+	bw_gaps_packet(g, p, now, !(g->flags & BW_GAPS_AFTER_FULL), 0);
+	bw_gaps_after(g, ip_len);
+}
+
+/*
+ * The estimate is arithmetic without branches: the verifier follows each combination of branches, and
+ * here there are more than it has patience for.
+ */
+
+/* 1 or 0. The compiler is kept from making a branch of it. Both below 2^63. */
+BW_INLINE __u64 bw_less(__u64 a, __u64 b)
+{
+	__u64 d = a - b;
+
+	__asm__ volatile("" : "+r"(d));
+	return d >> 63;
+}
+
+/* a where c is 1, b where it is 0. */
+BW_INLINE __u64 bw_select(__u64 c, __u64 a, __u64 b)
+{
+	return b ^ ((a ^ b) & -c);
+}
+
+/* What several modes hold together. */
 struct bw_span {
 	__u64 sum; /* units */
-	__u32 count;
-	__u32 marked;
+	__u64 count;
+	__u64 marked;
 };
 
-BW_INLINE void bw_span_add(struct bw_span *s, const struct bw_mode *m)
+/* Adds mode i where c is 1. */
+BW_INLINE void bw_span_add(struct bw_span *s, const struct bw_gaps *g, __u32 i, __u64 c)
 {
-	s->sum += m->sum;
-	s->count += m->count;
-	s->marked += m->marked;
+	s->sum += g->mode[i].sum & -c;
+	s->count += g->mode[i].count & -c;
+	s->marked += g->mode[i].marked & -c;
 }
 
-/* The modes [from, to). */
-BW_INLINE struct bw_span bw_span_of(const struct bw_gaps *g, __u32 from, __u32 to)
+/* How far mode i lies above its lower neighbour, in codes; meaningless where there is no mode i. */
+BW_INLINE __u64 bw_valley(__u64 lo, __u64 hi, __u32 i)
 {
-	struct bw_span s = {};
-
-	for (__u32 i = 0; i < BW_MODES; i++)
-		if (i >= from && i < to)
-			bw_span_add(&s, &g->mode[i]);
-	return s;
-}
-
-/* How far mode i lies above its lower neighbour, in codes. */
-BW_INLINE __u32 bw_valley(const struct bw_gaps *g, __u32 i)
-{
-	return i ? bw_byte(bw_row_load(g->lo), i) - bw_byte(bw_row_load(g->hi), i - 1) : 0;
-}
-
-/* From which mode on gaps are no latency for their length alone: timeouts, idle time. */
-BW_INLINE __u32 bw_idle_from(const struct bw_gaps *g, const struct bw_gaps_params *p, __u32 modes)
-{
-	__u32 idle = bw_gap_code(bw_gap_units(p->idle_ns)), from = modes;
-
-	for (__u32 i = BW_MODES; i-- > 0;)
-		if (i < modes && g->lo[i] >= idle && (!i || bw_valley(g, i) >= BW_IDLE_VALLEY))
-			from = i;
-	return from;
+	return i ? (bw_byte(lo, i) - bw_byte(hi, i - 1)) & 0xff : 0;
 }
 
 /* Which part of the gaps is latency, and which of them are the pauses. */
 struct bw_shape {
-	__u32 pauses; /* the first mode of pauses */
-	__u32 end;    /* the first mode beyond latency */
-	__u32 trust;  /* 0 to 1000 */
-	int counted;  /* all gaps count as marked: no mark helps */
+	__u64 pauses;  /* the first mode of pauses */
+	__u64 end;     /* the first mode beyond latency */
+	__u64 counted; /* no mark helps: all gaps count as marked */
+	__u32 trust;   /* 0 to 1000 */
 };
 
 /*
- * Bursts lie below a valley. With acknowledgments, gaps inside a burst are those that acknowledge
- * nothing new: a valley counts where most gaps below it are such. Without, the lowest valley with
- * enough gaps above it does.
+ * From idle_ns on, gaps that stand apart are timeouts or idle time. Bursts lie below a valley. With
+ * acknowledgments, gaps inside a burst are those that acknowledge nothing new: the highest valley
+ * counts below which most gaps are such, and few marked ones lie (responses that came one soon after
+ * the other). Without, the lowest valley with enough gaps above it does. Few gaps far above the
+ * pauses are think time.
  */
 BW_INLINE void bw_gaps_shape(const struct bw_gaps *g, const struct bw_gaps_params *p,
 			     struct bw_shape *s)
 {
-	int acks = g->flags & BW_GAPS_ACKS;
-	struct bw_span all, below = {}, rest;
-	__u32 modes = 0, valley = 0, total;
+	__u64 lo = bw_row_load(g->lo), hi = bw_row_load(g->hi);
+	__u64 idle = bw_gap_code(bw_gap_units(p->idle_ns)), acks = g->flags & BW_GAPS_ACKS;
+	__u64 weight[BW_MODES], total, upto_end, end = 0, valley = 0;
+	struct bw_span all = {}, below = {};
 
-	for (int i = 0; i < BW_MODES; i++)
-		modes += g->lo[i] != BW_NO_MODE;
-	s->end = bw_idle_from(g, p, modes);
-	all = bw_span_of(g, 0, s->end);
-	s->counted = !acks && !all.marked;
-	total = s->counted ? all.count : all.marked;
-	s->pauses = 0;
+	for (__u32 i = 0; i < BW_MODES; i++)
+		end += bw_less(bw_byte(lo, i), BW_NO_MODE);
+	for (__u32 i = BW_MODES; i-- > 0;) {
+		__u64 apart = i ? bw_less(bw_valley(lo, hi, i), BW_IDLE_VALLEY) ^ 1 : 1;
+
+		end = bw_select(bw_less(i, end) & apart & (bw_less(bw_byte(lo, i), idle) ^ 1), i,
+				end);
+	}
+	for (__u32 i = 0; i < BW_MODES; i++)
+		bw_span_add(&all, g, i, bw_less(i, end));
+	s->counted = (acks ^ 1) & bw_less(all.marked, 1);
+	total = bw_select(s->counted, all.count, all.marked);
 	for (__u32 i = 0; i < BW_MODES; i++) {
-		if (i >= s->end)
-			break;
-		if (!valley && bw_valley(g, i) >= BW_VALLEY) {
-			__u32 under = s->counted ? below.count : below.marked;
+		__u64 under = bw_select(s->counted, below.count, below.marked);
+		__u64 over = total - (under & -bw_less(i, end));
+		__u64 burst = bw_less(under * 2, below.count) & bw_less(under * 2, over);
+		__u64 lowest = bw_less(valley, 1) & (bw_less(over * BW_SUPPORT, total) ^ 1);
+		__u64 deep = bw_less(bw_valley(lo, hi, i), BW_VALLEY) ^ 1;
 
-			if (acks ? under * 2 < below.count : (total - under) * BW_SUPPORT >= total)
-				valley = i;
-		}
-		bw_span_add(&below, &g->mode[i]);
+		valley = bw_select(bw_less(i, end) & deep & bw_select(acks, burst, lowest), i,
+				   valley);
+		weight[i] = under;
+		bw_span_add(&below, g, i, 1);
 	}
 	s->pauses = valley;
+	upto_end = total;
 	for (__u32 i = BW_MODES; i-- > 0;) {
-		if (i >= s->end || i <= s->pauses || bw_valley(g, i) < BW_THINK)
-			continue;
-		rest = bw_span_of(g, i, s->end);
-		if ((s->counted ? rest.count : rest.marked) * BW_SUPPORT < total)
-			s->end = i;
+		__u64 far = bw_less(bw_valley(lo, hi, i), BW_THINK) ^ 1;
+		__u64 inside = bw_less(i, end) & bw_less(valley, i);
+		__u64 rest = (upto_end - weight[i]) & -inside;
+		__u64 think = inside & far & bw_less(rest * BW_SUPPORT, total);
+
+		end = bw_select(think, i, end);
+		upto_end = bw_select(think, weight[i], upto_end);
 	}
-	s->trust = s->counted ? 400 : acks ? 950 : valley ? 850 : 700;
+	s->end = end;
+	s->trust = bw_select(s->counted, 400,
+			     bw_select(acks, 950, bw_select(bw_less(0, valley), 850, 700)));
 }
 
 BW_INLINE void bw_gaps_estimate(const struct bw_gaps *g, const struct bw_gaps_params *p,
 				struct bw_estimate *out)
 {
-	struct bw_span latency, pauses, all = bw_span_of(g, 0, BW_MODES);
+	struct bw_span all = {}, latency = {}, pauses = {};
 	struct bw_shape s = { .pauses = 1, .end = BW_MODES, .trust = 500 };
-	__u32 n;
+	__u64 n;
 
 	__builtin_memset(out, 0, sizeof(*out));
-	out->gaps = all.count + g->discarded + g->idle + g->resent;
 	if (p->algorithm != BW_GAPS_FIXED)
 		bw_gaps_shape(g, p, &s);
-	latency = bw_span_of(g, 0, s.end);
-	pauses = bw_span_of(g, s.pauses, s.end);
+	for (__u32 i = 0; i < BW_MODES; i++) {
+		__u64 inside = bw_less(i, s.end);
+
+		bw_span_add(&all, g, i, 1);
+		bw_span_add(&latency, g, i, inside);
+		bw_span_add(&pauses, g, i, inside & (bw_less(i, s.pauses) ^ 1));
+	}
+	out->gaps = all.count + g->discarded + g->idle + g->resent;
 	out->idle = g->idle + all.count - latency.count;
-	n = s.counted ? pauses.count : pauses.marked;
+	n = bw_select(s.counted, pauses.count, pauses.marked);
 	if (!n) {
 		if (g->resent + out->idle)
 			out->flags = BW_EST_STALLED;
