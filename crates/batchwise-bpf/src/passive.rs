@@ -67,6 +67,8 @@ pub struct Config {
 /// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
 /// flow's own 124 that two choices of 16 places do.
 const BYTES_PER_FLOW: usize = 154;
+/// What the kernel adds to the table: its head, and up to a whole page.
+const TABLE_OVERHEAD: usize = 2 * 4096;
 /// Room for events, bytes for each flow; and its bounds.
 const EVENT_BYTES_PER_FLOW: u32 = 64;
 const EVENT_BYTES: [u32; 2] = [1 << 18, 1 << 24];
@@ -245,7 +247,8 @@ impl PassiveSensor {
 }
 
 fn buckets(flows: u32) -> u32 {
-    let buckets = flows as usize * BYTES_PER_FLOW / size_of::<types::bw_bucket>();
+    let bytes = (flows as usize * BYTES_PER_FLOW).saturating_sub(TABLE_OVERHEAD);
+    let buckets = bytes / size_of::<types::bw_bucket>();
     buckets.clamp(2, u32::MAX as usize) as u32
 }
 
