@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use batchwise_bpf::Error;
 use batchwise_bpf::passive::{Attach, Config, Counters, PassiveSensor};
-use batchwise_core::passive::{Algorithm, Params, Transport};
+use batchwise_core::passive::{Algorithm, Epoch, Params, Transport};
 
 use frames::{ACK, FIN, QINQ, RST, SYN, Segment, TCP, UDP, VLAN, ethernet, ethernet_of, v4, v6};
 use kernel::{XDP_DROP, XDP_PASS, in_own_network, need_root};
@@ -43,6 +43,11 @@ fn pass(program: BorrowedFd<'_>, frame: &[u8]) {
 
 fn segment(sensor: &PassiveSensor, segment: Segment) {
     pass(sensor.program(), &frames::tcp_frame(segment));
+}
+
+/// Gaps in modes.
+fn gaps(epoch: &Epoch) -> u32 {
+    epoch.gaps.modes().iter().map(|m| u32::from(m.count)).sum()
 }
 
 fn counters(sensor: &PassiveSensor) -> Counters {
@@ -319,7 +324,7 @@ fn an_epoch_says_what_core_makes_of_the_same_gaps() {
         assert_eq!(tuple.client.to_string(), "10.0.0.2:40000");
         assert_eq!(tuple.server.to_string(), "10.0.0.1:80");
         assert_eq!(tuple.transport, Transport::Tcp);
-        assert_eq!(epoch.gaps.count(), 59, "{name}: {epoch:?}");
+        assert_eq!(gaps(epoch), 59, "{name}: {epoch:?}");
         let marked: u32 = epoch.gaps.modes().iter().map(|m| u32::from(m.marked)).sum();
         assert_eq!(marked, 19, "gaps before what acknowledges more: {epoch:?}");
         assert_eq!(epoch.estimate, epoch.gaps.estimate(&Params::default()));
@@ -404,7 +409,7 @@ fn retransmissions_are_apart_and_pure_acks_do_not_count() {
     let epochs = sensor.poll().unwrap();
     assert_eq!(epochs.len(), 1);
     assert_eq!(
-        (epochs[0].gaps.count(), epochs[0].gaps.resent),
+        (gaps(&epochs[0]), epochs[0].gaps.resent),
         (3, 1),
         "{epochs:?}"
     );
@@ -425,7 +430,7 @@ fn the_sweep_closes_epochs_of_idle_flows_by_name_and_forgets_them_later() {
     let epochs = sensor.sweep().unwrap();
     assert_eq!(epochs.len(), 1);
     assert!(epochs[0].tuple.is_some());
-    assert_eq!(epochs[0].gaps.count(), 14);
+    assert_eq!(gaps(&epochs[0]), 14);
     assert_eq!(sensor.flows_live(), 1);
     assert_eq!(sensor.sweep().unwrap().len(), 0, "nothing new");
     sleep(Duration::from_millis(510));
@@ -498,7 +503,7 @@ fn a_scan_pushes_out_itself_and_not_a_flow_that_lives() {
     });
     let epochs = sensor.poll().unwrap();
     assert_eq!(epochs.len(), 1);
-    assert_eq!(epochs[0].gaps.count(), 20);
+    assert_eq!(gaps(&epochs[0]), 20);
 }
 
 #[test]

@@ -75,7 +75,7 @@ BW_INLINE __u64 bw_mix(__u64 h, __u64 word)
 	return h ^ h >> 32;
 }
 
-/* Names a flow; never 0 in its lower half. */
+/* Names a flow; neither half is 0. */
 BW_INLINE __u64 bw_tag(const struct bw_tuple *t)
 {
 	const bw_word64 *w = (const bw_word64 *)t;
@@ -90,7 +90,9 @@ BW_INLINE __u64 bw_tag(const struct bw_tuple *t)
 	h = bw_mix(h, w[4]);
 	h *= 0x9e3779b97f4a7c15ULL;
 	h ^= h >> 29;
-	return (__u32)h ? h : h | 1;
+	if (!(__u32)h)
+		h |= 1;
+	return h >> 32 ? h : h | 1ULL << 32;
 }
 
 BW_INLINE struct bw_bucket *bw_bucket(__u64 tag, int second)
@@ -121,25 +123,26 @@ BW_INLINE __u32 bw_way(const struct bw_bucket *b, __u32 tag)
 	return way;
 }
 
-BW_INLINE int bw_try_lock(struct bw_slot *s)
+/* What the place's `rest` was; 0: another CPU has it, or nobody. */
+BW_INLINE __u32 bw_lock(struct bw_slot *s)
 {
-	return !__sync_lock_test_and_set(&s->busy, 1);
+	return __sync_lock_test_and_set(&s->rest, 0);
 }
 
-BW_INLINE void bw_unlock(struct bw_slot *s)
+BW_INLINE void bw_unlock(struct bw_slot *s, __u32 rest)
 {
 #ifdef __TARGET_ARCH_x86
 	barrier(); /* stores are seen in order */
-	*(volatile __u32 *)&s->busy = 0;
+	*(volatile __u32 *)&s->rest = rest;
 #else
-	__sync_lock_test_and_set(&s->busy, 0);
+	__sync_lock_test_and_set(&s->rest, rest);
 #endif
 }
 
 /* 1: found, and locked; 0: not there; -1: another CPU has it. */
 BW_INLINE int bw_find(__u64 tag, struct bw_place *at)
 {
-	__u32 way;
+	__u32 way, rest;
 
 	at->bucket = bw_bucket(tag, 0);
 	if (!at->bucket)
@@ -155,11 +158,12 @@ BW_INLINE int bw_find(__u64 tag, struct bw_place *at)
 	}
 	at->way = way & (BW_WAYS - 1);
 	at->slot = &at->bucket->slot[at->way];
-	if (!bw_try_lock(at->slot))
-		return -1;
-	if (at->slot->rest == tag >> 32)
+	rest = bw_lock(at->slot);
+	if (rest == tag >> 32)
 		return 1;
-	bw_unlock(at->slot); /* another flow's, or no longer this one's */
+	if (!rest)
+		return -1;
+	bw_unlock(at->slot, rest); /* another flow's */
 	return 0;
 }
 
@@ -238,16 +242,16 @@ BW_INLINE void bw_end(struct bw_place *at, __u64 tag, const struct bw_tuple *tup
 {
 	if (at->slot->gaps.flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
 		bw_close(at->slot, tag, tuple, now, 1);
-	at->slot->rest = 0;
 	at->slot->gaps.flags = 0;
-	at->bucket->tag[at->way] = 0;
+	barrier();
+	*(volatile __u32 *)&at->bucket->tag[at->way] = 0; /* from here on it may be taken */
 }
 
 /* A place for a new flow, locked; 0 when another CPU has it. */
 BW_INLINE int bw_insert(__u64 tag, __u64 now, struct bw_counters *c, struct bw_place *at)
 {
 	struct bw_bucket *first = bw_bucket(tag, 0), *second = bw_bucket(tag, 1);
-	__u32 taken, other;
+	__u32 taken, other, rest;
 
 	if (!first || !second)
 		return 0;
@@ -260,18 +264,25 @@ BW_INLINE int bw_insert(__u64 tag, __u64 now, struct bw_counters *c, struct bw_p
 			taken = other;
 		}
 	}
-	at->way = (taken >> 8 < BW_WAYS ? taken : (__u32)bw_victim(at->bucket)) & (BW_WAYS - 1);
-	at->slot = &at->bucket->slot[at->way];
-	if (!bw_try_lock(at->slot))
-		return 0;
-	if (at->bucket->tag[at->way]) {
+	if (taken >> 8 < BW_WAYS) {
+		at->way = taken & (BW_WAYS - 1);
+		at->slot = &at->bucket->slot[at->way];
+		if (__sync_val_compare_and_swap(&at->bucket->tag[at->way], 0, (__u32)tag))
+			return 0;
+	} else {
+		at->way = bw_victim(at->bucket) & (BW_WAYS - 1);
+		at->slot = &at->bucket->slot[at->way];
+		rest = bw_lock(at->slot);
+		if (!rest)
+			return 0;
 		c->evicted++;
-		bw_end(at, (__u64)at->slot->rest << 32 | at->bucket->tag[at->way], NULL, now);
+		if (at->slot->gaps.flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
+			bw_close(at->slot, (__u64)rest << 32 | at->bucket->tag[at->way], NULL, now, 1);
+		at->bucket->tag[at->way] = tag;
 	}
 	__builtin_memset(&at->slot->gaps, 0, sizeof(at->slot->gaps));
+	__builtin_memset(&at->slot->stream, 0, sizeof(at->slot->stream));
 	bw_gaps_open(&at->slot->gaps, now); /* .last is 0: no packet yet */
-	at->slot->rest = tag >> 32;
-	at->bucket->tag[at->way] = tag;
 	return 1;
 }
 

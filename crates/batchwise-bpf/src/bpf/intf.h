@@ -239,17 +239,14 @@ struct bw_estimate {
 /* ---- passive: flows that pass a vantage point, see flows.h and docs/passive.md ---- */
 
 /* bw_gaps.flags, too: the table's own */
-#define BW_SLOT_OPEN 0x20 /* the epoch has something to say */
-#define BW_SLOT_BORN 0x40 /* the loader was told who the flow is */
-#define BW_SLOT_FULL 0x80 /* its last packet was full-sized */
+#define BW_SLOT_OPEN 0x40 /* the epoch has something to say */
+#define BW_SLOT_BORN 0x80 /* the loader was told who the flow is */
 
 /* A place in the flow table. */
 struct bw_slot {
 	struct bw_gaps gaps;
-	__u32 rest;	/* upper half of the flow's tag */
-	__u32 next_seq; /* TCP: the highest sequence number seen, plus one */
-	__u32 acked;	/* TCP: acknowledged by the last packet that counts */
-	__u32 busy;	/* a CPU is at work on it */
+	struct bw_stream stream; /* TCP */
+	__u32 rest; /* upper half of the flow's tag; 0: a CPU is at work on it, or it is nobody's */
 };
 
 #define BW_WAYS 16

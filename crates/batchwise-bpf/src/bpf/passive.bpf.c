@@ -52,34 +52,22 @@ BW_INLINE void bw_count(struct bw_slot *s, const struct bw_packet *pkt, __u64 ta
 {
 	const struct bw_gaps_params *p = bw_params();
 	struct bw_gaps *g = &s->gaps;
-	int known = g->last != 0, marked = !(s->gaps.flags & BW_SLOT_FULL), resent = 0;
+	int known = g->last != 0;
 
 	if (known && bw_gaps_due(g, p, now)) {
-		if (s->gaps.flags & BW_SLOT_OPEN)
+		if (g->flags & BW_SLOT_OPEN)
 			bw_close(s, tag, &pkt->tuple, now, 0);
 		bw_gaps_open(g, now);
-		s->gaps.flags &= ~BW_SLOT_OPEN;
+		g->flags &= ~BW_SLOT_OPEN;
 	}
-	if (pkt->tuple.proto == BW_PROTO_TCP) {
-		__u32 end = pkt->seq + pkt->payload;
-
-		resent = known && bw_after(s->next_seq, pkt->seq);
-		marked &= bw_after(pkt->ack, s->acked);
-		if (!known || bw_after(end, s->next_seq))
-			s->next_seq = end;
-		if (!known || bw_after(pkt->ack, s->acked))
-			s->acked = pkt->ack;
-		g->flags |= BW_GAPS_ACKS;
-	}
-	bw_gaps_packet(g, p, now, marked, resent);
-	if (bw_gaps_full_sized(g, pkt->length))
-		s->gaps.flags |= BW_SLOT_FULL;
+	if (pkt->tuple.proto == BW_PROTO_TCP)
+		bw_gaps_tcp(g, &s->stream, p, now, pkt->seq, pkt->payload, pkt->ack, pkt->length);
 	else
-		s->gaps.flags &= ~BW_SLOT_FULL;
+		bw_gaps_datagram(g, p, now, pkt->length);
 	if (!known)
 		return;
-	s->gaps.flags |= BW_SLOT_OPEN;
-	if (!(s->gaps.flags & BW_SLOT_BORN))
+	g->flags |= BW_SLOT_OPEN;
+	if (!(g->flags & BW_SLOT_BORN))
 		bw_tell_born(s, tag, &pkt->tuple, c);
 }
 
@@ -106,23 +94,29 @@ BW_APART int bw_measure(const struct bw_packet *pkt)
 	bw_count(at.slot, pkt, tag, now, c);
 	if (pkt->flags & BW_TCP_FIN)
 		bw_end(&at, tag, &pkt->tuple, now);
-	bw_unlock(at.slot);
+	else
+		bw_unlock(at.slot, tag >> 32);
 	return BW_FATE_MEASURED;
 }
 
-/* What the flow had is another connection's, or its last. */
-BW_APART int bw_forget(const struct bw_packet *pkt)
+/* A TCP segment that has no payload, or begins a connection anew: only flows that are there care. */
+BW_APART int bw_signal(const struct bw_packet *pkt)
 {
 	struct bw_place at;
-	__u64 tag;
+	__u64 now, tag;
 
 	if (!pkt)
 		return 0;
+	now = bpf_ktime_get_ns();
 	tag = bw_tag(&pkt->tuple);
 	if (bw_find(tag, &at) != 1)
 		return 0;
-	bw_end(&at, tag, &pkt->tuple, bpf_ktime_get_ns());
-	bw_unlock(at.slot);
+	if (pkt->flags & (BW_TCP_SYN | BW_TCP_FIN | BW_TCP_RST)) {
+		bw_end(&at, tag, &pkt->tuple, now);
+	} else {
+		bw_gaps_tcp_ack(&at.slot->gaps, &at.slot->stream, now, pkt->ack);
+		bw_unlock(at.slot, tag >> 32);
+	}
 	return 0;
 }
 
@@ -134,8 +128,8 @@ BW_INLINE int bw_see(const struct bw_packet *pkt)
 		return pkt->payload <= udp_acks ? BW_FATE_ACK : bw_measure(pkt);
 	if ((pkt->flags & (BW_TCP_SYN | BW_TCP_ACK)) == (BW_TCP_SYN | BW_TCP_ACK))
 		return BW_FATE_OTHER; /* the server's */
-	if (pkt->flags & BW_TCP_SYN || (!pkt->payload && pkt->flags & (BW_TCP_FIN | BW_TCP_RST)))
-		bw_forget(pkt);
+	if (pkt->flags & BW_TCP_SYN || !pkt->payload)
+		bw_signal(pkt);
 	return pkt->payload ? bw_measure(pkt) : BW_FATE_ACK;
 }
 
@@ -215,13 +209,15 @@ BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now)
 	struct bw_slot *s = at.slot;
 	__s64 idle = now - s->gaps.last;
 	int lives = idle < (__s64)forget_ns;
+	__u32 rest;
 	__u64 tag;
 
 	if (lives && (idle < (__s64)bw_params()->idle_ns || !(s->gaps.flags & BW_SLOT_OPEN)))
 		return 1;
-	if (!bw_try_lock(s))
+	rest = bw_lock(s);
+	if (!rest)
 		return 1; /* not idle after all */
-	tag = (__u64)s->rest << 32 | b->tag[way];
+	tag = (__u64)rest << 32 | b->tag[way];
 	if (now - s->gaps.last < (__u64)idle) {
 		lives = 1; /* a packet came, or another flow */
 	} else if (lives) {
@@ -230,8 +226,9 @@ BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now)
 		s->gaps.flags &= ~BW_SLOT_OPEN;
 	} else {
 		bw_end(&at, tag, NULL, now);
+		return 0;
 	}
-	bw_unlock(s);
+	bw_unlock(s, rest);
 	return lives;
 }
 

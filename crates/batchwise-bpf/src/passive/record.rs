@@ -12,6 +12,7 @@ use crate::passive_skel::types;
 const NO_MODE: u8 = 0xff;
 const GAPS_ACKS: u8 = 0x1;
 const GAPS_FULL: u8 = 0x2;
+const GAPS_AFTER_FULL: u8 = 0x4;
 const EST_STALLED: u32 = 0x1;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
@@ -159,6 +160,7 @@ fn gaps(g: &types::bw_gaps) -> Gaps {
     gaps.resent = g.resent;
     gaps.acks = g.flags & GAPS_ACKS != 0;
     gaps.full = g.flags & GAPS_FULL != 0;
+    gaps.after_full = g.flags & GAPS_AFTER_FULL != 0;
     gaps.largest = g.largest;
     gaps
 }
