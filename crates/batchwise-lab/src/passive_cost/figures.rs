@@ -45,8 +45,8 @@ pub(super) fn write(
         }
         @if let Some(ns) = summary.statistics_ns_per_packet {
             p {
-                "By the kernel's run-time statistics, of a UDP flood over the link: "
-                (format!("{ns:.0}")) " ns a packet, with what the statistics themselves take."
+                "By the kernel's run-time statistics, of a UDP flood over the link, above a program \
+                 that does nothing: " (format!("{ns:.0}")) " ns a packet."
             }
         }
         h2 { "Forwarding" }
