@@ -145,7 +145,7 @@ impl Paper {
             idle,
             ..Estimate::default()
         };
-        let Some(ibg) = denoised().filter(|m| m.marked > 0).last() else {
+        let Some(ibg) = denoised().rfind(|m| m.marked > 0) else {
             out.stalled = self.resent + idle > 0;
             return out;
         };

@@ -65,9 +65,7 @@ enum State {
 fn largest(gaps: &Gaps, p: &Params) -> Estimate {
     let modes = || gaps.modes().iter().filter(|m| m.mean_ns() < p.idle_ns);
     let all: u32 = modes().map(|m| u32::from(m.marked)).sum();
-    let ibg = modes()
-        .filter(|m| u32::from(m.marked) * 20 >= all.max(1))
-        .last();
+    let ibg = modes().rfind(|m| u32::from(m.marked) * 20 >= all.max(1));
     let Some(ibg) = ibg else {
         return Estimate::default();
     };

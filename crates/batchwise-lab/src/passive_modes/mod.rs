@@ -208,7 +208,7 @@ fn total(runs: &[Run]) -> Vec<Score> {
     (0..KINDS.len()).map(|k| score(k, runs.iter())).collect()
 }
 
-pub fn points(runs: &[Run]) -> Vec<Point> {
+fn points(runs: &[Run]) -> Vec<Point> {
     let mut points = vec![Point {
         factor: "all",
         value: "all, window apart".into(),

@@ -25,39 +25,44 @@
 #define BW_FULL_UNITS 18
 
 /*
- * Functions that the verifier checks once, for all arguments, instead of at every call with what it
- * knows there: else it follows each way through the modes.
+ * Where a choice is not rare, it is arithmetic: the verifier follows each combination of branches, and
+ * here there are more than it has patience for.
  */
-#ifdef __bpf__
-#define BW_APART __attribute__((noinline))
-#else
-#define BW_APART static inline
-#endif
+
+/* 1 or 0. The compiler is kept from making a branch of it. Both below 2^63. */
+BW_INLINE __u64 bw_less(__u64 a, __u64 b)
+{
+	__u64 d = a - b;
+
+	__asm__ volatile("" : "+r"(d));
+	return d >> 63;
+}
+
+/* a where c is 1, b where it is 0. */
+BW_INLINE __u64 bw_select(__u64 c, __u64 a, __u64 b)
+{
+	return b ^ ((a ^ b) & -c);
+}
 
 /* The code of a gap in units of 2^BW_GAP_SHIFT ns. */
 BW_INLINE __u32 bw_gap_code(__u32 u)
 {
-	__u32 msb = 0, v = u;
+	__u64 v = u, msb = 0, c;
 
 	if (u < BW_OCTAVE)
 		return u;
-	if (v >= 1 << 16) {
-		v >>= 16;
-		msb = 16;
-	}
-	if (v >= 1 << 8) {
-		v >>= 8;
-		msb += 8;
-	}
-	if (v >= 1 << 4) {
-		v >>= 4;
-		msb += 4;
-	}
-	if (v >= 1 << 2) {
-		v >>= 2;
-		msb += 2;
-	}
-	msb += v >> 1;
+	c = bw_less(0xffff, v) << 4;
+	v >>= c;
+	msb += c;
+	c = bw_less(0xff, v) << 3;
+	v >>= c;
+	msb += c;
+	c = bw_less(0xf, v) << 2;
+	v >>= c;
+	msb += c;
+	c = bw_less(3, v) << 1;
+	v >>= c;
+	msb += c + (v >> 1);
 	return (msb - 2) << 3 | (u >> (msb - 3) & 7);
 }
 
@@ -184,23 +189,29 @@ BW_INLINE void bw_mode_add(struct bw_gaps *g, struct bw_mode *m, __u32 units, in
 	bw_gaps_tally(g, &m->count);
 }
 
-/* Mode i takes in its upper neighbour; those above move down. */
-BW_APART int bw_modes_merge(struct bw_gaps *g, __u32 i)
+/* A mode as a word. */
+BW_INLINE __u64 bw_mode_load(const struct bw_gaps *g, __u32 i)
 {
-	__u32 count, marked, sum;
-	const struct bw_mode *n;
-	struct bw_mode *m;
-	__u64 hi;
+	__u64 v;
 
-	if (!g) /* for the verifier */
-		return 0;
-	i &= BW_MODES - 1;
-	m = &g->mode[i];
-	n = &g->mode[(i + 1) & (BW_MODES - 1)];
-	hi = bw_row_load(g->hi);
-	count = m->count + n->count;
-	marked = m->marked + n->marked;
-	sum = m->sum + n->sum;
+	__builtin_memcpy(&v, &g->mode[i], sizeof(v));
+	return v;
+}
+
+BW_INLINE void bw_mode_store(struct bw_gaps *g, __u32 i, __u64 v)
+{
+	__builtin_memcpy(&g->mode[i], &v, sizeof(v));
+}
+
+/* Mode i takes in its upper neighbour; those above move down. */
+BW_INLINE void bw_modes_merge(struct bw_gaps *g, __u32 i)
+{
+	struct bw_mode *m = &g->mode[i & (BW_MODES - 1)];
+	const struct bw_mode *n = &g->mode[(i + 1) & (BW_MODES - 1)];
+	__u64 hi = bw_row_load(g->hi);
+	__u32 count = m->count + n->count;
+	__u32 marked = m->marked + n->marked;
+	__u32 sum = m->sum + n->sum;
 
 	/* together too many: those over are discarded, the epoch ends */
 	if (count > 0xffff || sum < m->sum) {
@@ -216,32 +227,19 @@ BW_APART int bw_modes_merge(struct bw_gaps *g, __u32 i)
 	bw_row_store(g->lo, bw_row_remove(bw_row_load(g->lo), i + 1));
 	bw_row_store(g->hi, bw_row_remove(hi, i));
 	for (__u32 j = 1; j < BW_MODES - 1; j++)
-		if (j > i)
-			g->mode[j] = g->mode[j + 1];
-	g->mode[BW_MODES - 1].sum = 0;
-	g->mode[BW_MODES - 1].count = 0;
-	g->mode[BW_MODES - 1].marked = 0;
-	return 0;
+		bw_mode_store(g, j, bw_select(bw_less(i, j), bw_mode_load(g, j + 1), bw_mode_load(g, j)));
+	bw_mode_store(g, BW_MODES - 1, 0);
 }
 
-/* A gap for which there is no mode: a new one before mode i. There is room. */
-BW_APART int bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
+/* A new mode before mode i. There is room. */
+BW_INLINE void bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
 {
-	struct bw_mode *m;
-
-	if (!g)
-		return 0;
 	i &= BW_MODES - 1;
 	for (__u32 j = BW_MODES - 1; j > 0; j--)
-		if (j > i)
-			g->mode[j] = g->mode[j - 1];
+		bw_mode_store(g, j, bw_select(bw_less(i, j), bw_mode_load(g, j - 1), bw_mode_load(g, j)));
 	bw_row_store(g->lo, bw_row_insert(bw_row_load(g->lo), i, code));
 	bw_row_store(g->hi, bw_row_insert(bw_row_load(g->hi), i, code));
-	m = &g->mode[i];
-	m->sum = 0;
-	m->count = 0;
-	m->marked = 0;
-	return 0;
+	bw_mode_store(g, i, 0);
 }
 
 /* How many modes begin at or below a code: eight comparisons at once, ascending rows. */
@@ -258,31 +256,26 @@ BW_INLINE __u32 bw_modes_upto(__u64 lo, __u32 code)
 /*
  * A gap outside of all modes (Algorithm 2, with relative distances). It extends a mode that is near,
  * and joins two that are; else it becomes a mode. Where there is no room, the two neighbours that
- * are closest of all are joined: the widest valleys stay.
+ * are closest of all are joined: the widest valleys stay. Gives the mode to add it to.
  */
-BW_APART int bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int marked, __u32 upto)
+BW_INLINE __u32 bw_modes_place(struct bw_gaps *g, __u32 code, __u32 upto)
 {
-	__u32 below, above, i = upto;
-	__u64 lo, hi;
-
-	if (!g)
-		return 0;
-	lo = bw_row_load(g->lo);
-	hi = bw_row_load(g->hi);
-	below = upto ? code - bw_byte(hi, upto - 1) : 0xff;
-	above = upto < BW_MODES ? bw_byte(lo, upto) - code : 0xff;
+	__u64 lo = bw_row_load(g->lo), hi = bw_row_load(g->hi);
+	__u32 below = upto ? code - bw_byte(hi, upto - 1) : 0xff;
+	__u32 above = upto < BW_MODES ? bw_byte(lo, upto) - code : 0xff;
+	__u32 i = upto;
 
 	if (below > BW_MODE_WIDTH && above > BW_MODE_WIDTH &&
 	    bw_byte(lo, BW_MODES - 1) != BW_NO_MODE) {
-		__u32 closest = 0xff, at = 0;
+		__u64 closest = 0xff, at = 0;
 
 		for (__u32 j = 0; j < BW_MODES - 1; j++) {
-			__u32 d = bw_byte(lo, j + 1) - bw_byte(hi, j);
+			__u64 d = bw_byte(lo, j + 1) - bw_byte(hi, j);
+			/* the gap itself lies between the modes upto - 1 and upto */
+			__u64 closer = bw_less(d, closest) & bw_less(0, (j + 1) ^ upto);
 
-			if (j + 1 != upto && d < closest) {
-				closest = d;
-				at = j;
-			}
+			closest = bw_select(closer, d, closest);
+			at = bw_select(closer, j, at);
 		}
 		if (closest < below && closest < above) {
 			bw_modes_merge(g, at);
@@ -301,16 +294,12 @@ BW_APART int bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int mark
 		bw_row_store(g->hi, bw_row_set(hi, i, code));
 		if (above <= BW_MODE_WIDTH)
 			bw_modes_merge(g, i);
-		bw_mode_add(g, &g->mode[i], units, marked);
 	} else if (above <= BW_MODE_WIDTH) {
-		i = upto & (BW_MODES - 1);
-		bw_row_store(g->lo, bw_row_set(lo, i, code));
-		bw_mode_add(g, &g->mode[i], units, marked);
+		bw_row_store(g->lo, bw_row_set(lo, i & (BW_MODES - 1), code));
 	} else {
 		bw_modes_insert(g, i, code);
-		bw_mode_add(g, &g->mode[i & (BW_MODES - 1)], units, marked);
 	}
-	return 0;
+	return i;
 }
 
 /* Algorithm 1: two modes, parted at a threshold. */
@@ -359,9 +348,10 @@ BW_INLINE void bw_gaps_packet(struct bw_gaps *g, const struct bw_gaps_params *p,
 	code = bw_gap_code(units);
 	upto = bw_modes_upto(bw_row_load(g->lo), code);
 	if (upto && g->hi[(upto - 1) & (BW_MODES - 1)] >= code)
-		bw_mode_add(g, &g->mode[(upto - 1) & (BW_MODES - 1)], units, marked);
+		upto--;
 	else
-		bw_modes_place(g, units, code, marked, upto);
+		upto = bw_modes_place(g, code, upto);
+	bw_mode_add(g, &g->mode[upto & (BW_MODES - 1)], units, marked);
 }
 
 /*
@@ -425,26 +415,6 @@ BW_INLINE void bw_gaps_datagram(struct bw_gaps *g, const struct bw_gaps_params *
 {
 	bw_gaps_packet(g, p, now, !(g->flags & BW_GAPS_AFTER_FULL), 0);
 	bw_gaps_after(g, ip_len);
-}
-
-/*
- * The estimate is arithmetic without branches: the verifier follows each combination of branches, and
- * here there are more than it has patience for.
- */
-
-/* 1 or 0. The compiler is kept from making a branch of it. Both below 2^63. */
-BW_INLINE __u64 bw_less(__u64 a, __u64 b)
-{
-	__u64 d = a - b;
-
-	__asm__ volatile("" : "+r"(d));
-	return d >> 63;
-}
-
-/* a where c is 1, b where it is 0. */
-BW_INLINE __u64 bw_select(__u64 c, __u64 a, __u64 b)
-{
-	return b ^ ((a ^ b) & -c);
 }
 
 /* What several modes hold together. */

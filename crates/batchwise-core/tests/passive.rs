@@ -1,0 +1,167 @@
+//! What holds of the estimator of gaps whatever packets come.
+
+use batchwise_core::passive::stream::{Segment, datagram};
+use batchwise_core::passive::{Algorithm, Gaps, Params, Stream};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+/// Gaps over the whole range, evenly by their logarithm.
+fn gap() -> impl Strategy<Value = u64> {
+    (0u32..36, any::<u64>()).prop_map(|(bits, low)| (1 << bits) | (low & ((1 << bits) - 1)))
+}
+
+fn packets() -> impl Strategy<Value = Vec<(u64, bool, bool)>> {
+    proptest::collection::vec((gap(), any::<bool>(), any::<bool>()), 0..500)
+}
+
+proptest! {
+    #[test]
+    fn every_gap_is_counted_once_and_modes_never_overlap(packets in packets(), acks: bool) {
+        let p = Params::default();
+        let mut gaps = Gaps::new(acks);
+        gaps.open(1);
+        let mut now = 1;
+        for (i, &(gap, marked, resent)) in packets.iter().enumerate() {
+            now += gap;
+            gaps.packet(&p, now, marked, resent);
+            let modes = gaps.modes();
+            let held: u32 = modes.iter().map(|m| u32::from(m.count)).sum();
+            let apart = u32::from(gaps.discarded) + u32::from(gaps.idle) + u32::from(gaps.resent);
+            prop_assert_eq!(held + apart, i as u32);
+            prop_assert_eq!(gaps.estimate(&p).gaps, i as u32);
+            prop_assert!(modes.iter().all(|m| m.lo <= m.hi && m.marked <= m.count));
+            prop_assert!(modes.windows(2).all(|w| w[0].hi < w[1].lo));
+        }
+    }
+
+    #[test]
+    fn an_estimate_scales_with_time(
+        bursts in proptest::collection::vec((64u64..4_096, 1u64..5), 1..100), octaves in 1u32..5, acks: bool,
+    ) {
+        // whole units of 16 ns, so that nothing is rounded
+        let estimate = |scale: u32| {
+            let p = Params { idle_ns: 3_000_000_000, ..Params::default() };
+            let mut gaps = Gaps::new(acks);
+            gaps.open(16);
+            let mut now = 16;
+            gaps.packet(&p, now, true, false);
+            for &(pause, requests) in &bursts {
+                for i in 0..requests {
+                    let gap = if i == 0 { pause << 8 } else { pause };
+                    now += gap << scale << 4;
+                    gaps.packet(&p, now, i == 0, false);
+                }
+            }
+            gaps.estimate(&p)
+        };
+        let (a, b) = (estimate(0), estimate(octaves));
+        prop_assert_eq!((a.batches, a.confidence), (b.batches, b.confidence));
+        // means are rounded down
+        let (a, b) = (a.latency.unwrap_or(0) << octaves, b.latency.unwrap_or(0));
+        prop_assert!(b >= a && b - a <= 1 << octaves, "{a} {b}");
+    }
+
+    #[test]
+    fn no_header_and_no_clock_makes_it_panic(
+        headers in proptest::collection::vec((any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), 0u8..4), 0..200),
+        delta: u64,
+    ) {
+        for algorithm in [Algorithm::Modes, Algorithm::Fixed(delta)] {
+            let p = Params { algorithm, ..Params::default() };
+            let (mut gaps, mut stream) = (Gaps::default(), Stream::default());
+            for &(now, seq, len, ack, ip_len, kind) in &headers {
+                if gaps.due(&p, now) {
+                    gaps.estimate(&p);
+                    gaps.open(now);
+                }
+                match kind {
+                    0 => datagram(&mut gaps, &p, now, ip_len),
+                    1 => stream.ack(&gaps, now, ack),
+                    _ => stream.segment(&mut gaps, &p, now, &Segment { seq, len, ack, ip_len }),
+                }
+                gaps.estimate(&p);
+            }
+        }
+    }
+}
+
+/// A TCP client with one request in flight.
+struct Client {
+    gaps: Gaps,
+    stream: Stream,
+    now: u64,
+    sent: u32,
+    heard: u32,
+}
+
+impl Client {
+    fn new() -> Self {
+        let mut client = Self {
+            gaps: Gaps::default(),
+            stream: Stream::default(),
+            now: MS,
+            sent: 0,
+            heard: 0,
+        };
+        client.gaps.open(MS);
+        client
+    }
+
+    fn send(&mut self) {
+        let s = Segment {
+            seq: self.sent,
+            len: 300,
+            ack: self.heard,
+            ip_len: 340,
+        };
+        self.stream
+            .segment(&mut self.gaps, &Params::default(), self.now, &s);
+    }
+
+    fn exchange(&mut self, latency: u64, think: u64, acked: bool) {
+        self.send();
+        self.sent += 300;
+        self.now += latency;
+        self.heard += 1_000;
+        if acked {
+            self.stream.ack(&self.gaps, self.now, self.heard);
+        }
+        self.now += think;
+    }
+}
+
+#[test]
+fn think_time_after_an_acknowledged_response_is_no_latency() {
+    let mut client = Client::new();
+    for i in 0..50 {
+        client.exchange(2 * MS, if i % 2 == 0 { 7 * MS } else { 0 }, true);
+    }
+    let e = client.gaps.estimate(&Params::default());
+    assert_eq!((e.latency, e.batches), (Some(2 * MS), 49));
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_stalled_and_has_no_latency() {
+    let mut client = Client::new();
+    for timeout in [200, 400, 800, 1_600] {
+        client.send();
+        client.now += timeout * MS;
+    }
+    client.send();
+    let e = client.gaps.estimate(&Params::default());
+    assert_eq!((e.latency, e.stalled), (None, true));
+}
+
+#[test]
+fn after_it_recovers_there_is_a_latency_again() {
+    let mut client = Client::new();
+    client.send();
+    client.now += 200 * MS;
+    for _ in 0..10 {
+        client.exchange(MS, 0, false);
+    }
+    let e = client.gaps.estimate(&Params::default());
+    assert_eq!((e.latency, e.stalled), (Some(MS), false));
+    assert_eq!(client.gaps.resent, 1);
+}
