@@ -15,6 +15,7 @@ pub mod load;
 pub mod machine;
 pub mod output;
 pub mod overhead;
+pub mod passive_cost;
 pub mod passive_modes;
 pub mod plot;
 pub mod process;
@@ -101,6 +102,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &accuracy::Accuracy,
         &overhead::Overhead,
         &regret::Regret,
+        &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
     ]
 }

@@ -19,7 +19,7 @@ pub const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub const CLIENT_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// The link's name at both ends.
-const LINK: &str = "bw-veth";
+pub const LINK: &str = "bw-veth";
 /// Congestion control at both hosts, so that results do not depend on the machine's default. It is
 /// a property of the routes: the sysctl of a namespace takes only what the whole machine allows.
 const CONGESTION_CONTROL: &str = "cubic";

@@ -1,0 +1,274 @@
+//! The programs that are measured, and one run of each.
+
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io, process};
+
+use anyhow::{Context as _, Result, bail};
+use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
+use batchwise_core::passive::Params;
+use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject, libbpf_sys};
+use nix::net::if_::if_nametoindex;
+use nix::unistd::Pid;
+
+use super::{Case, FLOWS, Program};
+use crate::bpf_stats::{Runs, StatsEnabled, runs_of};
+use crate::topology::{LINK, SERVER_IP, TwoHosts};
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/vary.skel.rs"));
+}
+use skel::{VarySkel, VarySkelBuilder};
+
+/// `BPF_F_TEST_XDP_LIVE_FRAMES`: verdicts are carried out.
+const LIVE_FRAMES: u32 = 1 << 1;
+
+/// A program's name in bpffs, until dropped.
+struct Pin(PathBuf);
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        drop(fs::remove_file(&self.0));
+    }
+}
+
+/// Everything that can be measured, loaded.
+pub(super) struct Bench {
+    vary: VarySkel<'static>,
+    measure: PassiveSensor,
+    measure_then: PassiveSensor,
+    packet: Vec<u8>,
+    _sink: OwnedFd,
+    _pin: Pin,
+}
+
+fn config() -> Config {
+    Config {
+        interface: String::new(),
+        attach: Attach::Called,
+        ports: Vec::new(),
+        flows: FLOWS,
+        params: Params::default(),
+        udp_acks: 0,
+        forget: Duration::from_secs(60),
+        then: None,
+    }
+}
+
+impl Bench {
+    /// Loads all; packets that are forwarded leave the server over its link and end at the client.
+    pub(super) fn load(hosts: &TwoHosts) -> Result<Self> {
+        let index = hosts.server.inside(|| Ok(if_nametoindex(LINK)?))?;
+        // the skeleton borrows its object; both live until the experiment ends
+        let holder: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = VarySkelBuilder::default().open(holder)?;
+        let bss = open.maps.bss_data.as_deref_mut();
+        bss.context("vary.bpf.c has no .bss")?.out = index;
+        let mut vary = open.load()?;
+        let program = vary.progs.sink.as_fd().as_raw_fd();
+        let sink = hosts.client.inside(|| attach(program))?;
+        set(&vary.maps.onward, vary.progs.forward.as_fd())?;
+
+        let pin = Pin(Path::new("/sys/fs/bpf").join(format!("bw-passive-cost-{}", process::id())));
+        vary.progs
+            .forward
+            .pin(&pin.0)
+            .context("pinning the forwarder in bpffs")?;
+        let measure = PassiveSensor::attach(config())?;
+        let measure_then = PassiveSensor::attach(Config {
+            then: Some(pin.0.clone()),
+            ..config()
+        })?;
+        Ok(Self {
+            vary,
+            measure,
+            measure_then,
+            packet: packet(),
+            _sink: sink,
+            _pin: pin,
+        })
+    }
+
+    /// ns a packet.
+    pub(super) fn run(
+        &mut self,
+        hosts: &TwoHosts,
+        case: Case,
+        program: Program,
+        packets: u32,
+    ) -> Result<f64> {
+        let progs = &self.vary.progs;
+        let measured = match (case, program) {
+            (Case::Forward, Program::Nothing) => progs.forward.as_fd(),
+            (Case::Forward, Program::Tail) => progs.relay.as_fd(),
+            (Case::Forward, Program::Passive) => self.measure_then.program(),
+            (_, Program::Passive) => self.measure.program(),
+            _ => progs.nothing.as_fd(),
+        };
+        set(&self.vary.maps.measured, measured)?;
+        let flows = case.flows();
+        let data = self.vary.maps.data_data.as_deref_mut();
+        data.context("vary.bpf.c has no .data")?.flows = flows;
+        let (vary, packet) = (self.vary.progs.vary.as_fd().as_raw_fd(), &self.packet);
+        // the flows are there, and have modes
+        let warm_up = if flows > FLOWS {
+            1000
+        } else {
+            flows * 2 + 1000
+        };
+        test_run(vary, packet, warm_up, 0)?;
+        let ns = if case == Case::Forward {
+            hosts
+                .server
+                .inside(|| test_run(vary, packet, packets, LIVE_FRAMES))?
+        } else {
+            test_run(vary, packet, packets, 0)?
+        };
+        self.measure.poll()?;
+        self.measure_then.poll()?;
+        Ok(ns)
+    }
+
+    /// Evictions, lost events and unmeasured packets in all runs.
+    pub(super) fn counters(&self) -> Result<batchwise_bpf::passive::Counters> {
+        Ok(self.measure.counters()?)
+    }
+}
+
+/// Runs a program on a packet so many times; ns a time.
+fn test_run(program: RawFd, packet: &[u8], repeat: u32, flags: u32) -> Result<f64> {
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: packet.as_ptr().cast(),
+        data_size_in: packet.len().try_into()?,
+        repeat: repeat.try_into()?,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open; the packet is as long as `opts` says and only read.
+    let error = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &raw mut opts) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(-error)).context("BPF_PROG_TEST_RUN");
+    }
+    Ok(f64::from(opts.duration)) // without the time that others had the CPU
+}
+
+/// Attaches an XDP program to this namespace's end of the link.
+fn attach(program: RawFd) -> Result<OwnedFd> {
+    let opts = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        ..Default::default()
+    };
+    let index = if_nametoindex(LINK)?.try_into()?;
+    // SAFETY: the descriptor is open; `opts` is valid for the call and says its size.
+    let link = unsafe {
+        libbpf_sys::bpf_link_create(program, index, libbpf_sys::BPF_XDP, &raw const opts)
+    };
+    if link < 0 {
+        return Err(io::Error::from_raw_os_error(-link)).context("attaching the sink");
+    }
+    // SAFETY: the call made this descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+fn set(array: &libbpf_rs::Map<'_>, program: BorrowedFd<'_>) -> Result<()> {
+    let fd = program.as_raw_fd().to_ne_bytes();
+    Ok(array.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)?)
+}
+
+/// TCP over IPv4, 100 bytes of payload.
+fn packet() -> Vec<u8> {
+    let mut p = vec![2, 0, 0, 0, 0x77, 2, 2, 0, 0, 0, 0x77, 1, 8, 0];
+    p.extend([
+        0x45, 0, 0, 152, 0, 7, 0x40, 0, 64, 6, 0, 0, 10, 78, 0, 2, 10, 77, 0, 1,
+    ]);
+    p.extend([
+        0, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x80, 0x10, 0xff, 0xff, 0, 0, 0, 0,
+    ]);
+    p.extend([1; 12]);
+    p.resize(14 + 152, b'x');
+    p
+}
+
+/// Memory of the sensor's maps as the kernel accounts it, bytes: the flow table, and all.
+pub(super) fn memory() -> Result<(u64, u64)> {
+    let _sensor = PassiveSensor::attach(config())?;
+    let mut maps = BTreeMap::new();
+    for entry in fs::read_dir("/proc/self/fdinfo")?.flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let field = |name: &str| -> Option<u64> {
+            let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        if let (Some(id), Some(bytes)) = (field("map_id:"), field("memlock:")) {
+            maps.insert(id, bytes);
+        }
+    }
+    let named = |wanted: &str| {
+        let infos = MapInfoIter::default();
+        let ids = infos.filter(|m| m.name == *wanted);
+        ids.filter_map(|m| maps.get(&u64::from(m.id))).sum::<u64>()
+    };
+    Ok((named("flows"), maps.values().sum()))
+}
+
+impl Bench {
+    /// What the program adds to one that does nothing by the kernel's run-time statistics, ns a
+    /// packet of a flood over the link.
+    pub(super) fn by_statistics(&self, hosts: &TwoHosts, packets: u32) -> Result<f64> {
+        let nothing = self.vary.progs.nothing.as_fd().as_raw_fd();
+        hosts.server.inside(|| {
+            let to = UdpSocket::bind((SERVER_IP, 0))?;
+            let _enabled = StatsEnabled::new()?;
+            let time = |program: &str| {
+                let before = runs_of(&[Pid::this()])?;
+                flood(hosts, to.local_addr()?, packets)?;
+                let after = runs_of(&[Pid::this()])?;
+                let of = |runs: &BTreeMap<String, Runs>| runs.get(program).copied();
+                let (before, after) = (
+                    of(&before).unwrap_or_default(),
+                    of(&after).unwrap_or_default(),
+                );
+                let count = after.count - before.count;
+                if count < u64::from(packets) / 2 {
+                    bail!("{program} saw {count} of {packets} packets");
+                }
+                Ok((after.time_ns - before.time_ns) as f64 / count as f64)
+            };
+            let link = attach(nothing)?;
+            let base = time("nothing")?;
+            drop(link);
+            let sensor = PassiveSensor::attach(Config {
+                interface: LINK.into(),
+                attach: Attach::Native,
+                ..config()
+            })?;
+            let passive = time("bw_xdp")?;
+            drop(sensor);
+            Ok(passive - base)
+        })
+    }
+}
+
+fn flood(hosts: &TwoHosts, to: SocketAddr, packets: u32) -> Result<()> {
+    hosts.client.inside(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        for _ in 0..packets {
+            socket.send_to(&[0; 100], to)?;
+        }
+        Ok(())
+    })
+}

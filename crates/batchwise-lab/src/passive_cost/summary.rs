@@ -1,0 +1,113 @@
+//! What the runs say: medians, and what a program adds to one that does nothing in the same round.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Arm, Case, FLOWS, Once, Point, Program};
+use crate::rounds::pairs;
+use crate::stats::{MedianInterval, Spread};
+
+/// One case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseSummary {
+    /// With nothing in the program's place, ns a packet.
+    pub nothing_ns: Option<Spread>,
+    /// With the passive vantage, ns a packet.
+    pub passive_ns: Option<Spread>,
+    /// What it adds: median of the rounds' differences.
+    pub added_ns: Option<MedianInterval>,
+    /// What a tail call adds, where that was measured.
+    pub tail_added_ns: Option<MedianInterval>,
+    /// Where packets are forwarded: packets a second with it over those without.
+    pub throughput_ratio: Option<MedianInterval>,
+}
+
+/// The experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Added to each packet of a flow that is in the caches, ns: median of the rounds' differences.
+    pub added_ns_per_packet: Option<f64>,
+    /// Memory of the flow table for each of the flows that it was made for.
+    pub bytes_per_flow: f64,
+    /// Memory of all maps for each of these flows.
+    pub bytes_per_flow_with_all_maps: f64,
+    /// Added to a packet of one flow over a link by the kernel's run-time statistics, ns.
+    pub statistics_ns_per_packet: Option<f64>,
+    /// By name of the case.
+    pub cases: BTreeMap<&'static str, CaseSummary>,
+}
+
+impl Summary {
+    /// Of these runs.
+    pub(super) fn of(points: &[Point], once: &Once) -> Self {
+        let cases: BTreeMap<_, _> = Case::ALL.map(|c| (c.name(), case(points, c))).into();
+        Self {
+            added_ns_per_packet: cases
+                .get(Case::OneFlow.name())
+                .and_then(|c| Some(c.added_ns?.median)),
+            bytes_per_flow: once.table_bytes as f64 / f64::from(FLOWS),
+            bytes_per_flow_with_all_maps: once.all_maps_bytes as f64 / f64::from(FLOWS),
+            statistics_ns_per_packet: once.statistics_ns_per_packet,
+            cases,
+        }
+    }
+}
+
+fn case(points: &[Point], case: Case) -> CaseSummary {
+    let arm = |program| Arm { case, program };
+    let spread = |program| {
+        let of = points.iter().filter(|p| p.arm == arm(program));
+        Spread::of(&of.map(|p| p.ns_per_packet).collect::<Vec<_>>())
+    };
+    let compared = |program, value: fn(f64, f64) -> f64| {
+        let pairs = pairs(points.iter(), arm(program), arm(Program::Nothing));
+        let values: Vec<_> = pairs
+            .map(|(with, without)| value(with.ns_per_packet, without.ns_per_packet))
+            .collect();
+        MedianInterval::of(&values)
+    };
+    CaseSummary {
+        nothing_ns: spread(Program::Nothing),
+        passive_ns: spread(Program::Passive),
+        added_ns: compared(Program::Passive, |with, without| with - without),
+        tail_added_ns: compared(Program::Tail, |with, without| with - without),
+        throughput_ratio: compared(Program::Passive, |with, without| without / with)
+            .filter(|_| case == Case::Forward),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_the_median_of_the_rounds_differences() {
+        let point = |round, program, ns_per_packet| Point {
+            round,
+            position: 0,
+            arm: Arm {
+                case: Case::OneFlow,
+                program,
+            },
+            ns_per_packet,
+        };
+        let points = [
+            point(0, Program::Nothing, 10.0),
+            point(0, Program::Passive, 90.0),
+            point(1, Program::Passive, 170.0),
+            point(1, Program::Nothing, 100.0),
+            point(2, Program::Nothing, 10.0),
+            point(2, Program::Passive, 85.0),
+            point(3, Program::Passive, 5.0),
+        ];
+        let once = Once {
+            table_bytes: 65_536 * 150,
+            ..Once::default()
+        };
+        let summary = Summary::of(&points, &once);
+        assert_eq!(summary.added_ns_per_packet, Some(75.0));
+        assert_eq!(summary.bytes_per_flow, 150.0);
+        assert_eq!(summary.cases["forward"].added_ns, None);
+    }
+}
