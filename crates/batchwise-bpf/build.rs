@@ -37,6 +37,7 @@ fn skeleton(system: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
         .clang_args([
             "-Wall",
             "-Werror",
+            "-Wno-pass-failed",
             "-mcpu=v3",
             &format!("-D__TARGET_ARCH_{kernel_arch}"),
             // Debian keeps <asm/types.h> in the multiarch folder

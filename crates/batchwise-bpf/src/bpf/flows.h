@@ -6,6 +6,7 @@
 #ifndef BW_FLOWS_H
 #define BW_FLOWS_H
 
+#include <stdbool.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -41,6 +42,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } events SEC(".maps");
+
+/* A ring buffer has no type: these tell the loader's generator what is in it. */
+struct bw_born *of_born;
+struct bw_epoch *of_epoch;
 
 /* A flow's table position, once found. */
 struct bw_place {
