@@ -15,8 +15,7 @@ fn main() {
     };
     // for tests/twin.rs; nothing else refers to it, so nothing of it is linked elsewhere
     cc::Build::new()
-        .file("src/bpf/host/twin.c")
-        .file("src/bpf/host/packet.c")
+        .files(["twin.c", "packet.c", "gaps.c"].map(|file| format!("src/bpf/host/{file}")))
         .warnings(true)
         .compile("bw_twin");
 

@@ -15,6 +15,7 @@ pub mod load;
 pub mod machine;
 pub mod output;
 pub mod overhead;
+pub mod passive_modes;
 pub mod plot;
 pub mod process;
 pub mod redis;
@@ -100,6 +101,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &accuracy::Accuracy,
         &overhead::Overhead,
         &regret::Regret,
+        &passive_modes::PassiveModes,
     ]
 }
 

@@ -70,6 +70,14 @@ pub struct Gaps {
 }
 
 impl Gaps {
+    /// A flow without a packet; `acks` as in [`Gaps::acks`].
+    pub fn new(acks: bool) -> Self {
+        Self {
+            acks,
+            ..Self::default()
+        }
+    }
+
     /// A closed epoch's counters as they came from the kernel: `modes` ascending, empty ones left
     /// out.
     pub fn from_modes(modes: &[Mode]) -> Self {

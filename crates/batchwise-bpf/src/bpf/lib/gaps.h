@@ -115,7 +115,6 @@ BW_INLINE int bw_gaps_full_sized(struct bw_gaps *g, __u32 ip_len)
 BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
 {
 	g->start = now;
-#pragma unroll
 	for (int i = 0; i < BW_MODES; i++) {
 		g->mode[i].sum = 0;
 		g->mode[i].count = 0;
@@ -133,7 +132,6 @@ BW_INLINE __u32 bw_gaps_count(const struct bw_gaps *g)
 {
 	__u32 n = 0;
 
-#pragma unroll
 	for (int i = 0; i < BW_MODES; i++)
 		n += g->mode[i].count;
 	return n;
@@ -252,7 +250,6 @@ BW_INLINE void bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int ma
 	    bw_byte(lo, BW_MODES - 1) != BW_NO_MODE) {
 		__u32 closest = 0xff, at = 0;
 
-#pragma unroll
 		for (__u32 j = 0; j < BW_MODES - 1; j++) {
 			__u32 d = bw_byte(lo, j + 1) - bw_byte(hi, j);
 
@@ -358,7 +355,6 @@ BW_INLINE struct bw_span bw_span_of(const struct bw_gaps *g, __u32 from, __u32 t
 {
 	struct bw_span s = {};
 
-#pragma unroll
 	for (__u32 i = 0; i < BW_MODES; i++)
 		if (i >= from && i < to)
 			bw_span_add(&s, &g->mode[i]);
