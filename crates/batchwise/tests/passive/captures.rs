@@ -119,7 +119,7 @@ fn a_capture_through_a_pipe_gives_the_same() {
 #[test]
 fn intervals_follow_the_captures_own_time() {
     let (_folder, path) = write(all(&three()), usize::MAX);
-    let lines = over(&path, &["--interval", "500ms", "--duration", "2s"]);
+    let lines = over(&path, &["--interval", "500ms", "--epoch", "300ms", "--duration", "2s"]);
     let mut ends: Vec<u64> = lines.servers.iter().map(|l| l.ts_ns - BEGIN_NS).collect();
     ends.dedup();
     assert!(ends.len() >= 3, "{ends:?}");
