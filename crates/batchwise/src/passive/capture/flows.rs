@@ -88,7 +88,7 @@ impl Flows {
     }
 
     fn segment(&mut self, now: u64, segment: &Segment) -> &mut u64 {
-        if !self.directions.to_server(segment, now) {
+        if !self.directions.goes_to_server(segment, now) {
             return &mut self.totals.other;
         }
         let tuple = Tuple {
@@ -117,11 +117,12 @@ impl Flows {
 
     fn measure(&mut self, now: u64, tuple: Tuple, segment: &Segment) {
         let settings = &self.settings;
-        if !self.table.contains(&tuple) && self.table.len() >= settings.flows.get() {
-            if let Some((tuple, flow)) = self.table.pop_lru() {
-                self.totals.evicted += 1;
-                self.closed.extend(flow.close(&settings.params, tuple, now));
-            }
+        if !self.table.contains(&tuple)
+            && self.table.len() >= settings.flows.get()
+            && let Some((tuple, flow)) = self.table.pop_lru()
+        {
+            self.totals.evicted += 1;
+            self.closed.extend(flow.close(&settings.params, tuple, now));
         }
         let flow = self
             .table
