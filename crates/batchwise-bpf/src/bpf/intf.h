@@ -187,6 +187,7 @@ struct bw_mode {
 /* bw_gaps.flags */
 #define BW_GAPS_ACKS 0x1 /* marks tell which packets a response triggered (TCP), not only sizes */
 #define BW_GAPS_FULL 0x2 /* a counter is at its end: close the epoch */
+#define BW_GAPS_AFTER_FULL 0x4 /* the last packet was full-sized */
 
 /* An open epoch of one flow. All zero: a flow without a packet. */
 struct bw_gaps {
@@ -202,11 +203,18 @@ struct bw_gaps {
 	__u8 largest; /* largest packet seen, in units of 64 B of IP length */
 };
 
+/* What is remembered of a TCP flow from packet to packet. */
+struct bw_stream {
+	__u32 next_seq; /* after the highest payload seen */
+	__u32 ack;	/* the highest seen */
+	__u32 acked_at; /* when a pure ACK brought it, 2^BW_GAP_SHIFT ns after bw_gaps.last; 0: none since */
+};
+
 enum bw_gaps_algorithm { BW_GAPS_MODES, BW_GAPS_FIXED };
 
 struct bw_gaps_params {
 	__u64 epoch_ns; /* an epoch lasts at least this */
-	__u64 max_ns;	/* and at most this while it has fewer than min_gaps; at most 30 s */
+	__u64 max_ns;	/* and at most this while it has fewer than min_gaps marked; at most 30 s */
 	__u64 idle_ns;	/* gaps as long as this may be timeouts or idle time; at most 3 s */
 	__u64 fixed_ns; /* BW_GAPS_FIXED: a longer gap begins a batch */
 	__u32 algorithm; /* enum bw_gaps_algorithm */
