@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use batchwise_core::passive::Transport;
 
+use super::super::frame::Tcp;
 use super::*;
 
 const MS: u64 = 1_000_000;
