@@ -143,7 +143,8 @@ fn text_and_report_name_every_server() {
     let (folder, path) = write(all(&three()), usize::MAX);
     let report = folder.path().join("report.html");
     let mut command = Command::new(BATCHWISE);
-    command.args(["passive", "--pcap"]).arg(&path);
+    command.args(["passive", "--format", "plain", "--pcap"]);
+    command.arg(&path);
     let output = run(command.arg("--report").arg(&report));
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -153,6 +154,7 @@ fn text_and_report_name_every_server() {
         assert!(page.contains(server), "{page}");
     }
     assert!(text.contains("3 flows began"), "{text}");
+    assert!(!text.contains("waiting"), "{text}");
     assert!(page.contains("</html>") && page.matches("<svg").count() == 5);
 }
 
