@@ -9,10 +9,8 @@ use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::{LatencyQuantiles, ServerLine};
 use hdrhistogram::Histogram;
 
-use super::interval::Key;
+use super::interval::{Key, MOST_SERVERS};
 
-/// So many servers are told apart.
-const MOST_SERVERS: usize = 1024;
 /// So many moments of a server are kept; more are joined in pairs.
 const MOST_POINTS: usize = 1024;
 /// So many flows are compared for how busy they are.
