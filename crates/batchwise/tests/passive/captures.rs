@@ -1,13 +1,17 @@
 //! Captures whose latencies are known give these latencies, by server and by flow.
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::refusal::run;
 use crate::run::{Lines, over};
 use crate::stage::BATCHWISE;
-use crate::synthetic::{BEGIN_NS, Conversation, Seen, write};
+use crate::synthetic::{BEGIN_NS, Conversation, Seen, bytes, write};
 
 const WEB: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 80);
 const CACHE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 3), 11_211);
@@ -114,6 +118,31 @@ fn a_capture_through_a_pipe_gives_the_same() {
         .expect("it runs");
     assert!(output.status.success(), "{output:?}");
     assert_three(&Lines::read(&String::from_utf8_lossy(&output.stdout)));
+}
+
+#[test]
+fn control_c_ends_a_capture_that_is_still_being_written() {
+    let (_folder, path) = write(all(&three()), usize::MAX);
+    let mut passive = Command::new(BATCHWISE)
+        .args(["passive", "--pcap", "-", "--format", "jsonl"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut input = passive.stdin.take().expect("its input");
+    // it is behind by at most what a pipe holds
+    input.write_all(&bytes(&path)).expect("written");
+    let mut output = BufReader::new(passive.stdout.take().expect("its output"));
+    let mut text = String::new();
+    output.read_line(&mut text).expect("a line");
+    kill(Pid::from_raw(passive.id().cast_signed()), Signal::SIGINT).expect("it is there");
+    output.read_to_string(&mut text).expect("text");
+    assert!(passive.wait().expect("it ends").success());
+    drop(input);
+    assert!(
+        Lines::read(&text).totals.is_some_and(|t| t.measured > 0),
+        "{text}"
+    );
 }
 
 #[test]
