@@ -86,11 +86,17 @@ fn points(curve: &Curve) -> Vec<(f64, f64)> {
         }
         sorted.last().map(|last| (last.0, share))
     };
-    (0..=POINTS).filter_map(|i| point(f64::from(i) / f64::from(POINTS))).collect()
+    (0..=POINTS)
+        .filter_map(|i| point(f64::from(i) / f64::from(POINTS)))
+        .collect()
 }
 
 fn reach(curves: &[(&Curve, Vec<(f64, f64)>)]) -> (f64, f64) {
-    let edge = |q| curves.iter().filter_map(move |(c, _)| weighted_quantile(&c.samples, q));
+    let edge = |q| {
+        curves
+            .iter()
+            .filter_map(move |(c, _)| weighted_quantile(&c.samples, q))
+    };
     let left = edge(REACH.0).fold(f64::INFINITY, f64::min);
     let right = edge(REACH.1).fold(0.0, f64::max);
     if left.is_finite() && right > 0.0 {

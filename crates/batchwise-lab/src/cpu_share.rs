@@ -167,7 +167,9 @@ impl Drop for Follower {
 /// Nanoseconds since 1970.
 pub fn wall_clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 /// Microseconds a period; `None` for no limit.
@@ -192,7 +194,8 @@ fn v1_hierarchy(mounts: &str) -> Option<PathBuf> {
 }
 
 fn write(file: &Path, value: &str) -> Result<()> {
-    fs::write(file, value).map_err(|error| anyhow!("writing {value} to {}: {error}", file.display()))
+    fs::write(file, value)
+        .map_err(|error| anyhow!("writing {value} to {}: {error}", file.display()))
 }
 
 #[cfg(test)]
@@ -211,7 +214,13 @@ mod tests {
         let hybrid = "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n\
                       cgroup /sys/fs/cgroup/cpu cgroup rw,nosuid,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(v1_hierarchy(hybrid), Some(PathBuf::from("/sys/fs/cgroup/cpu")));
-        assert_eq!(v1_hierarchy("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"), None);
+        assert_eq!(
+            v1_hierarchy(hybrid),
+            Some(PathBuf::from("/sys/fs/cgroup/cpu"))
+        );
+        assert_eq!(
+            v1_hierarchy("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
+            None
+        );
     }
 }

@@ -26,7 +26,9 @@ impl Memcached {
     /// Starts it in `host`, at [`PORT`], and waits until it answers.
     pub fn start(host: &Host, stop: &Stop) -> Result<Self> {
         let mut command = Command::new("memcached");
-        command.args(["-u", "root", "-t", "1", "-m", "256", "-c", "4096", "-U", "0"]);
+        command.args([
+            "-u", "root", "-t", "1", "-m", "256", "-c", "4096", "-U", "0",
+        ]);
         command.args(["-p", &PORT.to_string(), "-l", "0.0.0.0,::"]);
         let mut process = host
             .spawn("memcached", command, Place::Workload)
@@ -40,7 +42,10 @@ impl Memcached {
         })?;
         match answers {
             Some(_) => Ok(Self { process }),
-            None => bail!("memcached did not answer within {START_LIMIT:?}{}", process.quote()),
+            None => bail!(
+                "memcached did not answer within {START_LIMIT:?}{}",
+                process.quote()
+            ),
         }
     }
 

@@ -47,7 +47,10 @@ impl Nginx {
             .with_context(|| format!("writing {}", file.display()))?;
 
         let mut command = Command::new("nginx");
-        command.arg("-p").arg(&prefix.0).args(["-c", "nginx.conf", "-e", "stderr"]);
+        command
+            .arg("-p")
+            .arg(&prefix.0)
+            .args(["-c", "nginx.conf", "-e", "stderr"]);
         let mut process = host
             .spawn("nginx", command, Place::Workload)
             .context("nginx is needed (Debian: apt install nginx-light)")?;
@@ -61,7 +64,10 @@ impl Nginx {
         })?;
         match answers {
             Some(_) => Ok(Self { process, prefix }),
-            None => bail!("nginx did not answer within {START_LIMIT:?}{}", process.quote()),
+            None => bail!(
+                "nginx did not answer within {START_LIMIT:?}{}",
+                process.quote()
+            ),
         }
     }
 

@@ -90,7 +90,12 @@ impl Triangle {
                 namespace.set_sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
             }
             let cgroup = Cgroup::create(root.path().join(role))?;
-            Ok(Host::new(namespace, cgroup, observers.procs_file(), cpu.min(cpus - 1)))
+            Ok(Host::new(
+                namespace,
+                cgroup,
+                observers.procs_file(),
+                cpu.min(cpus - 1),
+            ))
         };
         let mut built = Self {
             client: host("cli", 1)?,
@@ -149,7 +154,12 @@ impl Triangle {
             self.vantage.namespace(),
             self.server.namespace(),
         );
-        let end = |namespace, name, mac, address| End { namespace, name, mac, address };
+        let end = |namespace, name, mac, address| End {
+            namespace,
+            name,
+            mac,
+            address,
+        };
         let up = end(client, CLIENT_LINK, 1, (1, 2));
         let arrival = end(vantage, VANTAGE_LINK, 2, (1, 1));
         let onward = end(vantage, VANTAGE_SERVER_LINK, 3, (2, 1));
@@ -176,7 +186,11 @@ impl Triangle {
         let (access, access_middle) = join(&up, &arrival, "wire", &spec.access)?;
         veth(vantage.name(), onward.name, server.name(), service.name)?;
         let (back, back_middle) = join(&from_server, &to_client, "back", &spec.back)?;
-        for (a, b) in [(&up, &arrival), (&onward, &service), (&from_server, &to_client)] {
+        for (a, b) in [
+            (&up, &arrival),
+            (&onward, &service),
+            (&from_server, &to_client),
+        ] {
             a.configure(b)?;
             b.configure(a)?;
         }
@@ -193,13 +207,30 @@ impl Triangle {
 
     fn route(&self) -> Result<()> {
         let hosts = [
-            (&self.client, IpAddr::from(CLIENT_IP), IpAddr::from(CLIENT_IP6)),
-            (&self.server, IpAddr::from(SERVER_IP), IpAddr::from(SERVER_IP6)),
+            (
+                &self.client,
+                IpAddr::from(CLIENT_IP),
+                IpAddr::from(CLIENT_IP6),
+            ),
+            (
+                &self.server,
+                IpAddr::from(SERVER_IP),
+                IpAddr::from(SERVER_IP6),
+            ),
         ];
         for (host, v4, v6) in hosts {
             let n = host.namespace().name();
             ip(&["-n", n, "addr", "add", &format!("{v4}/32"), "dev", "lo"])?;
-            ip(&["-n", n, "addr", "add", &format!("{v6}/128"), "dev", "lo", "nodad"])?;
+            ip(&[
+                "-n",
+                n,
+                "addr",
+                "add",
+                &format!("{v6}/128"),
+                "dev",
+                "lo",
+                "nodad",
+            ])?;
         }
         let vantage = self.vantage.namespace();
         vantage.set_sysctl("net/ipv4/ip_forward", "1")?;
@@ -215,15 +246,63 @@ impl Triangle {
             }
             ip(&route)
         };
-        add(&self.client, "10.78.0.1/32", "10.78.1.1", CLIENT_LINK, Some("10.78.0.2"))?;
-        add(&self.client, "fd78::1/128", "fd78:1::1", CLIENT_LINK, Some("fd78::2"))?;
-        add(&self.server, "10.78.0.2/32", "10.78.3.2", BACK_LINK, Some("10.78.0.1"))?;
-        add(&self.server, "fd78::2/128", "fd78:3::2", BACK_LINK, Some("fd78::1"))?;
-        add(&self.vantage, "10.78.0.1/32", "10.78.2.2", VANTAGE_SERVER_LINK, None)?;
-        add(&self.vantage, "fd78::1/128", "fd78:2::2", VANTAGE_SERVER_LINK, None)?;
+        add(
+            &self.client,
+            "10.78.0.1/32",
+            "10.78.1.1",
+            CLIENT_LINK,
+            Some("10.78.0.2"),
+        )?;
+        add(
+            &self.client,
+            "fd78::1/128",
+            "fd78:1::1",
+            CLIENT_LINK,
+            Some("fd78::2"),
+        )?;
+        add(
+            &self.server,
+            "10.78.0.2/32",
+            "10.78.3.2",
+            BACK_LINK,
+            Some("10.78.0.1"),
+        )?;
+        add(
+            &self.server,
+            "fd78::2/128",
+            "fd78:3::2",
+            BACK_LINK,
+            Some("fd78::1"),
+        )?;
+        add(
+            &self.vantage,
+            "10.78.0.1/32",
+            "10.78.2.2",
+            VANTAGE_SERVER_LINK,
+            None,
+        )?;
+        add(
+            &self.vantage,
+            "fd78::1/128",
+            "fd78:2::2",
+            VANTAGE_SERVER_LINK,
+            None,
+        )?;
         // For what the vantage itself has to say to the client.
-        add(&self.vantage, "10.78.0.2/32", "10.78.1.2", VANTAGE_LINK, None)?;
-        add(&self.vantage, "fd78::2/128", "fd78:1::2", VANTAGE_LINK, None)
+        add(
+            &self.vantage,
+            "10.78.0.2/32",
+            "10.78.1.2",
+            VANTAGE_LINK,
+            None,
+        )?;
+        add(
+            &self.vantage,
+            "fd78::2/128",
+            "fd78:1::2",
+            VANTAGE_LINK,
+            None,
+        )
     }
 }
 
@@ -245,11 +324,22 @@ impl End<'_> {
         ip(&["-n", n, "link", "set", link, "addrgenmode", "none"])?;
         let [v4, v6] = self.addresses();
         ip(&["-n", n, "addr", "add", &format!("{v4}/24"), "dev", link])?;
-        ip(&["-n", n, "addr", "add", &format!("{v6}/64"), "dev", link, "nodad"])?;
+        ip(&[
+            "-n",
+            n,
+            "addr",
+            "add",
+            &format!("{v6}/64"),
+            "dev",
+            link,
+            "nodad",
+        ])?;
         ip(&["-n", n, "link", "set", link, "up"])?;
         let mac = peer.mac();
         for address in peer.addresses() {
-            ip(&["-n", n, "neigh", "replace", &address, "lladdr", &mac, "dev", link])?;
+            ip(&[
+                "-n", n, "neigh", "replace", &address, "lladdr", &mac, "dev", link,
+            ])?;
         }
         Ok(())
     }

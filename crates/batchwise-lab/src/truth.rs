@@ -11,8 +11,7 @@ use serde::Deserialize;
 
 pub use errors::{Errors, relative, slots_to_follow};
 
-const HEADER: &str =
-    "connection,sent_ns,response_ns,triggered_ns,request_bytes,response_bytes";
+const HEADER: &str = "connection,sent_ns,response_ns,triggered_ns,request_bytes,response_bytes";
 
 /// A request as its client saw it; times in ns since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +212,10 @@ pub fn by_connection(paired: &[Paired]) -> Vec<Paired> {
     for epoch in paired.iter().filter(|epoch| epoch.estimate_ns.is_some()) {
         connections.entry(epoch.client).or_default().push(epoch);
     }
-    let mut means: Vec<_> = connections.into_values().filter_map(|e| merge(&e)).collect();
+    let mut means: Vec<_> = connections
+        .into_values()
+        .filter_map(|e| merge(&e))
+        .collect();
     means.sort_by_key(|connection| connection.client);
     means
 }
@@ -231,7 +233,11 @@ pub fn over_time(paired: &[Paired], from: u64, slot_ns: u64) -> Vec<Paired> {
     let place = |(slot, epochs): (u64, Vec<&Paired>)| {
         let merged = merge(&epochs)?;
         let start_ns = from + slot * slot_ns;
-        Some(Paired { start_ns, end_ns: start_ns + slot_ns, ..merged })
+        Some(Paired {
+            start_ns,
+            end_ns: start_ns + slot_ns,
+            ..merged
+        })
     };
     slots.into_iter().filter_map(place).collect()
 }

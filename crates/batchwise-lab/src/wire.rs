@@ -131,7 +131,12 @@ fn packet_socket(link: &str) -> Result<OwnedFd> {
     // What the wire itself sends must not come back.
     set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
     set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
-    set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
+    set(
+        &socket,
+        libc::SOL_SOCKET,
+        libc::SO_RCVBUFFORCE,
+        RECEIVE_BUFFER,
+    )?;
     // SAFETY: zeros are a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -152,7 +157,13 @@ fn set(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, to: libc::c_in
     let size = size_of_val(&to) as libc::socklen_t;
     // SAFETY: the value lives through the call, and its size is its own.
     let set = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const to).cast(), size)
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const to).cast(),
+            size,
+        )
     };
     if set == -1 {
         let error = io::Error::last_os_error();
@@ -185,9 +196,15 @@ fn forward(shared: &Shared, sockets: &[OwnedFd; 2], cpu: usize) -> Result<()> {
             send(a, &buffer[..length])?;
         }
         *lock(&shared.dropped) += dropped(a)? + dropped(b)?;
-        let wait = next.map_or(LOOK, |next| Duration::from_nanos(next.saturating_sub(now())));
+        let wait = next.map_or(LOOK, |next| {
+            Duration::from_nanos(next.saturating_sub(now()))
+        });
         let mut ready = [a, b].map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
-        match ppoll(&mut ready, Some(TimeSpec::from_duration(wait.min(LOOK))), None) {
+        match ppoll(
+            &mut ready,
+            Some(TimeSpec::from_duration(wait.min(LOOK))),
+            None,
+        ) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error).context("waiting for frames"),
         }
@@ -205,7 +222,10 @@ fn be_prompt(cpu: usize) -> Result<()> {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameter lives through the call; 0 is this thread.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } == -1 {
-        tracing::debug!("no real-time priority for a wire: {}", io::Error::last_os_error());
+        tracing::debug!(
+            "no real-time priority for a wire: {}",
+            io::Error::last_os_error()
+        );
     }
     Ok(())
 }
@@ -213,12 +233,17 @@ fn be_prompt(cpu: usize) -> Result<()> {
 fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
     // SAFETY: the buffer lives through the call, and its length is its own.
     let length = unsafe {
-        libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_TRUNC)
+        libc::recv(
+            socket.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            libc::MSG_TRUNC,
+        )
     };
     match usize::try_from(length) {
-        Ok(length) if length > buffer.len() => bail!(
-            "a frame of {length} bytes reached a wire: the sender's offloads are not off"
-        ),
+        Ok(length) if length > buffer.len() => {
+            bail!("a frame of {length} bytes reached a wire: the sender's offloads are not off")
+        }
         Ok(length) => Ok(Some(length)),
         Err(_) => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -250,7 +275,10 @@ fn send(socket: &OwnedFd, frame: &[u8]) -> Result<()> {
 
 /// Frames that the kernel dropped since the last question because the thread was too slow.
 fn dropped(socket: &OwnedFd) -> Result<u64> {
-    let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut statistics = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
     let mut size = size_of_val(&statistics) as libc::socklen_t;
     // SAFETY: the statistics live through the call, and their size is their own.
     let asked = unsafe {

@@ -40,15 +40,23 @@ fn count_forwarded(triangle: &Triangle) {
                 ip6 saddr fd78::1 counter name responses
             }
         }";
-    let output = triangle.vantage.inside(|| Ok(Command::new("nft").arg(rules).output()?));
+    let output = triangle
+        .vantage
+        .inside(|| Ok(Command::new("nft").arg(rules).output()?));
     let output = output.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn forwarded(triangle: &Triangle) -> BTreeMap<String, u64> {
-    let output = triangle
-        .vantage
-        .inside(|| Ok(Command::new("nft").args(["-j", "list", "counters"]).output()?));
+    let output = triangle.vantage.inside(|| {
+        Ok(Command::new("nft")
+            .args(["-j", "list", "counters"])
+            .output()?)
+    });
     let listed: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
     let counters = listed["nftables"].as_array().unwrap().iter();
     counters
@@ -62,7 +70,10 @@ fn forwarded(triangle: &Triangle) -> BTreeMap<String, u64> {
 
 fn tcp_pair(triangle: &Triangle, address: &str) -> (TcpStream, TcpStream) {
     let address: SocketAddr = address.parse().unwrap();
-    let listener = triangle.server.inside(|| Ok(TcpListener::bind(address)?)).unwrap();
+    let listener = triangle
+        .server
+        .inside(|| Ok(TcpListener::bind(address)?))
+        .unwrap();
     let connect = || Ok(TcpStream::connect_timeout(&address, TIMEOUT)?);
     let client = triangle.client.inside(connect).unwrap();
     let (server, _) = listener.accept().unwrap();
@@ -105,9 +116,18 @@ fn requests_pass_the_vantage_and_responses_do_not() {
     let tcp = forwarded(&triangle);
     assert!(tcp["requests"] > 20, "{tcp:?}");
 
-    for (server, client) in [("10.78.0.1:7001", "10.78.0.2:0"), ("[fd78::1]:7001", "[fd78::2]:0")] {
-        let socket = triangle.server.inside(|| Ok(UdpSocket::bind(server)?)).unwrap();
-        let client = triangle.client.inside(|| Ok(UdpSocket::bind(client)?)).unwrap();
+    for (server, client) in [
+        ("10.78.0.1:7001", "10.78.0.2:0"),
+        ("[fd78::1]:7001", "[fd78::2]:0"),
+    ] {
+        let socket = triangle
+            .server
+            .inside(|| Ok(UdpSocket::bind(server)?))
+            .unwrap();
+        let client = triangle
+            .client
+            .inside(|| Ok(UdpSocket::bind(client)?))
+            .unwrap();
         for end in [&socket, &client] {
             end.set_read_timeout(Some(TIMEOUT)).unwrap();
         }
@@ -117,10 +137,17 @@ fn requests_pass_the_vantage_and_responses_do_not() {
         assert_eq!(&buffer[..length], b"ping");
         socket.send_to(b"pong", from).unwrap();
         let (length, from) = client.recv_from(&mut buffer).unwrap();
-        assert_eq!((&buffer[..length], from), (&b"pong"[..], server.parse().unwrap()));
+        assert_eq!(
+            (&buffer[..length], from),
+            (&b"pong"[..], server.parse().unwrap())
+        );
     }
     let all = forwarded(&triangle);
-    assert_eq!(all["requests"], tcp["requests"] + 2, "a datagram of each family");
+    assert_eq!(
+        all["requests"],
+        tcp["requests"] + 2,
+        "a datagram of each family"
+    );
     assert_eq!(all["responses"], 0, "the vantage saw a response");
     triangle.check().unwrap();
 }
@@ -137,20 +164,34 @@ fn nothing_of_a_triangle_remains() {
         let name = format!("bw-{tag}-{role}");
         assert!(!Namespace::file(&name).exists(), "namespace {name} remains");
     }
-    assert!(!cgroup::mount_point().unwrap().join(format!("bw-{tag}")).exists());
+    assert!(
+        !cgroup::mount_point()
+            .unwrap()
+            .join(format!("bw-{tag}"))
+            .exists()
+    );
 }
 
 #[test]
 fn a_wire_at_the_access_loses_what_it_was_asked_to_and_tcp_goes_on() {
     let spec = TriangleSpec {
-        access: Some(WireSpec { seed: 3, ..WireSpec::losing(0.02) }),
+        access: Some(WireSpec {
+            seed: 3,
+            ..WireSpec::losing(0.02)
+        }),
         back: None,
     };
     let mut triangle = build("tl", &spec);
     count_forwarded(&triangle);
     let address = "10.78.0.1:7000";
-    let server = triangle.server.inside(|| Ok(UdpSocket::bind(address)?)).unwrap();
-    let client = triangle.client.inside(|| Ok(UdpSocket::bind("10.78.0.2:0")?)).unwrap();
+    let server = triangle
+        .server
+        .inside(|| Ok(UdpSocket::bind(address)?))
+        .unwrap();
+    let client = triangle
+        .client
+        .inside(|| Ok(UdpSocket::bind("10.78.0.2:0")?))
+        .unwrap();
     server.set_nonblocking(true).unwrap();
     let sent = 5000u64;
     for i in 0..sent {
@@ -161,11 +202,22 @@ fn a_wire_at_the_access_loses_what_it_was_asked_to_and_tcp_goes_on() {
     }
     let wire = triangle.access.as_ref().unwrap();
     let done = || Ok((wire.counts().arrived >= sent).then_some(()));
-    Stop::default().wait_until(TIMEOUT, done).unwrap().expect("every datagram at the wire");
+    Stop::default()
+        .wait_until(TIMEOUT, done)
+        .unwrap()
+        .expect("every datagram at the wire");
     let counts = wire.counts();
-    assert_eq!((counts.arrived, counts.overflowed), (sent, 0), "{counts:?}");
+    // Besides the datagrams: what IPv6 itself says of its multicast groups.
+    let others = counts.arrived - sent;
+    assert!(others <= 10 && counts.overflowed == 0, "{counts:?}");
     assert!((50..150).contains(&counts.lost), "{counts:?}");
-    assert_eq!(forwarded(&triangle)["requests"], sent - counts.lost);
+    let all = || {
+        let seen = forwarded(&triangle)["requests"];
+        Ok((seen >= sent - counts.lost).then_some(seen))
+    };
+    let seen = Stop::default().wait_until(TIMEOUT, all).unwrap();
+    let seen = seen.expect("all that was not lost at the vantage");
+    assert!(seen <= sent - counts.lost + others, "{seen} of {counts:?}");
     let mut received = 0;
     let mut buffer = [0; 16];
     loop {
@@ -176,7 +228,7 @@ fn a_wire_at_the_access_loses_what_it_was_asked_to_and_tcp_goes_on() {
         }
     }
     // The receiver's own buffer may have been too small for all.
-    assert!(received > 0 && received <= sent - counts.lost);
+    assert!(received > 0 && received <= seen);
 
     let (mut client, mut server) = tcp_pair(&triangle, "10.78.0.1:7001");
     for _ in 0..200 {
@@ -188,11 +240,20 @@ fn a_wire_at_the_access_loses_what_it_was_asked_to_and_tcp_goes_on() {
 
 #[test]
 fn a_wire_can_be_set_anew_and_reorders() {
-    let spec = TriangleSpec { access: Some(WireSpec::default()), back: None };
+    let spec = TriangleSpec {
+        access: Some(WireSpec::default()),
+        back: None,
+    };
     let mut triangle = build("tw", &spec);
     let address = "10.78.0.1:7000";
-    let server = triangle.server.inside(|| Ok(UdpSocket::bind(address)?)).unwrap();
-    let client = triangle.client.inside(|| Ok(UdpSocket::bind("10.78.0.2:0")?)).unwrap();
+    let server = triangle
+        .server
+        .inside(|| Ok(UdpSocket::bind(address)?))
+        .unwrap();
+    let client = triangle
+        .client
+        .inside(|| Ok(UdpSocket::bind("10.78.0.2:0")?))
+        .unwrap();
     server.set_read_timeout(Some(TIMEOUT)).unwrap();
     let orders = [WireSpec::default(), WireSpec::reordering(0.25)].map(|spec| {
         triangle.access.as_ref().unwrap().set(&spec);
@@ -209,7 +270,10 @@ fn a_wire_can_be_set_anew_and_reorders() {
         }
         order
     });
-    assert!(orders[0].is_sorted() && !orders[1].is_sorted(), "{orders:?}");
+    assert!(
+        orders[0].is_sorted() && !orders[1].is_sorted(),
+        "{orders:?}"
+    );
     let counts = triangle.access.as_ref().unwrap().counts();
     assert!(counts.reordered > 20 && counts.lost == 0, "{counts:?}");
     triangle.check().unwrap();
@@ -239,7 +303,10 @@ fn a_server_gets_the_share_of_a_cpu_that_a_trace_gives_it() {
     let triangle = build("tc", &TriangleSpec::default());
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]);
-    let spinner = triangle.server.spawn("a spinner", command, Place::Workload).unwrap();
+    let spinner = triangle
+        .server
+        .spawn("a spinner", command, Place::Workload)
+        .unwrap();
     let share = CpuShare::of(&triangle.server, &[spinner.pid()]).unwrap();
     let step = Duration::from_secs(1);
     let trace = Trace::steps_of(&[0.3], step, step);
@@ -255,5 +322,8 @@ fn a_server_gets_the_share_of_a_cpu_that_a_trace_gives_it() {
     // Never more than was given, but for the rounding of the scheduler; less on a busy machine.
     assert!(used < 0.36, "{used}");
     share.release().unwrap();
-    assert!(Path::new(&format!("/proc/{}", spinner.pid())).exists(), "it was ended");
+    assert!(
+        Path::new(&format!("/proc/{}", spinner.pid())).exists(),
+        "it was ended"
+    );
 }

@@ -34,13 +34,20 @@ pub struct Trace(Vec<Step>);
 impl Trace {
     /// One share for ever.
     pub fn constant(share: f64) -> Self {
-        Self(vec![Step { at: Duration::ZERO, share }])
+        Self(vec![Step {
+            at: Duration::ZERO,
+            share,
+        }])
     }
 
     /// These shares in turn, each for `each`, until `length` is full.
     pub fn steps_of(shares: &[f64], each: Duration, length: Duration) -> Self {
         let at = (0..).map(|i| each * i).take_while(|at| *at < length);
-        Self(at.zip(shares.iter().cycle()).map(|(at, &share)| Step { at, share }).collect())
+        Self(
+            at.zip(shares.iter().cycle())
+                .map(|(at, &share)| Step { at, share })
+                .collect(),
+        )
     }
 
     /// The committed one.
@@ -146,7 +153,11 @@ mod tests {
     #[test]
     fn steps_repeat_until_the_end() {
         let trace = Trace::steps_of(&[1.0, 0.5], Duration::from_secs(2), Duration::from_secs(5));
-        let seen: Vec<_> = trace.steps().iter().map(|s| (s.at.as_secs(), s.share)).collect();
+        let seen: Vec<_> = trace
+            .steps()
+            .iter()
+            .map(|s| (s.at.as_secs(), s.share))
+            .collect();
         assert_eq!(seen, [(0, 1.0), (2, 0.5), (4, 1.0)]);
     }
 

@@ -45,8 +45,12 @@ impl Capture {
         let file = std::env::temp_dir().join(name);
         let _ = fs::remove_file(&file);
         let mut command = Command::new("tcpdump");
-        command.args(["-i", link, "-s", SNAP, "-n", "-Z", "root", "-B", "16384", "-w"]);
-        command.arg(&file).args(["--time-stamp-precision=nano", filter]);
+        command.args([
+            "-i", link, "-s", SNAP, "-n", "-Z", "root", "-B", "16384", "-w",
+        ]);
+        command
+            .arg(&file)
+            .args(["--time-stamp-precision=nano", filter]);
         let mut process = host
             .spawn("tcpdump", command, Place::Observer)
             .context("tcpdump is needed (Debian: apt install tcpdump)")?;
@@ -59,7 +63,10 @@ impl Capture {
         })?;
         match begun {
             Some(()) => Ok(capture),
-            None => bail!("tcpdump did not begin within {LIMIT:?}{}", capture.process.quote()),
+            None => bail!(
+                "tcpdump did not begin within {LIMIT:?}{}",
+                capture.process.quote()
+            ),
         }
     }
 
@@ -87,7 +94,12 @@ pub fn ack_round_trips(capture: &Path, server: SocketAddr) -> Result<Vec<Sample>
     let family = family(server);
     let filter = format!("{family}.src == {} && tcp.analysis.ack_rtt", server.ip());
     let destination = format!("{family}.dst");
-    let fields = ["frame.time_epoch", &destination, "tcp.dstport", "tcp.analysis.ack_rtt"];
+    let fields = [
+        "frame.time_epoch",
+        &destination,
+        "tcp.dstport",
+        "tcp.analysis.ack_rtt",
+    ];
     let rows = tshark(capture, &filter, &fields)?;
     let sample = |row: &String| {
         let fields: Vec<_> = row.split('\t').collect();
@@ -151,7 +163,10 @@ fn family(server: SocketAddr) -> &'static str {
 fn tshark(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<String>> {
     let mut command = Command::new("tshark");
     // Absolute sequence numbers are not asked for; only what is needed is dissected.
-    command.args(["-n", "-r"]).arg(capture).args(["-Y", filter, "-T", "fields"]);
+    command
+        .args(["-n", "-r"])
+        .arg(capture)
+        .args(["-Y", filter, "-T", "fields"]);
     for field in fields {
         command.args(["-e", field]);
     }
@@ -163,7 +178,11 @@ fn tshark(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<String>> 
     // It complains of a last packet that is cut short, and gives the rest.
     if !output.status.success() && output.stdout.is_empty() {
         let message = String::from_utf8_lossy(&output.stderr);
-        bail!("tshark cannot read {}: {}", capture.display(), message.trim());
+        bail!(
+            "tshark cannot read {}: {}",
+            capture.display(),
+            message.trim()
+        );
     }
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().map(str::to_owned).collect())
@@ -171,10 +190,15 @@ fn tshark(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<String>> 
 
 /// Decimal seconds as nanoseconds, without the rounding of a float.
 fn nanoseconds(seconds: &str) -> Option<u64> {
-    let (whole, part) = seconds.trim().split_once('.').unwrap_or((seconds.trim(), ""));
+    let (whole, part) = seconds
+        .trim()
+        .split_once('.')
+        .unwrap_or((seconds.trim(), ""));
     let digits: String = part.chars().chain("000000000".chars()).take(9).collect();
     let whole: u64 = whole.parse().ok()?;
-    whole.checked_mul(1_000_000_000)?.checked_add(digits.parse().ok()?)
+    whole
+        .checked_mul(1_000_000_000)?
+        .checked_add(digits.parse().ok()?)
 }
 
 #[cfg(test)]
@@ -183,7 +207,10 @@ mod tests {
 
     #[test]
     fn seconds_keep_their_nanoseconds() {
-        assert_eq!(nanoseconds("1795325027.123456789"), Some(1_795_325_027_123_456_789));
+        assert_eq!(
+            nanoseconds("1795325027.123456789"),
+            Some(1_795_325_027_123_456_789)
+        );
         assert_eq!(nanoseconds("0.000071"), Some(71_000));
         assert_eq!(nanoseconds("2"), Some(2_000_000_000));
         assert_eq!(nanoseconds("soon"), None);
@@ -201,7 +228,10 @@ mod tests {
         ]
         .map(str::to_owned);
         let found = first_acks(&rows);
-        let seen: Vec<_> = found.iter().map(|s| (s.client.port(), s.value_ns)).collect();
+        let seen: Vec<_> = found
+            .iter()
+            .map(|s| (s.client.port(), s.value_ns))
+            .collect();
         assert_eq!(seen, [(5000, 1.0005e9), (5001, 2e5)]);
     }
 }

@@ -51,12 +51,20 @@ pub fn truths(outcome: &Outcome) -> [cdf::Curve; 3] {
     };
     let mean = |epoch: &Paired| (epoch.response_ns, epoch.responses as f64);
     [
-        curve("req-to-res", BLACK, true, requests().map(|r| once(r.latency())).collect()),
+        curve(
+            "req-to-res",
+            BLACK,
+            true,
+            requests().map(|r| once(r.latency())).collect(),
+        ),
         curve(
             "req-to-req",
             TRIGGERED,
             true,
-            requests().filter_map(Request::to_triggered).map(once).collect(),
+            requests()
+                .filter_map(Request::to_triggered)
+                .map(once)
+                .collect(),
         ),
         curve(
             "req-to-res, mean by epoch",
@@ -69,7 +77,13 @@ pub fn truths(outcome: &Outcome) -> [cdf::Curve; 3] {
 
 /// Distribution of latencies.
 pub fn latencies(title: &str, curves: &[cdf::Curve]) -> Result<String> {
-    cdf::svg(title, "latency", "share of responses", Axis::Latency, curves)
+    cdf::svg(
+        title,
+        "latency",
+        "share of responses",
+        Axis::Latency,
+        curves,
+    )
 }
 
 /// Distribution of relative errors, `(truth - estimate) / truth`.
@@ -98,7 +112,10 @@ pub fn series(
 ) -> Result<String> {
     let line = |epochs: &[Paired], value: &dyn Fn(&Paired) -> Option<f64>| {
         let point = |epoch: &Paired| {
-            let middle = epoch.start_ns.midpoint(epoch.end_ns).saturating_sub(begin_ns);
+            let middle = epoch
+                .start_ns
+                .midpoint(epoch.end_ns)
+                .saturating_sub(begin_ns);
             Some((middle as f64 / 1e9, value(epoch)?))
         };
         let mut points: Vec<_> = epochs.iter().filter_map(point).collect();
@@ -137,7 +154,11 @@ pub fn series(
 
 /// The epochs of one connection.
 pub fn of_connection(epochs: &[Paired], client: SocketAddr) -> Vec<Paired> {
-    epochs.iter().filter(|epoch| epoch.client == client).cloned().collect()
+    epochs
+        .iter()
+        .filter(|epoch| epoch.client == client)
+        .cloned()
+        .collect()
 }
 
 /// A table of errors, a row a way of estimating.
@@ -171,8 +192,14 @@ pub fn error_table<'a>(rows: impl IntoIterator<Item = (&'a str, &'a Errors)>) ->
 
 /// Ours, the client's own, and the baselines of a point.
 pub fn point_table(point: &Point) -> Markup {
-    let ours = [(OURS, &point.errors), ("its means by connection", &point.by_connection)];
-    let others = point.baselines.iter().map(|(baseline, errors)| (baseline.label(), errors));
+    let ours = [
+        (OURS, &point.errors),
+        ("its means by connection", &point.by_connection),
+    ];
+    let others = point
+        .baselines
+        .iter()
+        .map(|(baseline, errors)| (baseline.label(), errors));
     html! {
         (error_table(ours.into_iter().chain(others)))
         @if let Some(why) = point.why_invalid() {

@@ -91,7 +91,10 @@ impl Measured for Runs {
             })
             .collect();
         let each = |value: fn(&Errors) -> Option<f64>| {
-            points.iter().map(|point| (point.estimator, value(&point.errors))).collect()
+            points
+                .iter()
+                .map(|point| (point.estimator, value(&point.errors)))
+                .collect()
         };
         let summary = Summary {
             median_rel_error: each(|errors| errors.median_rel_error),
@@ -125,7 +128,9 @@ fn measure(frame: &Frame<'_>, triangle: &mut Triangle, measured: &mut Runs) -> R
             estimator: Some(estimator),
         };
         let observed = spec.over_capture(&context.command, capture.file())?;
-        measured.estimators.push((estimator, color, outcome.pair(&observed.epochs)));
+        measured
+            .estimators
+            .push((estimator, color, outcome.pair(&observed.epochs)));
         context.stop.check()?;
     }
     measured.outcome = Some(outcome);
@@ -139,9 +144,16 @@ fn report(frame: &Frame<'_>, complete: bool, runs: &Runs, points: &[Point]) -> R
         for (name, color, paired) in &runs.estimators {
             curves.push(estimates(name, *color, false, paired));
         }
-        figures.push(("latencies.svg", latencies("Latencies, by estimator", &curves)?));
+        figures.push((
+            "latencies.svg",
+            latencies("Latencies, by estimator", &curves)?,
+        ));
     }
-    let ways: Vec<_> = runs.estimators.iter().map(|(n, c, p)| (*n, *c, p.as_slice())).collect();
+    let ways: Vec<_> = runs
+        .estimators
+        .iter()
+        .map(|(n, c, p)| (*n, *c, p.as_slice()))
+        .collect();
     let errors = relative_errors("Relative errors, by estimator", "share of responses", &ways)?;
     figures.push(("relative-errors.svg", errors));
     for (name, svg) in &figures {

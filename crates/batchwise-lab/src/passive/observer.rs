@@ -63,7 +63,8 @@ impl Observed {
             Ok(Line::Totals(totals)) => self.totals = Some(totals),
             Ok(Line::Other) => {}
             Err(error) => {
-                self.unreadable.get_or_insert_with(|| format!("{text:?}: {error}"));
+                self.unreadable
+                    .get_or_insert_with(|| format!("{text:?}: {error}"));
             }
         }
     }
@@ -92,7 +93,9 @@ impl PassiveSpec<'_> {
         let mut command = Command::new(batchwise);
         command.args(["passive", "--per-flow", "--format", "jsonl"]);
         command.args(["--port", &self.port.to_string()]);
-        command.arg("--epoch").arg(format!("{}ms", self.epoch.as_millis()));
+        command
+            .arg("--epoch")
+            .arg(format!("{}ms", self.epoch.as_millis()));
         if let Some(estimator) = self.estimator {
             command.args(["--estimator", estimator]);
         }
@@ -137,7 +140,9 @@ impl Observer {
     ) -> Result<Self> {
         let mut command = spec.command(batchwise);
         command.args(["--iface", VANTAGE_LINK]);
-        let mut process = triangle.vantage.spawn("the observer", command, Place::Observer)?;
+        let mut process = triangle
+            .vantage
+            .spawn("the observer", command, Place::Observer)?;
         let observed = Arc::new(Mutex::new(Observed::default()));
         let sink = observed.clone();
         let reader = process.on_line(move |text| lock(&sink).read(&text));

@@ -71,7 +71,9 @@ impl Summary {
         let per_arm = by_arm(&runs.impaired, |point| point.errors);
         let per_load = by_arm(&runs.loaded, |point| point.by_connection);
         let median = |arm: &str| per_arm.get(arm).and_then(|errors| errors.median_rel_error);
-        let worst = per_load.values().filter_map(|errors| errors.median_abs_rel_error);
+        let worst = per_load
+            .values()
+            .filter_map(|errors| errors.median_abs_rel_error);
         Self {
             loss_1_percent: median("loss-1%"),
             reorder_25_percent: median("reorder-25%"),
@@ -114,7 +116,12 @@ impl Measured for Runs {
     }
 
     fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let points: Vec<_> = self.impaired.iter().chain(&self.loaded).map(|o| &o.point).collect();
+        let points: Vec<_> = self
+            .impaired
+            .iter()
+            .chain(&self.loaded)
+            .map(|o| &o.point)
+            .collect();
         let summary = Summary::of(self);
         frame.write_result(complete, &points, &NoMore {}, &summary)?;
         report(frame, complete, self, &summary)
@@ -133,7 +140,11 @@ fn measure(frame: &Frame<'_>, triangle: &mut Triangle, measured: &mut Runs) -> R
         arms.push(("loss-2%", WireSpec::losing(0.02)));
         arms.push(("reorder-5%", WireSpec::reordering(0.05)));
     }
-    let loads = if context.quick { &QUICK_LOADS[..] } else { &LOADS[..] };
+    let loads = if context.quick {
+        &QUICK_LOADS[..]
+    } else {
+        &LOADS[..]
+    };
     let seconds = |quick, full| Duration::from_secs(if context.quick { quick } else { full });
     let mut progress = Progress::new((arms.len() + loads.len() + 1) as u32);
     let trial = |workload| Trial {
@@ -147,7 +158,11 @@ fn measure(frame: &Frame<'_>, triangle: &mut Triangle, measured: &mut Runs) -> R
     let web = Workload::web(seconds(7, 60), CONNECTIONS, RATE, 4);
     let mut server = Server::start(Service::Web, &context.command, triangle, &context.stop)?;
     for (arm, spec) in arms {
-        triangle.access.as_ref().context("the triangle has no wire")?.set(&spec);
+        triangle
+            .access
+            .as_ref()
+            .context("the triangle has no wire")?
+            .set(&spec);
         let outcome = trial(web.clone()).run(arm, context, triangle, &mut server)?;
         progress.step(&outcome.point.in_words());
         measured.impaired.push(outcome);
@@ -161,7 +176,9 @@ fn measure(frame: &Frame<'_>, triangle: &mut Triangle, measured: &mut Runs) -> R
     let mut server = Server::start(Service::Web, &context.command, &triangle, &context.stop)?;
     let most = Workload {
         rate: None,
-        options: ["--in-flight", "1", "--think", "none"].map(str::to_owned).to_vec(),
+        options: ["--in-flight", "1", "--think", "none"]
+            .map(str::to_owned)
+            .to_vec(),
         ..Workload::web(seconds(4, 15), CONNECTIONS, RATE, 1)
     };
     let load = most.start(&context.command, &triangle)?;
@@ -216,7 +233,9 @@ fn report(frame: &Frame<'_>, complete: bool, runs: &Runs, summary: &Summary) -> 
     if let Some(last) = runs.loaded.last() {
         let ours = by_connection(&last.paired);
         let client = last.baselines.get(&Baseline::ReqToReq);
-        let client = client.map(|epochs| by_connection(epochs)).unwrap_or_default();
+        let client = client
+            .map(|epochs| by_connection(epochs))
+            .unwrap_or_default();
         let ways = [
             (Baseline::ReqToReq.label(), TRIGGERED, client.as_slice()),
             (OURS, BATCHWISE, ours.as_slice()),

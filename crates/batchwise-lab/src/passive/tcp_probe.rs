@@ -39,13 +39,18 @@ struct Instance(PathBuf);
 impl TcpProbe {
     /// Traces the sockets of clients of `port`, in all namespaces. The instance is `bw-<tag>`.
     pub fn start(tag: &str, port: u16) -> Result<Self> {
-        let dir = Path::new(TRACING).join("instances").join(format!("bw-{tag}"));
+        let dir = Path::new(TRACING)
+            .join("instances")
+            .join(format!("bw-{tag}"));
         // What a killed run left.
         if dir.exists() {
             fs::remove_dir(&dir).with_context(|| format!("removing {}", dir.display()))?;
         }
         fs::create_dir(&dir).with_context(|| {
-            format!("making {} (is tracefs mounted at {TRACING}?)", dir.display())
+            format!(
+                "making {} (is tracefs mounted at {TRACING}?)",
+                dir.display()
+            )
         })?;
         let instance = Instance(dir);
         instance.write("trace_clock", "mono")?;
@@ -147,7 +152,9 @@ fn parse(line: &str, to_wall: i128) -> Option<Sample> {
     let monotonic =
         seconds.parse::<i128>().ok()? * 1_000_000_000 + micros.parse::<i128>().ok()? * 1000;
     let field = |name: &str| {
-        let mut pairs = fields.split_whitespace().filter_map(|pair| pair.split_once('='));
+        let mut pairs = fields
+            .split_whitespace()
+            .filter_map(|pair| pair.split_once('='));
         pairs.find_map(|(key, value)| (key == name).then_some(value))
     };
     let srtt: u64 = field("srtt")?.parse().ok()?;
@@ -156,7 +163,9 @@ fn parse(line: &str, to_wall: i128) -> Option<Sample> {
         at_ns: u64::try_from(monotonic + to_wall).ok()?,
         value_ns: (srtt * 1000) as f64,
     })
-    .filter(|sample: &Sample| sample.value_ns > 0.0 && sample.client != SocketAddr::from(([0; 4], 0)))
+    .filter(|sample: &Sample| {
+        sample.value_ns > 0.0 && sample.client != SocketAddr::from(([0; 4], 0))
+    })
 }
 
 /// What turns CLOCK_MONOTONIC into ns since 1970.
@@ -180,7 +189,10 @@ mod tests {
                     rcv_wnd=64256 sock_cookie=1 skbaddr=00000000 skaddr=00000000";
         let sample = parse(line, 1_000).unwrap();
         assert_eq!(sample.client, "10.78.0.2:5000".parse().unwrap());
-        assert_eq!((sample.at_ns, sample.value_ns), (5_123_000_072_000, 713_000.0));
+        assert_eq!(
+            (sample.at_ns, sample.value_ns),
+            (5_123_000_072_000, 713_000.0)
+        );
         assert_eq!(parse("# tracer: nop", 0), None);
     }
 }

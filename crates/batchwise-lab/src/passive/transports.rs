@@ -64,7 +64,9 @@ impl Summary {
             median_abs_rel_error: runs()
                 .map(|run| (name(run), errors(run).median_abs_rel_error))
                 .collect(),
-            median_rel_error: runs().map(|run| (name(run), errors(run).median_rel_error)).collect(),
+            median_rel_error: runs()
+                .map(|run| (name(run), errors(run).median_rel_error))
+                .collect(),
             per_arm: runs().map(|run| (name(run), errors(run))).collect(),
             oracle: runs().filter_map(oracle).collect(),
         }
@@ -114,9 +116,18 @@ fn measure(frame: &Frame<'_>, triangle: &mut Triangle, measured: &mut Runs) -> R
         rate: None,
         options: options.iter().map(|&option| option.to_owned()).collect(),
     };
-    let quic = |size| workload(Service::Quic, 1, &["--streams", "1..16", "--response-size", size]);
+    let quic = |size| {
+        workload(
+            Service::Quic,
+            1,
+            &["--streams", "1..16", "--response-size", size],
+        )
+    };
     let arms = [
-        ("memcached", workload(Service::Memcached, 10, &["--value-size", "40..10000"])),
+        (
+            "memcached",
+            workload(Service::Memcached, 10, &["--value-size", "40..10000"]),
+        ),
         ("quic-small", quic("30..130")),
         ("quic-large", quic("1600..15100")),
     ];
@@ -130,7 +141,10 @@ fn measure(frame: &Frame<'_>, triangle: &mut Triangle, measured: &mut Runs) -> R
             epoch: EPOCH,
             share: None,
             baselines: false,
-            captures: (service == Service::Quic).then_some(requests).into_iter().collect(),
+            captures: (service == Service::Quic)
+                .then_some(requests)
+                .into_iter()
+                .collect(),
         };
         let mut outcome = trial.run(arm, context, triangle, &mut server)?;
         let spec = PassiveSpec {
@@ -162,7 +176,10 @@ fn report(frame: &Frame<'_>, complete: bool, runs: &Runs) -> Result<()> {
         }
         curves.push(estimates(OURS, BATCHWISE, false, &outcome.paired));
         let svg = latencies(&format!("Latencies, {arm}"), &curves)?;
-        frame.context.output.write(&format!("latencies-{arm}.svg"), &svg)?;
+        frame
+            .context
+            .output
+            .write(&format!("latencies-{arm}.svg"), &svg)?;
         let oracle = oracle.as_deref().map(Errors::of);
         shown.push(html! {
             h2 { (arm) }

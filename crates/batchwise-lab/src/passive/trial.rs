@@ -16,7 +16,9 @@ use crate::Context;
 use crate::cpu_share::trace::Trace;
 use crate::cpu_share::{Applied, CpuShare};
 use crate::triangle::{Triangle, VANTAGE_LINK};
-use crate::truth::{Epoch, Errors, Paired, Truth, by_connection, with_constants, with_samples, with_triggered};
+use crate::truth::{
+    Epoch, Errors, Paired, Truth, by_connection, with_constants, with_samples, with_triggered,
+};
 use crate::wire::Counts;
 
 /// Requests of the first moments do not count: connections are being made.
@@ -161,7 +163,11 @@ impl Trial {
         let capture = |filter: &String| {
             Capture::start_matching(&triangle.vantage, VANTAGE_LINK, filter, stop)
         };
-        let mut captures = self.captures.iter().map(capture).collect::<Result<Vec<_>>>()?;
+        let mut captures = self
+            .captures
+            .iter()
+            .map(capture)
+            .collect::<Result<Vec<_>>>()?;
         let spec = PassiveSpec {
             port,
             epoch: self.epoch,
@@ -193,7 +199,11 @@ impl Trial {
         let Some(first) = requests.iter().map(|request| request.sent_ns).min() else {
             bail!("the load logged no request: {report}");
         };
-        let last = requests.iter().map(|request| request.sent_ns).max().unwrap_or(first);
+        let last = requests
+            .iter()
+            .map(|request| request.sent_ns)
+            .max()
+            .unwrap_or(first);
         let from_ns = first + SETTLE.as_nanos() as u64;
         let truth = Truth::of(&requests, from_ns, u64::MAX);
         let paired = pair_from(&truth, &observed.epochs, from_ns);
@@ -216,13 +226,24 @@ impl Trial {
             workload: self.workload.clone(),
             epoch_ns: self.epoch.as_nanos() as u64,
             requests: truth.len(),
-            achieved_rps: if seconds > 0.0 { truth.len() as f64 / seconds } else { 0.0 },
+            achieved_rps: if seconds > 0.0 {
+                truth.len() as f64 / seconds
+            } else {
+                0.0
+            },
             errors: Errors::of(&paired),
             against_req_to_req: Errors::of(&against_triggered(&paired)),
             by_connection: Errors::of(&by_connection(&paired)),
-            baselines: baselines.iter().map(|(&b, epochs)| (b, Errors::of(epochs))).collect(),
+            baselines: baselines
+                .iter()
+                .map(|(&b, epochs)| (b, Errors::of(epochs)))
+                .collect(),
             totals: observed.totals,
-            wire: triangle.access.as_ref().zip(before).map(|(w, b)| w.counts().since(&b)),
+            wire: triangle
+                .access
+                .as_ref()
+                .zip(before)
+                .map(|(w, b)| w.counts().since(&b)),
             load: report,
         };
         Ok(Outcome {

@@ -136,7 +136,10 @@ fn quic_server(batchwise: &Path, host: &Host, stop: &Stop) -> Result<Process> {
     })?;
     match taken {
         Some(()) => Ok(process),
-        None => bail!("the QUIC server did not begin within {START_LIMIT:?}{}", process.quote()),
+        None => bail!(
+            "the QUIC server did not begin within {START_LIMIT:?}{}",
+            process.quote()
+        ),
     }
 }
 
@@ -176,12 +179,16 @@ impl Workload {
         command.args(["load", self.service.word(), "--format", "json", "--addr"]);
         command.arg(triangle.server_address(self.service.port()).to_string());
         command.args(["--connections", &self.connections.to_string()]);
-        command.arg("--duration").arg(format!("{}ms", self.duration.as_millis()));
+        command
+            .arg("--duration")
+            .arg(format!("{}ms", self.duration.as_millis()));
         if let Some(rate) = self.rate {
             command.args(["--rate", &rate.to_string()]);
         }
         command.arg("--log").arg(&log).args(&self.options);
-        let mut process = triangle.client.spawn("the load", command, Place::Workload)?;
+        let mut process = triangle
+            .client
+            .spawn("the load", command, Place::Workload)?;
         let output = Arc::new(Mutex::new(Vec::new()));
         let sink = output.clone();
         let reader = process.on_line(move |line| lock(&sink).push(line));

@@ -39,13 +39,23 @@ impl Errors {
         let relative = relative(paired);
         let absolute: Vec<_> = relative.iter().map(|(e, w)| (e.abs(), *w)).collect();
         let covered: f64 = relative.iter().map(|(_, weight)| weight).sum();
-        let close: f64 = absolute.iter().filter(|(e, _)| *e <= CLOSE).map(|(_, w)| w).sum();
+        let close: f64 = absolute
+            .iter()
+            .filter(|(e, _)| *e <= CLOSE)
+            .map(|(_, w)| w)
+            .sum();
         let known = || {
             paired.iter().filter_map(|epoch| {
-                Some((epoch.response_ns, epoch.estimate_ns?, epoch.responses as f64))
+                Some((
+                    epoch.response_ns,
+                    epoch.estimate_ns?,
+                    epoch.responses as f64,
+                ))
             })
         };
-        let off: Vec<_> = known().map(|(truth, found, w)| ((truth - found).abs(), w)).collect();
+        let off: Vec<_> = known()
+            .map(|(truth, found, w)| ((truth - found).abs(), w))
+            .collect();
         let per_response = |sum: f64| (covered > 0.0).then(|| sum / covered);
         Self {
             responses: all,

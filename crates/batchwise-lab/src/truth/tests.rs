@@ -40,12 +40,18 @@ fn a_log_is_read_and_what_is_wrong_in_it_is_named() {
     let log = format!("{HEADER}\n{CLIENT},100,350,360,20,3000\n[fd78::2]:7,1,2,,3,4\n");
     let requests = Request::read_log(&log).unwrap();
     assert_eq!(requests[0], request(CLIENT, 100, 250, Some(260)));
-    assert_eq!((requests[0].latency(), requests[0].to_triggered()), (250.0, Some(260.0)));
+    assert_eq!(
+        (requests[0].latency(), requests[0].to_triggered()),
+        (250.0, Some(260.0))
+    );
     assert_eq!(requests[1].to_triggered(), None);
 
     let broken = format!("{HEADER}\n{CLIENT},100,350,360,20,3000\n{CLIENT},soon,2,,3,4\n");
     let error = format!("{:#}", Request::read_log(&broken).unwrap_err());
-    assert!(error.contains("line 3") && error.contains("sent_ns"), "{error}");
+    assert!(
+        error.contains("line 3") && error.contains("sent_ns"),
+        "{error}"
+    );
     assert!(Request::read_log("connection,sent\n").is_err());
 }
 
@@ -68,11 +74,17 @@ fn an_epoch_is_paired_with_the_requests_of_its_connection_that_were_sent_in_it()
         request("10.78.0.2:5001", 150, 7, None),
     ];
     let truth = Truth::of(&requests, 0, u64::MAX);
-    let pairs = truth.pair(&[epoch(CLIENT, 100, 200, Some(25)), epoch(CLIENT, 300, 400, None)]);
+    let pairs = truth.pair(&[
+        epoch(CLIENT, 100, 200, Some(25)),
+        epoch(CLIENT, 300, 400, None),
+    ]);
     assert_eq!(pairs.len(), 1, "the second epoch has no request");
     let found = &pairs[0];
     assert_eq!((found.responses, found.response_ns), (2, 20.0));
-    assert_eq!((found.triggered_ns, found.estimate_ns), (Some(12.0), Some(25.0)));
+    assert_eq!(
+        (found.triggered_ns, found.estimate_ns),
+        (Some(12.0), Some(25.0))
+    );
 }
 
 #[test]
@@ -94,13 +106,19 @@ fn errors_count_by_response_and_are_positive_when_the_estimate_is_low() {
     assert_eq!(errors.median_rel_error, Some(0.01));
     assert_eq!(errors.within_15_percent, Some(0.8));
     assert_eq!(errors.p90_abs_rel_error, Some(0.2));
-    assert_eq!((errors.truth_ns, errors.estimate_ns), (Some(100.0), Some(96.2)));
+    assert_eq!(
+        (errors.truth_ns, errors.estimate_ns),
+        (Some(100.0), Some(96.2))
+    );
 }
 
 #[test]
 fn an_epoch_without_an_estimate_is_not_covered_and_no_error() {
     let errors = Errors::of(&[paired(3, 100.0, None), paired(1, 100.0, Some(100.0))]);
-    assert_eq!((errors.covered, errors.within_15_percent), (0.25, Some(1.0)));
+    assert_eq!(
+        (errors.covered, errors.within_15_percent),
+        (0.25, Some(1.0))
+    );
     let nothing = Errors::of(&[]);
     assert_eq!((nothing.covered, nothing.median_rel_error), (0.0, None));
 }
@@ -134,7 +152,10 @@ fn a_connections_mean_is_weighted_and_skips_what_has_no_estimate() {
     ];
     let merged = by_connection(&pairs);
     assert_eq!(merged.len(), 1);
-    assert_eq!((merged[0].response_ns, merged[0].estimate_ns), (175.0, Some(190.0)));
+    assert_eq!(
+        (merged[0].response_ns, merged[0].estimate_ns),
+        (175.0, Some(190.0))
+    );
 }
 
 #[test]
@@ -151,7 +172,10 @@ fn following_a_change_is_counted_in_slots_that_end_after_it() {
         slot(30, 100.0, 100.0),
         slot(40, 300.0, 100.0),
     ];
-    assert_eq!(slots_to_follow(&series, &[15, 30, 40]), [Some(2), Some(1), None]);
+    assert_eq!(
+        slots_to_follow(&series, &[15, 30, 40]),
+        [Some(2), Some(1), None]
+    );
 }
 
 #[test]

@@ -33,7 +33,10 @@ pub struct WireSpec {
 impl WireSpec {
     /// Loses this share of frames.
     pub fn losing(loss: f64) -> Self {
-        Self { loss, ..Self::default() }
+        Self {
+            loss,
+            ..Self::default()
+        }
     }
 
     /// Lets this share of frames be overtaken by up to three others within 100 µs.
@@ -48,7 +51,11 @@ impl WireSpec {
 
     /// Delays every frame.
     pub fn delaying(delay: Duration, jitter: Duration) -> Self {
-        Self { delay, jitter, ..Self::default() }
+        Self {
+            delay,
+            jitter,
+            ..Self::default()
+        }
     }
 }
 
@@ -139,7 +146,11 @@ impl Line {
         } else if hold < self.spec.reorder {
             self.counts.held += 1;
             let latest = now + nanos(self.spec.hold);
-            self.held.push(Held { frame, overtaken: 0, latest });
+            self.held.push(Held {
+                frame,
+                overtaken: 0,
+                latest,
+            });
         } else {
             self.go_on(now, jitter, frame);
             for held in &mut self.held {
@@ -218,7 +229,11 @@ mod tests {
     fn a_wire_that_is_asked_for_nothing_passes_everything_at_once() {
         let mut line = Line::new(&WireSpec::default());
         let left = carry(&mut line, 100, 10);
-        assert!(left.iter().zip(0..).all(|(&seen, i)| seen == (u64::from(i) * 10, i)));
+        assert!(
+            left.iter()
+                .zip(0..)
+                .all(|(&seen, i)| seen == (u64::from(i) * 10, i))
+        );
         assert_eq!((left.len(), line.counts().passed), (100, 100));
     }
 
@@ -233,7 +248,10 @@ mod tests {
 
     #[test]
     fn the_same_seed_loses_the_same_frames() {
-        let spec = WireSpec { seed: 7, ..WireSpec::losing(0.1) };
+        let spec = WireSpec {
+            seed: 7,
+            ..WireSpec::losing(0.1)
+        };
         let once = carry(&mut Line::new(&spec), 1000, 10);
         assert_eq!(once, carry(&mut Line::new(&spec), 1000, 10));
         let other = WireSpec { seed: 8, ..spec };

@@ -58,11 +58,21 @@ pub(super) fn write(
             point_table(&web.point),
         )?;
         let (shares, sizes) = off_by_connection(web)?;
-        show("share-off.svg", "Figure 4a: epochs that are off, by connection", shares, html! {
-            p { "An epoch is off when its estimate is more than 15 % from the client's own time from \
-                 request to triggered request." }
-        })?;
-        show("size-off.svg", "Figure 4b: how far these are off", sizes, html! {})?;
+        show(
+            "share-off.svg",
+            "Figure 4a: epochs that are off, by connection",
+            shares,
+            html! {
+                p { "An epoch is off when its estimate is more than 15 % from the client's own time from \
+                     request to triggered request." }
+            },
+        )?;
+        show(
+            "size-off.svg",
+            "Figure 4b: how far these are off",
+            sizes,
+            html! {},
+        )?;
         let svg = series(
             "The server while its CPU share changes",
             web.from_ns,
@@ -70,13 +80,21 @@ pub(super) fn write(
             &merged(web, &Baseline::ESTIMATORS),
             Vec::new(),
         )?;
-        show("server-over-time.svg", "The server over time", svg, html! {})?;
+        show(
+            "server-over-time.svg",
+            "The server over time",
+            svg,
+            html! {},
+        )?;
     }
     if let Some(single) = runs.of(SINGLE) {
         show(
             "single-latencies.svg",
             "Figure 5a: one request in flight",
-            latencies("Latencies, one request in flight", &with_ours(single, &Baseline::ESTIMATORS))?,
+            latencies(
+                "Latencies, one request in flight",
+                &with_ours(single, &Baseline::ESTIMATORS),
+            )?,
             point_table(&single.point),
         )?;
         if let Some(client) = busiest(&single.paired) {
@@ -86,14 +104,24 @@ pub(super) fn write(
                 .collect();
             let ours = of_connection(&single.paired, client);
             let svg = series("One connection", single.from_ns, &ours, &others, Vec::new())?;
-            show("connection-over-time.svg", "Figure 5b, c: one connection over time", svg, html! {})?;
+            show(
+                "connection-over-time.svg",
+                "Figure 5b, c: one connection over time",
+                svg,
+                html! {},
+            )?;
         }
     }
     if let Some(stepped) = runs.of(STEPPED) {
         let title = "The server while its speed changes in steps";
         let ours = server_series(stepped, &stepped.paired);
         let svg = series(title, stepped.from_ns, &ours, &[], speeds(stepped))?;
-        show("steps-over-time.svg", "A server whose speed changes", svg, point_table(&stepped.point))?;
+        show(
+            "steps-over-time.svg",
+            "A server whose speed changes",
+            svg,
+            point_table(&stepped.point),
+        )?;
     }
     let body = html! {
         h2 { "Summary" }
@@ -167,7 +195,13 @@ fn absolute_errors(outcome: &Outcome) -> Result<String> {
     }
     curves.push(curve(OURS, BATCHWISE, &outcome.paired));
     let title = "Absolute errors, web workload";
-    cdf::svg(title, "absolute error", "share of responses", Axis::Latency, &curves)
+    cdf::svg(
+        title,
+        "absolute error",
+        "share of responses",
+        Axis::Latency,
+        &curves,
+    )
 }
 
 /// By connection: the share of epochs that are off, and their mean relative error.
@@ -195,7 +229,13 @@ fn off_by_connection(outcome: &Outcome) -> Result<(String, String)> {
     };
     let of = "share of connections";
     Ok((
-        cdf::svg("Epochs that are off", "share of epochs", of, Axis::Share, &[curve(shares)])?,
+        cdf::svg(
+            "Epochs that are off",
+            "share of epochs",
+            of,
+            Axis::Share,
+            &[curve(shares)],
+        )?,
         cdf::svg(
             "Mean error of the epochs that are off",
             "relative error",
@@ -213,13 +253,26 @@ fn merged(outcome: &Outcome, others: &[Baseline]) -> Vec<(Baseline, Vec<Paired>)
 
 fn busiest(paired: &[Paired]) -> Option<SocketAddr> {
     let connections = by_connection(paired);
-    connections.iter().max_by_key(|c| c.responses).map(|c| c.client)
+    connections
+        .iter()
+        .max_by_key(|c| c.responses)
+        .map(|c| c.client)
 }
 
 fn speeds(outcome: &Outcome) -> Vec<Span> {
     let seconds = |ns: u64| ns.saturating_sub(outcome.from_ns) as f64 / 1e9;
-    let end = outcome.paired.iter().map(|epoch| epoch.end_ns).max().unwrap_or(0);
-    let ends = outcome.shares.iter().skip(1).map(|share| share.at_ns).chain([end]);
+    let end = outcome
+        .paired
+        .iter()
+        .map(|epoch| epoch.end_ns)
+        .max()
+        .unwrap_or(0);
+    let ends = outcome
+        .shares
+        .iter()
+        .skip(1)
+        .map(|share| share.at_ns)
+        .chain([end]);
     outcome
         .shares
         .iter()

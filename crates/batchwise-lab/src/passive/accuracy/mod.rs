@@ -40,7 +40,9 @@ struct Runs {
 
 impl Runs {
     fn of(&self, arm: &str) -> Option<&Outcome> {
-        self.outcomes.iter().find(|outcome| outcome.point.arm == arm)
+        self.outcomes
+            .iter()
+            .find(|outcome| outcome.point.arm == arm)
     }
 }
 
@@ -90,7 +92,13 @@ fn measure(frame: &Frame<'_>, triangle: &mut Triangle, measured: &mut Runs) -> R
     let stepped = seconds(20, 60);
     let arms = [
         (WEB, seconds(15, 120), 4, Trace::committed()?, true),
-        (STEPPED, stepped, 4, Trace::steps_of(&STEPS, STEP, stepped), false),
+        (
+            STEPPED,
+            stepped,
+            4,
+            Trace::steps_of(&STEPS, STEP, stepped),
+            false,
+        ),
         (SINGLE, seconds(10, 60), 1, Trace::committed()?, true),
     ];
     let mut server = Server::start(Service::Web, &context.command, triangle, &context.stop)?;

@@ -43,7 +43,9 @@ impl Summary {
         let closer_than = web.map_or_else(BTreeMap::new, |point| {
             let others = point.baselines.iter();
             let others = others.filter(|(b, _)| Baseline::ESTIMATORS.contains(b));
-            others.map(|(&b, other)| (b, errors.closer_than(other))).collect()
+            others
+                .map(|(&b, other)| (b, errors.closer_than(other)))
+                .collect()
         });
         let each = runs.of(STEPPED).map(follow).unwrap_or_default();
         Self {
