@@ -15,9 +15,9 @@ fn main() {
         "aarch64" => ("arm64", "aarch64-linux-gnu"),
         other => panic!("batchwise-bpf does not know the target architecture {other}"),
     };
-    // for tests/twin.rs; nothing else refers to it, so nothing of it is linked elsewhere
+    // for tests/; nothing else refers to it, so nothing of it is linked elsewhere
     cc::Build::new()
-        .file("src/bpf/host/twin.c")
+        .files(["src/bpf/host/twin.c", "src/bpf/host/gaps.c"])
         .warnings(true)
         .compile("bw_twin");
 

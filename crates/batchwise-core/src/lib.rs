@@ -14,6 +14,7 @@ extern crate alloc;
 pub mod endpoint;
 pub mod estimate;
 pub mod hint;
+pub mod passive;
 pub mod queue;
 pub mod report;
 pub mod sample;

@@ -20,6 +20,7 @@ pub mod nginx;
 pub mod output;
 pub mod overhead;
 pub mod passive;
+pub mod passive_modes;
 pub mod plot;
 pub mod process;
 pub mod redis;
@@ -112,6 +113,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::robustness::PassiveRobustness,
         &passive::transports::PassiveTransports,
         &passive::heuristics::PassiveHeuristics,
+        &passive_modes::PassiveModes,
     ]
 }
 

@@ -173,4 +173,59 @@ struct bw_endpoint {
 	struct bw_marks in_ack;	 /* received messages not yet acknowledged */
 };
 
+/* ---- passive: gaps between the packets of one direction, see lib/gaps.h and docs/passive.md ---- */
+
+#define BW_MODES 8
+
+/* Gaps of about the same length. */
+struct bw_mode {
+	__u32 sum; /* of the gaps, in units of 2^BW_GAP_SHIFT ns */
+	__u16 count;
+	__u16 marked; /* of these: may be pauses between batches */
+};
+
+/* bw_gaps.flags */
+#define BW_GAPS_ACKS 0x1 /* marks tell which packets a response triggered (TCP), not only sizes */
+#define BW_GAPS_FULL 0x2 /* a counter is at its end: close the epoch */
+
+/* An open epoch of one flow. All zero: a flow without a packet. */
+struct bw_gaps {
+	__u64 start; /* ns, the packet that opened it */
+	__u64 last;  /* ns, the last packet that counts; pure ACKs do not */
+	struct bw_mode mode[BW_MODES]; /* ascending, the empty ones last */
+	__u8 lo[BW_MODES]; /* extent of each mode, as codes: 8 steps an octave; 255: empty */
+	__u8 hi[BW_MODES];
+	__u16 discarded; /* gaps that no counter had room for */
+	__u16 idle;	 /* gaps beyond all latencies: idle_ns x 2^BW_IDLE_SHIFT */
+	__u16 resent;	 /* gaps before a retransmission */
+	__u8 flags;
+	__u8 largest; /* largest packet seen, in units of 64 B of IP length */
+};
+
+enum bw_gaps_algorithm { BW_GAPS_MODES, BW_GAPS_FIXED };
+
+struct bw_gaps_params {
+	__u64 epoch_ns; /* an epoch lasts at least this */
+	__u64 max_ns;	/* and at most this while it has fewer than min_gaps; at most 30 s */
+	__u64 idle_ns;	/* gaps as long as this may be timeouts or idle time; at most 3 s */
+	__u64 fixed_ns; /* BW_GAPS_FIXED: a longer gap begins a batch */
+	__u32 algorithm; /* enum bw_gaps_algorithm */
+	__u32 min_gaps;
+};
+
+/* bw_estimate.flags */
+#define BW_EST_STALLED 0x1 /* nothing but retransmissions and waiting: no latency */
+
+/* What a closed epoch says. */
+struct bw_estimate {
+	__u64 latency; /* ns, mean; 0: not known */
+	__u64 ibg;     /* ns, mean pause between batches; 0: not known */
+	__u32 batches;
+	__u32 gaps; /* all that were seen */
+	__u32 idle; /* of these: taken for timeouts, think or idle time */
+	__u32 confidence; /* 0 to 1000 */
+	__u32 flags;
+	__u32 reserved;
+};
+
 #endif

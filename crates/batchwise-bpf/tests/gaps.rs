@@ -1,0 +1,393 @@
+//! The C estimator of gaps, compiled on the host, against its reference in batchwise-core: the same
+//! packets must leave the same modes and give the same estimate, bit for bit.
+
+// brings in the static library that its build script makes of the C side
+use batchwise_bpf as _;
+
+use batchwise_core::passive::{Algorithm, Estimate, Gaps, MODES, Params};
+use proptest::prelude::*;
+
+const EMPTY: u8 = 0xff;
+const ACKS: u8 = 1;
+const FULL: u8 = 2;
+
+/// `struct bw_mode`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct CMode {
+    sum: u32,
+    count: u16,
+    marked: u16,
+}
+
+/// `struct bw_gaps`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct CGaps {
+    start: u64,
+    last: u64,
+    mode: [CMode; MODES],
+    lo: [u8; MODES],
+    hi: [u8; MODES],
+    discarded: u16,
+    idle: u16,
+    resent: u16,
+    flags: u8,
+    largest: u8,
+}
+
+/// `struct bw_gaps_params`.
+#[repr(C)]
+struct CParams {
+    epoch_ns: u64,
+    max_ns: u64,
+    idle_ns: u64,
+    fixed_ns: u64,
+    algorithm: u32,
+    min_gaps: u32,
+}
+
+/// `struct bw_estimate`.
+#[repr(C)]
+#[derive(Default)]
+struct CEstimate {
+    latency: u64,
+    ibg: u64,
+    batches: u32,
+    gaps: u32,
+    idle: u32,
+    confidence: u32,
+    flags: u32,
+    reserved: u32,
+}
+
+unsafe extern "C" {
+    fn bw_twin_gaps_due(g: *const CGaps, p: *const CParams, now: u64) -> i32;
+    fn bw_twin_gaps_open(g: *mut CGaps, now: u64);
+    fn bw_twin_gaps_full_sized(g: *mut CGaps, ip_len: u32) -> i32;
+    fn bw_twin_gaps_packet(g: *mut CGaps, p: *const CParams, now: u64, marked: i32, resent: i32);
+    fn bw_twin_gaps_estimate(g: *const CGaps, p: *const CParams, out: *mut CEstimate);
+}
+
+impl From<&Params> for CParams {
+    fn from(p: &Params) -> Self {
+        let (algorithm, fixed_ns) = match p.algorithm {
+            Algorithm::Modes => (0, 0),
+            Algorithm::Fixed(delta) => (1, delta),
+        };
+        Self {
+            epoch_ns: p.epoch_ns,
+            max_ns: p.max_ns,
+            idle_ns: p.idle_ns,
+            fixed_ns,
+            algorithm,
+            min_gaps: p.min_gaps,
+        }
+    }
+}
+
+/// Both sides of one flow.
+struct Pair {
+    ours: Gaps,
+    twin: CGaps,
+    params: Params,
+    c_params: CParams,
+}
+
+/// A packet that counts.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    gap: u64,
+    marked: bool,
+    resent: bool,
+}
+
+impl Pair {
+    fn new(params: Params, acks: bool) -> Self {
+        let ours = Gaps::new(acks);
+        let twin = CGaps {
+            flags: if acks { ACKS } else { 0 },
+            ..CGaps::default()
+        };
+        let c_params = CParams::from(&params);
+        let mut pair = Self {
+            ours,
+            twin,
+            params,
+            c_params,
+        };
+        pair.open(1);
+        pair
+    }
+
+    fn open(&mut self, now: u64) {
+        self.ours.open(now);
+        // SAFETY: the pointer is valid for the call.
+        unsafe { bw_twin_gaps_open(&mut self.twin, now) }
+    }
+
+    fn due(&self, now: u64) -> bool {
+        // SAFETY: both pointers are valid for the call.
+        let theirs = unsafe { bw_twin_gaps_due(&self.twin, &self.c_params, now) } != 0;
+        assert_eq!(self.ours.due(&self.params, now), theirs);
+        theirs
+    }
+
+    fn packet(&mut self, now: u64, p: Packet) {
+        self.ours.packet(&self.params, now, p.marked, p.resent);
+        let (marked, resent) = (p.marked.into(), p.resent.into());
+        // SAFETY: both pointers are valid for the call.
+        unsafe { bw_twin_gaps_packet(&mut self.twin, &self.c_params, now, marked, resent) }
+    }
+
+    fn estimate(&self) -> Estimate {
+        let mut out = CEstimate::default();
+        // SAFETY: all pointers are valid for the call.
+        unsafe { bw_twin_gaps_estimate(&self.twin, &self.c_params, &mut out) }
+        let known = |ns| (out.batches > 0).then_some(ns);
+        let theirs = Estimate {
+            latency: known(out.latency),
+            ibg: known(out.ibg),
+            batches: out.batches,
+            gaps: out.gaps,
+            idle: out.idle,
+            confidence: out.confidence,
+            stalled: out.flags & 1 != 0,
+        };
+        assert_eq!(self.ours.estimate(&self.params), theirs);
+        theirs
+    }
+
+    fn same(&self) {
+        let (ours, twin) = (&self.ours, &self.twin);
+        let theirs: Vec<_> = (0..MODES)
+            .filter(|&i| twin.lo[i] != EMPTY)
+            .map(|i| {
+                let m = twin.mode[i];
+                (m.sum, m.count, m.marked, twin.lo[i], twin.hi[i])
+            })
+            .collect();
+        let modes = ours.modes().iter();
+        let modes: Vec<_> = modes
+            .filter(|m| self.params.algorithm == Algorithm::Modes || m.count > 0)
+            .map(|m| (m.sum, m.count, m.marked, m.lo, m.hi))
+            .collect();
+        assert_eq!(modes, theirs);
+        assert_eq!(
+            (
+                ours.start,
+                ours.last,
+                ours.discarded,
+                ours.idle,
+                ours.resent
+            ),
+            (
+                twin.start,
+                twin.last,
+                twin.discarded,
+                twin.idle,
+                twin.resent
+            )
+        );
+        assert_eq!(
+            (ours.full, ours.largest),
+            (twin.flags & FULL != 0, twin.largest)
+        );
+    }
+}
+
+fn run(params: Params, acks: bool, close: bool, packets: &[Packet]) {
+    let mut pair = Pair::new(params, acks);
+    let mut now = 1_000u64;
+    for (i, p) in packets.iter().enumerate() {
+        // a gap may be negative: clocks of CPUs differ
+        now = if i % 17 == 16 {
+            now.saturating_sub(p.gap / 64)
+        } else {
+            now + p.gap
+        };
+        if pair.due(now) && close {
+            pair.estimate();
+            pair.open(now);
+        }
+        pair.packet(now, *p);
+        pair.same();
+    }
+    pair.estimate();
+}
+
+/// Gaps over the whole range, evenly by their logarithm.
+fn gap() -> impl Strategy<Value = u64> {
+    (0u32..38, any::<u64>()).prop_map(|(bits, low)| (1 << bits) | (low & ((1 << bits) - 1)))
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let resent = prop_oneof![19 => Just(false), 1 => Just(true)];
+    (gap(), any::<bool>(), resent).prop_map(|(gap, marked, resent)| Packet {
+        gap,
+        marked,
+        resent,
+    })
+}
+
+/// As flows are: bursts with pauses between them.
+fn bursts() -> impl Strategy<Value = Vec<Packet>> {
+    let burst = (1u64..6, 0u64..100, 0u64..100);
+    (10u32..34, 1u32..8, proptest::collection::vec(burst, 1..80)).prop_map(
+        |(scale, under, bursts)| {
+            let mut packets = Vec::new();
+            for (n, pause, spread) in bursts {
+                for i in 0..n {
+                    let base = if i == 0 {
+                        1 << scale
+                    } else {
+                        1u64 << scale >> under
+                    };
+                    packets.push(Packet {
+                        gap: base + base * (pause + spread) / 200,
+                        marked: i == 0 || pause % 7 == 0,
+                        resent: pause == 99,
+                    });
+                }
+            }
+            packets
+        },
+    )
+}
+
+fn params() -> impl Strategy<Value = Params> {
+    let algorithm = prop_oneof![
+        3 => Just(Algorithm::Modes),
+        1 => gap().prop_map(Algorithm::Fixed),
+    ];
+    (
+        algorithm,
+        0u64..2_000_000_000,
+        0u64..3_000_000_000,
+        0u32..50,
+    )
+        .prop_map(|(algorithm, epoch_ns, idle_ns, min_gaps)| Params {
+            algorithm,
+            epoch_ns,
+            max_ns: epoch_ns * 4,
+            idle_ns,
+            min_gaps,
+        })
+}
+
+proptest! {
+    #[test]
+    fn c_and_rust_agree_on_any_gaps(
+        params in params(), acks: bool, close: bool,
+        packets in proptest::collection::vec(packet(), 0..400),
+    ) {
+        run(params, acks, close, &packets);
+    }
+
+    #[test]
+    fn c_and_rust_agree_on_bursts(
+        params in params(), acks: bool, close: bool, packets in bursts(),
+    ) {
+        run(params, acks, close, &packets);
+    }
+
+    #[test]
+    fn c_and_rust_call_the_same_packets_full_sized(
+        lengths in proptest::collection::vec(0u32..70_000, 0..50),
+    ) {
+        let mut pair = Pair::new(Params::default(), false);
+        for len in lengths {
+            // SAFETY: the pointer is valid for the call.
+            let theirs = unsafe { bw_twin_gaps_full_sized(&mut pair.twin, len) } != 0;
+            prop_assert_eq!(pair.ours.full_sized(len), theirs);
+            pair.same();
+        }
+    }
+}
+
+#[test]
+fn c_and_rust_agree_when_counters_are_at_their_end() {
+    let packets: Vec<_> = (0..150_000u64)
+        .map(|i| Packet {
+            gap: if i % 2 == 0 { 1_000 } else { 2_000_000 },
+            marked: i % 2 == 1,
+            resent: false,
+        })
+        .collect();
+    run(Params::default(), true, false, &packets);
+    let many: Vec<_> = packets
+        .iter()
+        .map(|p| Packet { resent: true, ..*p })
+        .collect();
+    run(Params::default(), false, false, &many);
+}
+
+/// Golden vectors: `tests/gaps/*.txt`; see the first lines of each.
+#[test]
+fn c_and_rust_both_give_the_vectors_estimates() {
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gaps")).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        play(&text, &path.display().to_string());
+    }
+}
+
+fn play(text: &str, name: &str) {
+    let mut pair = Pair::new(Params::default(), false);
+    let mut now = 1_000;
+    for (number, line) in text.lines().enumerate() {
+        let mut words = line.split('#').next().unwrap().split_whitespace();
+        let Some(verb) = words.next() else {
+            continue;
+        };
+        let at = format!("{name}:{}", number + 1);
+        match verb {
+            "flow" => {
+                let acks = words.next() == Some("acks");
+                pair = Pair::new(Params::default(), acks);
+                pair.packet(
+                    now,
+                    Packet {
+                        gap: 0,
+                        marked: true,
+                        resent: false,
+                    },
+                );
+            }
+            // repeat=N gaps in us: plain, + marked, ! resent
+            "gaps" => {
+                let times = words.next().and_then(|w| w.strip_prefix("x")?.parse().ok());
+                let gaps: Vec<Packet> = words
+                    .map(|w| Packet {
+                        gap: w.trim_end_matches(['+', '!']).parse::<u64>().expect(&at) * 1_000,
+                        marked: w.ends_with('+'),
+                        resent: w.ends_with('!'),
+                    })
+                    .collect();
+                for p in std::iter::repeat_n(&gaps, times.expect(&at)).flatten() {
+                    now += p.gap;
+                    pair.packet(now, *p);
+                    pair.same();
+                }
+            }
+            "expect" => {
+                let e = pair.estimate();
+                for word in words {
+                    let (key, value) = word.split_once('=').expect(&at);
+                    let got = match key {
+                        "latency_us" => e
+                            .latency
+                            .map_or("none".into(), |ns| (ns / 1_000).to_string()),
+                        "batches" => e.batches.to_string(),
+                        "gaps" => e.gaps.to_string(),
+                        "idle" => e.idle.to_string(),
+                        "stalled" => e.stalled.to_string(),
+                        other => panic!("{at}: {other}?"),
+                    };
+                    assert_eq!(got, value, "{at}: {key}");
+                }
+            }
+            other => panic!("{at}: {other}?"),
+        }
+    }
+}

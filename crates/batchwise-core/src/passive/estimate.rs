@@ -1,0 +1,137 @@
+//! What a closed epoch says: which gaps are pauses between batches, which lie inside bursts, which
+//! are no latency at all (docs/passive.md has the evidence for each number).
+
+use super::code::{OCTAVE, code_of};
+use super::gaps::SHIFT;
+use super::{Algorithm, Estimate, Gaps, MODES, Mode, Params};
+
+/// A ratio of 4 between neighbouring modes separates bursts from pauses.
+const VALLEY: u32 = 2 * OCTAVE;
+/// A ratio of 16: above it lies what is not latency.
+const THINK: u32 = 4 * OCTAVE;
+/// A ratio of 2: gaps over `idle_ns` that stand apart.
+const IDLE_VALLEY: u32 = OCTAVE;
+/// Fewer than one in 8 gaps that stand apart are not the pauses.
+const SUPPORT: u32 = 8;
+
+#[derive(Clone, Copy, Default)]
+struct Span {
+    sum: u64,
+    count: u32,
+    marked: u32,
+}
+
+fn span(modes: &[Mode]) -> Span {
+    modes.iter().fold(Span::default(), |s, m| Span {
+        sum: s.sum + u64::from(m.sum),
+        count: s.count + u32::from(m.count),
+        marked: s.marked + u32::from(m.marked),
+    })
+}
+
+/// Which part of the gaps is latency, and which of them are the pauses.
+struct Shape {
+    /// The first mode of pauses.
+    pauses: usize,
+    /// The first mode beyond latency.
+    end: usize,
+    /// 0 to 1000.
+    trust: u32,
+    /// No mark helps: all gaps count as marked.
+    counted: bool,
+}
+
+/// How far mode `i` lies above its lower neighbour, in codes.
+fn valley(modes: &[Mode], i: usize) -> u32 {
+    match i.checked_sub(1) {
+        Some(below) => u32::from(modes[i].lo) - u32::from(modes[below].hi),
+        None => 0,
+    }
+}
+
+/// From which mode on gaps are no latency for their length alone: timeouts, idle time.
+fn idle_from(modes: &[Mode], p: &Params) -> usize {
+    let idle = code_of(p.idle_ns);
+    (0..modes.len())
+        .find(|&i| modes[i].lo >= idle && (i == 0 || valley(modes, i) >= IDLE_VALLEY))
+        .unwrap_or(modes.len())
+}
+
+fn shape(gaps: &Gaps, p: &Params) -> Shape {
+    let modes = gaps.modes();
+    let mut end = idle_from(modes, p);
+    let all = span(&modes[..end]);
+    let counted = !gaps.acks && all.marked == 0;
+    let weigh = |s: Span| if counted { s.count } else { s.marked };
+    let total = weigh(all);
+    // Bursts lie below a valley. With acknowledgments, gaps inside a burst are those that
+    // acknowledge nothing new: a valley counts where most gaps below it are such. Without, the
+    // lowest valley with enough gaps above it does.
+    let parts = |&i: &usize| {
+        let below = span(&modes[..i]);
+        valley(modes, i) >= VALLEY
+            && if gaps.acks {
+                below.marked * 2 < below.count
+            } else {
+                (total - weigh(below)) * SUPPORT >= total
+            }
+    };
+    let found = (1..end).find(parts);
+    let pauses = found.unwrap_or(0);
+    for i in (pauses + 1..end).rev() {
+        if valley(modes, i) >= THINK && weigh(span(&modes[i..end])) * SUPPORT < total {
+            end = i;
+        }
+    }
+    let trust = match (counted, gaps.acks, found) {
+        (true, _, _) => 400,
+        (_, true, _) => 950,
+        (_, _, Some(_)) => 850,
+        _ => 700,
+    };
+    Shape {
+        pauses,
+        end,
+        trust,
+        counted,
+    }
+}
+
+/// What an epoch says.
+pub fn of(gaps: &Gaps, p: &Params) -> Estimate {
+    let modes = gaps.modes();
+    let shape = match p.algorithm {
+        Algorithm::Modes => shape(gaps, p),
+        Algorithm::Fixed(_) => Shape {
+            pauses: modes.len().min(1),
+            end: modes.len().min(MODES),
+            trust: 500,
+            counted: false,
+        },
+    };
+    let all = span(modes);
+    let latency = span(&modes[..shape.end]);
+    let pauses = span(&modes[shape.pauses.min(shape.end)..shape.end]);
+    let mut out = Estimate {
+        gaps: all.count + u32::from(gaps.discarded) + u32::from(gaps.idle) + u32::from(gaps.resent),
+        idle: u32::from(gaps.idle) + all.count - latency.count,
+        ..Estimate::default()
+    };
+    let n = if shape.counted {
+        pauses.count
+    } else {
+        pauses.marked
+    };
+    if n == 0 {
+        out.stalled = u32::from(gaps.resent) + out.idle > 0;
+        return out;
+    }
+    out.batches = n;
+    out.latency = Some((latency.sum << SHIFT) / u64::from(n));
+    out.ibg = Some((pauses.sum << SHIFT) / u64::from(pauses.count));
+    // n / (n + 3), and what had no room
+    let sampled = shape.trust * n / (n + 3);
+    out.confidence = (u64::from(sampled) * u64::from(all.count)
+        / u64::from(all.count + u32::from(gaps.discarded))) as u32;
+    out
+}

@@ -1,0 +1,260 @@
+//! An open epoch of one flow and what a packet does to it: the reference for `lib/gaps.h` of
+//! batchwise-bpf, which runs in the kernel and is tested against this module.
+
+use super::code::{code_of_units, floor_of, units_of};
+use super::{Algorithm, Estimate, MODES, Params, estimate};
+
+/// Gaps are kept in units of 2^SHIFT ns.
+pub const SHIFT: u32 = 4;
+/// Gaps of `idle_ns` times 2^IDLE_SHIFT are beyond all latencies.
+pub const IDLE_SHIFT: u32 = 3;
+/// Gaps this many codes from a mode join it: about 25 %.
+const WIDTH: u8 = 2;
+/// IP length in units of 64 B from which the largest packet may be full-sized: about 1200 B.
+const FULL_UNITS: u8 = 18;
+
+/// Gaps of about the same length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// Of the gaps, in units of 16 ns.
+    pub sum: u32,
+    /// How many.
+    pub count: u16,
+    /// Of these, how many may be pauses between batches.
+    pub marked: u16,
+    /// Code of the shortest.
+    pub lo: u8,
+    /// Code of the longest.
+    pub hi: u8,
+}
+
+impl Mode {
+    /// Mean gap, ns.
+    pub fn mean_ns(&self) -> u64 {
+        (u64::from(self.sum) << SHIFT) / u64::from(self.count.max(1))
+    }
+
+    /// The shortest gap is at least this, ns.
+    pub fn min_ns(&self) -> u64 {
+        floor_of(self.lo)
+    }
+
+    /// The longest gap is less than this, ns.
+    pub fn max_ns(&self) -> u64 {
+        floor_of(self.hi.saturating_add(1))
+    }
+}
+
+/// An open epoch of one flow's gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// ns, the packet that opened it.
+    pub start: u64,
+    /// ns, the last packet that counts; 0: there was none.
+    pub last: u64,
+    /// Ascending; `len` of them.
+    pub(super) modes: [Mode; MODES],
+    pub(super) len: u8,
+    /// Gaps that no counter had room for.
+    pub discarded: u16,
+    /// Gaps beyond all latencies.
+    pub idle: u16,
+    /// Gaps before a retransmission.
+    pub resent: u16,
+    /// Marks tell which packets a response triggered (TCP's acknowledgments), not only sizes.
+    pub acks: bool,
+    /// A counter is at its end.
+    pub full: bool,
+    /// The largest packet seen, in units of 64 B of IP length.
+    pub largest: u8,
+}
+
+impl Gaps {
+    /// A flow without a packet; `acks` as in [`Gaps::acks`].
+    pub fn new(acks: bool) -> Self {
+        Self {
+            acks,
+            ..Self::default()
+        }
+    }
+
+    /// A closed epoch's counters as they came from the kernel: `modes` ascending, empty ones left
+    /// out.
+    pub fn from_modes(modes: &[Mode]) -> Self {
+        let mut gaps = Self::default();
+        let len = modes.len().min(MODES);
+        gaps.modes[..len].copy_from_slice(&modes[..len]);
+        gaps.len = len as u8;
+        gaps
+    }
+
+    /// The modes, ascending.
+    pub fn modes(&self) -> &[Mode] {
+        &self.modes[..usize::from(self.len)]
+    }
+
+    /// Gaps in modes.
+    pub fn count(&self) -> u32 {
+        self.modes().iter().map(|m| u32::from(m.count)).sum()
+    }
+
+    /// Notes a packet's IP length; whether it is full-sized: the largest seen, and not small. What
+    /// follows one at once is not triggered by a response (the paper's second heuristic, §3.4).
+    pub fn full_sized(&mut self, ip_len: u32) -> bool {
+        let units = u8::try_from(ip_len / 64).unwrap_or(u8::MAX);
+        self.largest = self.largest.max(units);
+        units >= FULL_UNITS && units == self.largest
+    }
+
+    /// Begins an epoch; keeps when the last packet was, and what is known of the flow.
+    pub fn open(&mut self, now: u64) {
+        *self = Self {
+            start: now,
+            last: self.last,
+            acks: self.acks,
+            largest: self.largest,
+            ..Self::default()
+        };
+    }
+
+    /// Whether the epoch is to be closed before a packet that counts is added to the next one.
+    pub fn due(&self, p: &Params, now: u64) -> bool {
+        let age = now.saturating_sub(self.start);
+        self.full || age > 0 && age >= p.epoch_ns && (age >= p.max_ns || self.count() >= p.min_gaps)
+    }
+
+    /// A packet that counts. `marked`: the gap before it may be a pause between batches, since the
+    /// packet before was not full-sized and, with [`Gaps::acks`], this one acknowledges more.
+    pub fn packet(&mut self, p: &Params, now: u64, marked: bool, resent: bool) {
+        if self.last == 0 {
+            self.last = now;
+            return;
+        }
+        let gap = now.saturating_sub(self.last);
+        self.last = self.last.max(now);
+        if resent {
+            self.resent = self.resent.saturating_add(1);
+            self.full |= self.resent == u16::MAX;
+        } else if gap >> IDLE_SHIFT >= p.idle_ns {
+            self.idle = self.idle.saturating_add(1);
+            self.full |= self.idle == u16::MAX;
+        } else {
+            let units = units_of(gap);
+            match p.algorithm {
+                Algorithm::Modes => self.place(units, marked),
+                Algorithm::Fixed(delta) => self.part(units, usize::from(units > units_of(delta))),
+            }
+        }
+    }
+
+    /// What the epoch says.
+    pub fn estimate(&self, p: &Params) -> Estimate {
+        estimate::of(self, p)
+    }
+
+    fn discard(&mut self, gaps: u16) {
+        self.discarded = self.discarded.saturating_add(gaps);
+        self.full = true;
+    }
+
+    fn add(&mut self, index: usize, units: u32, marked: bool) {
+        let mode = &mut self.modes[index];
+        match mode.sum.checked_add(units) {
+            Some(sum) if mode.count < u16::MAX => {
+                mode.sum = sum;
+                mode.count += 1;
+                mode.marked += u16::from(marked);
+                self.full |= mode.count == u16::MAX;
+            }
+            _ => self.discard(1),
+        }
+    }
+
+    /// Mode `index` takes in its upper neighbour.
+    fn merge(&mut self, index: usize) {
+        let upper = self.modes[index + 1];
+        let mode = &mut self.modes[index];
+        mode.hi = upper.hi;
+        match (
+            mode.sum.checked_add(upper.sum),
+            mode.count.checked_add(upper.count),
+        ) {
+            (Some(sum), Some(count)) => {
+                mode.sum = sum;
+                mode.count = count;
+                mode.marked += upper.marked;
+            }
+            _ => self.discard(upper.count),
+        }
+        self.modes.copy_within(index + 2.., index + 1);
+        self.modes[MODES - 1] = Mode::default();
+        self.len -= 1;
+    }
+
+    /// Algorithm 2 with relative distances. A gap extends a mode that is near, and joins two that
+    /// are; else it becomes a mode. Where there is no room, the two neighbours that are closest of
+    /// all are joined: the widest valleys stay.
+    fn place(&mut self, units: u32, marked: bool) {
+        let code = code_of_units(units);
+        let modes = self.modes();
+        let mut upto = modes.iter().take_while(|m| m.lo <= code).count();
+        let below = upto
+            .checked_sub(1)
+            .map(|i| code.saturating_sub(modes[i].hi));
+        let above = modes.get(upto).map(|m| m.lo - code);
+        if below == Some(0) {
+            return self.add(upto - 1, units, marked);
+        }
+        let near = |d: Option<u8>| d.is_some_and(|d| d <= WIDTH);
+        let (mut down, mut up) = (near(below), near(above));
+        if !down && !up && modes.len() == MODES {
+            let own = below.unwrap_or(u8::MAX).min(above.unwrap_or(u8::MAX));
+            let pair = (0..MODES - 1)
+                .filter(|&i| i + 1 != upto)
+                .min_by_key(|&i| modes[i + 1].lo - modes[i].hi)
+                .filter(|&i| modes[i + 1].lo - modes[i].hi < own);
+            match pair {
+                Some(i) => {
+                    self.merge(i);
+                    upto -= usize::from(i < upto);
+                }
+                None => {
+                    down = below.is_some_and(|b| above.is_none_or(|a| b <= a));
+                    up = !down;
+                }
+            }
+        }
+        if down {
+            self.modes[upto - 1].hi = code;
+            if up {
+                self.merge(upto - 1);
+            }
+            self.add(upto - 1, units, marked);
+        } else if up {
+            self.modes[upto].lo = code;
+            self.add(upto, units, marked);
+        } else {
+            self.modes.copy_within(upto..MODES - 1, upto + 1);
+            self.modes[upto] = Mode {
+                lo: code,
+                hi: code,
+                ..Mode::default()
+            };
+            self.len += 1;
+            self.add(upto, units, marked);
+        }
+    }
+
+    /// Algorithm 1: two modes, parted at a threshold; either may be empty.
+    fn part(&mut self, units: u32, index: usize) {
+        let code = code_of_units(units);
+        self.len = 2;
+        let mode = &mut self.modes[index];
+        if mode.count == 0 {
+            (mode.lo, mode.hi) = (code, code);
+        }
+        mode.lo = mode.lo.min(code);
+        mode.hi = mode.hi.max(code);
+        self.add(index, units, true);
+    }
+}

@@ -1,0 +1,229 @@
+//! What `batchwise passive` prints: lines that other programs rely on. Field names are a contract;
+//! fields may be added, never renamed. `None` is "not known", never 0.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+use super::server::Server;
+use super::{Epoch, Transport};
+
+/// One line.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(Serialize, Deserialize),
+    serde(tag = "kind", rename_all = "lowercase")
+)]
+pub enum Line {
+    /// A server in an interval.
+    Server(ServerLine),
+    /// A flow's epoch that closed.
+    Epoch(EpochLine),
+    /// At the end.
+    Totals(TotalsLine),
+}
+
+/// Mean response latency and its quantiles over epochs, weighted by batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct LatencyQuantiles {
+    /// Mean of all batches, ns.
+    pub mean: Option<u64>,
+    /// Median of the epochs' means, ns.
+    pub p50: Option<u64>,
+    /// 90th percentile, ns.
+    pub p90: Option<u64>,
+    /// 99th percentile, ns.
+    pub p99: Option<u64>,
+}
+
+/// All flows of a server in an interval.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct ServerLine {
+    /// End of the interval, ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// Length of the interval, ns.
+    pub interval_ns: u64,
+    /// `address:port`.
+    pub server: String,
+    /// What carries the requests.
+    pub transport: Transport,
+    /// Where the estimate was made: `path`, between client and server.
+    pub vantage: String,
+    /// How: `passive`, from packets of one direction.
+    pub estimator: String,
+    /// Flows that closed an epoch.
+    pub flows: u64,
+    /// Epochs that closed.
+    pub epochs: u64,
+    /// Batches of requests that the latency is the mean of.
+    pub batches: u64,
+    /// 0 (guess) to 1: how far to trust the latency.
+    pub confidence: Option<f64>,
+    /// Response latency.
+    pub latency_ns: LatencyQuantiles,
+    /// Gaps that were taken for timeouts, think or idle time.
+    pub idle: u64,
+    /// Gaps before a retransmission.
+    pub resent: u64,
+    /// Flows with nothing but retransmissions and waiting: the server does not answer, or nobody
+    /// asks.
+    pub stalled_flows: u64,
+    /// Gaps that no counter had room for.
+    pub discarded: u64,
+    /// Events of the kernel that were lost since the start.
+    pub lost_events: u64,
+}
+
+impl ServerLine {
+    /// The line of a server in the interval that ended at `ts_ns`.
+    pub fn new(
+        ts_ns: u64,
+        interval_ns: u64,
+        server: String,
+        transport: Transport,
+        sum: &Server,
+        lost_events: u64,
+    ) -> Self {
+        Self {
+            ts_ns,
+            interval_ns,
+            server,
+            transport,
+            vantage: "path".into(),
+            estimator: "passive".into(),
+            flows: sum.flows(),
+            epochs: sum.epochs(),
+            batches: sum.batches(),
+            confidence: sum.confidence(),
+            latency_ns: sum.latency(),
+            idle: sum.idle(),
+            resent: sum.resent(),
+            stalled_flows: sum.stalled_flows(),
+            discarded: sum.discarded(),
+            lost_events,
+        }
+    }
+}
+
+/// Gaps of about the same length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct ModeLine {
+    /// ns.
+    pub mean_ns: u64,
+    /// ns, to a tenth.
+    pub min_ns: u64,
+    /// ns, to a tenth.
+    pub max_ns: u64,
+    /// How many.
+    pub count: u64,
+    /// Of these, how many may be pauses between batches.
+    pub marked: u64,
+}
+
+/// A flow's epoch.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct EpochLine {
+    /// When it was reported, ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// ns since the Unix epoch.
+    pub start_ns: u64,
+    /// ns since the Unix epoch.
+    pub end_ns: u64,
+    /// `address:port`; null when the event that named the flow was lost.
+    pub client: Option<String>,
+    /// `address:port`.
+    pub server: Option<String>,
+    /// What carries the requests.
+    pub transport: Option<Transport>,
+    /// Mean response latency.
+    pub latency_ns: Option<u64>,
+    /// Mean pause between batches.
+    pub ibg_ns: Option<u64>,
+    /// Batches.
+    pub batches: u64,
+    /// All gaps that were seen.
+    pub gaps: u64,
+    /// Of these, taken for timeouts, think or idle time.
+    pub idle: u64,
+    /// Of these, before a retransmission.
+    pub resent: u64,
+    /// Of these, without room in a counter.
+    pub discarded: u64,
+    /// Nothing but retransmissions and waiting.
+    pub stalled: bool,
+    /// 0 to 1.
+    pub confidence: f64,
+    /// Ascending.
+    pub modes: Vec<ModeLine>,
+}
+
+impl EpochLine {
+    /// An epoch's line; `to_wall`, ns, is added to its clock.
+    pub fn new(ts_ns: u64, epoch: &Epoch, to_wall: i64) -> Self {
+        let (e, tuple) = (&epoch.estimate, epoch.tuple);
+        let modes = epoch.gaps.modes().iter().map(|m| ModeLine {
+            mean_ns: m.mean_ns(),
+            min_ns: m.min_ns(),
+            max_ns: m.max_ns(),
+            count: m.count.into(),
+            marked: m.marked.into(),
+        });
+        Self {
+            ts_ns,
+            start_ns: epoch.start.saturating_add_signed(to_wall),
+            end_ns: epoch.end.saturating_add_signed(to_wall),
+            client: tuple.map(|t| t.client.to_string()),
+            server: tuple.map(|t| t.server.to_string()),
+            transport: tuple.map(|t| t.transport),
+            latency_ns: e.latency,
+            ibg_ns: e.ibg,
+            batches: e.batches.into(),
+            gaps: e.gaps.into(),
+            idle: e.idle.into(),
+            resent: epoch.gaps.resent.into(),
+            discarded: epoch.gaps.discarded.into(),
+            stalled: e.stalled,
+            confidence: f64::from(e.confidence) / 1000.0,
+            modes: modes.collect(),
+        }
+    }
+}
+
+/// What was seen in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct TotalsLine {
+    /// ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// Packets of any kind.
+    pub packets: u64,
+    /// Packets that count: payload to a watched port.
+    pub measured: u64,
+    /// Pure acknowledgments.
+    pub acks: u64,
+    /// Fragments without a transport header.
+    pub fragments: u64,
+    /// Other protocols and ports.
+    pub other: u64,
+    /// Packets whose headers contradict themselves.
+    pub malformed: u64,
+    /// Flows that began to be followed.
+    pub born: u64,
+    /// Flows that gave way to others.
+    pub evicted: u64,
+    /// Packets not counted since another CPU held their flow.
+    pub contended: u64,
+    /// Events of the kernel that were lost.
+    pub lost_events: u64,
+    /// Flows that are followed.
+    pub flows_live: u64,
+    /// Flows for which there is room.
+    pub flows_capacity: u64,
+}

@@ -1,0 +1,177 @@
+//! The estimators that are compared, and what each says about the epochs of a simulated flow.
+
+use batchwise_core::passive::paper::{PAPER_MODES, Paper};
+use batchwise_core::passive::{Algorithm, Estimate, Gaps, Params};
+
+use super::flow::{Flow, Packet};
+
+/// Who estimates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Algorithm 1 with a threshold, ns.
+    Fixed(u64),
+    /// Algorithm 2 with an epsilon, ns.
+    Paper(u64),
+    /// Our modes, but the largest with 5 % of the gaps is the pause, as in the paper.
+    Largest,
+    /// Ours, without acknowledgments (UDP, encrypted transports).
+    Sizes,
+    /// Ours, with them (TCP).
+    Acks,
+}
+
+/// Everyone.
+pub const KINDS: [Kind; 6] = [
+    Kind::Fixed(500_000),
+    Kind::Paper(10_000),
+    Kind::Paper(100_000),
+    Kind::Largest,
+    Kind::Sizes,
+    Kind::Acks,
+];
+
+impl Kind {
+    /// For tables.
+    pub fn name(self) -> String {
+        match self {
+            Self::Fixed(ns) => format!("fixed {} us", ns / 1_000),
+            Self::Paper(ns) => format!("paper {} us", ns / 1_000),
+            Self::Largest => "largest mode".into(),
+            Self::Sizes => "modes, sizes".into(),
+            Self::Acks => "modes, ACKs".into(),
+        }
+    }
+}
+
+/// An epoch: between which packets, what was said, what is true.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict {
+    /// Estimate over truth, less one; `None`: the estimator says that it does not know.
+    pub error: Option<f64>,
+    /// 0 to 1.
+    pub confidence: f64,
+}
+
+enum State {
+    Ours(Gaps),
+    Paper(Paper),
+}
+
+fn largest(gaps: &Gaps, p: &Params) -> Estimate {
+    let modes = || gaps.modes().iter().filter(|m| m.mean_ns() < p.idle_ns);
+    let all: u32 = modes().map(|m| u32::from(m.marked)).sum();
+    let ibg = modes()
+        .filter(|m| u32::from(m.marked) * 20 >= all.max(1))
+        .last();
+    let Some(ibg) = ibg else {
+        return Estimate::default();
+    };
+    let sum: u64 = modes()
+        .filter(|m| m.hi <= ibg.hi)
+        .map(|m| u64::from(m.sum) << 4)
+        .sum();
+    Estimate {
+        latency: Some(sum / u64::from(ibg.count)),
+        confidence: 1000,
+        ..Estimate::default()
+    }
+}
+
+impl State {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Paper(epsilon) => Self::Paper(Paper::new(epsilon, PAPER_MODES)),
+            _ => {
+                let mut gaps = Gaps::new(kind == Kind::Acks);
+                gaps.open(0);
+                Self::Ours(gaps)
+            }
+        }
+    }
+
+    fn due(&self, p: &Params, now: u64) -> bool {
+        match self {
+            Self::Ours(g) => g.due(p, now),
+            Self::Paper(g) => g.due(p, now),
+        }
+    }
+
+    fn open(&mut self, now: u64) {
+        match self {
+            Self::Ours(g) => g.open(now),
+            Self::Paper(g) => g.open(now),
+        }
+    }
+
+    fn packet(&mut self, p: &Params, now: u64, marked: bool, resent: bool) {
+        match self {
+            Self::Ours(g) => g.packet(p, now, marked, resent),
+            Self::Paper(g) => g.packet(now, marked, resent),
+        }
+    }
+
+    fn estimate(&self, p: &Params, kind: Kind) -> Estimate {
+        match self {
+            Self::Ours(g) if kind == Kind::Largest => largest(g, p),
+            Self::Ours(g) => g.estimate(p),
+            Self::Paper(g) => g.estimate(p),
+        }
+    }
+}
+
+/// Runs an estimator over a flow, epochs of `gaps` gaps each.
+pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
+    let algorithm = match kind {
+        Kind::Fixed(delta) => Algorithm::Fixed(delta),
+        _ => Algorithm::Modes,
+    };
+    let params = Params {
+        algorithm,
+        epoch_ns: 1,
+        max_ns: 30_000_000_000,
+        min_gaps: gaps,
+        ..Params::default()
+    };
+    let mut state = State::new(kind);
+    let mut sizes = Gaps::default();
+    let (mut after_full, mut began, mut previous) = (false, None, 0);
+    let mut verdicts = Vec::new();
+    for &Packet {
+        at,
+        ip_len,
+        news,
+        resent,
+    } in &flow.packets
+    {
+        if state.due(&params, at) {
+            let e = state.estimate(&params, kind);
+            if let Some(from) = began {
+                verdicts.extend(verdict(flow, from, previous, &e));
+            }
+            began = Some(previous);
+            state.open(at);
+        }
+        let marked = if kind == Kind::Acks {
+            news
+        } else {
+            !after_full
+        };
+        state.packet(&params, at, marked, resent);
+        after_full = sizes.full_sized(ip_len);
+        previous = at;
+    }
+    verdicts
+}
+
+/// The truth: the mean latency of the requests whose responses the epoch's gaps waited for.
+fn verdict(flow: &Flow, from: u64, to: u64, e: &Estimate) -> Option<Verdict> {
+    let (from, to) = (from as f64, to as f64);
+    let first = flow.requests.partition_point(|r| r.sent + 1.0 < from);
+    let end = flow.requests.partition_point(|r| r.sent + 1.0 < to);
+    let requests = flow.requests.get(first..end).filter(|r| !r.is_empty())?;
+    let truth = requests.iter().map(|r| r.latency).sum::<f64>() / requests.len() as f64;
+    Some(Verdict {
+        error: e.latency.map(|ns| ns as f64 / truth - 1.0),
+        confidence: f64::from(e.confidence) / 1000.0,
+    })
+}
