@@ -2,7 +2,11 @@
 # with Rust; both need root, for BPF programs and network namespaces.
 
 PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config make iproute2 procps \
-            redis-server redis-tools libhiredis-dev memcached nftables ethtool tcpdump tshark
+            redis-server redis-tools libhiredis-dev memcached nginx-light nftables ethtool tcpdump tshark
+
+# While packages are installed: no service is started (invoke-rc.d(8); under systemd RUNLEVEL=1 alone
+# does not say so).
+POLICY := /usr/sbin/policy-rc.d
 
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
@@ -46,6 +50,10 @@ setup:
 	  command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] || { \
 	    echo "install as root:$$missing" >&2; exit 1; }; \
 	  echo "installing:$$missing"; \
+	  if [ ! -e $(POLICY) ]; then \
+	    trap 'rm -f $(POLICY)' EXIT; trap 'exit 1' INT TERM; \
+	    printf '#!/bin/sh\nexit 101\n' >$(POLICY) && chmod 755 $(POLICY); \
+	  fi; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
 	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi

@@ -13,6 +13,8 @@ use crate::Error;
 pub(crate) struct CpuUse {
     /// Involuntary context switches.
     pub preemptions: u64,
+    /// Time on a CPU, ns; `None` on kernels without scheduler statistics.
+    pub run_ns: Option<u64>,
     /// Time in which the thread could have run but had to wait, ns; `None` on kernels without
     /// scheduler statistics.
     pub wait_ns: Option<u64>,
@@ -28,20 +30,27 @@ impl CpuUse {
             .unwrap_or_default();
         // "time on the CPU, time waiting for it, times scheduled"
         let statistics = fs::read_to_string("/proc/thread-self/schedstat").ok();
-        let wait_ns = statistics.and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
+        let field = |nth| {
+            statistics
+                .as_ref()?
+                .split_whitespace()
+                .nth(nth)?
+                .parse()
+                .ok()
+        };
         Ok(Self {
             preemptions,
-            wait_ns,
+            run_ns: field(0),
+            wait_ns: field(1),
         })
     }
 
     pub fn since(&self, before: &Self) -> Self {
+        let passed = |now: Option<u64>, then| now.zip(then).map(|(now, then)| now - then);
         Self {
             preemptions: self.preemptions - before.preemptions,
-            wait_ns: self
-                .wait_ns
-                .zip(before.wait_ns)
-                .map(|(now, then)| now - then),
+            run_ns: passed(self.run_ns, before.run_ns),
+            wait_ns: passed(self.wait_ns, before.wait_ns),
         }
     }
 }

@@ -11,7 +11,7 @@ pub enum Error {
     #[error("{0}")]
     Config(String),
     /// The server could not be reached.
-    #[error("cannot connect to {addr}: {why} (is a Redis server listening there?)")]
+    #[error("cannot connect to {addr}: {why} (is a server listening there?)")]
     Connect {
         /// The server.
         addr: SocketAddr,

@@ -1,4 +1,5 @@
-//! Load generators for Redis whose latencies can be trusted.
+//! Load generators whose latencies can be trusted: an open loop for Redis, and closed loops for
+//! web servers, memcached and QUIC that keep the truth about each request (see [`TruthReport`]).
 //!
 //! The open-loop generator is one busy thread on non-blocking sockets. Its arrival schedule is
 //! fixed in advance and never waits for responses, so a slow server cannot hide its own delays
@@ -15,6 +16,7 @@
 //! ```
 
 mod arrival_check;
+mod causal;
 mod clock;
 mod closed;
 mod conclude;
@@ -24,10 +26,12 @@ mod cpu;
 mod engine;
 mod error;
 mod hdr;
+pub mod memcached;
 mod open;
 mod payload;
 mod phase;
 mod progress;
+pub mod quic;
 mod recorder;
 mod report;
 pub mod resp;
@@ -39,8 +43,11 @@ mod setup;
 mod tally;
 pub mod units;
 mod validity;
+pub mod web;
 
 pub use arrival_check::ArrivalCheck;
+pub use causal::distribution::{self, Distribution};
+pub use causal::{Options, TruthReport};
 pub use config::{Config, Mode, Rate};
 pub use error::Error;
 pub use hdr::write_hdr;

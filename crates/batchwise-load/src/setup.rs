@@ -2,7 +2,7 @@
 //! a value of the right size.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -23,27 +23,30 @@ const PREFILL_REQUESTS: usize = 64;
 
 /// Opens all connections and makes sure that the server serves each of them.
 pub(crate) fn connect(config: &Config) -> Result<Vec<Conn>, Error> {
-    allow_files(config.connections as u64 + SPARE_FILES)?;
-    let mut conns = Vec::with_capacity(config.connections);
-    for _ in 0..config.connections {
-        let connect_error = |why| Error::Connect {
-            addr: config.addr,
-            why,
-        };
-        let stream = TcpStream::connect_timeout(&config.addr, PATIENCE).map_err(connect_error)?;
-        stream.set_nodelay(config.nodelay).map_err(connect_error)?;
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .map_err(connect_error)?;
-        stream
-            .set_write_timeout(Some(PATIENCE))
-            .map_err(connect_error)?;
-        conns.push(Conn::new(stream));
-    }
+    let streams = open_streams(config.addr, config.connections, config.nodelay)?;
+    let mut conns: Vec<_> = streams.into_iter().map(Conn::new).collect();
     for conn in &mut conns {
         exchange(config, conn, "PING", b"PING\r\n", 1)?;
     }
     Ok(conns)
+}
+
+/// Opens connections, blocking with a time limit for the set-up.
+pub(crate) fn open_streams(
+    addr: SocketAddr,
+    connections: usize,
+    nodelay: bool,
+) -> Result<Vec<TcpStream>, Error> {
+    allow_files(connections as u64 + SPARE_FILES)?;
+    let open = |_| -> io::Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+        stream.set_nodelay(nodelay)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    };
+    let streams = (0..connections).map(open).collect::<io::Result<_>>();
+    streams.map_err(|why| Error::Connect { addr, why })
 }
 
 /// Sets every key once.
@@ -116,7 +119,8 @@ fn exchange(
     sent.map_err(failed)
 }
 
-fn explain(why: io::Error) -> io::Error {
+/// What a failed set-up means.
+pub(crate) fn explain(why: io::Error) -> io::Error {
     match why.kind() {
         ErrorKind::UnexpectedEof => io::Error::new(why.kind(), "it closed the connection"),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => io::Error::new(
@@ -128,7 +132,7 @@ fn explain(why: io::Error) -> io::Error {
 }
 
 /// Raises the soft limit of open files if it is too low.
-fn allow_files(needed: u64) -> Result<(), Error> {
+pub(crate) fn allow_files(needed: u64) -> Result<(), Error> {
     let failed = |why: nix::Error| Error::system("cannot read the limit of open files", why);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
     if soft >= needed {

@@ -1,0 +1,128 @@
+//! What a closed-loop run with a truth log says about itself. Field names are a contract; fields
+//! may be added, never renamed.
+
+use serde::{Deserialize, Serialize};
+
+use super::judgement::Judgement;
+use super::tally::Tally;
+use crate::clock::Clock;
+use crate::cpu::CpuUse;
+use crate::report::LatencySummary;
+
+/// The result of a run, over all requests that it sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TruthReport {
+    /// `web`, `memcached` or `quic`.
+    pub workload: String,
+    /// Requests per second: what was asked for, or without a rate what was sent.
+    pub offered_rps: f64,
+    /// Responses (errors left out) that arrived before the end, per second.
+    pub achieved_rps: f64,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Those that failed: a wrong response, lost with their connection, or unanswered a second
+    /// after the end.
+    pub errors: u64,
+    /// From just before the write of a request until the last byte of its response was read
+    /// (the paper's req-to-res).
+    pub latency_ns: LatencySummary,
+    /// From just before the write of a request until just before the write of the first request
+    /// that its response caused (the paper's req-to-req); only requests that have one.
+    pub triggered_ns: LatencySummary,
+    /// The client's own part of that: from the last byte of the response on.
+    pub client_think_ns: LatencySummary,
+    /// Requests whose response caused another request.
+    pub triggers: u64,
+    /// Pages that were completed; absent where there are none.
+    pub pages: Option<u64>,
+    /// Whether the figures may be believed.
+    pub valid: bool,
+    /// If not, why: a sentence each.
+    pub why_invalid: Vec<String>,
+    /// Share of the run that the generator's thread was on a CPU; `None` where the kernel does
+    /// not say.
+    pub cpu_share: Option<f64>,
+    /// For how long it could have run but had to wait for its CPU.
+    pub cpu_wait_ns: Option<u64>,
+    /// How often the kernel took the CPU from it.
+    pub preemptions: u64,
+    /// Requests that a socket did not take whole at once.
+    pub backpressure: u64,
+    /// Bytes of all requests.
+    pub bytes_sent: u64,
+    /// Bytes of all responses, headers included.
+    pub bytes_received: u64,
+    /// Connections.
+    pub connections: u64,
+    /// The rate that was asked for, requests/s.
+    pub target_rps: Option<f64>,
+    /// Start of the window, ns since the Unix epoch.
+    pub measured_from_ts_ns: u64,
+    /// End of the window, ns since the Unix epoch.
+    pub measured_to_ts_ns: u64,
+    /// Of all that was drawn at random.
+    pub seed: u64,
+}
+
+/// What the workload knows itself.
+pub(crate) struct Context {
+    pub workload: &'static str,
+    pub connections: usize,
+    pub target_rps: Option<f64>,
+    pub pages: Option<u64>,
+    pub seed: u64,
+}
+
+/// The report of a run that took `elapsed` ns up to its last answer.
+pub(crate) fn conclude(
+    context: &Context,
+    tally: &Tally,
+    clock: &Clock,
+    cpu: &CpuUse,
+    elapsed: u64,
+) -> TruthReport {
+    let seconds = tally.end as f64 * 1e-9;
+    let share = |ns: Option<u64>| ns.map(|ns| ns as f64 / elapsed.max(1) as f64);
+    let latency_ns = tally.latency.latency();
+    let client_think_ns = tally.think.latency();
+    let why_invalid = Judgement {
+        requests: tally.requests,
+        errors: tally.errors,
+        first_error: tally.first_error.as_deref(),
+        lost: tally.lost.as_deref(),
+        latency_p50: latency_ns.p50,
+        think_p50: client_think_ns.p50,
+        latency_p99: latency_ns.p99,
+        think_p99: client_think_ns.p99,
+        cpu_share: share(cpu.run_ns),
+        cpu_wait_share: share(cpu.wait_ns),
+    }
+    .why_invalid();
+    TruthReport {
+        workload: context.workload.to_owned(),
+        offered_rps: context
+            .target_rps
+            .unwrap_or(tally.requests as f64 / seconds),
+        achieved_rps: tally.in_window as f64 / seconds,
+        requests: tally.requests,
+        errors: tally.errors,
+        latency_ns,
+        triggered_ns: tally.triggered.latency(),
+        client_think_ns,
+        triggers: tally.triggered.count(),
+        pages: context.pages,
+        valid: why_invalid.is_empty(),
+        why_invalid,
+        cpu_share: share(cpu.run_ns),
+        cpu_wait_ns: cpu.wait_ns,
+        preemptions: cpu.preemptions,
+        backpressure: tally.backpressure,
+        bytes_sent: tally.bytes_sent,
+        bytes_received: tally.bytes_received,
+        connections: context.connections as u64,
+        target_rps: context.target_rps,
+        measured_from_ts_ns: clock.wall(0),
+        measured_to_ts_ns: clock.wall(tally.end),
+        seed: context.seed,
+    }
+}

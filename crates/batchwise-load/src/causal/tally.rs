@@ -1,0 +1,122 @@
+//! What is counted about the requests of a closed loop.
+
+use super::truth_log::{Record, TruthLog};
+use crate::Error;
+use crate::samples::Samples;
+
+pub(crate) struct Tally {
+    /// From the write of a request to the end of its response.
+    pub latency: Samples,
+    /// From the write of a request to that of the first request that its response caused.
+    pub triggered: Samples,
+    /// The client's part of that: from the end of the response on.
+    pub think: Samples,
+    pub requests: u64,
+    /// Answered without fault.
+    pub answered: u64,
+    /// Of these, before the end of the window.
+    pub in_window: u64,
+    pub errors: u64,
+    pub first_error: Option<String>,
+    pub lost: Option<String>,
+    /// Requests that a socket did not take whole at once.
+    pub backpressure: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    /// The end of the window, ns since the start of the run.
+    pub end: u64,
+    log: Option<TruthLog>,
+}
+
+impl Tally {
+    pub fn new(end: u64, log: Option<TruthLog>) -> Result<Self, Error> {
+        Ok(Self {
+            latency: Samples::new()?,
+            triggered: Samples::new()?,
+            think: Samples::new()?,
+            requests: 0,
+            answered: 0,
+            in_window: 0,
+            errors: 0,
+            first_error: None,
+            lost: None,
+            backpressure: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            end,
+            log,
+        })
+    }
+
+    pub fn sent(&mut self, bytes: usize) {
+        self.requests += 1;
+        self.bytes_sent += bytes as u64;
+    }
+
+    /// A response is complete, and what it caused has been sent.
+    pub fn answered(&mut self, record: Record, fault: Option<String>) {
+        self.bytes_received += record.response_bytes;
+        if let Some(log) = &mut self.log {
+            log.push(record);
+        }
+        if let Some(fault) = fault {
+            return self.failed(1, || fault);
+        }
+        self.answered += 1;
+        self.in_window += u64::from(record.response <= self.end);
+        self.latency.record(record.response - record.sent);
+        if let Some(triggered) = record.triggered {
+            self.triggered.record(triggered - record.sent);
+            self.think.record(triggered - record.response);
+        }
+    }
+
+    pub fn failed(&mut self, requests: u64, why: impl FnOnce() -> String) {
+        self.errors += requests;
+        if requests > 0 {
+            self.first_error.get_or_insert_with(why);
+        }
+    }
+
+    /// A connection is gone, and so are the requests that were in flight on it.
+    pub fn lost(&mut self, requests: u64, why: String) {
+        self.failed(requests, || why.clone());
+        self.lost.get_or_insert(why);
+    }
+
+    /// Waits until the log is written.
+    pub fn close_log(&mut self) -> Result<(), Error> {
+        self.log.take().map_or(Ok(()), TruthLog::finish)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_the_trigger_and_the_clients_part_are_told_apart() {
+        let mut tally = Tally::new(1_000, None).unwrap();
+        let record = Record {
+            connection: 0,
+            sent: 100,
+            response: 400,
+            triggered: Some(420),
+            request_bytes: 10,
+            response_bytes: 50,
+        };
+        tally.answered(record, None);
+        let late = Record {
+            response: 1_100,
+            triggered: None,
+            ..record
+        };
+        tally.answered(late, None);
+        tally.answered(record, Some("status 404".into()));
+        assert_eq!((tally.answered, tally.in_window, tally.errors), (2, 1, 1));
+        assert_eq!(tally.latency.mean(), Some(650));
+        assert_eq!(tally.triggered.mean(), Some(320));
+        assert_eq!((tally.think.mean(), tally.think.count()), (Some(20), 1));
+        assert_eq!(tally.first_error.as_deref(), Some("status 404"));
+    }
+}

@@ -1,0 +1,343 @@
+//! The QUIC client: a closed loop of page after page on each connection.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use quinn::{Connection, Endpoint, RecvStream, SendStream};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use super::{LARGEST, connect_error, message, runtime, tls};
+use crate::Error;
+use crate::causal::distribution::Distribution;
+use crate::causal::pace::Pace;
+use crate::causal::page::{Page, Walk};
+use crate::causal::report::{Context, conclude};
+use crate::causal::tally::Tally;
+use crate::causal::truth_log::{Record, TruthLog};
+use crate::causal::{Options, TruthReport};
+use crate::clock::Clock;
+use crate::cpu::{CpuUse, pin};
+use crate::engine::DRAIN_NS;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the server is told that this is the end.
+const FAREWELL: Duration = Duration::from_millis(200);
+/// The tree: the root's response names so many objects,
+const BRANCHES: u32 = 8;
+/// and the response of each of them so many.
+const LEAVES: u32 = 2;
+
+/// A run of the QUIC client.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The server and the connections; each has a UDP port of its own.
+    pub options: Options,
+    /// Requests in flight on a connection, at most; drawn for each page.
+    pub streams: Distribution,
+    /// Bytes in a response.
+    pub response_size: Distribution,
+    /// The pause between two pages, ns.
+    pub think: Distribution,
+}
+
+impl Config {
+    /// The paper's first scenario: 1 to 16 streams, responses of 30 to 130 B, no pauses.
+    pub fn new(options: Options) -> Self {
+        let uniform = |low, high| Distribution::Uniform { low, high };
+        Self {
+            options,
+            streams: uniform(1.0, 16.0),
+            response_size: uniform(30.0, 130.0),
+            think: Distribution::Constant(0.0),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.options.check()?;
+        let within = |distribution: &Distribution, highest: f64| {
+            let bounds = distribution.bounds();
+            bounds.is_some_and(|(low, high)| low >= 1.0 && high <= highest)
+        };
+        if !within(&self.streams, 64.0) {
+            let text = "the streams must be a number or a range within 1..64";
+            return Err(Error::Config(text.into()));
+        }
+        if !within(&self.response_size, LARGEST) {
+            let text = "the response size must be a number or a range within 1..1000000";
+            return Err(Error::Config(text.into()));
+        }
+        Ok(())
+    }
+}
+
+/// Runs the QUIC client. An overloaded or vanishing server is no error but an invalid report.
+pub fn run(config: &Config) -> Result<TruthReport, Error> {
+    config.check()?;
+    let generate = || {
+        config.options.cpu.map_or(Ok(()), pin)?;
+        runtime()?.block_on(load(config))
+    };
+    thread::scope(|scope| {
+        scope
+            .spawn(generate)
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+async fn load(config: &Config) -> Result<TruthReport, Error> {
+    let options = &config.options;
+    let mut endpoints = Vec::with_capacity(options.connections);
+    let mut connections = Vec::with_capacity(options.connections);
+    let mut local = Vec::with_capacity(options.connections);
+    for _ in 0..options.connections {
+        let (endpoint, connection) = connect(options.addr).await?;
+        let address = endpoint.local_addr();
+        local.push(address.map_err(|why| connect_error(options.addr, why))?);
+        endpoints.push(endpoint);
+        connections.push(connection);
+    }
+    let clock = Clock::start();
+    let log = options.log.as_deref();
+    let log = log.map(|path| TruthLog::create(path, local, clock));
+    let end = options.duration.as_nanos() as u64;
+    let tally = RefCell::new(Tally::new(end, log.transpose()?)?);
+    let branches: Vec<u32> = (1..=BRANCHES).collect();
+    let leaves: Vec<u32> = (BRANCHES + 1..=BRANCHES * (1 + LEAVES)).collect();
+    let page = Page::grow(0, |object| match object {
+        0 => &branches[..],
+        branch if branch <= BRANCHES => {
+            let first = ((branch - 1) * LEAVES) as usize;
+            &leaves[first..first + LEAVES as usize]
+        }
+        _ => &[],
+    });
+    clock.wait_for_start();
+    let before = CpuUse::of_this_thread()?;
+    let clients = connections.iter().zip(0..).map(|(connection, number)| {
+        let client = Client {
+            config,
+            page: &page,
+            clock,
+            tally: &tally,
+            connection,
+            number,
+        };
+        client.converse()
+    });
+    let pages = join_all(clients).await.into_iter().sum();
+    let elapsed = clock.now();
+    let cpu = CpuUse::of_this_thread()?.since(&before);
+    let farewell = endpoints.iter().map(|endpoint| {
+        endpoint.close(0u32.into(), b"the end");
+        endpoint.wait_idle()
+    });
+    // If the server does not hear of it, its own timeout tells it.
+    let _ = tokio::time::timeout(FAREWELL, join_all(farewell)).await;
+    let mut tally = tally.into_inner();
+    tally.close_log()?;
+    let context = Context {
+        workload: "quic",
+        connections: options.connections,
+        target_rps: None,
+        pages: Some(pages),
+        seed: options.seed,
+    };
+    Ok(conclude(&context, &tally, &clock, &cpu, elapsed))
+}
+
+/// Opens a connection from a UDP port of its own, bound to the address that the network sees.
+async fn connect(addr: SocketAddr) -> Result<(Endpoint, Connection), Error> {
+    let failed = |why: io::Error| connect_error(addr, why);
+    let any: SocketAddr = match addr {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let route = || {
+        let probe = UdpSocket::bind(any)?;
+        probe.connect(addr)?;
+        probe.local_addr()
+    };
+    let local = route().map_err(failed)?.ip();
+    let mut endpoint = Endpoint::client((local, 0).into()).map_err(failed)?;
+    let mut quic = tls::client()?;
+    let mut transport = quinn::TransportConfig::default();
+    // Segments are cut here, not in the network card: a vantage on a virtual link sees packets.
+    transport.enable_segmentation_offload(false);
+    quic.transport_config(transport.into());
+    endpoint.set_default_client_config(quic);
+    let connecting = endpoint
+        .connect(addr, tls::NAME)
+        .map_err(|why| failed(io::Error::other(why)))?;
+    let connection = tokio::time::timeout(PATIENCE, connecting)
+        .await
+        .map_err(|_| failed(io::ErrorKind::TimedOut.into()))?
+        .map_err(|why| failed(why.into()))?;
+    Ok((endpoint, connection))
+}
+
+/// One connection's client.
+struct Client<'a> {
+    config: &'a Config,
+    page: &'a Page,
+    clock: Clock,
+    tally: &'a RefCell<Tally>,
+    connection: &'a Connection,
+    number: u32,
+}
+
+/// What became of a request.
+struct Outcome {
+    node: u32,
+    record: Record,
+    fault: Option<String>,
+}
+
+impl Client<'_> {
+    /// Page after page; returns how many were completed.
+    async fn converse(self) -> u64 {
+        let end = self.tally.borrow().end;
+        let mut rng = SmallRng::seed_from_u64(self.config.options.seed ^ u64::from(self.number));
+        let mut pace = Pace::Think(self.config.think);
+        let mut begins = pace.first(&mut rng);
+        let (mut pages, mut streams) = (0, 0);
+        let mut walk = Walk::default();
+        let mut flights = FuturesUnordered::new();
+        // The response whose consequences are being sent.
+        let mut answered: Option<Outcome> = None;
+        loop {
+            let mut first = None;
+            if walk.finished() && self.clock.now() >= begins && begins < end {
+                walk.begin(self.page);
+                streams = self.config.streams.sample_whole(&mut rng) as usize;
+            }
+            while flights.len() < streams && self.clock.now() < end {
+                let Some(node) = walk.next() else { break };
+                let size = self.config.response_size.sample_whole(&mut rng) as u32;
+                match self.ask(size).await {
+                    Ok((sent, receive)) => {
+                        first.get_or_insert(sent);
+                        flights.push(self.hear(node, size, sent, receive));
+                    }
+                    Err(why) => {
+                        let waiting = flights.len() as u64 + 1;
+                        self.lost(waiting, why);
+                        return pages;
+                    }
+                }
+            }
+            if let Some(outcome) = answered.take() {
+                let record = Record {
+                    triggered: first,
+                    ..outcome.record
+                };
+                self.tally.borrow_mut().answered(record, outcome.fault);
+            }
+            if flights.is_empty() {
+                let now = self.clock.now();
+                if now >= end || begins >= end {
+                    return pages;
+                }
+                let pause = Duration::from_nanos(begins.saturating_sub(now));
+                tokio::time::sleep(pause).await;
+                continue;
+            }
+            let left = Duration::from_nanos((end + DRAIN_NS).saturating_sub(self.clock.now()));
+            let Ok(Some(outcome)) = tokio::time::timeout(left, flights.next()).await else {
+                self.tally.borrow_mut().failed(flights.len() as u64, || {
+                    "no answer within a second after the end".to_owned()
+                });
+                return pages;
+            };
+            match outcome {
+                Ok(outcome) => {
+                    walk.answered(self.page, outcome.node);
+                    if walk.finished() {
+                        pages += 1;
+                        begins = pace.after(outcome.record.response, &mut rng);
+                    }
+                    answered = Some(outcome);
+                }
+                Err(why) => {
+                    self.lost(flights.len() as u64 + 1, why);
+                    return pages;
+                }
+            }
+        }
+    }
+
+    fn lost(&self, requests: u64, why: io::Error) {
+        let (number, total) = (self.number + 1, self.config.options.connections);
+        let why = format!("connection {number} of {total}: {why}");
+        self.tally.borrow_mut().lost(requests, why);
+    }
+
+    /// Sends a request; returns when.
+    async fn ask(&self, size: u32) -> io::Result<(u64, RecvStream)> {
+        let (mut send, receive): (SendStream, RecvStream) = self.connection.open_bi().await?;
+        let request = message::request(size);
+        let sent = self.clock.now();
+        self.tally.borrow_mut().sent(request.len());
+        send.write_all(&request).await?;
+        send.finish().map_err(io::Error::from)?;
+        Ok((sent, receive))
+    }
+
+    /// Reads the response.
+    async fn hear(
+        &self,
+        node: u32,
+        size: u32,
+        sent: u64,
+        mut receive: RecvStream,
+    ) -> io::Result<Outcome> {
+        let mut bytes = 0;
+        while let Some(chunk) = receive.read_chunk(usize::MAX, true).await? {
+            bytes += chunk.bytes.len() as u64;
+        }
+        let record = Record {
+            connection: self.number,
+            sent,
+            response: self.clock.now(),
+            triggered: None,
+            request_bytes: message::REQUEST as u32,
+            response_bytes: bytes,
+        };
+        let fault = (bytes != u64::from(size))
+            .then(|| format!("a response of {bytes} B where {size} B had been asked for"));
+        Ok(Outcome {
+            node,
+            record,
+            fault,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_scenario_is_accepted_and_nonsense_is_not() {
+        let good = Config::new(Options::new("127.0.0.1:4433".parse().unwrap()));
+        assert!(good.check().is_ok());
+        let no_streams = Config {
+            streams: Distribution::Constant(0.0),
+            ..good.clone()
+        };
+        let unbounded = Config {
+            response_size: Distribution::Exponential { mean: 100.0 },
+            ..good
+        };
+        for bad in [no_streams, unbounded] {
+            assert!(matches!(bad.check(), Err(Error::Config(_))), "{bad:?}");
+        }
+    }
+}

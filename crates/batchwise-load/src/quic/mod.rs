@@ -1,0 +1,31 @@
+//! A QUIC client and the test server that it talks to: requests like HTTP/3's, each on a stream of
+//! its own, in a small static tree of dependencies (the paper's §5.7). The framing is not HTTP/3's:
+//! a vantage on the path sees only the lengths of encrypted packets, and those are alike.
+
+mod client;
+mod message;
+mod server;
+mod tls;
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::Error;
+
+pub use client::{Config, run};
+pub use server::{Server, ServerConfig};
+
+/// Bytes in a response, at most.
+const LARGEST: f64 = 1_000_000.0;
+
+fn connect_error(addr: SocketAddr, why: impl Into<io::Error>) -> Error {
+    let why = why.into();
+    Error::Connect { addr, why }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| Error::system("cannot start the QUIC runtime", why))
+}

@@ -1,0 +1,151 @@
+//! The QUIC test server: answers each request with as many bytes as it asks for, after some work.
+//! It has one thread: requests wait for each other's work, as in the paper's servers.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::task::{LocalSet, spawn_local};
+
+use super::{LARGEST, connect_error, message, runtime, tls};
+use crate::Error;
+use crate::causal::distribution::Distribution;
+
+/// Requests of a connection that are served at a time, at most.
+const STREAMS: u32 = 1024;
+/// What responses are made of.
+static CONTENTS: [u8; LARGEST as usize] = [b'x'; LARGEST as usize];
+
+/// What a server does.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where it listens; port 0 lets the kernel choose one.
+    pub listen: SocketAddr,
+    /// How long it keeps the CPU busy for each request, ns.
+    pub work: Distribution,
+    /// Of the work.
+    pub seed: u64,
+}
+
+/// A server that runs until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    addr: SocketAddr,
+    endpoint: Endpoint,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts one in a thread of its own.
+    pub fn start(config: &ServerConfig) -> Result<Self, Error> {
+        let mut quic = tls::server()?;
+        let mut transport = quinn::TransportConfig::default();
+        transport.max_concurrent_bidi_streams(STREAMS.into());
+        quic.transport_config(transport.into());
+        let runtime = runtime()?;
+        let listen = config.listen;
+        let failed = |why| Error::system(format!("cannot listen on {listen}"), why);
+        let endpoint = {
+            let _inside = runtime.enter();
+            Endpoint::server(quic, listen).map_err(failed)?
+        };
+        let addr = endpoint.local_addr().map_err(failed)?;
+        let (accepting, config) = (endpoint.clone(), config.clone());
+        let thread = std::thread::Builder::new()
+            .name("quic-server".into())
+            .spawn(move || LocalSet::new().block_on(&runtime, accept(accepting, &config)))
+            .map_err(|why| connect_error(listen, why))?;
+        Ok(Self {
+            addr,
+            endpoint,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Serves for a while, or as long as the process runs.
+    pub fn serve(mut self, duration: Option<Duration>) {
+        match duration {
+            Some(duration) => std::thread::sleep(duration),
+            None => self.join(),
+        }
+    }
+
+    fn join(&mut self) {
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.endpoint.close(0u32.into(), b"the end");
+        // A panic in the thread has been printed; a second one here would abort.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The work for each request.
+struct Work {
+    time: Distribution,
+    rng: RefCell<SmallRng>,
+}
+
+impl Work {
+    fn run(&self) {
+        let time = self.time.sample(&mut *self.rng.borrow_mut());
+        let until = Instant::now() + Duration::from_nanos(time as u64);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+async fn accept(endpoint: Endpoint, config: &ServerConfig) {
+    let work = Rc::new(Work {
+        time: config.work,
+        rng: RefCell::new(SmallRng::seed_from_u64(config.seed)),
+    });
+    while let Some(incoming) = endpoint.accept().await {
+        spawn_local(greet(incoming, Rc::clone(&work)));
+    }
+    // Clients are told before the thread ends.
+    endpoint.wait_idle().await;
+}
+
+async fn greet(incoming: Incoming, work: Rc<Work>) {
+    // A client that goes away has its own report of it.
+    let Ok(connection) = incoming.await else {
+        return;
+    };
+    serve(&connection, &work).await;
+}
+
+async fn serve(connection: &Connection, work: &Rc<Work>) {
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        spawn_local(answer(send, receive, Rc::clone(work)));
+    }
+}
+
+async fn answer(mut send: SendStream, mut receive: RecvStream, work: Rc<Work>) {
+    let request = receive.read_to_end(message::REQUEST).await;
+    let Some(size) = request.ok().and_then(|bytes| message::asked(&bytes)) else {
+        // Tells the client that this was no request; if it is gone already, nobody minds.
+        let _ = send.reset(1u32.into());
+        return;
+    };
+    work.run();
+    if send.write_all(&CONTENTS[..size as usize]).await.is_ok() {
+        let _ = send.finish();
+    }
+}

@@ -1,0 +1,68 @@
+//! Writes the files of a site for a web server.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::site::{Description, Object, Site};
+use crate::Error;
+
+/// Text is made of these many words of its own, which makes it compress to about a third, like
+/// the text of real sites.
+const WORDS: usize = 800;
+
+impl Site {
+    /// Writes the files of a site to a folder, and the description beside them as `site.toml`.
+    /// Files that exist are replaced. Returns how many files the site has, and their bytes.
+    pub fn write(description: &Description, folder: &Path) -> Result<(usize, u64), Error> {
+        let site = Self::build(description)?;
+        let failed = |path: &Path, why| {
+            Error::system(format!("cannot write the site to {}", path.display()), why)
+        };
+        for name in description.types.keys() {
+            let path = folder.join(name);
+            fs::create_dir_all(&path).map_err(|why| failed(&path, why))?;
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(description.seed);
+        let words: Vec<_> = (0..WORDS).map(|_| word(&mut rng)).collect();
+        for object in &site.objects {
+            let path = folder.join(&object.path);
+            fs::write(&path, contents(object, &words, &mut rng))
+                .map_err(|why| failed(&path, why))?;
+        }
+        let path = folder.join("site.toml");
+        let text = toml::to_string(description).map_err(io::Error::other);
+        text.and_then(|text| fs::write(&path, text))
+            .map_err(|why| failed(&path, why))?;
+        Ok((
+            site.objects.len(),
+            site.objects.iter().map(|o| o.size).sum(),
+        ))
+    }
+}
+
+fn word(rng: &mut impl Rng) -> Vec<u8> {
+    let length = rng.random_range(2..11);
+    let letters = (0..length).map(|_| rng.random_range(b'a'..=b'z'));
+    letters.chain([b' ']).collect()
+}
+
+fn contents(object: &Object, words: &[Vec<u8>], rng: &mut impl RngCore) -> Vec<u8> {
+    let size = object.size as usize;
+    if !object.text {
+        let mut bytes = vec![0; size];
+        rng.fill_bytes(&mut bytes);
+        return bytes;
+    }
+    let mut bytes = Vec::with_capacity(size + 16);
+    while bytes.len() < size {
+        // The square makes some words frequent, as they are in text.
+        let at = rng.random::<f64>().powi(2) * words.len() as f64;
+        bytes.extend_from_slice(&words[at as usize]);
+    }
+    bytes.truncate(size);
+    bytes
+}

@@ -1,0 +1,166 @@
+//! The web client against a real nginx that compresses on the fly.
+
+use std::process::Command;
+use std::time::Duration;
+
+use batchwise_load::web::{Config, Description, Site, run};
+use batchwise_load::{Distribution, Error, Options};
+use tempfile::TempDir;
+
+use crate::log;
+use crate::process::Server;
+
+const NOW: Distribution = Distribution::Constant(0.0);
+
+struct Nginx {
+    server: Server,
+    folder: TempDir,
+}
+
+/// An nginx with the standard site, and with `extra` in its configuration.
+fn nginx(extra: &str) -> Nginx {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    Site::write(&Description::standard(), &path.join("www")).unwrap();
+    let server = Server::start(|addr| {
+        let config = path.join("nginx.conf");
+        let text = format!(
+            "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log;
+             events {{ worker_connections 256; }}
+             http {{
+               types {{ text/html html; text/css css; application/javascript js; }}
+               access_log off; gzip on; gzip_types text/css application/javascript;
+               client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2;
+               fastcgi_temp_path {dir}/t3; uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
+               {extra}
+               server {{ listen {addr}; root {dir}/www; }}
+             }}",
+            dir = path.display(),
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-c").arg(config).arg("-p").arg(path);
+        command.arg("-e").arg(path.join("error.log"));
+        command
+    });
+    Nginx { server, folder }
+}
+
+const ENDLESS: &str = "keepalive_requests 1000000000;";
+
+fn config(nginx: &Nginx) -> Config {
+    let mut options = Options::new(nginx.server.addr);
+    options.duration = Duration::from_millis(400);
+    options.log = Some(nginx.folder.path().join("truth.csv"));
+    Config {
+        think: NOW,
+        ..Config::new(options)
+    }
+}
+
+#[test]
+fn pages_of_a_real_nginx_are_walked_with_four_requests_in_flight() {
+    let nginx = nginx(ENDLESS);
+    for coalesce in [false, true] {
+        let mut config = config(&nginx);
+        config.coalesce = coalesce;
+        config.options.connections = 3;
+        let report = run(&config).unwrap();
+        let connections = log::check(&report, config.options.log.as_deref().unwrap(), 4);
+        assert!(report.pages.unwrap() >= 3, "{report:?}");
+        // Nobody pauses: all but the last responses and those that leave no more to ask for at
+        // once cause a request.
+        assert!(report.triggers * 2 > report.requests, "{report:?}");
+        for lines in connections.values() {
+            let root = lines[0].response;
+            assert!(lines[1..].iter().all(|line| line.sent >= root));
+        }
+    }
+}
+
+#[test]
+fn compressed_responses_are_shorter_and_plain_ones_have_the_length_of_the_file() {
+    let nginx = nginx(ENDLESS);
+    let per_request = [true, false].map(|gzip| {
+        let config = Config {
+            gzip,
+            ..config(&nginx)
+        };
+        let report = run(&config).unwrap();
+        assert_eq!(report.errors, 0, "{report:?}");
+        report.bytes_received as f64 / report.requests as f64
+    });
+    assert!(per_request[0] < 0.8 * per_request[1], "{per_request:?}");
+}
+
+#[test]
+fn a_person_who_looks_at_a_page_makes_a_pause_that_no_response_is_blamed_for() {
+    let nginx = nginx(ENDLESS);
+    let mut config = Config {
+        think: Distribution::Constant(50e6),
+        ..config(&nginx)
+    };
+    config.options.duration = Duration::from_millis(800);
+    let report = run(&config).unwrap();
+    let connections = log::check(&report, config.options.log.as_deref().unwrap(), 4);
+    assert!(report.pages.unwrap() >= 2, "{report:?}");
+    for line in connections.values().flatten() {
+        let think = line.triggered.map_or(0, |at| at - line.response);
+        assert!(think < 50_000_000, "{line:?}");
+    }
+}
+
+#[test]
+fn a_rate_is_kept_where_the_server_can() {
+    let nginx = nginx(ENDLESS);
+    let mut config = Config {
+        rate: Some(1000.0),
+        ..config(&nginx)
+    };
+    config.options.connections = 4;
+    config.options.duration = Duration::from_secs(2);
+    let report = run(&config).unwrap();
+    assert_eq!(report.errors, 0, "{report:?}");
+    assert_eq!(report.offered_rps, 1000.0);
+    // 2000 requests are about 45 pages: their number varies by 15 %.
+    assert!((800..3200).contains(&report.requests), "{report:?}");
+}
+
+#[test]
+fn another_site_than_the_servers_is_an_error_that_says_what_to_do() {
+    let nginx = nginx(ENDLESS);
+    let mut config = config(&nginx);
+    config.gzip = false;
+    config.site.seed += 1;
+    let report = run(&config).unwrap();
+    assert!(report.errors > 0 && !report.valid, "{report:?}");
+    assert!(report.why_invalid[0].contains("web-site"), "{report:?}");
+}
+
+#[test]
+fn a_server_that_limits_the_requests_of_a_connection_is_named_as_that() {
+    let nginx = nginx("keepalive_requests 50;");
+    let report = run(&config(&nginx)).unwrap();
+    assert!(!report.valid, "{report:?}");
+    assert!(
+        report.why_invalid[0].contains("keepalive_requests"),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_server_that_dies_leaves_an_invalid_report_and_none_a_plain_error() {
+    let mut nginx = nginx(ENDLESS);
+    let mut config = config(&nginx);
+    config.options.duration = Duration::from_secs(60);
+    let running = std::thread::spawn({
+        let config = config.clone();
+        move || run(&config)
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    nginx.server.kill();
+    let report = running.join().unwrap().unwrap();
+    assert!(!report.valid && report.errors > 0, "{report:?}");
+    let none = run(&config).unwrap_err();
+    assert!(matches!(none, Error::Connect { .. }), "{none}");
+}
