@@ -1,11 +1,9 @@
-//! Compiles the BPF programs and generates their Rust skeleton, types included, from the C sources.
+//! Compiles the BPF programs and generates their Rust skeletons, types included, from the C sources.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, ffi::OsString};
 
 use libbpf_cargo::SkeletonBuilder;
-
-const SOURCE: &str = "src/bpf/sense.bpf.c";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -15,28 +13,37 @@ fn main() {
         "aarch64" => ("arm64", "aarch64-linux-gnu"),
         other => panic!("batchwise-bpf does not know the target architecture {other}"),
     };
-    // for tests/; nothing else refers to it, so nothing of it is linked elsewhere
+    // for tests/twin.rs; nothing else refers to it, so nothing of it is linked elsewhere
     cc::Build::new()
-        .files(["src/bpf/host/twin.c", "src/bpf/host/gaps.c"])
+        .files(["twin.c", "packet.c", "gaps.c"].map(|file| format!("src/bpf/host/{file}")))
         .warnings(true)
         .compile("bw_twin");
 
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-changed=src/bpf");
+    for system in ["sense", "passive"] {
+        skeleton(system, &out, kernel_arch, multiarch);
+    }
+}
+
+/// `src/bpf/<system>.bpf.c` to `<system>.skel.rs`.
+fn skeleton(system: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
+    let source = format!("src/bpf/{system}.bpf.c");
     let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang-19"));
     SkeletonBuilder::new()
-        .source(SOURCE)
+        .source(&source)
         .clang(clang)
         .clang_args([
             "-Wall",
             "-Werror",
+            "-Wno-pass-failed",
             "-mcpu=v3",
             &format!("-D__TARGET_ARCH_{kernel_arch}"),
             // Debian keeps <asm/types.h> in the multiarch folder
             &format!("-I/usr/include/{multiarch}"),
         ])
-        .build_and_generate(out.join("sense.skel.rs"))
+        .build_and_generate(out.join(format!("{system}.skel.rs")))
         .unwrap_or_else(|e| {
-            panic!("{SOURCE} does not build (is clang-19 installed? `make setup`): {e:?}")
+            panic!("{source} does not build (is clang-19 installed? `make setup`): {e:?}")
         });
 }

@@ -45,6 +45,51 @@ pub enum Error {
         /// How many can be.
         most: usize,
     },
+    /// No such interface.
+    #[error("there is no interface {name:?} in this network namespace: give one of {known}")]
+    NoInterface {
+        /// What was given.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The interface takes no native XDP program.
+    #[error(
+        "{interface} takes no native XDP program ({source}): use --attach tc, or auto, which does so by itself"
+    )]
+    NoNativeXdp {
+        /// Its name.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another XDP program is there.
+    #[error(
+        "another XDP program is attached to {interface}: pin it, detach it and give its path with --then, \
+         or see with --attach tc what it passes"
+    )]
+    OtherXdp {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// The interface takes no tc program by link.
+    #[error(
+        "{interface} takes no tc program ({source}): that needs Linux 6.6 or newer; use a driver with native XDP on an older one"
+    )]
+    NoTcx {
+        /// Its name.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The program to go on with cannot be.
+    #[error("cannot go on with {path}: {why}")]
+    BadThen {
+        /// Where it is pinned.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// The kernel refused.
     #[error("{doing}: {source}")]
     Bpf {

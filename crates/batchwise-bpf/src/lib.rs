@@ -1,5 +1,5 @@
-//! The BPF programs of batchwise and their loader. It senses and hands over plain structs of
-//! `batchwise-core`; it decides nothing.
+//! The BPF programs of batchwise and their loaders. They sense and hand over plain structs of
+//! `batchwise-core`; they decide nothing.
 //!
 //! `src/bpf/intf.h` is the only definition of what the kernel side and this side share: the types in
 //! the generated skeleton come from it.
@@ -8,6 +8,7 @@ mod actuator;
 mod cgroup;
 mod error;
 mod netns;
+pub mod passive;
 mod record;
 mod sensor;
 
@@ -25,4 +26,14 @@ pub use sensor::{Config, Reading, Sensor, Units};
 )]
 mod skel {
     include!(concat!(env!("OUT_DIR"), "/sense.skel.rs"));
+}
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
+mod passive_skel {
+    include!(concat!(env!("OUT_DIR"), "/passive.skel.rs"));
 }

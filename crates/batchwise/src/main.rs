@@ -15,6 +15,7 @@ mod hints;
 mod lab;
 mod load;
 mod output;
+mod passive;
 mod services;
 mod tune;
 mod watch;
@@ -34,6 +35,8 @@ const EXAMPLES: &str = "\
 Examples:
   batchwise doctor                     what does this machine allow?
   sudo batchwise watch --port 6379     the latency of a Redis server, live
+  sudo batchwise passive --iface eth1 --port 443
+                                       the latency of servers, from their clients' packets alone
   sudo batchwise tune --port 6379 --policy slo:500us
                                        batch only when that helps the latency
   batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64
@@ -55,6 +58,10 @@ enum Command {
     /// Estimate the latency of a service from its TCP sockets, interval by interval
     #[command(after_long_help = WATCH_EXAMPLES)]
     Watch(watch::WatchArgs),
+
+    /// Estimate the latency that clients feel from the packets that they send, on their path
+    #[command(after_long_help = passive::EXAMPLES)]
+    Passive(passive::PassiveArgs),
 
     /// Batch only when it helps: switch Nagle's algorithm for a service while it runs
     #[command(after_long_help = TUNE_EXAMPLES)]
@@ -126,6 +133,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(args),
         Command::Watch(args) => watch::run(args),
+        Command::Passive(args) => passive::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Guard(args) => tune::guard(args),
         Command::Load(args) => load::run(args),

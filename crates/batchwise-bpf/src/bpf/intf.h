@@ -228,4 +228,85 @@ struct bw_estimate {
 	__u32 reserved;
 };
 
+/* ---- passive: flows that pass a vantage point, see flows.h and docs/passive.md ---- */
+
+#define BW_SLOT_OPEN 0x1 /* the epoch has something to say */
+#define BW_SLOT_BORN 0x2 /* the loader was told who the flow is */
+#define BW_SLOT_FULL 0x4 /* its last packet was full-sized */
+
+/* A place in the flow table: two cache lines. */
+struct bw_slot {
+	struct bw_gaps gaps;
+	__u32 rest;	/* upper half of the flow's tag */
+	__u32 next_seq; /* TCP: the highest sequence number seen, plus one */
+	__u32 acked;	/* TCP: acknowledged by the last packet that counts */
+	__u32 busy;	/* a CPU is at work on it */
+	__u32 flags;	/* BW_SLOT_* */
+	__u32 reserved;
+};
+
+#define BW_WAYS 16
+
+/*
+ * A flow has its place in one of two buckets. The halves of their flows' tags that are searched
+ * fill one cache line. 16 places: two choices of 8 each overflow from a load of 0.8.
+ */
+struct bw_bucket {
+	__u32 tag[BW_WAYS]; /* lower half of the flow's tag; 0: nobody's */
+	struct bw_slot slot[BW_WAYS];
+};
+
+/* Whose packet it is, as the client sent it. */
+struct bw_tuple {
+	__u8 src[16]; /* IPv4 as IPv4-mapped IPv6 */
+	__u8 dst[16];
+	__u16 sport; /* host order, as dport */
+	__u16 dport;
+	__u8 proto;
+	__u8 reserved[3];
+} __attribute__((aligned(8)));
+
+/* What became of a packet: it has exactly one fate. */
+enum bw_fate {
+	BW_FATE_MEASURED,
+	BW_FATE_ACK,
+	BW_FATE_FRAGMENT,
+	BW_FATE_OTHER,
+	BW_FATE_MALFORMED,
+	BW_FATE_CONTENDED,
+	BW_FATES
+};
+
+struct bw_counters {
+	__u64 fate[BW_FATES];
+	__u64 born;
+	__u64 evicted;
+	__u64 lost_events;
+};
+
+/* Events, told apart by their size. A flow's first gap: */
+struct bw_born {
+	__u64 tag;
+	struct bw_tuple tuple;
+};
+
+/* An epoch that closed. */
+struct bw_epoch {
+	__u64 tag;
+	struct bw_tuple tuple; /* proto 0: no packet in hand, see struct bw_born */
+	__u64 end;	       /* ns, CLOCK_MONOTONIC */
+	struct bw_gaps gaps;
+	struct bw_estimate est;
+	__u32 gone; /* its flow has left the table */
+	__u32 reserved;
+};
+
+/* What the sweep is to look at, and what it found. */
+struct bw_sweep {
+	__u32 first; /* bucket */
+	__u32 buckets;
+	__u32 live; /* flows, without those that it forgot */
+	__u32 reserved;
+};
+
 #endif

@@ -6,30 +6,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use batchwise_core::report::Line;
-use ratatui::DefaultTerminal;
+use ratatui::{DefaultTerminal, Frame};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::view::View;
 use super::{Sink, log};
 
 /// A signal is noticed after at most this long.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// What can be drawn on a terminal, interval by interval.
+pub trait Picture {
+    /// What an interval brings.
+    type Interval: ?Sized;
+
+    /// Takes the lines of an interval.
+    fn interval(&mut self, lines: &Self::Interval);
+
+    /// Moves down by so many entries, or up if negative.
+    fn scroll(&mut self, by: isize);
+
+    /// Shows a message in the footer.
+    fn set_note(&mut self, note: Option<String>);
+
+    /// Draws everything.
+    fn draw(&mut self, frame: &mut Frame);
+}
+
 /// The live view on standard output.
-pub struct Live {
+pub struct Live<V: Picture> {
     terminal: DefaultTerminal,
-    view: View,
+    view: V,
     stopped: Arc<AtomicBool>,
     signals: Vec<SigId>,
     finished: bool,
 }
 
-impl Live {
-    /// Takes over the terminal. `waiting` is shown until there is traffic.
-    pub fn open(waiting: String) -> anyhow::Result<Self> {
+impl<V: Picture> Live<V> {
+    /// Takes over the terminal and draws `view` on it.
+    pub fn open(view: V) -> anyhow::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
         let signals = [SIGINT, SIGTERM, SIGHUP]
             .into_iter()
@@ -45,7 +61,7 @@ impl Live {
             )?;
         let mut live = Self {
             terminal,
-            view: View::new(waiting),
+            view,
             stopped,
             signals,
             finished: false,
@@ -63,8 +79,8 @@ impl Live {
     }
 }
 
-impl Sink for Live {
-    fn interval(&mut self, lines: &[Line]) -> anyhow::Result<()> {
+impl<V: Picture> Sink<V::Interval> for Live<V> {
+    fn interval(&mut self, lines: &V::Interval) -> anyhow::Result<()> {
         self.view.interval(lines);
         self.draw()
     }
@@ -90,6 +106,12 @@ impl Sink for Live {
     }
 
     fn finish(&mut self) -> anyhow::Result<()> {
+        self.restore()
+    }
+}
+
+impl<V: Picture> Live<V> {
+    fn restore(&mut self) -> anyhow::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
@@ -108,10 +130,10 @@ impl Sink for Live {
     }
 }
 
-impl Drop for Live {
+impl<V: Picture> Drop for Live<V> {
     fn drop(&mut self) {
         // Whoever wants to know about a failure calls `finish`.
-        let _ = self.finish();
+        let _ = self.restore();
     }
 }
 

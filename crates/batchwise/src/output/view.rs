@@ -11,6 +11,7 @@ use ratatui::text::{Line as Text, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
 use super::human;
+use super::live::Picture;
 use super::parts::{self, Part, Place};
 
 /// Intervals that the sparkline shows.
@@ -47,9 +48,12 @@ impl View {
             note: None,
         }
     }
+}
 
-    /// Takes the lines of an interval.
-    pub fn interval(&mut self, lines: &[Line]) {
+impl Picture for View {
+    type Interval = [Line];
+
+    fn interval(&mut self, lines: &[Line]) {
         self.lines = lines.to_vec();
         self.lines.sort_by_key(key);
         for line in lines {
@@ -67,19 +71,16 @@ impl View {
         });
     }
 
-    /// Moves down by so many services, or up if negative.
-    pub fn scroll(&mut self, by: isize) {
+    fn scroll(&mut self, by: isize) {
         let last = self.lines.len().saturating_sub(1);
         self.first = self.first.saturating_add_signed(by).min(last);
     }
 
-    /// Shows a message in the footer.
-    pub fn set_note(&mut self, note: Option<String>) {
+    fn set_note(&mut self, note: Option<String>) {
         self.note = note;
     }
 
-    /// Draws everything.
-    pub fn draw(&mut self, frame: &mut Frame) {
+    fn draw(&mut self, frame: &mut Frame) {
         let [header, body, footer] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Min(0),
@@ -111,7 +112,9 @@ impl View {
         }
         self.draw_footer(frame, footer, body);
     }
+}
 
+impl View {
     fn draw_header(&self, frame: &mut Frame, area: Rect) {
         let mut right = Vec::new();
         let lost = self
@@ -359,7 +362,7 @@ fn draw_recent(frame: &mut Frame, area: Rect, line: &Line, history: &VecDeque<Op
 }
 
 /// One row with text at its left and at its right; the left one is cut if both do not fit.
-fn split(frame: &mut Frame, area: Rect, left: Text, right: Text) {
+pub fn split(frame: &mut Frame, area: Rect, left: Text, right: Text) {
     let width = u16::try_from(right.width()).unwrap_or(area.width);
     let row = Rect {
         width: area.width.saturating_sub(1),

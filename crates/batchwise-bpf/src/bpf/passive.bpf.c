@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * The passive vantage: sees the packets that clients send as they pass, and keeps the gaps between
+ * those of each flow. The packet is read, never written, and goes its way.
+ */
+#include "flows.h"
+
+#define TCX_NEXT -1
+#define BW_PULL 256 /* headers that a socket buffer may keep in another part */
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile bool some_ports; /* else all */
+const volatile __u64 port_bits[65536 / 64];
+const volatile __u32 udp_acks;
+const volatile __u64 forget_ns;
+
+/* The program that decides what becomes of a packet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} then SEC(".maps");
+
+BW_INLINE int bw_port_watched(__u32 port)
+{
+	port &= 0xffff;
+	return !some_ports || (port_bits[port / 64] >> (port % 64) & 1);
+}
+
+/* The loader learns who a flow is at its first gap. */
+BW_INLINE void bw_tell_born(struct bw_slot *s, __u64 tag, const struct bw_tuple *tuple,
+			    struct bw_counters *c)
+{
+	struct bw_born *b = bpf_ringbuf_reserve(&events, sizeof(*b), 0);
+
+	if (!b) {
+		c->lost_events++;
+		return; /* the next packet tries again */
+	}
+	b->tag = tag;
+	b->tuple = *tuple;
+	bpf_ringbuf_submit(b, BPF_RB_NO_WAKEUP);
+	s->flags |= BW_SLOT_BORN;
+	c->born++;
+}
+
+/* A packet with payload enters its flow's place, which is locked. */
+BW_INLINE void bw_count(struct bw_slot *s, const struct bw_packet *pkt, __u64 tag, __u64 now,
+			struct bw_counters *c)
+{
+	const struct bw_gaps_params *p = bw_params();
+	struct bw_gaps *g = &s->gaps;
+	int known = g->last != 0, marked = !(s->flags & BW_SLOT_FULL), resent = 0;
+
+	if (known && bw_gaps_due(g, p, now)) {
+		if (s->flags & BW_SLOT_OPEN)
+			bw_close(s, tag, &pkt->tuple, now, 0);
+		bw_gaps_open(g, now);
+		s->flags &= ~BW_SLOT_OPEN;
+	}
+	if (pkt->tuple.proto == BW_PROTO_TCP) {
+		__u32 end = pkt->seq + pkt->payload;
+
+		resent = known && bw_after(s->next_seq, pkt->seq);
+		marked &= bw_after(pkt->ack, s->acked);
+		if (!known || bw_after(end, s->next_seq))
+			s->next_seq = end;
+		if (!known || bw_after(pkt->ack, s->acked))
+			s->acked = pkt->ack;
+		g->flags |= BW_GAPS_ACKS;
+	}
+	bw_gaps_packet(g, p, now, marked, resent);
+	if (bw_gaps_full_sized(g, pkt->length))
+		s->flags |= BW_SLOT_FULL;
+	else
+		s->flags &= ~BW_SLOT_FULL;
+	if (!known)
+		return;
+	s->flags |= BW_SLOT_OPEN;
+	if (!(s->flags & BW_SLOT_BORN))
+		bw_tell_born(s, tag, &pkt->tuple, c);
+}
+
+/* A packet with payload. */
+BW_INLINE enum bw_fate bw_measure(const struct bw_packet *pkt, struct bw_counters *c)
+{
+	__u64 now = bpf_ktime_get_ns(); /* before the table: it waits for loads before it */
+	__u64 tag = bw_tag(&pkt->tuple);
+	struct bw_place at;
+	int found = bw_find(tag, &at);
+
+	if (!found)
+		found = bw_insert(tag, now, c, &at) ?: -1;
+	if (found < 0)
+		return BW_FATE_CONTENDED;
+	bw_count(at.slot, pkt, tag, now, c);
+	if (pkt->flags & BW_TCP_FIN)
+		bw_end(&at, tag, &pkt->tuple, now);
+	bw_unlock(at.slot);
+	return BW_FATE_MEASURED;
+}
+
+/* What the flow had is another connection's, or its last. */
+BW_INLINE void bw_forget(const struct bw_packet *pkt)
+{
+	__u64 tag = bw_tag(&pkt->tuple);
+	struct bw_place at;
+
+	if (bw_find(tag, &at) != 1)
+		return;
+	bw_end(&at, tag, &pkt->tuple, bpf_ktime_get_ns());
+	bw_unlock(at.slot);
+}
+
+BW_INLINE enum bw_fate bw_see(const struct bw_packet *pkt, struct bw_counters *c)
+{
+	if (!bw_port_watched(pkt->tuple.dport))
+		return BW_FATE_OTHER;
+	if (pkt->tuple.proto != BW_PROTO_TCP)
+		return pkt->payload <= udp_acks ? BW_FATE_ACK : bw_measure(pkt, c);
+	if ((pkt->flags & (BW_TCP_SYN | BW_TCP_ACK)) == (BW_TCP_SYN | BW_TCP_ACK))
+		return BW_FATE_OTHER; /* the server's */
+	if (pkt->flags & BW_TCP_SYN || (!pkt->payload && pkt->flags & (BW_TCP_FIN | BW_TCP_RST)))
+		bw_forget(pkt);
+	return pkt->payload ? bw_measure(pkt, c) : BW_FATE_ACK;
+}
+
+/* `frame`: bytes. */
+BW_INLINE enum bw_fate bw_fate(int parsed, const struct bw_packet *pkt, __u64 frame,
+			       struct bw_counters *c)
+{
+	if (parsed == BW_PARSED)
+		return pkt->link + pkt->length <= frame ? bw_see(pkt, c) : BW_FATE_MALFORMED;
+	if (parsed == BW_PARSE_FRAGMENT)
+		return BW_FATE_FRAGMENT;
+	return parsed == BW_PARSE_OTHER ? BW_FATE_OTHER : BW_FATE_MALFORMED;
+}
+
+BW_INLINE void bw_tally(struct bw_counters *c, enum bw_fate fate)
+{
+	if (fate < BW_FATES)
+		c->fate[fate]++;
+}
+
+BW_INLINE void bw_see_xdp(struct xdp_md *ctx)
+{
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct bw_counters *c = bw_counters();
+	struct bw_packet pkt;
+	__u64 frame = end - data;
+	int parsed;
+
+	if (!c)
+		return;
+	parsed = bw_parse_packet(data, end, &pkt);
+	if (parsed == BW_PARSED && pkt.link + pkt.length > frame)
+		frame = bpf_xdp_get_buff_len(ctx); /* with the parts beyond the first */
+	bw_tally(c, bw_fate(parsed, &pkt, frame, c));
+}
+
+SEC("?xdp.frags")
+int bw_xdp(struct xdp_md *ctx)
+{
+	bw_see_xdp(ctx);
+	return XDP_PASS;
+}
+
+/* The same, and the verdict is another program's. */
+SEC("?xdp.frags")
+int bw_xdp_then(struct xdp_md *ctx)
+{
+	bw_see_xdp(ctx);
+	bpf_tail_call(ctx, &then, 0);
+	return XDP_PASS; /* it was taken out */
+}
+
+SEC("?tcx/ingress")
+int bw_tc(struct __sk_buff *skb)
+{
+	struct bw_counters *c = bw_counters();
+	__u32 linear = skb->data_end - skb->data, headers = skb->len;
+	struct bw_packet pkt;
+
+	if (headers > BW_PULL)
+		headers = BW_PULL;
+	if (linear < headers) /* else the driver left headers in the buffer's other parts */
+		bpf_skb_pull_data(skb, headers);
+	if (c) {
+		const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+		bw_tally(c, bw_fate(bw_parse_packet(data, end, &pkt), &pkt, skb->len, c));
+	}
+	return TCX_NEXT;
+}
+
+/* Looks at one flow: 1 while it lives. */
+BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now)
+{
+	struct bw_place at = { .bucket = b, .slot = &b->slot[way], .way = way };
+	struct bw_slot *s = at.slot;
+	__s64 idle = now - s->gaps.last;
+	int lives = idle < (__s64)forget_ns;
+	__u64 tag;
+
+	if (lives && (idle < (__s64)bw_params()->idle_ns || !(s->flags & BW_SLOT_OPEN)))
+		return 1;
+	if (!bw_try_lock(s))
+		return 1; /* not idle after all */
+	tag = (__u64)s->rest << 32 | b->tag[way];
+	if (now - s->gaps.last < (__u64)idle) {
+		lives = 1; /* a packet came, or another flow */
+	} else if (lives) {
+		bw_close(s, tag, NULL, now, 0);
+		bw_gaps_open(&s->gaps, now);
+		s->flags &= ~BW_SLOT_OPEN;
+	} else {
+		bw_end(&at, tag, NULL, now);
+	}
+	bw_unlock(s);
+	return lives;
+}
+
+struct bw_sweeping {
+	__u64 now;
+	__u32 first;
+	__u32 live;
+};
+
+static long bw_sweep_bucket(__u32 index, struct bw_sweeping *sweep)
+{
+	__u32 key = sweep->first + index, way;
+	struct bw_bucket *b = bpf_map_lookup_elem(&flows, &key);
+
+	if (!b)
+		return 1;
+	for (way = 0; way < BW_WAYS; way++)
+		if (b->tag[way])
+			sweep->live += bw_sweep_slot(b, way, sweep->now);
+	return 0;
+}
+
+/* Run by the loader: closes the epochs of idle flows. */
+SEC("syscall")
+int bw_sweep(struct bw_sweep *ctx)
+{
+	struct bw_sweeping sweep = { .now = bpf_ktime_get_ns(), .first = ctx->first };
+
+	bpf_loop(ctx->buckets, bw_sweep_bucket, &sweep, 0);
+	ctx->live = sweep.live;
+	return 0;
+}

@@ -1,0 +1,93 @@
+//! Attaching the passive vantage's program to an interface, by links that end with their descriptor.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::net::if_::{if_nameindex, if_nametoindex};
+
+use crate::Error;
+
+/// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
+/// super-packets.
+const XDP_NATIVE: u32 = 1 << 2;
+
+/// An interface of our network namespace.
+#[derive(Debug)]
+pub(super) struct Interface {
+    name: String,
+    index: i32,
+}
+
+impl Interface {
+    /// By its name.
+    pub(super) fn find(name: &str) -> Result<Self, Error> {
+        let index = if_nametoindex(name).ok().and_then(|i| i.try_into().ok());
+        let index = index.ok_or_else(|| Error::NoInterface {
+            name: name.into(),
+            known: known(),
+        })?;
+        Ok(Self {
+            name: name.into(),
+            index,
+        })
+    }
+
+    /// Attaches to native XDP.
+    pub(super) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        let link = self.link(program, libbpf_sys::BPF_XDP, XDP_NATIVE);
+        link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EBUSY | Errno::EEXIST) => Error::OtherXdp {
+                interface: self.name.clone(),
+            },
+            Some(Errno::EPERM) => Error::NoPrivilege,
+            _ => Error::NoNativeXdp {
+                interface: self.name.clone(),
+                source,
+            },
+        })
+    }
+
+    /// Attaches to tc ingress.
+    pub(super) fn tc(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        let link = self.link(program, libbpf_sys::BPF_TCX_INGRESS, 0);
+        link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EPERM) => Error::NoPrivilege,
+            _ => Error::NoTcx {
+                interface: self.name.clone(),
+                source,
+            },
+        })
+    }
+
+    fn link(
+        &self,
+        program: BorrowedFd<'_>,
+        kind: libbpf_sys::bpf_attach_type,
+        flags: u32,
+    ) -> io::Result<OwnedFd> {
+        let opts = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+            flags,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is open, and `opts` is valid for the call and says its size.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), self.index, kind, &raw const opts)
+        };
+        if fd < 0 {
+            return Err(io::Error::from_raw_os_error(-fd));
+        }
+        // SAFETY: the call made this descriptor and nobody else has it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+fn known() -> String {
+    let names: Vec<_> = if_nameindex()
+        .iter()
+        .flatten()
+        .map(|i| i.name().to_string_lossy().into_owned())
+        .collect();
+    names.join(", ")
+}

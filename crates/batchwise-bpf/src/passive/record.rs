@@ -1,0 +1,191 @@
+//! From the kernel's records of the passive vantage (`intf.h`) to plain structs of `batchwise-core`.
+
+use std::collections::HashMap;
+use std::mem::size_of;
+use std::net::SocketAddr;
+
+use batchwise_core::passive::{Epoch, Estimate, Gaps, Mode, Transport, Tuple, address};
+
+use crate::passive_skel::types;
+
+// as in intf.h
+const NO_MODE: u8 = 0xff;
+const GAPS_ACKS: u8 = 0x1;
+const GAPS_FULL: u8 = 0x2;
+const EST_STALLED: u32 = 0x1;
+const PROTO_TCP: u8 = 6;
+const PROTO_UDP: u8 = 17;
+
+/// What became of the packets so far. A packet is in exactly one of `measured`, `acks`,
+/// `fragments`, `other`, `malformed` and `contended`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// All.
+    pub packets: u64,
+    /// Counted into a flow.
+    pub measured: u64,
+    /// Without payload (TCP's acknowledgments, its set-up and end), and UDP payloads that are taken
+    /// for acknowledgments.
+    pub acks: u64,
+    /// Fragments: they have no ports, or not all of their payload.
+    pub fragments: u64,
+    /// Not TCP or UDP over IP, to other ports, or a server's SYN-ACK.
+    pub other: u64,
+    /// Headers that contradict themselves or the frame.
+    pub malformed: u64,
+    /// Not counted since another CPU was at work on the flow.
+    pub contended: u64,
+    /// Flows that showed a first gap.
+    pub born: u64,
+    /// Flows that lost their place to a new one.
+    pub evicted: u64,
+    /// Events that found no room.
+    pub lost_events: u64,
+}
+
+impl Counters {
+    /// The sum over CPUs; each value is a `struct bw_counters`.
+    pub(super) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let counters = cpus.into_iter().filter_map(read::<types::bw_counters>);
+        counters.fold(Self::default(), |sum, c| {
+            let [measured, acks, fragments, other, malformed, contended] = c.fate;
+            Self {
+                packets: sum.packets + c.fate.iter().sum::<u64>(),
+                measured: sum.measured + measured,
+                acks: sum.acks + acks,
+                fragments: sum.fragments + fragments,
+                other: sum.other + other,
+                malformed: sum.malformed + malformed,
+                contended: sum.contended + contended,
+                born: sum.born + c.born,
+                evicted: sum.evicted + c.evicted,
+                lost_events: sum.lost_events + c.lost_events,
+            }
+        })
+    }
+}
+
+/// What the ring buffer brought: who flows are, and the epochs that closed.
+#[derive(Debug)]
+pub(super) struct Collector {
+    names: HashMap<u64, Tuple>,
+    /// More names than this are of flows whose end was lost.
+    most_names: usize,
+    closed: Vec<Epoch>,
+}
+
+impl Collector {
+    /// For a table of so many flows.
+    pub(super) fn new(flows: usize) -> Self {
+        Self {
+            names: HashMap::new(),
+            most_names: flows * 2,
+            closed: Vec::new(),
+        }
+    }
+
+    /// An event.
+    pub(super) fn event(&mut self, bytes: &[u8]) {
+        // the kernel rounds nothing: an event has exactly its struct's size
+        if bytes.len() == size_of::<types::bw_born>() {
+            if let Some(born) = read::<types::bw_born>(bytes) {
+                self.name(born.tag, tuple(&born.tuple));
+            }
+        } else if let Some(epoch) = read::<types::bw_epoch>(bytes) {
+            self.close(&epoch);
+        }
+    }
+
+    /// The epochs that closed since the last call.
+    pub(super) fn take(&mut self) -> Vec<Epoch> {
+        std::mem::take(&mut self.closed)
+    }
+
+    fn name(&mut self, tag: u64, tuple: Option<Tuple>) {
+        if self.names.len() >= self.most_names {
+            self.names.clear(); // those that live are named again by their next epochs
+        }
+        self.names.extend(tuple.map(|t| (tag, t)));
+    }
+
+    fn close(&mut self, e: &types::bw_epoch) {
+        let tuple = tuple(&e.tuple).or_else(|| self.names.get(&e.tag).copied());
+        if e.gone != 0 {
+            self.names.remove(&e.tag);
+        } else if !self.names.contains_key(&e.tag) {
+            self.name(e.tag, tuple);
+        }
+        if e.est.gaps > 0 {
+            self.closed.push(Epoch {
+                tuple,
+                start: e.gaps.start,
+                end: e.end,
+                estimate: estimate(&e.est),
+                gaps: gaps(&e.gaps),
+            });
+        }
+    }
+}
+
+/// `None` where the kernel had no packet to name the flow by.
+fn tuple(t: &types::bw_tuple) -> Option<Tuple> {
+    Some(Tuple {
+        client: SocketAddr::new(address(t.src), t.sport),
+        server: SocketAddr::new(address(t.dst), t.dport),
+        transport: match t.proto {
+            PROTO_TCP => Transport::Tcp,
+            PROTO_UDP => Transport::Udp,
+            _ => return None,
+        },
+    })
+}
+
+fn gaps(g: &types::bw_gaps) -> Gaps {
+    let modes: Vec<_> = (0..g.mode.len())
+        .filter(|&i| g.lo[i] != NO_MODE)
+        .map(|i| Mode {
+            sum: g.mode[i].sum,
+            count: g.mode[i].count,
+            marked: g.mode[i].marked,
+            lo: g.lo[i],
+            hi: g.hi[i],
+        })
+        .collect();
+    let mut gaps = Gaps::from_modes(&modes);
+    gaps.start = g.start;
+    gaps.last = g.last;
+    gaps.discarded = g.discarded;
+    gaps.idle = g.idle;
+    gaps.resent = g.resent;
+    gaps.acks = g.flags & GAPS_ACKS != 0;
+    gaps.full = g.flags & GAPS_FULL != 0;
+    gaps.largest = g.largest;
+    gaps
+}
+
+fn estimate(e: &types::bw_estimate) -> Estimate {
+    Estimate {
+        latency: (e.latency > 0).then_some(e.latency),
+        ibg: (e.ibg > 0).then_some(e.ibg),
+        batches: e.batches,
+        gaps: e.gaps,
+        idle: e.idle,
+        confidence: e.confidence,
+        stalled: e.flags & EST_STALLED != 0,
+    }
+}
+
+/// What the kernel wrote as a `T`; `None` when it is too short.
+fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
+    (bytes.len() >= size_of::<T>()).then(|| {
+        // SAFETY: there are at least as many bytes as `T` has, any of which are a valid `T`;
+        // read_unaligned asks for no alignment.
+        unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+    })
+}
+
+/// Plain integers: any bytes are a valid value.
+trait Plain: Copy {}
+impl Plain for types::bw_born {}
+impl Plain for types::bw_epoch {}
+impl Plain for types::bw_counters {}

@@ -1,0 +1,303 @@
+//! `--report`: one page with everything in it, readable on its own.
+
+use std::time::Duration;
+
+use batchwise_core::passive::report::TotalsLine;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::interval::{Key, classes, word};
+use super::show::confidence;
+use super::summary::{Overall, Summary};
+use crate::output::human;
+use plots::{COLORS, Curve};
+
+mod plots;
+
+/// Flows of which the gaps are shown.
+const FLOWS: usize = 6;
+
+const STYLE: &str = "
+body { font: 17px/1.55 Georgia, 'Liberation Serif', serif; color: #1d1d1f; background: #fff;
+  max-width: 960px; margin: 2.5em auto; padding: 0 1.2em; }
+h1 { font-size: 1.75em; line-height: 1.2; margin-bottom: .2em; }
+h2 { font-size: 1.25em; margin-top: 2em; border-bottom: 1px solid #ddd; padding-bottom: .2em; }
+h3 { font: 600 15px/1.4 'Helvetica Neue', 'Liberation Sans', sans-serif; margin: 1.6em 0 0; }
+table { border-collapse: collapse; font: 14px/1.4 'Helvetica Neue', 'Liberation Sans', sans-serif;
+  margin: 1em 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .3em .75em; border-bottom: 1px solid #e4e4e4; text-align: right; }
+th { font-weight: 600; background: #f6f6f7; vertical-align: bottom; }
+th:first-child, td:first-child, table.facts td { text-align: left; }
+svg { max-width: 100%; height: auto; display: block; margin: .6em 0; }
+.lead { color: #555; margin-top: 0; } .note { color: #555; font-size: .9em; margin: .2em 0; }
+.warn { background: #fff4e0; border-left: 4px solid #e2a84c; padding: .6em 1em; }
+.scroll { overflow-x: auto; }
+";
+
+/// Of what a report is.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Interface or capture.
+    pub place: String,
+    /// Ports; none: all.
+    pub ports: Vec<u16>,
+    /// How gaps became latency.
+    pub estimator: String,
+    /// Length of an epoch.
+    pub epoch: Duration,
+    /// From where on gaps may be idle time.
+    pub idle: Duration,
+}
+
+/// The whole page.
+///
+/// # Errors
+/// A picture cannot be drawn.
+pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::Result<String> {
+    let mut busiest: Vec<_> = summary.servers().collect();
+    busiest.sort_by_key(|(_, overall)| std::cmp::Reverse(overall.batches));
+    let most = &busiest[..busiest.len().min(COLORS.len())];
+    let begin = summary.span().map_or(0, |span| span.0);
+    let over_time = plots::over_time(&curves(most, |overall| {
+        let at = |ts_ns: u64| ts_ns.saturating_sub(begin) as f64 / 1e9;
+        let points = || overall.points.iter();
+        let line = points().map(|p| (at(p.ts_ns), p.mean_ns)).collect();
+        (line, points().map(|p| (at(p.ts_ns), p.p90_ns)).collect())
+    }))?;
+    let distribution = plots::distribution(&curves(most, |overall| {
+        (overall.distribution(), Vec::new())
+    }))?;
+    let title = format!("Response latency at {}", origin.place);
+    let body = html! {
+        h1 { (title) }
+        p class="lead" {
+            "Estimated from the packets that clients sent, by batchwise " (env!("CARGO_PKG_VERSION")) ". "
+            (length(summary))
+        }
+        (warnings(summary, totals))
+        h2 { "Servers" }
+        (servers(&busiest))
+        @if busiest.len() > most.len() {
+            p class="note" { "The pictures show the " (most.len()) " servers with the most batches." }
+        }
+        h2 { "Latency over time" }
+        p class="note" { "Solid: mean of each interval. Dashed: 90th percentile." }
+        (PreEscaped(over_time))
+        h2 { "Distribution" }
+        (PreEscaped(distribution))
+        h2 { "Gaps of the busiest flows" }
+        p class="note" {
+            "Of each flow the epoch with the most gaps. The mean of its answers is the line; the gaps \
+             that it was made from are the bars."
+        }
+        (flows(summary)?)
+        h2 { "What was seen" }
+        (facts(origin, totals))
+        (how_to_read())
+    };
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { (body) }
+        }
+    };
+    Ok(page.into_string())
+}
+
+fn curves(
+    servers: &[(&Key, &Overall)],
+    of: impl Fn(&Overall) -> (Vec<(f64, f64)>, Vec<(f64, f64)>),
+) -> Vec<Curve> {
+    let curves = servers.iter().zip(COLORS).map(|((key, overall), color)| {
+        let (line, dashed) = of(overall);
+        Curve {
+            label: format!("{} {}", key.0, word(key.1)),
+            color,
+            line,
+            dashed,
+        }
+    });
+    curves.collect()
+}
+
+fn length(summary: &Summary) -> String {
+    summary.span().map_or_else(String::new, |(from, to)| {
+        let length = human::duration(to.saturating_sub(from));
+        format!("{length} from {} on.", human::clock(from))
+    })
+}
+
+fn warnings(summary: &Summary, totals: &TotalsLine) -> Markup {
+    let stalled: u64 = summary.servers().map(|(_, overall)| overall.stalled).sum();
+    html! {
+        @if summary.servers().next().is_none() {
+            p class="warn" {
+                "Nothing was measured: no client sent two packets with payload to a server. Does the \
+                 interface see what clients send? Are the ports right?"
+            }
+        }
+        @if stalled > 0 {
+            p class="warn" {
+                (stalled) " epochs held nothing but retransmissions and waiting: a server that did not \
+                 answer, or clients that had nothing to ask."
+            }
+        }
+        @if totals.lost_events > 0 {
+            p class="warn" { (totals.lost_events) " events were lost: numbers of flows are too low." }
+        }
+        @if totals.evicted > 0 {
+            p class="warn" {
+                (totals.evicted) " flows gave their place in the table to others: a larger --flows \
+                 keeps them."
+            }
+        }
+        @if summary.beyond() > 0 {
+            p class="warn" { (summary.beyond()) " epochs of further servers are not shown." }
+        }
+    }
+}
+
+fn servers(servers: &[(&Key, &Overall)]) -> Markup {
+    let header = [
+        "server", "", "flows", "epochs", "batches", "mean", "p50", "p90", "p99", "confidence",
+        "idle", "resent", "stalled", "discarded",
+    ];
+    let rows = servers.iter().map(|(key, overall)| {
+        let latency = overall.latency();
+        let cells = [
+            key.0.to_string(),
+            word(key.1).to_owned(),
+            overall.flows.to_string(),
+            overall.epochs.to_string(),
+            overall.batches.to_string(),
+            human::maybe_duration(latency.mean),
+            human::maybe_duration(latency.p50),
+            human::maybe_duration(latency.p90),
+            human::maybe_duration(latency.p99),
+            confidence(overall.confidence()),
+            overall.idle.to_string(),
+            overall.resent.to_string(),
+            overall.stalled.to_string(),
+            overall.discarded.to_string(),
+        ];
+        html! { tr { @for cell in cells { td { (cell) } } } }
+    });
+    html! {
+        div class="scroll" { table {
+            tr { @for name in header { th { (name) } } }
+            @for row in rows { (row) }
+        } }
+    }
+}
+
+fn flows(summary: &Summary) -> anyhow::Result<Markup> {
+    let mut flows = Vec::new();
+    for epoch in summary.busiest(FLOWS) {
+        let name = epoch.tuple.map_or_else(String::new, |tuple| {
+            format!("{} → {} {}", tuple.client, tuple.server, word(tuple.transport))
+        });
+        let picture = plots::modes(epoch)?;
+        flows.push(html! {
+            h3 { (name) }
+            p class="note" {
+                (epoch.estimate.gaps) " gaps, " (epoch.estimate.batches) " batches, pauses of "
+                (human::maybe_duration(epoch.estimate.ibg)) ", confidence "
+                (confidence(Some(f64::from(epoch.estimate.confidence) / 1e3)))
+            }
+            (PreEscaped(picture))
+        });
+    }
+    Ok(html! { @for flow in flows { (flow) } })
+}
+
+fn facts(origin: &Origin, totals: &TotalsLine) -> Markup {
+    let ports: Vec<String> = origin.ports.iter().map(u16::to_string).collect();
+    let packets = classes(totals).map(|(class, n)| format!("{n} {class}"));
+    let facts = [
+        ("Where", origin.place.clone()),
+        ("Ports", if ports.is_empty() { "all".to_owned() } else { ports.join(", ") }),
+        ("Estimator", origin.estimator.clone()),
+        ("Epoch", format!("{:?}", origin.epoch)),
+        ("Idle from", format!("{:?}", origin.idle)),
+        ("Packets", format!("{}: {}", totals.packets, packets.join(", "))),
+        ("Flows that began", totals.born.to_string()),
+        ("Flows that gave way to others", totals.evicted.to_string()),
+    ];
+    html! {
+        table class="facts" {
+            @for (name, value) in facts { tr { td { (name) } td { (value) } } }
+        }
+    }
+}
+
+fn how_to_read() -> Markup {
+    html! {
+        h2 { "How to read it" }
+        p {
+            "Nothing here was seen of the answers. A client that has asked for something often waits for \
+             the answer before it sends again; the time from one batch of requests to the next is then \
+             the time that an answer took, as the client felt it: network both ways, server, and the \
+             client's own work on the answer. Each flow's gaps between packets are sorted into clusters \
+             (modes). Short ones lie inside a burst; the pauses end with an answer. The latency of an \
+             epoch is the time that its bursts and pauses took, divided by the number of pauses."
+        }
+        ul {
+            li { b { "batches" } ": as many answers the latency is the mean of. Means of epochs weigh by them, \
+                 and percentiles are of epochs' means: single slow answers show less than at a client." }
+            li { b { "confidence" } ": falls with few batches, with gaps that had no room (discarded), and where \
+                 neither acknowledgments nor sizes tell a pause from a gap in a burst." }
+            li { b { "idle" } ": gaps too long to be answers: clients that had nothing to ask, timeouts. They are \
+                 no part of the latency." }
+            li { b { "resent, stalled" } ": packets that came again, and epochs with nothing but such packets and \
+                 waiting. A server that fails looks like that." }
+        }
+        p {
+            "It is not the latency where clients do not wait: many independent requests in flight, pacing by \
+             the sender or a bottleneck, clients that work long on an answer. It is never below it for those."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+
+    fn origin() -> Origin {
+        Origin {
+            place: "<eth1>".to_owned(),
+            ports: vec![80],
+            estimator: "modes".to_owned(),
+            epoch: Duration::from_secs(1),
+            idle: Duration::from_millis(200),
+        }
+    }
+
+    #[test]
+    fn a_page_holds_everything_and_refers_to_nothing_outside() {
+        let mut summary = Summary::default();
+        summary.epoch(samples::KEY, &samples::epoch());
+        let interval = samples::interval();
+        summary.interval(&interval.servers);
+        let page = page(&origin(), &summary, &interval.totals).expect("a page");
+        for part in ["10.0.0.1:80", "1.01 ms", "How to read it", "15000 measured", "7 events"] {
+            assert!(page.contains(part), "{part} is not in {page}");
+        }
+        assert_eq!(page.matches("<svg").count(), 3, "{page}");
+        let page = page.replace("http://www.w3.org/2000/svg", "");
+        for link in ["http:", "https:", "src=", "href=", "url(", "<script", "<eth1>"] {
+            assert!(!page.contains(link), "{link} is in {page}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_saw_nothing_says_so() {
+        let page = page(&origin(), &Summary::default(), &TotalsLine::default());
+        assert!(page.expect("a page").contains("Nothing was measured"));
+    }
+}

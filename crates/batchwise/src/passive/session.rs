@@ -1,0 +1,159 @@
+//! What live runs and captures have in common: epochs go in; lines, metrics and the report come out.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use batchwise_core::passive::Epoch;
+use batchwise_core::passive::report::{EpochLine, TotalsLine};
+
+use super::interval::{Interval, Key};
+use super::metrics::PassiveMetrics;
+use super::report::{self, Origin};
+use super::servers::Servers;
+use super::show;
+use super::summary::Summary;
+use crate::output::exporter::Exporter;
+use crate::output::{Form, Sink, pipe};
+
+/// Where the results go.
+pub struct Session {
+    form: Form,
+    sink: Box<dyn Sink<Interval>>,
+    exporter: Option<Exporter<PassiveMetrics>>,
+    report: Option<(PathBuf, Origin)>,
+    /// Epochs are shown one by one.
+    per_flow: bool,
+    epochs: Vec<EpochLine>,
+    servers: Servers,
+    summary: Summary,
+    totals: TotalsLine,
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub struct Wanted {
+    /// How it is shown.
+    pub form: Form,
+    /// What is said while there is no traffic.
+    pub waiting: String,
+    /// Epochs are shown one by one.
+    pub per_flow: bool,
+    /// Where Prometheus is served.
+    pub metrics: Option<String>,
+    /// The page that is written at the end.
+    pub report: Option<PathBuf>,
+    /// Of what all this is.
+    pub origin: Origin,
+}
+
+impl Session {
+    /// Opens the outputs.
+    ///
+    /// # Errors
+    /// An output cannot be opened; nothing is measured in vain.
+    pub fn open(wanted: Wanted) -> anyhow::Result<Self> {
+        let exporter = wanted.metrics.as_deref().map(Exporter::bind).transpose()?;
+        if let Some(path) = &wanted.report {
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .with_context(|| {
+                    let path = path.display();
+                    format!("cannot write the report {path}: its directory must exist")
+                })?;
+        }
+        let sink = show::open(wanted.form, wanted.origin.place.clone(), wanted.waiting)?;
+        Ok(Self {
+            form: wanted.form,
+            sink,
+            exporter,
+            report: wanted.report.map(|path| (path, wanted.origin)),
+            per_flow: wanted.per_flow,
+            epochs: Vec::new(),
+            servers: Servers::default(),
+            summary: Summary::default(),
+            totals: TotalsLine::default(),
+        })
+    }
+
+    /// An epoch closed; its times, as `ts_ns`, are wall clock.
+    pub fn epoch(&mut self, ts_ns: u64, epoch: &Epoch) {
+        if self.per_flow {
+            self.epochs.push(EpochLine::new(ts_ns, epoch, 0));
+        }
+        let Some(tuple) = epoch.tuple else {
+            tracing::debug!("an epoch of a flow whose name was lost is not counted");
+            return;
+        };
+        let key: Key = (tuple.server, tuple.transport);
+        self.servers.add(key, epoch);
+        self.summary.epoch(key, epoch);
+        if let Some(exporter) = &self.exporter {
+            exporter.update(|metrics| metrics.epoch(key, epoch));
+        }
+    }
+
+    /// The interval that ends at the time of `totals` is shown; `over`: it is the last.
+    ///
+    /// # Errors
+    /// The output is gone.
+    pub fn interval(
+        &mut self,
+        interval_ns: u64,
+        totals: TotalsLine,
+        over: bool,
+    ) -> anyhow::Result<()> {
+        self.totals = totals;
+        let interval = Interval {
+            epochs: std::mem::take(&mut self.epochs),
+            servers: self
+                .servers
+                .lines(totals.ts_ns, interval_ns, totals.lost_events),
+            totals,
+            over,
+        };
+        self.summary.interval(&interval.servers);
+        if let Some(exporter) = &self.exporter {
+            exporter.update(|metrics| metrics.interval(&interval));
+        }
+        self.sink.interval(&interval)
+    }
+
+    /// Whether an interval without epochs would show nothing.
+    pub fn is_silent(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// Waits for at most `timeout`; true: the user or the reader of the output has left.
+    ///
+    /// # Errors
+    /// The terminal or the output cannot be waited for.
+    pub fn poll_quit(&mut self, timeout: Duration) -> anyhow::Result<bool> {
+        self.sink.poll_quit(timeout)
+    }
+
+    /// Puts the terminal back, says what there was in all, and writes the report.
+    ///
+    /// # Errors
+    /// The output is gone, or the report cannot be written.
+    pub fn finish(&mut self) -> anyhow::Result<()> {
+        self.sink.finish()?;
+        if let Some((path, origin)) = &self.report {
+            let page = report::page(origin, &self.summary, &self.totals)?;
+            std::fs::write(path, page)
+                .with_context(|| format!("cannot write the report {}", path.display()))?;
+        }
+        if self.form == Form::Jsonl {
+            return Ok(());
+        }
+        let mut text = show::ending(&self.summary, &self.totals);
+        if let Some((path, _)) = &self.report {
+            text += &format!("report: {}\n", path.display());
+        }
+        pipe::write_all(&mut io::stdout(), text.as_bytes())
+    }
+}
