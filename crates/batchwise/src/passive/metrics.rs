@@ -5,9 +5,11 @@ use std::fmt;
 
 use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::{ServerLine, TotalsLine};
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::interval::{Interval, Key, classes, word};
@@ -134,18 +136,22 @@ impl Metrics for PassiveMetrics {
         self.histograms(encoder)?;
         self.of_servers(encoder)?;
         let totals = &self.totals;
-        gauges(
-            encoder,
-            ("passive_table_flows", None),
-            "Flows in the table",
-            [(Labels::new(), totals.flows_live as f64)].into_iter(),
-        )?;
-        gauges(
-            encoder,
-            ("passive_table_capacity", None),
-            "Flows for which the table has room",
-            [(Labels::new(), totals.flows_capacity as f64)].into_iter(),
-        )?;
+        for (name, help, value) in [
+            (
+                "passive_table_flows",
+                "Flows in the table",
+                totals.flows_live,
+            ),
+            (
+                "passive_table_capacity",
+                "Flows for which the table has room",
+                totals.flows_capacity,
+            ),
+        ] {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Gauge)
+                .and_then(|encoder| ConstGauge::new(value as f64).encode(encoder))?;
+        }
         counters(
             encoder,
             "passive_packets",
@@ -167,7 +173,9 @@ impl Metrics for PassiveMetrics {
                 totals.lost_events,
             ),
         ] {
-            counters(encoder, name, help, [(Labels::new(), count)].into_iter())?;
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)
+                .and_then(|encoder| ConstCounter::new(count).encode(encoder))?;
         }
         Ok(())
     }
@@ -175,7 +183,11 @@ impl Metrics for PassiveMetrics {
 
 impl PassiveMetrics {
     fn histograms(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut known = self.servers.iter().filter(|(_, c)| c.batches > 0).peekable();
+        let mut known = self
+            .servers
+            .iter()
+            .filter(|(_, c)| c.batches > 0)
+            .peekable();
         if known.peek().is_none() {
             return Ok(());
         }
@@ -220,7 +232,9 @@ impl PassiveMetrics {
         )?;
         type Of = fn(&Counts) -> u64;
         let families: [(&str, &str, Of); 5] = [
-            ("passive_epochs", "Epochs of flows that closed", |c| c.epochs),
+            ("passive_epochs", "Epochs of flows that closed", |c| {
+                c.epochs
+            }),
             (
                 "passive_batches",
                 "Batches of requests: as many latencies were measured",
@@ -232,7 +246,9 @@ impl PassiveMetrics {
                 |c| c.idle,
             ),
             ("passive_resent", "Packets that came again", |c| c.resent),
-            ("passive_discarded", "Gaps that fitted no mode", |c| c.discarded),
+            ("passive_discarded", "Gaps that fitted no mode", |c| {
+                c.discarded
+            }),
         ];
         for (name, help, of) in families {
             let values = all().map(|(key, c)| (labels(key), of(c)));
@@ -281,7 +297,10 @@ mod tests {
                 "{sample} is not in\n{body}"
             );
         }
-        assert!(!body.contains("2001:db8"), "a server without an epoch: {body}");
+        assert!(
+            !body.contains("2001:db8"),
+            "a server without an epoch: {body}"
+        );
     }
 
     #[test]

@@ -203,7 +203,10 @@ impl PassiveArgs {
                     Estimator::Modes => "modes".to_owned(),
                     Estimator::Fixed(ns) => format!("fixed, δ {}", output::human::duration(ns)),
                     Estimator::Paper(ns) => {
-                        format!("Algorithm 2 as published, ε {}", output::human::duration(ns))
+                        format!(
+                            "Algorithm 2 as published, ε {}",
+                            output::human::duration(ns)
+                        )
                     }
                 },
                 epoch: self.epoch,
@@ -290,7 +293,10 @@ mod tests {
         assert_eq!(Estimator::parse("modes"), Ok(Estimator::Modes));
         assert_eq!(Estimator::parse("paper"), Ok(Estimator::Paper(10_000)));
         assert_eq!(Estimator::parse("paper:50us"), Ok(Estimator::Paper(50_000)));
-        assert_eq!(Estimator::parse("fixed:1ms"), Ok(Estimator::Fixed(1_000_000)));
+        assert_eq!(
+            Estimator::parse("fixed:1ms"),
+            Ok(Estimator::Fixed(1_000_000))
+        );
         for wrong in ["", "fixed", "fixed:0s", "fixed:1", "modes:1ms", "magic"] {
             assert!(Estimator::parse(wrong).is_err(), "{wrong}");
         }
@@ -299,7 +305,10 @@ mod tests {
     #[test]
     fn times_out_of_bounds_are_refused_with_the_bounds() {
         for (wrong, bound) in [("1ns", "1ms"), ("31s", "30s")] {
-            assert!(parse_epoch(wrong).is_err_and(|e| e.contains(bound)), "{wrong}");
+            assert!(
+                parse_epoch(wrong).is_err_and(|e| e.contains(bound)),
+                "{wrong}"
+            );
         }
         assert!(parse_idle("4s").is_err_and(|e| e.contains("3s")));
         assert_eq!(parse_epoch("250ms"), Ok(Duration::from_millis(250)));

@@ -23,12 +23,10 @@ pub const TUPLE: Tuple = Tuple {
 /// A client that asks for two things at a time, 20 µs apart, and has both after a millisecond.
 pub fn epoch() -> Epoch {
     let params = Params::default();
-    let mut gaps = Gaps {
-        acks: true,
-        ..Gaps::default()
-    };
+    let mut gaps = Gaps::new(true);
     let mut now = 1_760_000_000_000_000_000;
     gaps.open(now);
+    gaps.packet(&params, now, false, false);
     for n in 0..1_800 {
         now += if n % 2 == 0 { 990_000 } else { 20_000 };
         gaps.packet(&params, now, n % 2 == 0, false);

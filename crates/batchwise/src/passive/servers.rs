@@ -44,8 +44,7 @@ impl Servers {
         let lines = self.servers.iter_mut().map(|(key, known)| {
             let sum = std::mem::take(&mut known.sum);
             let (server, transport) = (key.0.to_string(), key.1);
-            let line =
-                ServerLine::new(ts_ns, interval_ns, server, transport, &sum, lost_events);
+            let line = ServerLine::new(ts_ns, interval_ns, server, transport, &sum, lost_events);
             (*key, line)
         });
         lines.collect()

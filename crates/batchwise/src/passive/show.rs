@@ -174,7 +174,9 @@ fn cells(width: usize, cells: [String; 14]) -> String {
 /// What a person is told at the end: each server over the whole time, and the counts.
 pub fn ending(summary: &Summary, totals: &TotalsLine) -> String {
     let mut text = String::from("\nIn all:\n");
-    let names = summary.servers().map(|((server, _), _)| server.to_string().len());
+    let names = summary
+        .servers()
+        .map(|((server, _), _)| server.to_string().len());
     let width = names.max().unwrap_or(0).max(21);
     let mut rows = 0;
     for ((server, transport), overall) in summary.servers() {
@@ -264,7 +266,11 @@ mod tests {
     #[test]
     fn rows_are_aligned_under_their_header_and_silence_is_announced_once() {
         let mut sink = Plain::new(Vec::new(), "waiting…".to_owned());
-        for interval in [&Interval::default(), &Interval::default(), &samples::interval()] {
+        for interval in [
+            &Interval::default(),
+            &Interval::default(),
+            &samples::interval(),
+        ] {
             sink.interval(interval).expect("a Vec takes everything");
         }
         let text = String::from_utf8(sink.out).expect("text is UTF-8");
@@ -282,7 +288,10 @@ mod tests {
         summary.interval(&samples::interval().servers);
         let text = ending(&summary, &samples::interval().totals);
         assert!(text.contains("10.0.0.1:80"), "{text}");
-        assert!(text.contains("20000 packets: 15000 measured, 4000 ack"), "{text}");
+        assert!(
+            text.contains("20000 packets: 15000 measured, 4000 ack"),
+            "{text}"
+        );
         let nothing = ending(&Summary::default(), &TotalsLine::default());
         assert!(nothing.contains("no server was measured"), "{nothing}");
     }

@@ -82,7 +82,10 @@ impl Summary {
         }
         let (from, to) = self.span.unwrap_or((epoch.start, epoch.end));
         self.span = Some((from.min(epoch.start), to.max(epoch.end)));
-        self.servers.entry(key).or_insert_with(Overall::new).add(epoch);
+        self.servers
+            .entry(key)
+            .or_insert_with(Overall::new)
+            .add(epoch);
         if let Some(tuple) = epoch.tuple {
             self.busy((tuple.client, key), epoch);
         }
@@ -278,7 +281,10 @@ mod tests {
                 client: SocketAddr::from((host, 40_000)),
                 ..samples::TUPLE
             });
-            summary.epoch((SocketAddr::from(([0, 0, 0, 0], 80)), Transport::Tcp), &busier);
+            summary.epoch(
+                (SocketAddr::from(([0, 0, 0, 0], 80)), Transport::Tcp),
+                &busier,
+            );
         }
         assert_eq!(summary.servers().count(), MOST_SERVERS);
         assert_eq!(summary.beyond(), 10_000 - MOST_SERVERS as u64);

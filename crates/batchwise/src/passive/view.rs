@@ -52,7 +52,11 @@ impl Table {
         let totals = &self.interval.totals;
         let mut right = Vec::new();
         if totals.lost_events > 0 {
-            right.push(format!("{} events lost   ", totals.lost_events).bold().red());
+            right.push(
+                format!("{} events lost   ", totals.lost_events)
+                    .bold()
+                    .red(),
+            );
         }
         if totals.evicted > 0 {
             right.push(format!("{} flows evicted   ", totals.evicted).yellow());
@@ -75,7 +79,11 @@ impl Table {
     }
 
     fn draw_footer(&self, frame: &mut Frame, area: Rect, room: usize) {
-        let below = self.interval.servers.len().saturating_sub(self.first + room);
+        let below = self
+            .interval
+            .servers
+            .len()
+            .saturating_sub(self.first + room);
         let keys = match (self.first, below) {
             (0, 0) => "q quits".to_owned(),
             (above, below) => format!("↑ {above} ↓ {below} more   q quits"),
@@ -109,7 +117,9 @@ impl Table {
         ]);
         let widths = [22, 5, 5, 8, 8, 8, 8, 5, 7].map(Constraint::Length);
         let widths = widths.into_iter().chain([Constraint::Fill(1)]);
-        let grid = Grid::new(rows, widths).header(header.dim()).column_spacing(1);
+        let grid = Grid::new(rows, widths)
+            .header(header.dim())
+            .column_spacing(1);
         frame.render_widget(grid, area);
     }
 }
@@ -241,7 +251,10 @@ mod tests {
     }
 
     fn view() -> Table {
-        Table::new("eth1, native XDP".to_owned(), "waiting for traffic…".to_owned())
+        Table::new(
+            "eth1, native XDP".to_owned(),
+            "waiting for traffic…".to_owned(),
+        )
     }
 
     #[test]
@@ -261,7 +274,9 @@ mod tests {
         let text = picture(&mut view, 110, 12);
         let row = text.lines().find(|l| l.contains("10.0.0.1:80"));
         let row = row.expect("a row");
-        for cell in ["tcp", "12", "1.01 ms", "980 µs", "1.40 ms", "2.30 ms", "0.92", "█▃"] {
+        for cell in [
+            "tcp", "12", "1.01 ms", "980 µs", "1.40 ms", "2.30 ms", "0.92", "█▃",
+        ] {
             assert!(row.contains(cell), "{cell} is not in {row}");
         }
         let stalled = text.lines().find(|l| l.contains("[2001:db8::17]:443"));
@@ -290,7 +305,10 @@ mod tests {
         assert!(!picture(&mut view, 100, 10).contains("10.0.0.20:80"));
         view.scroll(isize::MAX);
         let text = picture(&mut view, 100, 10);
-        assert!(text.contains("10.0.0.20:80") && text.contains("↑ 14"), "{text}");
+        assert!(
+            text.contains("10.0.0.20:80") && text.contains("↑ 14"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -204,7 +204,9 @@ fn next_of_pcap(
         return Err(PcapError::InvalidField("fraction of a second above one"));
     }
     if packet.incl_len > packet.orig_len {
-        return Err(PcapError::InvalidField("captured length above the original"));
+        return Err(PcapError::InvalidField(
+            "captured length above the original",
+        ));
     }
     let at_ns = u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_frac) * unit;
     data.clear();
@@ -284,7 +286,9 @@ fn nanoseconds(ticks: u64, options: &[InterfaceDescriptionOption<'_>]) -> Result
     let per_second = base.checked_pow(exponent);
     let per_second = per_second.ok_or(PcapError::InvalidField("resolution of time"))?;
     let ns = u128::from(ticks).checked_mul(1_000_000_000);
-    let ns = ns.map(|ns| ns / per_second).and_then(|ns| i128::try_from(ns).ok());
+    let ns = ns
+        .map(|ns| ns / per_second)
+        .and_then(|ns| i128::try_from(ns).ok());
     ns.map(|ns| ns + i128::from(offset) * 1_000_000_000)
         .filter(|ns| *ns <= i64::MAX.into())
         .and_then(|ns| u64::try_from(ns).ok())
@@ -298,7 +302,10 @@ impl Read for Interruptible {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let stdin = io::stdin();
         while !self.0.load(Ordering::Relaxed) {
-            let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN)];
+            let mut fds = [PollFd::new(
+                std::os::fd::AsFd::as_fd(&stdin),
+                PollFlags::POLLIN,
+            )];
             match poll(&mut fds, 100u8) {
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return nix::unistd::read(&stdin, buffer).map_err(io::Error::from),

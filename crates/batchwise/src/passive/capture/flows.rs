@@ -300,13 +300,10 @@ fn shown(paper: &Paper, counted: &Gaps, params: &Params) -> (Gaps, Estimate) {
         hi: code_of(mode.max),
     });
     let modes: Vec<Mode> = modes.collect();
-    let gaps = Gaps {
-        start: counted.start,
-        last: counted.last,
-        resent: counted.resent,
-        largest: counted.largest,
-        ..Gaps::from_modes(&modes)
-    };
+    let mut gaps = Gaps::from_modes(&modes);
+    gaps.start = counted.start;
+    gaps.last = counted.last;
+    gaps.resent = counted.resent;
     (gaps, paper.estimate(params))
 }
 

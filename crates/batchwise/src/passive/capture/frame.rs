@@ -113,7 +113,12 @@ pub fn dissect(link: DataLink, data: &[u8], length: u32) -> Frame {
                 rst: tcp.rst(),
             };
             let length = tcp.header_slice().len();
-            (tcp.source_port(), tcp.destination_port(), length, Some(said))
+            (
+                tcp.source_port(),
+                tcp.destination_port(),
+                length,
+                Some(said),
+            )
         }
         Some(TransportSlice::Udp(udp)) => {
             let length = udp.header_slice().len();
@@ -178,7 +183,11 @@ impl Ip {
                 (
                     header.source_addr().into(),
                     header.destination_addr().into(),
-                    if length == 0 { 0 } else { fixed + usize::from(length) },
+                    if length == 0 {
+                        0
+                    } else {
+                        fixed + usize::from(length)
+                    },
                     fixed + ip.extensions().slice().len(),
                 )
             }

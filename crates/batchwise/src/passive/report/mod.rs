@@ -164,8 +164,20 @@ fn warnings(summary: &Summary, totals: &TotalsLine) -> Markup {
 
 fn servers(servers: &[(&Key, &Overall)]) -> Markup {
     let header = [
-        "server", "", "flows", "epochs", "batches", "mean", "p50", "p90", "p99", "confidence",
-        "idle", "resent", "stalled", "discarded",
+        "server",
+        "",
+        "flows",
+        "epochs",
+        "batches",
+        "mean",
+        "p50",
+        "p90",
+        "p99",
+        "confidence",
+        "idle",
+        "resent",
+        "stalled",
+        "discarded",
     ];
     let rows = servers.iter().map(|(key, overall)| {
         let latency = overall.latency();
@@ -199,7 +211,12 @@ fn flows(summary: &Summary) -> anyhow::Result<Markup> {
     let mut flows = Vec::new();
     for epoch in summary.busiest(FLOWS) {
         let name = epoch.tuple.map_or_else(String::new, |tuple| {
-            format!("{} → {} {}", tuple.client, tuple.server, word(tuple.transport))
+            format!(
+                "{} → {} {}",
+                tuple.client,
+                tuple.server,
+                word(tuple.transport)
+            )
         });
         let picture = plots::modes(epoch)?;
         flows.push(html! {
@@ -220,11 +237,21 @@ fn facts(origin: &Origin, totals: &TotalsLine) -> Markup {
     let packets = classes(totals).map(|(class, n)| format!("{n} {class}"));
     let facts = [
         ("Where", origin.place.clone()),
-        ("Ports", if ports.is_empty() { "all".to_owned() } else { ports.join(", ") }),
+        (
+            "Ports",
+            if ports.is_empty() {
+                "all".to_owned()
+            } else {
+                ports.join(", ")
+            },
+        ),
         ("Estimator", origin.estimator.clone()),
         ("Epoch", format!("{:?}", origin.epoch)),
         ("Idle from", format!("{:?}", origin.idle)),
-        ("Packets", format!("{}: {}", totals.packets, packets.join(", "))),
+        (
+            "Packets",
+            format!("{}: {}", totals.packets, packets.join(", ")),
+        ),
         ("Flows that began", totals.born.to_string()),
         ("Flows that gave way to others", totals.evicted.to_string()),
     ];
@@ -285,12 +312,20 @@ mod tests {
         let interval = samples::interval();
         summary.interval(&interval.servers);
         let page = page(&origin(), &summary, &interval.totals).expect("a page");
-        for part in ["10.0.0.1:80", "1.01 ms", "How to read it", "15000 measured", "7 events"] {
+        for part in [
+            "10.0.0.1:80",
+            "1.01 ms",
+            "How to read it",
+            "15000 measured",
+            "7 events",
+        ] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
         assert_eq!(page.matches("<svg").count(), 3, "{page}");
         let page = page.replace("http://www.w3.org/2000/svg", "");
-        for link in ["http:", "https:", "src=", "href=", "url(", "<script", "<eth1>"] {
+        for link in [
+            "http:", "https:", "src=", "href=", "url(", "<script", "<eth1>",
+        ] {
             assert!(!page.contains(link), "{link} is in {page}");
         }
     }

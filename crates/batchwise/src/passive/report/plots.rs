@@ -155,7 +155,11 @@ pub fn modes(epoch: &Epoch) -> anyhow::Result<String> {
             let style = BLACK.stroke_width(2);
             chart.draw_series(LineSeries::new([(at, 0.0), (at, top)], style))?;
             legend_line(legend, row, BLACK)?;
-            legend_text(legend, row, &format!("latency {}", human::duration(latency)))?;
+            legend_text(
+                legend,
+                row,
+                &format!("latency {}", human::duration(latency)),
+            )?;
         }
         Ok(())
     })
@@ -181,10 +185,7 @@ fn draw(
 /// A chart with room for the numbers and names of its axes.
 fn axes<'a, 'b, 'c>(area: &'a Area<'c>) -> ChartBuilder<'a, 'b, SVGBackend<'c>> {
     let mut chart = ChartBuilder::on(area);
-    chart
-        .margin(8)
-        .x_label_area_size(46)
-        .y_label_area_size(74);
+    chart.margin(8).x_label_area_size(46).y_label_area_size(74);
     chart
 }
 
@@ -225,7 +226,11 @@ fn bounds(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 
 /// 1, 2 and 5 times the powers of ten within a range; over many decades only the powers.
 fn ticks(bottom: f64, top: f64) -> Vec<f64> {
-    let steps: &[f64] = if top / bottom > 1e4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let steps: &[f64] = if top / bottom > 1e4 {
+        &[1.0]
+    } else {
+        &[1.0, 2.0, 5.0]
+    };
     let decades = (bottom.log10().floor() as i32)..=(top.log10().ceil() as i32);
     let all = decades.flat_map(|d| steps.iter().map(move |m| m * 10f64.powi(d)));
     all.filter(|y| (bottom..=top).contains(y)).collect()
