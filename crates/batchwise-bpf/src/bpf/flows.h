@@ -116,7 +116,7 @@ BW_INLINE __u32 bw_way(const struct bw_bucket *b, __u32 tag)
 	for (i = 0; i < BW_WAYS; i++) {
 		d = b->tag[i] ^ tag;
 		barrier_var(d);
-		way |= ((__s64)(d - 1) >> 63) & (BW_WAYS | i);
+		way |= (d - 1) >> 59 & (BW_WAYS | i); /* 31 of 0 - 1, else 0 */
 	}
 	return way;
 }
@@ -164,7 +164,7 @@ BW_INLINE int bw_find(__u64 tag, struct bw_place *at)
 }
 
 /* How many ways of the bucket are taken; times 256, plus a free one. Verified on its own. */
-__noinline int bw_taken(struct bw_bucket *b)
+BW_APART int bw_taken(struct bw_bucket *b)
 {
 	__u32 taken = 0, vacant = 0, i;
 
@@ -183,7 +183,7 @@ __noinline int bw_taken(struct bw_bucket *b)
  * The way to give to a new flow: the least recently used. Flows that never showed a gap go first,
  * so that a scan displaces the scan.
  */
-__noinline int bw_victim(struct bw_bucket *b)
+BW_APART int bw_victim(struct bw_bucket *b)
 {
 	__u64 least = ~0ULL, age;
 	__u32 way = 0, i;
@@ -206,7 +206,7 @@ __noinline int bw_victim(struct bw_bucket *b)
  * Tells the loader what an epoch comes to; `tuple` may be NULL. Verified on its own, since the
  * estimate is long and there are many callers. 0, or -1 when there was no room.
  */
-__noinline int bw_close(struct bw_slot *s, __u64 tag, const struct bw_tuple *tuple, __u64 now,
+BW_APART int bw_close(struct bw_slot *s, __u64 tag, const struct bw_tuple *tuple, __u64 now,
 			__u32 gone)
 {
 	struct bw_counters *c = bw_counters();

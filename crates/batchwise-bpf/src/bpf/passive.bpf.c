@@ -83,14 +83,22 @@ BW_INLINE void bw_count(struct bw_slot *s, const struct bw_packet *pkt, __u64 ta
 		bw_tell_born(s, tag, &pkt->tuple, c);
 }
 
-/* A packet with payload. */
-BW_INLINE enum bw_fate bw_measure(const struct bw_packet *pkt, struct bw_counters *c)
+/*
+ * A packet with payload: enum bw_fate. This and the next are verified on their own, not again for
+ * each way in which a packet may have been parsed.
+ */
+BW_APART int bw_measure(const struct bw_packet *pkt)
 {
-	__u64 now = bpf_ktime_get_ns(); /* before the table: it waits for loads before it */
-	__u64 tag = bw_tag(&pkt->tuple);
+	struct bw_counters *c = bw_counters();
 	struct bw_place at;
-	int found = bw_find(tag, &at);
+	__u64 now, tag;
+	int found;
 
+	if (!pkt || !c)
+		return BW_FATE_OTHER;
+	now = bpf_ktime_get_ns(); /* before the table: it waits for loads before it */
+	tag = bw_tag(&pkt->tuple);
+	found = bw_find(tag, &at);
 	if (!found)
 		found = bw_insert(tag, now, c, &at) ?: -1;
 	if (found < 0)
@@ -103,43 +111,47 @@ BW_INLINE enum bw_fate bw_measure(const struct bw_packet *pkt, struct bw_counter
 }
 
 /* What the flow had is another connection's, or its last. */
-BW_INLINE void bw_forget(const struct bw_packet *pkt)
+BW_APART int bw_forget(const struct bw_packet *pkt)
 {
-	__u64 tag = bw_tag(&pkt->tuple);
 	struct bw_place at;
+	__u64 tag;
 
+	if (!pkt)
+		return 0;
+	tag = bw_tag(&pkt->tuple);
 	if (bw_find(tag, &at) != 1)
-		return;
+		return 0;
 	bw_end(&at, tag, &pkt->tuple, bpf_ktime_get_ns());
 	bw_unlock(at.slot);
+	return 0;
 }
 
-BW_INLINE enum bw_fate bw_see(const struct bw_packet *pkt, struct bw_counters *c)
+BW_INLINE int bw_see(const struct bw_packet *pkt)
 {
 	if (!bw_port_watched(pkt->tuple.dport))
 		return BW_FATE_OTHER;
 	if (pkt->tuple.proto != BW_PROTO_TCP)
-		return pkt->payload <= udp_acks ? BW_FATE_ACK : bw_measure(pkt, c);
+		return pkt->payload <= udp_acks ? BW_FATE_ACK : bw_measure(pkt);
 	if ((pkt->flags & (BW_TCP_SYN | BW_TCP_ACK)) == (BW_TCP_SYN | BW_TCP_ACK))
 		return BW_FATE_OTHER; /* the server's */
 	if (pkt->flags & BW_TCP_SYN || (!pkt->payload && pkt->flags & (BW_TCP_FIN | BW_TCP_RST)))
 		bw_forget(pkt);
-	return pkt->payload ? bw_measure(pkt, c) : BW_FATE_ACK;
+	return pkt->payload ? bw_measure(pkt) : BW_FATE_ACK;
 }
 
 /* `frame`: bytes. */
-BW_INLINE enum bw_fate bw_fate(int parsed, const struct bw_packet *pkt, __u64 frame,
-			       struct bw_counters *c)
+BW_INLINE int bw_fate(int parsed, const struct bw_packet *pkt, __u64 frame)
 {
 	if (parsed == BW_PARSED)
-		return pkt->link + pkt->length <= frame ? bw_see(pkt, c) : BW_FATE_MALFORMED;
+		return pkt->link + pkt->length <= frame ? bw_see(pkt) : BW_FATE_MALFORMED;
 	if (parsed == BW_PARSE_FRAGMENT)
 		return BW_FATE_FRAGMENT;
 	return parsed == BW_PARSE_OTHER ? BW_FATE_OTHER : BW_FATE_MALFORMED;
 }
 
-BW_INLINE void bw_tally(struct bw_counters *c, enum bw_fate fate)
+BW_INLINE void bw_tally(struct bw_counters *c, __u64 fate)
 {
+	barrier_var(fate); /* one register for the test and the index */
 	if (fate < BW_FATES)
 		c->fate[fate]++;
 }
@@ -157,7 +169,7 @@ BW_INLINE void bw_see_xdp(struct xdp_md *ctx)
 	parsed = bw_parse_packet(data, end, &pkt);
 	if (parsed == BW_PARSED && pkt.link + pkt.length > frame)
 		frame = bpf_xdp_get_buff_len(ctx); /* with the parts beyond the first */
-	bw_tally(c, bw_fate(parsed, &pkt, frame, c));
+	bw_tally(c, bw_fate(parsed, &pkt, frame));
 }
 
 SEC("?xdp.frags")
@@ -190,7 +202,7 @@ int bw_tc(struct __sk_buff *skb)
 	if (c) {
 		const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
-		bw_tally(c, bw_fate(bw_parse_packet(data, end, &pkt), &pkt, skb->len, c));
+		bw_tally(c, bw_fate(bw_parse_packet(data, end, &pkt), &pkt, skb->len));
 	}
 	return TCX_NEXT;
 }

@@ -24,6 +24,16 @@
 /* IP length from which a largest packet may be full-sized: above the 1200 B of QUIC's smallest path. */
 #define BW_FULL_UNITS 18
 
+/*
+ * Functions that the verifier checks once, for all arguments, instead of at every call with what it
+ * knows there: else it follows each way through the modes.
+ */
+#ifdef __bpf__
+#define BW_APART __attribute__((noinline))
+#else
+#define BW_APART static inline
+#endif
+
 /* The code of a gap in units of 2^BW_GAP_SHIFT ns. */
 BW_INLINE __u32 bw_gap_code(__u32 u)
 {
@@ -83,17 +93,17 @@ BW_INLINE __u64 bw_row_remove(__u64 row, __u32 i)
 	return (row & below) | (row >> 8 & ~below) | (__u64)BW_NO_MODE << 56;
 }
 
+/* Rows are aligned, which memcpy cannot know: it would go byte by byte. */
+typedef __u64 __attribute__((may_alias)) bw_row;
+
 BW_INLINE __u64 bw_row_load(const __u8 *row)
 {
-	__u64 v;
-
-	__builtin_memcpy(&v, row, sizeof(v));
-	return v;
+	return *(const bw_row *)row;
 }
 
 BW_INLINE void bw_row_store(__u8 *row, __u64 v)
 {
-	__builtin_memcpy(row, &v, sizeof(v));
+	*(bw_row *)row = v;
 }
 
 /*
@@ -175,14 +185,22 @@ BW_INLINE void bw_mode_add(struct bw_gaps *g, struct bw_mode *m, __u32 units, in
 }
 
 /* Mode i takes in its upper neighbour; those above move down. */
-BW_INLINE void bw_modes_merge(struct bw_gaps *g, __u32 i)
+BW_APART int bw_modes_merge(struct bw_gaps *g, __u32 i)
 {
-	struct bw_mode *m = &g->mode[i & (BW_MODES - 1)];
-	const struct bw_mode *n = &g->mode[(i + 1) & (BW_MODES - 1)];
-	__u64 hi = bw_row_load(g->hi);
-	__u32 count = m->count + n->count;
-	__u32 marked = m->marked + n->marked;
-	__u32 sum = m->sum + n->sum;
+	__u32 count, marked, sum;
+	const struct bw_mode *n;
+	struct bw_mode *m;
+	__u64 hi;
+
+	if (!g) /* for the verifier */
+		return 0;
+	i &= BW_MODES - 1;
+	m = &g->mode[i];
+	n = &g->mode[(i + 1) & (BW_MODES - 1)];
+	hi = bw_row_load(g->hi);
+	count = m->count + n->count;
+	marked = m->marked + n->marked;
+	sum = m->sum + n->sum;
 
 	/* together too many: those over are discarded, the epoch ends */
 	if (count > 0xffff || sum < m->sum) {
@@ -203,13 +221,16 @@ BW_INLINE void bw_modes_merge(struct bw_gaps *g, __u32 i)
 	g->mode[BW_MODES - 1].sum = 0;
 	g->mode[BW_MODES - 1].count = 0;
 	g->mode[BW_MODES - 1].marked = 0;
+	return 0;
 }
 
 /* A gap for which there is no mode: a new one before mode i. There is room. */
-BW_INLINE struct bw_mode *bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
+BW_APART int bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
 {
 	struct bw_mode *m;
 
+	if (!g)
+		return 0;
 	i &= BW_MODES - 1;
 	for (__u32 j = BW_MODES - 1; j > 0; j--)
 		if (j > i)
@@ -220,7 +241,7 @@ BW_INLINE struct bw_mode *bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code
 	m->sum = 0;
 	m->count = 0;
 	m->marked = 0;
-	return m;
+	return 0;
 }
 
 /* How many modes begin at or below a code: eight comparisons at once, ascending rows. */
@@ -239,12 +260,17 @@ BW_INLINE __u32 bw_modes_upto(__u64 lo, __u32 code)
  * and joins two that are; else it becomes a mode. Where there is no room, the two neighbours that
  * are closest of all are joined: the widest valleys stay.
  */
-BW_INLINE void bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int marked, __u32 upto)
+BW_APART int bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int marked, __u32 upto)
 {
-	__u64 lo = bw_row_load(g->lo), hi = bw_row_load(g->hi);
-	__u32 below = upto ? code - bw_byte(hi, upto - 1) : 0xff;
-	__u32 above = upto < BW_MODES ? bw_byte(lo, upto) - code : 0xff;
-	__u32 i = upto;
+	__u32 below, above, i = upto;
+	__u64 lo, hi;
+
+	if (!g)
+		return 0;
+	lo = bw_row_load(g->lo);
+	hi = bw_row_load(g->hi);
+	below = upto ? code - bw_byte(hi, upto - 1) : 0xff;
+	above = upto < BW_MODES ? bw_byte(lo, upto) - code : 0xff;
 
 	if (below > BW_MODE_WIDTH && above > BW_MODE_WIDTH &&
 	    bw_byte(lo, BW_MODES - 1) != BW_NO_MODE) {
@@ -281,8 +307,10 @@ BW_INLINE void bw_modes_place(struct bw_gaps *g, __u32 units, __u32 code, int ma
 		bw_row_store(g->lo, bw_row_set(lo, i, code));
 		bw_mode_add(g, &g->mode[i], units, marked);
 	} else {
-		bw_mode_add(g, bw_modes_insert(g, i, code), units, marked);
+		bw_modes_insert(g, i, code);
+		bw_mode_add(g, &g->mode[i & (BW_MODES - 1)], units, marked);
 	}
+	return 0;
 }
 
 /* Algorithm 1: two modes, parted at a threshold. */

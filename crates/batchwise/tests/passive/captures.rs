@@ -1,0 +1,157 @@
+//! Captures whose latencies are known give these latencies, by server and by flow.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::refusal::run;
+use crate::run::{Lines, over};
+use crate::stage::BATCHWISE;
+use crate::synthetic::{BEGIN_NS, Conversation, Seen, write};
+
+const WEB: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 80);
+const CACHE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 3), 11_211);
+
+fn conversation(client: u16, server: SocketAddrV4, latency: Duration) -> Conversation {
+    Conversation {
+        client: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), client),
+        server,
+        latency,
+        burst: 3,
+        bursts: (Duration::from_millis(2_400).as_micros() / latency.as_micros()) as u32,
+        both_ways: false,
+        opening: true,
+    }
+}
+
+fn all(conversations: &[Conversation]) -> Vec<Seen> {
+    let packets = conversations.iter().map(Conversation::packets);
+    packets.flatten().collect()
+}
+
+/// Two flows to one server, and one to another that is ten times as fast.
+fn three() -> [Conversation; 3] {
+    [
+        conversation(40_000, WEB, Duration::from_millis(4)),
+        conversation(40_001, WEB, Duration::from_millis(12)),
+        conversation(40_002, CACHE, Duration::from_micros(400)),
+    ]
+}
+
+fn assert_near(ns: f64, truth: Duration) {
+    let truth = truth.as_nanos() as f64;
+    assert!((ns / truth - 1.0).abs() < 0.02, "{ns} instead of {truth}");
+}
+
+fn assert_three(lines: &Lines) {
+    // 600 latencies of 4 ms, 200 of 12 ms
+    assert_near(lines.mean("10.0.0.1:80").1, Duration::from_millis(6));
+    assert_near(lines.mean("10.0.0.3:11211").1, Duration::from_micros(400));
+    for conversation in three() {
+        let client = conversation.client.to_string();
+        let epochs = lines.epochs.iter();
+        let of: Vec<_> = epochs
+            .filter(|e| e.client.as_deref() == Some(&client))
+            .collect();
+        assert!(of.len() >= 2, "{client}: {of:?}");
+        for epoch in of {
+            assert_near(
+                epoch.latency_ns.expect("known") as f64,
+                conversation.latency,
+            );
+        }
+    }
+}
+
+#[test]
+fn one_direction_gives_each_servers_and_each_flows_latency() {
+    let (_folder, path) = write(all(&three()), usize::MAX);
+    let lines = over(&path, &["--per-flow"]);
+    assert_three(&lines);
+    let totals = lines.totals.expect("totals");
+    assert_eq!((totals.born, totals.acks, totals.other), (3, 3, 0));
+    assert_eq!(totals.packets, totals.measured + totals.acks);
+}
+
+#[test]
+fn answers_in_the_capture_change_nothing() {
+    let both_ways = three().map(|c| Conversation {
+        both_ways: true,
+        ..c
+    });
+    for opening in [true, false] {
+        let conversations = both_ways.map(|c| Conversation { opening, ..c });
+        let (_folder, path) = write(all(&conversations), usize::MAX);
+        assert_three(&over(&path, &["--per-flow"]));
+    }
+}
+
+#[test]
+fn a_port_decides_who_the_server_is_and_what_is_measured() {
+    let mut odd = conversation(80, WEB, Duration::from_millis(4));
+    odd.server.set_port(50_051);
+    (odd.both_ways, odd.opening) = (true, false);
+    let other = conversation(40_000, CACHE, Duration::from_millis(1));
+    let (_folder, path) = write(all(&[odd, other]), usize::MAX);
+    let lines = over(&path, &["--port", "50051"]);
+    assert_near(lines.mean("10.0.0.1:50051").1, Duration::from_millis(4));
+    assert!(lines.servers.iter().all(|l| l.server == "10.0.0.1:50051"));
+}
+
+#[test]
+fn a_capture_of_headers_only_gives_the_same() {
+    let (_folder, path) = write(all(&three()), 60);
+    assert_three(&over(&path, &["--per-flow"]));
+}
+
+#[test]
+fn a_capture_through_a_pipe_gives_the_same() {
+    let (_folder, path) = write(all(&three()), usize::MAX);
+    let output = Command::new(BATCHWISE)
+        .args(["passive", "--pcap", "-", "--format", "jsonl", "--per-flow"])
+        .stdin(Stdio::from(std::fs::File::open(path).expect("the capture")))
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_three(&Lines::read(&String::from_utf8_lossy(&output.stdout)));
+}
+
+#[test]
+fn intervals_follow_the_captures_own_time() {
+    let (_folder, path) = write(all(&three()), usize::MAX);
+    let lines = over(&path, &["--interval", "500ms", "--epoch", "300ms", "--duration", "2s"]);
+    let mut ends: Vec<u64> = lines.servers.iter().map(|l| l.ts_ns - BEGIN_NS).collect();
+    ends.dedup();
+    assert!(ends.len() >= 3, "{ends:?}");
+    let full = ends.iter().take_while(|end| **end < 2_000_000_000 - 1);
+    assert!(full.clone().all(|end| end % 500_000_000 == 0), "{ends:?}");
+    assert!(ends.iter().all(|end| *end <= 2_000_000_000), "{ends:?}");
+}
+
+#[test]
+fn text_and_report_name_every_server() {
+    let (folder, path) = write(all(&three()), usize::MAX);
+    let report = folder.path().join("report.html");
+    let mut command = Command::new(BATCHWISE);
+    command.args(["passive", "--pcap"]).arg(&path);
+    let output = run(command.arg("--report").arg(&report));
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let page = std::fs::read_to_string(&report).expect("a report");
+    for server in ["10.0.0.1:80", "10.0.0.3:11211"] {
+        assert!(text.contains(server), "{text}");
+        assert!(page.contains(server), "{page}");
+    }
+    assert!(text.contains("3 flows began"), "{text}");
+    assert!(page.contains("</html>") && page.matches("<svg").count() == 5);
+}
+
+#[test]
+fn the_published_algorithms_can_be_asked() {
+    let one = conversation(40_000, WEB, Duration::from_millis(4));
+    let (_folder, path) = write(all(&[one]), usize::MAX);
+    for estimator in ["paper", "paper:50us", "fixed:1ms"] {
+        let lines = over(&path, &["--estimator", estimator]);
+        assert_near(lines.mean("10.0.0.1:80").1, Duration::from_millis(4));
+    }
+}

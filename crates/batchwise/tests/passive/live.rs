@@ -1,0 +1,141 @@
+//! What the kernel measures on a link is what the client there measures.
+
+use std::process::Command;
+use std::time::Duration;
+
+use batchwise_lab::host::{Host, Place};
+use batchwise_lab::process::Process;
+use batchwise_lab::stop::Stop;
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+
+use crate::run::{Live, over};
+use crate::scrape::{METRICS, scrape};
+use crate::service::{DELAY, ask, start};
+use crate::stage::{PATIENCE, Stage, eventually};
+
+const PORT: u16 = 8_080;
+const SERVER: &str = "10.77.0.1:8080";
+/// For so long the client asks.
+const ASKING: Duration = Duration::from_secs(3);
+
+struct Capture {
+    tcpdump: Process,
+    folder: TempDir,
+}
+
+impl Capture {
+    fn start(host: &Host) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let mut command = Command::new("tcpdump");
+        command.args(["-i", "bw-veth", "-n", "-U", "-Z", "root", "-w"]);
+        command.arg(folder.path().join("pcap"));
+        let tcpdump = host.spawn("tcpdump", command, Place::Observer);
+        let tcpdump = tcpdump.expect("tcpdump is needed (Debian: apt install tcpdump)");
+        let file = folder.path().join("pcap");
+        eventually(
+            "tcpdump to listen",
+            || file.metadata().is_ok_and(|m| m.len() > 0).then_some(()),
+            || tcpdump.quote(),
+        );
+        Self { tcpdump, folder }
+    }
+
+    fn finish(mut self) -> TempDir {
+        kill(self.tcpdump.pid(), Signal::SIGINT).expect("tcpdump is there");
+        let status = self.tcpdump.wait(&Stop::default(), PATIENCE);
+        assert!(status.expect("tcpdump ends").success());
+        self.folder
+    }
+}
+
+/// Within a factor that only a broken estimate leaves, whatever else the machine does.
+fn assert_like(what: &str, estimate: f64, truth: f64) {
+    let ratio = estimate / truth;
+    assert!(
+        (0.8..1.25).contains(&ratio),
+        "{what}: {estimate} instead of {truth}"
+    );
+}
+
+#[test]
+fn the_estimate_is_what_the_client_measures_and_a_capture_agrees() {
+    let stage = Stage::build("plive");
+    let (server, client) = (&stage.hosts.server, &stage.hosts.client);
+    let address = stage.hosts.server_address(PORT);
+    start(server, address);
+    let capture = Capture::start(server);
+    let live = Live::start(
+        server,
+        &["--port", "8080", "--per-flow", "--metrics", METRICS],
+    );
+    let truth = ask(client, address, ASKING);
+    assert!(truth >= DELAY.as_nanos() as f64);
+    live.until("epochs", |lines| lines.epochs.len() >= 3);
+    let scraped = scrape(server, METRICS);
+    let (status, lines) = live.end(Signal::SIGINT);
+    assert!(status.success(), "{status}");
+
+    let (batches, estimate) = lines.mean(SERVER);
+    assert!(batches > 50, "{lines:#?}");
+    assert_like("live", estimate, truth);
+    let totals = lines.totals.expect("totals");
+    assert!(totals.measured >= batches, "{totals:?}");
+    assert_eq!((totals.malformed, totals.lost_events), (0, 0), "{totals:?}");
+    let epoch = &lines.epochs[0];
+    assert!(
+        epoch
+            .client
+            .as_ref()
+            .is_some_and(|c| c.starts_with("10.77.0.2:"))
+    );
+    assert!(epoch.start_ns > 1_700_000_000_000_000_000, "wall clock");
+    assert!(epoch.start_ns < epoch.end_ns && epoch.end_ns <= epoch.ts_ns);
+
+    let labels =
+        format!("{{server=\"{SERVER}\",transport=\"tcp\",vantage=\"path\",estimator=\"passive\"}}");
+    let count = format!("batchwise_passive_latency_seconds_count{labels}");
+    assert!(scraped.contains(&count), "{scraped}");
+    assert!(scraped.contains("batchwise_passive_packets_total{class=\"measured\"}"));
+    assert!(scraped.trim_end().ends_with("# EOF"), "{scraped}");
+
+    let folder = capture.finish();
+    let captured = over(
+        &folder.path().join("pcap"),
+        &["--port", "8080", "--epoch", "300ms"],
+    );
+    let (_, from_capture) = captured.mean(SERVER);
+    assert_like("capture", from_capture, truth);
+    assert_like("capture against live", from_capture, estimate);
+}
+
+#[test]
+fn tc_measures_where_it_is_asked_for() {
+    let stage = Stage::build("ptc");
+    let address = stage.hosts.server_address(PORT);
+    start(&stage.hosts.server, address);
+    // it hangs on no link that `ip` shows: the first lines tell that it is there
+    let mut command = Command::new(crate::stage::BATCHWISE);
+    command.args([
+        "passive", "--iface", "bw-veth", "--port", "8080", "--attach", "tc",
+    ]);
+    command.args(["--format", "jsonl", "--epoch", "300ms", "--duration", "4s"]);
+    let run = stage
+        .hosts
+        .server
+        .spawn("passive", command, Place::Observer);
+    let mut run = run.expect("it starts");
+    let lines = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    let sink = std::sync::Arc::clone(&lines);
+    let reader = run.on_line(move |line| {
+        let mut text = batchwise_lab::process::lock(&sink);
+        text.push_str(&line);
+        text.push('\n');
+    });
+    let truth = ask(&stage.hosts.client, address, ASKING);
+    let status = run.wait(&Stop::default(), PATIENCE).expect("it ends");
+    assert!(status.success(), "{status}{}", run.quote());
+    reader.finish();
+    let lines = crate::run::Lines::read(&batchwise_lab::process::lock(&lines));
+    assert_like("tc", lines.mean(SERVER).1, truth);
+}

@@ -1,0 +1,22 @@
+//! `batchwise passive` as its users meet it: the built command on captures with known latencies, and
+//! on a link between two network namespaces. What is live needs root. One binary, so that the tests
+//! can take turns: each has the machine's few CPUs to itself.
+
+#[path = "../stage/closeness.rs"]
+mod closeness;
+#[path = "../stage/refusal.rs"]
+mod refusal;
+#[path = "../stage/scrape.rs"]
+mod scrape;
+#[path = "../stage/stage.rs"]
+mod stage;
+
+mod run;
+mod service;
+mod synthetic;
+
+mod broken;
+mod captures;
+mod endings;
+mod live;
+mod usage;
