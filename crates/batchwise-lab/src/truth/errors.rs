@@ -56,7 +56,7 @@ impl Errors {
         let off: Vec<_> = known()
             .map(|(truth, found, w)| ((truth - found).abs(), w))
             .collect();
-        let per_response = |sum: f64| (covered > 0.0).then(|| sum / covered);
+        let per_response = |sum: f64| (covered > 0.0).then(|| (sum + 0.0) / covered);
         Self {
             responses: all,
             covered: if all > 0 { covered / all as f64 } else { 0.0 },
