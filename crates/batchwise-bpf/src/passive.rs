@@ -65,7 +65,7 @@ pub struct Config {
 }
 
 /// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
-/// flow's own 132 that two choices of 16 places do.
+/// flow's own 124 that two choices of 16 places do.
 const BYTES_PER_FLOW: usize = 154;
 /// Room for events, bytes for each flow; and its bounds.
 const EVENT_BYTES_PER_FLOW: u32 = 64;
@@ -270,7 +270,11 @@ fn load_then(config: &Config, buckets: u32) -> Result<PassiveSkel<'static>, Erro
     let mut refused = None;
     for frags in [true, false] {
         let skel = load(config, buckets, Attach::Native, frags)?;
-        match skel.maps.then.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY) {
+        match skel
+            .maps
+            .then
+            .update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)
+        {
             Ok(()) => return Ok(skel),
             Err(e) => refused = Some(e),
         }
@@ -317,11 +321,7 @@ fn load(
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 
-fn configure(
-    open: &mut OpenPassiveSkel<'_>,
-    config: &Config,
-    buckets: u32,
-) -> Result<(), Error> {
+fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> Result<(), Error> {
     let ro = open.maps.rodata_data.as_deref_mut();
     let ro = ro.ok_or(Error::Bpf {
         doing: "configuring the BPF programs",
@@ -344,7 +344,11 @@ fn configure(
     ro.hash_keys = [random(), random() | 1];
     ro.n_buckets = buckets;
     ro.udp_acks = config.udp_acks.into();
-    ro.forget_ns = config.forget.as_nanos().try_into().unwrap_or(i64::MAX as u64);
+    ro.forget_ns = config
+        .forget
+        .as_nanos()
+        .try_into()
+        .unwrap_or(i64::MAX as u64);
     ro.some_ports = !config.ports.is_empty();
     for &port in &config.ports {
         ro.port_bits[usize::from(port) / 64] |= 1 << (port % 64);

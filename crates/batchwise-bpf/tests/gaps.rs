@@ -4,12 +4,14 @@
 // brings in the static library that its build script makes of the C side
 use batchwise_bpf as _;
 
-use batchwise_core::passive::{Algorithm, Estimate, Gaps, MODES, Params};
+use batchwise_core::passive::stream::{Segment, datagram};
+use batchwise_core::passive::{Algorithm, Estimate, Gaps, MODES, Params, Stream};
 use proptest::prelude::*;
 
 const EMPTY: u8 = 0xff;
 const ACKS: u8 = 1;
 const FULL: u8 = 2;
+const AFTER_FULL: u8 = 4;
 
 /// `struct bw_mode`.
 #[repr(C)]
@@ -34,6 +36,15 @@ struct CGaps {
     resent: u16,
     flags: u8,
     largest: u8,
+}
+
+/// `struct bw_stream`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct CStream {
+    next_seq: u32,
+    ack: u32,
+    acked_at: u32,
 }
 
 /// `struct bw_gaps_params`.
@@ -64,7 +75,19 @@ struct CEstimate {
 unsafe extern "C" {
     fn bw_twin_gaps_due(g: *const CGaps, p: *const CParams, now: u64) -> i32;
     fn bw_twin_gaps_open(g: *mut CGaps, now: u64);
-    fn bw_twin_gaps_full_sized(g: *mut CGaps, ip_len: u32) -> i32;
+    #[rustfmt::skip]
+    fn bw_twin_gaps_tcp(
+        g: *mut CGaps,
+        s: *mut CStream,
+        p: *const CParams,
+        now: u64,
+        seq: u32,
+        len: u32,
+        ack: u32,
+        ip_len: u32,
+    );
+    fn bw_twin_gaps_tcp_ack(g: *const CGaps, s: *mut CStream, now: u64, ack: u32);
+    fn bw_twin_gaps_datagram(g: *mut CGaps, p: *const CParams, now: u64, ip_len: u32);
     fn bw_twin_gaps_packet(g: *mut CGaps, p: *const CParams, now: u64, marked: i32, resent: i32);
     fn bw_twin_gaps_estimate(g: *const CGaps, p: *const CParams, out: *mut CEstimate);
 }
@@ -190,8 +213,13 @@ impl Pair {
             )
         );
         assert_eq!(
-            (ours.full, ours.largest),
-            (twin.flags & FULL != 0, twin.largest)
+            (ours.full, ours.after_full, ours.acks, ours.largest),
+            (
+                twin.flags & FULL != 0,
+                twin.flags & AFTER_FULL != 0,
+                twin.flags & ACKS != 0,
+                twin.largest
+            )
         );
     }
 }
@@ -292,16 +320,42 @@ proptest! {
     }
 
     #[test]
-    fn c_and_rust_call_the_same_packets_full_sized(
-        lengths in proptest::collection::vec(0u32..70_000, 0..50),
+    fn c_and_rust_read_any_headers_alike(
+        base: u32,
+        headers in proptest::collection::vec(
+            (gap(), 0u32..3_000, 0u32..4_000, 0u32..3_000, 0u32..2_000, 0u8..8), 0..300,
+        ),
     ) {
         let mut pair = Pair::new(Params::default(), false);
-        for len in lengths {
-            // SAFETY: the pointer is valid for the call.
-            let theirs = unsafe { bw_twin_gaps_full_sized(&mut pair.twin, len) } != 0;
-            prop_assert_eq!(pair.ours.full_sized(len), theirs);
+        let (mut ours, mut twin) = (Stream::default(), CStream::default());
+        let (mut now, mut from) = (1_000, base);
+        for (gap, seq, len, ack, ip_len, kind) in headers {
+            now += gap >> 4;
+            from = from.wrapping_add(seq / 2);
+            let s = Segment { seq: from.wrapping_sub(seq), len, ack: from.wrapping_add(ack), ip_len };
+            let (g, p) = (&mut pair.twin, &pair.c_params);
+            // SAFETY: all pointers are valid for the calls.
+            unsafe {
+                match kind {
+                    0 => {
+                        datagram(&mut pair.ours, &pair.params, now, ip_len);
+                        bw_twin_gaps_datagram(g, p, now, ip_len);
+                    }
+                    1 | 2 => {
+                        ours.ack(&pair.ours, now, s.ack);
+                        bw_twin_gaps_tcp_ack(g, &mut twin, now, s.ack);
+                    }
+                    _ => {
+                        ours.segment(&mut pair.ours, &pair.params, now, &s);
+                        bw_twin_gaps_tcp(g, &mut twin, p, now, s.seq, len, s.ack, ip_len);
+                    }
+                }
+            }
             pair.same();
+            let theirs = (twin.next_seq, twin.ack, twin.acked_at);
+            prop_assert_eq!((ours.next_seq, ours.ack, ours.acked_at), theirs);
         }
+        pair.estimate();
     }
 }
 

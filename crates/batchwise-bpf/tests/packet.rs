@@ -13,9 +13,7 @@ use std::ptr::NonNull;
 // brings in the static library that its build script makes of the C side
 use batchwise_bpf as _;
 
-use etherparse::{
-    EtherType, LinkExtSlice, NetSlice, SlicedPacket, TransportSlice, ether_type,
-};
+use etherparse::{EtherType, LinkExtSlice, NetSlice, SlicedPacket, TransportSlice, ether_type};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -110,11 +108,7 @@ impl Drop for Page {
 fn reference(frame: &[u8]) -> Option<Read> {
     let sliced = SlicedPacket::from_ethernet(frame).ok()?;
     let tag = |kind: EtherType| {
-        [
-            ether_type::VLAN_TAGGED_FRAME,
-            ether_type::PROVIDER_BRIDGING,
-        ]
-        .contains(&kind)
+        [ether_type::VLAN_TAGGED_FRAME, ether_type::PROVIDER_BRIDGING].contains(&kind)
     };
     let mut kind = EtherType(u16::from_be_bytes([frame[12], frame[13]]));
     for extension in &sliced.link_exts {
@@ -135,7 +129,8 @@ fn reference(frame: &[u8]) -> Option<Read> {
             ip.header().destination_addr().to_ipv6_mapped().octets(),
         ),
         NetSlice::Ipv6(ip)
-            if ip.header().payload_length() > 0 && ip.extensions().clone().into_iter().count() <= 6 =>
+            if ip.header().payload_length() > 0
+                && ip.extensions().clone().into_iter().count() <= 6 =>
         {
             (ip.header().source(), ip.header().destination())
         }
@@ -204,7 +199,10 @@ fn compare(count: u64, seed: u64) {
         read += u64::from(ours.is_some());
     }
     // else the comparison says little
-    assert!(read > count / 5 && read < count * 9 / 10, "{read} of {count} were read");
+    assert!(
+        read > count / 5 && read < count * 9 / 10,
+        "{read} of {count} were read"
+    );
 }
 
 #[test]

@@ -192,7 +192,7 @@ BW_APART int bw_victim(struct bw_bucket *b)
 		return 0;
 	for (i = 0; i < BW_WAYS; i++) {
 		age = b->slot[i].gaps.last;
-		if (b->slot[i].flags & BW_SLOT_BORN)
+		if (b->slot[i].gaps.flags & BW_SLOT_BORN)
 			age |= 1ULL << 63;
 		if (age < least) {
 			least = age;
@@ -236,10 +236,10 @@ BW_APART int bw_close(struct bw_slot *s, __u64 tag, const struct bw_tuple *tuple
 /* A locked place's flow is no more. One that the loader knows of is said to be gone in any case. */
 BW_INLINE void bw_end(struct bw_place *at, __u64 tag, const struct bw_tuple *tuple, __u64 now)
 {
-	if (at->slot->flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
+	if (at->slot->gaps.flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
 		bw_close(at->slot, tag, tuple, now, 1);
 	at->slot->rest = 0;
-	at->slot->flags = 0;
+	at->slot->gaps.flags = 0;
 	at->bucket->tag[at->way] = 0;
 }
 
@@ -271,7 +271,6 @@ BW_INLINE int bw_insert(__u64 tag, __u64 now, struct bw_counters *c, struct bw_p
 	__builtin_memset(&at->slot->gaps, 0, sizeof(at->slot->gaps));
 	bw_gaps_open(&at->slot->gaps, now); /* .last is 0: no packet yet */
 	at->slot->rest = tag >> 32;
-	at->slot->flags = 0;
 	at->bucket->tag[at->way] = tag;
 	return 1;
 }

@@ -187,6 +187,7 @@ struct bw_mode {
 /* bw_gaps.flags */
 #define BW_GAPS_ACKS 0x1 /* marks tell which packets a response triggered (TCP), not only sizes */
 #define BW_GAPS_FULL 0x2 /* a counter is at its end: close the epoch */
+#define BW_GAPS_AFTER_FULL 0x4 /* the last packet was full-sized */
 
 /* An open epoch of one flow. All zero: a flow without a packet. */
 struct bw_gaps {
@@ -202,11 +203,18 @@ struct bw_gaps {
 	__u8 largest; /* largest packet seen, in units of 64 B of IP length */
 };
 
+/* What is remembered of a TCP flow from packet to packet. */
+struct bw_stream {
+	__u32 next_seq; /* after the highest payload seen */
+	__u32 ack;	/* the highest seen */
+	__u32 acked_at; /* when a pure ACK brought it, 2^BW_GAP_SHIFT ns after bw_gaps.last; 0: none since */
+};
+
 enum bw_gaps_algorithm { BW_GAPS_MODES, BW_GAPS_FIXED };
 
 struct bw_gaps_params {
 	__u64 epoch_ns; /* an epoch lasts at least this */
-	__u64 max_ns;	/* and at most this while it has fewer than min_gaps; at most 30 s */
+	__u64 max_ns;	/* and at most this while it has fewer than min_gaps marked; at most 30 s */
 	__u64 idle_ns;	/* gaps as long as this may be timeouts or idle time; at most 3 s */
 	__u64 fixed_ns; /* BW_GAPS_FIXED: a longer gap begins a batch */
 	__u32 algorithm; /* enum bw_gaps_algorithm */
@@ -230,26 +238,26 @@ struct bw_estimate {
 
 /* ---- passive: flows that pass a vantage point, see flows.h and docs/passive.md ---- */
 
-#define BW_SLOT_OPEN 0x1 /* the epoch has something to say */
-#define BW_SLOT_BORN 0x2 /* the loader was told who the flow is */
-#define BW_SLOT_FULL 0x4 /* its last packet was full-sized */
+/* bw_gaps.flags, too: the table's own */
+#define BW_SLOT_OPEN 0x20 /* the epoch has something to say */
+#define BW_SLOT_BORN 0x40 /* the loader was told who the flow is */
+#define BW_SLOT_FULL 0x80 /* its last packet was full-sized */
 
-/* A place in the flow table: two cache lines. */
+/* A place in the flow table. */
 struct bw_slot {
 	struct bw_gaps gaps;
 	__u32 rest;	/* upper half of the flow's tag */
 	__u32 next_seq; /* TCP: the highest sequence number seen, plus one */
 	__u32 acked;	/* TCP: acknowledged by the last packet that counts */
 	__u32 busy;	/* a CPU is at work on it */
-	__u32 flags;	/* BW_SLOT_* */
-	__u32 reserved;
 };
 
 #define BW_WAYS 16
 
 /*
  * A flow has its place in one of two buckets. The halves of their flows' tags that are searched
- * fill one cache line. 16 places: two choices of 8 each overflow from a load of 0.8.
+ * fill one cache line. With two choices of 16 places each, 65,536 flows at 154 B each find room;
+ * with two of 8, some 50 do not.
  */
 struct bw_bucket {
 	__u32 tag[BW_WAYS]; /* lower half of the flow's tag; 0: nobody's */

@@ -42,7 +42,7 @@ BW_INLINE void bw_tell_born(struct bw_slot *s, __u64 tag, const struct bw_tuple 
 	b->tag = tag;
 	b->tuple = *tuple;
 	bpf_ringbuf_submit(b, BPF_RB_NO_WAKEUP);
-	s->flags |= BW_SLOT_BORN;
+	s->gaps.flags |= BW_SLOT_BORN;
 	c->born++;
 }
 
@@ -52,13 +52,13 @@ BW_INLINE void bw_count(struct bw_slot *s, const struct bw_packet *pkt, __u64 ta
 {
 	const struct bw_gaps_params *p = bw_params();
 	struct bw_gaps *g = &s->gaps;
-	int known = g->last != 0, marked = !(s->flags & BW_SLOT_FULL), resent = 0;
+	int known = g->last != 0, marked = !(s->gaps.flags & BW_SLOT_FULL), resent = 0;
 
 	if (known && bw_gaps_due(g, p, now)) {
-		if (s->flags & BW_SLOT_OPEN)
+		if (s->gaps.flags & BW_SLOT_OPEN)
 			bw_close(s, tag, &pkt->tuple, now, 0);
 		bw_gaps_open(g, now);
-		s->flags &= ~BW_SLOT_OPEN;
+		s->gaps.flags &= ~BW_SLOT_OPEN;
 	}
 	if (pkt->tuple.proto == BW_PROTO_TCP) {
 		__u32 end = pkt->seq + pkt->payload;
@@ -73,13 +73,13 @@ BW_INLINE void bw_count(struct bw_slot *s, const struct bw_packet *pkt, __u64 ta
 	}
 	bw_gaps_packet(g, p, now, marked, resent);
 	if (bw_gaps_full_sized(g, pkt->length))
-		s->flags |= BW_SLOT_FULL;
+		s->gaps.flags |= BW_SLOT_FULL;
 	else
-		s->flags &= ~BW_SLOT_FULL;
+		s->gaps.flags &= ~BW_SLOT_FULL;
 	if (!known)
 		return;
-	s->flags |= BW_SLOT_OPEN;
-	if (!(s->flags & BW_SLOT_BORN))
+	s->gaps.flags |= BW_SLOT_OPEN;
+	if (!(s->gaps.flags & BW_SLOT_BORN))
 		bw_tell_born(s, tag, &pkt->tuple, c);
 }
 
@@ -172,7 +172,8 @@ BW_INLINE void bw_see_xdp(struct xdp_md *ctx)
 	bw_tally(c, bw_fate(parsed, &pkt, frame));
 }
 
-SEC("?xdp.frags")
+/* Whether frames may have more than one part is the loader's choice: programs that call each other agree. */
+SEC("?xdp")
 int bw_xdp(struct xdp_md *ctx)
 {
 	bw_see_xdp(ctx);
@@ -180,7 +181,7 @@ int bw_xdp(struct xdp_md *ctx)
 }
 
 /* The same, and the verdict is another program's. */
-SEC("?xdp.frags")
+SEC("?xdp")
 int bw_xdp_then(struct xdp_md *ctx)
 {
 	bw_see_xdp(ctx);
@@ -216,7 +217,7 @@ BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now)
 	int lives = idle < (__s64)forget_ns;
 	__u64 tag;
 
-	if (lives && (idle < (__s64)bw_params()->idle_ns || !(s->flags & BW_SLOT_OPEN)))
+	if (lives && (idle < (__s64)bw_params()->idle_ns || !(s->gaps.flags & BW_SLOT_OPEN)))
 		return 1;
 	if (!bw_try_lock(s))
 		return 1; /* not idle after all */
@@ -226,7 +227,7 @@ BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now)
 	} else if (lives) {
 		bw_close(s, tag, NULL, now, 0);
 		bw_gaps_open(&s->gaps, now);
-		s->flags &= ~BW_SLOT_OPEN;
+		s->gaps.flags &= ~BW_SLOT_OPEN;
 	} else {
 		bw_end(&at, tag, NULL, now);
 	}

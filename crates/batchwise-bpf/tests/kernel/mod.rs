@@ -68,7 +68,13 @@ pub fn dispatcher(programs: BorrowedFd<'_>) -> OwnedFd {
 }
 
 fn load(insns: &[u64]) -> OwnedFd {
-    // SAFETY: instructions are 8 bytes each; the strings are static.
+    // as libbpf does for `SEC("xdp")`; the kernel compares it before it lets one call another
+    let mut opts = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: libbpf_sys::BPF_XDP,
+        ..Default::default()
+    };
+    // SAFETY: instructions are 8 bytes each; the strings are static; `opts` says its size.
     let fd = unsafe {
         bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_XDP,
@@ -76,7 +82,7 @@ fn load(insns: &[u64]) -> OwnedFd {
             c"Dual BSD/GPL".as_ptr(),
             insns.as_ptr().cast::<bpf_insn>(),
             insns.len() as _,
-            ptr::null_mut(),
+            &raw mut opts,
         )
     };
     owned(fd)
@@ -124,7 +130,8 @@ impl Pin {
         drop(std::fs::remove_file(&path)); // what a killed run left
         let c_path = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: the path is a string and the descriptor is open.
-        let error = unsafe { libbpf_sys::bpf_obj_pin(program.as_fd().as_raw_fd(), c_path.as_ptr()) };
+        let error =
+            unsafe { libbpf_sys::bpf_obj_pin(program.as_fd().as_raw_fd(), c_path.as_ptr()) };
         assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
         Self(path)
     }
@@ -144,7 +151,9 @@ pub fn in_own_network<T: Send>(f: impl FnOnce() -> T + Send) -> T {
             ip(&["link", "set", "lo", "up"]);
             f()
         });
-        worker.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
+        worker
+            .join()
+            .unwrap_or_else(|e| std::panic::resume_unwind(e))
     })
 }
 

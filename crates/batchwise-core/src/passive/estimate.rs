@@ -65,18 +65,24 @@ fn shape(gaps: &Gaps, p: &Params) -> Shape {
     let weigh = |s: Span| if counted { s.count } else { s.marked };
     let total = weigh(all);
     // Bursts lie below a valley. With acknowledgments, gaps inside a burst are those that
-    // acknowledge nothing new: a valley counts where most gaps below it are such. Without, the
-    // lowest valley with enough gaps above it does.
+    // acknowledge nothing new: the highest valley counts below which most gaps are such, and few
+    // marked ones lie (responses that came one soon after the other). Without, the lowest valley
+    // with enough gaps above it does.
     let parts = |&i: &usize| {
         let below = span(&modes[..i]);
+        let above = total - weigh(below);
         valley(modes, i) >= VALLEY
             && if gaps.acks {
-                below.marked * 2 < below.count
+                below.marked * 2 < below.count.min(above)
             } else {
-                (total - weigh(below)) * SUPPORT >= total
+                above * SUPPORT >= total
             }
     };
-    let found = (1..end).find(parts);
+    let found = if gaps.acks {
+        (1..end).rfind(parts)
+    } else {
+        (1..end).find(parts)
+    };
     let pauses = found.unwrap_or(0);
     for i in (pauses + 1..end).rev() {
         if valley(modes, i) >= THINK && weigh(span(&modes[i..end])) * SUPPORT < total {

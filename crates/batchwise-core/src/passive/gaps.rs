@@ -65,6 +65,8 @@ pub struct Gaps {
     pub acks: bool,
     /// A counter is at its end.
     pub full: bool,
+    /// The last packet was full-sized.
+    pub after_full: bool,
     /// The largest packet seen, in units of 64 B of IP length.
     pub largest: u8,
 }
@@ -93,9 +95,8 @@ impl Gaps {
         &self.modes[..usize::from(self.len)]
     }
 
-    /// Gaps in modes.
-    pub fn count(&self) -> u32 {
-        self.modes().iter().map(|m| u32::from(m.count)).sum()
+    fn marked(&self) -> u32 {
+        self.modes().iter().map(|m| u32::from(m.marked)).sum()
     }
 
     /// Notes a packet's IP length; whether it is full-sized: the largest seen, and not small. What
@@ -112,6 +113,7 @@ impl Gaps {
             start: now,
             last: self.last,
             acks: self.acks,
+            after_full: self.after_full,
             largest: self.largest,
             ..Self::default()
         };
@@ -120,7 +122,17 @@ impl Gaps {
     /// Whether the epoch is to be closed before a packet that counts is added to the next one.
     pub fn due(&self, p: &Params, now: u64) -> bool {
         let age = now.saturating_sub(self.start);
-        self.full || age > 0 && age >= p.epoch_ns && (age >= p.max_ns || self.count() >= p.min_gaps)
+        self.full
+            || age > 0 && age >= p.epoch_ns && (age >= p.max_ns || self.marked() >= p.min_gaps)
+    }
+
+    /// All responses had come at `at`, and the client sends only `now`: in between it thought, which
+    /// is not latency. The ACK that told may itself be a delayed one, so a gap that is idle anyway
+    /// stays so.
+    pub fn answered(&mut self, p: &Params, now: u64, at: u64) {
+        if self.last <= at && at <= now && now - self.last < p.idle_ns {
+            self.last += now - at;
+        }
     }
 
     /// A packet that counts. `marked`: the gap before it may be a pause between batches, since the

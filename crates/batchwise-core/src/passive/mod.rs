@@ -1,7 +1,7 @@
 //! Response latency from one direction: the gaps between the packets that a client sends, as a
 //! vantage point on its path to the server sees them (docs/passive.md).
 //!
-//! [`Gaps`] keeps one flow's open epoch; in the kernel its C twin `lib/gaps.h` does. A closed
+//! [`Stream`] reads packets' headers, [`Gaps`] keeps one flow's open epoch; in the kernel its C twin `lib/gaps.h` does. A closed
 //! [`Epoch`] carries an [`Estimate`], [`server::Server`] sums epochs up, [`report`] has the lines
 //! that are printed. [`paper`] is Algorithm 2 as published, for comparison.
 
@@ -11,11 +11,13 @@ mod gaps;
 pub mod paper;
 pub mod report;
 pub mod server;
+pub mod stream;
 
 use core::net::{IpAddr, SocketAddr};
 
 pub use code::{code_of, floor_of};
 pub use gaps::{Gaps, Mode};
+pub use stream::Stream;
 
 /// Most modes that a flow's epoch keeps.
 pub const MODES: usize = 8;
@@ -40,7 +42,7 @@ pub struct Params {
     pub max_ns: u64,
     /// Gaps as long as this, ns, may be timeouts or idle time; at most 3 s.
     pub idle_ns: u64,
-    /// Gaps that an epoch needs to close in time.
+    /// Marked gaps that an epoch needs to close in time.
     pub min_gaps: u32,
 }
 

@@ -65,7 +65,7 @@ impl Paper {
     /// Whether the epoch is to be closed before a packet that counts is added to the next one.
     pub fn due(&self, p: &Params, now: u64) -> bool {
         let age = now.saturating_sub(self.start);
-        let gaps = self.modes.iter().map(|m| m.count).sum::<u32>() + self.discarded;
+        let gaps = self.modes.iter().map(|m| m.marked).sum::<u32>() + self.discarded;
         age >= p.max_ns.max(1) || age >= p.epoch_ns.max(1) && gaps >= p.min_gaps
     }
 

@@ -1,6 +1,7 @@
 //! The estimators that are compared, and what each says about the epochs of a simulated flow.
 
 use batchwise_core::passive::paper::{PAPER_MODES, Paper};
+use batchwise_core::passive::stream::{Stream, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Params};
 
 use super::flow::{Flow, Packet};
@@ -16,18 +17,21 @@ pub enum Kind {
     Largest,
     /// Ours, without acknowledgments (UDP, encrypted transports).
     Sizes,
-    /// Ours, with them (TCP).
+    /// Ours, with TCP's acknowledgments on packets that carry payload.
     Acks,
+    /// Ours, with pure ACKs too.
+    Pure,
 }
 
 /// Everyone.
-pub const KINDS: [Kind; 6] = [
+pub const KINDS: [Kind; 7] = [
     Kind::Fixed(500_000),
     Kind::Paper(10_000),
     Kind::Paper(100_000),
     Kind::Largest,
     Kind::Sizes,
     Kind::Acks,
+    Kind::Pure,
 ];
 
 impl Kind {
@@ -39,6 +43,7 @@ impl Kind {
             Self::Largest => "largest mode".into(),
             Self::Sizes => "modes, sizes".into(),
             Self::Acks => "modes, ACKs".into(),
+            Self::Pure => "modes, pure ACKs too".into(),
         }
     }
 }
@@ -54,7 +59,7 @@ pub struct Verdict {
 
 enum State {
     Ours(Gaps),
-    Paper(Paper),
+    Paper(Paper, Gaps),
 }
 
 fn largest(gaps: &Gaps, p: &Params) -> Estimate {
@@ -80,9 +85,9 @@ fn largest(gaps: &Gaps, p: &Params) -> Estimate {
 impl State {
     fn new(kind: Kind) -> Self {
         match kind {
-            Kind::Paper(epsilon) => Self::Paper(Paper::new(epsilon, PAPER_MODES)),
+            Kind::Paper(epsilon) => Self::Paper(Paper::new(epsilon, PAPER_MODES), Gaps::default()),
             _ => {
-                let mut gaps = Gaps::new(kind == Kind::Acks);
+                let mut gaps = Gaps::default();
                 gaps.open(0);
                 Self::Ours(gaps)
             }
@@ -92,21 +97,14 @@ impl State {
     fn due(&self, p: &Params, now: u64) -> bool {
         match self {
             Self::Ours(g) => g.due(p, now),
-            Self::Paper(g) => g.due(p, now),
+            Self::Paper(g, _) => g.due(p, now),
         }
     }
 
     fn open(&mut self, now: u64) {
         match self {
             Self::Ours(g) => g.open(now),
-            Self::Paper(g) => g.open(now),
-        }
-    }
-
-    fn packet(&mut self, p: &Params, now: u64, marked: bool, resent: bool) {
-        match self {
-            Self::Ours(g) => g.packet(p, now, marked, resent),
-            Self::Paper(g) => g.packet(now, marked, resent),
+            Self::Paper(g, _) => g.open(now),
         }
     }
 
@@ -114,7 +112,7 @@ impl State {
         match self {
             Self::Ours(g) if kind == Kind::Largest => largest(g, p),
             Self::Ours(g) => g.estimate(p),
-            Self::Paper(g) => g.estimate(p),
+            Self::Paper(g, _) => g.estimate(p),
         }
     }
 }
@@ -133,16 +131,16 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
         ..Params::default()
     };
     let mut state = State::new(kind);
-    let mut sizes = Gaps::default();
-    let (mut after_full, mut began, mut previous) = (false, None, 0);
+    let mut stream = Stream::default();
+    let (mut began, mut previous) = (None, 0);
     let mut verdicts = Vec::new();
-    for &Packet {
-        at,
-        ip_len,
-        news,
-        resent,
-    } in &flow.packets
-    {
+    for &Packet { at, header } in &flow.packets {
+        if header.len == 0 {
+            if let (State::Ours(gaps), Kind::Pure) = (&state, kind) {
+                stream.ack(gaps, at, header.ack);
+            }
+            continue;
+        }
         if state.due(&params, at) {
             let e = state.estimate(&params, kind);
             if let Some(from) = began {
@@ -151,13 +149,17 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
             began = Some(previous);
             state.open(at);
         }
-        let marked = if kind == Kind::Acks {
-            news
-        } else {
-            !after_full
-        };
-        state.packet(&params, at, marked, resent);
-        after_full = sizes.full_sized(ip_len);
+        match &mut state {
+            State::Paper(paper, sizes) => {
+                let marked = !sizes.after_full;
+                paper.packet(at, marked, false);
+                sizes.after_full = sizes.full_sized(header.ip_len);
+            }
+            State::Ours(gaps) if matches!(kind, Kind::Acks | Kind::Pure) => {
+                stream.segment(gaps, &params, at, &header);
+            }
+            State::Ours(gaps) => datagram(gaps, &params, at, header.ip_len),
+        }
         previous = at;
     }
     verdicts

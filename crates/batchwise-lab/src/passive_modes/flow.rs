@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use batchwise_core::passive::stream::Segment;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
@@ -34,6 +35,8 @@ pub enum Spread {
     LogNormal(f64),
     /// One in five takes ten times as long.
     Bimodal,
+    /// One in twenty takes twenty times as long.
+    Tail,
     /// Half to double and back, slowly.
     Drift,
     /// Three times as long from half-time on.
@@ -88,12 +91,8 @@ pub struct Scenario {
 pub struct Packet {
     /// ns.
     pub at: u64,
-    /// Bytes.
-    pub ip_len: u32,
-    /// It acknowledges more than any before it.
-    pub news: bool,
-    /// Its sequence number is not higher than all before it.
-    pub resent: bool,
+    /// Its header; a pure ACK has no payload.
+    pub header: Segment,
 }
 
 /// A request whose packets were not lost.
@@ -118,13 +117,12 @@ const FULL: u32 = 1500;
 const SMALL: u32 = 300;
 /// What a client needs for a packet, ns.
 const SEND_NS: f64 = 4_000.0;
+const DELACK_NS: f64 = 40_000_000.0;
 const RTO_NS: f64 = 200_000_000.0;
 
 struct Sent {
     at: f64,
-    seq: u64,
-    ip_len: u32,
-    responses: u64,
+    header: Segment,
     seen: bool,
 }
 
@@ -133,9 +131,9 @@ struct World<'a> {
     rng: StdRng,
     now: f64,
     length: f64,
-    seq: u64,
+    seq: u32,
     sent: Vec<Sent>,
-    responses: u64,
+    responses: u32,
     flow: Flow,
 }
 
@@ -185,6 +183,8 @@ impl World<'_> {
             }
             Spread::Bimodal if self.rng.random_bool(0.2) => 10.0 / 2.8,
             Spread::Bimodal => 1.0 / 2.8,
+            Spread::Tail if self.rng.random_bool(0.05) => 20.0 / 1.95,
+            Spread::Tail => 1.0 / 1.95,
             Spread::Drift => 2f64.powf((done * 12.0).sin()),
             Spread::Step => 1.0 + 2.0 * f64::from(done > 0.5),
         }
@@ -198,13 +198,33 @@ impl World<'_> {
     fn think(&mut self) {
         let seldom = self.rng.random_bool(0.1);
         let e: f64 = Exp1.sample(&mut self.rng);
-        self.now += match self.scenario.think {
+        let thought = match self.scenario.think {
             Think::None => 0.0,
             Think::Micros => 5_000.0 * e,
             Think::Times(n) if seldom => n * self.scenario.scale * (0.5 + e / 2.0),
             Think::Idle if seldom => 2e8 + 18e8 * self.rng.random::<f64>(),
             Think::Times(_) | Think::Idle => 0.0,
         };
+        // every second segment is acknowledged at once, an odd last one after a while
+        let delay = if self.rng.random_bool(0.5) {
+            0.0
+        } else {
+            DELACK_NS
+        };
+        if thought > delay {
+            self.send(self.now + delay, 0, 40, true);
+        }
+        self.now += thought;
+    }
+
+    fn send(&mut self, at: f64, len: u32, ip_len: u32, seen: bool) {
+        let header = Segment {
+            seq: self.seq,
+            len,
+            ack: self.responses * 1_000,
+            ip_len,
+        };
+        self.sent.push(Sent { at, header, seen });
     }
 
     fn send_gap(&mut self) -> f64 {
@@ -233,23 +253,12 @@ impl World<'_> {
             };
             // lost before the vantage point or after it
             let seen = !(lost && last) || self.rng.random_bool(0.5);
-            self.sent.push(Sent {
-                at: self.now,
-                seq: self.seq,
-                ip_len,
-                responses: self.responses,
-                seen,
-            });
+            let len = ip_len - 40;
+            self.send(self.now, len, ip_len, seen);
             if lost && last {
-                self.sent.push(Sent {
-                    at: self.now + RTO_NS,
-                    seq: self.seq,
-                    ip_len,
-                    responses: self.responses,
-                    seen: true,
-                });
+                self.send(self.now + RTO_NS, len, ip_len, true);
             }
-            self.seq += 1;
+            self.seq += len;
             self.now += self.send_gap();
         }
     }
@@ -281,7 +290,7 @@ impl World<'_> {
         if any_lost {
             self.flow.requests.truncate(first);
         }
-        self.responses += u64::from(n);
+        self.responses += n;
         self.now = end.max(last);
     }
 
@@ -322,17 +331,14 @@ impl World<'_> {
         }
         self.sent.retain(|s| s.seen);
         self.sent.sort_by(|a, b| a.at.total_cmp(&b.at));
-        let (mut highest, mut acknowledged) = (None, None);
-        for s in &self.sent {
-            self.flow.packets.push(Packet {
+        self.flow.packets = self
+            .sent
+            .iter()
+            .map(|s| Packet {
                 at: s.at as u64,
-                ip_len: s.ip_len,
-                news: acknowledged.is_none_or(|a| s.responses > a),
-                resent: highest.is_some_and(|h| s.seq <= h),
-            });
-            acknowledged = acknowledged.max(Some(s.responses));
-            highest = highest.max(Some(s.seq));
-        }
+                header: s.header,
+            })
+            .collect();
         self.flow
     }
 }

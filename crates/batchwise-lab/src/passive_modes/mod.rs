@@ -30,12 +30,13 @@ const SHAPES: [Shape; 6] = [
     Shape::Multi,
     Shape::Window,
 ];
-const SPREADS: [Spread; 7] = [
+const SPREADS: [Spread; 8] = [
     Spread::Constant,
     Spread::LogNormal(0.3),
     Spread::LogNormal(0.6),
     Spread::LogNormal(1.0),
     Spread::Bimodal,
+    Spread::Tail,
     Spread::Drift,
     Spread::Step,
 ];
@@ -206,7 +207,7 @@ fn total(runs: &[Run]) -> Vec<Score> {
     (0..KINDS.len()).map(|k| score(k, runs.iter())).collect()
 }
 
-fn points(runs: &[Run]) -> Vec<Point> {
+pub fn points(runs: &[Run]) -> Vec<Point> {
     let mut points = vec![Point {
         factor: "all",
         value: "all, window apart".into(),

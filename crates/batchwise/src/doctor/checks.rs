@@ -109,6 +109,7 @@ pub fn judge(facts: &Facts) -> Vec<Check> {
         )
     });
     checks.extend([
+        xdp(facts),
         cgroup(facts),
         jit(facts),
         stats(facts),
@@ -175,7 +176,20 @@ fn btf(facts: &Facts) -> Check {
 }
 
 fn loading(facts: &Facts) -> Check {
-    let (status, found, remedy) = match &facts.loads {
+    Check {
+        name: "BPF programs",
+        essential: true,
+        ..taken(&facts.loads, "watch")
+    }
+}
+
+/// Interfaces differ in what they allow beyond that; `passive` says so itself.
+fn xdp(facts: &Facts) -> Check {
+    taken(&facts.loads_xdp, "passive --iface")
+}
+
+fn taken(loads: &Option<Result<(), String>>, needed_by: &'static str) -> Check {
+    let (status, found, remedy) = match loads {
         Some(Ok(())) => (Status::Ok, "the kernel takes them".to_owned(), None),
         Some(Err(why)) => (
             Status::Missing,
@@ -193,11 +207,11 @@ fn loading(facts: &Facts) -> Check {
         ),
     };
     Check {
-        name: "BPF programs",
+        name: "XDP programs",
         status,
-        essential: true,
+        essential: false,
         found,
-        needed_by: "watch",
+        needed_by,
         remedy,
     }
 }

@@ -32,6 +32,8 @@ pub struct Facts {
     pub btf: Result<BTreeSet<String>, String>,
     /// Whether the kernel takes the kinds of programs and maps; `None` without the privileges.
     pub loads: Option<Result<(), String>>,
+    /// The same for what `passive` needs.
+    pub loads_xdp: Option<Result<(), String>>,
     /// net.core.bpf_jit_enable.
     pub jit: Option<String>,
     /// kernel.bpf_stats_enabled.
@@ -57,6 +59,7 @@ impl Facts {
             release: setting("/proc/sys/kernel/osrelease").unwrap_or_default(),
             btf: wanted_in_btf(),
             loads: None,
+            loads_xdp: None,
             jit: setting("/proc/sys/net/core/bpf_jit_enable"),
             stats: setting("/proc/sys/kernel/bpf_stats_enabled"),
             autocorking: setting("/proc/sys/net/ipv4/tcp_autocorking"),
@@ -65,6 +68,7 @@ impl Facts {
         };
         if facts.missing_capabilities().is_empty() {
             facts.loads = Some(try_loading());
+            facts.loads_xdp = Some(try_loading_xdp());
         }
         facts
     }
@@ -77,6 +81,7 @@ impl Facts {
             release: String::new(),
             btf: Err("gone".to_owned()),
             loads: None,
+            loads_xdp: None,
             jit: None,
             stats: None,
             autocorking: None,
@@ -164,7 +169,7 @@ fn wanted_in_btf() -> Result<BTreeSet<String>, String> {
 /// Has the kernel load the smallest program and map of each kind: a lockdown, a security module
 /// or a container's filter can forbid what the capabilities allow.
 fn try_loading() -> Result<(), String> {
-    let outcomes = [
+    taken([
         // The same privileges and the same target as tp_btf programs. The probe of those tries
         // fentry, which some kernels forbid and nothing here uses.
         (
@@ -173,7 +178,20 @@ fn try_loading() -> Result<(), String> {
         ),
         ("sock_ops programs", ProgramType::SockOps.is_supported()),
         ("socket storage maps", MapType::SkStorage.is_supported()),
-    ];
+    ])
+}
+
+fn try_loading_xdp() -> Result<(), String> {
+    taken([
+        ("XDP programs", ProgramType::Xdp.is_supported()),
+        ("tc programs", ProgramType::SchedCls.is_supported()),
+        ("ring buffers", MapType::RingBuf.is_supported()),
+    ])
+}
+
+fn taken<const N: usize>(
+    outcomes: [(&str, Result<bool, libbpf_rs::Error>); N],
+) -> Result<(), String> {
     for (kind, outcome) in outcomes {
         match outcome {
             Ok(true) => {}

@@ -15,6 +15,7 @@ fn whole() -> Facts {
         release: "6.18.0".to_owned(),
         btf: Ok(names.map(|name| (*name).to_owned()).collect()),
         loads: Some(Ok(())),
+        loads_xdp: Some(Ok(())),
         jit: Some("1".to_owned()),
         stats: Some("0".to_owned()),
         autocorking: Some("1".to_owned()),
@@ -118,6 +119,18 @@ fn a_kernel_without_btf_or_that_forbids_loading_cannot_watch() {
         ..whole()
     };
     assert_eq!(overall(&judge(&facts)), Status::Missing);
+}
+
+#[test]
+fn a_kernel_that_takes_no_xdp_programs_can_still_watch() {
+    let checks = judge(&Facts {
+        loads_xdp: Some(Err("the kernel takes no XDP programs".to_owned())),
+        ..whole()
+    });
+    assert_eq!(exit_code(overall(&checks)), 3);
+    let xdp = find(&checks, "XDP programs");
+    assert_eq!((xdp.status, xdp.essential), (Status::Missing, false));
+    assert_eq!(xdp.needed_by, "passive --iface");
 }
 
 #[test]

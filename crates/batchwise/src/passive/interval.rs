@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use batchwise_core::passive::Transport;
 use batchwise_core::passive::report::{EpochLine, ServerLine, TotalsLine};
 
+/// So many servers are told apart where it is for a long time.
+pub const MOST_SERVERS: usize = 1024;
+
 /// A server: its address, and what carries the requests.
 pub type Key = (SocketAddr, Transport);
 

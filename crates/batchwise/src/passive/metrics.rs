@@ -12,14 +12,12 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::interval::{Interval, Key, classes, word};
+use super::interval::{Interval, Key, MOST_SERVERS, classes, word};
 use crate::output::exporter::{Labels, Metrics, counters, gauges, seconds, with};
 
 /// A server's counts survive so many intervals without any traffic: they must not begin again
 /// whenever nobody asks for a moment.
 const SILENT_INTERVALS: u32 = 300;
-/// So many servers are told apart.
-const MOST_SERVERS: usize = 1024;
 
 /// What `batchwise passive` serves.
 #[derive(Debug, Default)]

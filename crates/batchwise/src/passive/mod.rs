@@ -192,7 +192,10 @@ impl PassiveArgs {
     fn wanted(&self, form: Form, place: String) -> Wanted {
         Wanted {
             form,
-            waiting: output::waiting(&self.ports),
+            waiting: match self.iface {
+                Some(_) => output::waiting(&self.ports),
+                None => String::new(),
+            },
             per_flow: self.per_flow,
             metrics: self.metrics.clone(),
             report: self.report.clone(),

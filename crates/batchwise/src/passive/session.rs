@@ -37,7 +37,7 @@ pub struct Session {
 pub struct Wanted {
     /// How it is shown.
     pub form: Form,
-    /// What is said while there is no traffic.
+    /// What is said while there is no traffic; may be nothing.
     pub waiting: String,
     /// Epochs are shown one by one.
     pub per_flow: bool,

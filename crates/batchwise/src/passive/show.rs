@@ -61,10 +61,13 @@ struct Plain<W> {
 }
 
 impl<W: Write> Plain<W> {
-    fn new(out: W, waiting: String) -> Self {
+    fn new(out: W, mut waiting: String) -> Self {
+        if !waiting.is_empty() {
+            waiting.push('\n');
+        }
         Self {
             out,
-            waiting: waiting + "\n",
+            waiting,
             rows: 0,
             width: 21,
         }

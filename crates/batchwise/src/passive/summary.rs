@@ -1,6 +1,7 @@
 //! The whole run: each server's latencies over all of it and in time, and the busiest flows. Bounded,
 //! however long it takes and whatever passes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
@@ -8,14 +9,14 @@ use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::{LatencyQuantiles, ServerLine};
 use hdrhistogram::Histogram;
 
-use super::interval::Key;
+use super::interval::{Key, MOST_SERVERS};
 
-/// So many servers are told apart.
-const MOST_SERVERS: usize = 1024;
 /// So many moments of a server are kept; more are joined in pairs.
 const MOST_POINTS: usize = 1024;
 /// So many flows are compared for how busy they are.
 const MOST_FLOWS: usize = 4096;
+/// So many of a server are shown.
+const FLOWS_OF_SERVER: usize = 2;
 /// Two digits: within 1 % of every latency.
 const DIGITS: u8 = 2;
 
@@ -141,12 +142,17 @@ impl Summary {
         self.span
     }
 
-    /// Of the busiest flows the epoch with the most gaps.
+    /// Of the busiest flows, two a server, the epoch with the most gaps.
     pub fn busiest(&self, most: usize) -> Vec<&Epoch> {
         let mut flows: Vec<_> = self.flows.iter().collect();
-        flows.sort_unstable_by_key(|(flow, busy)| (std::cmp::Reverse(busy.gaps), **flow));
-        flows.truncate(most);
-        flows.into_iter().map(|(_, busy)| &busy.best).collect()
+        flows.sort_unstable_by_key(|(flow, busy)| (Reverse(busy.gaps), **flow));
+        let mut of_server: HashMap<Key, usize> = HashMap::new();
+        let few = flows.into_iter().filter(|((_, key), _)| {
+            let shown = of_server.entry(*key).or_default();
+            *shown += 1;
+            *shown <= FLOWS_OF_SERVER
+        });
+        few.take(most).map(|(_, busy)| &busy.best).collect()
     }
 }
 
@@ -289,7 +295,7 @@ mod tests {
         assert_eq!(summary.servers().count(), MOST_SERVERS);
         assert_eq!(summary.beyond(), 10_000 - MOST_SERVERS as u64);
         assert!(summary.flows.len() <= MOST_FLOWS);
-        let busiest = summary.busiest(2);
+        let busiest = summary.busiest(3);
         let gaps: Vec<u32> = busiest.iter().map(|e| e.estimate.gaps).collect();
         assert_eq!(gaps, [19_999, 19_998]);
     }

@@ -138,12 +138,12 @@ BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
 	g->flags &= ~BW_GAPS_FULL;
 }
 
-BW_INLINE __u32 bw_gaps_count(const struct bw_gaps *g)
+BW_INLINE __u32 bw_gaps_marked(const struct bw_gaps *g)
 {
 	__u32 n = 0;
 
 	for (int i = 0; i < BW_MODES; i++)
-		n += g->mode[i].count;
+		n += g->mode[i].marked;
 	return n;
 }
 
@@ -156,7 +156,7 @@ BW_INLINE int bw_gaps_due(const struct bw_gaps *g, const struct bw_gaps_params *
 		return 1;
 	if (now <= g->start || age < p->epoch_ns)
 		return 0;
-	return age >= p->max_ns || bw_gaps_count(g) >= p->min_gaps;
+	return age >= p->max_ns || bw_gaps_marked(g) >= p->min_gaps;
 }
 
 BW_INLINE void bw_gaps_tally(struct bw_gaps *g, __u16 *counter)
@@ -364,6 +364,69 @@ BW_INLINE void bw_gaps_packet(struct bw_gaps *g, const struct bw_gaps_params *p,
 		bw_modes_place(g, units, code, marked, upto);
 }
 
+/*
+ * All responses had come at `at`, and the client sends only `now`: in between it thought, which is not
+ * latency. The ACK that told may itself be a delayed one, so a gap that is idle anyway stays so.
+ */
+BW_INLINE void bw_gaps_answered(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
+				__u64 at)
+{
+	if (g->last <= at && at <= now && now - g->last < p->idle_ns)
+		g->last += now - at;
+}
+
+BW_INLINE void bw_gaps_after(struct bw_gaps *g, __u32 ip_len)
+{
+	if (bw_gaps_full_sized(g, ip_len))
+		g->flags |= BW_GAPS_AFTER_FULL;
+	else
+		g->flags &= ~BW_GAPS_AFTER_FULL;
+}
+
+/*
+ * A TCP segment with payload. A request that a response triggered acknowledges that response: a gap
+ * that ends without news of the server is no pause. When a pure ACK has already told all that the
+ * segment acknowledges, the responses were complete by then.
+ */
+BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct bw_gaps_params *p,
+			   __u64 now, __u32 seq, __u32 len, __u32 ack, __u32 ip_len)
+{
+	int first = !g->last, told = s->acked_at != 0, news = bw_after(ack, s->ack);
+	__u32 end = seq + len;
+	int resent = !first && !bw_after(end, s->next_seq);
+
+	g->flags |= BW_GAPS_ACKS;
+	if (told && !news && !first)
+		bw_gaps_answered(g, p, now, g->last + ((__u64)s->acked_at << BW_GAP_SHIFT));
+	bw_gaps_packet(g, p, now, first || news || told, resent);
+	bw_gaps_after(g, ip_len);
+	if (first || !resent)
+		s->next_seq = end;
+	if (first || news)
+		s->ack = ack;
+	s->acked_at = 0;
+}
+
+/* A pure ACK: it does not count, but says when a response came. */
+BW_INLINE void bw_gaps_tcp_ack(const struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
+{
+	__u32 units;
+
+	if (!g->last || !bw_after(ack, s->ack))
+		return;
+	s->ack = ack;
+	units = now > g->last ? bw_gap_units(now - g->last) : 0;
+	s->acked_at = units ? units : 1;
+}
+
+/* A datagram, or any packet of which only the length is known. */
+BW_INLINE void bw_gaps_datagram(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
+				__u32 ip_len)
+{
+	bw_gaps_packet(g, p, now, !(g->flags & BW_GAPS_AFTER_FULL), 0);
+	bw_gaps_after(g, ip_len);
+}
+
 /* Where modes begin, what they hold: an estimate's working copy. */
 struct bw_span {
 	__u64 sum; /* units */
@@ -416,8 +479,9 @@ struct bw_shape {
 
 /*
  * Bursts lie below a valley. With acknowledgments, gaps inside a burst are those that acknowledge
- * nothing new: a valley counts where most gaps below it are such. Without, the lowest valley with
- * enough gaps above it does.
+ * nothing new: the highest valley counts below which most gaps are such, and few marked ones lie
+ * (responses that came one soon after the other). Without, the lowest valley with enough gaps above
+ * it does.
  */
 BW_INLINE void bw_gaps_shape(const struct bw_gaps *g, const struct bw_gaps_params *p,
 			     struct bw_shape *s)
@@ -436,10 +500,12 @@ BW_INLINE void bw_gaps_shape(const struct bw_gaps *g, const struct bw_gaps_param
 	for (__u32 i = 0; i < BW_MODES; i++) {
 		if (i >= s->end)
 			break;
-		if (!valley && bw_valley(g, i) >= BW_VALLEY) {
+		if (bw_valley(g, i) >= BW_VALLEY) {
 			__u32 under = s->counted ? below.count : below.marked;
+			__u32 over = total - under;
 
-			if (acks ? under * 2 < below.count : (total - under) * BW_SUPPORT >= total)
+			if (acks ? under * 2 < below.count && under * 2 < over
+				 : !valley && over * BW_SUPPORT >= total)
 				valley = i;
 		}
 		bw_span_add(&below, &g->mode[i]);

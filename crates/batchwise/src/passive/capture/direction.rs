@@ -40,7 +40,7 @@ impl Directions {
     /// Whether a packet goes from a client to a server that is to be measured. In this order: the
     /// ports that the user gave; who opened the connection (SYN); the end whose port is below the
     /// ephemeral ones, if it is one end only; the receiver of the first packet.
-    pub fn to_server(&mut self, segment: &Segment, now_ns: u64) -> bool {
+    pub fn goes_to_server(&mut self, segment: &Segment, now_ns: u64) -> bool {
         let measured = |at: SocketAddr| self.ports.contains(&at.port());
         if !self.ports.is_empty() && measured(segment.to) != measured(segment.from) {
             return measured(segment.to);
@@ -107,9 +107,9 @@ mod tests {
             segment(server, client, true, true),
         ] {
             let mut directions = Directions::default();
-            directions.to_server(&syn, 0);
-            assert!(directions.to_server(&segment(client, server, false, true), 1));
-            assert!(!directions.to_server(&segment(server, client, false, true), 2));
+            directions.goes_to_server(&syn, 0);
+            assert!(directions.goes_to_server(&segment(client, server, false, true), 1));
+            assert!(!directions.goes_to_server(&segment(server, client, false, true), 2));
         }
     }
 
@@ -117,8 +117,8 @@ mod tests {
     fn without_an_opening_the_port_that_is_not_ephemeral_is_the_servers() {
         let (client, server) = (at(2, 50_000), at(1, 8_080));
         let mut directions = Directions::default();
-        assert!(!directions.to_server(&segment(server, client, false, true), 0));
-        assert!(directions.to_server(&segment(client, server, false, true), 1));
+        assert!(!directions.goes_to_server(&segment(server, client, false, true), 0));
+        assert!(directions.goes_to_server(&segment(client, server, false, true), 1));
     }
 
     #[test]
@@ -126,8 +126,8 @@ mod tests {
         for (client, server) in [(40_000, 50_051), (4_000, 5_000)] {
             let (client, server) = (at(2, client), at(1, server));
             let mut directions = Directions::default();
-            assert!(directions.to_server(&segment(client, server, false, true), 0));
-            assert!(!directions.to_server(&segment(server, client, false, true), 1));
+            assert!(directions.goes_to_server(&segment(client, server, false, true), 0));
+            assert!(!directions.goes_to_server(&segment(server, client, false, true), 1));
         }
     }
 
@@ -135,15 +135,15 @@ mod tests {
     fn ports_that_were_given_decide_over_everything() {
         let mut directions = Directions::new(vec![40_000]);
         let (client, server) = (at(2, 80), at(1, 40_000));
-        assert!(directions.to_server(&segment(client, server, false, true), 0));
-        assert!(!directions.to_server(&segment(server, client, true, false), 1));
-        assert!(!directions.to_server(&segment(at(3, 1), at(4, 2), true, false), 2));
+        assert!(directions.goes_to_server(&segment(client, server, false, true), 0));
+        assert!(!directions.goes_to_server(&segment(server, client, true, false), 1));
+        assert!(!directions.goes_to_server(&segment(at(3, 1), at(4, 2), true, false), 2));
     }
 
     #[test]
     fn what_is_long_silent_is_forgotten() {
         let mut directions = Directions::default();
-        directions.to_server(&segment(at(2, 40_000), at(1, 50_000), false, true), 5);
+        directions.goes_to_server(&segment(at(2, 40_000), at(1, 50_000), false, true), 5);
         directions.forget_before(6);
         assert!(directions.servers.is_empty());
     }

@@ -87,6 +87,10 @@ impl Capture {
             .read_to_end(&mut magic)
             .with_context(|| format!("cannot read {name}"))?;
         ensure!(
+            !stop.load(Ordering::Relaxed),
+            "stopped before {name} brought anything"
+        );
+        ensure!(
             !magic.is_empty(),
             "{name} is empty; a capture begins with a header, as `tcpdump -w FILE` writes it"
         );

@@ -8,8 +8,11 @@ use super::*;
 
 const LITTLE: Endianness = Endianness::Little;
 
-/// What the file holds: times, link types, bytes, lengths; or the error.
-fn read(bytes: &[u8]) -> anyhow::Result<Vec<(u64, DataLink, Vec<u8>, u32)>> {
+/// Time, link type, bytes, length.
+type Read = (u64, DataLink, Vec<u8>, u32);
+
+/// What the file holds, or the error.
+fn read(bytes: &[u8]) -> anyhow::Result<Vec<Read>> {
     let mut file = NamedTempFile::new().expect("a file");
     file.write_all(bytes).expect("written");
     let mut capture = Capture::open(file.path(), &Arc::default())?;

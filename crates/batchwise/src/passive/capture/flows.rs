@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 
 use batchwise_core::passive::paper::{PAPER_MODES, Paper};
 use batchwise_core::passive::report::TotalsLine;
-use batchwise_core::passive::{Epoch, Estimate, Gaps, Mode, Params, Tuple, code_of};
+use batchwise_core::passive::stream::{self, datagram};
+use batchwise_core::passive::{Epoch, Estimate, Gaps, Mode, Params, Stream, Tuple, code_of};
 use lru::LruCache;
 
 use super::direction::Directions;
-use super::frame::{Frame, Segment, Tcp};
+use super::frame::{Frame, Segment};
 
 /// Gaps of core's modes are in units of so many ns.
 const UNIT_NS: u64 = 16;
@@ -41,24 +42,14 @@ pub struct Flows {
 #[derive(Debug)]
 struct Flow {
     start: u64,
-    /// The last packet that counts; 0: there was none.
+    /// The last packet that counts.
     last: u64,
-    measure: Measure,
-    /// TCP: the highest sequence number that was seen, plus one.
-    next_sequence: u32,
-    /// TCP: acknowledged by the last packet that counts.
-    acknowledged: u32,
-    /// The last packet was full-sized.
-    full: bool,
+    gaps: Gaps,
+    stream: Stream,
+    paper: Option<Paper>,
     /// The epoch has something to say.
     open: bool,
     born: bool,
-}
-
-#[derive(Debug)]
-enum Measure {
-    Ours(Gaps),
-    Paper(Paper, Gaps),
 }
 
 impl Flows {
@@ -88,7 +79,7 @@ impl Flows {
     }
 
     fn segment(&mut self, now: u64, segment: &Segment) -> &mut u64 {
-        if !self.directions.to_server(segment, now) {
+        if !self.directions.goes_to_server(segment, now) {
             return &mut self.totals.other;
         }
         let tuple = Tuple {
@@ -106,6 +97,9 @@ impl Flows {
             _ => {}
         }
         if segment.payload == 0 {
+            if let (Some(tcp), Some(flow)) = (segment.tcp, self.table.peek_mut(&tuple)) {
+                flow.stream.ack(&flow.gaps, now, tcp.acknowledged);
+            }
             return &mut self.totals.acks;
         }
         self.measure(now, tuple, segment);
@@ -117,20 +111,21 @@ impl Flows {
 
     fn measure(&mut self, now: u64, tuple: Tuple, segment: &Segment) {
         let settings = &self.settings;
-        if !self.table.contains(&tuple) && self.table.len() >= settings.flows.get() {
-            if let Some((tuple, flow)) = self.table.pop_lru() {
-                self.totals.evicted += 1;
-                self.closed.extend(flow.close(&settings.params, tuple, now));
-            }
+        if !self.table.contains(&tuple)
+            && self.table.len() >= settings.flows.get()
+            && let Some((tuple, flow)) = self.table.pop_lru()
+        {
+            self.totals.evicted += 1;
+            self.closed.extend(flow.close(&settings.params, tuple, now));
         }
         let flow = self
             .table
             .get_or_insert_mut(tuple, || Flow::new(settings, now));
-        if flow.last != 0 && flow.due(&settings.params, now) {
+        if flow.due(&settings.params, now) {
             self.closed.extend(flow.close(&settings.params, tuple, now));
             flow.begin(now);
         }
-        let known = flow.last != 0;
+        let known = flow.gaps.last != 0;
         flow.packet(&settings.params, now, segment);
         if known && !flow.born {
             flow.born = true;
@@ -189,25 +184,14 @@ impl Flows {
     }
 }
 
-/// Whether a sequence number lies behind another.
-fn after(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b).cast_signed() > 0
-}
-
 impl Flow {
     fn new(settings: &Settings, now: u64) -> Self {
-        let gaps = Gaps::default();
-        let measure = match settings.paper {
-            None => Measure::Ours(gaps),
-            Some(epsilon) => Measure::Paper(Paper::new(epsilon, PAPER_MODES), gaps),
-        };
         let mut flow = Self {
             start: now,
-            last: 0,
-            measure,
-            next_sequence: 0,
-            acknowledged: 0,
-            full: false,
+            last: now,
+            gaps: Gaps::default(),
+            stream: Stream::default(),
+            paper: settings.paper.map(|e| Paper::new(e, PAPER_MODES)),
             open: false,
             born: false,
         };
@@ -218,66 +202,50 @@ impl Flow {
     fn begin(&mut self, now: u64) {
         self.start = now;
         self.open = false;
-        match &mut self.measure {
-            Measure::Ours(gaps) => gaps.open(now),
-            Measure::Paper(paper, gaps) => {
-                paper.open(now);
-                gaps.open(now);
-            }
+        self.gaps.open(now);
+        if let Some(paper) = &mut self.paper {
+            paper.open(now);
         }
     }
 
     fn due(&self, params: &Params, now: u64) -> bool {
-        match &self.measure {
-            Measure::Ours(gaps) => gaps.due(params, now),
-            Measure::Paper(paper, _) => paper.due(params, now),
-        }
+        let due = match &self.paper {
+            None => self.gaps.due(params, now),
+            Some(paper) => paper.due(params, now),
+        };
+        self.gaps.last != 0 && due
     }
 
     fn packet(&mut self, params: &Params, now: u64, segment: &Segment) {
-        let known = self.last != 0;
-        let (mut marked, mut resent) = (!self.full, false);
-        if let Some(tcp) = segment.tcp {
-            (marked, resent) = self.acknowledges(&tcp, segment.payload, marked, known);
+        let before = self.gaps;
+        let gaps = &mut self.gaps;
+        match segment.tcp {
+            Some(tcp) => {
+                let segment = stream::Segment {
+                    seq: tcp.sequence,
+                    len: segment.payload,
+                    ack: tcp.acknowledged,
+                    ip_len: segment.ip_length,
+                };
+                self.stream.segment(gaps, params, now, &segment);
+            }
+            None => datagram(gaps, params, now, segment.ip_length),
         }
-        match &mut self.measure {
-            Measure::Ours(gaps) => {
-                gaps.acks |= segment.tcp.is_some();
-                gaps.packet(params, now, marked, resent);
-                self.full = gaps.full_sized(segment.ip_length);
-            }
-            Measure::Paper(paper, gaps) => {
-                // The paper knows only sizes.
-                paper.packet(now, !self.full, resent);
-                gaps.resent = gaps.resent.saturating_add(resent.into());
-                self.full = gaps.full_sized(segment.ip_length);
-            }
+        if let Some(paper) = &mut self.paper {
+            // The paper looks at sizes only.
+            paper.packet(now, !before.after_full, gaps.resent > before.resent);
         }
         self.last = self.last.max(now);
-        self.open |= known;
-    }
-
-    /// Whether the packet may end a pause, and whether it was sent before.
-    fn acknowledges(&mut self, tcp: &Tcp, payload: u32, marked: bool, known: bool) -> (bool, bool) {
-        let end = tcp.sequence.wrapping_add(payload);
-        let resent = known && after(self.next_sequence, tcp.sequence);
-        let newly = after(tcp.acknowledged, self.acknowledged);
-        if !known || after(end, self.next_sequence) {
-            self.next_sequence = end;
-        }
-        if !known || newly {
-            self.acknowledged = tcp.acknowledged;
-        }
-        (marked && newly, resent)
+        self.open |= before.last != 0;
     }
 
     fn close(&self, params: &Params, tuple: Tuple, now: u64) -> Option<Epoch> {
         if !self.open {
             return None;
         }
-        let (gaps, estimate) = match &self.measure {
-            Measure::Ours(gaps) => (*gaps, gaps.estimate(params)),
-            Measure::Paper(paper, gaps) => shown(paper, gaps, params),
+        let (gaps, estimate) = match &self.paper {
+            None => (self.gaps, self.gaps.estimate(params)),
+            Some(paper) => shown(paper, &self.gaps, params),
         };
         Some(Epoch {
             tuple: Some(tuple),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use batchwise_core::passive::Transport;
 
+use super::super::frame::Tcp;
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -230,4 +231,48 @@ fn time_that_steps_back_is_as_if_it_stood_still() {
     }
     flows.finish(BEGIN);
     assert_eq!(flows.totals(0).measured, 5);
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_packets_come_each_is_counted_once_and_every_epoch_is_sound(
+        packets in proptest::collection::vec(
+            (0u64..3 * SECOND, 0u16..6, proptest::num::u32::ANY, 0u32..70_000, 0u8..16),
+            1..200,
+        ),
+        paper: bool,
+    ) {
+        let mut settings = settings();
+        settings.paper = paper.then_some(10_000);
+        settings.flows = NonZeroUsize::new(3).expect("not 0");
+        let mut flows = Flows::new(settings, vec![]);
+        let mut now = BEGIN;
+        for (index, (later, port, number, payload, flags)) in packets.iter().enumerate() {
+            now += later;
+            let mut segment = Client::new(40_000 + port).segment(*payload);
+            segment.tcp = (flags & 8 == 0).then_some(Tcp {
+                sequence: *number,
+                acknowledged: number.rotate_left(16),
+                syn: flags & 1 != 0,
+                ack: flags & 2 != 0,
+                fin: flags & 4 != 0,
+                rst: flags & 6 == 6,
+            });
+            flows.packet(now, &Frame::Segment(segment));
+            if index % 7 == 0 {
+                flows.sweep(now);
+            }
+        }
+        let totals = flows.totals(now);
+        let fates = totals.measured + totals.acks + totals.other;
+        proptest::prop_assert_eq!(totals.packets, packets.len() as u64);
+        proptest::prop_assert_eq!(fates, totals.packets);
+        proptest::prop_assert!(totals.flows_live <= 3);
+        flows.finish(now);
+        for epoch in flows.closed() {
+            proptest::prop_assert!(epoch.start <= epoch.end);
+            proptest::prop_assert!(epoch.estimate.confidence <= 1000);
+            proptest::prop_assert!(epoch.estimate.batches <= epoch.estimate.gaps);
+        }
+    }
 }

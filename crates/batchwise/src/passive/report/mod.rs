@@ -25,6 +25,7 @@ h3 { font: 600 15px/1.4 'Helvetica Neue', 'Liberation Sans', sans-serif; margin:
 table { border-collapse: collapse; font: 14px/1.4 'Helvetica Neue', 'Liberation Sans', sans-serif;
   margin: 1em 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .3em .75em; border-bottom: 1px solid #e4e4e4; text-align: right; }
+td { white-space: nowrap; } table.facts td { white-space: normal; }
 th { font-weight: 600; background: #f6f6f7; vertical-align: bottom; }
 th:first-child, td:first-child, table.facts td { text-align: left; }
 svg { max-width: 100%; height: auto; display: block; margin: .6em 0; }
@@ -86,7 +87,7 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::
         (PreEscaped(distribution))
         h2 { "Gaps of the busiest flows" }
         p class="note" {
-            "Of each flow the epoch with the most gaps. The mean of its answers is the line; the gaps \
+            "Of the busiest flows, at most two a server, the epoch with the most gaps. The mean of its answers is the line; the gaps \
              that it was made from are the bars."
         }
         (flows(summary)?)
@@ -285,7 +286,7 @@ fn how_to_read() -> Markup {
         }
         p {
             "It is not the latency where clients do not wait: many independent requests in flight, pacing by \
-             the sender or a bottleneck, clients that work long on an answer. It is never below it for those."
+             the sender or a bottleneck, clients that work long on an answer."
         }
     }
 }

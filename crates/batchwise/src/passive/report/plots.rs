@@ -117,7 +117,8 @@ pub fn modes(epoch: &Epoch) -> anyhow::Result<String> {
             .chain(epoch.estimate.latency)
             .map(|ns| ns.max(16) as f64),
     );
-    let all = f64::from(epoch.gaps.count().max(1));
+    let all: u32 = modes.iter().map(|m| u32::from(m.count)).sum();
+    let all = f64::from(all.max(1));
     let shares = modes.iter().map(|m| f64::from(m.count) / all);
     let top = shares.fold(0.01, f64::max) * 1.1;
     draw(SMALL, |area, legend| {
