@@ -54,14 +54,16 @@ impl Summary {
             within_15_percent: errors.within_15_percent,
             covered: web.map(|point| point.errors.covered),
             closer_than,
-            epochs_to_follow: each.iter().copied().max().and_then(|_| {
-                let all: Option<Vec<usize>> = each.iter().copied().collect();
-                all?.into_iter().max()
-            }),
+            epochs_to_follow: worst(&each),
             epochs_to_follow_each: each,
             per_arm,
         }
     }
+}
+
+/// The most of them; `None` when one is not known, or there is none.
+fn worst(each: &[Option<usize>]) -> Option<usize> {
+    each.iter().copied().reduce(|a, b| Some(a?.max(b?)))?
 }
 
 /// The server over time.
@@ -77,4 +79,23 @@ fn follow(outcome: &Outcome) -> Vec<Option<usize>> {
         .map(|pair| pair[1].at_ns)
         .collect();
     slots_to_follow(&server_series(outcome, &outcome.paired), &changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_was_never_followed_leaves_no_number_for_the_worst() {
+        assert_eq!(worst(&[Some(1), Some(3), Some(2)]), Some(3));
+        assert_eq!(worst(&[Some(1), None, Some(2)]), None);
+        assert_eq!(worst(&[]), None);
+    }
+
+    #[test]
+    fn nothing_measured_is_not_known_and_not_zero() {
+        let summary = Summary::of(&Runs::default());
+        assert_eq!((summary.median_rel_error, summary.covered), (None, None));
+        assert!(summary.closer_than.is_empty() && summary.epochs_to_follow.is_none());
+    }
 }
