@@ -54,16 +54,33 @@ impl<'a> Frame<'a> {
         context: &'a Context,
         measure: impl FnOnce(&Frame<'a>, &TwoHosts, &mut M) -> Result<()>,
     ) -> Result<()> {
+        let build = || {
+            let hosts = TwoHosts::build(name)?;
+            let settings = hosts.settings()?;
+            Ok((hosts, settings))
+        };
+        Self::run_on(name, context, build, |frame, hosts, measured| {
+            measure(frame, hosts, measured)
+        })
+    }
+
+    /// The same on other hosts than [`TwoHosts`].
+    pub fn run_on<H, M: Measured>(
+        name: &'static str,
+        context: &'a Context,
+        build: impl FnOnce() -> Result<(H, NetworkSettings)>,
+        measure: impl FnOnce(&Frame<'a>, &mut H, &mut M) -> Result<()>,
+    ) -> Result<()> {
         let machine = context.machine()?;
-        let hosts = TwoHosts::build(name)?;
+        let (mut hosts, network) = build()?;
         let frame = Self {
             name,
             context,
             machine,
-            network: hosts.settings()?,
+            network,
         };
         let mut measured = M::default();
-        let outcome = measure(&frame, &hosts, &mut measured);
+        let outcome = measure(&frame, &mut hosts, &mut measured);
         if outcome.is_ok() || !measured.is_empty() {
             measured.write(&frame, outcome.is_ok())?;
         }

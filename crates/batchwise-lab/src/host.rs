@@ -49,6 +49,35 @@ impl Namespace {
             Ok(())
         }
     }
+
+    /// Runs `work` in it, in a thread of its own. Sockets that `work` opens stay in it.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let netns = self.open()?;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                setns(&netns, CloneFlags::CLONE_NEWNET)
+                    .with_context(|| format!("entering {}", self.name))?;
+                work()
+            });
+            thread
+                .join()
+                .map_err(|_| anyhow!("a thread in {} panicked", self.name))?
+        })
+    }
+
+    /// Sets a sysctl of it, such as `net/ipv4/ip_forward`.
+    pub fn set_sysctl(&self, path: &str, value: &str) -> Result<()> {
+        let file = Path::new("/proc/sys").join(path);
+        self.inside(|| {
+            fs::write(&file, value)
+                .with_context(|| format!("writing {value} to {}", file.display()))
+        })
+    }
+
+    fn open(&self) -> Result<File> {
+        let file = Self::file(&self.name);
+        File::open(&file).with_context(|| format!("opening {}", file.display()))
+    }
 }
 
 impl Drop for Namespace {
@@ -121,7 +150,7 @@ impl Host {
     /// Starts a process in this host, with its outputs piped. It dies with the thread that called
     /// this, and when the returned handle is dropped.
     pub fn spawn(&self, name: &str, mut command: Command, place: Place) -> Result<Process> {
-        let netns = self.open_namespace()?;
+        let netns = self.namespace.open()?;
         let procs = match place {
             Place::Workload => self.cgroup.procs_file(),
             Place::Observer => self.observers.clone(),
@@ -161,17 +190,7 @@ impl Host {
 
     /// Runs `work` in this host's network namespace, in a thread of its own.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let netns = self.open_namespace()?;
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                setns(&netns, CloneFlags::CLONE_NEWNET)
-                    .with_context(|| format!("entering {}", self.namespace.name()))?;
-                work()
-            });
-            thread
-                .join()
-                .map_err(|_| anyhow!("a thread in {} panicked", self.namespace.name()))?
-        })
+        self.namespace.inside(work)
     }
 
     /// Reads a sysctl of this host's network namespace.
@@ -204,10 +223,5 @@ impl Host {
         });
         let removed = fs::remove_dir(&dir).with_context(|| format!("removing {}", dir.display()));
         steered.and(removed)
-    }
-
-    fn open_namespace(&self) -> Result<File> {
-        let file = Namespace::file(self.namespace.name());
-        File::open(&file).with_context(|| format!("opening {}", file.display()))
     }
 }

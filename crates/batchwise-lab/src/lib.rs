@@ -4,8 +4,10 @@
 pub mod accuracy;
 pub mod arm;
 pub mod bpf_stats;
+pub mod cdf;
 pub mod cgroup;
 pub mod client_cost;
+pub mod cpu_share;
 pub mod decisions;
 pub mod demo;
 pub mod frame;
@@ -13,8 +15,11 @@ pub mod host;
 pub mod ladder;
 pub mod load;
 pub mod machine;
+pub mod memcached;
+pub mod nginx;
 pub mod output;
 pub mod overhead;
+pub mod passive;
 pub mod passive_cost;
 pub mod passive_modes;
 pub mod plot;
@@ -29,10 +34,13 @@ pub mod stats;
 pub mod stop;
 pub mod timeplot;
 pub mod topology;
+pub mod triangle;
+pub mod truth;
 pub mod tune_cost;
 pub mod tuner;
 pub mod watcher;
 pub mod window;
+pub mod wire;
 
 use std::path::{Path, PathBuf};
 
@@ -102,6 +110,10 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &accuracy::Accuracy,
         &overhead::Overhead,
         &regret::Regret,
+        &passive::accuracy::PassiveAccuracy,
+        &passive::robustness::PassiveRobustness,
+        &passive::transports::PassiveTransports,
+        &passive::heuristics::PassiveHeuristics,
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
     ]

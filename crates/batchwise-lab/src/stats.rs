@@ -26,6 +26,20 @@ pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
     })
 }
 
+/// The `q`-quantile (0 to 1) of samples with weights: the smallest sample that is at least as large
+/// as that share of the weight; `None` without weight.
+pub fn weighted_quantile(samples: &[(f64, f64)], q: f64) -> Option<f64> {
+    let mut sorted: Vec<_> = samples.iter().filter(|(_, w)| *w > 0.0).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+    let mut below = 0.0;
+    let found = sorted.iter().find(|(_, weight)| {
+        below += weight;
+        below >= q.clamp(0.0, 1.0) * all
+    });
+    found.or(sorted.last()).map(|(sample, _)| *sample)
+}
+
 /// The middle of the samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
@@ -95,6 +109,15 @@ mod tests {
         assert_eq!(quantile(&samples, 0.0), Some(1.0));
         assert_eq!(quantile(&samples, 1.0), Some(4.0));
         assert_eq!(quantile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn a_weighted_quantile_counts_weight_and_not_samples() {
+        let samples = [(10.0, 1.0), (1.0, 7.0), (100.0, 2.0), (5.0, 0.0)];
+        assert_eq!(weighted_quantile(&samples, 0.5), Some(1.0));
+        assert_eq!(weighted_quantile(&samples, 0.75), Some(10.0));
+        assert_eq!(weighted_quantile(&samples, 1.0), Some(100.0));
+        assert_eq!(weighted_quantile(&[(1.0, 0.0)], 0.5), None);
     }
 
     #[test]

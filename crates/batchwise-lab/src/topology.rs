@@ -22,7 +22,7 @@ pub const CLIENT_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 pub const LINK: &str = "bw-veth";
 /// Congestion control at both hosts, so that results do not depend on the machine's default. It is
 /// a property of the routes: the sysctl of a namespace takes only what the whole machine allows.
-const CONGESTION_CONTROL: &str = "cubic";
+pub(crate) const CONGESTION_CONTROL: &str = "cubic";
 
 /// Settings of the network that results depend on.
 #[derive(Clone, Debug, Serialize)]
@@ -70,7 +70,7 @@ impl TwoHosts {
     pub fn build(tag: &str) -> Result<Self> {
         let lock = lock(tag)?;
         let root = cgroup::mount_point()?.join(format!("bw-{tag}"));
-        remove_leftovers(tag, &root)?;
+        remove_leftovers(tag, &root, &["srv", "cli"])?;
 
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let root = Cgroup::create(root)?;
@@ -169,7 +169,7 @@ impl TwoHosts {
 
 /// Keeps two runs of one tag apart: an abstract socket name, which the kernel gives back when the
 /// lab ends, however it ends.
-fn lock(tag: &str) -> Result<UnixListener> {
+pub(crate) fn lock(tag: &str) -> Result<UnixListener> {
     let name = format!("bw-{tag}");
     let address = std::os::unix::net::SocketAddr::from_abstract_name(&name)?;
     match UnixListener::bind_addr(&address) {
@@ -181,9 +181,10 @@ fn lock(tag: &str) -> Result<UnixListener> {
     }
 }
 
-fn remove_leftovers(tag: &str, root: &Path) -> Result<()> {
+/// Removes what a killed run of `tag` left: processes, cgroups, and the namespaces of these roles.
+pub(crate) fn remove_leftovers(tag: &str, root: &Path, roles: &[&str]) -> Result<()> {
     cgroup::remove_tree(root)?;
-    for role in ["srv", "cli"] {
+    for role in roles {
         Namespace::remove(&format!("bw-{tag}-{role}"))?;
     }
     Ok(())

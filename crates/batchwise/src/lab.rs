@@ -40,7 +40,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
     match args.command {
         LabCommand::List => {
             for experiment in experiments() {
-                println!("{:<12} {}", experiment.name(), experiment.about());
+                println!("{:<18} {}", experiment.name(), experiment.about());
             }
             Ok(ExitCode::SUCCESS)
         }

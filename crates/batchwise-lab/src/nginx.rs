@@ -1,0 +1,140 @@
+//! nginx as the web server of a host: one process, its configuration and its files in a directory
+//! of its own, text compressed so that requests cost it CPU time.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::unistd::Pid;
+
+use crate::host::{Host, Place};
+use crate::process::Process;
+use crate::stop::Stop;
+
+/// The port of the server.
+pub const PORT: u16 = 8080;
+/// How long it may take until it answers.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// Requests on one connection: more than any run makes.
+const KEEPALIVE_REQUESTS: u64 = 1_000_000_000;
+
+/// A running nginx.
+#[derive(Debug)]
+pub struct Nginx {
+    process: Process,
+    // Outlives the process: fields are dropped in order.
+    prefix: Prefix,
+}
+
+/// A directory that goes when it is dropped.
+#[derive(Debug)]
+struct Prefix(PathBuf);
+
+impl Nginx {
+    /// Starts it in `host`, at [`PORT`], and waits until it answers. `fill` puts the site into the
+    /// directory that it is given.
+    pub fn start(host: &Host, stop: &Stop, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
+        let name = format!("bw-nginx-{}", host.namespace().name());
+        let prefix = Prefix(std::env::temp_dir().join(name));
+        let site = prefix.0.join("site");
+        fs::create_dir_all(&site).with_context(|| format!("making {}", site.display()))?;
+        fill(&site)?;
+        let file = prefix.0.join("nginx.conf");
+        fs::write(&file, configuration(PORT))
+            .with_context(|| format!("writing {}", file.display()))?;
+
+        let mut command = Command::new("nginx");
+        command
+            .arg("-p")
+            .arg(&prefix.0)
+            .args(["-c", "nginx.conf", "-e", "stderr"]);
+        let mut process = host
+            .spawn("nginx", command, Place::Workload)
+            .context("nginx is needed (Debian: apt install nginx-light)")?;
+        // Read, so that it never blocks on a full pipe.
+        process.on_line(drop);
+        let answers = stop.wait_until(START_LIMIT, || {
+            process.check_alive()?;
+            let address = SocketAddr::from(([127, 0, 0, 1], PORT));
+            let connect = || Ok(TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok());
+            host.inside(connect)
+        })?;
+        match answers {
+            Some(_) => Ok(Self { process, prefix }),
+            None => bail!(
+                "nginx did not answer within {START_LIMIT:?}{}",
+                process.quote()
+            ),
+        }
+    }
+
+    /// Its process id: it has one process.
+    pub fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
+    /// The directory of the site.
+    pub fn site(&self) -> PathBuf {
+        self.prefix.0.join("site")
+    }
+
+    /// Fails when it has died.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.process.check_alive()
+    }
+}
+
+impl Drop for Prefix {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!("{} stays behind: {error}", self.0.display());
+        }
+    }
+}
+
+fn configuration(port: u16) -> String {
+    format!(
+        "# One process, so that a quota and a CPU are all of it.
+daemon off;
+master_process off;
+user root;
+pid nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  types {{
+    text/html html;
+    text/css css;
+    application/javascript js;
+    application/json json;
+    image/jpeg jpg;
+    image/png png;
+  }}
+  default_type application/octet-stream;
+  gzip on;
+  gzip_comp_level 1;
+  gzip_min_length 256;
+  gzip_types text/css application/javascript application/json;
+  keepalive_requests {KEEPALIVE_REQUESTS};
+  keepalive_timeout 600s;
+  tcp_nodelay on;
+  sendfile off;
+  open_file_cache max=10000 inactive=600s;
+  client_body_temp_path body;
+  proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
+  server {{
+    listen 0.0.0.0:{port} backlog=4096;
+    listen [::]:{port} backlog=4096;
+    root site;
+  }}
+}}
+"
+    )
+}

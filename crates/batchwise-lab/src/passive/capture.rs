@@ -1,0 +1,237 @@
+//! A capture at an endpoint or at the vantage, and what public tools make of it: round-trip times of
+//! acknowledgments (Wireshark's analysis, at the client, where both directions are seen) and the
+//! time from SYN to the handshake's ACK (at the vantage).
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::host::{Host, Place};
+use crate::process::Process;
+use crate::stop::Stop;
+use crate::truth::Sample;
+
+/// Bytes of each packet: headers with all options.
+const SNAP: &str = "160";
+/// How long tcpdump may take to open its file, and to end.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How many captures there were: their files' names differ.
+static CAPTURES: AtomicUsize = AtomicUsize::new(0);
+
+/// A running tcpdump. Its file goes when this is dropped.
+#[derive(Debug)]
+pub struct Capture {
+    process: Process,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// Captures what is of `port` at `link` of `host` (`any`: at all its links).
+    pub fn start(host: &Host, link: &str, port: u16, stop: &Stop) -> Result<Self> {
+        Self::start_matching(host, link, &format!("port {port}"), stop)
+    }
+
+    /// Captures what matches `filter`.
+    pub fn start_matching(host: &Host, link: &str, filter: &str, stop: &Stop) -> Result<Self> {
+        let number = CAPTURES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bw-{}-{number}.pcap", host.namespace().name());
+        let file = std::env::temp_dir().join(name);
+        let _ = fs::remove_file(&file);
+        let mut command = Command::new("tcpdump");
+        command.args([
+            "-i", link, "-s", SNAP, "-n", "-Z", "root", "-B", "16384", "-w",
+        ]);
+        command
+            .arg(&file)
+            .args(["--time-stamp-precision=nano", filter]);
+        let mut process = host
+            .spawn("tcpdump", command, Place::Observer)
+            .context("tcpdump is needed (Debian: apt install tcpdump)")?;
+        process.on_line(drop);
+        let mut capture = Self { process, file };
+        // It makes its file when it begins to capture.
+        let begun = stop.wait_until(LIMIT, || {
+            capture.process.check_alive()?;
+            Ok(capture.file.exists().then_some(()))
+        })?;
+        match begun {
+            Some(()) => Ok(capture),
+            None => bail!(
+                "tcpdump did not begin within {LIMIT:?}{}",
+                capture.process.quote()
+            ),
+        }
+    }
+
+    /// Ends capturing; the file is whole then.
+    pub fn end(&mut self) {
+        self.process.terminate(LIMIT);
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.process.terminate(LIMIT);
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// Round-trip times from the client's data to their acknowledgments, of a capture at the client:
+/// each at the time of the acknowledgment. `server` is who acknowledges.
+pub fn ack_round_trips(capture: &Path, server: SocketAddr) -> Result<Vec<Sample>> {
+    let family = family(server);
+    let filter = format!("{family}.src == {} && tcp.analysis.ack_rtt", server.ip());
+    let destination = format!("{family}.dst");
+    let fields = [
+        "frame.time_epoch",
+        &destination,
+        "tcp.dstport",
+        "tcp.analysis.ack_rtt",
+    ];
+    let rows = tshark(capture, &filter, &fields)?;
+    let sample = |row: &String| {
+        let fields: Vec<_> = row.split('\t').collect();
+        let [time, client, port, rtt] = fields[..] else {
+            return None;
+        };
+        Some(Sample {
+            client: SocketAddr::new(client.parse().ok()?, port.parse().ok()?),
+            at_ns: nanoseconds(time)?,
+            value_ns: nanoseconds(rtt)? as f64,
+        })
+    };
+    Ok(rows.iter().filter_map(sample).collect())
+}
+
+/// From each connection's SYN to the ACK that completes its handshake, of a capture of what the
+/// client sends: one a connection.
+pub fn handshakes(capture: &Path, server: SocketAddr) -> Result<Vec<Sample>> {
+    let family = family(server);
+    // The SYN, and the first packet after it: relative acknowledgment number 1 and no data before.
+    let filter = format!(
+        "{family}.dst == {} && (tcp.flags.syn == 1 || (tcp.seq == 1 && tcp.ack == 1 && tcp.len == 0))",
+        server.ip()
+    );
+    let source = format!("{family}.src");
+    let fields = ["frame.time_epoch", &source, "tcp.srcport", "tcp.flags.syn"];
+    Ok(first_acks(&tshark(capture, &filter, &fields)?))
+}
+
+fn first_acks(rows: &[String]) -> Vec<Sample> {
+    let mut began: HashMap<SocketAddr, u64> = HashMap::new();
+    let mut samples = Vec::new();
+    for row in rows {
+        let fields: Vec<_> = row.split('\t').collect();
+        let [time, client, port, syn] = fields[..] else {
+            continue;
+        };
+        let (Some(at_ns), Ok(ip), Ok(port)) = (nanoseconds(time), client.parse(), port.parse())
+        else {
+            continue;
+        };
+        let client = SocketAddr::new(ip, port);
+        if matches!(syn, "1" | "True") {
+            // The first of several: as who waits for the connection does.
+            began.entry(client).or_insert(at_ns);
+        } else if let Some(begin) = began.remove(&client) {
+            samples.push(Sample {
+                client,
+                at_ns,
+                value_ns: at_ns.saturating_sub(begin) as f64,
+            });
+        }
+    }
+    samples
+}
+
+fn family(server: SocketAddr) -> &'static str {
+    if server.is_ipv4() { "ip" } else { "ipv6" }
+}
+
+fn tshark(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<String>> {
+    let mut command = Command::new("tshark");
+    // Absolute sequence numbers are not asked for; only what is needed is dissected.
+    command
+        .args(["-n", "-r"])
+        .arg(capture)
+        .args(["-Y", filter, "-T", "fields"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    command.args(["--disable-protocol", "http", "--disable-protocol", "tls"]);
+    command.stdin(Stdio::null());
+    let output = command
+        .output()
+        .context("tshark is needed (Debian: apt install tshark)")?;
+    // It complains of a last packet that is cut short, and gives the rest.
+    if !output.status.success() && output.stdout.is_empty() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "tshark cannot read {}: {}",
+            capture.display(),
+            message.trim()
+        );
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Decimal seconds as nanoseconds, without the rounding of a float.
+fn nanoseconds(seconds: &str) -> Option<u64> {
+    let (whole, part) = seconds
+        .trim()
+        .split_once('.')
+        .unwrap_or((seconds.trim(), ""));
+    let digits: String = part.chars().chain("000000000".chars()).take(9).collect();
+    let whole: u64 = whole.parse().ok()?;
+    whole
+        .checked_mul(1_000_000_000)?
+        .checked_add(digits.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_keep_their_nanoseconds() {
+        assert_eq!(
+            nanoseconds("1795325027.123456789"),
+            Some(1_795_325_027_123_456_789)
+        );
+        assert_eq!(nanoseconds("0.000071"), Some(71_000));
+        assert_eq!(nanoseconds("2"), Some(2_000_000_000));
+        assert_eq!(nanoseconds("soon"), None);
+    }
+
+    #[test]
+    fn a_handshake_lasts_from_the_first_syn_to_the_first_ack() {
+        let rows = [
+            "1.000000000\t10.78.0.2\t5000\t1",
+            "1.100000000\t10.78.0.2\t5001\tTrue",
+            "2.000000000\t10.78.0.2\t5000\t1",
+            "2.000500000\t10.78.0.2\t5000\t0",
+            "2.100000000\t10.78.0.2\t5000\t0",
+            "1.100200000\t10.78.0.2\t5001\tFalse",
+        ]
+        .map(str::to_owned);
+        let found = first_acks(&rows);
+        let seen: Vec<_> = found
+            .iter()
+            .map(|s| (s.client.port(), s.value_ns))
+            .collect();
+        assert_eq!(seen, [(5000, 1.0005e9), (5001, 2e5)]);
+    }
+}

@@ -1,0 +1,198 @@
+//! The kernel's own smoothed round-trip time at the client, from the tracepoint `tcp:tcp_probe`: a
+//! baseline that sees both directions. The trace instance is the lab's own, and goes with it.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result, bail};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::truth::Sample;
+
+/// Room for events that were not read yet, KiB a CPU.
+const BUFFER_KIB: &str = "16384";
+/// Where the kernel's tracing is.
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// A running trace. Dropping it ends it.
+#[derive(Debug)]
+pub struct TcpProbe {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Vec<Sample>>>>,
+    // Outlives the thread: fields are dropped in order.
+    _instance: Instance,
+}
+
+/// A trace instance that goes when it is dropped.
+#[derive(Debug)]
+struct Instance(PathBuf);
+
+impl TcpProbe {
+    /// Traces the sockets of clients of `port`, in all namespaces. The instance is `bw-<tag>`.
+    pub fn start(tag: &str, port: u16) -> Result<Self> {
+        let dir = Path::new(TRACING)
+            .join("instances")
+            .join(format!("bw-{tag}"));
+        // What a killed run left.
+        if dir.exists() {
+            fs::remove_dir(&dir).with_context(|| format!("removing {}", dir.display()))?;
+        }
+        fs::create_dir(&dir).with_context(|| {
+            format!(
+                "making {} (is tracefs mounted at {TRACING}?)",
+                dir.display()
+            )
+        })?;
+        let instance = Instance(dir);
+        instance.write("trace_clock", "mono")?;
+        instance.write("buffer_size_kb", BUFFER_KIB)?;
+        instance.write("events/tcp/tcp_probe/filter", &format!("dport == {port}"))?;
+        let pipe = instance.0.join("trace_pipe");
+        let pipe = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&pipe)
+            .with_context(|| format!("opening {}", pipe.display()))?;
+        instance.write("events/tcp/tcp_probe/enable", "1")?;
+        let end = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let end = end.clone();
+            move || read(pipe, &end)
+        });
+        Ok(Self {
+            end,
+            thread: Some(thread),
+            _instance: instance,
+        })
+    }
+
+    /// Ends the trace; gives what it saw.
+    pub fn finish(mut self) -> Result<Vec<Sample>> {
+        self.end.store(true, Ordering::Relaxed);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(samples)) => samples,
+            _ => bail!("the thread that reads tcp_probe panicked"),
+        }
+    }
+}
+
+impl Drop for TcpProbe {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Its outcome was not asked for.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Instance {
+    fn write(&self, file: &str, value: &str) -> Result<()> {
+        let file = self.0.join(file);
+        fs::write(&file, value).with_context(|| format!("writing {value} to {}", file.display()))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let removed = self
+            .write("events/tcp/tcp_probe/enable", "0")
+            .and_then(|()| Ok(fs::remove_dir(&self.0)?));
+        if let Err(error) = removed {
+            tracing::warn!("{} stays behind: {error:#}", self.0.display());
+        }
+    }
+}
+
+fn read(mut pipe: File, end: &AtomicBool) -> Result<Vec<Sample>> {
+    let to_wall = wall_minus_monotonic()?;
+    let mut text = Vec::new();
+    let mut chunk = vec![0; 1 << 16];
+    loop {
+        match pipe.read(&mut chunk) {
+            Ok(0) => {}
+            Ok(length) => {
+                text.extend_from_slice(&chunk[..length]);
+                continue;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("reading trace_pipe"),
+        }
+        if end.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut ready = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ready, PollTimeout::from(50u8)).context("waiting for trace_pipe")?;
+    }
+    let text = String::from_utf8_lossy(&text);
+    let mut samples = Vec::new();
+    for line in text.lines() {
+        if line.contains("LOST") {
+            bail!("the trace of tcp_probe lost events: {line}");
+        }
+        samples.extend(parse(line, to_wall));
+    }
+    Ok(samples)
+}
+
+/// A line such as `  nginx-7 [001] ..s1. 12.345678: tcp_probe: family=AF_INET src=… dest=… … srtt=71 …`.
+fn parse(line: &str, to_wall: i128) -> Option<Sample> {
+    let (before, fields) = line.split_once(": tcp_probe: ")?;
+    let time = before.split_whitespace().next_back()?;
+    let (seconds, micros) = time.split_once('.')?;
+    let monotonic =
+        seconds.parse::<i128>().ok()? * 1_000_000_000 + micros.parse::<i128>().ok()? * 1000;
+    let field = |name: &str| {
+        let mut pairs = fields
+            .split_whitespace()
+            .filter_map(|pair| pair.split_once('='));
+        pairs.find_map(|(key, value)| (key == name).then_some(value))
+    };
+    let srtt: u64 = field("srtt")?.parse().ok()?;
+    Some(Sample {
+        client: field("src")?.parse().ok()?,
+        at_ns: u64::try_from(monotonic + to_wall).ok()?,
+        value_ns: (srtt * 1000) as f64,
+    })
+    .filter(|sample: &Sample| {
+        sample.value_ns > 0.0 && sample.client != SocketAddr::from(([0; 4], 0))
+    })
+}
+
+/// What turns CLOCK_MONOTONIC into ns since 1970.
+fn wall_minus_monotonic() -> Result<i128> {
+    let ns = |clock| -> Result<i128> {
+        let time = clock_gettime(clock)?;
+        Ok(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec()))
+    };
+    Ok(ns(ClockId::CLOCK_REALTIME)? - ns(ClockId::CLOCK_MONOTONIC)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_read_with_its_socket_its_time_and_the_smoothed_time() {
+        let line = "  batchwise-901   [001] ..s1.  5123.000071: tcp_probe: family=AF_INET \
+                    src=10.78.0.2:5000 dest=10.78.0.1:8080 mark=0x0 data_len=324 snd_nxt=0x1 \
+                    snd_una=0x1 snd_cwnd=10 ssthresh=2147483647 snd_wnd=64256 srtt=713 \
+                    rcv_wnd=64256 sock_cookie=1 skbaddr=00000000 skaddr=00000000";
+        let sample = parse(line, 1_000).unwrap();
+        assert_eq!(sample.client, "10.78.0.2:5000".parse().unwrap());
+        assert_eq!(
+            (sample.at_ns, sample.value_ns),
+            (5_123_000_072_000, 713_000.0)
+        );
+        assert_eq!(parse("# tracer: nop", 0), None);
+    }
+}

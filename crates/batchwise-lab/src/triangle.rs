@@ -1,0 +1,368 @@
+//! A client, a vantage point and a server in a triangle: requests go through the vantage, responses
+//! straight from the server to the client, as with direct server return. Everything is named
+//! `bw-*`, removed when dropped, and what a killed run of the same tag left is removed first.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, anyhow};
+
+use crate::cgroup::{self, Cgroup};
+use crate::host::{Host, Namespace, ip};
+use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers};
+use crate::wire::{Wire, WireSpec};
+
+/// The server's IPv4 address.
+pub const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+/// The server's IPv6 address.
+pub const SERVER_IP6: Ipv6Addr = Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 1);
+/// The client's IPv4 address.
+pub const CLIENT_IP: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+/// The client's IPv6 address.
+pub const CLIENT_IP6: Ipv6Addr = Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, 2);
+/// The vantage's link to the client: where it sees every request.
+pub const VANTAGE_LINK: &str = "bw-cli";
+/// The client's link to the vantage: requests leave by it.
+pub const CLIENT_LINK: &str = "bw-up";
+/// The link between server and client, at both: responses take it.
+pub const BACK_LINK: &str = "bw-back";
+
+const VANTAGE_SERVER_LINK: &str = "bw-srv";
+const SERVER_LINK: &str = "bw-van";
+const ROLES: [&str; 5] = ["cli", "van", "srv", "wire", "back"];
+
+/// Which links have a [`Wire`] in them.
+#[derive(Clone, Debug, Default)]
+pub struct TriangleSpec {
+    /// Between client and vantage, impairing what the client sends.
+    pub access: Option<WireSpec>,
+    /// Between server and client, impairing what the server sends.
+    pub back: Option<WireSpec>,
+}
+
+/// The three hosts.
+#[derive(Debug)]
+pub struct Triangle {
+    // Wires first: they end before their links are taken away.
+    /// Between client and vantage, when there is one.
+    pub access: Option<Wire>,
+    /// Between server and client, when there is one.
+    pub back: Option<Wire>,
+    /// Sends requests; 10.78.0.2 and fd78::2.
+    pub client: Host,
+    /// Forwards requests and sees no response.
+    pub vantage: Host,
+    /// Sends responses straight to the client; 10.78.0.1 and fd78::1.
+    pub server: Host,
+    // Cgroups after the hosts, children before their parent.
+    _middles: Vec<Namespace>,
+    _observers: Cgroup,
+    _root: Cgroup,
+    _lock: UnixListener,
+}
+
+/// One end of a link.
+struct End<'a> {
+    namespace: &'a Namespace,
+    name: &'a str,
+    /// Unique number of the end: its MAC address ends with it.
+    mac: u8,
+    /// The link's network, and this end's number in it: 10.78.LINK.END and fd78:LINK::END.
+    address: (u8, u8),
+}
+
+impl Triangle {
+    /// Builds it. `tag` names the hosts: `bw-<tag>-cli`, `bw-<tag>-van`, `bw-<tag>-srv`.
+    pub fn build(tag: &str, spec: &TriangleSpec) -> Result<Self> {
+        let lock = lock(tag)?;
+        let root = cgroup::mount_point()?.join(format!("bw-{tag}"));
+        remove_leftovers(tag, &root, &ROLES)?;
+
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let root = Cgroup::create(root)?;
+        let observers = Cgroup::create(root.path().join("obs"))?;
+        let namespace = |role: &str| Namespace::create(format!("bw-{tag}-{role}"));
+        let host = |role: &str, cpu: usize| -> Result<Host> {
+            let namespace = namespace(role)?;
+            // Asymmetric routes are what reverse-path filters drop.
+            for device in ["all", "default"] {
+                namespace.set_sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
+            }
+            let cgroup = Cgroup::create(root.path().join(role))?;
+            Ok(Host::new(
+                namespace,
+                cgroup,
+                observers.procs_file(),
+                cpu.min(cpus - 1),
+            ))
+        };
+        let mut built = Self {
+            client: host("cli", 1)?,
+            vantage: host("van", 1)?,
+            server: host("srv", 0)?,
+            access: None,
+            back: None,
+            _middles: Vec::new(),
+            _observers: observers,
+            _root: root,
+            _lock: lock,
+        };
+        built.connect(spec, namespace)?;
+        built.route()?;
+        Ok(built)
+    }
+
+    /// Where a server that listens on `port` is reached from the client.
+    pub fn server_address(&self, port: u16) -> SocketAddr {
+        SocketAddr::from((SERVER_IP, port))
+    }
+
+    /// Makes the CPUs of server and client process what they receive; see
+    /// [`Host::receive_on_own_cpu`].
+    pub fn receive_on_own_cpus(&self) -> Result<()> {
+        self.server.receive_on_own_cpu(SERVER_LINK)?;
+        self.client.receive_on_own_cpu(BACK_LINK)
+    }
+
+    /// The settings of the network as the kernel has them.
+    pub fn settings(&self) -> Result<NetworkSettings> {
+        Ok(NetworkSettings {
+            tcp_congestion_control: CONGESTION_CONTROL,
+            tcp_autocorking: self.server.sysctl("net/ipv4/tcp_autocorking")?,
+            mtu: 1500,
+            server_cpu: self.server.cpu(),
+            client_cpu: self.client.cpu(),
+        })
+    }
+
+    /// Fails when a wire has ended.
+    pub fn check(&mut self) -> Result<()> {
+        for wire in [&mut self.access, &mut self.back].into_iter().flatten() {
+            wire.check()?;
+        }
+        Ok(())
+    }
+
+    fn connect(
+        &mut self,
+        spec: &TriangleSpec,
+        namespace: impl Fn(&str) -> Result<Namespace>,
+    ) -> Result<()> {
+        let (client, vantage, server) = (
+            self.client.namespace(),
+            self.vantage.namespace(),
+            self.server.namespace(),
+        );
+        let end = |namespace, name, mac, address| End {
+            namespace,
+            name,
+            mac,
+            address,
+        };
+        let up = end(client, CLIENT_LINK, 1, (1, 2));
+        let arrival = end(vantage, VANTAGE_LINK, 2, (1, 1));
+        let onward = end(vantage, VANTAGE_SERVER_LINK, 3, (2, 1));
+        let service = end(server, SERVER_LINK, 4, (2, 2));
+        let from_server = end(server, BACK_LINK, 5, (3, 1));
+        let to_client = end(client, BACK_LINK, 6, (3, 2));
+
+        let cpu = self.client.cpu();
+        let join = |a: &End<'_>, b: &End<'_>, role: &str, spec: &Option<WireSpec>| {
+            let Some(spec) = spec else {
+                veth(a.namespace.name(), a.name, b.namespace.name(), b.name)?;
+                return Ok((None, None));
+            };
+            let middle = namespace(role)?;
+            let wire = Wire::between(
+                &middle,
+                cpu,
+                spec,
+                (a.namespace.name(), a.name),
+                (b.namespace.name(), b.name),
+            )?;
+            anyhow::Ok((Some(wire), Some(middle)))
+        };
+        let (access, access_middle) = join(&up, &arrival, "wire", &spec.access)?;
+        veth(vantage.name(), onward.name, server.name(), service.name)?;
+        let (back, back_middle) = join(&from_server, &to_client, "back", &spec.back)?;
+        for (a, b) in [
+            (&up, &arrival),
+            (&onward, &service),
+            (&from_server, &to_client),
+        ] {
+            a.configure(b)?;
+            b.configure(a)?;
+        }
+        // Each packet of the client is one on the wire, with a checksum: gaps are between such.
+        offloads(client, CLIENT_LINK, &["tx", "tso", "gso"])?;
+        if back.is_some() {
+            offloads(server, BACK_LINK, &["tx", "tso", "gso"])?;
+        }
+        self.access = access;
+        self.back = back;
+        self._middles = access_middle.into_iter().chain(back_middle).collect();
+        Ok(())
+    }
+
+    fn route(&self) -> Result<()> {
+        let hosts = [
+            (
+                &self.client,
+                IpAddr::from(CLIENT_IP),
+                IpAddr::from(CLIENT_IP6),
+            ),
+            (
+                &self.server,
+                IpAddr::from(SERVER_IP),
+                IpAddr::from(SERVER_IP6),
+            ),
+        ];
+        for (host, v4, v6) in hosts {
+            let n = host.namespace().name();
+            ip(&["-n", n, "addr", "add", &format!("{v4}/32"), "dev", "lo"])?;
+            ip(&[
+                "-n",
+                n,
+                "addr",
+                "add",
+                &format!("{v6}/128"),
+                "dev",
+                "lo",
+                "nodad",
+            ])?;
+        }
+        let vantage = self.vantage.namespace();
+        vantage.set_sysctl("net/ipv4/ip_forward", "1")?;
+        vantage.set_sysctl("net/ipv6/conf/all/forwarding", "1")?;
+        // A redirect would teach the client another way.
+        vantage.set_sysctl("net/ipv4/conf/all/send_redirects", "0")?;
+
+        let add = |host: &Host, to: &str, via: &str, device: &str, from: Option<&str>| {
+            let mut route = vec!["-n", host.namespace().name(), "route", "add", to];
+            route.extend(["via", via, "dev", device]);
+            if let Some(from) = from {
+                route.extend(["src", from, "congctl", CONGESTION_CONTROL]);
+            }
+            ip(&route)
+        };
+        add(
+            &self.client,
+            "10.78.0.1/32",
+            "10.78.1.1",
+            CLIENT_LINK,
+            Some("10.78.0.2"),
+        )?;
+        add(
+            &self.client,
+            "fd78::1/128",
+            "fd78:1::1",
+            CLIENT_LINK,
+            Some("fd78::2"),
+        )?;
+        add(
+            &self.server,
+            "10.78.0.2/32",
+            "10.78.3.2",
+            BACK_LINK,
+            Some("10.78.0.1"),
+        )?;
+        add(
+            &self.server,
+            "fd78::2/128",
+            "fd78:3::2",
+            BACK_LINK,
+            Some("fd78::1"),
+        )?;
+        add(
+            &self.vantage,
+            "10.78.0.1/32",
+            "10.78.2.2",
+            VANTAGE_SERVER_LINK,
+            None,
+        )?;
+        add(
+            &self.vantage,
+            "fd78::1/128",
+            "fd78:2::2",
+            VANTAGE_SERVER_LINK,
+            None,
+        )?;
+        // For what the vantage itself has to say to the client.
+        add(
+            &self.vantage,
+            "10.78.0.2/32",
+            "10.78.1.2",
+            VANTAGE_LINK,
+            None,
+        )?;
+        add(
+            &self.vantage,
+            "fd78::2/128",
+            "fd78:1::2",
+            VANTAGE_LINK,
+            None,
+        )
+    }
+}
+
+impl End<'_> {
+    fn addresses(&self) -> [String; 2] {
+        let (link, end) = self.address;
+        [format!("10.78.{link}.{end}"), format!("fd78:{link}::{end}")]
+    }
+
+    fn mac(&self) -> String {
+        format!("02:00:00:00:78:{:02x}", self.mac)
+    }
+
+    /// Gives this end its addresses, and tells it those of its peer.
+    fn configure(&self, peer: &End<'_>) -> Result<()> {
+        let (n, link, mac) = (self.namespace.name(), self.name, self.mac());
+        ip(&["-n", n, "link", "set", link, "address", &mac, "mtu", "1500"])?;
+        // No link-local addresses: nothing but the workload is on the links.
+        ip(&["-n", n, "link", "set", link, "addrgenmode", "none"])?;
+        let [v4, v6] = self.addresses();
+        ip(&["-n", n, "addr", "add", &format!("{v4}/24"), "dev", link])?;
+        ip(&[
+            "-n",
+            n,
+            "addr",
+            "add",
+            &format!("{v6}/64"),
+            "dev",
+            link,
+            "nodad",
+        ])?;
+        ip(&["-n", n, "link", "set", link, "up"])?;
+        let mac = peer.mac();
+        for address in peer.addresses() {
+            ip(&[
+                "-n", n, "neigh", "replace", &address, "lladdr", &mac, "dev", link,
+            ])?;
+        }
+        Ok(())
+    }
+}
+
+/// Joins the link `a_link` of the namespace `a` with the link `b_link` of `b`.
+pub(crate) fn veth(a: &str, a_link: &str, b: &str, b_link: &str) -> Result<()> {
+    ip(&[
+        "link", "add", a_link, "netns", a, "type", "veth", "peer", "name", b_link, "netns", b,
+    ])
+}
+
+fn offloads(namespace: &Namespace, link: &str, off: &[&str]) -> Result<()> {
+    let output = namespace.inside(|| {
+        Command::new("ethtool")
+            .args(["-K", link])
+            .args(off.iter().flat_map(|feature| [*feature, "off"]))
+            .output()
+            .context("running ethtool (Debian: apt install ethtool)")
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(anyhow!("`ethtool -K {link}` failed: {}", message.trim()))
+}
