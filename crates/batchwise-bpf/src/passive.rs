@@ -331,7 +331,7 @@ fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> R
         source: io::Error::other("no .rodata").into(),
     })?;
     let (algorithm, fixed_ns) = match config.params.algorithm {
-        Algorithm::Modes => (ALGORITHM_MODES, 0),
+        Algorithm::Auto | Algorithm::Modes => (ALGORITHM_MODES, 0),
         Algorithm::Fixed(delta) => (ALGORITHM_FIXED, delta),
     };
     ro.gaps_params = types::bw_gaps_params {

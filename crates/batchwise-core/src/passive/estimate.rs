@@ -3,7 +3,7 @@
 
 use super::code::{OCTAVE, code_of};
 use super::gaps::SHIFT;
-use super::{Algorithm, Estimate, Gaps, MODES, Mode, Params};
+use super::{Algorithm, Estimate, Gaps, Kind, MODES, Mode, Params};
 
 /// A ratio of 4 between neighbouring modes separates bursts from pauses.
 const VALLEY: u32 = 2 * OCTAVE;
@@ -105,9 +105,12 @@ fn shape(gaps: &Gaps, p: &Params) -> Shape {
 
 /// What an epoch says.
 pub fn of(gaps: &Gaps, p: &Params) -> Estimate {
+    if gaps.kind == Kind::Flight {
+        return of_flight(gaps);
+    }
     let modes = gaps.modes();
     let shape = match p.algorithm {
-        Algorithm::Modes => shape(gaps, p),
+        Algorithm::Auto | Algorithm::Modes => shape(gaps, p),
         Algorithm::Fixed(_) => Shape {
             pauses: modes.len().min(1),
             end: modes.len().min(MODES),
@@ -139,5 +142,30 @@ pub fn of(gaps: &Gaps, p: &Params) -> Estimate {
     let sampled = shape.trust * n / (n + 3);
     out.confidence = (u64::from(sampled) * u64::from(all.count)
         / u64::from(all.count + u32::from(gaps.discarded))) as u32;
+    out
+}
+
+/// What requests in flight say.
+fn of_flight(gaps: &Gaps) -> Estimate {
+    let f = &gaps.flight;
+    // a pure ACK that was delayed makes a latency longer: only where nothing better is known
+    let (sum, n, trust) = match (f.count > 0, f.sure) {
+        (true, true) => (f.sum, f.count, 950),
+        (true, false) => (f.sum, f.count, 800),
+        (false, _) => (f.told_sum, f.told, 500),
+    };
+    let idle = u32::from(gaps.idle) + f.thought;
+    let mut out = Estimate {
+        gaps: f.seen() + idle + u32::from(gaps.resent),
+        idle,
+        batches: n,
+        ..Estimate::default()
+    };
+    if n == 0 {
+        out.stalled = u32::from(gaps.resent) + idle > 0;
+        return out;
+    }
+    out.latency = Some((sum << SHIFT) / u64::from(n));
+    out.confidence = trust * n / (n + 3);
     out
 }

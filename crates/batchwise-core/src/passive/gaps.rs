@@ -2,6 +2,7 @@
 //! batchwise-bpf, which runs in the kernel and is tested against this module.
 
 use super::code::{code_of_units, floor_of, units_of};
+use super::flight::{BURSTS, Cause, ENOUGH, Flight};
 use super::{Algorithm, Estimate, MODES, Params, estimate};
 
 /// Gaps are kept in units of 2^SHIFT ns.
@@ -45,6 +46,18 @@ impl Mode {
     }
 }
 
+/// What of a flow is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Modes of gaps.
+    #[default]
+    Modes,
+    /// Requests in flight.
+    Flight,
+    /// Modes of gaps, for now: the client sends bursts.
+    Bursts,
+}
+
 /// An open epoch of one flow's gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
@@ -55,6 +68,10 @@ pub struct Gaps {
     /// Ascending; `len` of them.
     pub(super) modes: [Mode; MODES],
     pub(super) len: u8,
+    /// Requests in flight; with [`Kind::Flight`] instead of modes.
+    pub flight: Flight,
+    /// What is kept.
+    pub kind: Kind,
     /// Gaps that no counter had room for.
     pub discarded: u16,
     /// Gaps beyond all latencies.
@@ -95,6 +112,10 @@ impl Gaps {
         &self.modes[..usize::from(self.len)]
     }
 
+    fn kept(&self) -> u32 {
+        self.modes().iter().map(|m| u32::from(m.count)).sum()
+    }
+
     fn marked(&self) -> u32 {
         self.modes().iter().map(|m| u32::from(m.marked)).sum()
     }
@@ -109,21 +130,34 @@ impl Gaps {
 
     /// Begins an epoch; keeps when the last packet was, and what is known of the flow.
     pub fn open(&mut self, now: u64) {
+        let (gaps, marked) = (self.kept(), self.marked());
+        let (kind, flight) = match self.kind {
+            Kind::Flight if self.flight.is_of_bursts() => (Kind::Bursts, Flight::default()),
+            Kind::Bursts if gaps >= ENOUGH && (gaps - marked) * BURSTS.1 < gaps * BURSTS.0 => {
+                (Kind::Flight, Flight::default())
+            }
+            kind => (kind, self.flight),
+        };
         *self = Self {
             start: now,
             last: self.last,
+            flight,
+            kind,
             acks: self.acks,
             after_full: self.after_full,
             largest: self.largest,
             ..Self::default()
         };
+        self.flight.open();
     }
 
     /// Whether the epoch is to be closed before a packet that counts is added to the next one.
     pub fn due(&self, p: &Params, now: u64) -> bool {
         let age = now.saturating_sub(self.start);
         self.full
-            || age > 0 && age >= p.epoch_ns && (age >= p.max_ns || self.marked() >= p.min_gaps)
+            || age > 0
+                && age >= p.epoch_ns
+                && (age >= p.max_ns || self.marked() + self.flight.seen() >= p.min_gaps)
     }
 
     /// All responses had come at `at`, and the client sends only `now`: in between it thought, which
@@ -153,9 +187,42 @@ impl Gaps {
         } else {
             let units = units_of(gap);
             match p.algorithm {
-                Algorithm::Modes => self.place(units, marked),
+                Algorithm::Auto | Algorithm::Modes => self.place(units, marked),
                 Algorithm::Fixed(delta) => self.part(units, usize::from(units > units_of(delta))),
             }
+        }
+    }
+
+    /// A packet with payload, where requests in flight are kept. `behind`: it brings no byte that is
+    /// new; `jumps`: bytes before it are missing. What fills a hole is seen for the first time.
+    pub(super) fn in_flight(
+        &mut self,
+        p: &Params,
+        now: u64,
+        cause: Cause,
+        behind: bool,
+        jumps: bool,
+    ) {
+        let (last, begins) = (self.last, !self.after_full);
+        let f = &mut self.flight;
+        let resent = behind && f.holes == 0;
+        self.last = last.max(now);
+        if resent {
+            f.resent();
+            self.resent = self.resent.saturating_add(1);
+            return;
+        }
+        f.holes = if behind {
+            f.holes - 1
+        } else {
+            f.holes.saturating_add(u8::from(jumps))
+        };
+        if last != 0 && now.saturating_sub(last) >> IDLE_SHIFT >= p.idle_ns {
+            f.drained();
+            f.packet(now, last, Cause::None, begins);
+            self.idle = self.idle.saturating_add(1);
+        } else {
+            f.packet(now, last, cause, begins);
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod code;
 mod estimate;
+pub mod flight;
 mod gaps;
 pub mod paper;
 pub mod report;
@@ -16,7 +17,7 @@ pub mod stream;
 use core::net::{IpAddr, SocketAddr};
 
 pub use code::{code_of, floor_of};
-pub use gaps::{Gaps, Mode};
+pub use gaps::{Gaps, Kind, Mode};
 pub use stream::Stream;
 
 /// Most modes that a flow's epoch keeps.
@@ -25,7 +26,9 @@ pub const MODES: usize = 8;
 /// How gaps become latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Modes of relative width, pauses told from bursts by valleys and marks: ours.
+    /// [`flight::Flight`] where TCP's acknowledgments are seen, else modes: ours.
+    Auto,
+    /// Modes of relative width, pauses told from bursts by valleys and marks.
     Modes,
     /// The paper's Algorithm 1: a longer gap than this, ns, begins a batch.
     Fixed(u64),
@@ -49,7 +52,7 @@ pub struct Params {
 impl Default for Params {
     fn default() -> Self {
         Self {
-            algorithm: Algorithm::Modes,
+            algorithm: Algorithm::Auto,
             epoch_ns: 1_000_000_000,
             max_ns: 10_000_000_000,
             idle_ns: 200_000_000,

@@ -1,8 +1,9 @@
 //! What the headers of one flow's packets say about its gaps: which may be pauses, which end in a
 //! retransmission, where the client thought. Reference for `bw_gaps_tcp()` and its like in `lib/gaps.h`.
 
+use super::flight::Cause;
 use super::gaps::SHIFT;
-use super::{Gaps, Params};
+use super::{Algorithm, Gaps, Kind, Params};
 use crate::endpoint::after;
 
 /// What is remembered of a TCP flow from packet to packet.
@@ -36,17 +37,31 @@ impl Stream {
     /// that the segment acknowledges, the responses were complete by then.
     pub fn segment(&mut self, gaps: &mut Gaps, p: &Params, now: u64, s: &Segment) {
         let (first, end) = (gaps.last == 0, s.seq.wrapping_add(s.len));
+        if p.algorithm == Algorithm::Auto && !gaps.acks {
+            gaps.kind = Kind::Flight;
+        }
         gaps.acks = true;
-        let resent = !first && !after(end, self.next_seq);
+        let behind = !first && !after(end, self.next_seq);
         let news = after(s.ack, self.ack);
         let told = self.acked_at != 0;
-        if told && !news && !first {
-            let at = gaps.last.saturating_add(u64::from(self.acked_at) << SHIFT);
-            gaps.answered(p, now, at);
+        let at = gaps.last.saturating_add(u64::from(self.acked_at) << SHIFT);
+        if gaps.kind == Kind::Flight {
+            let jumps = !first && !behind && s.seq != self.next_seq;
+            let cause = match (first, news, told) {
+                (true, ..) => Cause::None,
+                (_, true, _) => Cause::News,
+                (_, _, true) => Cause::Told(at),
+                _ => Cause::None,
+            };
+            gaps.in_flight(p, now, cause, behind, jumps);
+        } else {
+            if told && !news && !first {
+                gaps.answered(p, now, at);
+            }
+            gaps.packet(p, now, first || news || told, behind);
         }
-        gaps.packet(p, now, first || news || told, resent);
         gaps.after_full = gaps.full_sized(s.ip_len);
-        if first || !resent {
+        if first || !behind {
             self.next_seq = end;
         }
         if first || news {

@@ -21,10 +21,12 @@ pub enum Kind {
     Acks,
     /// Ours, with pure ACKs too.
     Pure,
+    /// Ours, requests in flight by acknowledgments.
+    Flight,
 }
 
 /// Everyone.
-pub const KINDS: [Kind; 7] = [
+pub const KINDS: [Kind; 8] = [
     Kind::Fixed(500_000),
     Kind::Paper(10_000),
     Kind::Paper(100_000),
@@ -32,6 +34,7 @@ pub const KINDS: [Kind; 7] = [
     Kind::Sizes,
     Kind::Acks,
     Kind::Pure,
+    Kind::Flight,
 ];
 
 impl Kind {
@@ -44,6 +47,7 @@ impl Kind {
             Self::Sizes => "modes, sizes".into(),
             Self::Acks => "modes, ACKs".into(),
             Self::Pure => "modes, pure ACKs too".into(),
+            Self::Flight => "in flight".into(),
         }
     }
 }
@@ -119,6 +123,7 @@ impl State {
 pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
     let algorithm = match kind {
         Kind::Fixed(delta) => Algorithm::Fixed(delta),
+        Kind::Flight => Algorithm::Auto,
         _ => Algorithm::Modes,
     };
     let params = Params {
@@ -134,7 +139,7 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for &Packet { at, header } in &flow.packets {
         if header.len == 0 {
-            if let (State::Ours(gaps), Kind::Pure) = (&state, kind) {
+            if let (State::Ours(gaps), Kind::Pure | Kind::Flight) = (&state, kind) {
                 stream.ack(gaps, at, header.ack);
             }
             continue;
@@ -153,7 +158,7 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
                 paper.packet(at, marked, false);
                 sizes.after_full = sizes.full_sized(header.ip_len);
             }
-            State::Ours(gaps) if matches!(kind, Kind::Acks | Kind::Pure) => {
+            State::Ours(gaps) if matches!(kind, Kind::Acks | Kind::Pure | Kind::Flight) => {
                 stream.segment(gaps, &params, at, &header);
             }
             State::Ours(gaps) => datagram(gaps, &params, at, header.ip_len),

@@ -147,6 +147,8 @@ struct World<'a> {
     seq: u32,
     sent: Vec<Sent>,
     responses: u32,
+    /// Responses that have come, but wait for the client.
+    waiting: u32,
     flow: Flow,
 }
 
@@ -160,6 +162,7 @@ pub fn simulate(scenario: &Scenario, packets: usize, seed: u64) -> Flow {
         seq: 0,
         sent: Vec::with_capacity(packets + 32),
         responses: 0,
+        waiting: 0,
         flow: Flow::default(),
     };
     while world.sent.len() < packets {
@@ -234,7 +237,7 @@ impl World<'_> {
         let header = Segment {
             seq: self.seq,
             len,
-            ack: self.responses * 1_000,
+            ack: (self.responses + self.waiting) * 1_000,
             ip_len,
         };
         self.sent.push(Sent { at, header, seen });
@@ -321,12 +324,15 @@ impl World<'_> {
                 }
             }
             let sent = self.now;
+            let come = open.iter().filter(|Reverse(a)| *a as f64 <= sent).count();
+            self.waiting = come as u32;
             self.write(false);
             let answer = sent + self.latency();
             open.push(Reverse(answer as u64));
             let latency = answer - sent;
             self.flow.requests.push(Request { sent, latency });
         }
+        self.waiting = 0;
         while let Some(Reverse(answer)) = open.pop() {
             self.responses += 1;
             self.now = self.now.max(answer as f64);

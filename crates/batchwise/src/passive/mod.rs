@@ -80,9 +80,10 @@ pub struct PassiveArgs {
     #[arg(long, default_value_t = 65_536, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     flows: u32,
-    /// How gaps become latency: modes, fixed:DELTA (a longer gap ends an answer), or with --pcap
+    /// How packets become latency: auto (TCP: requests in flight, by acknowledgments; else modes),
+    /// modes (gaps alone), fixed:DELTA (a longer gap ends an answer), or with --pcap
     /// paper[:EPSILON] (Algorithm 2 as published)
-    #[arg(long, default_value = "modes", value_parser = Estimator::parse)]
+    #[arg(long, default_value = "auto", value_parser = Estimator::parse)]
     estimator: Estimator,
     /// UDP payloads of at most so many bytes are taken for acknowledgments, as QUIC's are
     #[arg(long, default_value_t = 0, value_name = "BYTES")]
@@ -120,6 +121,7 @@ enum AttachArg {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Estimator {
+    Auto,
     Modes,
     /// δ, ns.
     Fixed(u64),
@@ -137,11 +139,12 @@ impl Estimator {
             None => (text, None),
         };
         match (name, value.map(nanos)) {
+            ("auto", None) => Ok(Self::Auto),
             ("modes", None) => Ok(Self::Modes),
             ("paper", epsilon) => Ok(Self::Paper(epsilon.unwrap_or(nanos(EPSILON)))),
             ("fixed", Some(delta @ 1..)) => Ok(Self::Fixed(delta)),
             ("fixed", _) => Err("say from which gap on, such as fixed:1ms".to_owned()),
-            _ => Err("write modes, fixed:DELTA (such as fixed:1ms), or paper[:EPSILON]".to_owned()),
+            _ => Err("write auto, modes, fixed:DELTA (such as fixed:1ms), or paper[:EPSILON]".to_owned()),
         }
     }
 }
@@ -176,6 +179,7 @@ impl PassiveArgs {
         Params {
             algorithm: match self.estimator {
                 Estimator::Fixed(delta) => Algorithm::Fixed(delta),
+                Estimator::Auto => Algorithm::Auto,
                 Estimator::Modes | Estimator::Paper(_) => Algorithm::Modes,
             },
             epoch_ns,
@@ -203,6 +207,7 @@ impl PassiveArgs {
                 place,
                 ports: self.ports.clone(),
                 estimator: match self.estimator {
+                    Estimator::Auto => "auto".to_owned(),
                     Estimator::Modes => "modes".to_owned(),
                     Estimator::Fixed(ns) => format!("fixed, δ {}", output::human::duration(ns)),
                     Estimator::Paper(ns) => {
@@ -244,7 +249,7 @@ pub fn run(args: PassiveArgs) -> anyhow::Result<ExitCode> {
                     params: args.params(),
                     paper: match args.estimator {
                         Estimator::Paper(epsilon) => Some(epsilon),
-                        Estimator::Modes | Estimator::Fixed(_) => None,
+                        Estimator::Auto | Estimator::Modes | Estimator::Fixed(_) => None,
                     },
                     flows: NonZeroUsize::new(args.flows as usize).unwrap_or(NonZeroUsize::MIN),
                     udp_acks: args.udp_acks.into(),

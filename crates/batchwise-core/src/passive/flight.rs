@@ -1,0 +1,193 @@
+//! Requests in flight on one TCP flow, by the acknowledgments that its own packets carry: when each
+//! was sent, and when a response released the next one. Reference for `lib/flight.h` of batchwise-bpf.
+//!
+//! Gaps cannot tell four requests in flight from one (docs/passive.md). Acknowledgments can, nearly:
+//! a request that brings news of the server was released by a response; one that follows it without
+//! news belongs to the same burst. Which response answers which request does not matter to the mean:
+//! the sum over all of (released - sent) is the same in any order.
+
+use super::gaps::SHIFT;
+
+/// Most requests in flight that are told apart; with more, the oldest are taken for answered.
+pub const FLIGHT: usize = 8;
+/// Linux acknowledges what it received at least so long after, in units of 16 ns (TCP_DELACK_MIN):
+/// a longer time to the next request in which no ACK came was not spent thinking.
+const DELACK: u32 = 40_000_000 >> SHIFT;
+/// So many times the usual latency, and no more than [`DELACK`] on top of it, is taken for thinking.
+const THINK: u32 = 8;
+/// With at least two in five requests that follow another one at once, bursts are what tells: see
+/// [`Flight::is_of_bursts`]. Fewer requests than `ENOUGH` tell nothing.
+pub(super) const BURSTS: (u32, u32) = (2, 5);
+pub(super) const ENOUGH: u32 = 16;
+
+/// What a packet is to the requests in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It acknowledges more than was known: a response came just now.
+    News,
+    /// A pure ACK had already told all; the response was complete at that time, ns.
+    Told(u64),
+    /// Neither: it belongs to the burst before it.
+    None,
+}
+
+/// The requests in flight, and what was seen in the open epoch. Times in units of 16 ns of a clock
+/// that wraps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flight {
+    /// When they were sent: a ring, the oldest at `head`.
+    pub sent: [u32; FLIGHT],
+    /// Sum of the epoch's latencies.
+    pub sum: u64,
+    /// Sum of those that only a pure ACK told, which may have been delayed.
+    pub told_sum: u64,
+    /// Latencies in `sum`.
+    pub count: u32,
+    /// Latencies in `told_sum`.
+    pub told: u32,
+    /// A moving average of latencies; 0: none yet.
+    pub usual: u32,
+    /// Requests begun, in as many epochs as it takes to have [`ENOUGH`].
+    pub begun: u32,
+    /// Of these, how many followed another one without news.
+    pub alone: u32,
+    /// Times taken for thinking in the epoch.
+    pub thought: u32,
+    /// Position of the oldest.
+    pub head: u8,
+    /// How many are in flight.
+    pub len: u8,
+    /// Most that the client has in flight; 0: not known.
+    pub cap: u8,
+    /// A larger number than `cap` that was seen once.
+    pub pending: u8,
+    /// Of those in flight, how many do not count, since a retransmission delayed them.
+    pub tainted: u8,
+    /// Packets that are missing.
+    pub holes: u8,
+    /// The burst that goes on began with nothing in flight.
+    pub grows: bool,
+    /// The client was seen with nothing in flight after it had sent: `len` is right.
+    pub sure: bool,
+}
+
+impl Flight {
+    /// Begins an epoch; keeps what is in flight.
+    pub fn open(&mut self) {
+        (self.sum, self.told_sum, self.count, self.told) = (0, 0, 0, 0);
+        self.thought = 0;
+        if self.begun >= ENOUGH {
+            (self.begun, self.alone) = (0, 0);
+        }
+    }
+
+    /// Latencies in the epoch so far.
+    pub fn seen(&self) -> u32 {
+        self.count + self.told
+    }
+
+    /// Whether the client sends bursts and waits for all responses, whose number then says nothing of
+    /// how many are in flight: gaps tell better.
+    pub fn is_of_bursts(&self) -> bool {
+        self.begun >= ENOUGH && self.alone * BURSTS.1 >= self.begun * BURSTS.0
+    }
+
+    /// Nothing is in flight any more, and it is not known since when.
+    pub fn drained(&mut self) {
+        (self.len, self.tainted) = (0, 0);
+        (self.grows, self.sure) = (true, true);
+    }
+
+    /// What is in flight waits for a retransmission.
+    pub fn resent(&mut self) {
+        self.tainted = self.len;
+    }
+
+    /// A packet with payload at `now`, ns; `last`: that before it; `begins`: a request begins with
+    /// it.
+    pub fn packet(&mut self, now: u64, last: u64, cause: Cause, begins: bool) {
+        let units = (now >> SHIFT) as u32;
+        match cause {
+            Cause::News => self.released(units),
+            Cause::Told(at) => {
+                let told = (at >> SHIFT) as u32;
+                let quiet = (now.saturating_sub(at) >> SHIFT) as u32;
+                let wait = (at.saturating_sub(last) >> SHIFT) as u32;
+                if quiet <= if self.usual > 0 { self.usual } else { wait } {
+                    self.released(told);
+                } else {
+                    if self.len == 1 && self.tainted == 0 {
+                        self.told_sum += u64::from(told.wrapping_sub(self.oldest()));
+                        self.told += 1;
+                    }
+                    self.end_growth();
+                    self.drained();
+                }
+            }
+            Cause::None => self.alone += u32::from(begins && self.len > 0),
+        }
+        if begins {
+            self.begin(units);
+        }
+    }
+
+    fn oldest(&self) -> u32 {
+        self.sent[usize::from(self.head) % FLIGHT]
+    }
+
+    /// Takes the oldest out; false when it does not count.
+    fn pop(&mut self) -> bool {
+        self.head = (self.head + 1) % FLIGHT as u8;
+        self.len -= 1;
+        let counts = self.tainted == 0;
+        self.tainted -= u8::from(!counts);
+        counts
+    }
+
+    /// A burst that began with nothing in flight is over: so many the client has in flight at most,
+    /// if it shows it twice (responses that came together make a burst look longer).
+    fn end_growth(&mut self) {
+        if self.grows && self.len > self.cap {
+            if self.cap <= 1 || self.len == self.pending {
+                self.cap = self.len;
+            }
+            self.pending = self.len;
+        }
+    }
+
+    /// A response came at `at`.
+    fn released(&mut self, at: u32) {
+        self.end_growth();
+        if self.len > 0 {
+            let waited = at.wrapping_sub(self.oldest());
+            if self.usual > 0
+                && waited / THINK > self.usual
+                && waited < DELACK.saturating_add(self.usual)
+            {
+                self.usual += self.usual / 4; // what is usual may have changed
+                self.thought += 1;
+                return self.drained();
+            }
+            if self.pop() {
+                self.sum += u64::from(waited);
+                self.count += 1;
+                self.usual = match self.usual {
+                    0 => waited,
+                    usual => usual - usual / 8 + waited / 8,
+                };
+            }
+        }
+        self.grows = self.len == 0;
+    }
+
+    fn begin(&mut self, now: u32) {
+        self.begun += 1;
+        self.grows |= self.cap == 0;
+        // when they were answered is not known
+        if usize::from(self.len) == FLIGHT || !self.grows && self.len > 0 && self.len >= self.cap {
+            self.pop();
+        }
+        self.sent[usize::from(self.head + self.len) % FLIGHT] = now;
+        self.len += 1;
+    }
+}
