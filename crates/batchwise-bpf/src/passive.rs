@@ -78,8 +78,9 @@ const SWEEP_BUCKETS: u32 = 256;
 const XDP_FRAGS: u32 = 1 << 5;
 
 // enum bw_gaps_algorithm
-const ALGORITHM_MODES: u32 = 0;
-const ALGORITHM_FIXED: u32 = 1;
+const ALGORITHM_AUTO: u32 = 0;
+const ALGORITHM_MODES: u32 = 1;
+const ALGORITHM_FIXED: u32 = 2;
 
 /// The program, loaded and attached; detached when dropped.
 pub struct PassiveSensor {
@@ -331,7 +332,8 @@ fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> R
         source: io::Error::other("no .rodata").into(),
     })?;
     let (algorithm, fixed_ns) = match config.params.algorithm {
-        Algorithm::Auto | Algorithm::Modes => (ALGORITHM_MODES, 0),
+        Algorithm::Auto => (ALGORITHM_AUTO, 0),
+        Algorithm::Modes => (ALGORITHM_MODES, 0),
         Algorithm::Fixed(delta) => (ALGORITHM_FIXED, delta),
     };
     ro.gaps_params = types::bw_gaps_params {

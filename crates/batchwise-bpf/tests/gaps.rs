@@ -4,14 +4,17 @@
 // brings in the static library that its build script makes of the C side
 use batchwise_bpf as _;
 
+use batchwise_core::passive::flight::{FLIGHT, Flight};
 use batchwise_core::passive::stream::{Segment, datagram};
-use batchwise_core::passive::{Algorithm, Estimate, Gaps, MODES, Params, Stream};
+use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, MODES, Params, Stream};
 use proptest::prelude::*;
 
 const EMPTY: u8 = 0xff;
 const ACKS: u8 = 1;
 const FULL: u8 = 2;
 const AFTER_FULL: u8 = 4;
+const IN_FLIGHT: u8 = 8;
+const BURSTS: u8 = 16;
 
 /// `struct bw_mode`.
 #[repr(C)]
@@ -22,15 +25,86 @@ struct CMode {
     marked: u16,
 }
 
-/// `struct bw_gaps`.
+/// The modes of `struct bw_gaps`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct CGaps {
-    start: u64,
-    last: u64,
+struct CModes {
     mode: [CMode; MODES],
     lo: [u8; MODES],
     hi: [u8; MODES],
+}
+
+/// `struct bw_flight`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct CFlight {
+    sent: [u32; FLIGHT],
+    sum: u64,
+    told_sum: u64,
+    count: u32,
+    gaps: u32,
+    usual: u32,
+    begun: u32,
+    alone: u32,
+    told: u16,
+    thought: u16,
+    head: u8,
+    len: u8,
+    cap: u8,
+    pending: u8,
+    tainted: u8,
+    holes: u8,
+    grows: u8,
+    sure: u8,
+}
+
+impl CFlight {
+    fn plain(&self) -> Flight {
+        Flight {
+            sent: self.sent,
+            sum: self.sum,
+            told_sum: self.told_sum,
+            count: self.count,
+            gaps: self.gaps,
+            told: self.told,
+            usual: self.usual,
+            begun: self.begun,
+            alone: self.alone,
+            thought: self.thought,
+            head: self.head,
+            len: self.len,
+            cap: self.cap,
+            pending: self.pending,
+            tainted: self.tainted,
+            holes: self.holes,
+            grows: self.grows != 0,
+            sure: self.sure != 0,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+union CKept {
+    modes: CModes,
+    flight: CFlight,
+}
+
+impl Default for CKept {
+    fn default() -> Self {
+        Self {
+            modes: CModes::default(),
+        }
+    }
+}
+
+/// `struct bw_gaps`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CGaps {
+    start: u64,
+    last: u64,
+    kept: CKept,
     discarded: u16,
     idle: u16,
     resent: u16,
@@ -95,8 +169,9 @@ unsafe extern "C" {
 impl From<&Params> for CParams {
     fn from(p: &Params) -> Self {
         let (algorithm, fixed_ns) = match p.algorithm {
-            Algorithm::Modes => (0, 0),
-            Algorithm::Fixed(delta) => (1, delta),
+            Algorithm::Auto => (0, 0),
+            Algorithm::Modes => (1, 0),
+            Algorithm::Fixed(delta) => (2, delta),
         };
         Self {
             epoch_ns: p.epoch_ns,
@@ -168,9 +243,10 @@ impl Pair {
         // SAFETY: all pointers are valid for the call.
         unsafe { bw_twin_gaps_estimate(&self.twin, &self.c_params, &mut out) }
         let known = |ns| (out.batches > 0).then_some(ns);
+        let in_flight = self.ours.kind == Kind::Flight;
         let theirs = Estimate {
             latency: known(out.latency),
-            ibg: known(out.ibg),
+            ibg: known(out.ibg).filter(|_| !in_flight),
             batches: out.batches,
             gaps: out.gaps,
             idle: out.idle,
@@ -181,8 +257,7 @@ impl Pair {
         theirs
     }
 
-    fn same(&self) {
-        let (ours, twin) = (&self.ours, &self.twin);
+    fn same_modes(&self, twin: &CModes) {
         let theirs: Vec<_> = (0..MODES)
             .filter(|&i| twin.lo[i] != EMPTY)
             .map(|i| {
@@ -190,12 +265,30 @@ impl Pair {
                 (m.sum, m.count, m.marked, twin.lo[i], twin.hi[i])
             })
             .collect();
-        let modes = ours.modes().iter();
+        let modes = self.ours.modes().iter();
+        let fixed = matches!(self.params.algorithm, Algorithm::Fixed(_));
         let modes: Vec<_> = modes
-            .filter(|m| self.params.algorithm == Algorithm::Modes || m.count > 0)
+            .filter(|m| !fixed || m.count > 0)
             .map(|m| (m.sum, m.count, m.marked, m.lo, m.hi))
             .collect();
         assert_eq!(modes, theirs);
+    }
+
+    fn same(&self) {
+        let (ours, twin) = (&self.ours, &self.twin);
+        let kind = match twin.flags & (IN_FLIGHT | BURSTS) {
+            0 => Kind::Modes,
+            BURSTS => Kind::Bursts,
+            _ => Kind::Flight,
+        };
+        assert_eq!(ours.kind, kind);
+        if kind == Kind::Flight {
+            // SAFETY: plain integers, any bytes of which are valid.
+            assert_eq!(ours.flight, unsafe { twin.kept.flight }.plain());
+        } else {
+            // SAFETY: as above.
+            self.same_modes(&unsafe { twin.kept.modes });
+        }
         assert_eq!(
             (
                 ours.start,
@@ -223,6 +316,15 @@ impl Pair {
         );
     }
 }
+
+/// Any gaps, without the headers that requests in flight would need.
+const GAPS: Params = Params {
+    algorithm: Algorithm::Modes,
+    epoch_ns: 1_000_000_000,
+    max_ns: 10_000_000_000,
+    idle_ns: 200_000_000,
+    min_gaps: 5,
+};
 
 fn run(params: Params, acks: bool, close: bool, packets: &[Packet]) {
     let mut pair = Pair::new(params, acks);
@@ -321,27 +423,33 @@ proptest! {
 
     #[test]
     fn c_and_rust_read_any_headers_alike(
-        base: u32,
+        base: u32, auto: bool, udp: bool,
         headers in proptest::collection::vec(
             (gap(), 0u32..3_000, 0u32..4_000, 0u32..3_000, 0u32..2_000, 0u8..8), 0..300,
         ),
     ) {
-        let mut pair = Pair::new(Params::default(), false);
+        let algorithm = if auto { Algorithm::Auto } else { Algorithm::Modes };
+        let mut pair = Pair::new(Params { algorithm, ..Params::default() }, false);
         let (mut ours, mut twin) = (Stream::default(), CStream::default());
         let (mut now, mut from) = (1_000, base);
         for (gap, seq, len, ack, ip_len, kind) in headers {
             now += gap >> 4;
             from = from.wrapping_add(seq / 2);
+            if pair.due(now) {
+                pair.estimate();
+                pair.open(now);
+                pair.same();
+            }
             let s = Segment { seq: from.wrapping_sub(seq), len, ack: from.wrapping_add(ack), ip_len };
             let (g, p) = (&mut pair.twin, &pair.c_params);
             // SAFETY: all pointers are valid for the calls.
             unsafe {
                 match kind {
-                    0 => {
+                    _ if udp => {
                         datagram(&mut pair.ours, &pair.params, now, ip_len);
                         bw_twin_gaps_datagram(g, p, now, ip_len);
                     }
-                    1 | 2 => {
+                    0 | 1 => {
                         ours.ack(&pair.ours, now, s.ack);
                         bw_twin_gaps_tcp_ack(g, &mut twin, now, s.ack);
                     }
@@ -368,12 +476,12 @@ fn c_and_rust_agree_when_counters_are_at_their_end() {
             resent: false,
         })
         .collect();
-    run(Params::default(), true, false, &packets);
+    run(GAPS, true, false, &packets);
     let many: Vec<_> = packets
         .iter()
         .map(|p| Packet { resent: true, ..*p })
         .collect();
-    run(Params::default(), false, false, &many);
+    run(GAPS, false, false, &many);
 }
 
 /// Golden vectors: `tests/gaps/*.txt`; see the first lines of each.
@@ -387,7 +495,7 @@ fn c_and_rust_both_give_the_vectors_estimates() {
 }
 
 fn play(text: &str, name: &str) {
-    let mut pair = Pair::new(Params::default(), false);
+    let mut pair = Pair::new(GAPS, false);
     let mut now = 1_000;
     for (number, line) in text.lines().enumerate() {
         let mut words = line.split('#').next().unwrap().split_whitespace();
@@ -398,7 +506,7 @@ fn play(text: &str, name: &str) {
         match verb {
             "flow" => {
                 let acks = words.next() == Some("acks");
-                pair = Pair::new(Params::default(), acks);
+                pair = Pair::new(GAPS, acks);
                 pair.packet(
                     now,
                     Packet {

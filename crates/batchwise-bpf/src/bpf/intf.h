@@ -188,14 +188,45 @@ struct bw_mode {
 #define BW_GAPS_ACKS 0x1 /* marks tell which packets a response triggered (TCP), not only sizes */
 #define BW_GAPS_FULL 0x2 /* a counter is at its end: close the epoch */
 #define BW_GAPS_AFTER_FULL 0x4 /* the last packet was full-sized */
+#define BW_GAPS_FLIGHT 0x8 /* requests in flight are kept, not modes */
+#define BW_GAPS_BURSTS 0x10 /* modes are kept for now: the client sends bursts */
+
+#define BW_FLIGHT 8
+
+/* Requests in flight, and an epoch of their latencies; times in 2^BW_GAP_SHIFT ns, see lib/flight.h. */
+struct bw_flight {
+	__u32 sent[BW_FLIGHT]; /* when they were sent: a ring */
+	__u64 sum;	/* of the epoch's latencies */
+	__u64 told_sum; /* of those that only a pure ACK told */
+	__u32 count;	/* latencies in sum */
+	__u32 gaps;	/* between packets that count */
+	__u32 usual;	/* moving average of latencies; 0: none yet */
+	__u32 begun;	/* requests, in as many epochs as it takes to tell bursts */
+	__u32 alone;	/* of these: without news of the server */
+	__u16 told;	/* latencies in told_sum */
+	__u16 thought;	/* times taken for thinking */
+	__u8 head;	/* position of the oldest */
+	__u8 len;	/* how many are in flight */
+	__u8 cap;	/* most that are; 0: not known */
+	__u8 pending;	/* more than cap, seen once */
+	__u8 tainted;	/* of len: delayed by a retransmission */
+	__u8 holes;	/* packets that are missing */
+	__u8 grows;	/* the burst that goes on began with nothing in flight */
+	__u8 sure;	/* len is right: it was seen to be 0 */
+};
 
 /* An open epoch of one flow. All zero: a flow without a packet. */
 struct bw_gaps {
 	__u64 start; /* ns, the packet that opened it */
 	__u64 last;  /* ns, the last packet that counts; pure ACKs do not */
-	struct bw_mode mode[BW_MODES]; /* ascending, the empty ones last */
-	__u8 lo[BW_MODES]; /* extent of each mode, as codes: 8 steps an octave; 255: empty */
-	__u8 hi[BW_MODES];
+	union {
+		struct {
+			struct bw_mode mode[BW_MODES]; /* ascending, the empty ones last */
+			__u8 lo[BW_MODES]; /* their extent as codes, 8 an octave; 255: empty */
+			__u8 hi[BW_MODES];
+		};
+		struct bw_flight flight; /* with BW_GAPS_FLIGHT */
+	};
 	__u16 discarded; /* gaps that no counter had room for */
 	__u16 idle;	 /* gaps beyond all latencies: idle_ns x 2^BW_IDLE_SHIFT */
 	__u16 resent;	 /* gaps before a retransmission */
@@ -210,7 +241,7 @@ struct bw_stream {
 	__u32 acked_at; /* when a pure ACK brought it, 2^BW_GAP_SHIFT ns after bw_gaps.last; 0: none since */
 };
 
-enum bw_gaps_algorithm { BW_GAPS_MODES, BW_GAPS_FIXED };
+enum bw_gaps_algorithm { BW_GAPS_AUTO, BW_GAPS_MODES, BW_GAPS_FIXED };
 
 struct bw_gaps_params {
 	__u64 epoch_ns; /* an epoch lasts at least this */

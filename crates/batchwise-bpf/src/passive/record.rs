@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::mem::size_of;
 use std::net::SocketAddr;
 
-use batchwise_core::passive::{Epoch, Estimate, Gaps, Mode, Transport, Tuple, address};
+use batchwise_core::passive::flight::Flight;
+use batchwise_core::passive::{Epoch, Estimate, Gaps, Kind, Mode, Transport, Tuple, address};
 
 use crate::passive_skel::types;
 
@@ -13,6 +14,8 @@ const NO_MODE: u8 = 0xff;
 const GAPS_ACKS: u8 = 0x1;
 const GAPS_FULL: u8 = 0x2;
 const GAPS_AFTER_FULL: u8 = 0x4;
+const GAPS_FLIGHT: u8 = 0x8;
+const GAPS_BURSTS: u8 = 0x10;
 const EST_STALLED: u32 = 0x1;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
@@ -142,17 +145,21 @@ fn tuple(t: &types::bw_tuple) -> Option<Tuple> {
 }
 
 fn gaps(g: &types::bw_gaps) -> Gaps {
-    let modes: Vec<_> = (0..g.mode.len())
-        .filter(|&i| g.lo[i] != NO_MODE)
-        .map(|i| Mode {
-            sum: g.mode[i].sum,
-            count: g.mode[i].count,
-            marked: g.mode[i].marked,
-            lo: g.lo[i],
-            hi: g.hi[i],
-        })
-        .collect();
-    let mut gaps = Gaps::from_modes(&modes);
+    let kept = &g.__anon_bw_gaps_1;
+    let kind = match g.flags & (GAPS_FLIGHT | GAPS_BURSTS) {
+        0 => Kind::Modes,
+        GAPS_BURSTS => Kind::Bursts,
+        _ => Kind::Flight,
+    };
+    let mut gaps = Gaps::default();
+    if kind == Kind::Flight {
+        // SAFETY: plain integers; the flag says that this is what the kernel kept.
+        gaps.flight = flight(unsafe { &kept.flight });
+    } else {
+        // SAFETY: as above.
+        gaps = Gaps::from_modes(&modes(unsafe { &kept.__anon_bw_gaps_2 }));
+    }
+    gaps.kind = kind;
     gaps.start = g.start;
     gaps.last = g.last;
     gaps.discarded = g.discarded;
@@ -163,6 +170,42 @@ fn gaps(g: &types::bw_gaps) -> Gaps {
     gaps.after_full = g.flags & GAPS_AFTER_FULL != 0;
     gaps.largest = g.largest;
     gaps
+}
+
+fn modes(kept: &types::__anon_bw_gaps_2) -> Vec<Mode> {
+    (0..kept.mode.len())
+        .filter(|&i| kept.lo[i] != NO_MODE)
+        .map(|i| Mode {
+            sum: kept.mode[i].sum,
+            count: kept.mode[i].count,
+            marked: kept.mode[i].marked,
+            lo: kept.lo[i],
+            hi: kept.hi[i],
+        })
+        .collect()
+}
+
+fn flight(f: &types::bw_flight) -> Flight {
+    Flight {
+        sent: f.sent,
+        sum: f.sum,
+        told_sum: f.told_sum,
+        count: f.count,
+        gaps: f.gaps,
+        told: f.told,
+        usual: f.usual,
+        begun: f.begun,
+        alone: f.alone,
+        thought: f.thought,
+        head: f.head,
+        len: f.len,
+        cap: f.cap,
+        pending: f.pending,
+        tainted: f.tainted,
+        holes: f.holes,
+        grows: f.grows != 0,
+        sure: f.sure != 0,
+    }
 }
 
 fn estimate(e: &types::bw_estimate) -> Estimate {

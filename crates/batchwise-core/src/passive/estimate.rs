@@ -152,11 +152,11 @@ fn of_flight(gaps: &Gaps) -> Estimate {
     let (sum, n, trust) = match (f.count > 0, f.sure) {
         (true, true) => (f.sum, f.count, 950),
         (true, false) => (f.sum, f.count, 800),
-        (false, _) => (f.told_sum, f.told, 500),
+        (false, _) => (f.told_sum, u32::from(f.told), 500),
     };
-    let idle = u32::from(gaps.idle) + f.thought;
+    let idle = u32::from(gaps.idle) + u32::from(f.thought);
     let mut out = Estimate {
-        gaps: f.seen() + idle + u32::from(gaps.resent),
+        gaps: f.gaps + u32::from(gaps.resent),
         idle,
         batches: n,
         ..Estimate::default()
@@ -166,6 +166,6 @@ fn of_flight(gaps: &Gaps) -> Estimate {
         return out;
     }
     out.latency = Some((sum << SHIFT) / u64::from(n));
-    out.confidence = trust * n / (n + 3);
+    out.confidence = (trust * u64::from(n) / (u64::from(n) + 3)) as u32;
     out
 }

@@ -43,16 +43,18 @@ pub struct Flight {
     pub told_sum: u64,
     /// Latencies in `sum`.
     pub count: u32,
-    /// Latencies in `told_sum`.
-    pub told: u32,
+    /// Gaps between packets that count, in the epoch.
+    pub gaps: u32,
     /// A moving average of latencies; 0: none yet.
     pub usual: u32,
     /// Requests begun, in as many epochs as it takes to have [`ENOUGH`].
     pub begun: u32,
     /// Of these, how many followed another one without news.
     pub alone: u32,
+    /// Latencies in `told_sum`.
+    pub told: u16,
     /// Times taken for thinking in the epoch.
-    pub thought: u32,
+    pub thought: u16,
     /// Position of the oldest.
     pub head: u8,
     /// How many are in flight.
@@ -74,8 +76,8 @@ pub struct Flight {
 impl Flight {
     /// Begins an epoch; keeps what is in flight.
     pub fn open(&mut self) {
-        (self.sum, self.told_sum, self.count, self.told) = (0, 0, 0, 0);
-        self.thought = 0;
+        (self.sum, self.told_sum, self.count) = (0, 0, 0);
+        (self.gaps, self.told, self.thought) = (0, 0, 0);
         if self.begun >= ENOUGH {
             (self.begun, self.alone) = (0, 0);
         }
@@ -83,13 +85,14 @@ impl Flight {
 
     /// Latencies in the epoch so far.
     pub fn seen(&self) -> u32 {
-        self.count + self.told
+        self.count + u32::from(self.told)
     }
 
     /// Whether the client sends bursts and waits for all responses, whose number then says nothing of
     /// how many are in flight: gaps tell better.
     pub fn is_of_bursts(&self) -> bool {
-        self.begun >= ENOUGH && self.alone * BURSTS.1 >= self.begun * BURSTS.0
+        self.begun >= ENOUGH
+            && self.alone.wrapping_mul(BURSTS.1) >= self.begun.wrapping_mul(BURSTS.0)
     }
 
     /// Nothing is in flight any more, and it is not known since when.
@@ -116,7 +119,7 @@ impl Flight {
                 if quiet <= if self.usual > 0 { self.usual } else { wait } {
                     self.released(told);
                 } else {
-                    if self.len == 1 && self.tainted == 0 {
+                    if self.len == 1 && self.tainted == 0 && self.told < u16::MAX {
                         self.told_sum += u64::from(told.wrapping_sub(self.oldest()));
                         self.told += 1;
                     }
@@ -165,7 +168,7 @@ impl Flight {
                 && waited < DELACK.saturating_add(self.usual)
             {
                 self.usual += self.usual / 4; // what is usual may have changed
-                self.thought += 1;
+                self.thought = self.thought.saturating_add(1);
                 return self.drained();
             }
             if self.pop() {

@@ -210,6 +210,7 @@ impl Gaps {
         if resent {
             f.resent();
             self.resent = self.resent.saturating_add(1);
+            self.full |= self.resent == u16::MAX;
             return;
         }
         f.holes = if behind {
@@ -217,10 +218,12 @@ impl Gaps {
         } else {
             f.holes.saturating_add(u8::from(jumps))
         };
+        f.gaps += u32::from(last != 0);
         if last != 0 && now.saturating_sub(last) >> IDLE_SHIFT >= p.idle_ns {
             f.drained();
             f.packet(now, last, Cause::None, begins);
             self.idle = self.idle.saturating_add(1);
+            self.full |= self.idle == u16::MAX;
         } else {
             f.packet(now, last, cause, begins);
         }

@@ -25,11 +25,11 @@ use crate::{Context, Experiment};
 const EPOCH: Duration = Duration::from_secs(1);
 /// The estimators and the colours of their curves; the first is the default one.
 const ESTIMATORS: [(&str, RGBColor); 5] = [
-    ("modes", BATCHWISE),
+    ("auto", BATCHWISE),
+    ("modes", RGBColor(72, 140, 92)),
     ("paper", RGBColor(196, 78, 32)),
     ("paper:100us", RGBColor(226, 168, 76)),
-    ("fixed:500us", RGBColor(32, 96, 168)),
-    ("fixed:5ms", RGBColor(164, 118, 168)),
+    ("fixed:1ms", RGBColor(164, 118, 168)),
 ];
 
 /// Estimators beside each other.

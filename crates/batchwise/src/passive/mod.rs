@@ -144,7 +144,9 @@ impl Estimator {
             ("paper", epsilon) => Ok(Self::Paper(epsilon.unwrap_or(nanos(EPSILON)))),
             ("fixed", Some(delta @ 1..)) => Ok(Self::Fixed(delta)),
             ("fixed", _) => Err("say from which gap on, such as fixed:1ms".to_owned()),
-            _ => Err("write auto, modes, fixed:DELTA (such as fixed:1ms), or paper[:EPSILON]".to_owned()),
+            _ => Err(
+                "write auto, modes, fixed:DELTA (such as fixed:1ms), or paper[:EPSILON]".to_owned(),
+            ),
         }
     }
 }

@@ -7,9 +7,8 @@
 #ifndef BW_GAPS_H
 #define BW_GAPS_H
 
-#include "queue.h"
+#include "flight.h"
 
-#define BW_GAP_SHIFT 4
 #define BW_IDLE_SHIFT 3
 
 /* Lengths as codes: 8 to the octave, so that a difference of codes is a ratio of gaps. */
@@ -126,23 +125,6 @@ BW_INLINE int bw_gaps_full_sized(struct bw_gaps *g, __u32 ip_len)
 	return units >= BW_FULL_UNITS && units == g->largest;
 }
 
-/* Begins an epoch; keeps when the last packet was, and what is known of the flow. */
-BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
-{
-	g->start = now;
-	for (int i = 0; i < BW_MODES; i++) {
-		g->mode[i].sum = 0;
-		g->mode[i].count = 0;
-		g->mode[i].marked = 0;
-	}
-	bw_row_store(g->lo, ~0ULL);
-	bw_row_store(g->hi, ~0ULL);
-	g->discarded = 0;
-	g->idle = 0;
-	g->resent = 0;
-	g->flags &= ~BW_GAPS_FULL;
-}
-
 BW_INLINE __u32 bw_gaps_marked(const struct bw_gaps *g)
 {
 	__u32 n = 0;
@@ -150,6 +132,56 @@ BW_INLINE __u32 bw_gaps_marked(const struct bw_gaps *g)
 	for (int i = 0; i < BW_MODES; i++)
 		n += g->mode[i].marked;
 	return n;
+}
+
+BW_INLINE __u32 bw_gaps_count(const struct bw_gaps *g)
+{
+	__u32 n = 0;
+
+	for (int i = 0; i < BW_MODES; i++)
+		n += g->mode[i].count;
+	return n;
+}
+
+/* Whether requests in flight are kept in the next epoch, see bw_are_bursts(). */
+BW_INLINE void bw_gaps_choose(struct bw_gaps *g)
+{
+	__u32 all;
+
+	if (g->flags & BW_GAPS_FLIGHT) {
+		if (g->flight.begun < BW_ENOUGH || !bw_are_bursts(g->flight.alone, g->flight.begun))
+			return;
+	} else {
+		if (!(g->flags & BW_GAPS_BURSTS))
+			return;
+		all = bw_gaps_count(g);
+		if (all < BW_ENOUGH || bw_are_bursts(all - bw_gaps_marked(g), all))
+			return;
+		__builtin_memset(&g->flight, 0, sizeof(g->flight));
+	}
+	g->flags ^= BW_GAPS_FLIGHT | BW_GAPS_BURSTS;
+}
+
+/* Begins an epoch; keeps when the last packet was, and what is known of the flow. */
+BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
+{
+	bw_gaps_choose(g);
+	g->start = now;
+	if (g->flags & BW_GAPS_FLIGHT) {
+		bw_flight_open(&g->flight);
+	} else {
+		for (int i = 0; i < BW_MODES; i++) {
+			g->mode[i].sum = 0;
+			g->mode[i].count = 0;
+			g->mode[i].marked = 0;
+		}
+		bw_row_store(g->lo, ~0ULL);
+		bw_row_store(g->hi, ~0ULL);
+	}
+	g->discarded = 0;
+	g->idle = 0;
+	g->resent = 0;
+	g->flags &= ~BW_GAPS_FULL;
 }
 
 /* Whether the epoch is to be closed before a packet that counts is added to the next one. */
@@ -161,7 +193,8 @@ BW_INLINE int bw_gaps_due(const struct bw_gaps *g, const struct bw_gaps_params *
 		return 1;
 	if (now <= g->start || age < p->epoch_ns)
 		return 0;
-	return age >= p->max_ns || bw_gaps_marked(g) >= p->min_gaps;
+	return age >= p->max_ns || (g->flags & BW_GAPS_FLIGHT ? g->flight.count + g->flight.told :
+								bw_gaps_marked(g)) >= p->min_gaps;
 }
 
 BW_INLINE void bw_gaps_tally(struct bw_gaps *g, __u16 *counter)
@@ -374,6 +407,37 @@ BW_INLINE void bw_gaps_after(struct bw_gaps *g, __u32 ip_len)
 }
 
 /*
+ * A packet with payload, where requests in flight are kept. `behind`: it brings no byte that is new;
+ * `jumps`: bytes before it are missing. What fills a hole is seen for the first time.
+ */
+BW_INLINE void bw_gaps_in_flight(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
+				 enum bw_cause cause, __u64 at, int behind, int jumps)
+{
+	int begins = !(g->flags & BW_GAPS_AFTER_FULL);
+	struct bw_flight *f = &g->flight;
+	__u64 last = g->last;
+
+	if (now > last)
+		g->last = now;
+	if (behind && !f->holes) {
+		f->tainted = f->len;
+		bw_gaps_tally(g, &g->resent);
+		return;
+	}
+	if (behind)
+		f->holes--;
+	else if (jumps && f->holes != 0xff)
+		f->holes++;
+	f->gaps += !!last;
+	if (last && now > last && (now - last) >> BW_IDLE_SHIFT >= p->idle_ns) {
+		bw_flight_drained(f);
+		cause = BW_NO_NEWS;
+		bw_gaps_tally(g, &g->idle);
+	}
+	bw_flight_packet(f, now, last, cause, at, begins);
+}
+
+/*
  * A TCP segment with payload. A request that a response triggered acknowledges that response: a gap
  * that ends without news of the server is no pause. When a pure ACK has already told all that the
  * segment acknowledges, the responses were complete by then.
@@ -382,15 +446,27 @@ BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct 
 			   __u64 now, __u32 seq, __u32 len, __u32 ack, __u32 ip_len)
 {
 	int first = !g->last, told = s->acked_at != 0, news = bw_after(ack, s->ack);
+	__u64 at = g->last + ((__u64)s->acked_at << BW_GAP_SHIFT);
 	__u32 end = seq + len;
-	int resent = !first && !bw_after(end, s->next_seq);
+	int behind = !first && !bw_after(end, s->next_seq);
+	enum bw_cause cause;
 
+	if (p->algorithm == BW_GAPS_AUTO && !(g->flags & BW_GAPS_ACKS)) {
+		__builtin_memset(&g->flight, 0, sizeof(g->flight));
+		g->flags |= BW_GAPS_FLIGHT;
+	}
 	g->flags |= BW_GAPS_ACKS;
-	if (told && !news && !first)
-		bw_gaps_answered(g, p, now, g->last + ((__u64)s->acked_at << BW_GAP_SHIFT));
-	bw_gaps_packet(g, p, now, first || news || told, resent);
+	if (g->flags & BW_GAPS_FLIGHT) {
+		cause = first ? BW_NO_NEWS : news ? BW_NEWS : told ? BW_TOLD : BW_NO_NEWS;
+		bw_gaps_in_flight(g, p, now, cause, at, behind,
+				  !first && !behind && seq != s->next_seq);
+	} else {
+		if (told && !news && !first)
+			bw_gaps_answered(g, p, now, at);
+		bw_gaps_packet(g, p, now, first || news || told, behind);
+	}
 	bw_gaps_after(g, ip_len);
-	if (first || !resent)
+	if (first || !behind)
 		s->next_seq = end;
 	if (first || news)
 		s->ack = ack;
@@ -458,7 +534,8 @@ BW_INLINE void bw_gaps_shape(const struct bw_gaps *g, const struct bw_gaps_param
 {
 	__u64 lo = bw_row_load(g->lo), hi = bw_row_load(g->hi);
 	__u64 idle = bw_gap_code(bw_gap_units(p->idle_ns)), acks = g->flags & BW_GAPS_ACKS;
-	__u64 weight[BW_MODES], total, upto_end, end = 0, valley = 0;
+	__u64 total, upto_end, end = 0, valley = 0;
+	__u32 weight[BW_MODES];
 	struct bw_span all = {}, below = {};
 
 	for (__u32 i = 0; i < BW_MODES; i++)
@@ -509,6 +586,14 @@ BW_INLINE void bw_gaps_estimate(const struct bw_gaps *g, const struct bw_gaps_pa
 	__u64 n;
 
 	__builtin_memset(out, 0, sizeof(*out));
+	if (g->flags & BW_GAPS_FLIGHT) {
+		out->idle = g->idle;
+		out->gaps = g->flight.gaps + g->resent;
+		bw_flight_estimate(&g->flight, out);
+		if (!out->batches && g->resent + out->idle)
+			out->flags = BW_EST_STALLED;
+		return;
+	}
 	if (p->algorithm != BW_GAPS_FIXED)
 		bw_gaps_shape(g, p, &s);
 	for (__u32 i = 0; i < BW_MODES; i++) {

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Requests in flight on one TCP flow, by the acknowledgments that its own packets carry
+ * (docs/passive.md). Helper-free: compiled into the BPF programs and, for the tests, on the host. The
+ * reference is batchwise-core, passive/flight.rs.
+ */
+#ifndef BW_FLIGHT_H
+#define BW_FLIGHT_H
+
+#include "queue.h"
+
+#define BW_GAP_SHIFT 4
+
+/* Linux acknowledges at least so long after (TCP_DELACK_MIN), 2^BW_GAP_SHIFT ns. */
+#define BW_DELACK (40000000 >> BW_GAP_SHIFT)
+#define BW_THOUGHT_SHIFT 3 /* 8 times the usual latency may be thinking */
+#define BW_ENOUGH 16	   /* fewer requests tell nothing of how the client sends */
+
+/* Whether so many of all that do not wait for news are bursts' doing: two in five. */
+#define bw_are_bursts(alone, all) ((alone) * 5 >= (all) * 2)
+
+/* What a packet is to the requests in flight. */
+enum bw_cause {
+	BW_NO_NEWS, /* it belongs to the burst before it */
+	BW_NEWS,    /* it acknowledges more than was known: a response came just now */
+	BW_TOLD,    /* a pure ACK had already told all */
+};
+
+BW_INLINE __u32 bw_flight_oldest(const struct bw_flight *f)
+{
+	return f->sent[f->head & (BW_FLIGHT - 1)];
+}
+
+/* Begins an epoch; keeps what is in flight. */
+BW_INLINE void bw_flight_open(struct bw_flight *f)
+{
+	f->sum = 0;
+	f->told_sum = 0;
+	f->count = 0;
+	f->told = 0;
+	f->thought = 0;
+	f->gaps = 0;
+	if (f->begun >= BW_ENOUGH) {
+		f->begun = 0;
+		f->alone = 0;
+	}
+}
+
+/* Nothing is in flight any more, and it is not known since when. */
+BW_INLINE void bw_flight_drained(struct bw_flight *f)
+{
+	f->len = 0;
+	f->tainted = 0;
+	f->grows = 1;
+	f->sure = 1;
+}
+
+/* Takes the oldest out; 0 when it does not count. */
+BW_INLINE int bw_flight_pop(struct bw_flight *f)
+{
+	f->head = (f->head + 1) & (BW_FLIGHT - 1);
+	f->len--;
+	if (!f->tainted)
+		return 1;
+	f->tainted--;
+	return 0;
+}
+
+/*
+ * A burst that began with nothing in flight is over: so many the client has in flight at most, if it
+ * shows it twice (responses that came together make a burst look longer).
+ */
+BW_INLINE void bw_flight_end_growth(struct bw_flight *f)
+{
+	if (!f->grows || f->len <= f->cap)
+		return;
+	if (f->cap <= 1 || f->len == f->pending)
+		f->cap = f->len;
+	f->pending = f->len;
+}
+
+/* A response came at `at`. */
+BW_INLINE void bw_flight_released(struct bw_flight *f, __u32 at)
+{
+	__u32 waited = at - bw_flight_oldest(f);
+
+	bw_flight_end_growth(f);
+	if (f->len) {
+		if (f->usual && waited >> BW_THOUGHT_SHIFT > f->usual &&
+		    waited < (__u64)BW_DELACK + f->usual) {
+			f->usual += f->usual / 4; /* what is usual may have changed */
+			if (f->thought != 0xffff)
+				f->thought++;
+			bw_flight_drained(f);
+			return;
+		}
+		if (bw_flight_pop(f)) {
+			f->sum += waited;
+			f->count++;
+			f->usual = f->usual ? f->usual - f->usual / 8 + waited / 8 : waited;
+		}
+	}
+	f->grows = !f->len;
+}
+
+/* A pure ACK told at `at`, all units; the request came only `quiet` later. */
+BW_INLINE void bw_flight_told(struct bw_flight *f, __u32 at, __u32 quiet, __u32 wait)
+{
+	if (quiet <= (f->usual ? f->usual : wait)) {
+		bw_flight_released(f, at);
+		return;
+	}
+	if (f->len == 1 && !f->tainted && f->told != 0xffff) {
+		f->told_sum += (__u32)(at - bw_flight_oldest(f));
+		f->told++;
+	}
+	bw_flight_end_growth(f);
+	bw_flight_drained(f);
+}
+
+BW_INLINE void bw_flight_begin(struct bw_flight *f, __u32 now)
+{
+	f->begun++;
+	f->grows |= !f->cap;
+	/* when it was answered is not known */
+	if (f->len >= BW_FLIGHT || (!f->grows && f->len && f->len >= f->cap))
+		bw_flight_pop(f);
+	f->sent[(f->head + f->len) & (BW_FLIGHT - 1)] = now;
+	f->len++;
+}
+
+/*
+ * A packet with payload at `now`; `last`: that before it; `at`: when a pure ACK told, all ns;
+ * `begins`: a request begins with it.
+ */
+BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum bw_cause cause,
+				__u64 at, int begins)
+{
+	__u32 units = now >> BW_GAP_SHIFT;
+
+	if (cause == BW_NEWS)
+		bw_flight_released(f, units);
+	else if (cause == BW_TOLD)
+		bw_flight_told(f, at >> BW_GAP_SHIFT,
+			       now > at ? (now - at) >> BW_GAP_SHIFT : 0,
+			       at > last ? (at - last) >> BW_GAP_SHIFT : 0);
+	else if (begins && f->len)
+		f->alone++;
+	if (begins)
+		bw_flight_begin(f, units);
+}
+
+/* What requests in flight say; `aside`: the gaps that are no latency. */
+BW_INLINE void bw_flight_estimate(const struct bw_flight *f, struct bw_estimate *out)
+{
+	/* a pure ACK that was delayed makes a latency longer: only where nothing better is known */
+	__u64 sum = f->count ? f->sum : f->told_sum, n = f->count ? f->count : f->told;
+	__u64 trust = !f->count ? 500 : f->sure ? 950 : 800;
+
+	out->idle += f->thought;
+	out->batches = n;
+	if (!n)
+		return;
+	out->latency = (sum << BW_GAP_SHIFT) / n;
+	out->confidence = trust * n / (n + 3);
+}
+
+#endif
