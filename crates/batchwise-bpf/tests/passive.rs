@@ -331,7 +331,8 @@ fn an_epoch_says_what_core_makes_of_the_same_gaps() {
             "what acknowledges more: {epoch:?}"
         );
         assert_eq!(epoch.estimate, epoch.gaps.estimate(&Params::default()));
-        assert_eq!(epoch.estimate.batches, 19, "{epoch:?}");
+        // three at a time are answered together; the last three are still in flight
+        assert_eq!(epoch.estimate.batches, 57, "{epoch:?}");
         let latency = epoch.estimate.latency.unwrap();
         assert!((2_000_000..20_000_000).contains(&latency), "{latency}");
         assert!(epoch.start < epoch.gaps.last && epoch.gaps.last <= epoch.end);

@@ -204,7 +204,7 @@ struct bw_flight {
 	__u32 begun;	/* requests, in as many epochs as it takes to tell bursts */
 	__u32 alone;	/* of these: without news of the server */
 	__u16 told;	/* latencies in told_sum */
-	__u16 thought;	/* times taken for thinking */
+	__u16 reserved;
 	__u8 head;	/* position of the oldest */
 	__u8 len;	/* how many are in flight */
 	__u8 cap;	/* most that are; 0: not known */

@@ -196,7 +196,6 @@ fn flight(f: &types::bw_flight) -> Flight {
         usual: f.usual,
         begun: f.begun,
         alone: f.alone,
-        thought: f.thought,
         head: f.head,
         len: f.len,
         cap: f.cap,

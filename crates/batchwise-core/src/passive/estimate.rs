@@ -154,15 +154,14 @@ fn of_flight(gaps: &Gaps) -> Estimate {
         (true, false) => (f.sum, f.count, 800),
         (false, _) => (f.told_sum, u32::from(f.told), 500),
     };
-    let idle = u32::from(gaps.idle) + u32::from(f.thought);
     let mut out = Estimate {
         gaps: f.gaps + u32::from(gaps.resent),
-        idle,
+        idle: u32::from(gaps.idle),
         batches: n,
         ..Estimate::default()
     };
     if n == 0 {
-        out.stalled = u32::from(gaps.resent) + idle > 0;
+        out.stalled = u32::from(gaps.resent) + out.idle > 0;
         return out;
     }
     out.latency = Some((sum << SHIFT) / u64::from(n));

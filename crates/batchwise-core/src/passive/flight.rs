@@ -10,11 +10,11 @@ use super::gaps::SHIFT;
 
 /// Most requests in flight that are told apart; with more, the oldest are taken for answered.
 pub const FLIGHT: usize = 8;
-/// Linux acknowledges what it received at least so long after, in units of 16 ns (TCP_DELACK_MIN):
-/// a longer time to the next request in which no ACK came was not spent thinking.
+/// An ACK that comes this long after the request, in units of 16 ns, may be a delayed one
+/// (TCP_DELACK_MIN of Linux): when the response came is not known.
 const DELACK: u32 = 40_000_000 >> SHIFT;
-/// So many times the usual latency, and no more than [`DELACK`] on top of it, is taken for thinking.
-const THINK: u32 = 8;
+/// Within this part of the usual latency after an ACK, a request follows the response that it tells of.
+const SOON: u32 = 4;
 /// With at least two in five requests that follow another one at once, bursts are what tells: see
 /// [`Flight::is_of_bursts`]. Fewer requests than `ENOUGH` tell nothing.
 pub(super) const BURSTS: (u32, u32) = (2, 5);
@@ -39,7 +39,7 @@ pub struct Flight {
     pub sent: [u32; FLIGHT],
     /// Sum of the epoch's latencies.
     pub sum: u64,
-    /// Sum of those that only a pure ACK told, which may have been delayed.
+    /// Sum of those that only a late pure ACK told, which may have been delayed.
     pub told_sum: u64,
     /// Latencies in `sum`.
     pub count: u32,
@@ -53,8 +53,6 @@ pub struct Flight {
     pub alone: u32,
     /// Latencies in `told_sum`.
     pub told: u16,
-    /// Times taken for thinking in the epoch.
-    pub thought: u16,
     /// Position of the oldest.
     pub head: u8,
     /// How many are in flight.
@@ -77,7 +75,7 @@ impl Flight {
     /// Begins an epoch; keeps what is in flight.
     pub fn open(&mut self) {
         (self.sum, self.told_sum, self.count) = (0, 0, 0);
-        (self.gaps, self.told, self.thought) = (0, 0, 0);
+        (self.gaps, self.told) = (0, 0);
         if self.begun >= ENOUGH {
             (self.begun, self.alone) = (0, 0);
         }
@@ -116,15 +114,12 @@ impl Flight {
                 let told = (at >> SHIFT) as u32;
                 let quiet = (now.saturating_sub(at) >> SHIFT) as u32;
                 let wait = (at.saturating_sub(last) >> SHIFT) as u32;
-                if quiet <= if self.usual > 0 { self.usual } else { wait } {
+                if quiet <= self.usual / SOON {
+                    self.released(units); // the ACK came before the client had read all
+                } else if quiet <= if self.usual > 0 { self.usual } else { wait } {
                     self.released(told);
                 } else {
-                    if self.len == 1 && self.tainted == 0 && self.told < u16::MAX {
-                        self.told_sum += u64::from(told.wrapping_sub(self.oldest()));
-                        self.told += 1;
-                    }
-                    self.end_growth();
-                    self.drained();
+                    self.all_answered((last >> SHIFT) as u32, wait);
                 }
             }
             Cause::None => self.alone += u32::from(begins && self.len > 0),
@@ -138,13 +133,21 @@ impl Flight {
         self.sent[usize::from(self.head) % FLIGHT]
     }
 
-    /// Takes the oldest out; false when it does not count.
-    fn pop(&mut self) -> bool {
+    /// The oldest was answered at `at`, unless a retransmission says that it is not known.
+    fn pop(&mut self, at: u32) {
+        let waited = at.wrapping_sub(self.oldest());
         self.head = (self.head + 1) % FLIGHT as u8;
         self.len -= 1;
-        let counts = self.tainted == 0;
-        self.tainted -= u8::from(!counts);
-        counts
+        if self.tainted > 0 {
+            self.tainted -= 1;
+            return;
+        }
+        self.sum += u64::from(waited);
+        self.count += 1;
+        self.usual = match self.usual {
+            0 => waited,
+            usual => usual - usual / 8 + waited / 8,
+        };
     }
 
     /// A burst that began with nothing in flight is over: so many the client has in flight at most,
@@ -162,33 +165,33 @@ impl Flight {
     fn released(&mut self, at: u32) {
         self.end_growth();
         if self.len > 0 {
-            let waited = at.wrapping_sub(self.oldest());
-            if self.usual > 0
-                && waited / THINK > self.usual
-                && waited < DELACK.saturating_add(self.usual)
-            {
-                self.usual += self.usual / 4; // what is usual may have changed
-                self.thought = self.thought.saturating_add(1);
-                return self.drained();
-            }
-            if self.pop() {
-                self.sum += u64::from(waited);
-                self.count += 1;
-                self.usual = match self.usual {
-                    0 => waited,
-                    usual => usual - usual / 8 + waited / 8,
-                };
-            }
+            self.pop(at);
         }
         self.grows = self.len == 0;
+    }
+
+    /// The client thought: all responses came in `wait` after the packet at `last`, evenly.
+    fn all_answered(&mut self, last: u32, wait: u32) {
+        self.end_growth();
+        if wait < DELACK {
+            let n = u32::from(self.len);
+            for i in 1..=n {
+                self.pop(last.wrapping_add(wait * i / n));
+            }
+        } else if self.len == 1 && self.tainted == 0 && self.told < u16::MAX {
+            let at = last.wrapping_add(wait);
+            self.told_sum += u64::from(at.wrapping_sub(self.oldest()));
+            self.told += 1;
+        }
+        self.drained();
     }
 
     fn begin(&mut self, now: u32) {
         self.begun += 1;
         self.grows |= self.cap == 0;
-        // when they were answered is not known
+        // another response came with the last one
         if usize::from(self.len) == FLIGHT || !self.grows && self.len > 0 && self.len >= self.cap {
-            self.pop();
+            self.pop(now);
         }
         self.sent[usize::from(self.head + self.len) % FLIGHT] = now;
         self.len += 1;

@@ -11,10 +11,10 @@
 
 #define BW_GAP_SHIFT 4
 
-/* Linux acknowledges at least so long after (TCP_DELACK_MIN), 2^BW_GAP_SHIFT ns. */
+/* An ACK so long after the request, 2^BW_GAP_SHIFT ns, may be a delayed one (TCP_DELACK_MIN). */
 #define BW_DELACK (40000000 >> BW_GAP_SHIFT)
-#define BW_THOUGHT_SHIFT 3 /* 8 times the usual latency may be thinking */
-#define BW_ENOUGH 16	   /* fewer requests tell nothing of how the client sends */
+#define BW_SOON_SHIFT 2 /* a quarter of the usual latency after an ACK, a request follows what it tells */
+#define BW_ENOUGH 16 /* fewer requests tell nothing of how the client sends */
 
 /* Whether so many of all that do not wait for news are bursts' doing: two in five. */
 #define bw_are_bursts(alone, all) ((alone) * 5 >= (all) * 2)
@@ -38,7 +38,6 @@ BW_INLINE void bw_flight_open(struct bw_flight *f)
 	f->told_sum = 0;
 	f->count = 0;
 	f->told = 0;
-	f->thought = 0;
 	f->gaps = 0;
 	if (f->begun >= BW_ENOUGH) {
 		f->begun = 0;
@@ -55,15 +54,20 @@ BW_INLINE void bw_flight_drained(struct bw_flight *f)
 	f->sure = 1;
 }
 
-/* Takes the oldest out; 0 when it does not count. */
-BW_INLINE int bw_flight_pop(struct bw_flight *f)
+/* The oldest was answered at `at`, unless a retransmission says that it is not known. */
+BW_INLINE void bw_flight_pop(struct bw_flight *f, __u32 at)
 {
+	__u32 waited = at - bw_flight_oldest(f);
+
 	f->head = (f->head + 1) & (BW_FLIGHT - 1);
 	f->len--;
-	if (!f->tainted)
-		return 1;
-	f->tainted--;
-	return 0;
+	if (f->tainted) {
+		f->tainted--;
+		return;
+	}
+	f->sum += waited;
+	f->count++;
+	f->usual = f->usual ? f->usual - f->usual / 8 + waited / 8 : waited;
 }
 
 /*
@@ -82,49 +86,48 @@ BW_INLINE void bw_flight_end_growth(struct bw_flight *f)
 /* A response came at `at`. */
 BW_INLINE void bw_flight_released(struct bw_flight *f, __u32 at)
 {
-	__u32 waited = at - bw_flight_oldest(f);
-
 	bw_flight_end_growth(f);
-	if (f->len) {
-		if (f->usual && waited >> BW_THOUGHT_SHIFT > f->usual &&
-		    waited < (__u64)BW_DELACK + f->usual) {
-			f->usual += f->usual / 4; /* what is usual may have changed */
-			if (f->thought != 0xffff)
-				f->thought++;
-			bw_flight_drained(f);
-			return;
-		}
-		if (bw_flight_pop(f)) {
-			f->sum += waited;
-			f->count++;
-			f->usual = f->usual ? f->usual - f->usual / 8 + waited / 8 : waited;
-		}
-	}
+	if (f->len)
+		bw_flight_pop(f, at);
 	f->grows = !f->len;
 }
 
-/* A pure ACK told at `at`, all units; the request came only `quiet` later. */
-BW_INLINE void bw_flight_told(struct bw_flight *f, __u32 at, __u32 quiet, __u32 wait)
+/* The client thought: all responses came in `wait` after the packet at `last`, evenly. */
+BW_INLINE void bw_flight_all_answered(struct bw_flight *f, __u32 last, __u32 wait)
 {
-	if (quiet <= (f->usual ? f->usual : wait)) {
-		bw_flight_released(f, at);
-		return;
-	}
-	if (f->len == 1 && !f->tainted && f->told != 0xffff) {
-		f->told_sum += (__u32)(at - bw_flight_oldest(f));
+	__u32 n = f->len;
+
+	bw_flight_end_growth(f);
+	if (wait < BW_DELACK) {
+		for (__u32 i = 1; i <= BW_FLIGHT; i++)
+			if (i <= n)
+				bw_flight_pop(f, last + wait * i / n);
+	} else if (n == 1 && !f->tainted && f->told != 0xffff) {
+		f->told_sum += (__u32)(last + wait - bw_flight_oldest(f));
 		f->told++;
 	}
-	bw_flight_end_growth(f);
 	bw_flight_drained(f);
+}
+
+/* All that the packet acknowledges a pure ACK had told at `at`, `wait` after the packet before. */
+BW_INLINE void bw_flight_told(struct bw_flight *f, __u32 now, __u32 at, __u32 last, __u32 quiet,
+			      __u32 wait)
+{
+	if (quiet <= f->usual >> BW_SOON_SHIFT)
+		bw_flight_released(f, now); /* the ACK came before the client had read all */
+	else if (quiet <= (f->usual ? f->usual : wait))
+		bw_flight_released(f, at);
+	else
+		bw_flight_all_answered(f, last, wait);
 }
 
 BW_INLINE void bw_flight_begin(struct bw_flight *f, __u32 now)
 {
 	f->begun++;
 	f->grows |= !f->cap;
-	/* when it was answered is not known */
+	/* another response came with the last one */
 	if (f->len >= BW_FLIGHT || (!f->grows && f->len && f->len >= f->cap))
-		bw_flight_pop(f);
+		bw_flight_pop(f, now);
 	f->sent[(f->head + f->len) & (BW_FLIGHT - 1)] = now;
 	f->len++;
 }
@@ -141,7 +144,7 @@ BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum
 	if (cause == BW_NEWS)
 		bw_flight_released(f, units);
 	else if (cause == BW_TOLD)
-		bw_flight_told(f, at >> BW_GAP_SHIFT,
+		bw_flight_told(f, units, at >> BW_GAP_SHIFT, last >> BW_GAP_SHIFT,
 			       now > at ? (now - at) >> BW_GAP_SHIFT : 0,
 			       at > last ? (at - last) >> BW_GAP_SHIFT : 0);
 	else if (begins && f->len)
@@ -150,14 +153,13 @@ BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum
 		bw_flight_begin(f, units);
 }
 
-/* What requests in flight say; `aside`: the gaps that are no latency. */
+/* What requests in flight say. */
 BW_INLINE void bw_flight_estimate(const struct bw_flight *f, struct bw_estimate *out)
 {
 	/* a pure ACK that was delayed makes a latency longer: only where nothing better is known */
 	__u64 sum = f->count ? f->sum : f->told_sum, n = f->count ? f->count : f->told;
 	__u64 trust = !f->count ? 500 : f->sure ? 950 : 800;
 
-	out->idle += f->thought;
 	out->batches = n;
 	if (!n)
 		return;
