@@ -325,11 +325,6 @@ fn an_epoch_says_what_core_makes_of_the_same_gaps() {
         assert_eq!(tuple.server.to_string(), "10.0.0.1:80");
         assert_eq!(tuple.transport, Transport::Tcp);
         assert_eq!(gaps(epoch), 59, "{name}: {epoch:?}");
-        assert_eq!(
-            epoch.gaps.flight.seen(),
-            19,
-            "what acknowledges more: {epoch:?}"
-        );
         assert_eq!(epoch.estimate, epoch.gaps.estimate(&Params::default()));
         // three at a time are answered together; the last three are still in flight
         assert_eq!(epoch.estimate.batches, 57, "{epoch:?}");

@@ -164,8 +164,8 @@ fn a_window_that_is_always_full_shows_the_whole_latency() {
 fn bursts_that_wait_for_all_responses_are_left_to_the_gaps() {
     let mut client = Client::new();
     let p = Params::default();
-    for i in 0u64..60 {
-        if client.gaps.due(&p, client.now) || i % 20 == 19 {
+    for i in 0u64..120 {
+        if client.gaps.due(&p, client.now) || i % 40 == 39 {
             client.gaps.open(client.now);
         }
         let requests = 1 + (i * 7 % 4) as u32;

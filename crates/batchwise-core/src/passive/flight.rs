@@ -15,10 +15,10 @@ pub const FLIGHT: usize = 8;
 const DELACK: u32 = 40_000_000 >> SHIFT;
 /// Within this part of the usual latency after an ACK, a request follows the response that it tells of.
 const SOON: u32 = 4;
-/// With at least two in five requests that follow another one at once, bursts are what tells: see
+/// With at least half of the requests following another one at once, bursts are what tells: see
 /// [`Flight::is_of_bursts`]. Fewer requests than `ENOUGH` tell nothing.
-pub(super) const BURSTS: (u32, u32) = (2, 5);
-pub(super) const ENOUGH: u32 = 16;
+pub(super) const BURSTS: u32 = 2;
+pub(super) const ENOUGH: u32 = 64;
 
 /// What a packet is to the requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +89,7 @@ impl Flight {
     /// Whether the client sends bursts and waits for all responses, whose number then says nothing of
     /// how many are in flight: gaps tell better.
     pub fn is_of_bursts(&self) -> bool {
-        self.begun >= ENOUGH
-            && self.alone.wrapping_mul(BURSTS.1) >= self.begun.wrapping_mul(BURSTS.0)
+        self.begun >= ENOUGH && self.alone >= self.begun / BURSTS
     }
 
     /// Nothing is in flight any more, and it is not known since when.

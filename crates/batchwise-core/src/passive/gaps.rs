@@ -133,7 +133,7 @@ impl Gaps {
         let (gaps, marked) = (self.kept(), self.marked());
         let (kind, flight) = match self.kind {
             Kind::Flight if self.flight.is_of_bursts() => (Kind::Bursts, Flight::default()),
-            Kind::Bursts if gaps >= ENOUGH && (gaps - marked) * BURSTS.1 < gaps * BURSTS.0 => {
+            Kind::Bursts if gaps >= ENOUGH && gaps - marked < gaps / BURSTS => {
                 (Kind::Flight, Flight::default())
             }
             kind => (kind, self.flight),

@@ -14,10 +14,10 @@
 /* An ACK so long after the request, 2^BW_GAP_SHIFT ns, may be a delayed one (TCP_DELACK_MIN). */
 #define BW_DELACK (40000000 >> BW_GAP_SHIFT)
 #define BW_SOON_SHIFT 2 /* a quarter of the usual latency after an ACK, a request follows what it tells */
-#define BW_ENOUGH 16 /* fewer requests tell nothing of how the client sends */
+#define BW_ENOUGH 64 /* fewer requests tell nothing of how the client sends */
 
-/* Whether so many of all that do not wait for news are bursts' doing: two in five. */
-#define bw_are_bursts(alone, all) ((alone) * 5 >= (all) * 2)
+/* Whether so many of all that do not wait for news are bursts' doing: half of them. */
+#define bw_are_bursts(alone, all) ((alone) >= (all) / 2)
 
 /* What a packet is to the requests in flight. */
 enum bw_cause {
