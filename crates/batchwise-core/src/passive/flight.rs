@@ -14,7 +14,7 @@ pub const FLIGHT: usize = 8;
 /// (TCP_DELACK_MIN of Linux): when the response came is not known.
 const DELACK: u32 = 40_000_000 >> SHIFT;
 /// Within this part of the usual latency after an ACK, a request follows the response that it tells of.
-const SOON: u32 = 4;
+pub(super) const SOON: u32 = 4;
 /// With at least half of the requests following another one at once, bursts are what tells: see
 /// [`Flight::is_of_bursts`]. Fewer requests than `ENOUGH` tell nothing.
 pub(super) const BURSTS: u32 = 2;

@@ -2,7 +2,7 @@
 //! batchwise-bpf, which runs in the kernel and is tested against this module.
 
 use super::code::{code_of_units, floor_of, units_of};
-use super::flight::{BURSTS, Cause, ENOUGH, Flight};
+use super::flight::{BURSTS, Cause, ENOUGH, Flight, SOON};
 use super::{Algorithm, Estimate, MODES, Params, estimate};
 
 /// Gaps are kept in units of 2^SHIFT ns.
@@ -205,7 +205,9 @@ impl Gaps {
     ) {
         let (last, begins) = (self.last, !self.after_full);
         let f = &mut self.flight;
-        let resent = behind && f.holes == 0;
+        // a retransmission takes its time; what comes behind sooner was overtaken
+        let gap = (now.saturating_sub(last) >> SHIFT) as u32;
+        let resent = behind && f.holes == 0 && gap >= f.usual / SOON;
         self.last = last.max(now);
         if resent {
             f.resent();
@@ -214,7 +216,7 @@ impl Gaps {
             return;
         }
         f.holes = if behind {
-            f.holes - 1
+            f.holes.saturating_sub(1)
         } else {
             f.holes.saturating_add(u8::from(jumps))
         };

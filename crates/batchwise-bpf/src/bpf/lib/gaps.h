@@ -416,16 +416,18 @@ BW_INLINE void bw_gaps_in_flight(struct bw_gaps *g, const struct bw_gaps_params 
 	int begins = !(g->flags & BW_GAPS_AFTER_FULL);
 	struct bw_flight *f = &g->flight;
 	__u64 last = g->last;
+	__u32 gap = now > last ? (now - last) >> BW_GAP_SHIFT : 0;
 
 	if (now > last)
 		g->last = now;
-	if (behind && !f->holes) {
+	/* a retransmission takes its time; what comes behind sooner was overtaken */
+	if (behind && !f->holes && gap >= f->usual >> BW_SOON_SHIFT) {
 		f->tainted = f->len;
 		bw_gaps_tally(g, &g->resent);
 		return;
 	}
 	if (behind)
-		f->holes--;
+		f->holes -= !!f->holes;
 	else if (jumps && f->holes != 0xff)
 		f->holes++;
 	f->gaps += !!last;
