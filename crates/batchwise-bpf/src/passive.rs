@@ -200,11 +200,23 @@ impl PassiveSensor {
     /// # Errors
     /// When the kernel does not let us.
     pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.close(false)
+    }
+
+    /// Closes all epochs, as at the end: what they have measured is not lost.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.close(true)
+    }
+
+    fn close(&mut self, all: bool) -> Result<Vec<Epoch>, Error> {
         let mut closed = Vec::new();
         let mut live = 0;
         for first in (0..self.buckets).step_by(SWEEP_BUCKETS as usize) {
             let buckets = SWEEP_BUCKETS.min(self.buckets - first);
-            live += u64::from(self.sweep_buckets(first, buckets)?);
+            live += u64::from(self.sweep_buckets(first, buckets, all)?);
             closed.extend(self.poll()?);
         }
         self.live = live;
@@ -212,8 +224,8 @@ impl PassiveSensor {
     }
 
     /// How many flows live in these buckets.
-    fn sweep_buckets(&self, first: u32, buckets: u32) -> Result<u32, Error> {
-        let mut context = [first, buckets, 0, 0].map(u32::to_ne_bytes).concat(); // struct bw_sweep
+    fn sweep_buckets(&self, first: u32, buckets: u32, all: bool) -> Result<u32, Error> {
+        let mut context = [first, buckets, 0, all.into()].map(u32::to_ne_bytes).concat(); // struct bw_sweep
         let run = ProgramInput {
             context_in: Some(&mut context),
             ..Default::default()

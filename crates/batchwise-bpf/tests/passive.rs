@@ -438,6 +438,17 @@ fn the_sweep_closes_epochs_of_idle_flows_by_name_and_forgets_them_later() {
 }
 
 #[test]
+fn at_the_end_epochs_of_flows_that_are_not_idle_are_closed_too() {
+    let mut sensor = sensor(config());
+    bursts(&sensor, 5);
+    assert_eq!(sensor.sweep().unwrap().len(), 0);
+    let epochs = sensor.close_all().unwrap();
+    assert_eq!(epochs.len(), 1);
+    assert_eq!(gaps(&epochs[0]), 14);
+    assert_eq!(sensor.close_all().unwrap().len(), 0);
+}
+
+#[test]
 fn the_sweep_lets_flows_alone_that_are_not_idle() {
     let mut sensor = sensor(Config {
         params: Params {

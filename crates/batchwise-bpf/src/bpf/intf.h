@@ -342,7 +342,7 @@ struct bw_sweep {
 	__u32 first; /* bucket */
 	__u32 buckets;
 	__u32 live; /* flows, without those that it forgot */
-	__u32 reserved;
+	__u32 all;  /* also epochs of flows that are not idle */
 };
 
 #endif

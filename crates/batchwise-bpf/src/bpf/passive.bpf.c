@@ -202,8 +202,8 @@ int bw_tc(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-/* Looks at one flow: 1 while it lives. */
-BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now)
+/* Looks at one flow: 1 while it lives. `all`: even if it is not idle. */
+BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now, __u32 all)
 {
 	struct bw_place at = { .bucket = b, .slot = &b->slot[way], .way = way };
 	struct bw_slot *s = at.slot;
@@ -212,13 +212,15 @@ BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now)
 	__u32 rest;
 	__u64 tag;
 
-	if (lives && (idle < (__s64)bw_params()->idle_ns || !(s->gaps.flags & BW_SLOT_OPEN)))
+	if (lives && !(s->gaps.flags & BW_SLOT_OPEN))
+		return 1;
+	if (idle < (__s64)bw_params()->idle_ns && !all)
 		return 1;
 	rest = bw_lock(s);
 	if (!rest)
 		return 1; /* not idle after all */
 	tag = (__u64)rest << 32 | b->tag[way];
-	if (now - s->gaps.last < (__u64)idle) {
+	if (now - s->gaps.last < (__u64)idle && !all) {
 		lives = 1; /* a packet came, or another flow */
 	} else if (lives) {
 		bw_close(s, tag, NULL, now, 0);
@@ -236,6 +238,7 @@ struct bw_sweeping {
 	__u64 now;
 	__u32 first;
 	__u32 live;
+	__u32 all;
 };
 
 static long bw_sweep_bucket(__u32 index, struct bw_sweeping *sweep)
@@ -247,15 +250,17 @@ static long bw_sweep_bucket(__u32 index, struct bw_sweeping *sweep)
 		return 1;
 	for (way = 0; way < BW_WAYS; way++)
 		if (b->tag[way])
-			sweep->live += bw_sweep_slot(b, way, sweep->now);
+			sweep->live += bw_sweep_slot(b, way, sweep->now, sweep->all);
 	return 0;
 }
 
-/* Run by the loader: closes the epochs of idle flows. */
+/* Run by the loader: closes the epochs of idle flows, or all. */
 SEC("syscall")
 int bw_sweep(struct bw_sweep *ctx)
 {
-	struct bw_sweeping sweep = { .now = bpf_ktime_get_ns(), .first = ctx->first };
+	struct bw_sweeping sweep = {
+		.now = bpf_ktime_get_ns(), .first = ctx->first, .all = ctx->all
+	};
 
 	bpf_loop(ctx->buckets, bw_sweep_bucket, &sweep, 0);
 	ctx->live = sweep.live;

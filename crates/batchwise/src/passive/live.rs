@@ -92,9 +92,14 @@ pub fn run(
             quit = stop.load(Ordering::Relaxed) || session.poll_quit(wait.min(POLL_EVERY))?;
             take(sensor.poll()?, session);
         }
-        take(sensor.sweep()?, session);
         let now = Instant::now();
         quit |= end.is_some_and(|end| now >= end);
+        let closed = if quit {
+            sensor.close_all()?
+        } else {
+            sensor.sweep()?
+        };
+        take(closed, session);
         let totals = totals(&sensor)?;
         session.interval(super::nanos(now - last).max(1), totals, quit)?;
         last = now;

@@ -87,7 +87,8 @@ impl Summary {
             .entry(key)
             .or_insert_with(Overall::new)
             .add(epoch);
-        if let Some(tuple) = epoch.tuple {
+        // requests in flight (TCP) leave no gaps to show
+        if let Some(tuple) = epoch.tuple.filter(|_| !epoch.gaps.modes().is_empty()) {
             self.busy((tuple.client, key), epoch);
         }
     }

@@ -85,12 +85,14 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::
         (PreEscaped(over_time))
         h2 { "Distribution" }
         (PreEscaped(distribution))
-        h2 { "Gaps of the busiest flows" }
-        p class="note" {
-            "Of the busiest flows, at most two a server, the epoch with the most gaps. The mean of its answers is the line; the gaps \
-             that it was made from are the bars."
+        @if summary.busiest(1).len() == 1 {
+            h2 { "Gaps of the busiest flows" }
+            p class="note" {
+                "Of the busiest flows that gaps measure, at most two a server, the epoch with the most gaps. The mean of its \
+                 answers is the line; the gaps that it was made from are the bars."
+            }
+            (flows(summary)?)
         }
-        (flows(summary)?)
         h2 { "What was seen" }
         (facts(origin, totals))
         (how_to_read())
@@ -270,7 +272,9 @@ fn how_to_read() -> Markup {
             "Nothing here was seen of the answers. A client that has asked for something often waits for \
              the answer before it sends again; the time from one batch of requests to the next is then \
              the time that an answer took, as the client felt it: network both ways, server, and the \
-             client's own work on the answer. Each flow's gaps between packets are sorted into clusters \
+             client's own work on the answer. A TCP client's packets also say what it has received: a request \
+             that acknowledges more than the one before follows an answer, and the oldest one in flight is \
+             taken for answered. Where that is not seen (UDP, QUIC), each flow's gaps between packets are sorted into clusters \
              (modes). Short ones lie inside a burst; the pauses end with an answer. The latency of an \
              epoch is the time that its bursts and pauses took, divided by the number of pauses."
         }
