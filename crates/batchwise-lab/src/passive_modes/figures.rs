@@ -117,8 +117,8 @@ fn how_to_read() -> Markup {
                   factors. The grid has hard cases as often as easy ones and is no mix of real \
                   traffic: it compares estimators with each other and finds where they fail, and \
                   does not say how true they are on a network." }
-            li { "An epoch ends when its estimator has counted enough gaps. Estimators that count \
-                  other gaps have other numbers of epochs." }
+            li { "An epoch ends when its estimator has counted enough gaps, or after 30 s. \
+                  Estimators that count other gaps have other numbers of epochs." }
         }
         h3 { "Estimators" }
         (described(&[
@@ -184,7 +184,7 @@ fn whole(points: &[Point], cell: impl Fn(&Score) -> String) -> Markup {
             tr { th { "factor" } @for kind in KINDS { th { (kind.name()) } } }
             @for p in points {
                 tr {
-                    td { @if p.factor != "all" { (p.factor) ": " } (p.value) }
+                    td style="white-space: nowrap" { @if p.factor != "all" { (p.factor) ": " } (p.value) }
                     @for s in &p.scores { td { (cell(s)) } }
                 }
             }
@@ -296,6 +296,11 @@ fn errors(points: &[Point]) -> Result<String> {
             .label_style(("sans-serif", 14))
             .axis_desc_style(("sans-serif", 15))
             .draw()?;
+        for group in 1..spreads.len() {
+            let border = group as f64 - 0.5;
+            let line = [(border, bottom), (border, top)];
+            chart.draw_series(LineSeries::new(line, GRID.stroke_width(1)))?;
+        }
         let close = [(-0.5, CLOSE), (right, CLOSE)];
         chart.draw_series(DashedLineSeries::new(close, 5, 5, GREY.stroke_width(1)))?;
         for (index, kind) in KINDS.into_iter().enumerate() {
