@@ -2,11 +2,11 @@
 //! says about them. Needs no network; its table is the evidence in docs/passive.md.
 
 pub mod estimators;
+mod figures;
 pub mod flow;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write as _;
 use std::thread;
 
 use anyhow::{Result, anyhow};
@@ -103,14 +103,16 @@ impl Experiment for PassiveModes {
         let epochs = if context.quick { 10 } else { 40 };
         let runs = everything(if context.quick { 7 } else { 1 }, epochs)?;
         let points = points(&runs);
-        context.output.write("table.md", &markdown(&points))?;
-        context.output.write_result(&Results {
+        let results = Results {
             experiment: self.name(),
             machine: &machine,
             complete: true,
             points: &points,
             summary: total(&runs),
-        })
+        };
+        context.output.write_result(&results)?;
+        let reproduce = context.reproduce(self.name());
+        figures::write(&context.output, &results, runs.len(), &reproduce)
     }
 }
 
@@ -251,30 +253,4 @@ fn point(
 fn scores(runs: &[Run], of: impl Fn(&Scenario) -> bool) -> Vec<Score> {
     let own = || runs.iter().filter(|r| of(&r.scenario));
     (0..KINDS.len()).map(|k| score(k, own())).collect()
-}
-
-fn percent(x: Option<f64>) -> String {
-    x.map_or("none".into(), |x| format!("{:+.1}", x * 100.0))
-}
-
-/// A cell: signed median error, median absolute error, share within 15 %, all in percent.
-pub fn markdown(points: &[Point]) -> String {
-    let mut out = String::from("| factor | value |");
-    for kind in KINDS {
-        let _ = write!(out, " {} |", kind.name());
-    }
-    out.push_str("\n|---|---|");
-    out.push_str(&"---|".repeat(KINDS.len()));
-    for p in points {
-        let _ = write!(out, "\n| {} | {} |", p.factor, p.value);
-        for s in &p.scores {
-            let error = s
-                .error
-                .map_or("none".into(), |e| format!("{:.1}", e * 100.0));
-            let within = s.within_15_percent * 100.0;
-            let _ = write!(out, " {} / {error} / {within:.0} |", percent(s.bias));
-        }
-    }
-    out.push('\n');
-    out
 }
