@@ -205,3 +205,49 @@ fn after_it_recovers_there_is_a_latency_again() {
     assert_eq!((e.latency, e.stalled), (Some(MS), false));
     assert_eq!(client.gaps.resent, 1);
 }
+
+#[test]
+fn a_request_that_was_overtaken_and_is_resent_needlessly_counts_once() {
+    let mut client = Client::new();
+    for _ in 0..4 {
+        client.send();
+        client.sent += 300;
+        client.now += 4_000;
+    }
+    for round in 0..200 {
+        client.now += MS;
+        client.heard += 1_000;
+        let sent = client.sent;
+        if round % 10 == 9 {
+            // two are overtaken by the next one; the client takes the first for lost
+            for at in [600, 0, 300, 0] {
+                client.sent = sent + at;
+                client.send();
+                client.now += 30_000;
+                client.heard += 1_000;
+            }
+            client.sent = sent + 900;
+        } else {
+            client.send();
+            client.sent += 300;
+        }
+    }
+    assert_eq!(client.gaps.resent, 20);
+    assert_eq!((client.gaps.flight.cap, client.gaps.flight.len), (4, 4));
+}
+
+#[test]
+fn a_retransmission_after_the_last_response_does_not_hide_that_it_came() {
+    let mut client = Client::new();
+    for _ in 0..50 {
+        client.exchange(2 * MS, MS / 10, true);
+        client.sent -= 300;
+        client.send();
+        client.sent += 300;
+        client.now += 7 * MS;
+    }
+    client.send();
+    assert_eq!(client.gaps.resent, 50);
+    assert_eq!(client.gaps.flight.len, 1);
+    assert_eq!(client.gaps.flight.tainted, 0);
+}

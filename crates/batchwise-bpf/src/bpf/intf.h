@@ -204,13 +204,13 @@ struct bw_flight {
 	__u32 begun;	/* requests, in as many epochs as it takes to tell bursts */
 	__u32 alone;	/* of these: without news of the server */
 	__u16 told;	/* latencies in told_sum */
-	__u16 reserved;
+	__u16 missing;	/* bytes below the highest that were not seen yet */
 	__u8 head;	/* position of the oldest */
 	__u8 len;	/* how many are in flight */
 	__u8 cap;	/* most that are; 0: not known */
 	__u8 pending;	/* more than cap, seen once */
 	__u8 tainted;	/* of len: delayed by a retransmission */
-	__u8 holes;	/* packets that are missing */
+	__u8 late;	/* packets that came after others: they may be resent needlessly */
 	__u8 grows;	/* the burst that goes on began with nothing in flight */
 	__u8 sure;	/* len is right: it was seen to be 0 */
 };

@@ -193,6 +193,7 @@ fn flight(f: &types::bw_flight) -> Flight {
         count: f.count,
         gaps: f.gaps,
         told: f.told,
+        missing: f.missing,
         usual: f.usual,
         begun: f.begun,
         alone: f.alone,
@@ -201,7 +202,7 @@ fn flight(f: &types::bw_flight) -> Flight {
         cap: f.cap,
         pending: f.pending,
         tainted: f.tainted,
-        holes: f.holes,
+        late: f.late,
         grows: f.grows != 0,
         sure: f.sure != 0,
     }

@@ -14,7 +14,7 @@ pub const FLIGHT: usize = 8;
 /// (TCP_DELACK_MIN of Linux): when the response came is not known.
 const DELACK: u32 = 40_000_000 >> SHIFT;
 /// Within this part of the usual latency after an ACK, a request follows the response that it tells of.
-pub(super) const SOON: u32 = 4;
+const SOON: u32 = 4;
 /// With at least half of the requests following another one at once, bursts are what tells: see
 /// [`Flight::is_of_bursts`]. Fewer requests than `ENOUGH` tell nothing.
 pub(super) const BURSTS: u32 = 2;
@@ -53,6 +53,8 @@ pub struct Flight {
     pub alone: u32,
     /// Latencies in `told_sum`.
     pub told: u16,
+    /// Bytes below the highest that were not seen yet.
+    pub missing: u16,
     /// Position of the oldest.
     pub head: u8,
     /// How many are in flight.
@@ -63,8 +65,8 @@ pub struct Flight {
     pub pending: u8,
     /// Of those in flight, how many do not count, since a retransmission delayed them.
     pub tainted: u8,
-    /// Packets that are missing.
-    pub holes: u8,
+    /// Packets that came late, after others: the client may resend them needlessly.
+    pub late: u8,
     /// The burst that goes on began with nothing in flight.
     pub grows: bool,
     /// The client was seen with nothing in flight after it had sent: `len` is right.
@@ -95,12 +97,33 @@ impl Flight {
     /// Nothing is in flight any more, and it is not known since when.
     pub fn drained(&mut self) {
         (self.len, self.tainted) = (0, 0);
+        (self.missing, self.late) = (0, 0);
         (self.grows, self.sure) = (true, true);
     }
 
-    /// What is in flight waits for a retransmission.
-    pub fn resent(&mut self) {
-        self.tainted = self.len;
+    /// So many bytes before a packet were not seen: they were overtaken, or are lost.
+    pub fn jumped(&mut self, bytes: u32) {
+        let missing = u32::from(self.missing).saturating_add(bytes);
+        self.missing = u16::try_from(missing).unwrap_or(u16::MAX);
+    }
+
+    /// A packet of `len` bytes, none beyond the highest: whether it is a retransmission, not one that
+    /// was overtaken. For a retransmission all in flight wait, unless the client resends what came
+    /// late: then nothing was lost.
+    pub fn resent(&mut self, len: u32) -> bool {
+        match u16::try_from(len)
+            .ok()
+            .and_then(|len| self.missing.checked_sub(len))
+        {
+            Some(rest) => {
+                self.missing = rest;
+                self.late = self.late.saturating_add(1);
+                return false;
+            }
+            None if self.late > 0 => self.late -= 1,
+            None => self.tainted = self.len,
+        }
+        true
     }
 
     /// A packet with payload at `now`, ns; `last`: that before it; `begins`: a request begins with

@@ -2,7 +2,7 @@
 //! batchwise-bpf, which runs in the kernel and is tested against this module.
 
 use super::code::{code_of_units, floor_of, units_of};
-use super::flight::{BURSTS, Cause, ENOUGH, Flight, SOON};
+use super::flight::{BURSTS, Cause, ENOUGH, Flight};
 use super::{Algorithm, Estimate, MODES, Params, estimate};
 
 /// Gaps are kept in units of 2^SHIFT ns.
@@ -193,33 +193,21 @@ impl Gaps {
         }
     }
 
-    /// A packet with payload, where requests in flight are kept. `behind`: it brings no byte that is
-    /// new; `jumps`: bytes before it are missing. What fills a hole is seen for the first time.
-    pub(super) fn in_flight(
-        &mut self,
-        p: &Params,
-        now: u64,
-        cause: Cause,
-        behind: bool,
-        jumps: bool,
-    ) {
+    /// A retransmission, where requests in flight are kept. `told`: by now the client has told of a
+    /// response, whose time is relative to [`Gaps::last`].
+    pub(super) fn resent_in_flight(&mut self, now: u64, told: bool) {
+        if !told {
+            self.last = self.last.max(now);
+        }
+        self.resent = self.resent.saturating_add(1);
+        self.full |= self.resent == u16::MAX;
+    }
+
+    /// A packet with payload that is seen for the first time, where requests in flight are kept.
+    pub(super) fn in_flight(&mut self, p: &Params, now: u64, cause: Cause) {
         let (last, begins) = (self.last, !self.after_full);
         let f = &mut self.flight;
-        // a retransmission takes its time; what comes behind sooner was overtaken
-        let gap = (now.saturating_sub(last) >> SHIFT) as u32;
-        let resent = behind && f.holes == 0 && gap >= f.usual / SOON;
         self.last = last.max(now);
-        if resent {
-            f.resent();
-            self.resent = self.resent.saturating_add(1);
-            self.full |= self.resent == u16::MAX;
-            return;
-        }
-        f.holes = if behind {
-            f.holes.saturating_sub(1)
-        } else {
-            f.holes.saturating_add(u8::from(jumps))
-        };
         f.gaps += u32::from(last != 0);
         if last != 0 && now.saturating_sub(last) >> IDLE_SHIFT >= p.idle_ns {
             f.drained();

@@ -34,7 +34,8 @@ pub struct Segment {
 impl Stream {
     /// A segment with payload. A request that a response triggered acknowledges that response: a
     /// gap that ends without news of the server is no pause. When a pure ACK has already told all
-    /// that the segment acknowledges, the responses were complete by then.
+    /// that the segment acknowledges, the responses were complete by then. A retransmission says
+    /// of responses what a pure ACK does.
     pub fn segment(&mut self, gaps: &mut Gaps, p: &Params, now: u64, s: &Segment) {
         let (first, end) = (gaps.last == 0, s.seq.wrapping_add(s.len));
         if p.algorithm == Algorithm::Auto && !gaps.acks {
@@ -46,14 +47,20 @@ impl Stream {
         let told = self.acked_at != 0;
         let at = gaps.last.saturating_add(u64::from(self.acked_at) << SHIFT);
         if gaps.kind == Kind::Flight {
-            let jumps = !first && !behind && s.seq != self.next_seq;
+            if behind && gaps.flight.resent(s.len) {
+                gaps.resent_in_flight(now, told || news);
+                return self.ack(gaps, now, s.ack);
+            }
+            if !first && after(s.seq, self.next_seq) {
+                gaps.flight.jumped(s.seq.wrapping_sub(self.next_seq));
+            }
             let cause = match (first, news, told) {
                 (true, ..) => Cause::None,
                 (_, true, _) => Cause::News,
                 (_, _, true) => Cause::Told(at),
                 _ => Cause::None,
             };
-            gaps.in_flight(p, now, cause, behind, jumps);
+            gaps.in_flight(p, now, cause);
         } else {
             if told && !news && !first {
                 gaps.answered(p, now, at);

@@ -50,8 +50,37 @@ BW_INLINE void bw_flight_drained(struct bw_flight *f)
 {
 	f->len = 0;
 	f->tainted = 0;
+	f->missing = 0;
+	f->late = 0;
 	f->grows = 1;
 	f->sure = 1;
+}
+
+/* So many bytes before a packet were not seen: they were overtaken, or are lost. */
+BW_INLINE void bw_flight_jumped(struct bw_flight *f, __u32 bytes)
+{
+	__u32 room = 0xffff - f->missing;
+
+	f->missing += bytes < room ? bytes : room;
+}
+
+/*
+ * A packet of `len` bytes, none beyond the highest: whether it is a retransmission, not one that was
+ * overtaken. For a retransmission all in flight wait, unless the client resends what came late: then
+ * nothing was lost.
+ */
+BW_INLINE int bw_flight_resent(struct bw_flight *f, __u32 len)
+{
+	if (len <= f->missing) {
+		f->missing -= len;
+		f->late += f->late != 0xff;
+		return 0;
+	}
+	if (f->late)
+		f->late--;
+	else
+		f->tainted = f->len;
+	return 1;
 }
 
 /* The oldest was answered at `at`, unless a retransmission says that it is not known. */

@@ -406,30 +406,16 @@ BW_INLINE void bw_gaps_after(struct bw_gaps *g, __u32 ip_len)
 		g->flags &= ~BW_GAPS_AFTER_FULL;
 }
 
-/*
- * A packet with payload, where requests in flight are kept. `behind`: it brings no byte that is new;
- * `jumps`: bytes before it are missing. What fills a hole is seen for the first time.
- */
+/* A packet with payload that is seen for the first time, where requests in flight are kept. */
 BW_INLINE void bw_gaps_in_flight(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
-				 enum bw_cause cause, __u64 at, int behind, int jumps)
+				 enum bw_cause cause, __u64 at)
 {
 	int begins = !(g->flags & BW_GAPS_AFTER_FULL);
 	struct bw_flight *f = &g->flight;
 	__u64 last = g->last;
-	__u32 gap = now > last ? (now - last) >> BW_GAP_SHIFT : 0;
 
 	if (now > last)
 		g->last = now;
-	/* a retransmission takes its time; what comes behind sooner was overtaken */
-	if (behind && !f->holes && gap >= f->usual >> BW_SOON_SHIFT) {
-		f->tainted = f->len;
-		bw_gaps_tally(g, &g->resent);
-		return;
-	}
-	if (behind)
-		f->holes -= !!f->holes;
-	else if (jumps && f->holes != 0xff)
-		f->holes++;
 	f->gaps += !!last;
 	if (last && now > last && (now - last) >> BW_IDLE_SHIFT >= p->idle_ns) {
 		bw_flight_drained(f);
@@ -437,6 +423,31 @@ BW_INLINE void bw_gaps_in_flight(struct bw_gaps *g, const struct bw_gaps_params 
 		bw_gaps_tally(g, &g->idle);
 	}
 	bw_flight_packet(f, now, last, cause, at, begins);
+}
+
+/* A pure ACK: it does not count, but says when a response came. */
+BW_INLINE void bw_gaps_tcp_ack(const struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
+{
+	__u32 units;
+
+	if (!g->last || !bw_after(ack, s->ack))
+		return;
+	s->ack = ack;
+	units = now > g->last ? bw_gap_units(now - g->last) : 0;
+	s->acked_at = units ? units : 1;
+}
+
+/*
+ * A retransmission, where requests in flight are kept. It says of responses what a pure ACK does; when
+ * one was told of, the time of that is relative to `last`.
+ */
+BW_INLINE void bw_gaps_resent(struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
+{
+	if (s->acked_at || bw_after(ack, s->ack))
+		bw_gaps_tcp_ack(g, s, now, ack);
+	else if (now > g->last)
+		g->last = now;
+	bw_gaps_tally(g, &g->resent);
 }
 
 /*
@@ -459,9 +470,14 @@ BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct 
 	}
 	g->flags |= BW_GAPS_ACKS;
 	if (g->flags & BW_GAPS_FLIGHT) {
+		if (behind && bw_flight_resent(&g->flight, len)) {
+			bw_gaps_resent(g, s, now, ack);
+			return;
+		}
+		if (!first && bw_after(seq, s->next_seq))
+			bw_flight_jumped(&g->flight, seq - s->next_seq);
 		cause = first ? BW_NO_NEWS : news ? BW_NEWS : told ? BW_TOLD : BW_NO_NEWS;
-		bw_gaps_in_flight(g, p, now, cause, at, behind,
-				  !first && !behind && seq != s->next_seq);
+		bw_gaps_in_flight(g, p, now, cause, at);
 	} else {
 		if (told && !news && !first)
 			bw_gaps_answered(g, p, now, at);
@@ -473,18 +489,6 @@ BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct 
 	if (first || news)
 		s->ack = ack;
 	s->acked_at = 0;
-}
-
-/* A pure ACK: it does not count, but says when a response came. */
-BW_INLINE void bw_gaps_tcp_ack(const struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
-{
-	__u32 units;
-
-	if (!g->last || !bw_after(ack, s->ack))
-		return;
-	s->ack = ack;
-	units = now > g->last ? bw_gap_units(now - g->last) : 0;
-	s->acked_at = units ? units : 1;
 }
 
 /* A datagram, or any packet of which only the length is known. */
