@@ -225,7 +225,9 @@ impl PassiveSensor {
 
     /// How many flows live in these buckets.
     fn sweep_buckets(&self, first: u32, buckets: u32, all: bool) -> Result<u32, Error> {
-        let mut context = [first, buckets, 0, all.into()].map(u32::to_ne_bytes).concat(); // struct bw_sweep
+        let mut context = [first, buckets, 0, all.into()]
+            .map(u32::to_ne_bytes)
+            .concat(); // struct bw_sweep
         let run = ProgramInput {
             context_in: Some(&mut context),
             ..Default::default()
