@@ -71,7 +71,7 @@ const BYTES_PER_FLOW: usize = 154;
 const TABLE_OVERHEAD: usize = 2 * 4096;
 /// Room for events, bytes for each flow; and its bounds.
 const EVENT_BYTES_PER_FLOW: u32 = 64;
-const EVENT_BYTES: [u32; 2] = [1 << 18, 1 << 24];
+const EVENT_BYTES: [u32; 2] = [1 << 20, 1 << 24];
 /// Buckets that one run of the sweep looks at: events are taken out in between.
 const SWEEP_BUCKETS: u32 = 256;
 /// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).

@@ -67,7 +67,7 @@ proptest! {
         headers in proptest::collection::vec((any::<u64>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), 0u8..4), 0..200),
         delta: u64,
     ) {
-        for algorithm in [Algorithm::Modes, Algorithm::Fixed(delta)] {
+        for algorithm in [Algorithm::Auto, Algorithm::Modes, Algorithm::Fixed(delta)] {
             let p = Params { algorithm, ..Params::default() };
             let (mut gaps, mut stream) = (Gaps::default(), Stream::default());
             for &(now, seq, len, ack, ip_len, kind) in &headers {
@@ -179,6 +179,48 @@ fn bursts_that_wait_for_all_responses_are_left_to_the_gaps() {
     }
     let latency = client.gaps.estimate(&p).latency.unwrap();
     assert!((1_900_000..2_200_000).contains(&latency), "{latency}");
+}
+
+#[test]
+fn requests_that_fill_a_packet_are_requests() {
+    let mut client = Client::new();
+    for _ in 0..20 {
+        let s = Segment {
+            seq: client.sent,
+            len: 1_460,
+            ack: client.heard,
+            ip_len: 1_500,
+        };
+        client
+            .stream
+            .segment(&mut client.gaps, &Params::default(), client.now, &s);
+        client.sent += 1_460;
+        client.now += 3 * MS;
+        client.heard += 1_000;
+    }
+    let e = client.gaps.estimate(&Params::default());
+    assert_eq!((e.latency, e.batches), (Some(3 * MS), 19));
+}
+
+#[test]
+fn a_response_that_takes_seconds_is_slow_and_not_idle_time() {
+    let mut client = Client::new();
+    for _ in 0..6 {
+        client.exchange(2_500 * MS, 0, false);
+    }
+    let e = client.gaps.estimate(&Params::default());
+    assert_eq!((e.latency, e.idle), (Some(2_500 * MS), 0));
+}
+
+#[test]
+fn a_clock_that_steps_back_makes_no_latency_of_a_minute() {
+    let mut client = Client::new();
+    for i in 0..50 {
+        client.exchange(2 * MS, 0, false);
+        client.now -= if i % 10 == 9 { 3 * MS } else { 0 };
+    }
+    let latency = client.gaps.estimate(&Params::default()).latency.unwrap();
+    assert!(latency <= 2 * MS, "{latency}");
 }
 
 #[test]

@@ -105,19 +105,22 @@ BW_APART int bw_signal(const struct bw_packet *pkt)
 	struct bw_place at;
 	__u64 now, tag;
 
+	int found;
+
 	if (!pkt)
-		return 0;
+		return BW_FATE_ACK;
 	now = bpf_ktime_get_ns();
 	tag = bw_tag(&pkt->tuple);
-	if (bw_find(tag, &at) != 1)
-		return 0;
+	found = bw_find(tag, &at);
+	if (found != 1)
+		return found < 0 ? BW_FATE_CONTENDED : BW_FATE_ACK;
 	if (pkt->flags & (BW_TCP_SYN | BW_TCP_FIN | BW_TCP_RST)) {
 		bw_end(&at, tag, &pkt->tuple, now);
 	} else {
 		bw_gaps_tcp_ack(&at.slot->gaps, &at.slot->stream, now, pkt->ack);
 		bw_unlock(at.slot, tag >> 32);
 	}
-	return 0;
+	return BW_FATE_ACK;
 }
 
 BW_INLINE int bw_see(const struct bw_packet *pkt)
@@ -128,9 +131,11 @@ BW_INLINE int bw_see(const struct bw_packet *pkt)
 		return pkt->payload <= udp_acks ? BW_FATE_ACK : bw_measure(pkt);
 	if ((pkt->flags & (BW_TCP_SYN | BW_TCP_ACK)) == (BW_TCP_SYN | BW_TCP_ACK))
 		return BW_FATE_OTHER; /* the server's */
-	if (pkt->flags & BW_TCP_SYN || !pkt->payload)
+	if (!pkt->payload)
+		return bw_signal(pkt);
+	if (pkt->flags & BW_TCP_SYN)
 		bw_signal(pkt);
-	return pkt->payload ? bw_measure(pkt) : BW_FATE_ACK;
+	return bw_measure(pkt);
 }
 
 /* `frame`: bytes. */

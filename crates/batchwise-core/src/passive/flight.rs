@@ -147,7 +147,8 @@ impl Flight {
             Cause::None => self.alone += u32::from(begins && self.len > 0),
         }
         if begins {
-            self.begin(units);
+            let gap = units.wrapping_sub((last >> SHIFT) as u32);
+            self.begin(units, cause != Cause::None || gap <= self.usual / SOON);
         }
     }
 
@@ -208,11 +209,15 @@ impl Flight {
         self.drained();
     }
 
-    fn begin(&mut self, now: u32) {
+    /// A request begins; `soon` after the packet before, or with news of its own.
+    fn begin(&mut self, now: u32, soon: bool) {
         self.begun += 1;
         self.grows |= self.cap == 0;
-        // another response came with the last one
+        // another response came with the last one; long after it, nothing says when
         if usize::from(self.len) == FLIGHT || !self.grows && self.len > 0 && self.len >= self.cap {
+            if !soon && self.tainted == 0 {
+                self.tainted = 1;
+            }
             self.pop(now);
         }
         self.sent[usize::from(self.head + self.len) % FLIGHT] = now;

@@ -205,18 +205,21 @@ impl Gaps {
 
     /// A packet with payload that is seen for the first time, where requests in flight are kept.
     pub(super) fn in_flight(&mut self, p: &Params, now: u64, cause: Cause) {
-        let (last, begins) = (self.last, !self.after_full);
+        let last = self.last;
+        let now = now.max(last); // clocks of CPUs differ
+        // what a response released is a request, whatever its size
+        let begins = !self.after_full || cause != Cause::None;
         let f = &mut self.flight;
-        self.last = last.max(now);
+        self.last = now;
         f.gaps += u32::from(last != 0);
-        if last != 0 && now.saturating_sub(last) >> IDLE_SHIFT >= p.idle_ns {
-            f.drained();
-            f.packet(now, last, Cause::None, begins);
+        if cause != Cause::News && last != 0 && (now - last) >> IDLE_SHIFT >= p.idle_ns {
             self.idle = self.idle.saturating_add(1);
             self.full |= self.idle == u16::MAX;
-        } else {
-            f.packet(now, last, cause, begins);
+            if cause == Cause::None {
+                f.drained();
+            }
         }
+        f.packet(now, last, cause, begins);
     }
 
     /// What the epoch says.

@@ -164,7 +164,9 @@ fn report(frame: &Frame<'_>, complete: bool, runs: &Runs, points: &[Point]) -> R
         @for (_, svg) in &figures { (figure(svg)) }
         p { "All see the same capture at the vantage. " code { "fixed" } " is the paper's Algorithm \
              1 with that threshold, " code { "paper" } " its Algorithm 2 as written, with that \
-             width of a mode, " code { "modes" } " what batchwise does." }
+             width of a mode, " code { "modes" } " gaps with both of the paper's heuristics, as batchwise \
+             does where it sees no acknowledgments, " code { "auto" } " requests in flight by TCP's \
+             acknowledgments, its default." }
     };
     frame.write_report(
         complete,

@@ -70,10 +70,10 @@ pub struct PassiveArgs {
     /// Stop after this time; without it, at Ctrl-C or at the capture's end
     #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// For so long the gaps of a flow are collected before they are judged
+    /// For so long what a flow's packets say is collected before it is judged
     #[arg(long, default_value = "1s", value_parser = parse_epoch)]
     epoch: Duration,
-    /// Gaps as long as this may be idle time or timeouts rather than answers
+    /// Gaps as long as this may be idle time or timeouts rather than answers (requests in flight: 8 times this)
     #[arg(long, default_value = "200ms", value_parser = parse_idle)]
     idle: Duration,
     /// Flows for which there is room at a time; more displace the least recently used
@@ -263,7 +263,7 @@ pub fn run(args: PassiveArgs) -> anyhow::Result<ExitCode> {
         (None, Some(interface)) => {
             anyhow::ensure!(
                 !matches!(args.estimator, Estimator::Paper(_)),
-                "--estimator paper needs --pcap: the kernel runs modes and fixed:DELTA"
+                "--estimator paper needs --pcap: the kernel runs auto, modes and fixed:DELTA"
             );
             let run = live::Run {
                 interface: interface.clone(),

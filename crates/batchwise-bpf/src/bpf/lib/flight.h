@@ -150,13 +150,17 @@ BW_INLINE void bw_flight_told(struct bw_flight *f, __u32 now, __u32 at, __u32 la
 		bw_flight_all_answered(f, last, wait);
 }
 
-BW_INLINE void bw_flight_begin(struct bw_flight *f, __u32 now)
+/* A request begins; `soon` after the packet before, or with news of its own. */
+BW_INLINE void bw_flight_begin(struct bw_flight *f, __u32 now, int soon)
 {
 	f->begun++;
 	f->grows |= !f->cap;
-	/* another response came with the last one */
-	if (f->len >= BW_FLIGHT || (!f->grows && f->len && f->len >= f->cap))
+	/* another response came with the last one; long after it, nothing says when */
+	if (f->len >= BW_FLIGHT || (!f->grows && f->len && f->len >= f->cap)) {
+		if (!soon && !f->tainted)
+			f->tainted = 1;
 		bw_flight_pop(f, now);
+	}
 	f->sent[(f->head + f->len) & (BW_FLIGHT - 1)] = now;
 	f->len++;
 }
@@ -179,7 +183,9 @@ BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum
 	else if (begins && f->len)
 		f->alone++;
 	if (begins)
-		bw_flight_begin(f, units);
+		bw_flight_begin(f, units,
+				cause != BW_NO_NEWS || units - (__u32)(last >> BW_GAP_SHIFT) <=
+							       f->usual >> BW_SOON_SHIFT);
 }
 
 /* What requests in flight say. */

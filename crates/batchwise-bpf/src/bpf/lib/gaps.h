@@ -410,17 +410,19 @@ BW_INLINE void bw_gaps_after(struct bw_gaps *g, __u32 ip_len)
 BW_INLINE void bw_gaps_in_flight(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
 				 enum bw_cause cause, __u64 at)
 {
-	int begins = !(g->flags & BW_GAPS_AFTER_FULL);
+	/* what a response released is a request, whatever its size */
+	int begins = !(g->flags & BW_GAPS_AFTER_FULL) || cause != BW_NO_NEWS;
 	struct bw_flight *f = &g->flight;
 	__u64 last = g->last;
 
-	if (now > last)
-		g->last = now;
+	if (now < last)
+		now = last; /* clocks of CPUs differ */
+	g->last = now;
 	f->gaps += !!last;
-	if (last && now > last && (now - last) >> BW_IDLE_SHIFT >= p->idle_ns) {
-		bw_flight_drained(f);
-		cause = BW_NO_NEWS;
+	if (cause != BW_NEWS && last && (now - last) >> BW_IDLE_SHIFT >= p->idle_ns) {
 		bw_gaps_tally(g, &g->idle);
+		if (cause == BW_NO_NEWS)
+			bw_flight_drained(f);
 	}
 	bw_flight_packet(f, now, last, cause, at, begins);
 }
