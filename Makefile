@@ -19,7 +19,7 @@ demo: build
 
 ## everything that guards main: formatting, lints, all tests
 test: setup lint
-	cargo test --workspace --release --locked
+	cargo test --workspace --profile tested --locked
 
 ## target/release/batchwise
 build: setup
@@ -32,7 +32,7 @@ bench: build
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	cargo clippy --workspace --all-targets --profile tested --locked -- -D warnings
 
 ## line coverage of the mathematics
 coverage:
