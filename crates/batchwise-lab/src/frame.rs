@@ -9,6 +9,7 @@ use crate::Context;
 use crate::machine::Machine;
 use crate::report::Page;
 use crate::topology::{NetworkSettings, TwoHosts};
+use crate::triangle::{Triangle, TriangleSpec};
 
 /// Where an experiment runs.
 pub struct Frame<'a> {
@@ -85,6 +86,22 @@ impl<'a> Frame<'a> {
             measured.write(&frame, outcome.is_ok())?;
         }
         outcome
+    }
+
+    /// The same on a [`Triangle`] whose hosts receive on their own CPUs.
+    pub fn run_on_triangle<M: Measured>(
+        name: &'static str,
+        context: &'a Context,
+        spec: &TriangleSpec,
+        measure: impl FnOnce(&Frame<'a>, &mut Triangle, &mut M) -> Result<()>,
+    ) -> Result<()> {
+        let build = || {
+            let triangle = Triangle::build(name, spec)?;
+            triangle.receive_on_own_cpus()?;
+            let settings = triangle.settings()?;
+            Ok((triangle, settings))
+        };
+        Self::run_on(name, context, build, measure)
     }
 
     /// Writes `result.json`; the fields of `more` stand beside `points` and `summary`.

@@ -96,17 +96,11 @@ impl Experiment for PassiveRobustness {
     }
 
     fn run(&self, context: &Context) -> Result<()> {
-        let build = || {
-            let spec = TriangleSpec {
-                access: Some(WireSpec::default()),
-                back: None,
-            };
-            let triangle = Triangle::build(self.name(), &spec)?;
-            triangle.receive_on_own_cpus()?;
-            let settings = triangle.settings()?;
-            Ok((triangle, settings))
+        let spec = TriangleSpec {
+            access: Some(WireSpec::default()),
+            back: None,
         };
-        Frame::run_on(self.name(), context, build, measure)
+        Frame::run_on_triangle(self.name(), context, &spec, measure)
     }
 }
 

@@ -63,13 +63,7 @@ impl Experiment for PassiveAccuracy {
     }
 
     fn run(&self, context: &Context) -> Result<()> {
-        let build = || {
-            let triangle = Triangle::build(self.name(), &TriangleSpec::default())?;
-            triangle.receive_on_own_cpus()?;
-            let settings = triangle.settings()?;
-            Ok((triangle, settings))
-        };
-        Frame::run_on(self.name(), context, build, measure)
+        Frame::run_on_triangle(self.name(), context, &TriangleSpec::default(), measure)
     }
 }
 
