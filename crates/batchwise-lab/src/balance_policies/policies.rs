@@ -63,7 +63,10 @@ impl Decider {
     /// Weights from now on, `None` when they stay; 0 for who is down.
     pub fn step(&mut self, seen: &[Seen]) -> Vec<u32> {
         match self {
-            Self::Fixed => seen.iter().map(|s| if s.serving { s.base * UNIT } else { 0 }).collect(),
+            Self::Fixed => seen
+                .iter()
+                .map(|s| if s.serving { s.base * UNIT } else { 0 })
+                .collect(),
             Self::Paper(paper) => paper.step(seen),
             Self::Latency(own) => own.step(seen).iter().map(|v| v.weight).collect(),
         }
@@ -97,17 +100,31 @@ impl Paper {
             self.before = vec![0.0; n];
         }
         let serving = |i: usize| seen[i].serving;
-        let latencies: Vec<Option<f64>> = seen.iter().map(|s| s.latency_ns.filter(|_| s.serving)).collect();
-        let best = latencies.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let latencies: Vec<Option<f64>> = seen
+            .iter()
+            .map(|s| s.latency_ns.filter(|_| s.serving))
+            .collect();
+        let best = latencies
+            .iter()
+            .flatten()
+            .copied()
+            .fold(f64::INFINITY, f64::min);
         let fresh = |i: usize| seen[i].samples as f64 / seen[i].connections.max(1) as f64;
         let is = |i: usize, test: &dyn Fn(f64) -> bool| latencies[i].is_some_and(test);
-        let slow: Vec<usize> = (0..n).filter(|i| is(*i, &|l| l > ALPHA_HIGH * best)).collect();
+        let slow: Vec<usize> = (0..n)
+            .filter(|i| is(*i, &|l| l > ALPHA_HIGH * best))
+            .collect();
         let least = slow.iter().map(|i| fresh(*i)).fold(0.0, f64::max);
         let fast: Vec<usize> = (0..n)
             .filter(|i| is(*i, &|l| l < ALPHA_LOW * best) && fresh(*i) >= least)
             .collect();
-        let unchanged = |i: usize| latencies[i].is_none_or(|l| (l / self.before[i] - 1.0).abs() < SAME);
-        self.quiet = if (0..n).all(unchanged) { self.quiet + 1 } else { 0 };
+        let unchanged =
+            |i: usize| latencies[i].is_none_or(|l| (l / self.before[i] - 1.0).abs() < SAME);
+        self.quiet = if (0..n).all(unchanged) {
+            self.quiet + 1
+        } else {
+            0
+        };
         for (before, latency) in self.before.iter_mut().zip(&latencies) {
             *before = latency.unwrap_or(*before);
         }
@@ -117,7 +134,11 @@ impl Paper {
                 .map(|i| (SHIFT * latencies[*i].unwrap_or(0.0) / (ALPHA_HIGH * best)).min(1.0))
                 .map(f64::from)
                 .collect();
-            let given: f64 = slow.iter().zip(&shares).map(|(i, s)| self.weights[*i] * s).sum();
+            let given: f64 = slow
+                .iter()
+                .zip(&shares)
+                .map(|(i, s)| self.weights[*i] * s)
+                .sum();
             let taken = (given / fast.len() as f64).min(CAP);
             let kept = taken * fast.len() as f64 / given.max(f64::MIN_POSITIVE);
             for (i, share) in slow.iter().zip(&shares) {
@@ -132,6 +153,8 @@ impl Paper {
             }
         }
         let weight = |i: usize| (self.weights[i] * f64::from(seen[i].base * UNIT)) as u32;
-        (0..n).map(|i| if serving(i) { weight(i) } else { 0 }).collect()
+        (0..n)
+            .map(|i| if serving(i) { weight(i) } else { 0 })
+            .collect()
     }
 }

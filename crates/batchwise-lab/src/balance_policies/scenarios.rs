@@ -65,23 +65,47 @@ impl Scenario {
     /// Responses a second that clients ask for.
     pub fn rate(&self) -> f64 {
         let mean = |s: &Server| {
-            let ends = s.shares.iter().skip(1).map(|(at, _)| *at).chain([self.length]);
+            let ends = s
+                .shares
+                .iter()
+                .skip(1)
+                .map(|(at, _)| *at)
+                .chain([self.length]);
             let spans = s.shares.iter().zip(ends);
-            spans.map(|((at, share), end)| share * (end - at)).sum::<f64>() / self.length
+            spans
+                .map(|((at, share), end)| share * (end - at))
+                .sum::<f64>()
+                / self.length
         };
-        let steady = |s: &Server| if self.change.is_some() { s.shares[0].1 } else { mean(s) };
+        let steady = |s: &Server| {
+            if self.change.is_some() {
+                s.shares[0].1
+            } else {
+                mean(s)
+            }
+        };
         self.load * CAPACITY * self.servers.iter().map(steady).sum::<f64>()
     }
 }
 
 /// Four servers whose shares of a CPU follow independent traces.
 pub fn traces(load: f64, seed: u64, length: f64) -> Scenario {
-    let mut s = Scenario::new(&format!("traces, {:.0} %", load * 100.0), &[1.0; 4], load, length);
+    let mut s = Scenario::new(
+        &format!("traces, {:.0} %", load * 100.0),
+        &[1.0; 4],
+        load,
+        length,
+    );
     for (number, server) in (1..).zip(&mut s.servers) {
         let trace = Trace::generate(seed * 100 + number, length.ceil() as u32);
         server.shares = trace.map_or_else(
             |_| vec![(0.0, 0.7)],
-            |t| t.steps().iter().map(|s| (s.at.as_secs_f64(), s.share)).collect(),
+            |t| {
+                t.steps()
+                    .iter()
+                    .map(|s| (s.at.as_secs_f64(), s.share))
+                    .collect()
+            },
         );
     }
     s
@@ -91,7 +115,10 @@ pub fn traces(load: f64, seed: u64, length: f64) -> Scenario {
 pub fn fixed(length: f64) -> Vec<Scenario> {
     let third = length / 3.0;
     let base = |name: &str, load: f64| Scenario::new(name, &[0.7; 4], load, length);
-    let mut all = vec![base("equal servers, 50 %", 0.5), base("equal servers, 80 %", 0.8)];
+    let mut all = vec![
+        base("equal servers, 50 %", 0.5),
+        base("equal servers, 80 %", 0.8),
+    ];
     let mut sick = base("one sick", 0.6);
     sick.servers[1].shares = vec![(0.0, 0.7), (third, 0.15), (2.0 * third, 0.7)];
     sick.change = Some((third, 1));
@@ -104,7 +131,12 @@ pub fn fixed(length: f64) -> Vec<Scenario> {
     all.push(every);
     let mut drift = base("slow drift", 0.6);
     drift.servers[2].shares = (0..40)
-        .map(|step| (length * f64::from(step) / 40.0, 0.7 - 0.5 * f64::from(step) / 40.0))
+        .map(|step| {
+            (
+                length * f64::from(step) / 40.0,
+                0.7 - 0.5 * f64::from(step) / 40.0,
+            )
+        })
         .collect();
     drift.change = Some((0.0, 2));
     all.push(drift);
@@ -115,7 +147,9 @@ pub fn fixed(length: f64) -> Vec<Scenario> {
     failing.servers[3].fails = Some((third, 2.0 * third));
     all.push(failing);
     let mut far = base("far clients", 0.5);
-    far.groups = (0..12).map(|g| if g % 4 == 0 { 0.08 } else { 0.002 }).collect();
+    far.groups = (0..12)
+        .map(|g| if g % 4 == 0 { 0.08 } else { 0.002 })
+        .collect();
     far.clients = Some(2);
     all.push(far);
     let mut few = Scenario::new("few samples", &[0.7; 20], 0.005, length);

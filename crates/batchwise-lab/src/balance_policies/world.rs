@@ -78,7 +78,8 @@ impl Queue {
         let Some(Reverse((due, ..))) = self.requests.peek() else {
             return f64::INFINITY;
         };
-        now + (f64::from_bits(*due) - self.served).max(0.0) * self.requests.len() as f64 / self.speed()
+        now + (f64::from_bits(*due) - self.served).max(0.0) * self.requests.len() as f64
+            / self.speed()
     }
 
     fn speed(&self) -> f64 {
@@ -134,7 +135,9 @@ impl<'a> World<'a> {
             seen: BTreeMap::new(),
             outcome: Outcome::default(),
         };
-        world.queues.resize_with(scenario.servers.len(), Queue::default);
+        world
+            .queues
+            .resize_with(scenario.servers.len(), Queue::default);
         for (server, s) in scenario.servers.iter().enumerate() {
             for &(at, share) in &s.shares {
                 world.at(at, Event::Share { server, share });
@@ -148,12 +151,16 @@ impl<'a> World<'a> {
 
     fn at(&mut self, time: f64, event: Event) {
         self.order += 1;
-        self.events.push(Reverse((time.to_bits(), self.order, self.kinds.len())));
+        self.events
+            .push(Reverse((time.to_bits(), self.order, self.kinds.len())));
         self.kinds.push(event);
     }
 
     fn step(&mut self) -> bool {
-        let event = self.events.peek().map_or(f64::INFINITY, |Reverse((t, ..))| f64::from_bits(*t));
+        let event = self
+            .events
+            .peek()
+            .map_or(f64::INFINITY, |Reverse((t, ..))| f64::from_bits(*t));
         let (server, done) = self
             .queues
             .iter()
@@ -174,7 +181,10 @@ impl<'a> World<'a> {
         } else if let Some(Reverse((_, _, kind))) = self.events.pop() {
             match self.kinds[kind] {
                 Event::Open => self.open(),
-                Event::Send { connection, requests } => self.send(connection, requests),
+                Event::Send {
+                    connection,
+                    requests,
+                } => self.send(connection, requests),
                 Event::Share { server, share } => self.queues[server].share = share,
                 Event::Decide => self.decide(),
             }
@@ -214,8 +224,11 @@ impl<'a> World<'a> {
     fn pick(&mut self, hash: u64) -> Option<usize> {
         let up = |i: &usize| !within(self.scenario.servers[*i].down, self.now);
         if self.setup.kind == Kind::Oracle {
-            let load = |i: &usize| (self.queues[*i].requests.len() + 1) as f64 / self.queues[*i].share;
-            return (0..self.queues.len()).filter(up).min_by(|a, b| load(a).total_cmp(&load(b)));
+            let load =
+                |i: &usize| (self.queues[*i].requests.len() + 1) as f64 / self.queues[*i].share;
+            return (0..self.queues.len())
+                .filter(up)
+                .min_by(|a, b| load(a).total_cmp(&load(b)));
         }
         if self.setup.kind == Kind::Random {
             let up: Vec<usize> = (0..self.queues.len()).filter(up).collect();
@@ -232,7 +245,13 @@ impl<'a> World<'a> {
         c.in_flight = IN_FLIGHT;
         let trip = self.scenario.groups[c.group];
         let requests = IN_FLIGHT;
-        self.at(self.now + after + trip, Event::Send { connection, requests });
+        self.at(
+            self.now + after + trip,
+            Event::Send {
+                connection,
+                requests,
+            },
+        );
     }
 
     fn send(&mut self, connection: usize, requests: u32) {
@@ -242,7 +261,9 @@ impl<'a> World<'a> {
             let work = self.exp() * if fails { QUICK } else { 1.0 };
             let queue = &mut self.queues[server];
             let due = (queue.served + work).to_bits();
-            queue.requests.push(Reverse((due, connection, self.now.to_bits())));
+            queue
+                .requests
+                .push(Reverse((due, connection, self.now.to_bits())));
         }
     }
 
@@ -267,7 +288,13 @@ impl<'a> World<'a> {
             c.unsent -= 1;
             c.in_flight += 1;
             let requests = 1;
-            self.at(self.now + trip, Event::Send { connection, requests });
+            self.at(
+                self.now + trip,
+                Event::Send {
+                    connection,
+                    requests,
+                },
+            );
         } else if c.in_flight == 0 && c.pages > 0 {
             let think = self.exp() * s.think;
             self.page(connection, think);
@@ -292,12 +319,15 @@ impl<'a> World<'a> {
         // The paper does not say how to compare clients of different distance.
         let latency: BTreeMap<BackendId, (u64, f64)> = if self.setup.kind == Kind::Latency {
             let all = standardise(&observations);
-            all.iter().map(|s| (s.backend, (s.samples, s.latency_ns))).collect()
+            all.iter()
+                .map(|s| (s.backend, (s.samples, s.latency_ns)))
+                .collect()
         } else {
             let mut sums: BTreeMap<BackendId, (u64, f64)> = BTreeMap::new();
             for o in &observations {
                 let sum = sums.entry(o.backend).or_default();
-                sum.1 = (sum.1 * sum.0 as f64 + o.latency_ns * o.samples as f64) / (sum.0 + o.samples) as f64;
+                sum.1 = (sum.1 * sum.0 as f64 + o.latency_ns * o.samples as f64)
+                    / (sum.0 + o.samples) as f64;
                 sum.0 += o.samples;
             }
             sums
@@ -324,7 +354,12 @@ impl<'a> World<'a> {
         for queue in &mut self.queues {
             queue.opened = 0;
         }
-        let all = self.weights.iter().map(|w| f64::from(*w)).sum::<f64>().max(1.0);
+        let all = self
+            .weights
+            .iter()
+            .map(|w| f64::from(*w))
+            .sum::<f64>()
+            .max(1.0);
         let shares = self.weights.iter().map(|w| f64::from(*w) / all).collect();
         self.outcome.shares.push((self.now, shares));
     }
