@@ -41,6 +41,8 @@ pub(super) struct Backend {
     weight: u32,
     before: u32,
     resumed: Option<u32>,
+    /// It has been seen before.
+    known: bool,
 }
 
 impl Default for Backend {
@@ -66,6 +68,7 @@ impl Default for Backend {
             weight: 0,
             before: 0,
             resumed: None,
+            known: false,
         }
     }
 }
@@ -76,13 +79,15 @@ impl Backend {
             weight,
             resumed: Some(weight),
             serving: weight > 0,
+            known: true,
             ..Self::default()
         }
     }
 
     /// Takes in an interval.
     pub(super) fn observe(&mut self, seen: &Seen, params: &Params) {
-        let first = self.base == 0.0 && self.resumed.is_none();
+        let first = !self.known;
+        self.known = true;
         let serving = seen.serving && seen.base > 0;
         self.before = if first {
             seen.base.saturating_mul(UNIT)

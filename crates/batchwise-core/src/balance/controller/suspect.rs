@@ -21,10 +21,14 @@ pub(super) fn judge(serving: &mut [&mut Backend], params: &Params) {
             .filter_map(|(_, l)| *l)
             .collect();
         others.sort_by(f64::total_cmp);
-        let median = others.get(others.len() / 2).copied();
         let below = |usual: f64| latency < params.suspicious * usual;
-        // Without a past of its own, the others' is all there is to go by.
-        let far_below = median.is_some_and(below) && backend.past.is_none_or(below);
+        let far_below = match (backend.past, others.as_slice()) {
+            (_, []) => false,
+            (Some(past), all) => below(past) && below(all[(all.len() - 1) / 2]),
+            // Without a past of its own it must be alone: of two servers, the other may be sick.
+            (None, [_]) => false,
+            (None, all) => below(all[0]),
+        };
         backend.suspect = match backend.suspect {
             _ if !far_below => None,
             _ if backend.vouched => None,
