@@ -3,6 +3,7 @@
 
 pub mod accuracy;
 pub mod arm;
+pub mod balance_policies;
 pub mod bpf_stats;
 pub mod cdf;
 pub mod cgroup;
@@ -116,6 +117,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::heuristics::PassiveHeuristics,
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
+        &balance_policies::BalancePolicies,
     ]
 }
 
