@@ -90,6 +90,14 @@ pub enum Error {
         /// What is wrong, and what to do.
         why: String,
     },
+    /// Another XDP program is where one of ours must be.
+    #[error(
+        "another XDP program is attached to {interface}: detach it, e.g. with `ip link set dev {interface} xdp off`"
+    )]
+    XdpTaken {
+        /// Name of the interface.
+        interface: String,
+    },
     /// The kernel refused.
     #[error("{doing}: {source}")]
     Bpf {

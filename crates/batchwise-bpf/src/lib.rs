@@ -6,6 +6,7 @@
 
 mod actuator;
 mod cgroup;
+pub mod decap;
 mod error;
 mod netns;
 pub mod passive;
@@ -36,4 +37,14 @@ mod skel {
 )]
 mod passive_skel {
     include!(concat!(env!("OUT_DIR"), "/passive.skel.rs"));
+}
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
+mod decap_skel {
+    include!(concat!(env!("OUT_DIR"), "/decap.skel.rs"));
 }

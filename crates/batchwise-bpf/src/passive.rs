@@ -4,7 +4,7 @@
 //! What it attaches belongs to file descriptors of this process: when the process ends, however it
 //! ends, the kernel detaches it.
 
-mod attach;
+pub(crate) mod attach;
 mod record;
 
 use std::collections::hash_map::RandomState;

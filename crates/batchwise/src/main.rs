@@ -10,6 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod agent;
+mod decap;
 mod doctor;
 mod hints;
 mod lab;
@@ -62,6 +63,10 @@ enum Command {
     /// Estimate the latency that clients feel from the packets that they send, on their path
     #[command(after_long_help = passive::EXAMPLES)]
     Passive(passive::PassiveArgs),
+
+    /// Take what a balancer sends through IP-in-IP tunnels out of them, where the kernel cannot
+    #[command(after_long_help = decap::EXAMPLES)]
+    Decap(decap::DecapArgs),
 
     /// Batch only when it helps: switch Nagle's algorithm for a service while it runs
     #[command(after_long_help = TUNE_EXAMPLES)]
@@ -134,6 +139,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Watch(args) => watch::run(args),
         Command::Passive(args) => passive::run(args),
+        Command::Decap(args) => decap::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Guard(args) => tune::guard(args),
         Command::Load(args) => load::run(args),
