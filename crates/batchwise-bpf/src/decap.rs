@@ -116,7 +116,10 @@ impl Decap {
             .load()
             .map_err(Error::bpf("loading the BPF programs"))?;
         for (address, bits) in &config.from {
-            let set = skel.maps.from.update(&prefix(*address, *bits), &[1], MapFlags::ANY);
+            let set = skel
+                .maps
+                .from
+                .update(&prefix(*address, *bits), &[1], MapFlags::ANY);
             set.map_err(Error::bpf("writing the table of sources"))?;
         }
         let mut decap = Self {
@@ -147,7 +150,11 @@ impl Decap {
         let writing = "writing the addresses of this host";
         let new: BTreeSet<IpAddr> = local.iter().copied().collect();
         for address in new.difference(&self.local) {
-            let set = self.skel.maps.local.update(&mapped(*address), &[1], MapFlags::ANY);
+            let set = self
+                .skel
+                .maps
+                .local
+                .update(&mapped(*address), &[1], MapFlags::ANY);
             set.map_err(Error::bpf(writing))?;
         }
         for address in self.local.difference(&new) {
@@ -202,5 +209,10 @@ fn read(bytes: &[u8]) -> Option<types::bw_decap_fates> {
         return None;
     }
     // SAFETY: a plain struct of integers, as long as checked; it need not be aligned.
-    Some(unsafe { bytes.as_ptr().cast::<types::bw_decap_fates>().read_unaligned() })
+    Some(unsafe {
+        bytes
+            .as_ptr()
+            .cast::<types::bw_decap_fates>()
+            .read_unaligned()
+    })
 }

@@ -30,7 +30,12 @@ fn config() -> DecapConfig {
     DecapConfig {
         interface: String::new(),
         from: vec![(BALANCER.into(), 32), (BALANCER6.into(), 64)],
-        local: vec![SERVER.into(), SERVER6.into(), SERVICE.into(), SERVICE6.into()],
+        local: vec![
+            SERVER.into(),
+            SERVER6.into(),
+            SERVICE.into(),
+            SERVICE6.into(),
+        ],
     }
 }
 
@@ -47,7 +52,10 @@ fn outer4(protocol: u8, inside: &[u8], edit: impl Fn(&mut [u8])) -> Vec<u8> {
         .to_vec();
     edit(&mut header);
     header[10..12].fill(0);
-    let sum: u32 = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let sum: u32 = header
+        .chunks(2)
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+        .sum();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
     header[10..12].copy_from_slice(&sum.to_be_bytes());
     [&header, inside].concat()
@@ -132,7 +140,11 @@ fn what_is_no_tunnel_passes_unchanged() {
     assert_unchanged("a VLAN tag", &tagged, only(|f| f.no_tunnel = 1));
     let arp = ethernet_of(&[], 0x0806, &[0; 46]);
     assert_unchanged("ARP", &arp, only(|f| f.no_tunnel = 1));
-    assert_unchanged("a stub", &tunnel4(IPIP, &[])[..14], only(|f| f.no_tunnel = 1));
+    assert_unchanged(
+        "a stub",
+        &tunnel4(IPIP, &[])[..14],
+        only(|f| f.no_tunnel = 1),
+    );
 }
 
 #[test]
@@ -254,7 +266,12 @@ fn send(interface: &str, frame: &[u8]) {
             (&raw const to).cast(),
             size_of_val(&to) as u32,
         );
-        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+        assert_eq!(
+            sent,
+            frame.len() as isize,
+            "{}",
+            std::io::Error::last_os_error()
+        );
         libc::close(socket);
     }
 }
@@ -264,10 +281,22 @@ fn what_arrives_through_a_tunnel_reaches_the_socket_that_it_is_for() {
     need_root();
     in_own_network(|| {
         kernel::ip(&[
-            "link", "add", "bw-a", "type", "veth", "peer", "name", "bw-b", "address",
+            "link",
+            "add",
+            "bw-a",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "bw-b",
+            "address",
             "02:00:00:00:00:01",
         ]);
-        for (device, address) in [("bw-b", "10.9.0.2/24"), ("lo", "10.0.0.1/32"), ("lo", "fd00::1/128")] {
+        for (device, address) in [
+            ("bw-b", "10.9.0.2/24"),
+            ("lo", "10.0.0.1/32"),
+            ("lo", "fd00::1/128"),
+        ] {
             kernel::ip(&["address", "add", address, "dev", device]);
         }
         for device in ["bw-a", "bw-b"] {
@@ -283,7 +312,9 @@ fn what_arrives_through_a_tunnel_reaches_the_socket_that_it_is_for() {
         assert!(decap.native(), "veth takes native XDP");
         let udp = |service: IpAddr| {
             let socket = UdpSocket::bind((service, 0)).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
             let port = socket.local_addr().unwrap().port();
             (socket, port)
         };

@@ -88,7 +88,10 @@ struct DecapMetrics(Fates);
 
 impl Metrics for DecapMetrics {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let values = self.0.named().map(|(fate, n)| (vec![("fate", fate.to_owned())], n));
+        let values = self
+            .0
+            .named()
+            .map(|(fate, n)| (vec![("fate", fate.to_owned())], n));
         counters(
             encoder,
             "decap_packets",
@@ -162,7 +165,11 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn place(decap: &Decap) -> &'static str {
-    if decap.native() { "native XDP" } else { "generic XDP: the driver has no native one" }
+    if decap.native() {
+        "native XDP"
+    } else {
+        "generic XDP: the driver has no native one"
+    }
 }
 
 /// All addresses of this network namespace's interfaces.
@@ -181,7 +188,9 @@ fn json(interface: &str, decap: &Decap, fates: &Fates) -> anyhow::Result<String>
     line.insert("ts_ns".into(), wall_clock_ns().into());
     line.insert("interface".into(), interface.into());
     line.insert("native".into(), decap.native().into());
-    let counts = fates.named().map(|(name, n)| (name.to_owned(), Value::from(n)));
+    let counts = fates
+        .named()
+        .map(|(name, n)| (name.to_owned(), Value::from(n)));
     line.extend(counts);
     Ok(serde_json::to_string(&line)? + "\n")
 }
@@ -202,7 +211,10 @@ mod tests {
     #[test]
     fn an_address_alone_is_a_whole_prefix() {
         assert_eq!(parse_prefix("10.79.0.10"), Ok(([10, 79, 0, 10].into(), 32)));
-        assert_eq!(parse_prefix("10.79.0.0/24"), Ok(([10, 79, 0, 0].into(), 24)));
+        assert_eq!(
+            parse_prefix("10.79.0.0/24"),
+            Ok(([10, 79, 0, 0].into(), 24))
+        );
         let v6 = |text: &str| text.parse::<IpAddr>().expect("an address");
         assert_eq!(parse_prefix("fd79::1"), Ok((v6("fd79::1"), 128)));
         assert_eq!(parse_prefix("::/0"), Ok((v6("::"), 0)));
@@ -216,7 +228,10 @@ mod tests {
             ("10.79.0.0/", "0 to 32"),
             ("fd79::/129", "0 to 128"),
         ] {
-            assert!(parse_prefix(wrong).is_err_and(|e| e.contains(word)), "{wrong}");
+            assert!(
+                parse_prefix(wrong).is_err_and(|e| e.contains(word)),
+                "{wrong}"
+            );
         }
     }
 

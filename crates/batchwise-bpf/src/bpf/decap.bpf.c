@@ -42,7 +42,7 @@ struct {
 	__type(value, struct bw_decap_fates);
 } fates SEC(".maps");
 
-enum bw_seen {
+enum bw_outer_kind {
 	BW_TUNNEL,
 	BW_NO_TUNNEL,
 	BW_FRAGMENT,
