@@ -10,6 +10,7 @@ pub mod decap;
 mod error;
 mod netns;
 pub mod passive;
+pub mod probe;
 mod record;
 mod sensor;
 
@@ -47,4 +48,14 @@ mod passive_skel {
 )]
 mod decap_skel {
     include!(concat!(env!("OUT_DIR"), "/decap.skel.rs"));
+}
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
+mod probe_skel {
+    include!(concat!(env!("OUT_DIR"), "/probe.skel.rs"));
 }

@@ -38,22 +38,22 @@ BW_INLINE void bw_outer4(__u8 *h, const struct bw_backend *b, __u32 length, __u8
 	int i;
 
 	h[0] = 0x45;
-	*(bw_word16 *)(h + 2) = __builtin_bswap16(length + 20);
+	*(bw_wire16 *)(h + 2) = __builtin_bswap16(length + 20);
 	h[6] = 0x40; /* may not be divided */
 	h[8] = BW_TTL;
 	h[9] = proto;
 	*(bw_word32 *)(h + 12) = *(const bw_word32 *)(b->source + 12);
 	*(bw_word32 *)(h + 16) = *(const bw_word32 *)(b->addr + 12);
 	for (i = 0; i < 20; i += 2)
-		sum += *(const bw_word16 *)(h + i);
+		sum += *(const bw_wire16 *)(h + i);
 	sum = (sum & 0xffff) + (sum >> 16);
-	*(bw_word16 *)(h + 10) = ~(sum + (sum >> 16));
+	*(bw_wire16 *)(h + 10) = ~(sum + (sum >> 16));
 }
 
 BW_INLINE void bw_outer6(__u8 *h, const struct bw_backend *b, __u32 length, __u8 proto)
 {
 	h[0] = 0x60;
-	*(bw_word16 *)(h + 4) = __builtin_bswap16(length);
+	*(bw_wire16 *)(h + 4) = __builtin_bswap16(length);
 	h[6] = proto;
 	h[7] = BW_TTL;
 	__builtin_memcpy(h + 8, b->source, 16);

@@ -58,7 +58,20 @@ impl Interface {
 
     /// Attaches to tc ingress.
     pub(crate) fn tc(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let link = self.link(program, libbpf_sys::BPF_TCX_INGRESS, 0);
+        self.tcx(program, libbpf_sys::BPF_TCX_INGRESS)
+    }
+
+    /// Attaches to tc egress.
+    pub(crate) fn tc_egress(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        self.tcx(program, libbpf_sys::BPF_TCX_EGRESS)
+    }
+
+    fn tcx(
+        &self,
+        program: BorrowedFd<'_>,
+        kind: libbpf_sys::bpf_attach_type,
+    ) -> Result<OwnedFd, Error> {
+        let link = self.link(program, kind, 0);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EPERM) => Error::NoPrivilege,
             _ => Error::NoTcx {
