@@ -7,8 +7,8 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapHandle, OpenObject};
 
 use crate::Error;
 use crate::passive::attach::Interface;
@@ -55,7 +55,9 @@ impl Probe {
             .map_err(Error::bpf("opening the BPF object"))?;
         let reused = open.maps.backends.reuse_fd(backends);
         reused.map_err(Error::bpf("sharing the balancer's backends"))?;
-        let skel = open.load().map_err(Error::bpf("loading the BPF programs"))?;
+        let skel = open
+            .load()
+            .map_err(Error::bpf("loading the BPF programs"))?;
         Ok(Self { _link: None, skel })
     }
 

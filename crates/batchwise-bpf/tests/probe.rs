@@ -38,7 +38,13 @@ enum Method {
 }
 
 /// `struct bw_backend` that serves, its next hop on the link with this index.
-fn backend(address: IpAddr, source: IpAddr, mac: [u8; 6], ifindex: u32, method: Method) -> [u8; 72] {
+fn backend(
+    address: IpAddr,
+    source: IpAddr,
+    mac: [u8; 6],
+    ifindex: u32,
+    method: Method,
+) -> [u8; 72] {
     let bytes = |address| match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
@@ -112,8 +118,14 @@ fn a_probe_by_another_interface_is_redirected() {
 #[test]
 fn a_probe_through_a_tunnel_gets_the_outer_header_of_the_traffic() {
     let backends = Backends::new();
-    backends.set(4, &backend(SERVER.into(), SOURCE.into(), MAC, 77, Method::Ipip));
-    backends.set(6, &backend(SERVER6.into(), SOURCE6.into(), MAC, 77, Method::Ipip));
+    backends.set(
+        4,
+        &backend(SERVER.into(), SOURCE.into(), MAC, 77, Method::Ipip),
+    );
+    backends.set(
+        6,
+        &backend(SERVER6.into(), SOURCE6.into(), MAC, 77, Method::Ipip),
+    );
     let probe = backends.probe();
     for packet in packets() {
         let frame = ethernet(&[], &packet);
@@ -123,8 +135,13 @@ fn a_probe_through_a_tunnel_gets_the_outer_header_of_the_traffic() {
         assert_eq!(verdict, TCX_REDIRECT);
         assert_eq!(out[..14], [&MAC[..], &OWN_MAC, &[8, 0]].concat());
         assert_eq!(out[34..], packet);
-        let outer = etherparse::Ipv4Header::from_slice(&out[14..]).expect("IPv4").0;
-        assert_eq!((outer.source, outer.destination), (SOURCE.octets(), SERVER.octets()));
+        let outer = etherparse::Ipv4Header::from_slice(&out[14..])
+            .expect("IPv4")
+            .0;
+        assert_eq!(
+            (outer.source, outer.destination),
+            (SOURCE.octets(), SERVER.octets())
+        );
         assert_eq!((outer.protocol.0, outer.time_to_live), (protocol, 64));
         assert_eq!(usize::from(outer.total_len), 20 + packet.len());
         assert!(outer.dont_fragment);
@@ -134,8 +151,13 @@ fn a_probe_through_a_tunnel_gets_the_outer_header_of_the_traffic() {
         assert_eq!(verdict, TCX_REDIRECT);
         assert_eq!(out[..14], [&MAC[..], &OWN_MAC, &[0x86, 0xdd]].concat());
         assert_eq!(out[54..], packet);
-        let outer = etherparse::Ipv6Header::from_slice(&out[14..]).expect("IPv6").0;
-        assert_eq!((outer.source, outer.destination), (SOURCE6.octets(), SERVER6.octets()));
+        let outer = etherparse::Ipv6Header::from_slice(&out[14..])
+            .expect("IPv6")
+            .0;
+        assert_eq!(
+            (outer.source, outer.destination),
+            (SOURCE6.octets(), SERVER6.octets())
+        );
         assert_eq!((outer.next_header.0, outer.hop_limit), (protocol, 64));
         assert_eq!(usize::from(outer.payload_length), packet.len());
     }
@@ -176,10 +198,30 @@ fn what_is_no_probe_goes_its_way_unchanged() {
 fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
     need_root();
     in_own_network(|| {
-        let here = format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid());
+        let here = format!(
+            "/proc/{}/task/{}/ns/net",
+            std::process::id(),
+            nix::unistd::gettid()
+        );
         let (socket, socket6, decap) = in_own_network(|| {
-            let there = ["link", "add", "bw-q", "address", "02:00:00:00:00:21", "type", "veth"];
-            let peer = ["peer", "name", "bw-p", "address", "02:00:00:00:00:10", "netns", &here];
+            let there = [
+                "link",
+                "add",
+                "bw-q",
+                "address",
+                "02:00:00:00:00:21",
+                "type",
+                "veth",
+            ];
+            let peer = [
+                "peer",
+                "name",
+                "bw-p",
+                "address",
+                "02:00:00:00:00:10",
+                "netns",
+                &here,
+            ];
             kernel::ip(&[&there[..], &peer].concat());
             for (device, address) in [
                 ("bw-q", "10.9.0.2/24"),
@@ -205,14 +247,25 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
                 socket.set_read_timeout(patience).expect("a timeout");
                 socket
             };
-            (bind(service), bind(service6), decap.unwrap_or_else(|e| panic!("{e}")))
+            (
+                bind(service),
+                bind(service6),
+                decap.unwrap_or_else(|e| panic!("{e}")),
+            )
         });
         kernel::ip(&["address", "add", "10.9.0.1/24", "dev", "bw-p"]);
         kernel::ip(&["address", "add", "fd09::1/64", "dev", "bw-p", "nodad"]);
         kernel::ip(&["link", "set", "bw-p", "up"]);
         // the way to the service is by a router that is not there
         for (network, via) in [("10.79.9.0/24", "10.9.0.99"), ("fd79:9::/64", "fd09::99")] {
-            let router = ["lladdr", "02:00:00:00:00:99", "dev", "bw-p", "nud", "permanent"];
+            let router = [
+                "lladdr",
+                "02:00:00:00:00:99",
+                "dev",
+                "bw-p",
+                "nud",
+                "permanent",
+            ];
             kernel::ip(&[&["neighbour", "add", via][..], &router].concat());
             kernel::ip(&["route", "add", network, "via", via, "dev", "bw-p"]);
         }
@@ -234,7 +287,9 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
             ("[fd09::1]:0", "[fd79:9::1]:7", &socket6),
         ] {
             let client = UdpSocket::bind(from).expect("a port");
-            client.send_to(b"unmarked", to).expect("sent, to the router");
+            client
+                .send_to(b"unmarked", to)
+                .expect("sent, to the router");
             for number in 1..=3u16 {
                 setsockopt(&client, sockopt::Mark, &mark(number)).expect("a mark");
                 client.send_to(&number.to_be_bytes(), to).expect("sent");
@@ -249,7 +304,9 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
         drop(probe);
         let client = UdpSocket::bind("10.9.0.1:0").expect("a port");
         setsockopt(&client, sockopt::Mark, &mark(1)).expect("a mark");
-        client.send_to(b"after", "10.79.9.1:7").expect("sent, to the router");
+        client
+            .send_to(b"after", "10.79.9.1:7")
+            .expect("sent, to the router");
         let short = Some(Duration::from_millis(200));
         socket.set_read_timeout(short).expect("a timeout");
         assert!(socket.recv(&mut [0; 16]).is_err(), "the program is gone");
