@@ -29,6 +29,7 @@ pub mod redis_nagle;
 pub mod regret;
 pub mod report;
 pub mod rounds;
+pub mod segment;
 pub mod shift;
 pub mod stats;
 pub mod stop;
