@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_core::balance::report::{BackendLine, EventLine, Health, Line};
 use nix::sys::signal::{Signal, kill};
-use serde_json::Value;
 
 use super::clients::WHO;
 use crate::host::{Host, Place};
@@ -79,7 +79,11 @@ impl Settings {
             );
             for (index, weight) in (0..SERVERS).zip(self.weights) {
                 let (v4, v6) = segment::server(index);
-                let to: IpAddr = if address.is_ipv4() { v4.into() } else { v6.into() };
+                let to: IpAddr = if address.is_ipv4() {
+                    v4.into()
+                } else {
+                    v6.into()
+                };
                 let server = server_name(index);
                 text += &format!(
                     "[[service.backend]]\nname = \"{server}\"\naddress = \"{to}\"\nweight = {weight}\n"
@@ -99,8 +103,8 @@ pub(super) fn server_name(index: u8) -> String {
 #[derive(Debug, Default)]
 struct Said {
     /// By service and backend: the last line of each.
-    backends: BTreeMap<(String, String), Value>,
-    events: Vec<Value>,
+    backends: BTreeMap<(String, String), BackendLine>,
+    events: Vec<EventLine>,
 }
 
 /// The balancer: what belongs to its name, and a process while one runs. All is removed when it is
@@ -167,24 +171,21 @@ impl<'a> Agent<'a> {
         let mut process = self.host.spawn("the balancer", command, Place::Observer)?;
         let said = Arc::clone(&self.said);
         process.on_line(move |line| {
-            let Ok(line) = serde_json::from_str::<Value>(&line) else {
-                return;
-            };
-            let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
             let mut said = lock(&said);
-            match text("kind").as_str() {
-                "backend" => {
-                    let key = (text("service"), text("backend"));
-                    said.backends.insert(key, line);
+            match serde_json::from_str(&line) {
+                Ok(Line::Backend(line)) => {
+                    let key = (line.service.clone(), line.backend.clone());
+                    said.backends.insert(key, *line);
                 }
-                "event" => said.events.push(line),
-                _ => {}
+                Ok(Line::Event(line)) => said.events.push(line),
+                Ok(Line::Decision(_) | Line::Totals(_)) => {}
+                Err(error) => tracing::warn!("{line:?} is not what the balancer prints: {error}"),
             }
         });
         let ready = self.stop.wait_until(LIMIT, || {
             process.check_alive()?;
             let said = lock(&self.said);
-            let up = said.backends.values().filter(|b| b["health"] == "up");
+            let up = said.backends.values().filter(|b| b.health == Health::Up);
             Ok((up.count() == SERVICES.len() * usize::from(SERVERS)).then_some(()))
         })?;
         if ready.is_none() {
@@ -247,10 +248,16 @@ impl<'a> Agent<'a> {
         what: &str,
         service: &str,
         backend: &str,
-        is: impl Fn(&Value) -> bool,
+        is: impl Fn(&BackendLine) -> bool,
     ) -> Result<()> {
         let key = (service.to_owned(), backend.to_owned());
-        let look = || Ok(lock(&self.said).backends.get(&key).is_some_and(&is).then_some(()));
+        let look = || {
+            Ok(lock(&self.said)
+                .backends
+                .get(&key)
+                .is_some_and(&is)
+                .then_some(()))
+        };
         match self.stop.wait_until(LIMIT, look)? {
             Some(()) => Ok(()),
             None => bail!(
@@ -263,7 +270,7 @@ impl<'a> Agent<'a> {
     /// How many events of this kind it told.
     pub(super) fn events(&self, what: &str) -> u64 {
         let said = lock(&self.said);
-        said.events.iter().filter(|e| e["what"] == what).count() as u64
+        said.events.iter().filter(|e| e.what == what).count() as u64
     }
 }
 

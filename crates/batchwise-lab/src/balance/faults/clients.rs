@@ -1,7 +1,6 @@
 //! Clients that keep connections for a while and know exactly what became of each: which server
 //! answered, and whether it broke while requests were sent.
 
-use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Mutex;
@@ -56,28 +55,15 @@ pub(super) struct Connection {
 
 /// What all clients saw so far.
 #[derive(Default)]
-pub(super) struct Watch {
+struct Watch {
     done: Mutex<Vec<Connection>>,
     over: AtomicBool,
-}
-
-impl Watch {
-    /// Connections that have ended.
-    pub(super) fn ended(&self) -> Vec<Connection> {
-        lock(&self.done).clone()
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").finish_non_exhaustive()
-    }
 }
 
 /// Has clients at work while `during` runs; what it gives, and all connections.
 pub(super) fn while_clients_work<T>(
     segment: &Segment,
-    during: impl FnOnce(&Watch) -> Result<T>,
+    during: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Vec<Connection>)> {
     let watch = Watch::default();
     let given = thread::scope(|scope| {
@@ -87,7 +73,7 @@ pub(super) fn while_clients_work<T>(
             .iter()
             .map(|client| scope.spawn(|| client.inside(|| work(watch))))
             .collect();
-        let given = during(watch);
+        let given = during();
         watch.over.store(true, Ordering::Relaxed);
         for client in clients {
             let worked = client.join().map_err(|_| anyhow!("a client panicked"))?;
@@ -103,7 +89,11 @@ pub(super) fn while_clients_work<T>(
 fn work(watch: &Watch) -> Result<()> {
     thread::scope(|scope| {
         for worker in 0..WORKERS {
-            let service: IpAddr = if worker % 2 == 0 { VIP.into() } else { VIP6.into() };
+            let service: IpAddr = if worker % 2 == 0 {
+                VIP.into()
+            } else {
+                VIP6.into()
+            };
             scope.spawn(move || {
                 while !watch.over.load(Ordering::Relaxed) {
                     let connection = connection(service, &watch.over);
@@ -148,7 +138,10 @@ fn talk(mut stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut read = Vec::new();
     for _ in 0..rand::rng().random_range(REQUESTS) {
-        let request = format!("GET /{WHO} HTTP/1.1\r\nHost: {}\r\n\r\n", connection.service);
+        let request = format!(
+            "GET /{WHO} HTTP/1.1\r\nHost: {}\r\n\r\n",
+            connection.service
+        );
         stream.write_all(request.as_bytes())?;
         let name = answer(&mut stream, &mut read)?;
         connection.answers += 1;
