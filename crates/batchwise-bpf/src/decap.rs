@@ -5,7 +5,7 @@
 //! ends, the kernel detaches it.
 
 use std::collections::BTreeSet;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,6 +15,7 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use crate::Error;
 use crate::decap_skel::{DecapSkel, DecapSkelBuilder, types};
 use crate::passive::attach::Interface;
+use crate::plain::{Plain, read};
 
 /// What to take tunnels from, and where.
 #[derive(Clone, Debug, Default)]
@@ -174,7 +175,11 @@ impl Decap {
         let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let cpus = cpus.map_err(Error::bpf("reading the counters"))?;
         let mut sum = Fates::default();
-        for cpu in cpus.iter().flatten().filter_map(|bytes| read(bytes)) {
+        for cpu in cpus
+            .iter()
+            .flatten()
+            .filter_map(|cpu| read::<types::bw_decap_fates>(cpu))
+        {
             sum.decapsulated += cpu.decapsulated;
             sum.no_tunnel += cpu.no_tunnel;
             sum.elsewhere += cpu.elsewhere;
@@ -204,15 +209,4 @@ fn prefix(address: IpAddr, bits: u8) -> [u8; 20] {
     key
 }
 
-fn read(bytes: &[u8]) -> Option<types::bw_decap_fates> {
-    if bytes.len() < size_of::<types::bw_decap_fates>() {
-        return None;
-    }
-    // SAFETY: a plain struct of integers, as long as checked; it need not be aligned.
-    Some(unsafe {
-        bytes
-            .as_ptr()
-            .cast::<types::bw_decap_fates>()
-            .read_unaligned()
-    })
-}
+impl Plain for types::bw_decap_fates {}

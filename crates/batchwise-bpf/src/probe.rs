@@ -11,6 +11,7 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::Error;
+use crate::balance::Balancer;
 use crate::passive::attach::Interface;
 use crate::probe_skel::{ProbeSkel, ProbeSkelBuilder};
 
@@ -35,25 +36,25 @@ impl Probe {
     ///
     /// # Errors
     /// When the interface or the kernel does not allow it; each says the remedy.
-    pub fn attach(backends: BorrowedFd<'_>, interface: &str) -> Result<Self, Error> {
+    pub fn attach(balancer: &Balancer, interface: &str) -> Result<Self, Error> {
         let interface = Interface::find(interface)?;
-        let mut probe = Self::load(backends)?;
+        let mut probe = Self::load(balancer)?;
         probe._link = Some(interface.tc_egress(probe.program())?);
         Ok(probe)
     }
 
-    /// Loads the program and attaches it nowhere. `backends` is a balancer's map of that name.
+    /// Loads the program and attaches it nowhere.
     ///
     /// # Errors
     /// When the kernel does not allow it.
-    pub fn load(backends: BorrowedFd<'_>) -> Result<Self, Error> {
+    pub fn load(balancer: &Balancer) -> Result<Self, Error> {
         // as in `sensor.rs`: the skeleton borrows its object, and lives as long as the process
         let holder: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = ProbeSkelBuilder::default()
             .open(holder)
             .map_err(Error::bpf("opening the BPF object"))?;
-        let reused = open.maps.backends.reuse_fd(backends);
+        let reused = open.maps.backends.reuse_fd(balancer.backends_map());
         reused.map_err(Error::bpf("sharing the balancer's backends"))?;
         let skel = open
             .load()

@@ -132,6 +132,35 @@ fn packets_with_options_inside_and_fragments_inside_are_whole_tunnels() {
 }
 
 #[test]
+fn congestion_on_the_way_of_the_tunnel_is_told_to_those_who_understand_it() {
+    let decap = decap();
+    let (mut able4, mut able6) = (inner4(), inner6());
+    let ipv4 = |packet: &[u8]| Ipv4Header::from_slice(packet).expect("IPv4").0;
+    able4[1] = 0xba; // a class of traffic, and ECT(0)
+    let sum = ipv4(&able4).calc_header_checksum();
+    able4[10..12].copy_from_slice(&sum.to_be_bytes());
+    able6[1] = 0x20;
+    for (protocol, inside) in [(IPIP, &able4), (IPV6, &able6), (IPIP, &inner4())] {
+        let outer = outer4(protocol, inside, |h| h[1] = 0x03);
+        let (_, out) = kernel::run(decap.program(), &ethernet(&[], &outer));
+        let marked = &out[14..];
+        match (protocol, inside[1]) {
+            (IPIP, 0) => assert_eq!(marked, inside, "its sender would not know what it says"),
+            (IPIP, _) => {
+                assert_eq!(marked[1], 0xbb);
+                let header = ipv4(marked);
+                assert_eq!(header.header_checksum, header.calc_header_checksum());
+            }
+            _ => assert_eq!(marked[..2], [0x60, 0x30]),
+        }
+        assert_eq!(marked[12..], inside[12..]);
+    }
+    // and nothing is told where there was none
+    let (_, out) = kernel::run(decap.program(), &tunnel4(IPIP, &able4));
+    assert_eq!(out[14..], able4);
+}
+
+#[test]
 fn what_is_no_tunnel_passes_unchanged() {
     for frame in frames::kinds() {
         assert_unchanged("an ordinary packet", &frame, only(|f| f.no_tunnel = 1));

@@ -5,13 +5,11 @@ mod frames;
 mod kernel;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
+use batchwise_bpf::balance::{Backend, Balancer, Method, Options, State};
 use batchwise_bpf::decap::{Decap, DecapConfig};
 use batchwise_bpf::probe::{Probe, mark};
-use libbpf_rs::libbpf_sys::bpf_map_create_opts;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use frames::{Segment, TCP, ethernet, v4, v6};
@@ -30,58 +28,45 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const SOURCE6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1);
 const SERVER6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2);
 
-#[derive(Clone, Copy)]
-enum Method {
-    None,
-    L2,
-    Ipip,
+fn backend(address: IpAddr, source: IpAddr, mac: [u8; 6], ifindex: u32, method: Method) -> Backend {
+    Backend {
+        address,
+        source,
+        mac,
+        own_mac: OWN_MAC,
+        ifindex,
+        mtu: 1500,
+        method,
+        state: State::Down, // which is to be noticed when it ends
+        drained: false,
+        weight: 0,
+        service: 0,
+        generation: 0,
+        identity: 0,
+    }
 }
 
-/// `struct bw_backend` that serves, its next hop on the link with this index.
-fn backend(
-    address: IpAddr,
-    source: IpAddr,
-    mac: [u8; 6],
-    ifindex: u32,
-    method: Method,
-) -> [u8; 72] {
-    let bytes = |address| match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
+fn balancer() -> Balancer {
+    need_root();
+    let options = Options {
+        name: "probe".into(),
+        interfaces: Vec::new(),
+        flows: 1024,
+        measure: None,
+        attach: false,
+        pin: false,
     };
-    let mut b = [0; 72];
-    b[..16].copy_from_slice(&bytes(address));
-    b[16..32].copy_from_slice(&bytes(source));
-    b[32..38].copy_from_slice(&mac);
-    b[38..44].copy_from_slice(&OWN_MAC);
-    b[44..48].copy_from_slice(&ifindex.to_ne_bytes());
-    b[48..50].copy_from_slice(&1500u16.to_ne_bytes());
-    b[52] = method as u8;
-    b[53] = 1; // BW_BACKEND_SERVING
-    b
+    Balancer::start(options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-struct Backends(MapHandle);
-
-impl Backends {
-    fn new() -> Self {
-        need_root();
-        let options = bpf_map_create_opts {
-            sz: size_of::<bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        let map = MapHandle::create(MapType::Array, Some("backends"), 4, 72, 4096, &options);
-        Self(map.expect("a map"))
+/// A balancer with these backends, and the program.
+fn probe(backends: &[(u16, Backend)]) -> (Balancer, Probe) {
+    let balancer = balancer();
+    for (index, backend) in backends {
+        balancer.set_backend(*index, backend).expect("a place");
     }
-
-    fn set(&self, index: u32, backend: &[u8]) {
-        let set = self.0.update(&index.to_ne_bytes(), backend, MapFlags::ANY);
-        set.expect("a place");
-    }
-
-    fn probe(&self) -> Probe {
-        Probe::load(self.0.as_fd()).unwrap_or_else(|e| panic!("{e}"))
-    }
+    let probe = Probe::load(&balancer).unwrap_or_else(|e| panic!("{e}"));
+    (balancer, probe)
 }
 
 fn packets() -> [Vec<u8>; 2] {
@@ -91,10 +76,8 @@ fn packets() -> [Vec<u8>; 2] {
 
 #[test]
 fn a_probe_to_a_neighbour_gets_its_mac_address_and_no_mark() {
-    let backends = Backends::new();
     let b = backend(SERVER.into(), SOURCE.into(), MAC, LOOPBACK, Method::L2);
-    backends.set(5, &b);
-    let probe = backends.probe();
+    let (_balancer, probe) = probe(&[(5, b)]);
     for packet in packets() {
         let frame = ethernet(&[], &packet);
         let (verdict, out, left) = kernel::run_marked(probe.program(), &frame, mark(5));
@@ -107,26 +90,18 @@ fn a_probe_to_a_neighbour_gets_its_mac_address_and_no_mark() {
 
 #[test]
 fn a_probe_by_another_interface_is_redirected() {
-    let backends = Backends::new();
     let b = backend(SERVER.into(), SOURCE.into(), MAC, 77, Method::L2);
-    backends.set(4095, &b);
+    let (_balancer, probe) = probe(&[(4095, b)]);
     let frame = ethernet(&[], &packets()[0]);
-    let (verdict, ..) = kernel::run_marked(backends.probe().program(), &frame, mark(4095));
+    let (verdict, ..) = kernel::run_marked(probe.program(), &frame, mark(4095));
     assert_eq!(verdict, TCX_REDIRECT);
 }
 
 #[test]
 fn a_probe_through_a_tunnel_gets_the_outer_header_of_the_traffic() {
-    let backends = Backends::new();
-    backends.set(
-        4,
-        &backend(SERVER.into(), SOURCE.into(), MAC, 77, Method::Ipip),
-    );
-    backends.set(
-        6,
-        &backend(SERVER6.into(), SOURCE6.into(), MAC, 77, Method::Ipip),
-    );
-    let probe = backends.probe();
+    let b = backend(SERVER.into(), SOURCE.into(), MAC, 77, Method::Ipip);
+    let b6 = backend(SERVER6.into(), SOURCE6.into(), MAC, 77, Method::Ipip);
+    let (_balancer, probe) = probe(&[(4, b), (6, b6)]);
     for packet in packets() {
         let frame = ethernet(&[], &packet);
         let protocol = if packet[0] >> 4 == 4 { 4 } else { 41 };
@@ -165,12 +140,9 @@ fn a_probe_through_a_tunnel_gets_the_outer_header_of_the_traffic() {
 
 #[test]
 fn a_probe_for_nobody_is_dropped_rather_than_sent_another_way() {
-    let backends = Backends::new();
-    let b = backend(SERVER.into(), SOURCE.into(), MAC, 77, Method::None);
-    backends.set(3, &b);
-    let probe = backends.probe();
+    let (_balancer, probe) = probe(&[]);
     let frame = ethernet(&[], &packets()[0]);
-    for nobody in [3, 9, 4096, 65_535] {
+    for nobody in [0, 9, 4096, 65_535] {
         let (verdict, ..) = kernel::run_marked(probe.program(), &frame, mark(nobody));
         assert_eq!(verdict, TCX_DROP, "{nobody}");
     }
@@ -178,10 +150,8 @@ fn a_probe_for_nobody_is_dropped_rather_than_sent_another_way() {
 
 #[test]
 fn what_is_no_probe_goes_its_way_unchanged() {
-    let backends = Backends::new();
     let b = backend(SERVER.into(), SOURCE.into(), MAC, 77, Method::L2);
-    backends.set(5, &b);
-    let probe = backends.probe();
+    let (_balancer, probe) = probe(&[(5, b)]);
     let frame = ethernet(&[], &packets()[0]);
     for other in [0, 5, 0x6278_0005, 0x1_0005] {
         let (verdict, out, left) = kernel::run_marked(probe.program(), &frame, other);
@@ -271,15 +241,16 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
         }
 
         let index = nix::net::if_::if_nametoindex("bw-p").expect("an interface");
-        let backends = Backends::new();
+        let balancer = balancer();
         for (number, address, source, method) in [
             (1, IpAddr::from(SERVER), IpAddr::from(SOURCE), Method::L2),
             (2, SERVER.into(), SOURCE.into(), Method::Ipip),
             (3, SERVER6.into(), SOURCE6.into(), Method::Ipip),
         ] {
-            backends.set(number, &backend(address, source, MAC, index, method));
+            let backend = backend(address, source, MAC, index, method);
+            balancer.set_backend(number, &backend).expect("a place");
         }
-        let probe = Probe::attach(backends.0.as_fd(), "bw-p");
+        let probe = Probe::attach(&balancer, "bw-p");
         let probe = probe.unwrap_or_else(|e| panic!("{e}"));
 
         for (from, to, at) in [

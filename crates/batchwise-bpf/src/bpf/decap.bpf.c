@@ -9,10 +9,10 @@
 #include <bpf/bpf_helpers.h>
 
 #include "decap_intf.h"
-#include "lib/packet.h"
+#include "lib/encap.h"
 
-#define BW_PROTO_IPIP 4
-#define BW_PROTO_IPV6 41
+#define BW_ECN 0x3
+#define BW_ECN_CE 0x3
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -51,34 +51,16 @@ enum bw_outer_kind {
 };
 
 struct bw_outer {
+	__u32 head; /* bytes */
 	struct bw_decap_prefix src;
 	__u8 dst[16];
-	__u32 head; /* bytes */
 	__u32 rest; /* bytes after it, as it says */
 	__u32 proto;
-};
+} __attribute__((aligned(8)));
 
 BW_INLINE int bw_is_tunnel(__u32 proto)
 {
-	return proto == BW_PROTO_IPIP || proto == BW_PROTO_IPV6;
-}
-
-/* In IPv6 no packet may use such an address: it would be taken for the IPv4 address in it. */
-BW_INLINE int bw_is_mapped(const __u8 *addr)
-{
-	return !*(const bw_wire32 *)addr && !*(const bw_wire32 *)(addr + 4) &&
-	       *(const bw_wire32 *)(addr + 8) == 0xffff0000;
-}
-
-BW_INLINE __u32 bw_sum_header(const __u8 *p)
-{
-	__u32 sum = 0;
-	int i;
-
-	for (i = 0; i < 20; i += 2)
-		sum += bw_be16(p + i);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (sum & 0xffff) + (sum >> 16);
+	return proto == BW_PROTO_IPV4 || proto == BW_PROTO_IPV6;
 }
 
 BW_INLINE int bw_read_outer4(const __u8 *p, const __u8 *end, struct bw_outer *o)
@@ -97,7 +79,7 @@ BW_INLINE int bw_read_outer4(const __u8 *p, const __u8 *end, struct bw_outer *o)
 	if (bw_be16(p + 6) & 0x3fff) /* more to come, or not the first */
 		return BW_FRAGMENT;
 	/* what is inside would else be taken in with an address that was damaged on the way */
-	return bw_sum_header(p) == 0xffff ? BW_TUNNEL : BW_MALFORMED;
+	return bw_checksum(bw_sum(p, BW_IPV4_HEADER)) ? BW_MALFORMED : BW_TUNNEL;
 }
 
 BW_INLINE int bw_read_outer6(const __u8 *p, const __u8 *end, struct bw_outer *o)
@@ -122,8 +104,8 @@ BW_INLINE int bw_read_outer6(const __u8 *p, const __u8 *end, struct bw_outer *o)
 	o->proto = next;
 	bw_copy_ipv6(o->src.addr, p + 8);
 	bw_copy_ipv6(o->dst, p + 24);
-	if (p[0] >> 4 != 6 || bw_is_mapped(p + 8) || bw_is_mapped(p + 24))
-		return BW_MALFORMED;
+	if (p[0] >> 4 != 6 || bw_is_ipv4(o->src.addr) || bw_is_ipv4(o->dst))
+		return BW_MALFORMED; /* no packet may have them: they would be taken for IPv4's */
 	return seen;
 }
 
@@ -132,7 +114,7 @@ BW_INLINE int bw_read_inner(const __u8 *q, const __u8 *end, const struct bw_oute
 {
 	__u32 head;
 
-	if (o->proto == BW_PROTO_IPIP) {
+	if (o->proto == BW_PROTO_IPV4) {
 		if (q + 20 > end)
 			return 0;
 		head = (q[0] & 0xf) * 4;
@@ -143,32 +125,53 @@ BW_INLINE int bw_read_inner(const __u8 *q, const __u8 *end, const struct bw_oute
 	if (q + 40 > end)
 		return 0;
 	bw_copy_ipv6(dst, q + 24);
-	return q[0] >> 4 == 6 && bw_be16(q + 4) + 40 <= o->rest && !bw_is_mapped(q + 24);
+	return q[0] >> 4 == 6 && bw_be16(q + 4) + 40 <= o->rest && !bw_is_ipv4(dst);
+}
+
+/* The mark of congestion on the way of the tunnel (RFC 6040 4.2) goes on with what was inside. */
+BW_INLINE void bw_mark_congestion(__u8 *ip, int v6)
+{
+	__u32 sum, before;
+
+	if (v6) {
+		ip[1] |= BW_ECN_CE << 4;
+		return;
+	}
+	before = bw_be16(ip);
+	ip[1] |= BW_ECN_CE;
+	sum = (~bw_be16(ip + 10) & 0xffff) + (~before & 0xffff) + bw_be16(ip); /* RFC 1624 */
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	*(bw_wire16 *)(ip + 10) = __builtin_bswap16(~sum);
 }
 
 /* Moves the Ethernet header over the outer one: 0, or the frame is as it was. */
 BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
 {
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 mac[3];
+	const __u8 *outer = data + BW_ETH_HEADER;
+	int v6 = o->proto == BW_PROTO_IPV6;
+	__u32 mac[3], congested;
 	__u8 *to;
 
-	if (data + BW_ETH_HEADER > end)
+	if (outer + 2 > end)
 		return -1;
+	congested = (bw_tos(outer, o->head != BW_IPV4_HEADER) & BW_ECN) == BW_ECN_CE;
 	mac[0] = *(const bw_wire32 *)data;
 	mac[1] = *(const bw_wire32 *)(data + 4);
 	mac[2] = *(const bw_wire32 *)(data + 8);
-	if (bpf_xdp_adjust_head(ctx, o->head == 20 ? 20 : 40))
+	if (bpf_xdp_adjust_head(ctx, o->head == BW_IPV4_HEADER ? BW_IPV4_HEADER : BW_IPV6_HEADER))
 		return -1;
 	to = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-	if (to + BW_ETH_HEADER > end)
+	if (to + BW_ETH_HEADER + BW_IPV4_HEADER > end)
 		return -1; /* cannot be: the packet inside was read */
 	*(bw_wire32 *)to = mac[0];
 	*(bw_wire32 *)(to + 4) = mac[1];
 	*(bw_wire32 *)(to + 8) = mac[2];
-	*(bw_wire16 *)(to + 12) = __builtin_bswap16(
-		o->proto == BW_PROTO_IPIP ? BW_TYPE_IPV4 : BW_TYPE_IPV6);
+	bw_put_type(to, v6 ? BW_TYPE_IPV6 : BW_TYPE_IPV4);
+	if (congested && bw_tos(to + BW_ETH_HEADER, v6) & BW_ECN)
+		bw_mark_congestion(to + BW_ETH_HEADER, v6);
 	return 0;
 }
 
@@ -180,7 +183,7 @@ int bw_decap(struct xdp_md *ctx)
 	__u32 zero = 0, type;
 	struct bw_decap_fates *count = bpf_map_lookup_elem(&fates, &zero);
 	struct bw_outer o = {};
-	__u8 inner[16] = {};
+	__u8 inner[16] __attribute__((aligned(8))) = {};
 	int seen = BW_NO_TUNNEL;
 
 	if (!count)

@@ -35,9 +35,19 @@ impl Interface {
         })
     }
 
+    /// Its index.
+    pub(crate) fn index(&self) -> i32 {
+        self.index
+    }
+
+    /// Attaches to native XDP; what the kernel says to it.
+    pub(crate) fn xdp(&self, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        self.link(program, libbpf_sys::BPF_XDP, XDP_NATIVE)
+    }
+
     /// Attaches to native XDP.
     pub(crate) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let link = self.link(program, libbpf_sys::BPF_XDP, XDP_NATIVE);
+        let link = self.xdp(program);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EEXIST) => Error::OtherXdp {
                 interface: self.name.clone(),
