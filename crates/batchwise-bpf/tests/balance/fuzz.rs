@@ -58,7 +58,7 @@ fn whatever_comes_has_one_outcome_and_is_changed_only_as_that_allows() {
             method,
             ..backend(7)
         });
-        let mut count = 0;
+        let count = std::cell::Cell::new(0);
         let mut runner = TestRunner::new(ProptestConfig {
             cases: 20_000,
             failure_persistence: None,
@@ -68,8 +68,8 @@ fn whatever_comes_has_one_outcome_and_is_changed_only_as_that_allows() {
             .run(&frames(), |frame| {
                 let (verdict, out) = lb.run(&frame);
                 prop_assert!(allowed(method, &frame, verdict, &out), "{verdict} {out:?}");
-                count += 1;
-                prop_assert_eq!(lb.outcomes().packets(), count);
+                count.set(count.get() + 1);
+                prop_assert_eq!(lb.outcomes().packets(), count.get());
                 Ok(())
             })
             .unwrap();
