@@ -6,12 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use batchwise_bpf::balance::Protocol;
+use batchwise_core::balance::report::Policy;
 use batchwise_load::units::parse_duration;
 use toml::Spanned;
 
 use super::{
-    Backend, Check, Config, Kind, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Policy, Protocol,
-    Service, Wrong, raw,
+    Backend, Check, Config, Kind, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, Wrong, is_name,
+    raw,
 };
 
 type Result<T> = std::result::Result<T, Wrong>;
@@ -22,9 +24,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub(super) fn config(lines: &Lines<'_>, raw: raw::Config) -> Result<Config> {
     let name = match raw.name {
         Some(name) => {
-            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             let text = name.get_ref();
-            if text.is_empty() || text.len() > 32 || !text.chars().all(fits) {
+            if !is_name(text) {
                 let what = format!(
                     "name {text:?} cannot name files: use 1 to 32 of a-z, 0-9 and -, such as \"default\""
                 );

@@ -7,6 +7,9 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use batchwise_bpf::balance::Protocol;
+use batchwise_core::balance::report::Policy;
+
 mod check;
 mod raw;
 #[cfg(test)]
@@ -16,38 +19,6 @@ mod tests;
 pub const MOST_SERVICES: usize = 512;
 /// Most backends of all services together; index 0 is nobody.
 pub const MOST_BACKENDS: usize = 4095;
-
-/// Who decides about weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Policy {
-    /// The configured weights; nothing is measured
-    Static,
-    /// Measure, decide and log, but keep the configured weights
-    Observe,
-    /// Move new connections away from slow backends
-    Latency,
-}
-
-impl Policy {
-    /// As in the file.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Observe => "observe",
-            Self::Latency => "latency",
-        }
-    }
-}
-
-/// What carries a service's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
 
 /// How packets reach a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +125,12 @@ pub struct Config {
     pub services: Vec<Service>,
 }
 
+/// Whether a balancer can have this name: files are named by it.
+pub fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=32).contains(&text.len()) && text.chars().all(fits)
+}
+
 /// What is wrong with a file, where, and what to do.
 #[derive(Debug)]
 pub struct Wrong {
@@ -219,11 +196,6 @@ impl Config {
             }
         })?;
         check::config(&lines, raw)
-    }
-
-    /// The service of this name.
-    pub fn service(&self, name: &str) -> Option<&Service> {
-        self.services.iter().find(|s| s.name == name)
     }
 }
 
