@@ -1,14 +1,16 @@
 //! The BPF programs of batchwise and their loaders. They sense and hand over plain structs of
 //! `batchwise-core`; they decide nothing.
 //!
-//! `src/bpf/intf.h` is the only definition of what the kernel side and this side share: the types in
-//! the generated skeleton come from it.
+//! `src/bpf/intf.h` and `src/bpf/balance_intf.h` are the only definition of what the kernel side and
+//! this side share: the types in the generated skeletons come from them.
 
 mod actuator;
+pub mod balance;
 mod cgroup;
 mod error;
 mod netns;
 pub mod passive;
+mod plain;
 mod record;
 mod sensor;
 
@@ -36,4 +38,14 @@ mod skel {
 )]
 mod passive_skel {
     include!(concat!(env!("OUT_DIR"), "/passive.skel.rs"));
+}
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
+mod balance_skel {
+    include!(concat!(env!("OUT_DIR"), "/balance.skel.rs"));
 }

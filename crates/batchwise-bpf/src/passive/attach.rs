@@ -14,14 +14,14 @@ const XDP_NATIVE: u32 = 1 << 2;
 
 /// An interface of our network namespace.
 #[derive(Debug)]
-pub(super) struct Interface {
+pub(crate) struct Interface {
     name: String,
     index: i32,
 }
 
 impl Interface {
     /// By its name.
-    pub(super) fn find(name: &str) -> Result<Self, Error> {
+    pub(crate) fn find(name: &str) -> Result<Self, Error> {
         let index = if_nametoindex(name).ok().and_then(|i| i.try_into().ok());
         let index = index.ok_or_else(|| Error::NoInterface {
             name: name.into(),
@@ -33,9 +33,19 @@ impl Interface {
         })
     }
 
+    /// Its index.
+    pub(crate) fn index(&self) -> i32 {
+        self.index
+    }
+
+    /// Attaches to native XDP; what the kernel says to it.
+    pub(crate) fn xdp(&self, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        self.link(program, libbpf_sys::BPF_XDP, XDP_NATIVE)
+    }
+
     /// Attaches to native XDP.
     pub(super) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let link = self.link(program, libbpf_sys::BPF_XDP, XDP_NATIVE);
+        let link = self.xdp(program);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EEXIST) => Error::OtherXdp {
                 interface: self.name.clone(),
