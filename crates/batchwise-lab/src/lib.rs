@@ -3,6 +3,7 @@
 
 pub mod accuracy;
 pub mod arm;
+pub mod balance;
 pub mod bpf_stats;
 pub mod cdf;
 pub mod cgroup;
@@ -29,6 +30,7 @@ pub mod redis_nagle;
 pub mod regret;
 pub mod report;
 pub mod rounds;
+pub mod segment;
 pub mod shift;
 pub mod stats;
 pub mod stop;
@@ -116,6 +118,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::heuristics::PassiveHeuristics,
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
+        &balance::faults::BalanceFaults,
     ]
 }
 

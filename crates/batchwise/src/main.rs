@@ -11,6 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod agent;
 mod balance;
+mod decap;
 mod doctor;
 mod hints;
 mod lab;
@@ -65,6 +66,10 @@ enum Command {
     /// Estimate the latency that clients feel from the packets that they send, on their path
     #[command(after_long_help = passive::EXAMPLES)]
     Passive(passive::PassiveArgs),
+
+    /// Take what a balancer sends through IP-in-IP tunnels out of them, where the kernel cannot
+    #[command(after_long_help = decap::EXAMPLES)]
+    Decap(decap::DecapArgs),
 
     /// Batch only when it helps: switch Nagle's algorithm for a service while it runs
     #[command(after_long_help = TUNE_EXAMPLES)]
@@ -141,6 +146,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Watch(args) => watch::run(args),
         Command::Passive(args) => passive::run(args),
+        Command::Decap(args) => decap::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Balance(args) => balance::run(args),
         Command::Guard(args) => tune::guard(args),

@@ -89,7 +89,7 @@ pub struct Agent {
     probes: BTreeMap<String, Probe>,
     /// Places of backends by index: service, backend.
     places: BTreeMap<u16, (usize, usize)>,
-    tallies: BTreeMap<u16, bpf::Tally>,
+    pub(super) tallies: BTreeMap<u16, bpf::Tally>,
     /// Empty rings that were spoken of.
     empty: Vec<String>,
     generation: u64,
@@ -157,7 +157,6 @@ impl Agent {
             started: true,
             remove: false,
         };
-        agent.tallies = agent.balancer.backend_tallies()?.into_iter().collect();
         agent.install(checked)?;
         Ok(agent)
     }
@@ -235,8 +234,7 @@ impl Agent {
             let Some(backend) = service.backends.get_mut(backend) else {
                 continue;
             };
-            backend.vouched |=
-                checked.result.is_ok() && matches!(check.kind, Kind::Http { .. });
+            backend.vouched |= checked.result.is_ok() && matches!(check.kind, Kind::Http { .. });
             if backend.health.checked(&check, checked.result) {
                 changed = true;
                 let detail = match (backend.health.state(), backend.health.why()) {
@@ -330,7 +328,11 @@ impl Agent {
         for (s, known) in self.services.iter().enumerate() {
             if service.is_none_or(|wanted| wanted == known.spec.name) {
                 let backends = known.backends.iter().enumerate();
-                found.extend(backends.filter(|(_, b)| b.spec.name == name).map(|(b, _)| (s, b)));
+                found.extend(
+                    backends
+                        .filter(|(_, b)| b.spec.name == name)
+                        .map(|(b, _)| (s, b)),
+                );
             }
         }
         let [(s, b)] = found[..] else {
@@ -340,7 +342,10 @@ impl Agent {
             };
             return Err(if found.is_empty() {
                 let known: Vec<String> = self.services.iter().map(names).collect();
-                format!("there is no backend {name:?}; there are {}", known.join("; "))
+                format!(
+                    "there is no backend {name:?}; there are {}",
+                    known.join("; ")
+                )
             } else {
                 format!("more than one service has a backend {name:?}: say which with --service")
             });
@@ -375,7 +380,8 @@ impl Agent {
                     self.config.file.display(),
                     self.generation
                 );
-                self.journal.event("reload", About::default(), detail.clone());
+                self.journal
+                    .event("reload", About::default(), detail.clone());
                 Ok(detail)
             }
             Err(error) => {
@@ -435,7 +441,7 @@ impl Agent {
         self.probes.retain(|name, _| exits.contains(name));
         for exit in exits {
             if !self.probes.contains_key(exit) {
-                let probe = Probe::attach(&self.config.name, exit)
+                let probe = Probe::attach(&self.balancer, exit)
                     .with_context(|| format!("cannot send health checks by {exit}"))?;
                 self.probes.insert(exit.clone(), probe);
             }
@@ -523,7 +529,7 @@ impl Agent {
                 self.journal.decision(change.line);
             }
         }
-        self.tallies = tallies;
+        self.tallies.extend(tallies);
         self.vacate_leaving(&census, now)?;
         self.say_empty();
         let news = self.journal.take();
@@ -552,6 +558,7 @@ impl Agent {
     fn status(&mut self, news: Vec<Line>) -> anyhow::Result<Status> {
         let (ts_ns, now) = (wall_clock_ns(), Instant::now());
         let outcomes = self.balancer.outcomes()?;
+        let kept = self.balancer.kept();
         let by_name = outcomes.by_name().into_iter();
         Ok(Status {
             agent: AgentLine {
@@ -566,15 +573,19 @@ impl Agent {
                 config_error: self.config_error.clone(),
                 taken_over: self.balancer.taken_over() && self.started,
             },
-            backends: self.services.iter().flat_map(|s| s.lines(ts_ns, now)).collect(),
+            backends: self
+                .services
+                .iter()
+                .flat_map(|s| s.lines(ts_ns, now))
+                .collect(),
             totals: TotalsLine {
                 ts_ns,
                 outcomes: by_name.map(|(name, n)| (name.to_owned(), n)).collect(),
                 unknown_flows: outcomes.unknown_flow,
                 insert_failed: outcomes.insert_failed,
-                flows_settled: 0,
-                flows_young: 0,
-                lost_events: 0,
+                flows_settled: kept.settled.into(),
+                flows_young: kept.young.into(),
+                lost_events: self.balancer.measured()?.lost_events,
             },
             events: self.journal.recent().to_vec(),
             news,

@@ -290,7 +290,8 @@ mod tests {
             }
         });
         ours.write_all(bytes).expect("room");
-        ours.shutdown(std::net::Shutdown::Write).expect("half closed");
+        ours.shutdown(std::net::Shutdown::Write)
+            .expect("half closed");
         serve(theirs, &tell).expect("served");
         drop(tell);
         agent.join().expect("no panic");

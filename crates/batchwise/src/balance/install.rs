@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::Health as State;
-use batchwise_core::balance::{SLOTS, UNIT, maglev};
+use batchwise_core::balance::{UNIT, maglev};
 
 use super::agent::{Agent, Leaving};
 use super::config::{self, Config, Kind, Method, Wrong};
@@ -171,7 +171,7 @@ impl Agent {
         let mut before: BTreeMap<u16, Service> =
             self.services.drain(..).map(|s| (s.number, s)).collect();
         for (spec, place) in config.services.iter().zip(plan.services) {
-            let mut service = self.service(spec, &place, &known, before.contains_key(&place.number));
+            let mut service = self.service(spec, &place, &known)?;
             if let Some(before) = before.remove(&place.number) {
                 service.inherit(before);
             }
@@ -204,6 +204,11 @@ impl Agent {
             };
             self.balancer.set_service(key(&service.spec), value)?;
         }
+        // an index goes on counting when it changes hands
+        let tallies = self.balancer.backend_tallies()?;
+        for (index, tally) in tallies {
+            self.tallies.entry(index).or_insert(tally);
+        }
         self.drain_leaving()?;
         self.watch(&exits)?;
         self.say_empty();
@@ -211,12 +216,11 @@ impl Agent {
     }
 
     fn service(
-        &mut self,
+        &self,
         spec: &config::Service,
         place: &Place,
         known: &Known,
-        is_known: bool,
-    ) -> Service {
+    ) -> anyhow::Result<Service> {
         let backends = spec.backends.iter().zip(&place.backends);
         let backends = backends
             .map(|(backend, slot)| {
@@ -224,16 +228,8 @@ impl Agent {
                 new_backend(spec, place.number, backend, slot, way)
             })
             .collect();
-        // of a service that is new the table may not be there yet
-        let ring = match self.balancer.ring(place.number) {
-            Ok(ring) => ring,
-            Err(error) if is_known => {
-                tracing::warn!("{}: its table is written anew ({error})", spec.name);
-                vec![0; SLOTS]
-            }
-            Err(_) => vec![0; SLOTS],
-        };
-        Service::new(spec.clone(), place.number, ring, backends)
+        let ring = self.balancer.ring(place.number)?;
+        Ok(Service::new(spec.clone(), place.number, ring, backends))
     }
 }
 
@@ -247,7 +243,11 @@ fn new_backend(
     let base = spec.weight.saturating_mul(UNIT);
     let (written, state) = match slot.before {
         Some(before) => {
-            let weight = if before.weight == 0 { base } else { before.weight };
+            let weight = if before.weight == 0 {
+                base
+            } else {
+                before.weight
+            };
             let state = match before.state {
                 bpf::State::Down => State::Down,
                 bpf::State::Serving | bpf::State::Draining => State::Unknown,
@@ -282,7 +282,9 @@ fn new_backend(
     };
     // what is kept of the next station holds while the kernel has forgotten it
     let way = way.map(|way| NextHop {
-        mac: way.mac.or_else(|| slot.before.map(|b| b.mac).filter(|mac| *mac != [0; 6])),
+        mac: way
+            .mac
+            .or_else(|| slot.before.map(|b| b.mac).filter(|mac| *mac != [0; 6])),
         ..way
     });
     Backend::new(spec.clone(), slot.index, written, Health::new(state), way)

@@ -117,7 +117,9 @@ impl Journal {
                 log.write_all(&text)
             });
             if let Err(error) = written {
-                tracing::warn!("the log cannot be written any more ({error}): free space and restart");
+                tracing::warn!(
+                    "the log cannot be written any more ({error}): free space and restart"
+                );
                 self.log = None;
             }
         }

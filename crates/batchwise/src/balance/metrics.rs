@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use batchwise_core::balance::report::{BackendLine, Health, State};
 use batchwise_core::balance::UNIT;
+use batchwise_core::balance::report::{BackendLine, Health, State};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
@@ -62,9 +62,15 @@ impl Metrics for BalanceMetrics {
         of_backends(encoder, &status.backends)?;
         type Of = fn(&Sums) -> u64;
         let families: [(&str, &str, Of); 5] = [
-            ("balance_connections_opened", "Connections opened", |s| s.opened),
-            ("balance_connections_closed", "Connections closed", |s| s.closed),
-            ("balance_backend_packets", "Packets from clients", |s| s.packets),
+            ("balance_connections_opened", "Connections opened", |s| {
+                s.opened
+            }),
+            ("balance_connections_closed", "Connections closed", |s| {
+                s.closed
+            }),
+            ("balance_backend_packets", "Packets from clients", |s| {
+                s.packets
+            }),
             (
                 "balance_backend_bytes",
                 "Bytes of IP from clients, before encapsulation",
@@ -89,32 +95,46 @@ fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[BackendLine]) ->
     let of = |line: &BackendLine| labels(&line.service, &line.backend);
     type Of = fn(&BackendLine) -> Option<f64>;
     let families: [(&str, &str, Of); 8] = [
-        ("balance_weight", "Weight in force, as configured weights are", |l| {
-            Some(f64::from(l.weight) / f64::from(UNIT))
-        }),
+        (
+            "balance_weight",
+            "Weight in force, as configured weights are",
+            |l| Some(f64::from(l.weight) / f64::from(UNIT)),
+        ),
         ("balance_base_weight", "Configured weight", |l| {
             Some(f64::from(l.base_weight))
         }),
-        ("balance_share_ratio", "Of the service's slots, 0 to 1", |l| Some(l.share)),
+        (
+            "balance_share_ratio",
+            "Of the service's slots, 0 to 1",
+            |l| Some(l.share),
+        ),
         ("balance_connections", "Active connections", |l| {
             l.connections.map(|n| n as f64)
         }),
-        ("balance_healthy", "1: health checks pass, or there are none; 0: they do not", |l| {
-            match l.health {
+        (
+            "balance_healthy",
+            "1: health checks pass, or there are none; 0: they do not",
+            |l| match l.health {
                 Health::Up | Health::Unchecked => Some(1.0),
                 Health::Down => Some(0.0),
                 Health::Unknown => None,
-            }
-        }),
-        ("balance_draining", "1: it gets no new connections by the operator's will", |l| {
-            Some(f64::from(u8::from(l.state == State::Draining)))
-        }),
-        ("balance_freshness_ratio", "Responses in the interval over active connections", |l| {
-            l.freshness
-        }),
-        ("balance_confidence", "How far to trust the latency, 0 (guess) to 1", |l| {
-            l.confidence
-        }),
+            },
+        ),
+        (
+            "balance_draining",
+            "1: it gets no new connections by the operator's will",
+            |l| Some(f64::from(u8::from(l.state == State::Draining))),
+        ),
+        (
+            "balance_freshness_ratio",
+            "Responses in the interval over active connections",
+            |l| l.freshness,
+        ),
+        (
+            "balance_confidence",
+            "How far to trust the latency, 0 (guess) to 1",
+            |l| l.confidence,
+        ),
     ];
     for (name, help, value) in families {
         let values = backends.iter().filter_map(|l| Some((of(l), value(l)?)));
@@ -130,7 +150,11 @@ fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[BackendLine]) ->
         ];
         quantiles.into_iter().filter_map(move |(name, ns)| {
             let labels = with(labels(&l.service, &l.backend), "statistic", name);
-            let labels = with(with(labels, "vantage", &l.vantage), "estimator", &l.estimator);
+            let labels = with(
+                with(labels, "vantage", &l.vantage),
+                "estimator",
+                &l.estimator,
+            );
             Some((labels, seconds(ns?)))
         })
     });
@@ -144,7 +168,9 @@ fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[BackendLine]) ->
         encoder,
         ("balance_latency_age", Some(Unit::Seconds)),
         "Age of the last estimate",
-        backends.iter().filter_map(|l| Some((of(l), seconds(l.age_ns?)))),
+        backends
+            .iter()
+            .filter_map(|l| Some((of(l), seconds(l.age_ns?)))),
     )
 }
 

@@ -226,7 +226,10 @@ pub fn run(args: BalanceArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn tell(text: &str) -> anyhow::Result<ExitCode> {
-    pipe::write_all(&mut io::stdout(), format!("{}\n", text.trim_end()).as_bytes())?;
+    pipe::write_all(
+        &mut io::stdout(),
+        format!("{}\n", text.trim_end()).as_bytes(),
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -228,9 +228,7 @@ async fn links(handle: &Handle) -> Result<BTreeMap<u32, Link>, rtnetlink::Error>
     Ok(links)
 }
 
-async fn neighbours(
-    handle: &Handle,
-) -> Result<BTreeMap<(u32, IpAddr), [u8; 6]>, rtnetlink::Error> {
+async fn neighbours(handle: &Handle) -> Result<BTreeMap<(u32, IpAddr), [u8; 6]>, rtnetlink::Error> {
     let mut neighbours = BTreeMap::new();
     let mut found = handle.neighbours().get().execute();
     while let Some(message) = found.try_next().await? {
@@ -329,8 +327,11 @@ impl Follower {
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
                 match kernel.know(&looked_for) {
-                    Ok(known) if tell.send(known).is_err() => return,
-                    Ok(_) => {}
+                    Ok(known) => {
+                        if tell.send(known).is_err() {
+                            return;
+                        }
+                    }
                     Err(error) => tracing::warn!("routes and neighbours: {error:#}"),
                 }
             }
@@ -379,7 +380,11 @@ impl Drop for Follower {
 ///
 /// # Errors
 /// The address is this machine's, or nothing leads there; with the remedy.
-pub fn service_route(known: &Known, address: IpAddr, checked: bool) -> Result<Option<Link>, String> {
+pub fn service_route(
+    known: &Known,
+    address: IpAddr,
+    checked: bool,
+) -> Result<Option<Link>, String> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     match known.routes.get(&address) {
         Some(Ok(route)) if route.local => Err(format!(
@@ -468,7 +473,9 @@ mod tests {
     fn own_addresses_and_unreachable_ones_are_refused_with_the_remedy() {
         let error = known().way(ip(OWN), Method::L2).expect_err("its own");
         assert!(error.contains("address of this machine"), "{error}");
-        let error = known().way(ip("10.8.0.1"), Method::L2).expect_err("no route");
+        let error = known()
+            .way(ip("10.8.0.1"), Method::L2)
+            .expect_err("no route");
         assert!(error.contains("ip route add"), "{error}");
     }
 

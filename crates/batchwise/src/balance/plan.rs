@@ -144,7 +144,9 @@ mod tests {
         for (n, (address, backends)) in services.iter().enumerate() {
             text += &format!("[[service]]\nname = \"w{n}\"\naddress = \"{address}\"\nport = 80\n");
             for backend in *backends {
-                text += &format!("[[service.backend]]\nname = \"b{backend}\"\naddress = \"{backend}\"\n");
+                text += &format!(
+                    "[[service.backend]]\nname = \"b{backend}\"\naddress = \"{backend}\"\n"
+                );
             }
         }
         Config::parse(Path::new("t.toml"), &text).expect("it holds")
@@ -187,10 +189,16 @@ mod tests {
 
     #[test]
     fn the_same_configuration_has_the_same_places_again_in_any_order() {
-        let first = config(&[("10.9.0.1", &["10.0.0.1", "10.0.0.2"]), ("10.9.0.2", &["10.0.0.1"])]);
+        let first = config(&[
+            ("10.9.0.1", &["10.0.0.1", "10.0.0.2"]),
+            ("10.9.0.2", &["10.0.0.1"]),
+        ]);
         let before = plan(&first, &Pinned::default()).expect("room");
         assert_eq!(before.services[0].number, 0);
-        let other = config(&[("10.9.0.2", &["10.0.0.1"]), ("10.9.0.1", &["10.0.0.2", "10.0.0.1"])]);
+        let other = config(&[
+            ("10.9.0.2", &["10.0.0.1"]),
+            ("10.9.0.1", &["10.0.0.2", "10.0.0.1"]),
+        ]);
         let after = plan(&other, &pinned(&first, &before)).expect("room");
         assert_eq!(after.services[1].number, before.services[0].number);
         let index = |p: &Plan, s: usize, b: usize| p.services[s].backends[b].index;

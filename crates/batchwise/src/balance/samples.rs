@@ -1,9 +1,7 @@
 //! A status for the tests of this module.
 
 use batchwise_core::balance::Why;
-use batchwise_core::balance::report::{
-    BackendLine, EventLine, Health, Policy, State, TotalsLine,
-};
+use batchwise_core::balance::report::{BackendLine, EventLine, Health, Policy, State, TotalsLine};
 use batchwise_core::passive::report::LatencyQuantiles;
 
 use super::status::{AgentLine, Status};

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use batchwise_bpf::balance as bpf;
-use batchwise_core::balance::report::{
-    BackendLine, DecisionBackend, DecisionLine, Policy, State,
-};
+use batchwise_core::balance::report::{BackendLine, DecisionBackend, DecisionLine, Policy, State};
 use batchwise_core::balance::{
     Controller, Member, Observation, Params, SLOTS, Seen, UNIT, Verdict, Why, maglev, standardise,
 };
@@ -410,7 +408,13 @@ impl Service {
             policy,
             applied: true,
             moved_slots: 0,
-            backends: self.backends.iter().zip(seen).zip(verdicts).map(of).collect(),
+            backends: self
+                .backends
+                .iter()
+                .zip(seen)
+                .zip(verdicts)
+                .map(of)
+                .collect(),
         }
     }
 

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use batchwise_core::balance::UNIT;
 use batchwise_core::balance::report::{
     BackendLine, DecisionLine, EventLine, Health, Line, State, TotalsLine,
 };
-use batchwise_core::balance::UNIT;
 
 use super::status::Status;
 use super::view::Table;
@@ -283,7 +283,10 @@ packets: 900 forwarded, 1 fragment; flows 12 (young 1), unknown 4, not kept 0, e
         let status = samples::status();
         let lines = status.to_lines().expect("JSON");
         assert_eq!(Status::from_lines(&lines), Ok(status));
-        assert!(lines.lines().all(|l| l.starts_with("{\"kind\":\"")), "{lines}");
+        assert!(
+            lines.lines().all(|l| l.starts_with("{\"kind\":\"")),
+            "{lines}"
+        );
         assert!(Status::from_lines("{}").is_err());
         assert!(Status::from_lines("").is_err());
     }

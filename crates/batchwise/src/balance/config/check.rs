@@ -12,8 +12,8 @@ use batchwise_load::units::parse_duration;
 use toml::Spanned;
 
 use super::{
-    Backend, Check, Config, Kind, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, Wrong, is_name,
-    raw,
+    Backend, Check, Config, Kind, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, Wrong,
+    is_name, raw,
 };
 
 type Result<T> = std::result::Result<T, Wrong>;

@@ -59,7 +59,10 @@ fn udp_is_not_checked_unless_a_port_is_given() {
     assert_eq!(config.services[0].check.kind, Kind::None);
     let wrong = parse(&(text.to_owned() + "[service.health]\ncheck = \"tcp\"\n"));
     let wrong = wrong.expect_err("no port").to_string();
-    assert!(wrong.starts_with("lb.toml:7: service \"dns\" is udp"), "{wrong}");
+    assert!(
+        wrong.starts_with("lb.toml:7: service \"dns\" is udp"),
+        "{wrong}"
+    );
 }
 
 #[test]
@@ -188,7 +191,10 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
 #[test]
 fn two_services_at_one_place_are_refused() {
     let (_, service) = RIGHT.split_once('\n').expect("lines");
-    let wrong = parse(&format!("{RIGHT}{}", service.replace("\"web\"", "\"other\"")));
+    let wrong = parse(&format!(
+        "{RIGHT}{}",
+        service.replace("\"web\"", "\"other\"")
+    ));
     let wrong = wrong.expect_err("the same place").to_string();
     assert_eq!(
         wrong,
