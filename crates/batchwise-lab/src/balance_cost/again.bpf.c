@@ -40,7 +40,7 @@ int again(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-	if (data + ETHERNET + IPV6 + TCP > end)
+	if (data + ETHERNET + IPV4 + TCP > end)
 		return XDP_ABORTED;
 	*(__u32 *)data = mac[0];
 	*(__u32 *)(data + 4) = mac[1];
@@ -52,6 +52,8 @@ int again(struct xdp_md *ctx)
 	}
 	/* the last bytes of the source address, and its port */
 	if (v6) {
+		if (data + ETHERNET + IPV6 + TCP > end)
+			return XDP_ABORTED;
 		*(__u16 *)(data + ETHERNET + 22) = number >> 16;
 		tcp = data + ETHERNET + IPV6;
 	} else {
