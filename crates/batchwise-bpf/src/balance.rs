@@ -126,6 +126,11 @@ impl Balancer {
         self.skel.progs.bw_balance.as_fd()
     }
 
+    /// The map of backends, for the program that sends health checks.
+    pub(crate) fn backends_map(&self) -> BorrowedFd<'_> {
+        self.skel.maps.backends.as_fd()
+    }
+
     /// The services.
     ///
     /// # Errors

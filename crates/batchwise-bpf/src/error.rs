@@ -136,7 +136,7 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
-    /// Another XDP program is where we balance.
+    /// Another XDP program is where one of ours must be.
     #[error(
         "another XDP program is attached to {interface}: detach it, e.g. with `ip link set dev {interface} xdp off`"
     )]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::query::{MapInfoIter, ProgInfoIter};
 use nix::unistd::Pid;
 
 use crate::process::Process;
@@ -67,6 +67,32 @@ pub fn runs_of(pids: &[Pid]) -> Result<BTreeMap<String, Runs>> {
         sum.time_ns += program.run_time_ns;
     }
     Ok(runs)
+}
+
+/// Memory of the BPF maps that this process holds, as the kernel accounts it, bytes by name.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn map_memory() -> Result<BTreeMap<String, u64>> {
+    let mut maps = BTreeMap::new();
+    for entry in fs::read_dir("/proc/self/fdinfo")?.flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let field = |name: &str| -> Option<u64> {
+            let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        if let (Some(id), Some(bytes)) = (field("map_id:"), field("memlock:")) {
+            maps.insert(id, bytes);
+        }
+    }
+    let mut memory = BTreeMap::new();
+    for map in MapInfoIter::default() {
+        if let Some(bytes) = maps.get(&u64::from(map.id)) {
+            let name = map.name.to_string_lossy().into_owned();
+            *memory.entry(name).or_default() += bytes;
+        }
+    }
+    Ok(memory)
 }
 
 /// How many BPF links a process holds.

@@ -74,6 +74,23 @@ impl Namespace {
         })
     }
 
+    /// Turns offloads of `link` on or off, as `ethtool -K` calls them.
+    pub fn set_offloads(&self, link: &str, features: &[&str], on: bool) -> Result<()> {
+        let to = if on { "on" } else { "off" };
+        let output = self.inside(|| {
+            Command::new("ethtool")
+                .args(["-K", link])
+                .args(features.iter().flat_map(|feature| [*feature, to]))
+                .output()
+                .context("running ethtool (Debian: apt install ethtool)")
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr);
+        Err(anyhow!("`ethtool -K {link}` failed: {}", message.trim()))
+    }
+
     fn open(&self) -> Result<File> {
         let file = Self::file(&self.name);
         File::open(&file).with_context(|| format!("opening {}", file.display()))

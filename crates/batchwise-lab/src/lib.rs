@@ -4,6 +4,8 @@
 pub mod accuracy;
 pub mod arm;
 pub mod balance_policies;
+pub mod balance;
+pub mod balance_cost;
 pub mod bpf_stats;
 pub mod cdf;
 pub mod cgroup;
@@ -30,6 +32,7 @@ pub mod redis_nagle;
 pub mod regret;
 pub mod report;
 pub mod rounds;
+pub mod segment;
 pub mod shift;
 pub mod stats;
 pub mod stop;
@@ -118,6 +121,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
         &balance_policies::BalancePolicies,
+        &balance::faults::BalanceFaults,
+        &balance_cost::BalanceCost,
     ]
 }
 

@@ -4,9 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixListener;
-use std::process::Command;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::Result;
 
 use crate::cgroup::{self, Cgroup};
 use crate::host::{Host, Namespace, ip};
@@ -195,9 +194,9 @@ impl Triangle {
             b.configure(a)?;
         }
         // Each packet of the client is one on the wire, with a checksum: gaps are between such.
-        offloads(client, CLIENT_LINK, &["tx", "tso", "gso"])?;
+        client.set_offloads(CLIENT_LINK, &["tx", "tso", "gso"], false)?;
         if back.is_some() {
-            offloads(server, BACK_LINK, &["tx", "tso", "gso"])?;
+            server.set_offloads(BACK_LINK, &["tx", "tso", "gso"], false)?;
         }
         self.access = access;
         self.back = back;
@@ -350,19 +349,4 @@ pub(crate) fn veth(a: &str, a_link: &str, b: &str, b_link: &str) -> Result<()> {
     ip(&[
         "link", "add", a_link, "netns", a, "type", "veth", "peer", "name", b_link, "netns", b,
     ])
-}
-
-fn offloads(namespace: &Namespace, link: &str, off: &[&str]) -> Result<()> {
-    let output = namespace.inside(|| {
-        Command::new("ethtool")
-            .args(["-K", link])
-            .args(off.iter().flat_map(|feature| [*feature, "off"]))
-            .output()
-            .context("running ethtool (Debian: apt install ethtool)")
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let message = String::from_utf8_lossy(&output.stderr);
-    Err(anyhow!("`ethtool -K {link}` failed: {}", message.trim()))
 }

@@ -1,4 +1,4 @@
-//! Attaching the passive vantage's program to an interface, by links that end with their descriptor.
+//! Attaching programs to an interface, by links that end with their descriptor.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,6 +11,8 @@ use crate::Error;
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
 /// super-packets.
 const XDP_NATIVE: u32 = 1 << 2;
+/// `XDP_FLAGS_SKB_MODE`.
+const XDP_GENERIC: u32 = 1 << 1;
 
 /// An interface of our network namespace.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Interface {
     }
 
     /// Attaches to native XDP.
-    pub(super) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    pub(crate) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let link = self.xdp(program);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EEXIST) => Error::OtherXdp {
@@ -58,9 +60,28 @@ impl Interface {
         })
     }
 
+    /// Attaches to generic XDP, which every driver has.
+    pub(crate) fn generic(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        let link = self.link(program, libbpf_sys::BPF_XDP, XDP_GENERIC);
+        link.map_err(Error::io("attaching to generic XDP"))
+    }
+
     /// Attaches to tc ingress.
-    pub(super) fn tc(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let link = self.link(program, libbpf_sys::BPF_TCX_INGRESS, 0);
+    pub(crate) fn tc(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        self.tcx(program, libbpf_sys::BPF_TCX_INGRESS)
+    }
+
+    /// Attaches to tc egress.
+    pub(crate) fn tc_egress(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        self.tcx(program, libbpf_sys::BPF_TCX_EGRESS)
+    }
+
+    fn tcx(
+        &self,
+        program: BorrowedFd<'_>,
+        kind: libbpf_sys::bpf_attach_type,
+    ) -> Result<OwnedFd, Error> {
+        let link = self.link(program, kind, 0);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EPERM) => Error::NoPrivilege,
             _ => Error::NoTcx {

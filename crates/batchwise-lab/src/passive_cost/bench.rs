@@ -11,14 +11,13 @@ use std::{fs, io, process};
 use anyhow::{Context as _, Result, bail};
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::Params;
-use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, libbpf_sys};
 use nix::net::if_::if_nametoindex;
 use nix::unistd::Pid;
 
 use super::{Case, FLOWS, Program};
-use crate::bpf_stats::{Runs, StatsEnabled, runs_of};
+use crate::bpf_stats::{Runs, StatsEnabled, map_memory, runs_of};
 use crate::topology::{LINK, SERVER_IP, TwoHosts};
 
 #[allow(
@@ -33,7 +32,7 @@ mod skel {
 use skel::{VarySkel, VarySkelBuilder};
 
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`: verdicts are carried out.
-const LIVE_FRAMES: u32 = 1 << 1;
+pub(crate) const LIVE_FRAMES: u32 = 1 << 1;
 
 /// A program's name in bpffs, until dropped.
 struct Pin(PathBuf);
@@ -149,7 +148,7 @@ impl Bench {
 }
 
 /// Runs a program on a packet so many times; ns a time.
-fn test_run(program: RawFd, packet: &[u8], repeat: u32, flags: u32) -> Result<f64> {
+pub(crate) fn test_run(program: RawFd, packet: &[u8], repeat: u32, flags: u32) -> Result<f64> {
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
         data_in: packet.as_ptr().cast(),
@@ -167,7 +166,7 @@ fn test_run(program: RawFd, packet: &[u8], repeat: u32, flags: u32) -> Result<f6
 }
 
 /// Attaches an XDP program to this namespace's end of the link.
-fn attach(program: RawFd) -> Result<OwnedFd> {
+pub(crate) fn attach(program: RawFd) -> Result<OwnedFd> {
     let opts = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
         ..Default::default()
@@ -184,7 +183,7 @@ fn attach(program: RawFd) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-fn set(array: &libbpf_rs::Map<'_>, program: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn set(array: &libbpf_rs::Map<'_>, program: BorrowedFd<'_>) -> Result<()> {
     let fd = program.as_raw_fd().to_ne_bytes();
     Ok(array.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)?)
 }
@@ -206,23 +205,9 @@ fn packet() -> Vec<u8> {
 /// Memory of the sensor's maps as the kernel accounts it, bytes: the flow table, and all.
 pub(super) fn memory() -> Result<(u64, u64)> {
     let _sensor = PassiveSensor::attach(config())?;
-    let mut maps = BTreeMap::new();
-    for entry in fs::read_dir("/proc/self/fdinfo")?.flatten() {
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        let field = |name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|l| l.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
-        if let (Some(id), Some(bytes)) = (field("map_id:"), field("memlock:")) {
-            maps.insert(id, bytes);
-        }
-    }
-    let named = |wanted: &str| {
-        let infos = MapInfoIter::default();
-        let ids = infos.filter(|m| m.name == *wanted);
-        ids.filter_map(|m| maps.get(&u64::from(m.id))).sum::<u64>()
-    };
-    Ok((named("flows"), maps.values().sum()))
+    let maps = map_memory()?;
+    let table = maps.get("flows").copied().unwrap_or_default();
+    Ok((table, maps.values().sum()))
 }
 
 impl Bench {

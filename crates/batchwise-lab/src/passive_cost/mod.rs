@@ -1,7 +1,7 @@
 //! Experiment `passive-cost` (the paper's §5.5 and Table 1): what the passive vantage adds to each
 //! packet, and the memory of a flow. This file owns the measuring.
 
-mod bench;
+pub(crate) mod bench;
 mod figures;
 mod summary;
 

@@ -1,0 +1,3 @@
+//! Experiments with `batchwise balance` before real servers.
+
+pub mod faults;

@@ -1,0 +1,262 @@
+//! The programs that are measured, and one run of each.
+
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use batchwise_bpf::balance::{
+    Backend, Balancer, Measure, Method, Options, Protocol, SLOTS, Service, ServiceKey, State,
+};
+use batchwise_core::passive::Params;
+use libbpf_rs::OpenObject;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use nix::net::if_::if_nametoindex;
+
+use super::{Case, FLOWS, Program};
+use crate::bpf_stats::map_memory;
+use crate::passive_cost::bench::{LIVE_FRAMES, attach, set, test_run};
+use crate::topology::{LINK, TwoHosts};
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/again.skel.rs"));
+}
+use skel::{AgainSkel, AgainSkelBuilder};
+
+const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
+const SERVICE6: Ipv6Addr = Ipv6Addr::new(0xfd79, 9, 0, 0, 0, 0, 0, 1);
+const MACS: [u8; 12] = [2, 0, 0, 0, 0x79, 0x10, 2, 0, 0, 0, 0x79, 0x11];
+/// Where BPF_PROG_TEST_RUN says that packets arrive.
+const LOOPBACK: u32 = 1;
+/// The programs take frames of more than one part, and call only their like.
+const XDP_FRAGS: u32 = 1 << 5;
+const ACK: u8 = 0x10;
+const SYN: u8 = 0x02;
+
+/// Everything that can be measured, loaded.
+pub(super) struct Bench {
+    again: AgainSkel<'static>,
+    plain: Balancer,
+    measured: Balancer,
+    _sink: OwnedFd,
+}
+
+fn options(flows: u32, measure: bool) -> Options {
+    Options {
+        name: "bw-balance-cost".to_owned(),
+        interfaces: Vec::new(),
+        flows,
+        measure: measure.then(|| Measure {
+            params: Params::default(),
+            flows: FLOWS,
+            forget: Duration::from_secs(60),
+            udp_acks: 0,
+        }),
+        attach: false,
+        pin: false,
+    }
+}
+
+/// A balancer with a service for each case, whose only backend has all slots.
+fn balancer(measure: bool, out: u32) -> Result<Balancer> {
+    // a table of least recently used entries begins to evict before it is full
+    let balancer = Balancer::start(options(2 * FLOWS, measure))?;
+    for (number, case) in (0u16..).zip(Case::ALL) {
+        let key = ServiceKey {
+            address: case.service(),
+            port: case.port(),
+            protocol: Protocol::Tcp,
+        };
+        let by_client = false;
+        balancer.set_service(key, Service { number, by_client })?;
+        let backend = number + 1;
+        balancer.set_backend(backend, &case.backend(number, out))?;
+        let slots: Vec<_> = (0..SLOTS as u32).map(|slot| (slot, backend)).collect();
+        balancer.write_ring(number, &slots)?;
+    }
+    Ok(balancer)
+}
+
+impl Case {
+    fn is_v6(self) -> bool {
+        matches!(self, Self::L2V6 | Self::IpipV6)
+    }
+
+    fn service(self) -> IpAddr {
+        if self.is_v6() {
+            SERVICE6.into()
+        } else {
+            SERVICE.into()
+        }
+    }
+
+    fn port(self) -> u16 {
+        8000 + self as u16
+    }
+
+    fn backend(self, service: u16, out: u32) -> Backend {
+        let v6 = matches!(self, Self::IpipV6 | Self::IpipV4InV6);
+        let host = |last: u8| -> IpAddr {
+            if v6 {
+                Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, last.into()).into()
+            } else {
+                Ipv4Addr::new(10, 79, 0, last).into()
+            }
+        };
+        let [mac, own_mac] = [0x21, 0x10].map(|last| [2, 0, 0, 0, 0x79, last]);
+        let tunnel = matches!(
+            self,
+            Self::IpipV4 | Self::IpipV6 | Self::IpipV4InV6 | Self::RedirectIpip
+        );
+        Backend {
+            address: host(0x21),
+            source: host(0x10),
+            mac,
+            own_mac,
+            ifindex: if self.redirects() { out } else { LOOPBACK },
+            mtu: 1600,
+            method: if tunnel { Method::Ipip } else { Method::L2 },
+            state: State::Serving,
+            drained: false,
+            weight: 1000,
+            identity: u64::from(service),
+            service,
+            generation: 0,
+        }
+    }
+
+    /// TCP, 100 bytes of payload, or a SYN.
+    fn packet(self) -> Vec<u8> {
+        let (flags, payload) = match self {
+            Self::NewFlows => (SYN, 0),
+            _ => (ACK, 100),
+        };
+        let mut p = MACS.to_vec();
+        let tcp = 20 + 12 + payload;
+        if self.is_v6() {
+            p.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, tcp, 6, 64]);
+            p.extend(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 0x11).octets());
+            p.extend(SERVICE6.octets());
+        } else {
+            p.extend([8, 0, 0x45, 0, 0, 20 + tcp, 0, 7, 0x40, 0, 64, 6, 0, 0]);
+            p.extend([10, 79, 0, 11]);
+            p.extend(SERVICE.octets());
+        }
+        p.extend([0, 0]);
+        p.extend(self.port().to_be_bytes());
+        p.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x80, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        p.extend([1; 12]);
+        p.resize(p.len() + usize::from(payload), b'x');
+        p
+    }
+}
+
+impl Bench {
+    /// Loads all; packets that are redirected leave the server over its link and end at the client.
+    pub(super) fn load(hosts: &TwoHosts) -> Result<Self> {
+        let out = hosts.server.inside(|| Ok(if_nametoindex(LINK)?))?;
+        // the skeleton borrows its object; both live until the experiment ends
+        let holder: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = AgainSkelBuilder::default().open(holder)?;
+        for program in [
+            &mut open.progs.again,
+            &mut open.progs.nothing,
+            &mut open.progs.forward,
+        ] {
+            program.set_flags(XDP_FRAGS);
+        }
+        let bss = open.maps.bss_data.as_deref_mut();
+        let bss = bss.context("again.bpf.c has no .bss")?;
+        bss.out = out;
+        for (to, from) in bss.mac.iter_mut().zip(MACS.chunks(4)) {
+            *to = u32::from_ne_bytes(from.try_into()?);
+        }
+        let again = open.load()?;
+        let sink = again.progs.sink.as_fd().as_raw_fd();
+        let sink = hosts.client.inside(|| attach(sink))?;
+        Ok(Self {
+            again,
+            plain: balancer(false, out)?,
+            measured: balancer(true, out)?,
+            _sink: sink,
+        })
+    }
+
+    /// ns a packet.
+    pub(super) fn run(
+        &mut self,
+        hosts: &TwoHosts,
+        case: Case,
+        program: Program,
+        packets: u32,
+    ) -> Result<f64> {
+        let progs = &self.again.progs;
+        let measured = match program {
+            Program::Nothing if case.redirects() => progs.forward.as_fd(),
+            Program::Nothing => progs.nothing.as_fd(),
+            Program::Plain => self.plain.program(),
+            Program::Measured => self.measured.program(),
+        };
+        set(&self.again.maps.measured, measured)?;
+        let packet = case.packet();
+        let bss = self.again.maps.bss_data.as_deref_mut();
+        let bss = bss.context("again.bpf.c has no .bss")?;
+        bss.length = packet.len().try_into()?;
+        bss.v6 = case.is_v6().into();
+        let data = self.again.maps.data_data.as_deref_mut();
+        data.context("again.bpf.c has no .data")?.flows = case.flows();
+        let again = self.again.progs.again.as_fd().as_raw_fd();
+        // the flows are there, and have modes
+        let warm_up = if case.flows() > FLOWS {
+            1000
+        } else {
+            case.flows() * 3 + 1000
+        };
+        test_run(again, &packet, warm_up, 0)?;
+        let before = self.forwarded(program)?;
+        let ns = if case.redirects() {
+            hosts
+                .server
+                .inside(|| test_run(again, &packet, packets, LIVE_FRAMES))?
+        } else {
+            test_run(again, &packet, packets, 0)?
+        };
+        if program != Program::Nothing {
+            let forwarded = self.forwarded(program)? - before;
+            ensure!(
+                forwarded >= u64::from(packets),
+                "{case:?}: {forwarded} of {packets} packets were forwarded"
+            );
+        }
+        self.measured.poll()?;
+        Ok(ns)
+    }
+
+    fn forwarded(&self, program: Program) -> Result<u64> {
+        let balancer = match program {
+            Program::Measured => &self.measured,
+            _ => &self.plain,
+        };
+        Ok(balancer.outcomes()?.forwarded)
+    }
+}
+
+/// Memory of a balancer's maps for so many flows as the kernel accounts it, bytes by name.
+pub(super) fn memory() -> Result<BTreeMap<String, u64>> {
+    let balancer = Balancer::start(options(FLOWS, true))?;
+    balancer.write_ring(0, &[(0, 0)])?;
+    let mut memory = map_memory()?;
+    // inner maps are held by the array, not by us
+    let ring = (SLOTS * 4) as u64;
+    memory.insert("ring of a service".to_owned(), ring.next_multiple_of(4096));
+    Ok(memory)
+}
