@@ -3,6 +3,8 @@
 
 pub mod accuracy;
 pub mod arm;
+pub mod balance;
+pub mod balancer;
 pub mod bpf_stats;
 pub mod cdf;
 pub mod cgroup;
@@ -23,6 +25,7 @@ pub mod passive;
 pub mod passive_cost;
 pub mod passive_modes;
 pub mod plot;
+pub mod preload;
 pub mod process;
 pub mod redis;
 pub mod redis_nagle;
@@ -31,6 +34,7 @@ pub mod report;
 pub mod rounds;
 pub mod segment;
 pub mod shift;
+pub mod speed;
 pub mod stats;
 pub mod stop;
 pub mod timeplot;
@@ -117,6 +121,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::heuristics::PassiveHeuristics,
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
+        &balance::tail::BalanceTail,
     ]
 }
 

@@ -1,0 +1,3 @@
+//! The experiments of `batchwise balance`.
+
+pub mod tail;
