@@ -21,7 +21,7 @@ fn main() {
 
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-changed=src/bpf");
-    for system in ["sense", "passive"] {
+    for system in ["sense", "passive", "balance", "decap", "probe"] {
         skeleton(system, &out, kernel_arch, multiarch);
     }
 }

@@ -90,6 +90,60 @@ pub enum Error {
         /// What is wrong, and what to do.
         why: String,
     },
+    /// No bpffs.
+    #[error("no bpffs is mounted at {mount}: mount one with `mount -t bpf bpf {mount}`")]
+    NoBpffs {
+        /// Where it should be.
+        mount: &'static str,
+    },
+    /// Not a load balancer's name.
+    #[error("{name:?} is no name: give 1 to 32 lower-case letters, digits and dashes")]
+    BadName {
+        /// What was given.
+        name: String,
+    },
+    /// What is pinned does not fit.
+    #[error(
+        "the load balancer {name:?} that runs already has {what}: keep to it, or end it with \
+         `batchwise balance remove --name {name}` (its connections are then forgotten)"
+    )]
+    PinnedOtherwise {
+        /// Its name.
+        name: String,
+        /// What it has.
+        what: String,
+    },
+    /// Too many services.
+    #[error("at most {most} services can be balanced at once: remove some")]
+    TooManyServices {
+        /// How many can be.
+        most: u16,
+    },
+    /// Too many backends.
+    #[error("at most {most} backends can be there at once: remove some")]
+    TooManyBackends {
+        /// How many can be.
+        most: u16,
+    },
+    /// Balancing needs native XDP.
+    #[error(
+        "{interface} takes no native XDP program ({source}): balance on an interface whose driver has \
+         XDP; on one with jumbo frames it must take those of more than one part, or have its MTU lowered"
+    )]
+    NoXdp {
+        /// Its name.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another XDP program is where one of ours must be.
+    #[error(
+        "another XDP program is attached to {interface}: detach it, e.g. with `ip link set dev {interface} xdp off`"
+    )]
+    XdpTaken {
+        /// Name of the interface.
+        interface: String,
+    },
     /// The kernel refused.
     #[error("{doing}: {source}")]
     Bpf {

@@ -4,29 +4,24 @@
 //! What it attaches belongs to file descriptors of this process: when the process ends, however it
 //! ends, the kernel detaches it.
 
-mod attach;
-mod record;
+pub(crate) mod attach;
+pub(crate) mod events;
+pub(crate) mod record;
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use batchwise_core::passive::{Algorithm, Epoch, Params};
+use batchwise_core::passive::{Epoch, Params};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{
-    MapCore, MapFlags, OpenObject, ProgramHandle, ProgramInput, ProgramType, RingBuffer,
-    RingBufferBuilder,
-};
+use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramHandle, ProgramType};
 
 use crate::Error;
 use crate::passive_skel::{OpenPassiveSkel, PassiveSkel, PassiveSkelBuilder, types};
 use attach::Interface;
-use record::Collector;
+use events::{Events, buckets, event_bytes};
 pub use record::Counters;
 
 /// Where packets are seen.
@@ -64,35 +59,17 @@ pub struct Config {
     pub then: Option<PathBuf>,
 }
 
-/// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
-/// flow's own 124 that two choices of 16 places do.
-const BYTES_PER_FLOW: usize = 154;
-/// What the kernel adds to the table: its head, and up to a whole page.
-const TABLE_OVERHEAD: usize = 2 * 4096;
-/// Room for events, bytes for each flow; and its bounds.
-const EVENT_BYTES_PER_FLOW: u32 = 64;
-const EVENT_BYTES: [u32; 2] = [1 << 20, 1 << 24];
-/// Buckets that one run of the sweep looks at: events are taken out in between.
-const SWEEP_BUCKETS: u32 = 256;
 /// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).
 const XDP_FRAGS: u32 = 1 << 5;
-
-// enum bw_gaps_algorithm
-const ALGORITHM_AUTO: u32 = 0;
-const ALGORITHM_MODES: u32 = 1;
-const ALGORITHM_FIXED: u32 = 2;
 
 /// The program, loaded and attached; detached when dropped.
 pub struct PassiveSensor {
     // before the programs: what is attached goes first
     _link: Option<OwnedFd>,
-    events: RingBuffer<'static>,
-    collector: Arc<Mutex<Collector>>,
+    events: Events,
     skel: PassiveSkel<'static>,
     attached: Attach,
     then: bool,
-    buckets: u32,
-    live: u64,
 }
 
 impl PassiveSensor {
@@ -139,30 +116,13 @@ impl PassiveSensor {
             // most dispatchers know no frames of more than one part, and call only their like
             None => load(config, buckets, attached, attached != Attach::Called)?,
         };
-        let places = buckets as usize * types::bw_bucket::default().tag.len();
-        let collector = Arc::new(Mutex::new(Collector::new(places)));
-        let events = {
-            let collector = Arc::clone(&collector);
-            let mut builder = RingBufferBuilder::new();
-            builder
-                .add(&skel.maps.events, move |bytes| {
-                    let mut collector = collector.lock().unwrap_or_else(PoisonError::into_inner);
-                    collector.event(bytes);
-                    0
-                })
-                .map_err(Error::bpf("opening the ring buffer"))?;
-            let built = builder.build();
-            built.map_err(Error::bpf("opening the ring buffer"))?
-        };
+        let events = Events::open(&skel.maps.events, buckets)?;
         Ok(Self {
             _link: None,
             events,
-            collector,
             skel,
             attached,
             then: config.then.is_some(),
-            buckets,
-            live: 0,
         })
     }
 
@@ -187,11 +147,7 @@ impl PassiveSensor {
     /// # Errors
     /// When the kernel does not let us read.
     pub fn poll(&mut self) -> Result<Vec<Epoch>, Error> {
-        self.events
-            .consume()
-            .map_err(Error::bpf("reading closed epochs"))?;
-        let collector = self.collector.lock();
-        Ok(collector.unwrap_or_else(PoisonError::into_inner).take())
+        self.events.poll()
     }
 
     /// Closes the epochs of idle flows, forgets the long idle, and gives what closed, as
@@ -200,7 +156,7 @@ impl PassiveSensor {
     /// # Errors
     /// When the kernel does not let us.
     pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
-        self.close(false)
+        self.events.sweep(&self.skel.progs.bw_sweep, false)
     }
 
     /// Closes all epochs, as at the end: what they have measured is not lost.
@@ -208,34 +164,7 @@ impl PassiveSensor {
     /// # Errors
     /// When the kernel does not let us.
     pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
-        self.close(true)
-    }
-
-    fn close(&mut self, all: bool) -> Result<Vec<Epoch>, Error> {
-        let mut closed = Vec::new();
-        let mut live = 0;
-        for first in (0..self.buckets).step_by(SWEEP_BUCKETS as usize) {
-            let buckets = SWEEP_BUCKETS.min(self.buckets - first);
-            live += u64::from(self.sweep_buckets(first, buckets, all)?);
-            closed.extend(self.poll()?);
-        }
-        self.live = live;
-        Ok(closed)
-    }
-
-    /// How many flows live in these buckets.
-    fn sweep_buckets(&self, first: u32, buckets: u32, all: bool) -> Result<u32, Error> {
-        let mut context = [first, buckets, 0, all.into()]
-            .map(u32::to_ne_bytes)
-            .concat(); // struct bw_sweep
-        let run = ProgramInput {
-            context_in: Some(&mut context),
-            ..Default::default()
-        };
-        let swept = self.skel.progs.bw_sweep.test_run(run);
-        swept.map_err(Error::bpf("closing the epochs of idle flows"))?;
-        let live = context.get(8..12).and_then(|b| b.try_into().ok());
-        Ok(live.map_or(0, u32::from_ne_bytes))
+        self.events.sweep(&self.skel.progs.bw_sweep, true)
     }
 
     /// What became of the packets so far.
@@ -251,20 +180,14 @@ impl PassiveSensor {
 
     /// Flows in the table as of the last [`Self::sweep`].
     pub fn flows_live(&self) -> u64 {
-        self.live
+        self.events.live()
     }
 
     /// Places in the table: more than were asked for, since not all can be filled without pushing
     /// out others.
     pub fn flows_capacity(&self) -> u64 {
-        u64::from(self.buckets) * types::bw_bucket::default().tag.len() as u64
+        self.events.capacity()
     }
-}
-
-fn buckets(flows: u32) -> u32 {
-    let bytes = (flows as usize * BYTES_PER_FLOW).saturating_sub(TABLE_OVERHEAD);
-    let buckets = bytes / size_of::<types::bw_bucket>();
-    buckets.clamp(2, u32::MAX as usize) as u32
 }
 
 /// The programs, with `config.then` in their prog array. The kernel keeps programs that take frames
@@ -318,12 +241,7 @@ fn load(
     configure(&mut open, config, buckets)?;
 
     let sizing = Error::bpf;
-    let event_bytes = config.flows.saturating_mul(EVENT_BYTES_PER_FLOW);
-    let event_bytes = event_bytes.clamp(EVENT_BYTES[0], EVENT_BYTES[1]);
-    let events = open
-        .maps
-        .events
-        .set_max_entries(event_bytes.next_power_of_two());
+    let events = open.maps.events.set_max_entries(event_bytes(config.flows));
     events.map_err(sizing("sizing the ring buffer"))?;
     let flows = open.maps.flows.set_max_entries(buckets);
     flows.map_err(sizing("sizing the flow table"))?;
@@ -345,11 +263,7 @@ fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> R
         doing: "configuring the BPF programs",
         source: io::Error::other("no .rodata").into(),
     })?;
-    let (algorithm, fixed_ns) = match config.params.algorithm {
-        Algorithm::Auto => (ALGORITHM_AUTO, 0),
-        Algorithm::Modes => (ALGORITHM_MODES, 0),
-        Algorithm::Fixed(delta) => (ALGORITHM_FIXED, delta),
-    };
+    let (algorithm, fixed_ns) = events::algorithm(&config.params);
     ro.gaps_params = types::bw_gaps_params {
         epoch_ns: config.params.epoch_ns,
         max_ns: config.params.max_ns,
@@ -358,9 +272,7 @@ fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> R
         algorithm,
         min_gaps: config.params.min_gaps,
     };
-    // keyed, or a stranger could choose flows that fall into one bucket
-    let random = || RandomState::new().build_hasher().finish();
-    ro.hash_keys = [random(), random() | 1];
+    ro.hash_keys = events::hash_keys();
     ro.n_buckets = buckets;
     ro.udp_acks = config.udp_acks.into();
     ro.forget_ns = config

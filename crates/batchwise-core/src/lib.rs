@@ -11,6 +11,7 @@
 
 extern crate alloc;
 
+pub mod balance;
 pub mod endpoint;
 pub mod estimate;
 pub mod hint;

@@ -122,6 +122,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
         &balance::tail::BalanceTail,
+        &balance::faults::BalanceFaults,
     ]
 }
 

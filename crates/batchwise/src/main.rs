@@ -10,6 +10,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod agent;
+mod balance;
+mod decap;
 mod doctor;
 mod hints;
 mod lab;
@@ -39,6 +41,8 @@ Examples:
                                        the latency of servers, from their clients' packets alone
   sudo batchwise tune --port 6379 --policy slo:500us
                                        batch only when that helps the latency
+  sudo batchwise balance --config lb.toml
+                                       forward connections, and away from slow servers
   batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64
                                        load it, and measure the latency from outside
   batchwise lab list                   experiments that redo the paper's figures
@@ -63,9 +67,17 @@ enum Command {
     #[command(after_long_help = passive::EXAMPLES)]
     Passive(passive::PassiveArgs),
 
+    /// Take what a balancer sends through IP-in-IP tunnels out of them, where the kernel cannot
+    #[command(after_long_help = decap::EXAMPLES)]
+    Decap(decap::DecapArgs),
+
     /// Batch only when it helps: switch Nagle's algorithm for a service while it runs
     #[command(after_long_help = TUNE_EXAMPLES)]
     Tune(tune::TuneArgs),
+
+    /// Forward connections to backends that answer clients directly, and away from slow ones
+    #[command(after_long_help = balance::EXAMPLES)]
+    Balance(balance::BalanceArgs),
 
     /// Give all sockets back when the agent is gone (started by `tune`)
     #[command(hide = true)]
@@ -134,7 +146,9 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Watch(args) => watch::run(args),
         Command::Passive(args) => passive::run(args),
+        Command::Decap(args) => decap::run(args),
         Command::Tune(args) => tune::run(args),
+        Command::Balance(args) => balance::run(args),
         Command::Guard(args) => tune::guard(args),
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(args),

@@ -299,7 +299,8 @@ struct bw_tuple {
 	__u16 sport; /* host order, as dport */
 	__u16 dport;
 	__u8 proto;
-	__u8 reserved[3];
+	__u8 reserved;
+	__u16 backend; /* that a load balancer sends it to; 0: none */
 } __attribute__((aligned(8)));
 
 /* What became of a packet: it has exactly one fate. */

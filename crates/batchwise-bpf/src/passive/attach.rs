@@ -1,4 +1,4 @@
-//! Attaching the passive vantage's program to an interface, by links that end with their descriptor.
+//! Attaching programs to an interface, by links that end with their descriptor.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,17 +11,19 @@ use crate::Error;
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
 /// super-packets.
 const XDP_NATIVE: u32 = 1 << 2;
+/// `XDP_FLAGS_SKB_MODE`.
+const XDP_GENERIC: u32 = 1 << 1;
 
 /// An interface of our network namespace.
 #[derive(Debug)]
-pub(super) struct Interface {
+pub(crate) struct Interface {
     name: String,
     index: i32,
 }
 
 impl Interface {
     /// By its name.
-    pub(super) fn find(name: &str) -> Result<Self, Error> {
+    pub(crate) fn find(name: &str) -> Result<Self, Error> {
         let index = if_nametoindex(name).ok().and_then(|i| i.try_into().ok());
         let index = index.ok_or_else(|| Error::NoInterface {
             name: name.into(),
@@ -33,9 +35,19 @@ impl Interface {
         })
     }
 
+    /// Its index.
+    pub(crate) fn index(&self) -> i32 {
+        self.index
+    }
+
+    /// Attaches to native XDP; what the kernel says to it.
+    pub(crate) fn xdp(&self, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        self.link(program, libbpf_sys::BPF_XDP, XDP_NATIVE)
+    }
+
     /// Attaches to native XDP.
-    pub(super) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let link = self.link(program, libbpf_sys::BPF_XDP, XDP_NATIVE);
+    pub(crate) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        let link = self.xdp(program);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EEXIST) => Error::OtherXdp {
                 interface: self.name.clone(),
@@ -48,9 +60,28 @@ impl Interface {
         })
     }
 
+    /// Attaches to generic XDP, which every driver has.
+    pub(crate) fn generic(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        let link = self.link(program, libbpf_sys::BPF_XDP, XDP_GENERIC);
+        link.map_err(Error::io("attaching to generic XDP"))
+    }
+
     /// Attaches to tc ingress.
-    pub(super) fn tc(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        let link = self.link(program, libbpf_sys::BPF_TCX_INGRESS, 0);
+    pub(crate) fn tc(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        self.tcx(program, libbpf_sys::BPF_TCX_INGRESS)
+    }
+
+    /// Attaches to tc egress.
+    pub(crate) fn tc_egress(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+        self.tcx(program, libbpf_sys::BPF_TCX_EGRESS)
+    }
+
+    fn tcx(
+        &self,
+        program: BorrowedFd<'_>,
+        kind: libbpf_sys::bpf_attach_type,
+    ) -> Result<OwnedFd, Error> {
+        let link = self.link(program, kind, 0);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EPERM) => Error::NoPrivilege,
             _ => Error::NoTcx {

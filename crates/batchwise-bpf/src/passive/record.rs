@@ -8,6 +8,7 @@ use batchwise_core::passive::flight::Flight;
 use batchwise_core::passive::{Epoch, Estimate, Gaps, Kind, Mode, Transport, Tuple, address};
 
 use crate::passive_skel::types;
+use crate::plain::{Plain, read};
 
 // as in intf.h
 const NO_MODE: u8 = 0xff;
@@ -49,7 +50,7 @@ pub struct Counters {
 
 impl Counters {
     /// The sum over CPUs; each value is a `struct bw_counters`.
-    pub(super) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    pub(crate) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let counters = cpus.into_iter().filter_map(read::<types::bw_counters>);
         counters.fold(Self::default(), |sum, c| {
             let [measured, acks, fragments, other, malformed, contended] = c.fate;
@@ -71,7 +72,7 @@ impl Counters {
 
 /// What the ring buffer brought: who flows are, and the epochs that closed.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(crate) struct Collector {
     names: HashMap<u64, Tuple>,
     /// More names than this are of flows whose end was lost.
     most_names: usize,
@@ -80,7 +81,7 @@ pub(super) struct Collector {
 
 impl Collector {
     /// For a table of so many flows.
-    pub(super) fn new(flows: usize) -> Self {
+    pub(crate) fn new(flows: usize) -> Self {
         Self {
             names: HashMap::new(),
             most_names: flows * 2,
@@ -89,7 +90,7 @@ impl Collector {
     }
 
     /// An event.
-    pub(super) fn event(&mut self, bytes: &[u8]) {
+    pub(crate) fn event(&mut self, bytes: &[u8]) {
         // the kernel rounds nothing: an event has exactly its struct's size
         if bytes.len() == size_of::<types::bw_born>() {
             if let Some(born) = read::<types::bw_born>(bytes) {
@@ -101,7 +102,7 @@ impl Collector {
     }
 
     /// The epochs that closed since the last call.
-    pub(super) fn take(&mut self) -> Vec<Epoch> {
+    pub(crate) fn take(&mut self) -> Vec<Epoch> {
         std::mem::take(&mut self.closed)
     }
 
@@ -141,6 +142,7 @@ fn tuple(t: &types::bw_tuple) -> Option<Tuple> {
             PROTO_UDP => Transport::Udp,
             _ => return None,
         },
+        backend: t.backend,
     })
 }
 
@@ -220,17 +222,6 @@ fn estimate(e: &types::bw_estimate) -> Estimate {
     }
 }
 
-/// What the kernel wrote as a `T`; `None` when it is too short.
-fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
-    (bytes.len() >= size_of::<T>()).then(|| {
-        // SAFETY: there are at least as many bytes as `T` has, any of which are a valid `T`;
-        // read_unaligned asks for no alignment.
-        unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
-    })
-}
-
-/// Plain integers: any bytes are a valid value.
-trait Plain: Copy {}
 impl Plain for types::bw_born {}
 impl Plain for types::bw_epoch {}
 impl Plain for types::bw_counters {}

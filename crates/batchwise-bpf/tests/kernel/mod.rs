@@ -39,6 +39,33 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> (u32, Vec<u8>) {
     (opts.retval, out)
 }
 
+/// Runs a tc program on a frame that loopback would send, with a mark; its verdict, the frame as it
+/// left it, and the mark that it left.
+pub fn run_marked(program: BorrowedFd<'_>, frame: &[u8], mark: u32) -> (i32, Vec<u8>, u32) {
+    const MARK: std::ops::Range<usize> = 8..12; // in struct __sk_buff
+    let mut out = vec![0; frame.len() + 256];
+    let (mut context, mut left) = ([0u8; 48], [0u8; 256]);
+    context[MARK].copy_from_slice(&mark.to_ne_bytes());
+    let mut opts = bpf_test_run_opts {
+        sz: size_of::<bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        ctx_out: left.as_mut_ptr().cast(),
+        ctx_size_out: left.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open; the buffers are as long as `opts` says.
+    let error = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
+    out.truncate(opts.data_size_out as usize);
+    let left = left[MARK].try_into().map(u32::from_ne_bytes);
+    (opts.retval.cast_signed(), out, left.unwrap())
+}
+
 const fn insn(code: u8, dst: u8, src: u8, imm: u32) -> u64 {
     code as u64 | (dst as u64) << 8 | (src as u64) << 12 | (imm as u64) << 32
 }

@@ -104,6 +104,8 @@ pub struct Tuple {
     pub server: SocketAddr,
     /// By what.
     pub transport: Transport,
+    /// Index of the backend that a load balancer sends the packets to; 0: nobody does.
+    pub backend: u16,
 }
 
 /// A closed epoch of one flow.

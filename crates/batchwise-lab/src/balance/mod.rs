@@ -1,3 +1,4 @@
-//! The experiments of `batchwise balance`.
+//! The experiments of `batchwise balance`, before real servers.
 
+pub mod faults;
 pub mod tail;

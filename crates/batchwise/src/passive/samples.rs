@@ -18,6 +18,7 @@ pub const TUPLE: Tuple = Tuple {
     client: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 40_000)),
     server: KEY.0,
     transport: KEY.1,
+    backend: 0,
 };
 
 /// A client that asks for two things at a time, 20 µs apart, and has both after a millisecond.

@@ -86,6 +86,7 @@ impl Flows {
             client: segment.from,
             server: segment.to,
             transport: segment.transport(),
+            backend: 0,
         };
         match segment.tcp {
             None if segment.payload <= self.settings.udp_acks => return &mut self.totals.acks,

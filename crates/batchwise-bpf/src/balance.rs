@@ -1,0 +1,450 @@
+//! The load balancer's data path: loads and attaches the program that sends each packet to the
+//! backend of its connection, and tells it what services, backends and rings there are.
+//!
+//! All that forwarding needs is pinned in bpffs under the balancer's name, the attachment included:
+//! when the process ends without [`Balancer::remove`], however it ends, packets go their way as
+//! before, and the next [`Balancer::start`] takes over what is there.
+
+mod attach;
+mod outcome;
+mod pins;
+mod service;
+mod start;
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use batchwise_core::passive::{Epoch, Params};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramInput};
+
+use crate::Error;
+use crate::balance_skel::{BalanceSkel, types};
+use crate::passive::Counters;
+use crate::passive::events::Events;
+use crate::plain::{Plain, bytes, read};
+
+pub use outcome::{Outcomes, Tally};
+pub use service::{Backend, Method, Protocol, Service, ServiceKey, State};
+
+/// Slots of a ring, as core's `maglev::SLOTS`.
+pub const SLOTS: usize = 65_537;
+/// Numbers that services can have: 0 to this, exclusive.
+pub const SERVICES: u16 = 512;
+/// Indices that backends can have: 1 to this, exclusive; 0 is nobody.
+pub const BACKENDS: u16 = 4096;
+
+/// Entries that one call to the kernel reads or writes.
+const BATCH: usize = 4096;
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names what is pinned: letters a to z, digits and `-`, 1 to 32 of them.
+    pub name: String,
+    /// Where packets arrive, in our network namespace.
+    pub interfaces: Vec<String>,
+    /// Flows that are to find room at a time.
+    pub flows: u32,
+    /// What is measured; nothing costs nothing.
+    pub measure: Option<Measure>,
+    /// Else to no interface: [`Balancer::program`] is called otherwise.
+    pub attach: bool,
+    /// Else all of it ends with the [`Balancer`].
+    pub pin: bool,
+}
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Measure {
+    /// The estimator.
+    pub params: Params,
+    /// Flows that are to find room at a time.
+    pub flows: u32,
+    /// A flow without a packet for so long is forgotten.
+    pub forget: Duration,
+    /// UDP payloads of at most so many bytes are taken for acknowledgments (QUIC); 0: none are.
+    pub udp_acks: u16,
+}
+
+/// Flows that are kept, as of the last [`Balancer::census`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Of which more than one packet was seen.
+    pub settled: u32,
+    /// Of which one packet was seen.
+    pub young: u32,
+    /// That the census took out.
+    pub removed: u32,
+}
+
+/// The data path, loaded, and attached if that was asked for.
+pub struct Balancer {
+    // before the programs: what is attached goes first
+    _links: Vec<OwnedFd>,
+    events: Option<Events>,
+    skel: BalanceSkel<'static>,
+    taken_over: bool,
+    kept: Kept,
+}
+
+impl Plain for types::bw_vip_key {}
+impl Plain for types::bw_vip {}
+impl Plain for types::bw_backend {}
+
+impl Balancer {
+    /// Starts afresh, or takes over what is pinned under the name: services, backends, rings and
+    /// flows are kept, and the program takes the old one's place without a packet being missed.
+    ///
+    /// # Errors
+    /// When the interfaces, their drivers or the kernel do not allow it, or what is pinned does not
+    /// fit; each says the remedy.
+    pub fn start(options: Options) -> Result<Self, Error> {
+        start::start(&options)
+    }
+
+    /// Whether something was pinned under the name.
+    pub fn taken_over(&self) -> bool {
+        self.taken_over
+    }
+
+    /// Whether something is pinned under a name.
+    pub fn pinned(name: &str) -> bool {
+        pins::exist(name)
+    }
+
+    /// Detaches and unpins all that a name has; that it has nothing is no error.
+    ///
+    /// # Errors
+    /// When the name is none, or the kernel does not let us.
+    pub fn remove(name: &str) -> Result<(), Error> {
+        pins::check_name(name)?;
+        pins::remove(name)
+    }
+
+    /// The program: an XDP program.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.skel.progs.bw_balance.as_fd()
+    }
+
+    /// The map of backends, for the program that sends health checks.
+    pub(crate) fn backends_map(&self) -> BorrowedFd<'_> {
+        self.skel.maps.backends.as_fd()
+    }
+
+    /// The services.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn services(&self) -> Result<Vec<(ServiceKey, Service)>, Error> {
+        let map = &self.skel.maps.services;
+        let mut services = Vec::new();
+        for key in map.keys() {
+            let value = map.lookup(&key, MapFlags::ANY);
+            let value = value.map_err(Error::bpf("reading the services"))?;
+            let value = value.as_deref().and_then(read::<types::bw_vip>);
+            let key = read(&key).as_ref().and_then(ServiceKey::from_kernel);
+            services.extend(key.zip(value.map(Service::from_kernel)));
+        }
+        Ok(services)
+    }
+
+    /// Adds a service, or changes it. From here on the packets to its address are the load
+    /// balancer's, except neighbour discovery.
+    ///
+    /// # Errors
+    /// When its number is beyond [`SERVICES`], or the kernel does not let us.
+    pub fn set_service(&self, key: ServiceKey, service: Service) -> Result<(), Error> {
+        if service.number >= SERVICES {
+            return Err(Error::TooManyServices { most: SERVICES });
+        }
+        self.put_service(&service::mark(key.address), types::bw_vip::default())?;
+        self.put_service(&key.to_kernel(), service.to_kernel())
+    }
+
+    fn put_service(&self, key: &types::bw_vip_key, vip: types::bw_vip) -> Result<(), Error> {
+        let map = &self.skel.maps.services;
+        let put = map.update(bytes(key), bytes(&vip), MapFlags::ANY);
+        put.map_err(Error::bpf("writing a service"))
+    }
+
+    /// Takes a service out, and with it its ring, if it was the last with its number. That there is
+    /// none is no error.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn remove_service(&self, key: &ServiceKey) -> Result<(), Error> {
+        let services = self.services()?;
+        let Some((_, gone)) = services.iter().find(|(k, _)| k == key) else {
+            return Ok(());
+        };
+        let doing = "removing a service";
+        let map = &self.skel.maps.services;
+        map.delete(bytes(&key.to_kernel()))
+            .map_err(Error::bpf(doing))?;
+        let mut left = services.iter().filter(|(k, _)| k != key);
+        if !left.clone().any(|(k, _)| k.address == key.address) {
+            map.delete(bytes(&service::mark(key.address)))
+                .map_err(Error::bpf(doing))?;
+        }
+        if !left.any(|(_, s)| s.number == gone.number) && self.ring_map(gone.number)?.is_some() {
+            let rings = &self.skel.maps.rings;
+            rings
+                .delete(&u32::from(gone.number).to_ne_bytes())
+                .map_err(Error::bpf(doing))?;
+        }
+        Ok(())
+    }
+
+    /// The backends by their indices, without those that are vacant.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn backends(&self) -> Result<Vec<(u16, Backend)>, Error> {
+        let doing = "reading the backends";
+        let all = self
+            .skel
+            .maps
+            .backends
+            .lookup_batch(BATCH as u32, MapFlags::ANY, MapFlags::ANY)
+            .map_err(Error::bpf(doing))?;
+        let backend = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let index = u32::from_ne_bytes(key.try_into().ok()?);
+            let backend = Backend::from_kernel(&read(&value)?)?;
+            Some((index as u16, backend))
+        };
+        Ok(all.filter_map(backend).collect())
+    }
+
+    /// Sets what a backend is; its generation stays what it is.
+    ///
+    /// # Errors
+    /// When the index is 0 or beyond [`BACKENDS`], or the kernel does not let us.
+    pub fn set_backend(&self, index: u16, backend: &Backend) -> Result<(), Error> {
+        let mut new = backend.to_kernel();
+        new.generation = self.kernel_backend(index)?.generation;
+        self.put_backend(index, &new)
+    }
+
+    /// Makes an index nobody's: the flows that went there go elsewhere, and whoever gets the index
+    /// next does not inherit them. Write the ring before, so that no new flows come.
+    ///
+    /// # Errors
+    /// As [`Self::set_backend`].
+    pub fn vacate(&self, index: u16) -> Result<(), Error> {
+        let generation = self.kernel_backend(index)?.generation.wrapping_add(1);
+        let vacant = types::bw_backend {
+            generation,
+            ..Default::default()
+        };
+        self.put_backend(index, &vacant)
+    }
+
+    fn kernel_backend(&self, index: u16) -> Result<types::bw_backend, Error> {
+        if !(1..BACKENDS).contains(&index) {
+            return Err(Error::TooManyBackends { most: BACKENDS - 1 });
+        }
+        let key = u32::from(index).to_ne_bytes();
+        let value = self.skel.maps.backends.lookup(&key, MapFlags::ANY);
+        let value = value.map_err(Error::bpf("reading a backend"))?;
+        Ok(value.as_deref().and_then(read).unwrap_or_default())
+    }
+
+    fn put_backend(&self, index: u16, backend: &types::bw_backend) -> Result<(), Error> {
+        let key = u32::from(index).to_ne_bytes();
+        let put = self
+            .skel
+            .maps
+            .backends
+            .update(&key, bytes(backend), MapFlags::ANY);
+        put.map_err(Error::bpf("writing a backend"))
+    }
+
+    fn ring_map(&self, service: u16) -> Result<Option<MapHandle>, Error> {
+        let doing = "opening a ring";
+        let key = u32::from(service).to_ne_bytes();
+        let id = self.skel.maps.rings.lookup(&key, MapFlags::ANY);
+        let id = id.map_err(Error::bpf(doing))?;
+        let Some(id) = id.and_then(|id| Some(u32::from_ne_bytes(id.try_into().ok()?))) else {
+            return Ok(None);
+        };
+        MapHandle::from_map_id(id)
+            .map(Some)
+            .map_err(Error::bpf(doing))
+    }
+
+    /// Which backend each slot of a service's ring has; all 0 if there is no ring.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn ring(&self, service: u16) -> Result<Vec<u16>, Error> {
+        let Some(map) = self.ring_map(service)? else {
+            return Ok(vec![0; SLOTS]);
+        };
+        let slots = map
+            .lookup_batch(BATCH as u32, MapFlags::ANY, MapFlags::ANY)
+            .map_err(Error::bpf("reading a ring"))?;
+        let mut ring = vec![0; SLOTS];
+        for (key, value) in slots {
+            let slot = read_u32(&key).and_then(|slot| ring.get_mut(slot as usize));
+            if let (Some(slot), Some(index)) = (slot, read_u32(&value)) {
+                *slot = index as u16;
+            }
+        }
+        Ok(ring)
+    }
+
+    /// Gives slots of a service's ring to backends. Packets meanwhile see each slot as it was or as
+    /// it becomes; of a service that had no ring, the whole ring at once.
+    ///
+    /// # Errors
+    /// When a slot or number is beyond its bounds, or the kernel does not let us.
+    pub fn write_ring(&self, service: u16, delta: &[(u32, u16)]) -> Result<(), Error> {
+        if service >= SERVICES {
+            return Err(Error::TooManyServices { most: SERVICES });
+        }
+        let known = self.ring_map(service)?;
+        let fresh = known.is_none();
+        let map = match known {
+            Some(map) => map,
+            None => new_ring()?,
+        };
+        let doing = "writing a ring";
+        for part in delta.chunks(BATCH) {
+            let keys: Vec<u8> = part.iter().flat_map(|(s, _)| s.to_ne_bytes()).collect();
+            let values: Vec<u8> = part
+                .iter()
+                .flat_map(|&(_, b)| u32::from(b).to_ne_bytes())
+                .collect();
+            map.update_batch(
+                &keys,
+                &values,
+                part.len() as u32,
+                MapFlags::ANY,
+                MapFlags::ANY,
+            )
+            .map_err(Error::bpf(doing))?;
+        }
+        if fresh {
+            let key = u32::from(service).to_ne_bytes();
+            let fd = map.as_fd().as_raw_fd().to_ne_bytes();
+            let put = self.skel.maps.rings.update(&key, &fd, MapFlags::ANY);
+            put.map_err(Error::bpf(doing))?;
+        }
+        Ok(())
+    }
+
+    /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC.
+    /// `tuple.backend` says who answered. Call it at least ten times a second: events wait in a
+    /// buffer of limited size.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn poll(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.events.as_mut().map_or(Ok(Vec::new()), Events::poll)
+    }
+
+    /// Closes the epochs of idle flows, forgets the long idle, and gives what closed, as
+    /// [`Self::poll`] does. Call it once per interval.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.close(false)
+    }
+
+    /// Closes all epochs, as at the end: what they have measured is not lost.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.close(true)
+    }
+
+    fn close(&mut self, all: bool) -> Result<Vec<Epoch>, Error> {
+        let sweep = &self.skel.progs.bw_sweep;
+        let events = self.events.as_mut();
+        events.map_or(Ok(Vec::new()), |e| e.sweep(sweep, all))
+    }
+
+    /// Counts the flows of each backend that had a packet within a minute and are not closing, and
+    /// takes out those that are over; by index, [`BACKENDS`] of them. Call it once per interval.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn census(&mut self) -> Result<Vec<u64>, Error> {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.active.fill(0);
+        }
+        let mut context = [0; size_of::<types::bw_census>()];
+        let run = ProgramInput {
+            context_in: Some(&mut context),
+            ..Default::default()
+        };
+        let counted = self.skel.progs.bw_census.test_run(run);
+        counted.map_err(Error::bpf("counting flows"))?;
+        let word = |i: usize| context.get(i * 4..i * 4 + 4).and_then(read_u32);
+        self.kept = Kept {
+            settled: word(0).unwrap_or(0),
+            young: word(1).unwrap_or(0),
+            removed: word(2).unwrap_or(0),
+        };
+        let bss = self.skel.maps.bss_data.as_deref();
+        Ok(bss.map_or_else(Vec::new, |bss| bss.active.to_vec()))
+    }
+
+    /// Flows that are kept, as of the last [`Self::census`].
+    pub fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    /// What became of the packets since the name was first started.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn outcomes(&self) -> Result<Outcomes, Error> {
+        let map = &self.skel.maps.tallies;
+        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let cpus = cpus.map_err(Error::bpf("reading the tallies"))?;
+        Ok(Outcomes::sum(cpus.iter().flatten().map(Vec::as_slice)))
+    }
+
+    /// What each backend that is not vacant was sent since the name was first started. An index that
+    /// changes hands goes on counting.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn backend_tallies(&self) -> Result<Vec<(u16, Tally)>, Error> {
+        let map = &self.skel.maps.backend_tallies;
+        let mut tallies = Vec::new();
+        for (index, _) in self.backends()? {
+            let cpus = map.lookup_percpu(&u32::from(index).to_ne_bytes(), MapFlags::ANY);
+            let cpus = cpus.map_err(Error::bpf("reading the backends' tallies"))?;
+            tallies.push((index, Tally::sum(cpus.iter().flatten().map(Vec::as_slice))));
+        }
+        Ok(tallies)
+    }
+
+    /// What became of the packets that were measured, since this start.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn measured(&self) -> Result<Counters, Error> {
+        let map = &self.skel.maps.counters;
+        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let cpus = cpus.map_err(Error::bpf("reading the counters"))?;
+        Ok(Counters::sum(cpus.iter().flatten().map(Vec::as_slice)))
+    }
+}
+
+fn new_ring() -> Result<MapHandle, Error> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::Array, Some("bw_ring"), 4, 4, SLOTS as u32, &opts)
+        .map_err(Error::bpf("making a ring"))
+}
+
+fn read_u32(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}

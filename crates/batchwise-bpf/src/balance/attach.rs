@@ -1,0 +1,80 @@
+//! Attaching the data path to interfaces, by links that outlive us where they are pinned.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use super::pins;
+use crate::Error;
+use crate::passive::attach::Interface;
+
+/// Attaches to an interface; with a folder, the link is pinned there, and one that is there already
+/// goes on with the new program.
+pub(super) fn attach(
+    interface: &str,
+    program: BorrowedFd<'_>,
+    folder: Option<&Path>,
+) -> Result<OwnedFd, Error> {
+    let found = Interface::find(interface)?;
+    let path = folder.map(|f| pins::link(f, interface));
+    if let Some(path) = path.as_deref().filter(|p| p.exists()) {
+        let link = pins::open(path).map_err(Error::io("opening a pinned link"))?;
+        if index(&link) == Some(found.index()) {
+            replace(&link, program).map_err(Error::io("replacing the program"))?;
+            return Ok(link);
+        }
+        pins::detach(path)?; // of an interface that is gone
+    }
+    let link = found.xdp(program).map_err(|source| {
+        let interface = interface.to_owned();
+        match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EBUSY | Errno::EEXIST) => Error::XdpTaken { interface },
+            Some(Errno::EPERM) => Error::NoPrivilege,
+            _ => Error::NoXdp { interface, source },
+        }
+    })?;
+    if let Some(path) = path {
+        pins::pin(&link, &path).map_err(Error::io("pinning the link"))?;
+    }
+    Ok(link)
+}
+
+/// Takes away the links of interfaces that are no longer balanced on.
+pub(super) fn detach_others(folder: &Path, interfaces: &[String]) -> Result<(), Error> {
+    for (interface, path) in pins::links(folder)? {
+        if !interfaces.contains(&interface) {
+            tracing::info!("{interface} is no longer balanced on: the program is detached");
+            pins::detach(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn replace(link: &OwnedFd, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are open; no options.
+    let error = unsafe {
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
+    };
+    if error < 0 {
+        return Err(io::Error::from_raw_os_error(-error));
+    }
+    Ok(())
+}
+
+/// The interface of an XDP link; 0: it is gone.
+fn index(link: &OwnedFd) -> Option<i32> {
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut len = size_of::<libbpf_sys::bpf_link_info>() as u32;
+    // SAFETY: `info` is as long as `len` says.
+    let error = unsafe {
+        libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len)
+    };
+    if error < 0 || info.type_ != libbpf_sys::BPF_LINK_TYPE_XDP {
+        return None;
+    }
+    // SAFETY: the type says which of the variants it is.
+    let index = unsafe { info.__bindgen_anon_1.xdp.ifindex };
+    index.try_into().ok()
+}

@@ -1,0 +1,120 @@
+//! Where a load balancer's maps and attachments are pinned, and taking them away.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use crate::Error;
+
+/// Where bpffs is mounted.
+const BPFFS: &str = "/sys/fs/bpf";
+/// What attachments' names begin with; the interface's name follows.
+const LINK: &str = "link-";
+/// A map without which nothing is there to take over.
+const PROOF: &str = "services";
+
+/// The folder of a name.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    Path::new(BPFFS).join("batchwise/balance").join(name)
+}
+
+/// Whether something is pinned under a name.
+pub(super) fn exist(name: &str) -> bool {
+    check_name(name).is_ok() && folder(name).join(PROOF).exists()
+}
+
+/// A name is part of paths.
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if (1..=32).contains(&name.len()) && name.bytes().all(letter) {
+        return Ok(());
+    }
+    Err(Error::BadName { name: name.into() })
+}
+
+/// Makes a name's folder.
+pub(super) fn make_folder(name: &str) -> Result<PathBuf, Error> {
+    check_name(name)?;
+    if !statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
+        return Err(Error::NoBpffs { mount: BPFFS });
+    }
+    let folder = folder(name);
+    fs::create_dir_all(&folder).map_err(Error::io("making a folder in bpffs"))?;
+    Ok(folder)
+}
+
+/// The pinned attachments: interface and path.
+pub(super) fn links(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    let files = fs::read_dir(folder).map_err(Error::io("reading bpffs"))?;
+    let link = |file: fs::DirEntry| {
+        let name = file.file_name().into_string().ok()?;
+        Some((name.strip_prefix(LINK)?.to_owned(), file.path()))
+    };
+    Ok(files.flatten().filter_map(link).collect())
+}
+
+/// Where an interface's attachment is pinned.
+pub(super) fn link(folder: &Path, interface: &str) -> PathBuf {
+    folder.join(format!("{LINK}{interface}"))
+}
+
+/// Opens what is pinned.
+pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a string that lives through the call.
+    let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the call made this descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Pins a descriptor.
+pub(super) fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the descriptor is open and the path a string that lives through the call.
+    let error = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) };
+    if error < 0 {
+        return Err(io::Error::from_raw_os_error(-error));
+    }
+    Ok(())
+}
+
+/// Takes an attachment away, also from processes that hold it.
+pub(super) fn detach(path: &Path) -> Result<(), Error> {
+    let doing = "detaching the program";
+    if let Ok(link) = open(path) {
+        // SAFETY: the descriptor is open. That its interface is gone is no error.
+        unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
+    }
+    fs::remove_file(path).map_err(Error::io(doing))
+}
+
+/// Takes all that a name has away.
+pub(super) fn remove(name: &str) -> Result<(), Error> {
+    let folder = folder(name);
+    if !folder.exists() {
+        return Ok(());
+    }
+    for (_, path) in links(&folder)? {
+        detach(&path)?;
+    }
+    let doing = "removing what is pinned";
+    for file in fs::read_dir(&folder).map_err(Error::io(doing))? {
+        let file = file.map_err(Error::io(doing))?;
+        fs::remove_file(file.path()).map_err(Error::io(doing))?;
+    }
+    fs::remove_dir(&folder).map_err(Error::io(doing))?;
+    // those above go with their last name
+    for above in folder.ancestors().skip(1).take(2) {
+        if fs::remove_dir(above).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

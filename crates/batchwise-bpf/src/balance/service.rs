@@ -1,0 +1,210 @@
+//! What a load balancer is told: services and backends, to and from the kernel's structs
+//! (`balance_intf.h`).
+
+use std::net::IpAddr;
+
+use batchwise_core::passive::address;
+
+use crate::balance_skel::types;
+
+// as in balance_intf.h
+const BY_CLIENT: u16 = 0x1;
+const DRAINED: u8 = 0x1;
+const PROTO_TCP: u8 = 6;
+const PROTO_UDP: u8 = 17;
+
+/// What a service is reached by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP, and with it QUIC.
+    Udp,
+}
+
+/// Where a service is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceKey {
+    /// The address that clients use.
+    pub address: IpAddr,
+    /// Its port; 0: all that have no service of their own.
+    pub port: u16,
+    /// By what.
+    pub protocol: Protocol,
+}
+
+/// A service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Names its ring; below [`super::SERVICES`].
+    pub number: u16,
+    /// All connections of a client's address go to one backend.
+    pub by_client: bool,
+}
+
+/// How packets get to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// By its MAC address: it is on link.
+    L2,
+    /// In an outer IPv4 or IPv6 header (protocols 4 and 41).
+    Ipip,
+}
+
+/// What a backend gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// All.
+    Serving,
+    /// What belongs to the flows that it has.
+    Draining,
+    /// What belongs to its TCP connections.
+    Down,
+}
+
+/// Where packets can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its own address.
+    pub address: IpAddr,
+    /// The outer header's source, of the same family as `address` ([`Method::Ipip`]).
+    pub source: IpAddr,
+    /// The next hop's.
+    pub mac: [u8; 6],
+    /// Our interface's towards it.
+    pub own_mac: [u8; 6],
+    /// Our interface towards it.
+    pub ifindex: u32,
+    /// The largest IP packet on the way out, bytes.
+    pub mtu: u16,
+    /// How packets get there.
+    pub method: Method,
+    /// What it gets.
+    pub state: State,
+    /// Drained by the operator; kept here for the agent, as the next two.
+    pub drained: bool,
+    /// Its effective weight.
+    pub weight: u32,
+    /// Names it across restarts.
+    pub identity: u64,
+    /// The number of its service.
+    pub service: u16,
+    /// Tells whose flow an entry of the index is: [`super::Balancer::set_backend`] keeps what is
+    /// there whatever it is given, [`super::Balancer::vacate`] changes it.
+    pub generation: u8,
+}
+
+/// IPv4 as IPv4-mapped IPv6.
+pub(super) fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
+        IpAddr::V6(a) => a.octets(),
+    }
+}
+
+impl ServiceKey {
+    pub(super) fn to_kernel(self) -> types::bw_vip_key {
+        types::bw_vip_key {
+            addr: octets(self.address),
+            port: self.port,
+            proto: match self.protocol {
+                Protocol::Tcp => PROTO_TCP,
+                Protocol::Udp => PROTO_UDP,
+            },
+            reserved: 0,
+        }
+    }
+
+    /// `None`: the mark of a service's address.
+    pub(super) fn from_kernel(key: &types::bw_vip_key) -> Option<Self> {
+        Some(Self {
+            address: address(key.addr),
+            port: key.port,
+            protocol: match key.proto {
+                PROTO_TCP => Protocol::Tcp,
+                PROTO_UDP => Protocol::Udp,
+                _ => return None,
+            },
+        })
+    }
+}
+
+/// Marks an address that has a service.
+pub(super) fn mark(address: IpAddr) -> types::bw_vip_key {
+    types::bw_vip_key {
+        addr: octets(address),
+        ..Default::default()
+    }
+}
+
+impl Service {
+    pub(super) fn to_kernel(self) -> types::bw_vip {
+        types::bw_vip {
+            number: self.number,
+            flags: if self.by_client { BY_CLIENT } else { 0 },
+        }
+    }
+
+    pub(super) fn from_kernel(vip: types::bw_vip) -> Self {
+        Self {
+            number: vip.number,
+            by_client: vip.flags & BY_CLIENT != 0,
+        }
+    }
+}
+
+impl Backend {
+    pub(super) fn to_kernel(self) -> types::bw_backend {
+        types::bw_backend {
+            addr: octets(self.address),
+            source: octets(self.source),
+            mac: self.mac,
+            own_mac: self.own_mac,
+            ifindex: self.ifindex,
+            mtu: self.mtu,
+            service: self.service,
+            method: match self.method {
+                Method::L2 => 1,
+                Method::Ipip => 2,
+            },
+            state: match self.state {
+                State::Serving => 1,
+                State::Draining => 2,
+                State::Down => 3,
+            },
+            generation: self.generation,
+            flags: if self.drained { DRAINED } else { 0 },
+            weight: self.weight,
+            reserved: 0,
+            identity: self.identity,
+        }
+    }
+
+    /// `None`: the index is nobody's.
+    pub(super) fn from_kernel(b: &types::bw_backend) -> Option<Self> {
+        Some(Self {
+            address: address(b.addr),
+            source: address(b.source),
+            mac: b.mac,
+            own_mac: b.own_mac,
+            ifindex: b.ifindex,
+            mtu: b.mtu,
+            method: match b.method {
+                1 => Method::L2,
+                2 => Method::Ipip,
+                _ => return None,
+            },
+            state: match b.state {
+                1 => State::Serving,
+                2 => State::Draining,
+                3 => State::Down,
+                _ => return None,
+            },
+            drained: b.flags & DRAINED != 0,
+            weight: b.weight,
+            identity: b.identity,
+            service: b.service,
+            generation: b.generation,
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! Loading the data path: afresh, or onto the maps that an earlier one has pinned.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapHandle, OpenObject};
+
+use super::{Balancer, Kept, Options, attach, pins};
+use crate::Error;
+use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
+use crate::passive::attach::Interface;
+use crate::passive::events::{Events, algorithm, buckets, event_bytes, hash_keys};
+
+/// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
+const LEAST_YOUNG: u32 = 1024;
+/// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).
+const XDP_FRAGS: u32 = 1 << 5;
+
+pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
+    if options.attach {
+        for interface in &options.interfaces {
+            Interface::find(interface)?;
+        }
+    }
+    if !options.pin {
+        return begin(options, None, false);
+    }
+    let taken_over = pins::exist(&options.name);
+    let folder = pins::make_folder(&options.name)?;
+    let begun = begin(options, Some(&folder), taken_over);
+    if begun.is_err() && !taken_over {
+        // the error is what matters; what cannot be removed now is taken over by the next start
+        drop(pins::remove(&options.name));
+    }
+    begun
+}
+
+fn begin(options: &Options, folder: Option<&Path>, taken_over: bool) -> Result<Balancer, Error> {
+    if let Some(folder) = folder.filter(|_| taken_over) {
+        check_flows(options, folder)?;
+    }
+    let skel = load(options, folder).map_err(|e| {
+        if taken_over {
+            other_version(options, e)
+        } else {
+            e
+        }
+    })?;
+    let events = match &options.measure {
+        Some(measure) => Some(Events::open(&skel.maps.events, buckets(measure.flows))?),
+        None => None,
+    };
+    let mut links = Vec::new();
+    if options.attach {
+        for interface in &options.interfaces {
+            let program = skel.progs.bw_balance.as_fd();
+            links.push(attach::attach(interface, program, folder)?);
+        }
+        if let Some(folder) = folder {
+            attach::detach_others(folder, &options.interfaces)?;
+        }
+    }
+    Ok(Balancer {
+        _links: links,
+        events,
+        skel,
+        taken_over,
+        kept: Kept::default(),
+    })
+}
+
+fn check_flows(options: &Options, folder: &Path) -> Result<(), Error> {
+    let path = folder.join("flows_settled");
+    if !path.exists() {
+        return Ok(()); // the last start was killed amid it
+    }
+    let settled = MapHandle::from_pinned_path(path);
+    let settled = settled.map_err(Error::bpf("opening the pinned table of flows"))?;
+    let has = settled.max_entries();
+    if has == options.flows.max(1) {
+        return Ok(());
+    }
+    Err(Error::PinnedOtherwise {
+        name: options.name.clone(),
+        what: format!("flows = {has}, not {}", options.flows),
+    })
+}
+
+/// libbpf does not use a pinned map that is not like the one it would make.
+fn other_version(options: &Options, error: Error) -> Error {
+    match error {
+        Error::Bpf { source, .. } if source.kind() == libbpf_rs::ErrorKind::InvalidInput => {
+            Error::PinnedOtherwise {
+                name: options.name.clone(),
+                what: format!("tables of another version of batchwise ({source})"),
+            }
+        }
+        other => other,
+    }
+}
+
+fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>, Error> {
+    // as in `sensor.rs`: the skeleton borrows its object, and lives as long as the process
+    let holder: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut open = BalanceSkelBuilder::default()
+        .open(holder)
+        .map_err(Error::bpf("opening the BPF object"))?;
+    configure(&mut open, options)?;
+    size(&mut open, options).map_err(Error::bpf("sizing the tables"))?;
+    if let Some(folder) = folder {
+        pin(&mut open, folder).map_err(Error::bpf("pinning the maps"))?;
+    }
+    open.progs.bw_sweep.set_autoload(options.measure.is_some());
+    open.progs.bw_balance.set_flags(XDP_FRAGS);
+    open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Error> {
+    let ro = open.maps.rodata_data.as_deref_mut();
+    let ro = ro.ok_or(Error::Bpf {
+        doing: "configuring the BPF programs",
+        source: io::Error::other("no .rodata").into(),
+    })?;
+    let Some(measure) = &options.measure else {
+        return Ok(());
+    };
+    let (algorithm, fixed_ns) = algorithm(&measure.params);
+    ro.gaps_params = types::bw_gaps_params {
+        epoch_ns: measure.params.epoch_ns,
+        max_ns: measure.params.max_ns,
+        idle_ns: measure.params.idle_ns,
+        fixed_ns,
+        algorithm,
+        min_gaps: measure.params.min_gaps,
+    };
+    ro.measuring = true;
+    ro.hash_keys = hash_keys();
+    ro.n_buckets = buckets(measure.flows);
+    ro.udp_acks = measure.udp_acks.into();
+    ro.forget_ns = measure
+        .forget
+        .as_nanos()
+        .try_into()
+        .unwrap_or(i64::MAX as u64);
+    Ok(())
+}
+
+fn size(open: &mut OpenBalanceSkel<'_>, options: &Options) -> libbpf_rs::Result<()> {
+    let maps = &mut open.maps;
+    let flows = options.flows.max(1);
+    maps.flows_settled.set_max_entries(flows)?;
+    maps.flows_young
+        .set_max_entries((flows / 4).max(LEAST_YOUNG))?;
+    if let Some(measure) = &options.measure {
+        maps.flows.set_max_entries(buckets(measure.flows))?;
+        maps.events.set_max_entries(event_bytes(measure.flows))?;
+    }
+    Ok(())
+}
+
+/// What forwarding needs.
+fn pin(open: &mut OpenBalanceSkel<'_>, folder: &Path) -> libbpf_rs::Result<()> {
+    let maps = &mut open.maps;
+    for (map, name) in [
+        (&mut maps.rings, "rings"),
+        (&mut maps.backends, "backends"),
+        (&mut maps.flows_settled, "flows_settled"),
+        (&mut maps.flows_young, "flows_young"),
+        (&mut maps.tallies, "tallies"),
+        (&mut maps.backend_tallies, "backend_tallies"),
+        (&mut maps.services, "services"),
+    ] {
+        map.set_pin_path(folder.join(name))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * The load balancer's data path: each packet to a service's address goes to the backend of its
+ * connection, and is measured on its way. Everything else passes as it came.
+ */
+#include "measure.h"
+#include "icmp.h"
+#include "census.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading: without it nothing of the measuring part is left. */
+const volatile bool measuring;
+
+/* What is no TCP or UDP packet with ports, as `parsed` says. */
+BW_APART int bw_exception(struct xdp_md *ctx, int parsed)
+{
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const __u8 *ip = data + BW_ETH_HEADER;
+	__u8 addr[16] __attribute__((aligned(8)));
+	__u32 v6, proto, options;
+
+	if (ip + BW_IPV4_HEADER > end)
+		return BW_DO(BW_OUT_PASSED, XDP_PASS);
+	v6 = bw_be16(ip - 2) == BW_TYPE_IPV6;
+	if (v6) {
+		if (ip + BW_IPV6_HEADER > end)
+			return BW_DO(BW_OUT_PASSED, XDP_PASS);
+		bw_copy_ipv6(addr, ip + 24);
+		proto = ip[6];
+		options = 0;
+	} else {
+		bw_map_ipv4(addr, ip + 16);
+		proto = ip[9];
+		options = (ip[0] & 0xf) > 5;
+	}
+	if (!bw_vip(addr, 0, 0))
+		return BW_DO(BW_OUT_PASSED, XDP_PASS);
+	if (parsed == BW_PARSE_FRAGMENT)
+		return BW_DO(BW_OUT_FRAGMENT, XDP_DROP);
+	if (parsed != BW_PARSE_OTHER)
+		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
+	if (options)
+		return BW_DO(BW_OUT_OPTIONS, XDP_DROP);
+	if (!v6)
+		return proto == BW_PROTO_ICMP ? bw_icmp_ipv4(ctx) :
+						BW_DO(BW_OUT_NO_SERVICE, XDP_DROP);
+	if (proto == BW_PROTO_ICMPV6)
+		return bw_icmp_ipv6(ctx);
+	if (proto == BW_EXT_HOPS || proto == BW_EXT_ROUTING || proto == BW_EXT_FRAGMENT ||
+	    proto == BW_EXT_AUTH || proto == BW_EXT_DEST)
+		return BW_DO(BW_OUT_EXTENSIONS, XDP_DROP);
+	return BW_DO(BW_OUT_NO_SERVICE, XDP_DROP);
+}
+
+BW_INLINE void bw_measure_for(struct bw_packet *pkt, __u32 index)
+{
+	struct bw_counters *c = bw_counters();
+
+	if (!c)
+		return;
+	pkt->tuple.backend = index;
+	bw_tally(c, bw_see(pkt));
+}
+
+/* A packet with ports. */
+BW_INLINE int bw_forward(struct xdp_md *ctx, struct bw_packet *pkt, int v6)
+{
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	int service = bw_service_of(&pkt->tuple);
+	struct bw_backend_tally *t;
+	const struct bw_backend *b;
+	__u32 index;
+
+	if (service < 0) {
+		if (!bw_vip(pkt->tuple.dst, 0, 0))
+			return BW_DO(BW_OUT_PASSED, XDP_PASS);
+		return BW_DO(BW_OUT_NO_SERVICE, XDP_DROP);
+	}
+	if (data + BW_ETH_HEADER + pkt->length > end &&
+	    BW_ETH_HEADER + pkt->length > bpf_xdp_get_buff_len(ctx))
+		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
+	if (data + BW_ETH_HEADER + BW_IPV4_HEADER > end)
+		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
+	if (v6 ? data[BW_ETH_HEADER + 6] != pkt->tuple.proto : data[BW_ETH_HEADER] != 0x45)
+		return BW_DO(v6 ? BW_OUT_EXTENSIONS : BW_OUT_OPTIONS, XDP_DROP);
+	index = bw_route(pkt, service);
+	b = bw_backend(index);
+	t = bw_backend_tally(index);
+	if (!index || !b || !t)
+		return BW_DO(BW_OUT_NO_BACKEND, XDP_DROP);
+	if (pkt->length + bw_overhead(b) > b->mtu)
+		return bw_too_big(ctx, b->mtu - bw_overhead(b), v6);
+	t->packets++;
+	t->bytes += pkt->length;
+	if (measuring)
+		bw_measure_for(pkt, index);
+	return bw_send(ctx, b, v6, pkt->length, BW_OUT_FORWARDED);
+}
+
+BW_INLINE int bw_decide(struct xdp_md *ctx)
+{
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const __u8 *ip = data + BW_ETH_HEADER;
+	struct bw_packet pkt;
+	int parsed;
+
+	if (ip > end)
+		return BW_DO(BW_OUT_PASSED, XDP_PASS);
+	switch (bw_be16(ip - 2)) {
+	case BW_TYPE_IPV4:
+		parsed = bw_parse_ipv4(ip, end, &pkt);
+		if (parsed == BW_PARSED)
+			return bw_forward(ctx, &pkt, 0);
+		break;
+	case BW_TYPE_IPV6:
+		parsed = bw_parse_ipv6(ip, end, &pkt);
+		if (parsed == BW_PARSED)
+			return bw_forward(ctx, &pkt, 1);
+		break;
+	default:
+		return BW_DO(BW_OUT_PASSED, XDP_PASS);
+	}
+	return bw_exception(ctx, parsed);
+}
+
+SEC("xdp")
+int bw_balance(struct xdp_md *ctx)
+{
+	__u64 done = bw_decide(ctx);
+	struct bw_tallies *all = bw_tallies();
+	__u64 outcome = done >> 8;
+
+	barrier_var(outcome); /* one register for the test and the index */
+	if (all && outcome < BW_OUTS)
+		all->outcome[outcome]++;
+	return done & 0xff;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Counting the flows of each backend, and taking out those that are over.
+ */
+#ifndef BW_CENSUS_H
+#define BW_CENSUS_H
+
+#include "affinity.h"
+
+#define BW_ACTIVE_IDLE (60 * BW_SEEN_SECOND) /* a flow that is idle for longer is not active */
+#define BW_CLOSING_IDLE (60 * BW_SEEN_SECOND) /* what the client still acknowledges, is not over */
+
+__u64 active[BW_BACKENDS]; /* flows; the loader sets it to 0 before each census */
+
+struct bw_counting {
+	__u32 now;
+	__u32 left;
+	__u32 removed;
+	__u32 settled; /* the table that is looked at */
+};
+
+BW_INLINE int bw_is_over(const struct bw_affinity *a, const struct bw_tuple *t, __u32 idle,
+			 int settled)
+{
+	if (!bw_kept(a))
+		return 1;
+	if (a->flags & BW_FLOW_CLOSING)
+		return idle > BW_CLOSING_IDLE;
+	if (t->proto != BW_PROTO_TCP)
+		return idle > BW_UDP_IDLE;
+	return idle > (settled ? BW_TCP_IDLE : BW_SYN_IDLE);
+}
+
+static long bw_count_flow(void *map, const struct bw_tuple *t, struct bw_affinity *a,
+			  struct bw_counting *c)
+{
+	__u32 idle = c->now - a->seen;
+
+	if ((__s32)idle < 0)
+		idle = 0; /* its packet came after the census began */
+	if (bw_is_over(a, t, idle, c->settled)) {
+		if (!bpf_map_delete_elem(map, t))
+			c->removed++;
+		return 0;
+	}
+	c->left++;
+	if (c->settled && !a->flags && idle <= BW_ACTIVE_IDLE)
+		active[a->backend & (BW_BACKENDS - 1)]++;
+	return 0;
+}
+
+/* Run by the loader. */
+SEC("syscall")
+int bw_census(struct bw_census *ctx)
+{
+	struct bw_counting c = { .now = bw_seen_now(), .settled = 1 };
+
+	bpf_for_each_map_elem(&flows_settled, bw_count_flow, &c, 0);
+	ctx->settled = c.left;
+	c.left = 0;
+	c.settled = 0;
+	bpf_for_each_map_elem(&flows_young, bw_count_flow, &c, 0);
+	ctx->young = c.left;
+	ctx->removed = c.removed;
+	return 0;
+}
+
+#endif

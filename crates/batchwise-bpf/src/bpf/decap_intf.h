@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What the decapsulator shares with its loader: the only definition of both. */
+#ifndef BW_DECAP_INTF_H
+#define BW_DECAP_INTF_H
+
+#include <linux/types.h>
+
+/* Key of the trie of allowed outer sources. */
+struct bw_decap_prefix {
+	__u32 bits; /* of addr that count; IPv4: 96 more than its own */
+	__u8 addr[16]; /* IPv4 as IPv4-mapped IPv6 */
+};
+
+/* Packets by their one fate. All but the first go their way unchanged. */
+struct bw_decap_fates {
+	__u64 decapsulated;
+	__u64 no_tunnel;      /* not IP in IP */
+	__u64 elsewhere;      /* a tunnel whose end is no address of this host */
+	__u64 foreign_source; /* a tunnel that does not begin where it may */
+	__u64 foreign_inner;  /* the packet inside is for no address of this host */
+	__u64 fragment;	      /* the outer packet is not whole */
+	__u64 options;	      /* of the outer packet; IPv6: a header between the two */
+	__u64 malformed;      /* headers contradict themselves, each other or the frame */
+};
+
+#endif

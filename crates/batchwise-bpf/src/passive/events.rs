@@ -1,0 +1,147 @@
+//! The table of measured flows as its loader sees it: how large it is made, and the epochs that come
+//! out of it. Shared by all programs that measure (`measure.h`).
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::mem::size_of;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use batchwise_core::passive::{Algorithm, Epoch, Params};
+use libbpf_rs::{MapMut, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder};
+
+use super::record::Collector;
+use crate::Error;
+use crate::passive_skel::types;
+
+/// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
+/// flow's own 124 that two choices of 16 places do.
+const BYTES_PER_FLOW: usize = 154;
+/// What the kernel adds to the table: its head, and up to a whole page.
+const TABLE_OVERHEAD: usize = 2 * 4096;
+/// Room for events, bytes for each flow; and its bounds.
+const EVENT_BYTES_PER_FLOW: u32 = 64;
+const EVENT_BYTES: [u32; 2] = [1 << 20, 1 << 24];
+/// Buckets that one run of the sweep looks at: events are taken out in between.
+const SWEEP_BUCKETS: u32 = 256;
+
+// enum bw_gaps_algorithm
+const ALGORITHM_AUTO: u32 = 0;
+const ALGORITHM_MODES: u32 = 1;
+const ALGORITHM_FIXED: u32 = 2;
+
+/// Buckets for so many flows.
+pub(crate) fn buckets(flows: u32) -> u32 {
+    let bytes = (flows as usize * BYTES_PER_FLOW).saturating_sub(TABLE_OVERHEAD);
+    let buckets = bytes / size_of::<types::bw_bucket>();
+    buckets.clamp(2, u32::MAX as usize) as u32
+}
+
+/// Bytes of the ring buffer for so many flows.
+pub(crate) fn event_bytes(flows: u32) -> u32 {
+    let bytes = flows.saturating_mul(EVENT_BYTES_PER_FLOW);
+    bytes
+        .clamp(EVENT_BYTES[0], EVENT_BYTES[1])
+        .next_power_of_two()
+}
+
+/// `algorithm` and `fixed_ns` of `struct bw_gaps_params`.
+pub(crate) fn algorithm(params: &Params) -> (u32, u64) {
+    match params.algorithm {
+        Algorithm::Auto => (ALGORITHM_AUTO, 0),
+        Algorithm::Modes => (ALGORITHM_MODES, 0),
+        Algorithm::Fixed(delta) => (ALGORITHM_FIXED, delta),
+    }
+}
+
+/// Keys of the table's hash: else a stranger could choose flows that fall into one bucket.
+pub(crate) fn hash_keys() -> [u64; 2] {
+    let random = || RandomState::new().build_hasher().finish();
+    [random(), random() | 1]
+}
+
+/// What comes out of a table.
+pub(crate) struct Events {
+    ring: RingBuffer<'static>,
+    collector: Arc<Mutex<Collector>>,
+    buckets: u32,
+    live: u64,
+}
+
+impl Events {
+    /// Of a table of so many buckets.
+    pub(crate) fn open(ring: &MapMut<'_>, buckets: u32) -> Result<Self, Error> {
+        let places = buckets as usize * types::bw_bucket::default().tag.len();
+        let collector = Arc::new(Mutex::new(Collector::new(places)));
+        let ring = {
+            let collector = Arc::clone(&collector);
+            let mut builder = RingBufferBuilder::new();
+            builder
+                .add(ring, move |bytes| {
+                    let mut collector = collector.lock().unwrap_or_else(PoisonError::into_inner);
+                    collector.event(bytes);
+                    0
+                })
+                .map_err(Error::bpf("opening the ring buffer"))?;
+            let built = builder.build();
+            built.map_err(Error::bpf("opening the ring buffer"))?
+        };
+        Ok(Self {
+            ring,
+            collector,
+            buckets,
+            live: 0,
+        })
+    }
+
+    /// The epochs that closed since the last call, oldest first.
+    pub(crate) fn poll(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.ring
+            .consume()
+            .map_err(Error::bpf("reading closed epochs"))?;
+        let collector = self.collector.lock();
+        Ok(collector.unwrap_or_else(PoisonError::into_inner).take())
+    }
+
+    /// Closes the epochs of idle flows, or `all`, and gives what closed. `sweep` is `bw_sweep`.
+    pub(crate) fn sweep(&mut self, sweep: &ProgramMut<'_>, all: bool) -> Result<Vec<Epoch>, Error> {
+        let mut closed = Vec::new();
+        let mut live = 0;
+        for first in (0..self.buckets).step_by(SWEEP_BUCKETS as usize) {
+            let buckets = SWEEP_BUCKETS.min(self.buckets - first);
+            live += u64::from(sweep_buckets(sweep, first, buckets, all)?);
+            closed.extend(self.poll()?);
+        }
+        self.live = live;
+        Ok(closed)
+    }
+
+    /// Flows in the table as of the last [`Self::sweep`].
+    pub(crate) fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// Places in the table.
+    pub(crate) fn capacity(&self) -> u64 {
+        u64::from(self.buckets) * types::bw_bucket::default().tag.len() as u64
+    }
+}
+
+/// How many flows live in these buckets.
+fn sweep_buckets(
+    sweep: &ProgramMut<'_>,
+    first: u32,
+    buckets: u32,
+    all: bool,
+) -> Result<u32, Error> {
+    let mut context = [first, buckets, 0, all.into()]
+        .map(u32::to_ne_bytes)
+        .concat(); // struct bw_sweep
+    let run = ProgramInput {
+        context_in: Some(&mut context),
+        ..Default::default()
+    };
+    let swept = sweep.test_run(run);
+    swept.map_err(Error::bpf("closing the epochs of idle flows"))?;
+    let live = context.get(8..12).and_then(|b| b.try_into().ok());
+    Ok(live.map_or(0, u32::from_ne_bytes))
+}

@@ -1,0 +1,193 @@
+//! Clients that keep connections for a while and know exactly what became of each: which server
+//! answered, and whether it broke while requests were sent.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use rand::Rng as _;
+
+use crate::nginx::PORT;
+use crate::process::lock;
+use crate::segment::{Segment, VIP, VIP6};
+
+/// The file that says which server it is.
+pub(super) const WHO: &str = "who";
+/// An answer or a connection that takes longer is none.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Connections of each client at a time; half of them IPv4.
+const WORKERS: usize = 12;
+/// Requests of a connection, and time between two: it lives for 50 ms to 2 s.
+const REQUESTS: std::ops::Range<u32> = 5..100;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// As the client wanted.
+    Closed,
+    /// It was never opened.
+    Refused(String),
+    /// In the midst of its requests.
+    Broken(String),
+}
+
+/// A connection, from the view of its client.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    /// The service's address.
+    pub service: IpAddr,
+    /// Name of the server that answered.
+    pub server: Option<String>,
+    /// When it was asked for.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// Answers.
+    pub answers: u64,
+    /// How it ended.
+    pub end: End,
+}
+
+/// What all clients saw so far.
+#[derive(Default)]
+struct Watch {
+    done: Mutex<Vec<Connection>>,
+    over: AtomicBool,
+}
+
+/// Has clients at work while `during` runs; what it gives, and all connections.
+pub(super) fn while_clients_work<T>(
+    segment: &Segment,
+    during: impl FnOnce() -> Result<T>,
+) -> Result<(T, Vec<Connection>)> {
+    let watch = Watch::default();
+    let given = thread::scope(|scope| {
+        let watch = &watch;
+        let clients: Vec<_> = segment
+            .clients
+            .iter()
+            .map(|client| scope.spawn(|| client.inside(|| work(watch))))
+            .collect();
+        let given = during();
+        watch.over.store(true, Ordering::Relaxed);
+        for client in clients {
+            let worked = client.join().map_err(|_| anyhow!("a client panicked"))?;
+            worked.context("running clients")?;
+        }
+        given
+    })?;
+    let connections = watch.done.into_inner();
+    Ok((given, connections.unwrap_or_default()))
+}
+
+/// The threads of one client, whose namespace the calling thread is in.
+fn work(watch: &Watch) -> Result<()> {
+    thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let service: IpAddr = if worker % 2 == 0 {
+                VIP.into()
+            } else {
+                VIP6.into()
+            };
+            scope.spawn(move || {
+                while !watch.over.load(Ordering::Relaxed) {
+                    let connection = connection(service, &watch.over);
+                    let failed = connection.end != End::Closed;
+                    lock(&watch.done).push(connection);
+                    if failed {
+                        thread::sleep(PAUSE); // no storm
+                    }
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+/// One connection, from its beginning to its end.
+fn connection(service: IpAddr, over: &AtomicBool) -> Connection {
+    let began = Instant::now();
+    let mut connection = Connection {
+        service,
+        server: None,
+        began,
+        ended: began,
+        answers: 0,
+        end: End::Closed,
+    };
+    let opened = TcpStream::connect_timeout(&SocketAddr::from((service, PORT)), PATIENCE);
+    connection.end = match opened {
+        Ok(stream) => match talk(stream, &mut connection, over) {
+            Ok(()) => End::Closed,
+            Err(error) => End::Broken(error.to_string()),
+        },
+        Err(error) => End::Refused(error.to_string()),
+    };
+    connection.ended = Instant::now();
+    connection
+}
+
+fn talk(mut stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut read = Vec::new();
+    for _ in 0..rand::rng().random_range(REQUESTS) {
+        let request = format!(
+            "GET /{WHO} HTTP/1.1\r\nHost: {}\r\n\r\n",
+            connection.service
+        );
+        stream.write_all(request.as_bytes())?;
+        let name = answer(&mut stream, &mut read)?;
+        connection.answers += 1;
+        match &connection.server {
+            Some(server) if *server != name => {
+                let what = format!("{name} answered on a connection to {server}");
+                return Err(io::Error::other(what));
+            }
+            _ => connection.server = Some(name),
+        }
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// The body of one answer; `read` keeps no bytes, since no request overtakes another.
+fn answer(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<String> {
+    read.clear();
+    loop {
+        let mut buffer = [0; 2048];
+        let n = stream.read(&mut buffer)?;
+        if n == 0 {
+            let what = "the server closed it in mid-request";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+        }
+        read.extend_from_slice(&buffer[..n]);
+        let text = String::from_utf8_lossy(read);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        if !head.starts_with("HTTP/1.1 200 ") {
+            let status = head.lines().next().unwrap_or_default();
+            return Err(io::Error::other(format!("answer: {status}")));
+        }
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            let is = name.eq_ignore_ascii_case("content-length");
+            is.then(|| value.trim().parse::<usize>().ok())?
+        });
+        match length {
+            Some(length) if body.len() < length => {}
+            Some(_) => return Ok(body.trim().to_owned()),
+            None => return Err(io::Error::other("an answer without its length")),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The configuration of `batchwise balance`: what a file says, checked; every error names file,
+//! line and remedy.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use batchwise_bpf::balance::Protocol;
+use batchwise_core::balance::report::Policy;
+
+mod check;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+/// Most services, as the kernel's table of rings has room.
+pub const MOST_SERVICES: usize = 512;
+/// Most backends of all services together; index 0 is nobody.
+pub const MOST_BACKENDS: usize = 4095;
+
+/// How packets reach a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// By its MAC address, on a common link.
+    L2,
+    /// In another IP packet.
+    Ipip,
+}
+
+/// How a backend's health is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Not at all.
+    None,
+    /// It accepts a connection.
+    Tcp,
+    /// It answers a GET with a status in the range.
+    Http {
+        /// What is asked for.
+        path: String,
+        /// The Host header.
+        host: String,
+        /// Statuses that are health.
+        status: RangeInclusive<u16>,
+    },
+}
+
+/// The health checks of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// How.
+    pub kind: Kind,
+    /// The TCP port of the service's address that is asked.
+    pub port: u16,
+    /// Between two checks, give or take 10 %.
+    pub interval: Duration,
+    /// A check that takes longer has failed.
+    pub timeout: Duration,
+    /// Checks in a row that must pass before it is up again.
+    pub rise: u32,
+    /// Checks in a row that must fail before it is down.
+    pub fall: u32,
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// What it is called; decides which slots are its own.
+    pub name: String,
+    /// Where it is.
+    pub address: IpAddr,
+    /// Its share, against the others' of the service; 0 drains.
+    pub weight: u32,
+    /// Line of the file.
+    pub line: usize,
+}
+
+/// A virtual service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// What it is called.
+    pub name: String,
+    /// Where clients find it.
+    pub address: IpAddr,
+    /// 0: all.
+    pub port: u16,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// How packets reach its backends.
+    pub method: Method,
+    /// A client's connections all go to one backend.
+    pub by_client: bool,
+    /// Packets too big for the way to a backend are answered with ICMP instead of refused at start.
+    pub allow_small_mtu: bool,
+    /// How health is checked.
+    pub check: Check,
+    /// The servers; none: packets are dropped.
+    pub backends: Vec<Backend>,
+    /// Line of the file.
+    pub line: usize,
+}
+
+/// A file's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where it was read.
+    pub file: PathBuf,
+    /// Names the pins and the control socket.
+    pub name: String,
+    /// Where clients' packets arrive.
+    pub interfaces: Vec<String>,
+    /// Line of these.
+    pub interfaces_line: usize,
+    /// Who decides about weights.
+    pub policy: Policy,
+    /// Between two decisions.
+    pub interval: Duration,
+    /// Connections for which there is room.
+    pub flows: u32,
+    /// A backend that was taken out keeps its connections for at most this long.
+    pub drain_timeout: Duration,
+    /// The services, in the file's order.
+    pub services: Vec<Service>,
+}
+
+/// Whether a balancer can have this name: files are named by it.
+pub fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=32).contains(&text.len()) && text.chars().all(fits)
+}
+
+/// What is wrong with a file, where, and what to do.
+#[derive(Debug)]
+pub struct Wrong {
+    file: PathBuf,
+    line: Option<usize>,
+    what: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.display();
+        match self.line {
+            Some(line) => write!(f, "{file}:{line}: {}", self.what),
+            None => write!(f, "{file}: {}", self.what),
+        }
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+impl Wrong {
+    /// At a line of `file`.
+    pub fn at(file: &Path, line: usize, what: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: Some(line),
+            what: what.into(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or something in it is wrong.
+    pub fn read(file: &Path) -> Result<Self, Wrong> {
+        let text = std::fs::read_to_string(file).map_err(|error| Wrong {
+            file: file.to_owned(),
+            line: None,
+            what: format!(
+                "cannot be read ({error}); give the path of a readable TOML file with --config"
+            ),
+        })?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks a file's text.
+    ///
+    /// # Errors
+    /// Something in it is wrong.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Wrong> {
+        let lines = Lines { file, text };
+        let raw: raw::Config = toml::from_str(text).map_err(|error| {
+            let what = error.message().trim_end().to_owned();
+            match error.span() {
+                Some(span) => lines.wrong(&span, what),
+                None => Wrong {
+                    file: file.to_owned(),
+                    line: None,
+                    what,
+                },
+            }
+        })?;
+        check::config(&lines, raw)
+    }
+}
+
+/// From places in the text to lines.
+struct Lines<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Lines<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().iter().take(span.start);
+        before.filter(|b| **b == b'\n').count() + 1
+    }
+
+    fn wrong(&self, span: &Range<usize>, what: impl Into<String>) -> Wrong {
+        Wrong::at(self.file, self.line(span), what)
+    }
+}

@@ -1,0 +1,216 @@
+//! What a file that is wrong is told, to the letter.
+
+use super::*;
+
+const RIGHT: &str = r#"interfaces = ["eth0"]
+[[service]]
+name = "web"
+address = "10.79.9.1"
+port = 80
+[service.health]
+check = "http"
+[[service.backend]]
+name = "s1"
+address = "10.79.0.21"
+[[service.backend]]
+name = "s2"
+address = "10.79.0.22"
+weight = 50
+"#;
+
+fn parse(text: &str) -> Result<Config, Wrong> {
+    Config::parse(Path::new("lb.toml"), text)
+}
+
+/// What [`RIGHT`] is told when `from` in it becomes `to`.
+fn told(from: &str, to: &str) -> String {
+    assert!(RIGHT.contains(from), "{from:?}");
+    let text = RIGHT.replacen(from, to, 1);
+    match parse(&text) {
+        Ok(_) => panic!("{text} holds"),
+        Err(wrong) => wrong.to_string(),
+    }
+}
+
+#[test]
+fn a_file_that_says_little_gets_the_defaults() {
+    let config = parse(RIGHT).expect("it holds");
+    assert_eq!(config.name, "default");
+    assert_eq!(config.policy, Policy::Latency);
+    assert_eq!(config.interval, Duration::from_millis(500));
+    assert_eq!(config.drain_timeout, Duration::from_secs(60));
+    let web = &config.services[0];
+    assert_eq!((web.method, web.protocol), (Method::L2, Protocol::Tcp));
+    assert_eq!((web.check.rise, web.check.fall), (2, 3));
+    let http = Kind::Http {
+        path: "/".to_owned(),
+        host: "10.79.9.1".to_owned(),
+        status: 200..=399,
+    };
+    assert_eq!((&web.check.kind, web.check.port), (&http, 80));
+    let weights: Vec<u32> = web.backends.iter().map(|b| b.weight).collect();
+    assert_eq!(weights, [100, 50]);
+}
+
+#[test]
+fn udp_is_not_checked_unless_a_port_is_given() {
+    let text = "interfaces = [\"e\"]\n[[service]]\nname = \"dns\"\naddress = \"fd79:9::1\"\nport = 53\nprotocol = \"udp\"\n";
+    let config = parse(text).expect("it holds");
+    assert_eq!(config.services[0].check.kind, Kind::None);
+    let wrong = parse(&(text.to_owned() + "[service.health]\ncheck = \"tcp\"\n"));
+    let wrong = wrong.expect_err("no port").to_string();
+    assert!(
+        wrong.starts_with("lb.toml:7: service \"dns\" is udp"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
+    for (from, to, expected) in [
+        (
+            "interfaces = [\"eth0\"]",
+            "",
+            "lb.toml:1: interfaces is missing: name those at which clients' packets arrive, such as interfaces = [\"eth0\"]",
+        ),
+        (
+            "port = 80",
+            "port = 80000",
+            "lb.toml:5: port = 80000 is out of bounds: write a number from 0 to 65535",
+        ),
+        (
+            "port = 80\n",
+            "",
+            "lb.toml:2: service \"web\" has no port: add one, such as port = 80, or port = 0 for all",
+        ),
+        (
+            "port = 80",
+            "port = 0",
+            "lb.toml:6: the health check of service \"web\" needs a port, as the service is for all: add port = N below [service.health], or check = \"none\"",
+        ),
+        (
+            "port = 80",
+            "port = \"80\"",
+            "lb.toml:5: invalid type: string \"80\", expected i64",
+        ),
+        (
+            "port = 80",
+            "prot = 80",
+            "lb.toml:5: unknown field `prot`, expected one of `name`, `address`, `port`, `protocol`, `method`, `affinity`, `allow_small_mtu`, `health`, `backend`",
+        ),
+        (
+            "check = \"http\"",
+            "check = \"icmp\"",
+            "lb.toml:7: check \"icmp\" is unknown: write \"tcp\" or \"http\" or \"none\"",
+        ),
+        (
+            "check = \"http\"",
+            "check = \"tcp\"\npath = \"/\"",
+            "lb.toml:8: path is for check = \"http\": remove it, or change the check",
+        ),
+        (
+            "check = \"http\"",
+            "check = \"http\"\nhost = \"a b\"",
+            "lb.toml:8: host \"a b\" cannot stand in a request: write visible ASCII without blanks, such as \"10.79.9.1\"",
+        ),
+        (
+            "check = \"http\"",
+            "check = \"http\"\nstatus = \"399-200\"",
+            "lb.toml:8: status \"399-200\" is no range of HTTP statuses: write such as \"200-399\" or \"200\"",
+        ),
+        (
+            "check = \"http\"",
+            "check = \"http\"\ninterval = \"1\"",
+            "lb.toml:8: interval \"1\": time unit needed, for example 1sec or 1ms; write a number with a unit, such as 10us, 500ms or 5s",
+        ),
+        (
+            "check = \"http\"",
+            "check = \"http\"\ntimeout = \"2m\"",
+            "lb.toml:8: timeout \"2m\": out of bounds: write a time from 1ms to 1m",
+        ),
+        (
+            "address = \"10.79.0.21\"",
+            "address = \"s1.example\"",
+            "lb.toml:10: address \"s1.example\" is no IP address: write numbers, without a port, such as \"10.0.0.1\" or \"2001:db8::1\"",
+        ),
+        (
+            "address = \"10.79.0.21\"",
+            "address = \"127.0.0.1\"",
+            "lb.toml:10: address \"127.0.0.1\" is none that packets are routed to: give a unicast address of a network",
+        ),
+        (
+            "address = \"10.79.0.21\"",
+            "address = \"10.79.9.1\"",
+            "lb.toml:8: backend \"s1\" has the service's own address 10.79.9.1: give the address at which the server itself is reached",
+        ),
+        (
+            "address = \"10.79.0.21\"",
+            "address = \"fd79::21\"",
+            "lb.toml:8: backend \"s1\" (fd79::21) and service \"web\" (10.79.9.1) are of different IP versions, between which method \"l2\" cannot go: use method = \"ipip\", or give the backend's other address",
+        ),
+        (
+            "name = \"s2\"",
+            "name = \"s1\"",
+            "lb.toml:11: backend \"s1\" of service \"web\" is there already, at line 8: give every backend of a service a name of its own",
+        ),
+        (
+            "address = \"10.79.0.22\"",
+            "address = \"10.79.0.21\"",
+            "lb.toml:11: backend address 10.79.0.21 of service \"web\" is there already, at line 8: raise the weight of the one instead",
+        ),
+        (
+            "weight = 50",
+            "weight = -1",
+            "lb.toml:14: weight = -1 is out of bounds: write a number from 0 to 10000",
+        ),
+        (
+            "name = \"web\"",
+            "name = \"we b\"",
+            "lb.toml:3: service name \"we b\" does not fit: use 1 to 64 letters, digits, dots, _ and -",
+        ),
+        (
+            "interfaces",
+            "name = \"Über\"\ninterfaces",
+            "lb.toml:1: name \"Über\" cannot name files: use 1 to 32 of a-z, 0-9 and -, such as \"default\"",
+        ),
+        (
+            "interfaces",
+            "policy = \"fast\"\ninterfaces",
+            "lb.toml:1: policy \"fast\" is unknown: write \"latency\" or \"static\" or \"observe\"",
+        ),
+        (
+            "[\"eth0\"]",
+            "[\"eth0\", \"eth0\"]",
+            "lb.toml:1: interface \"eth0\" is there already, at line 1: name it once",
+        ),
+    ] {
+        assert_eq!(told(from, to), expected);
+    }
+}
+
+#[test]
+fn two_services_at_one_place_are_refused() {
+    let (_, service) = RIGHT.split_once('\n').expect("lines");
+    let wrong = parse(&format!(
+        "{RIGHT}{}",
+        service.replace("\"web\"", "\"other\"")
+    ));
+    let wrong = wrong.expect_err("the same place").to_string();
+    assert_eq!(
+        wrong,
+        "lb.toml:15: the service at 10.79.9.1:80 is there already, at line 2: give it another address, port or protocol, or join the two"
+    );
+}
+
+#[test]
+fn text_that_is_no_toml_names_its_line() {
+    let wrong = parse("interfaces = [\"eth0\"]\n[[service\n").expect_err("no TOML");
+    assert!(wrong.to_string().starts_with("lb.toml:2: "), "{wrong}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let wrong = Config::read(Path::new("/no/such/lb.toml")).expect_err("no file");
+    let text = wrong.to_string();
+    assert!(text.contains("/no/such/lb.toml: cannot be read") && text.contains("--config"));
+}

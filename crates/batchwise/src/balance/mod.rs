@@ -1,0 +1,329 @@
+//! `batchwise balance`: a layer-4 load balancer whose backends answer clients directly, and that
+//! moves new connections away from backends that have become slow.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use batchwise_bpf::balance::Balancer;
+use batchwise_core::balance::report::Policy;
+use batchwise_load::units::parse_duration;
+use clap::{Args, Subcommand, ValueEnum};
+use signal_hook::consts::SIGHUP;
+
+mod agent;
+mod config;
+mod control;
+mod health;
+mod install;
+mod journal;
+mod metrics;
+mod nexthop;
+mod plan;
+#[cfg(test)]
+mod samples;
+mod service;
+mod show;
+mod status;
+mod view;
+
+use crate::agent::stop_flag;
+use crate::output::exporter::Exporter;
+use crate::output::live::Live;
+use crate::output::{Form, Format, Sink, pipe};
+use agent::{Agent, Run};
+use config::Config;
+use control::Request;
+use journal::Journal;
+use status::Status;
+use view::Table;
+
+/// What the long help adds.
+pub const EXAMPLES: &str = "\
+Examples:
+  batchwise balance --config lb.toml --check
+      is the file right?
+  sudo batchwise balance --config lb.toml --log /var/log/batchwise-balance.jsonl
+      forward, measure, decide; every decision is kept
+  sudo batchwise balance --config lb.toml --policy observe --format jsonl
+      the same, but weights stay as configured: what would it do?
+  sudo batchwise balance status
+      backends, weights, shares, connections, latency, health, live
+  sudo batchwise balance drain s1          no new connections for s1; --undo gives them back
+  sudo batchwise balance reload            read the file again; so does SIGHUP
+  sudo batchwise balance remove            forward no more
+
+A configuration:
+  interfaces = [\"eth0\"]
+  [[service]]
+  name = \"web\"
+  address = \"10.79.9.1\"
+  port = 80
+  health = { check = \"http\", path = \"/health\" }
+  [[service.backend]]
+  name = \"s1\"
+  address = \"10.79.0.21\"
+docs/balance.md has all keys. Backends need the service's address on lo, and must not answer ARP for
+it; clients' packets to it must arrive here.
+
+Forwarding does not end with the agent: its maps and programs stay pinned in bpffs, and the next
+agent of the same name takes them over. `remove`, or --remove-at-exit, ends it.";
+
+/// Forward connections to backends, and away from slow ones.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct BalanceArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+struct AgentArgs {
+    /// The configuration (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Who decides about weights; without it, the configuration says
+    #[arg(long, value_enum)]
+    policy: Option<PolicyArg>,
+    /// Time between two decisions; without it, the configuration says
+    #[arg(long, value_parser = parse_interval)]
+    interval: Option<Duration>,
+    /// How to show it: live, text (what happens), or jsonl (everything)
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    format: Format,
+    /// Append every decision and event to this file, as JSON lines
+    #[arg(long, value_name = "FILE.jsonl")]
+    log: Option<PathBuf>,
+    /// Serve Prometheus metrics here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+    /// Stop after this time; without it, at Ctrl-C
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// Only say whether the configuration is right
+    #[arg(long)]
+    check: bool,
+    /// Forward no more when the agent ends
+    #[arg(long)]
+    remove_at_exit: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PolicyArg {
+    /// The configured weights; nothing is measured
+    Static,
+    /// Measure, decide and log, but keep the configured weights
+    Observe,
+    /// Move new connections away from slow backends
+    Latency,
+}
+
+impl From<PolicyArg> for Policy {
+    fn from(policy: PolicyArg) -> Self {
+        match policy {
+            PolicyArg::Static => Self::Static,
+            PolicyArg::Observe => Self::Observe,
+            PolicyArg::Latency => Self::Latency,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show backends: weight, share, connections, latency, health, and why
+    Status {
+        #[command(flatten)]
+        of: NameArg,
+        /// How to show it
+        #[arg(long, value_enum, default_value_t = Format::Auto)]
+        format: Format,
+        /// Once, also on a terminal
+        #[arg(long)]
+        once: bool,
+    },
+    /// Give a backend no new connections; it keeps those that it has
+    Drain {
+        /// Its name
+        backend: String,
+        /// Its service, where more than one has a backend of this name
+        #[arg(long)]
+        service: Option<String>,
+        /// Give it new connections again
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        of: NameArg,
+    },
+    /// Read the configuration again; one that is wrong changes nothing
+    Reload {
+        #[command(flatten)]
+        of: NameArg,
+    },
+    /// Forward no more, and leave nothing behind
+    Remove {
+        #[command(flatten)]
+        of: NameArg,
+    },
+}
+
+#[derive(Debug, Args)]
+struct NameArg {
+    /// The balancer's name, as in its configuration
+    #[arg(long, default_value = "default", value_parser = parse_name)]
+    name: String,
+}
+
+/// How often `status` looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)?;
+    if INTERVALS.contains(&interval) {
+        return Ok(interval);
+    }
+    Err("between 10ms and 1m".to_owned())
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    if config::is_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err("1 to 32 of a-z, 0-9 and -".to_owned())
+}
+
+/// Runs the agent, or talks to one.
+///
+/// # Errors
+/// The configuration is wrong, the kernel refuses, no agent answers, or it refuses.
+pub fn run(args: BalanceArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        None => balance(args.agent),
+        Some(Command::Status { of, format, once }) => show_status(&of.name, format, once),
+        Some(Command::Drain {
+            backend,
+            service,
+            undo,
+            of,
+        }) => {
+            let request = Request::Drain {
+                backend,
+                service,
+                undo,
+            };
+            tell(&control::ask(&of.name, &request)?)
+        }
+        Some(Command::Reload { of }) => tell(&control::ask(&of.name, &Request::Reload)?),
+        Some(Command::Remove { of }) => remove(&of.name),
+    }
+}
+
+fn tell(text: &str) -> anyhow::Result<ExitCode> {
+    pipe::write_all(
+        &mut io::stdout(),
+        format!("{}\n", text.trim_end()).as_bytes(),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
+    let file = args.config.context(
+        "say which configuration with --config FILE (`batchwise balance --help` shows one)",
+    )?;
+    let run = Run {
+        file,
+        policy: args.policy.map(Policy::from),
+        interval: args.interval,
+        duration: args.duration,
+        remove_at_exit: args.remove_at_exit,
+    };
+    let config = run.read()?;
+    if args.check {
+        return tell(&about(&config));
+    }
+    let form = args.format.resolve()?;
+    let stop = stop_flag()?;
+    let hangup = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGHUP, Arc::clone(&hangup)).context("catching SIGHUP")?;
+    let name = config.name.clone();
+    let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
+    let journal = Journal::open(args.log.as_deref())?;
+    let server = control::Server::start(&name)?;
+    let mut agent = Agent::start(run, config, journal)?;
+    let mut sink = show::open(form)?;
+    let ended = agent.run(&server, sink.as_mut(), exporter.as_ref(), &stop, &hangup);
+    sink.finish()?;
+    drop(agent);
+    if ended? {
+        Balancer::remove(&name)?;
+        eprintln!("batchwise: {name} forwards no more; nothing of it is left");
+    } else {
+        eprintln!(
+            "batchwise: the agent has ended, {name} still forwards with the last weights and no health \
+             checks; `batchwise balance remove --name {name}` ends that"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn about(config: &Config) -> String {
+    let backends: usize = config.services.iter().map(|s| s.backends.len()).sum();
+    format!(
+        "{}: balancer {:?}, {} services, {backends} backends: right (links, routes and neighbours are looked at when it starts)",
+        config.file.display(),
+        config.name,
+        config.services.len(),
+    )
+}
+
+fn remove(name: &str) -> anyhow::Result<ExitCode> {
+    if control::runs(name) {
+        return tell(&control::ask(name, &Request::Remove)?);
+    }
+    anyhow::ensure!(
+        Balancer::pinned(name),
+        "there is no balancer {name:?}: nothing is pinned under that name, give another with --name"
+    );
+    Balancer::remove(name)?;
+    tell(&format!("{name} forwards no more; nothing of it is left"))
+}
+
+fn look(name: &str) -> anyhow::Result<Status> {
+    let lines = control::ask(name, &Request::Status)?;
+    Status::from_lines(&lines).map_err(anyhow::Error::msg)
+}
+
+fn show_status(name: &str, format: Format, once: bool) -> anyhow::Result<ExitCode> {
+    let form = match format.resolve()? {
+        Form::Live if once => Form::Text,
+        form => form,
+    };
+    match form {
+        Form::Text => return tell(&show::table(&look(name)?)),
+        Form::Jsonl => return tell(&look(name)?.to_lines()?),
+        Form::Live => {}
+    }
+    // an agent that is not there is said on the terminal as it was
+    let first = look(name)?;
+    let mut live = Live::open(Table::default())?;
+    live.interval(&first)?;
+    loop {
+        let next = Instant::now() + LOOK_EVERY;
+        while let left = next.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+        {
+            if live.poll_quit(left)? {
+                live.finish()?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        live.interval(&look(name)?)?;
+    }
+}

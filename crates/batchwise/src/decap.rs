@@ -1,0 +1,249 @@
+//! `batchwise decap`: takes the outer header off what a balancer sends through IP-in-IP tunnels to
+//! this host, and counts what it lets through and why.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+use std::io;
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use batchwise_bpf::decap::{Decap, DecapConfig, Fates};
+use batchwise_load::units::parse_duration;
+use clap::{Args, ValueEnum};
+use nix::ifaddrs::getifaddrs;
+use prometheus_client::encoding::DescriptorEncoder;
+use serde_json::{Map, Value};
+
+use crate::agent::stop_flag;
+use crate::output::exporter::{Exporter, Metrics, counters};
+use crate::output::pipe::{self, Watched};
+use crate::watch::wall_clock_ns;
+
+/// What the long help adds.
+pub const EXAMPLES: &str = "\
+Examples:
+  sudo batchwise decap --iface eth0 --from 10.79.0.10
+      for a server behind `batchwise balance` with method = \"ipip\": the balancer is 10.79.0.10
+  sudo batchwise decap --iface eth0 --from 10.79.0.0/24 --from fd79::/64 --format jsonl
+      a line of JSON each second, and one at the end
+
+The service's address must be an address of this host (on lo, not answered for by ARP), and so must
+the one that the balancer sends to. Only whole packets without options are taken out of a tunnel, only
+from these sources; everything else goes its way unchanged. Addresses that this host gets or loses are
+noticed within a second. Frames with a VLAN tag are left alone.";
+
+/// Take the outer header off IP-in-IP packets for this host.
+#[derive(Debug, Args)]
+pub struct DecapArgs {
+    /// Where the tunnels arrive
+    #[arg(long, value_name = "IF")]
+    iface: String,
+    /// Accept tunnels from here (may be repeated); without it, from everywhere
+    #[arg(long, value_name = "ADDR/PREFIX", value_delimiter = ',', value_parser = parse_prefix)]
+    from: Vec<Prefix>,
+    /// Stop after this time; without it, at Ctrl-C
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How to show what became of the packets
+    #[arg(long, value_enum, default_value_t = FormatArg::Text)]
+    format: FormatArg,
+    /// Serve Prometheus metrics here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// A table at the end
+    Text,
+    /// A line of JSON each second
+    Jsonl,
+}
+
+type Prefix = (IpAddr, u8);
+
+fn parse_prefix(text: &str) -> Result<Prefix, String> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| "write an address or a prefix, such as 10.79.0.10 or fd79::/64".to_owned())?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    match bits.map_or(Ok(most), str::parse) {
+        Ok(bits) if bits <= most => Ok((address, bits)),
+        _ => Err(format!("the length of the prefix is 0 to {most}")),
+    }
+}
+
+/// Addresses are read and lines are written so often.
+const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+struct DecapMetrics(Fates);
+
+impl Metrics for DecapMetrics {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let values = self
+            .0
+            .named()
+            .map(|(fate, n)| (vec![("fate", fate.to_owned())], n));
+        counters(
+            encoder,
+            "decap_packets",
+            "Packets by what became of them; all but those decapsulated went their way unchanged",
+            values.into_iter(),
+        )
+    }
+}
+
+/// Runs until the duration is over or a signal comes.
+///
+/// # Errors
+/// The program cannot be attached, or the output is gone.
+pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
+    let stop = stop_flag()?;
+    let exporter = args.metrics.as_deref().map(Exporter::<DecapMetrics>::bind);
+    let exporter = exporter.transpose()?;
+    let mut local = local_addresses()?;
+    let config = DecapConfig {
+        interface: args.iface.clone(),
+        from: args.from.clone(),
+        local: local.iter().copied().collect(),
+    };
+    let mut decap = Decap::attach(&config).with_context(|| {
+        let interface = &args.iface;
+        format!("cannot decapsulate on {interface} (`batchwise doctor` checks what is needed)")
+    })?;
+    if args.from.is_empty() {
+        tracing::warn!(
+            "tunnels are accepted from everywhere: whoever can reach this host can get packets past \
+             filters that stand before it; name the balancers with --from ADDR/PREFIX"
+        );
+    }
+    let mut out = io::stdout();
+    if args.format == FormatArg::Text {
+        let place = place(&decap);
+        let text = format!("decapsulating on {} ({place})\n", args.iface);
+        pipe::write_all(&mut out, text.as_bytes())?;
+    }
+
+    let start = Instant::now();
+    let end = args.duration.map(|d| start + d);
+    let mut next = start + EVERY;
+    let mut quit = false;
+    while !quit {
+        let until = end.map_or(next, |end| end.min(next));
+        while !quit && Instant::now() < until {
+            let wait = until.saturating_duration_since(Instant::now());
+            // a reader of text may be gone long before there is something to say
+            quit = out.closed_within(wait)? || stop.load(Ordering::Relaxed);
+        }
+        quit |= end.is_some_and(|end| Instant::now() >= end);
+        next += EVERY;
+        let now = local_addresses()?;
+        if now != local {
+            decap.set_local(&now.iter().copied().collect::<Vec<_>>())?;
+            local = now;
+        }
+        let fates = decap.counters()?;
+        if let Some(exporter) = &exporter {
+            exporter.update(|metrics| metrics.0 = fates);
+        }
+        let text = match args.format {
+            FormatArg::Jsonl => json(&args.iface, &decap, &fates)?,
+            FormatArg::Text if quit => table(&fates),
+            FormatArg::Text => continue,
+        };
+        pipe::write_all(&mut out, text.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn place(decap: &Decap) -> &'static str {
+    if decap.native() {
+        "native XDP"
+    } else {
+        "generic XDP: the driver has no native one"
+    }
+}
+
+/// All addresses of this network namespace's interfaces.
+fn local_addresses() -> anyhow::Result<BTreeSet<IpAddr>> {
+    let all = getifaddrs().context("reading the addresses of this host")?;
+    let ip = |address: nix::sys::socket::SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
+    };
+    Ok(all.filter_map(|a| a.address.and_then(ip)).collect())
+}
+
+fn json(interface: &str, decap: &Decap, fates: &Fates) -> anyhow::Result<String> {
+    let mut line = Map::new();
+    line.insert("kind".into(), "decap".into());
+    line.insert("ts_ns".into(), wall_clock_ns().into());
+    line.insert("interface".into(), interface.into());
+    line.insert("native".into(), decap.native().into());
+    let counts = fates
+        .named()
+        .map(|(name, n)| (name.to_owned(), Value::from(n)));
+    line.extend(counts);
+    Ok(serde_json::to_string(&line)? + "\n")
+}
+
+fn table(fates: &Fates) -> String {
+    let mut text = String::from("packets so far, by what became of them\n");
+    for (name, packets) in fates.named() {
+        // writing to a String cannot fail
+        let _ = writeln!(text, "{packets:>12}  {}", name.replace('_', " "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_alone_is_a_whole_prefix() {
+        assert_eq!(parse_prefix("10.79.0.10"), Ok(([10, 79, 0, 10].into(), 32)));
+        assert_eq!(
+            parse_prefix("10.79.0.0/24"),
+            Ok(([10, 79, 0, 0].into(), 24))
+        );
+        let v6 = |text: &str| text.parse::<IpAddr>().expect("an address");
+        assert_eq!(parse_prefix("fd79::1"), Ok((v6("fd79::1"), 128)));
+        assert_eq!(parse_prefix("::/0"), Ok((v6("::"), 0)));
+    }
+
+    #[test]
+    fn what_is_no_prefix_is_refused_with_an_example_or_the_bounds() {
+        for (wrong, word) in [
+            ("server", "10.79.0.10"),
+            ("10.79.0.0/33", "0 to 32"),
+            ("10.79.0.0/", "0 to 32"),
+            ("fd79::/129", "0 to 128"),
+        ] {
+            assert!(
+                parse_prefix(wrong).is_err_and(|e| e.contains(word)),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_fate_has_its_sample() {
+        let exporter = Exporter::<DecapMetrics>::bind("127.0.0.1:0").expect("a free port");
+        exporter.update(|m| m.0.decapsulated = 7);
+        let text = crate::output::exporter::testing::scrape(&exporter);
+        assert!(
+            text.contains("batchwise_decap_packets_total{fate=\"decapsulated\"} 7"),
+            "{text}"
+        );
+        assert!(text.contains("{fate=\"malformed\"} 0"), "{text}");
+    }
+}

@@ -1,0 +1,103 @@
+//! `batchwise decap` as its users meet it.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use batchwise_lab::host::Place;
+use batchwise_lab::process::lock;
+use batchwise_lab::stop::Stop;
+use batchwise_lab::topology::{CLIENT_IP, LINK, SERVER_IP};
+use etherparse::{IpNumber, PacketBuilder};
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::refusal::{assert_refused, run, run_as_nobody};
+use crate::stage::{BATCHWISE, PATIENCE, Stage, eventually, turn};
+
+const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
+
+fn decap(args: &[&str]) -> Output {
+    run(Command::new(BATCHWISE).arg("decap").args(args))
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_remedy() {
+    assert_refused(&decap(&[]), 2, &["--iface"]);
+    let prefix = decap(&["--iface", "lo", "--from", "10.0.0.0/33"]);
+    assert_refused(&prefix, 2, &["--from", "0 to 32"]);
+    let name = decap(&["--iface", "lo", "--from", "lb"]);
+    assert_refused(&name, 2, &["--from", "10.79.0.10"]);
+    let _turn = turn();
+    let interface = decap(&["--iface", "nosuch0", "--from", "10.0.0.1"]);
+    assert_refused(&interface, 1, &["nosuch0", "no interface"]);
+    let nobody = run_as_nobody(&["decap", "--iface", "lo", "--from", "10.0.0.1"]);
+    assert_refused(&nobody, 1, &["run as root"]);
+}
+
+/// Sends a datagram for the service through a tunnel, as the kernel's raw sockets do.
+fn send(source: Ipv4Addr, port: u16, payload: &[u8]) -> std::io::Result<()> {
+    let mut inside = Vec::new();
+    let built = PacketBuilder::ipv4(source.octets(), SERVICE.octets(), 64).udp(40_000, port);
+    built
+        .write(&mut inside, payload)
+        .expect("a Vec takes everything");
+    let protocol = Protocol::from(i32::from(IpNumber::IPV4.0));
+    let raw = Socket::new(Domain::IPV4, Type::RAW, Some(protocol))?;
+    raw.send_to(&inside, &std::net::SocketAddr::from((SERVER_IP, 0)).into())?;
+    Ok(())
+}
+
+#[test]
+fn an_address_that_the_host_gets_later_is_served_through_the_tunnel() {
+    let stage = Stage::build("decap");
+    let (server, client) = (&stage.hosts.server, &stage.hosts.client);
+    let mut command = Command::new(BATCHWISE);
+    command.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
+    command.arg(CLIENT_IP.to_string());
+    let process = server.spawn("decap", command, Place::Observer);
+    let mut process = process.expect("a process");
+    let lines = Arc::new(Mutex::new(Vec::<Value>::new()));
+    let sink = Arc::clone(&lines);
+    let reader = process.on_line(move |line| {
+        lock(&sink).push(serde_json::from_str(&line).expect("JSON"));
+    });
+    let last = |field: &str| -> Option<u64> { lock(&lines).last()?[field].as_u64() };
+    eventually("a first line", || last("decapsulated"), || process.quote());
+
+    let sent = |what: &[u8], port| client.inside(|| Ok(send(CLIENT_IP, port, what)?));
+    sent(b"early", 9).expect("sent");
+    let count = || last("foreign_inner").filter(|n| *n > 0);
+    eventually("a refusal", count, || process.quote());
+
+    let name = server.namespace().name();
+    let service = format!("{SERVICE}/32");
+    let add = ["-n", name, "addr", "add", &service, "dev", "lo"];
+    batchwise_lab::host::ip(&add).expect("an address");
+    let socket = server.inside(|| Ok(UdpSocket::bind((SERVICE, 0))?));
+    let socket = socket.expect("a socket");
+    let port = socket.local_addr().expect("an address").port();
+    let short = Some(std::time::Duration::from_millis(100));
+    socket.set_read_timeout(short).expect("a timeout");
+    let mut buffer = [0; 16];
+    let (n, peer) = eventually(
+        "a datagram",
+        || {
+            sent(b"later", port).expect("sent");
+            socket.recv_from(&mut buffer).ok()
+        },
+        || process.quote(),
+    );
+    assert_eq!(&buffer[..n], b"later");
+    assert_eq!(peer.ip(), CLIENT_IP);
+
+    kill(process.pid(), Signal::SIGINT).expect("it is there");
+    let status = process.wait(&Stop::default(), PATIENCE);
+    assert!(status.expect("it ends").success());
+    reader.finish();
+    assert!(last("decapsulated").is_some_and(|n| n > 0));
+    assert_eq!(last("malformed"), Some(0));
+    let native = lock(&lines).last().expect("a line")["native"].as_bool();
+    assert_eq!(native, Some(true));
+}

@@ -1,0 +1,65 @@
+//! What `batchwise balance` does to connections when weights change, servers and balancers die and
+//! configurations are wrong: the scenarios of `lab run balance-faults`, once each, and `batchwise
+//! decap`. Needs root. One binary, so that the tests can take turns.
+
+#[path = "../stage/refusal.rs"]
+mod refusal;
+#[allow(
+    dead_code,
+    reason = "shared with the tests of watch, which use more of it"
+)]
+#[path = "../stage/stage.rs"]
+mod stage;
+
+mod decap;
+
+use std::path::Path;
+
+use batchwise_lab::balance::faults::{Outcome, Scenario, run};
+use batchwise_lab::stop::Stop;
+
+use stage::{BATCHWISE, turn};
+
+/// Runs it; nothing may have gone wrong.
+fn passes(scenario: Scenario) -> Outcome {
+    let _turn = turn();
+    let tag = format!("bf{}", std::process::id());
+    let outcome = run(scenario, &tag, Path::new(BATCHWISE), &Stop::default());
+    let outcome = outcome.unwrap_or_else(|e| panic!("{e:#}"));
+    assert_eq!(outcome.wrong, [""; 0], "{outcome:#?}");
+    assert_eq!((outcome.broken, outcome.refused), (0, 0), "{outcome:#?}");
+    // else it says little
+    assert!(outcome.connections > 50, "{outcome:#?}");
+    outcome
+}
+
+#[test]
+fn no_connection_breaks_while_weights_change_every_100_ms() {
+    let outcome = passes(Scenario::WeightsChange);
+    assert!(outcome.times > 20, "{outcome:#?}");
+}
+
+#[test]
+fn a_killed_backend_takes_only_its_own_connections_with_it() {
+    passes(Scenario::BackendKilled);
+}
+
+#[test]
+fn a_drained_backend_keeps_its_connections_and_gets_no_new_ones() {
+    passes(Scenario::BackendDrained);
+}
+
+#[test]
+fn no_connection_breaks_when_the_balancer_is_killed_and_started_again() {
+    passes(Scenario::BalancerKilled);
+}
+
+#[test]
+fn no_connection_breaks_when_another_program_takes_the_place_of_the_first() {
+    passes(Scenario::PolicyChanged);
+}
+
+#[test]
+fn a_wrong_configuration_changes_nothing() {
+    passes(Scenario::ConfigurationSpoiled);
+}
