@@ -6,7 +6,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use batchwise_core::balance::report;
@@ -290,6 +289,8 @@ fn status(head: &[u8]) -> Result<Option<u16>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use batchwise_core::balance::report::Health as State;
 
     use super::*;

@@ -19,6 +19,8 @@ use super::service::{Backend, Service};
 
 /// Neighbours that do not answer within this are taken for down, for now.
 const ARP: Duration = Duration::from_secs(1);
+/// What clients' packets are at most, bytes of IP, where nothing tells.
+const ETHERNET: u32 = 1500;
 const ARP_STEP: Duration = Duration::from_millis(20);
 
 /// A configuration that fits the machine, with what makes it so.
@@ -89,7 +91,7 @@ fn silent(config: &Config, known: &Known) -> Vec<IpAddr> {
 }
 
 fn judge(config: &Config, known: &Known) -> Result<(), Wrong> {
-    let mut arriving = 0;
+    let mut arriving = BTreeMap::new();
     for name in &config.interfaces {
         let Some(link) = known.link(name) else {
             let names: Vec<&str> = known.links.values().map(|l| l.name.as_str()).collect();
@@ -99,39 +101,46 @@ fn judge(config: &Config, known: &Known) -> Result<(), Wrong> {
             );
             return Err(Wrong::at(&config.file, config.interfaces_line, what));
         };
-        arriving = arriving.max(link.mtu);
+        arriving.insert(name.as_str(), link.mtu);
     }
     for service in &config.services {
         for backend in &service.backends {
             let at = |what| Wrong::at(&config.file, backend.line, what);
             let way = known.way(backend.address, service.method).map_err(at)?;
             if service.method == Method::Ipip && !service.allow_small_mtu {
-                room(backend, &way, arriving, &config.interfaces).map_err(at)?;
+                room(backend, &way, &arriving).map_err(at)?;
             }
         }
     }
     Ok(())
 }
 
-/// An encapsulated packet must fit.
+/// An encapsulated packet must fit. Where packets leave as they came, the MTU does not tell how long
+/// clients' are: then they are taken for at most Ethernet's 1500 bytes.
 fn room(
     backend: &config::Backend,
     way: &NextHop,
-    arriving: u32,
-    interfaces: &[String],
+    arriving: &BTreeMap<&str, u32>,
 ) -> Result<(), String> {
+    let longest = arriving.iter().map(|(name, mtu)| {
+        if *name == way.interface {
+            (*mtu).min(ETHERNET)
+        } else {
+            *mtu
+        }
+    });
+    let longest = longest.max().unwrap_or(ETHERNET);
     let more = nexthop::overhead(Method::Ipip, backend.address);
-    let needed = arriving + more;
+    let needed = longest + more;
     if u32::from(way.mtu) >= needed {
         return Ok(());
     }
     let interface = &way.interface;
     Err(format!(
-        "packets of {arriving} bytes, which {} takes, do not fit through {interface} (MTU {}) with {more} bytes \
+        "clients' packets of {longest} bytes do not fit through {interface} (MTU {}) with {more} bytes \
          more around them: raise it with `ip link set dev {interface} mtu {needed}` on all of the way to \
          {}, or keep clients' packets small (routes with `mtu {}` or `advmss`) and set allow_small_mtu = true, \
          then larger packets are answered with ICMP",
-        interfaces.join(", "),
         way.mtu,
         backend.address,
         u32::from(way.mtu).saturating_sub(more),

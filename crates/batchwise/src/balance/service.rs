@@ -40,8 +40,6 @@ pub struct Backend {
     pub vouched: bool,
     /// Active connections.
     pub connections: Option<u64>,
-    /// Since the maps were made.
-    pub tally: bpf::Tally,
     /// In the interval.
     pub grown: bpf::Tally,
     freshness: Option<f64>,
@@ -71,7 +69,6 @@ impl Backend {
             changed_ts_ns: None,
             vouched: false,
             connections: None,
-            tally: bpf::Tally::default(),
             grown: bpf::Tally::default(),
             freshness: None,
             sum: server::Server::default(),

@@ -214,3 +214,11 @@ fn a_file_that_is_not_there_is_named() {
     let text = wrong.to_string();
     assert!(text.contains("/no/such/lb.toml: cannot be read") && text.contains("--config"));
 }
+
+#[test]
+fn the_packaged_example_holds() {
+    let text = include_str!("../../../../../packaging/balance.toml");
+    let config = parse(text).expect("it holds");
+    assert_eq!(config.services.len(), 2);
+    assert_eq!(config.services[1].check.port, 8053);
+}
