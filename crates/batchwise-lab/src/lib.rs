@@ -3,9 +3,10 @@
 
 pub mod accuracy;
 pub mod arm;
-pub mod balance_policies;
 pub mod balance;
 pub mod balance_cost;
+pub mod balance_policies;
+pub mod balancer;
 pub mod bpf_stats;
 pub mod cdf;
 pub mod cgroup;
@@ -26,6 +27,7 @@ pub mod passive;
 pub mod passive_cost;
 pub mod passive_modes;
 pub mod plot;
+pub mod preload;
 pub mod process;
 pub mod redis;
 pub mod redis_nagle;
@@ -34,6 +36,7 @@ pub mod report;
 pub mod rounds;
 pub mod segment;
 pub mod shift;
+pub mod speed;
 pub mod stats;
 pub mod stop;
 pub mod timeplot;
@@ -121,6 +124,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
         &balance_policies::BalancePolicies,
+        &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,
         &balance_cost::BalanceCost,
     ]

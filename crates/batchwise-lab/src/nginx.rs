@@ -37,6 +37,16 @@ impl Nginx {
     /// Starts it in `host`, at [`PORT`], and waits until it answers. `fill` puts the site into the
     /// directory that it is given.
     pub fn start(host: &Host, stop: &Stop, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
+        Self::start_changed(host, stop, fill, |_| ())
+    }
+
+    /// The same after `change` changed the command, such as its environment.
+    pub fn start_changed(
+        host: &Host,
+        stop: &Stop,
+        fill: impl FnOnce(&Path) -> Result<()>,
+        change: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
         let name = format!("bw-nginx-{}", host.namespace().name());
         let prefix = Prefix(std::env::temp_dir().join(name));
         let site = prefix.0.join("site");
@@ -51,6 +61,7 @@ impl Nginx {
             .arg("-p")
             .arg(&prefix.0)
             .args(["-c", "nginx.conf", "-e", "stderr"]);
+        change(&mut command);
         let mut process = host
             .spawn("nginx", command, Place::Workload)
             .context("nginx is needed (Debian: apt install nginx-light)")?;

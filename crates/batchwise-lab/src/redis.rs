@@ -1,9 +1,7 @@
 //! Redis: a server in a host, and `redis-benchmark` as a closed-loop load.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +11,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
 use crate::host::{Host, Place};
+use crate::preload::Preload;
 use crate::process::{Process, cpu_time, lock};
 use crate::stop::Stop;
 use crate::topology::TwoHosts;
@@ -32,7 +31,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub struct RedisServer {
     process: Process,
     // outlives the process: fields are dropped in order
-    _preload: Option<KeepNagle>,
+    _preload: Option<Preload>,
 }
 
 impl RedisServer {
@@ -43,10 +42,15 @@ impl RedisServer {
 
     /// Starts one at [`NAGLE_PORT`] that never sets TCP_NODELAY.
     pub fn start_with_nagle(host: &Host, stop: &Stop) -> Result<Self> {
-        Self::start_at(host, stop, NAGLE_PORT, Some(KeepNagle::build()?))
+        Self::start_at(
+            host,
+            stop,
+            NAGLE_PORT,
+            Some(Preload::build("keep_nagle", include_str!("keep_nagle.c"))?),
+        )
     }
 
-    fn start_at(host: &Host, stop: &Stop, port: u16, preload: Option<KeepNagle>) -> Result<Self> {
+    fn start_at(host: &Host, stop: &Stop, port: u16, preload: Option<Preload>) -> Result<Self> {
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "0.0.0.0", "::"]);
         command.args(["--protected-mode", "no", "--save", "", "--appendonly", "no"]);
@@ -80,46 +84,6 @@ impl RedisServer {
     /// CPU time that it has used, user and system.
     pub fn cpu_time(&self) -> Result<Duration> {
         cpu_time(self.process.pid())
-    }
-}
-
-/// The library of `keep_nagle.c`, in a directory of its own that goes with it.
-#[derive(Debug)]
-struct KeepNagle {
-    dir: PathBuf,
-}
-
-impl KeepNagle {
-    fn build() -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("bw-keep-nagle-{}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        let built = Self { dir };
-        let source = built.dir.join("keep_nagle.c");
-        fs::write(&source, include_str!("keep_nagle.c"))?;
-        let output = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-o"])
-            .args([&built.library(), &source])
-            .output()
-            .context("a C compiler is needed (Debian: apt install gcc libc6-dev)")?;
-        if !output.status.success() {
-            bail!(
-                "cc cannot build keep_nagle.c: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-        }
-        Ok(built)
-    }
-
-    fn library(&self) -> PathBuf {
-        self.dir.join("keep_nagle.so")
-    }
-}
-
-impl Drop for KeepNagle {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!("{} stays behind: {error}", self.dir.display());
-        }
     }
 }
 

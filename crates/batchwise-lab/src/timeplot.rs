@@ -17,6 +17,8 @@ pub enum Height {
     Latency,
     /// Requests a second.
     Load,
+    /// A share, 0 to 1.
+    Share,
 }
 
 /// A curve over time.
@@ -74,6 +76,7 @@ impl TimePlot<'_> {
         };
         let (bottom, top) = match self.height {
             Height::Load => (0.0, heights().fold(1000.0, f64::max) * 1.12),
+            Height::Share => (0.0, heights().fold(0.05, f64::max) * 1.12),
             Height::Latency => {
                 let low = heights().fold(2e4, f64::min).max(1e3);
                 (low / 1.5, heights().fold(low * 10.0, f64::max) * 2.0)
@@ -86,6 +89,10 @@ impl TimePlot<'_> {
                 Height::Load => {
                     let chart = builder.build_cartesian_2d(seconds, bottom..top)?;
                     self.draw_on(chart, bottom, top, &|y| plot::thousands(*y))?;
+                }
+                Height::Share => {
+                    let chart = builder.build_cartesian_2d(seconds, bottom..top)?;
+                    self.draw_on(chart, bottom, top, &|y| format!("{:.0} %", y * 100.0))?;
                 }
                 Height::Latency => {
                     let log = (bottom..top).log_scale();
@@ -120,6 +127,7 @@ impl TimePlot<'_> {
     {
         let what = match self.height {
             Height::Load => "requests/s",
+            Height::Share => "share",
             Height::Latency => "mean latency",
         };
         if let Some((_, times)) = &self.shaded {

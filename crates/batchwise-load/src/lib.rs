@@ -47,7 +47,7 @@ pub mod web;
 
 pub use arrival_check::ArrivalCheck;
 pub use causal::distribution::{self, Distribution};
-pub use causal::{Options, TruthReport};
+pub use causal::{Break, Options, TruthReport};
 pub use config::{Config, Mode, Rate};
 pub use error::Error;
 pub use hdr::write_hdr;

@@ -1,3 +1,4 @@
-//! Experiments with `batchwise balance` before real servers.
+//! The experiments of `batchwise balance`, before real servers.
 
 pub mod faults;
+pub mod tail;

@@ -106,7 +106,8 @@ impl Server {
     }
 }
 
-fn write_site(batchwise: &Path, folder: &Path) -> Result<()> {
+/// Writes the site that the web load asks for.
+pub fn write_site(batchwise: &Path, folder: &Path) -> Result<()> {
     let output = Command::new(batchwise)
         .args(["load", "web-site", "--out"])
         .arg(folder)

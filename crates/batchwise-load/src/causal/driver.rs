@@ -35,10 +35,14 @@ pub(crate) fn drive<D: Dialogue + Send>(
     let clock = Clock::start();
     let log = options.log.as_deref();
     let log = log.map(|path| TruthLog::create(path, local, clock));
-    let tally = Tally::new(options.duration.as_nanos() as u64, log.transpose()?)?;
+    let tally = Tally::new(
+        options.duration.as_nanos() as u64,
+        links.len() as u32,
+        log.transpose()?,
+    )?;
     let generate = || {
         options.cpu.map_or(Ok(()), pin)?;
-        let mut engine = Engine::new(links, coalesce, tally, clock)?;
+        let mut engine = Engine::new(options.addr, links, coalesce, tally, clock)?;
         clock.wait_for_start();
         let before = CpuUse::of_this_thread()?;
         engine.run()?;

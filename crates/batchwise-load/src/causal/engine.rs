@@ -4,15 +4,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, ErrorKind};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use super::link::{Dialogue, Link};
-use super::tally::Tally;
+use super::dial::dial;
+use super::link::{Dialogue, Link, Socket};
+use super::tally::{Break, Tally};
 use super::truth_log::Record;
 use crate::Error;
 use crate::clock::Clock;
@@ -22,6 +23,14 @@ use crate::engine::DRAIN_NS;
 const BUFFER: usize = 64 << 10;
 /// Sockets served between two looks at the timers.
 const EVENTS: usize = 16;
+/// How long a connection may take to be opened, and a response to come, where a lost connection is
+/// replaced, ns.
+const OPENING_NS: u64 = 3_000_000_000;
+const RESPONSE_NS: u64 = 5_000_000_000;
+/// Between two looks for what took too long, ns.
+const LOOK_NS: u64 = 100_000_000;
+/// Before the next attempt after a connection was lost, ns.
+const RETRY_NS: u64 = 50_000_000;
 /// What the alarm's events are marked with.
 const ALARM: u64 = u64::MAX;
 
@@ -37,6 +46,8 @@ pub(crate) struct Engine<D> {
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     outstanding: u64,
     alive: usize,
+    /// When to look for what took too long.
+    look: u64,
     buffer: Vec<u8>,
     scratch: Vec<u8>,
     /// The responses of one read, with whether they caused requests.
@@ -45,6 +56,7 @@ pub(crate) struct Engine<D> {
 
 impl<D: Dialogue> Engine<D> {
     pub fn new(
+        peer: SocketAddr,
         links: Vec<(TcpStream, D)>,
         coalesce: bool,
         tally: Tally,
@@ -62,8 +74,8 @@ impl<D: Dialogue> Engine<D> {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, index as u64);
             epoll.add(stream, event).map_err(failed)?;
         }
-        let new = |(stream, dialogue)| Link::new(stream, dialogue);
-        let links: Vec<_> = links.into_iter().map(new).collect();
+        let new = |((stream, dialogue), number)| Link::new(stream, peer, number, dialogue);
+        let links: Vec<_> = links.into_iter().zip(0..).map(new).collect();
         Ok(Self {
             tally,
             alive: links.len(),
@@ -74,6 +86,7 @@ impl<D: Dialogue> Engine<D> {
             alarm,
             timers: BinaryHeap::new(),
             outstanding: 0,
+            look: LOOK_NS,
             buffer: vec![0; BUFFER],
             scratch: Vec::with_capacity(BUFFER),
             batch: Vec::with_capacity(64),
@@ -95,6 +108,10 @@ impl<D: Dialogue> Engine<D> {
             if self.alive == 0 || now >= stop || (now >= end && self.outstanding == 0) {
                 break;
             }
+            if now >= self.look {
+                self.give_up(now);
+                self.look = now + LOOK_NS;
+            }
             self.arm(now).map_err(failed)?;
             let wait_ms = (stop - now).div_ceil(1_000_000).min(1000) as u16;
             let ready = match self.epoll.wait(&mut events, EpollTimeout::from(wait_ms)) {
@@ -106,10 +123,31 @@ impl<D: Dialogue> Engine<D> {
                 self.serve(event.data(), event.events());
             }
         }
-        self.tally.failed(self.outstanding, || {
-            "no answer within a second after the end".to_owned()
-        });
+        for index in 0..self.links.len() {
+            if self.links[index].oldest().is_some() {
+                let why = "no answer within a second after the end".to_owned();
+                self.broken(index, why);
+            }
+        }
         Ok(())
+    }
+
+    /// Ends what took too long.
+    fn give_up(&mut self, now: u64) {
+        for index in 0..self.links.len() {
+            let link = &self.links[index];
+            let late = match &link.socket {
+                Socket::Open(_) if link.dialogue.renews() => {
+                    let asked = link.oldest().map(|flight| flight.sent + RESPONSE_NS);
+                    asked.is_some_and(|until| now >= until)
+                }
+                Socket::Opening(_, until) => now >= *until,
+                _ => false,
+            };
+            if late {
+                self.lose(index, &ErrorKind::TimedOut.into());
+            }
+        }
     }
 
     fn serve(&mut self, data: u64, flags: EpollFlags) {
@@ -119,6 +157,12 @@ impl<D: Dialogue> Engine<D> {
             return;
         }
         let index = data as usize;
+        if let Socket::Opening(stream, _) = &self.links[index].socket {
+            return match stream.take_error() {
+                Ok(None) => self.opened(index),
+                Ok(Some(why)) | Err(why) => self.lose(index, &why),
+            };
+        }
         if flags.contains(EpollFlags::EPOLLOUT) {
             match self.links[index].flush() {
                 Ok(true) => self.watch(index, EpollFlags::EPOLLIN),
@@ -159,6 +203,9 @@ impl<D: Dialogue> Engine<D> {
     /// Sends all that may be sent on a connection now. Returns when the first request was sent
     /// that a response has caused.
     fn speak(&mut self, index: usize) -> Option<u64> {
+        if !self.is_open(index) {
+            return None;
+        }
         let limit = if self.coalesce { usize::MAX } else { 1 };
         let mut first = None;
         while self.links[index].alive {
@@ -170,6 +217,71 @@ impl<D: Dialogue> Engine<D> {
         }
         self.set_timer(index);
         first
+    }
+
+    /// Whether there is a connection to speak on; opens one if something is due and there is none.
+    fn is_open(&mut self, index: usize) -> bool {
+        let now = self.clock.now();
+        let link = &mut self.links[index];
+        match link.socket {
+            Socket::Open(_) => return true,
+            Socket::Opening(..) => return false,
+            Socket::Closed => {}
+        }
+        if link.dialogue.due().is_none_or(|due| due > now) || now >= self.tally.end {
+            self.set_timer(index);
+            return false;
+        }
+        let opening = dial(link.peer).and_then(|stream| {
+            let event = EpollEvent::new(EpollFlags::EPOLLOUT, index as u64);
+            self.epoll.add(&stream, event)?;
+            Ok(stream)
+        });
+        match opening {
+            Ok(stream) => link.socket = Socket::Opening(stream, now + OPENING_NS),
+            Err(why) => self.lose(index, &why),
+        }
+        false
+    }
+
+    /// A connection was opened.
+    fn opened(&mut self, index: usize) {
+        let link = &mut self.links[index];
+        let Socket::Opening(stream, _) = std::mem::replace(&mut link.socket, Socket::Closed) else {
+            return;
+        };
+        let local = stream.local_addr();
+        link.socket = Socket::Open(stream);
+        match local {
+            Ok(local) => {
+                link.number = self.tally.connected(local);
+                self.watch(index, EpollFlags::EPOLLIN);
+                self.speak(index);
+            }
+            Err(why) => self.lose(index, &why),
+        }
+    }
+
+    /// Closes a connection that has served its time; the next one is opened when it is needed.
+    fn part(&mut self, index: usize) {
+        let link = &mut self.links[index];
+        if link.alive && link.flights.is_empty() && link.dialogue.parts() {
+            self.close(index);
+            self.links[index].dialogue.start_over(None);
+            self.speak(index);
+        }
+    }
+
+    fn close(&mut self, index: usize) -> Option<SocketAddr> {
+        let link = &mut self.links[index];
+        match std::mem::replace(&mut link.socket, Socket::Closed) {
+            Socket::Open(stream) | Socket::Opening(stream, _) => {
+                // A socket that is not there any more is not watched either.
+                let _ = self.epoll.delete(&stream);
+                stream.local_addr().ok()
+            }
+            Socket::Closed => None,
+        }
     }
 
     fn gather(&mut self, index: usize, limit: usize) -> bool {
@@ -217,8 +329,9 @@ impl<D: Dialogue> Engine<D> {
         match self.links[index].read(&mut buffer) {
             Ok(length) => {
                 let received = self.clock.now();
-                if let Err(why) = self.hear(index, &buffer[..length], received) {
-                    self.lose(index, &why);
+                match self.hear(index, &buffer[..length], received) {
+                    Ok(()) => self.part(index),
+                    Err(why) => self.lose(index, &why),
                 }
             }
             Err(why) => self.lose(index, &why),
@@ -253,7 +366,7 @@ impl<D: Dialogue> Engine<D> {
             link.flights.pop_front();
             self.outstanding -= 1;
             let mut record = Record {
-                connection: index as u32,
+                connection: link.number,
                 sent: flight.sent,
                 response: received,
                 triggered: None,
@@ -273,7 +386,10 @@ impl<D: Dialogue> Engine<D> {
 
     fn watch(&mut self, index: usize, flags: EpollFlags) {
         let mut event = EpollEvent::new(flags, index as u64);
-        if let Err(why) = self.epoll.modify(&self.links[index].stream, &mut event) {
+        let Socket::Open(stream) = &self.links[index].socket else {
+            return;
+        };
+        if let Err(why) = self.epoll.modify(stream, &mut event) {
             self.lose(index, &why.into());
         }
     }
@@ -281,26 +397,58 @@ impl<D: Dialogue> Engine<D> {
     fn lose(&mut self, index: usize, why: &io::Error) {
         let total = self.links.len();
         let link = &mut self.links[index];
-        if !std::mem::replace(&mut link.alive, false) {
+        if !link.alive {
             return;
         }
-        // A socket that is not there any more is not watched either.
-        let _ = self.epoll.delete(&link.stream);
-        let requests = (link.flights.len() - link.gathered) as u64;
-        link.flights.clear();
-        link.gathered = 0;
         self.scratch.clear();
-        self.outstanding -= requests;
-        self.alive -= 1;
-        let why = match why.kind() {
+        let text = match why.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
                 "the server closed it, or went away (does it limit the requests of a connection, \
                  as nginx does with keepalive_requests?)"
                     .to_owned()
             }
+            ErrorKind::TimedOut => "timed out".to_owned(),
             _ => why.to_string(),
         };
-        let why = format!("connection {} of {total}: {why}", index + 1);
-        self.tally.lost(requests, why);
+        // Between two requests a server may close.
+        let idle = link.oldest().is_none();
+        let orderly = idle && why.kind() == ErrorKind::UnexpectedEof;
+        let renews = link.dialogue.renews();
+        if !renews {
+            link.alive = false;
+            self.alive -= 1;
+            self.tally
+                .lost(format!("connection {} of {total}: {text}", index + 1));
+        }
+        if orderly {
+            self.links[index].forget();
+            self.close(index);
+        } else {
+            self.broken(index, text);
+        }
+        if renews {
+            let retry = (!orderly).then(|| self.clock.now() + RETRY_NS);
+            self.links[index].dialogue.start_over(retry);
+            self.set_timer(index);
+        }
+    }
+
+    /// Counts a connection that is lost, if one is or was about to be, and what was in flight.
+    fn broken(&mut self, index: usize, why: String) {
+        let link = &mut self.links[index];
+        let opening = matches!(link.socket, Socket::Opening(..));
+        let requests = link.forget();
+        self.outstanding -= requests;
+        let connection = self.close(index);
+        let what = Break {
+            ts_ns: self.clock.wall(self.clock.now()),
+            connection: connection.filter(|_| !opening),
+            requests,
+            why,
+        };
+        match opening {
+            true => self.tally.refused(what),
+            false => self.tally.broke(what),
+        }
     }
 }

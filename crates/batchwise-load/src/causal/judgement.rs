@@ -7,6 +7,8 @@ pub(crate) struct Judgement<'a> {
     pub errors: u64,
     pub first_error: Option<&'a str>,
     pub lost: Option<&'a str>,
+    /// Connections that could not be opened.
+    pub connect_failures: u64,
     /// Median of the latency, ns.
     pub latency_p50: Option<u64>,
     /// Median of the client's own part of what a vantage sees, ns.
@@ -37,6 +39,10 @@ impl Judgement<'_> {
         }
         if let Some(lost) = self.lost {
             why.push(format!("connections were lost: {lost}"));
+        }
+        if self.connect_failures > 0 {
+            let failures = self.connect_failures;
+            why.push(format!("{failures} connections could not be opened"));
         }
         if self.errors > 0 {
             let (errors, requests) = (self.errors, self.requests);
@@ -125,6 +131,13 @@ mod tests {
                     ..good()
                 },
                 "reset",
+            ),
+            (
+                Judgement {
+                    connect_failures: 3,
+                    ..good()
+                },
+                "3 connections could not be opened",
             ),
             (
                 Judgement {

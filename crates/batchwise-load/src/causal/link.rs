@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 /// Why a request may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,21 @@ pub(crate) trait Dialogue {
 
     /// When a request will be due without any response; `None` if that depends on responses.
     fn due(&self) -> Option<u64>;
+
+    /// Whether the connection has served its time: nothing is in flight on it, and what comes
+    /// next goes over another one.
+    fn parts(&self) -> bool {
+        false
+    }
+
+    /// Whether there is another connection after one that was lost.
+    fn renews(&self) -> bool {
+        false
+    }
+
+    /// The connection is gone, and there will be another one. If it was lost, and not given up,
+    /// so is what was in flight, and nothing more is due until `lost`.
+    fn start_over(&mut self, _lost: Option<u64>) {}
 }
 
 /// A request on its way.
@@ -45,8 +60,32 @@ pub(crate) struct Flight {
     pub bytes: u32,
 }
 
+/// A connection's socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Open(TcpStream),
+    /// It is being opened, until then at most.
+    Opening(TcpStream, u64),
+    /// There is none; the next request opens one.
+    Closed,
+}
+
+impl Socket {
+    /// The open one.
+    fn stream(&mut self) -> io::Result<&mut TcpStream> {
+        match self {
+            Self::Open(stream) => Ok(stream),
+            _ => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
 pub(crate) struct Link<D> {
-    pub stream: TcpStream,
+    pub socket: Socket,
+    /// Whom the connection is to.
+    pub peer: SocketAddr,
+    /// The number of the connection.
+    pub number: u32,
     pub dialogue: D,
     pub alive: bool,
     /// The time for which it was put on the list of timers.
@@ -58,9 +97,11 @@ pub(crate) struct Link<D> {
 }
 
 impl<D: Dialogue> Link<D> {
-    pub fn new(stream: TcpStream, dialogue: D) -> Self {
+    pub fn new(stream: TcpStream, peer: SocketAddr, number: u32, dialogue: D) -> Self {
         Self {
-            stream,
+            socket: Socket::Open(stream),
+            peer,
+            number,
             dialogue,
             alive: true,
             timer: None,
@@ -68,6 +109,15 @@ impl<D: Dialogue> Link<D> {
             gathered: 0,
             unsent: VecDeque::new(),
         }
+    }
+
+    /// Forgets what was in flight; returns how many requests had been written.
+    pub fn forget(&mut self) -> u64 {
+        let requests = self.flights.len() - self.gathered;
+        self.flights.clear();
+        self.gathered = 0;
+        self.unsent.clear();
+        requests as u64
     }
 
     /// The oldest request that a response can be for.
@@ -100,7 +150,7 @@ impl<D: Dialogue> Link<D> {
         fresh.for_each(|flight| flight.sent = now);
         self.gathered = 0;
         let taken = match self.unsent.is_empty() {
-            true => taken(self.stream.write(bytes))?,
+            true => taken(self.socket.stream()?.write(bytes))?,
             false => 0,
         };
         self.unsent.extend(&bytes[taken..]);
@@ -110,7 +160,7 @@ impl<D: Dialogue> Link<D> {
     /// Writes what the socket would not take before. Returns whether nothing is left.
     pub fn flush(&mut self) -> io::Result<bool> {
         while !self.unsent.is_empty() {
-            let taken = taken(self.stream.write(self.unsent.as_slices().0))?;
+            let taken = taken(self.socket.stream()?.write(self.unsent.as_slices().0))?;
             if taken == 0 {
                 return Ok(false);
             }
@@ -121,7 +171,7 @@ impl<D: Dialogue> Link<D> {
 
     /// Reads once; 0 if there is nothing to read.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.stream.read(buffer) {
+        match self.socket.stream()?.read(buffer) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             read => taken(read),
         }

@@ -3,6 +3,7 @@
 //! response caused was sent. Passive estimates from a vantage point on the path are held against
 //! that (Sharma et al., "Passive Response Latency", §5.1: req-to-res and req-to-req).
 
+pub(crate) mod dial;
 pub mod distribution;
 pub(crate) mod driver;
 pub(crate) mod engine;
@@ -17,3 +18,4 @@ pub(crate) mod truth_log;
 
 pub use options::Options;
 pub use report::TruthReport;
+pub use tally::Break;

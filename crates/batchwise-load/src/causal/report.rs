@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::judgement::Judgement;
-use super::tally::Tally;
+use super::tally::{Break, Tally};
 use crate::clock::Clock;
 use crate::cpu::CpuUse;
 use crate::report::LatencySummary;
@@ -54,6 +54,19 @@ pub struct TruthReport {
     pub bytes_received: u64,
     /// Connections.
     pub connections: u64,
+    /// Connections that were opened, where they do not last (`--pages-per-connection`).
+    #[serde(default)]
+    pub connections_opened: u64,
+    /// Connections that were reset, on which a response did not come in time, or that ended with
+    /// requests in flight; not those that the server closed between two requests.
+    #[serde(default)]
+    pub broken_connections: u64,
+    /// Attempts to open a connection that failed.
+    #[serde(default)]
+    pub connect_failures: u64,
+    /// Both one by one, the first thousand.
+    #[serde(default)]
+    pub breaks: Vec<Break>,
     /// The rate that was asked for, requests/s.
     pub target_rps: Option<f64>,
     /// Start of the window, ns since the Unix epoch.
@@ -90,6 +103,7 @@ pub(crate) fn conclude(
         errors: tally.errors,
         first_error: tally.first_error.as_deref(),
         lost: tally.lost.as_deref(),
+        connect_failures: tally.connect_failures,
         latency_p50: latency_ns.p50,
         think_p50: client_think_ns.p50,
         latency_p99: latency_ns.p99,
@@ -120,6 +134,10 @@ pub(crate) fn conclude(
         bytes_sent: tally.bytes_sent,
         bytes_received: tally.bytes_received,
         connections: context.connections as u64,
+        connections_opened: u64::from(tally.connections),
+        broken_connections: tally.broken,
+        connect_failures: tally.connect_failures,
+        breaks: tally.breaks.clone(),
         target_rps: context.target_rps,
         measured_from_ts_ns: clock.wall(0),
         measured_to_ts_ns: clock.wall(tally.end),

@@ -1,8 +1,28 @@
 //! What is counted about the requests of a closed loop.
 
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
 use super::truth_log::{Record, TruthLog};
 use crate::Error;
 use crate::samples::Samples;
+
+/// Broken connections that are told one by one, at most.
+const MOST_BREAKS: usize = 1000;
+
+/// A connection that broke, or that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Break {
+    /// When, ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// The client's address of it; `None` of one that could not be made.
+    pub connection: Option<SocketAddr>,
+    /// Requests that were lost with it.
+    pub requests: u64,
+    /// What happened.
+    pub why: String,
+}
 
 pub(crate) struct Tally {
     /// From the write of a request to the end of its response.
@@ -19,6 +39,14 @@ pub(crate) struct Tally {
     pub errors: u64,
     pub first_error: Option<String>,
     pub lost: Option<String>,
+    /// Connections, from the first on.
+    pub connections: u32,
+    /// Of these, what was reset, timed out, or ended with requests in flight.
+    pub broken: u64,
+    /// Attempts to open a connection that failed.
+    pub connect_failures: u64,
+    /// The first of both.
+    pub breaks: Vec<Break>,
     /// Requests that a socket did not take whole at once.
     pub backpressure: u64,
     pub bytes_sent: u64,
@@ -29,7 +57,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub fn new(end: u64, log: Option<TruthLog>) -> Result<Self, Error> {
+    /// `connections` exist already.
+    pub fn new(end: u64, connections: u32, log: Option<TruthLog>) -> Result<Self, Error> {
         Ok(Self {
             latency: Samples::new()?,
             triggered: Samples::new()?,
@@ -40,6 +69,10 @@ impl Tally {
             errors: 0,
             first_error: None,
             lost: None,
+            connections,
+            broken: 0,
+            connect_failures: 0,
+            breaks: Vec::new(),
             backpressure: 0,
             bytes_sent: 0,
             bytes_received: 0,
@@ -78,10 +111,37 @@ impl Tally {
         }
     }
 
-    /// A connection is gone, and so are the requests that were in flight on it.
-    pub fn lost(&mut self, requests: u64, why: String) {
-        self.failed(requests, || why.clone());
+    /// A connection is gone that the load cannot do without.
+    pub fn lost(&mut self, why: String) {
         self.lost.get_or_insert(why);
+    }
+
+    /// There is another connection, with this address at the client; returns its number.
+    pub fn connected(&mut self, local: SocketAddr) -> u32 {
+        if let Some(log) = &mut self.log {
+            log.connection(local);
+        }
+        self.connections += 1;
+        self.connections - 1
+    }
+
+    /// A connection broke while it was in use.
+    pub fn broke(&mut self, what: Break) {
+        self.broken += 1;
+        self.failed(what.requests, || what.why.clone());
+        self.keep(what);
+    }
+
+    /// A connection could not be opened.
+    pub fn refused(&mut self, what: Break) {
+        self.connect_failures += 1;
+        self.keep(what);
+    }
+
+    fn keep(&mut self, what: Break) {
+        if self.breaks.len() < MOST_BREAKS {
+            self.breaks.push(what);
+        }
     }
 
     /// Waits until the log is written.
@@ -96,7 +156,7 @@ mod tests {
 
     #[test]
     fn latency_the_trigger_and_the_clients_part_are_told_apart() {
-        let mut tally = Tally::new(1_000, None).unwrap();
+        let mut tally = Tally::new(1_000, 1, None).unwrap();
         let record = Record {
             connection: 0,
             sent: 100,

@@ -29,10 +29,16 @@ pub(crate) struct Record {
     pub response_bytes: u64,
 }
 
+enum Chunk {
+    /// One more than there were: the next number is its own.
+    Connection(SocketAddr),
+    Records(Vec<Record>),
+}
+
 pub(crate) struct TruthLog {
     path: PathBuf,
     chunk: Vec<Record>,
-    chunks: Sender<Vec<Record>>,
+    chunks: Sender<Chunk>,
     writer: JoinHandle<io::Result<()>>,
 }
 
@@ -44,7 +50,7 @@ impl TruthLog {
         let (chunks, received) = channel();
         let writer = std::thread::Builder::new()
             .name("truth-log".into())
-            .spawn(move || write(BufWriter::new(file), &received, &connections, &clock))
+            .spawn(move || write(BufWriter::new(file), &received, connections, &clock))
             .map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
@@ -54,18 +60,23 @@ impl TruthLog {
         })
     }
 
+    /// There is another connection: the next record may be of it.
+    pub fn connection(&mut self, local: SocketAddr) {
+        let _ = self.chunks.send(Chunk::Connection(local));
+    }
+
     pub fn push(&mut self, record: Record) {
         self.chunk.push(record);
         if self.chunk.len() == CHUNK {
             let full = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
             // A writer that is gone says why in `finish`.
-            let _ = self.chunks.send(full);
+            let _ = self.chunks.send(Chunk::Records(full));
         }
     }
 
     /// Waits until everything is written.
     pub fn finish(self) -> Result<(), Error> {
-        let _ = self.chunks.send(self.chunk);
+        let _ = self.chunks.send(Chunk::Records(self.chunk));
         drop(self.chunks);
         let written = self
             .writer
@@ -81,22 +92,31 @@ fn failed(path: &Path, why: io::Error) -> Error {
 
 fn write(
     mut out: impl Write,
-    chunks: &Receiver<Vec<Record>>,
-    connections: &[SocketAddr],
+    chunks: &Receiver<Chunk>,
+    mut connections: Vec<SocketAddr>,
     clock: &Clock,
 ) -> io::Result<()> {
     writeln!(
         out,
         "connection,sent_ns,response_ns,triggered_ns,request_bytes,response_bytes"
     )?;
-    for record in chunks.iter().flatten() {
-        let connection = connections[record.connection as usize];
-        let (sent, response) = (clock.wall(record.sent), clock.wall(record.response));
-        write!(out, "{connection},{sent},{response},")?;
-        if let Some(triggered) = record.triggered {
-            write!(out, "{}", clock.wall(triggered))?;
+    for chunk in chunks {
+        let records = match chunk {
+            Chunk::Connection(local) => {
+                connections.push(local);
+                continue;
+            }
+            Chunk::Records(records) => records,
+        };
+        for record in records {
+            let connection = connections[record.connection as usize];
+            let (sent, response) = (clock.wall(record.sent), clock.wall(record.response));
+            write!(out, "{connection},{sent},{response},")?;
+            if let Some(triggered) = record.triggered {
+                write!(out, "{}", clock.wall(triggered))?;
+            }
+            writeln!(out, ",{},{}", record.request_bytes, record.response_bytes)?;
         }
-        writeln!(out, ",{},{}", record.request_bytes, record.response_bytes)?;
     }
     out.flush()
 }
@@ -122,12 +142,14 @@ mod tests {
             triggered: None,
             ..record
         };
-        chunks.send(vec![record]).unwrap();
-        chunks.send(vec![last]).unwrap();
+        let second = "[::1]:7".parse().unwrap();
+        chunks.send(Chunk::Connection(second)).unwrap();
+        chunks.send(Chunk::Records(vec![record])).unwrap();
+        chunks.send(Chunk::Records(vec![last])).unwrap();
         drop(chunks);
-        let connections = ["10.0.0.2:5555", "[::1]:7"].map(|a| a.parse().unwrap());
+        let first = vec!["10.0.0.2:5555".parse().unwrap()];
         let mut out = Vec::new();
-        write(&mut out, &received, &connections, &clock).unwrap();
+        write(&mut out, &received, first, &clock).unwrap();
         let [five, seven, nine] = [5, 7, 9].map(|ns| clock.wall(ns));
         let expected = format!(
             "connection,sent_ns,response_ns,triggered_ns,request_bytes,response_bytes\n\

@@ -108,7 +108,11 @@ async fn load(config: &Config) -> Result<TruthReport, Error> {
     let log = options.log.as_deref();
     let log = log.map(|path| TruthLog::create(path, local, clock));
     let end = options.duration.as_nanos() as u64;
-    let tally = RefCell::new(Tally::new(end, log.transpose()?)?);
+    let tally = RefCell::new(Tally::new(
+        end,
+        options.connections as u32,
+        log.transpose()?,
+    )?);
     let branches: Vec<u32> = (1..=BRANCHES).collect();
     let leaves: Vec<u32> = (BRANCHES + 1..=BRANCHES * (1 + LEAVES)).collect();
     let page = Page::grow(0, |object| match object {
@@ -276,7 +280,9 @@ impl Client<'_> {
     fn lost(&self, requests: u64, why: io::Error) {
         let (number, total) = (self.number + 1, self.config.options.connections);
         let why = format!("connection {number} of {total}: {why}");
-        self.tally.borrow_mut().lost(requests, why);
+        let mut tally = self.tally.borrow_mut();
+        tally.failed(requests, || why.clone());
+        tally.lost(why);
     }
 
     /// Sends a request; returns when.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 use super::http::{Parser, Response};
 use super::site::{Object, Site};
@@ -38,6 +38,9 @@ pub(crate) struct Browser {
     site: Arc<Site>,
     requests: Arc<Requests>,
     in_flight: usize,
+    pages_per_connection: Option<f64>,
+    /// No further page on this connection.
+    leaves: bool,
     rng: SmallRng,
     pace: Pace,
     /// When the next page begins; between pages only.
@@ -57,6 +60,7 @@ impl Browser {
         requests: Arc<Requests>,
         mut pace: Pace,
         in_flight: usize,
+        pages_per_connection: Option<f64>,
         seed: u64,
     ) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -66,6 +70,8 @@ impl Browser {
             site,
             requests,
             in_flight,
+            pages_per_connection,
+            leaves: false,
             rng,
             pace,
             begins: Some(first),
@@ -103,6 +109,9 @@ impl Browser {
 
 impl Dialogue for Browser {
     fn next(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Cause> {
+        if self.leaves {
+            return None;
+        }
         let mut cause = Cause::Response;
         if let Some(begins) = self.begins {
             if now < begins {
@@ -143,6 +152,8 @@ impl Dialogue for Browser {
             self.pages += 1;
             self.page_ended = Some(now);
             self.begins = Some(self.pace.after(now, &mut self.rng));
+            let last = |pages: f64| self.rng.random_bool(1.0 / pages);
+            self.leaves = self.pages_per_connection.is_some_and(last);
         }
         let bytes = response.bytes;
         Ok((taken, Some(Answer { bytes, fault })))
@@ -150,6 +161,28 @@ impl Dialogue for Browser {
 
     fn due(&self) -> Option<u64> {
         self.begins
+    }
+
+    fn parts(&self) -> bool {
+        self.leaves
+    }
+
+    fn renews(&self) -> bool {
+        self.pages_per_connection.is_some()
+    }
+
+    fn start_over(&mut self, lost: Option<u64>) {
+        self.leaves = false;
+        // No response on the next connection is why its first page begins.
+        self.page_ended = None;
+        if let Some(earliest) = lost {
+            self.parser = Parser::default();
+            self.walk = Walk::default();
+            self.asked.clear();
+            let next = self.begins;
+            let next = next.unwrap_or_else(|| self.pace.after(earliest, &mut self.rng));
+            self.begins = Some(next.max(earliest));
+        }
     }
 }
 
@@ -163,7 +196,7 @@ mod tests {
         let site = Site::build(&Description::standard()).unwrap();
         let requests = Requests::new(&site, "10.0.0.1:80".parse().unwrap(), true);
         let pace = Pace::Think(Distribution::Constant(pause_ns));
-        Browser::new(Arc::new(site), Arc::new(requests), pace, 4, 1)
+        Browser::new(Arc::new(site), Arc::new(requests), pace, 4, None, 1)
     }
 
     /// Answers the oldest request.

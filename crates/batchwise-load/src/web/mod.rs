@@ -33,6 +33,9 @@ pub struct Config {
     /// Requests a second over all connections; if given, pages begin by a schedule, not after
     /// `think`.
     pub rate: Option<f64>,
+    /// Pages on a connection, a geometric mean; then it is closed, and another one is opened for
+    /// the next page. One that is lost is replaced. Connections last when `None`.
+    pub pages_per_connection: Option<f64>,
     /// Write all requests that become possible together with one call.
     pub coalesce: bool,
     /// Accept compressed responses.
@@ -52,6 +55,7 @@ impl Config {
                 sigma: 0.8,
             },
             rate: None,
+            pages_per_connection: None,
             coalesce: false,
             gzip: true,
         }
@@ -64,6 +68,10 @@ pub fn run(config: &Config) -> Result<TruthReport, Error> {
     options.check()?;
     check_rate(config.rate)?;
     check_in_flight(config.in_flight)?;
+    if config.pages_per_connection.is_some_and(|pages| pages < 1.0) {
+        let text = "the pages on a connection must be 1 or more";
+        return Err(Error::Config(text.into()));
+    }
     let site = Site::build(&config.site)?;
     let pace = match config.rate {
         Some(rate) => Pace::rate(rate / site.objects_per_page(), options.connections),
@@ -79,6 +87,7 @@ pub fn run(config: &Config) -> Result<TruthReport, Error> {
             requests,
             pace,
             config.in_flight,
+            config.pages_per_connection,
             options.seed ^ number,
         )
     };

@@ -164,3 +164,49 @@ fn a_server_that_dies_leaves_an_invalid_report_and_none_a_plain_error() {
     let none = run(&config).unwrap_err();
     assert!(matches!(none, Error::Connect { .. }), "{none}");
 }
+
+#[test]
+fn connections_that_last_for_a_few_pages_are_replaced_and_told_apart_in_the_log() {
+    let nginx = nginx(ENDLESS);
+    let config = Config {
+        pages_per_connection: Some(2.0),
+        ..config(&nginx)
+    };
+    let report = run(&config).unwrap();
+    assert_eq!((report.errors, report.breaks.len()), (0, 0), "{report:?}");
+    let connections = log::read(config.options.log.as_ref().unwrap());
+    let opened = report.connections_opened;
+    // The last one may not have got as far as an answer.
+    assert!((opened - 1..=opened).contains(&(connections.len() as u64)));
+    let per_connection = report.pages.unwrap() as f64 / opened as f64;
+    assert!((1.4..3.0).contains(&per_connection), "{per_connection}");
+}
+
+#[test]
+fn what_a_server_closes_between_requests_is_not_broken() {
+    let nginx = nginx("keepalive_timeout 20ms;");
+    let config = Config {
+        pages_per_connection: Some(1000.0),
+        think: Distribution::Constant(2e8),
+        ..config(&nginx)
+    };
+    let report = run(&config).unwrap();
+    assert_eq!(report.broken_connections, 0, "{:?}", report.breaks);
+    assert!(report.connections_opened > 1, "{report:?}");
+}
+
+#[test]
+fn what_a_dying_server_leaves_is_broken_and_what_it_then_refuses_is_told_apart() {
+    let mut nginx = nginx(ENDLESS);
+    let mut config = Config {
+        pages_per_connection: Some(1000.0),
+        ..config(&nginx)
+    };
+    config.options.duration = Duration::from_secs(2);
+    let running = std::thread::spawn(move || run(&config));
+    std::thread::sleep(Duration::from_millis(500));
+    nginx.server.kill();
+    let report = running.join().unwrap().unwrap();
+    assert_eq!(report.broken_connections, 1, "{:?}", report.breaks);
+    assert!(report.connect_failures > 2 && !report.valid, "{report:?}");
+}

@@ -91,6 +91,13 @@ fn write_text(out: &mut impl Write, report: &TruthReport) -> io::Result<()> {
         Some(pages) => writeln!(out, ", {pages} pages")?,
         None => writeln!(out)?,
     }
+    if report.connections_opened != report.connections || report.breaks != [] {
+        writeln!(
+            out,
+            "{} connections opened, {} broken, {} could not be opened",
+            report.connections_opened, report.broken_connections, report.connect_failures
+        )?;
+    }
     write_latency(out, "request to response", &report.latency_ns)?;
     write_latency(out, "request to request", &report.triggered_ns)?;
     write_latency(out, "the client's own part", &report.client_think_ns)?;

@@ -40,6 +40,10 @@ pub struct WebArgs {
     #[arg(long, value_name = "DIST", default_value = "lognormal:1s:0.8",
           value_parser = parse_times)]
     think: Distribution,
+    /// Pages on a connection, as a geometric mean; then it is closed and another one is opened, and
+    /// one that is lost is replaced, too. Without it connections last
+    #[arg(long, value_name = "N")]
+    pages_per_connection: Option<f64>,
     /// Write requests that become possible together with one call, not each with its own
     #[arg(long)]
     coalesce: bool,
@@ -77,6 +81,7 @@ pub fn run(args: &WebArgs) -> anyhow::Result<()> {
         in_flight: args.in_flight,
         think: args.think,
         rate: args.rate,
+        pages_per_connection: args.pages_per_connection,
         coalesce: args.coalesce,
         gzip: matches!(args.gzip, Switch::On),
     };

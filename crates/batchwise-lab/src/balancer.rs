@@ -1,0 +1,266 @@
+//! A running `batchwise balance` in a segment's balancer: its configuration, and the lines that it
+//! prints.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::host::Place;
+use crate::process::{Process, Reader, lock};
+use crate::segment::{self, LINK, SERVERS, Segment, VIP};
+use crate::stop::Stop;
+
+/// How long it may take until all servers serve, and until it has ended.
+const START_LIMIT: Duration = Duration::from_secs(15);
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// What is balanced, and how.
+#[derive(Clone, Debug)]
+pub struct BalancerSpec<'a> {
+    /// Names pins and socket: two at a time need two names.
+    pub name: &'a str,
+    /// `static`, `observe` or `latency`.
+    pub policy: &'a str,
+    /// Between decisions.
+    pub interval: Duration,
+    /// `l2` or `ipip`.
+    pub method: &'a str,
+    /// The service's port.
+    pub port: u16,
+    /// What a health check asks for.
+    pub health_path: &'a str,
+}
+
+impl BalancerSpec<'_> {
+    /// The configuration file.
+    pub fn toml(&self) -> String {
+        let Self {
+            name, method, port, ..
+        } = self;
+        let path = self.health_path;
+        let mut text = format!(
+            r#"name = "{name}"
+interfaces = ["{LINK}"]
+
+[[service]]
+name = "web"
+address = "{VIP}"
+port = {port}
+protocol = "tcp"
+method = "{method}"
+affinity = "connection"
+[service.health]
+check = "http"
+path = "{path}"
+interval = "1s"
+timeout = "900ms"
+rise = 1
+fall = 3
+"#
+        );
+        for index in 0..SERVERS {
+            let (address, _) = segment::server(index);
+            let number = index + 1;
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "[[service.backend]]\nname = \"s{number}\"\naddress = \"{address}\"\nweight = 100\n"
+            );
+        }
+        text
+    }
+}
+
+/// A server in an interval, as the balancer prints it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackendMoment {
+    /// End of the interval, ns since 1970.
+    pub ts_ns: u64,
+    /// Its name.
+    pub backend: String,
+    /// `serving`, `draining` or `down`.
+    pub state: String,
+    /// `up`, `down`, `unknown` or `unchecked`.
+    pub health: String,
+    /// Of the slots, 0 to 1.
+    pub share: f64,
+    /// Of responses.
+    pub latency_ns: LatencyMoment,
+    /// Why it has its weight.
+    pub why: String,
+}
+
+/// The part of a latency that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyMoment {
+    /// Mean; `None` when it is not known.
+    pub mean: Option<f64>,
+}
+
+/// What it printed.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Servers by interval.
+    pub backends: Vec<BackendMoment>,
+    /// The last counts of packets' fates.
+    pub totals: Option<serde_json::Value>,
+    unreadable: Option<String>,
+}
+
+impl Said {
+    fn read(&mut self, text: &str) {
+        let read = serde_json::from_str::<serde_json::Value>(text).and_then(|line| {
+            match line["kind"].as_str() {
+                Some("backend") => self.backends.push(serde_json::from_value(line)?),
+                Some("totals") => self.totals = Some(line),
+                _ => {}
+            }
+            Ok(())
+        });
+        if let Err(error) = read {
+            self.unreadable
+                .get_or_insert_with(|| format!("{text:?}: {error}"));
+        }
+    }
+
+    fn check(self) -> Result<Self> {
+        match &self.unreadable {
+            Some(what) => bail!("`batchwise balance` printed something unknown: {what}"),
+            None => Ok(self),
+        }
+    }
+
+    /// Whether every server gets connections.
+    fn all_serve(&self) -> bool {
+        let last = self.backends.iter().rev().take(usize::from(SERVERS));
+        last.filter(|moment| moment.state == "serving" && moment.health == "up")
+            .count()
+            == usize::from(SERVERS)
+    }
+}
+
+/// A running balancer. Dropping it ends it.
+#[derive(Debug)]
+pub struct Balancer {
+    process: Process,
+    said: Arc<Mutex<Said>>,
+    reader: Option<Reader>,
+    // Outlives the process: fields are dropped in order.
+    files: Files,
+}
+
+/// A directory that goes when it is dropped.
+#[derive(Debug)]
+struct Files(PathBuf);
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!("{} stays behind: {error}", self.0.display());
+        }
+    }
+}
+
+impl Balancer {
+    /// Starts it in the segment's balancer, and waits until every server gets connections.
+    pub fn start(
+        batchwise: &Path,
+        segment: &Segment,
+        spec: &BalancerSpec<'_>,
+        stop: &Stop,
+    ) -> Result<Self> {
+        let host = &segment.balancer;
+        let files = Files(std::env::temp_dir().join(format!("{}-run", host.namespace().name())));
+        fs::create_dir_all(&files.0).with_context(|| format!("making {}", files.0.display()))?;
+        let config = files.0.join("lb.toml");
+        fs::write(&config, spec.toml()).with_context(|| format!("writing {}", config.display()))?;
+        let mut command = Command::new(batchwise);
+        command.args(["balance", "--format", "jsonl", "--remove-at-exit"]);
+        command.arg("--config").arg(&config);
+        command.args(["--policy", spec.policy]);
+        command.args(["--interval", &format!("{}ms", spec.interval.as_millis())]);
+        command.env("BATCHWISE_RUN_DIR", &files.0);
+        let mut process = host.spawn("the balancer", command, Place::Workload)?;
+        let said = Arc::new(Mutex::new(Said::default()));
+        let sink = said.clone();
+        let reader = process.on_line(move |text| lock(&sink).read(&text));
+        let mut started = Self {
+            process,
+            said,
+            reader: Some(reader),
+            files,
+        };
+        let ready = stop.wait_until(START_LIMIT, || {
+            started.process.check_alive()?;
+            Ok(lock(&started.said).all_serve().then_some(()))
+        })?;
+        match ready {
+            Some(()) => Ok(started),
+            None => bail!(
+                "the balancer did not get all servers to serve within {START_LIMIT:?}{}",
+                started.process.quote()
+            ),
+        }
+    }
+
+    /// Its configuration file.
+    pub fn config(&self) -> PathBuf {
+        self.files.0.join("lb.toml")
+    }
+
+    /// Where its control socket is: `BATCHWISE_RUN_DIR` of commands to it.
+    pub fn run_dir(&self) -> &Path {
+        &self.files.0
+    }
+
+    /// Fails when it has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.process.check_alive()
+    }
+
+    /// What it has printed so far.
+    pub fn said(&self) -> Said {
+        lock(&self.said).clone()
+    }
+
+    /// Ends it in order, with everything that it put into the kernel; gives what it printed.
+    pub fn finish(mut self) -> Result<Said> {
+        self.process.check_alive()?;
+        self.process.terminate(END_LIMIT);
+        if let Some(reader) = self.reader.take() {
+            reader.finish();
+        }
+        std::mem::take(&mut *lock(&self.said)).check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(backend: u8, health: &str) -> String {
+        format!(
+            r#"{{"kind":"backend","ts_ns":1,"service":"web","backend":"s{backend}",
+                "state":"serving","health":"{health}","share":0.25,
+                "latency_ns":{{"mean":null,"p50":null}},"why":"static"}}"#
+        )
+    }
+
+    #[test]
+    fn all_serve_once_the_last_lines_say_so_of_each() {
+        let mut said = Said::default();
+        (1..=4).for_each(|n| said.read(&line(n, "unknown")));
+        assert!(!said.all_serve());
+        (1..=4).for_each(|n| said.read(&line(n, "up")));
+        assert!(said.clone().check().unwrap().all_serve());
+        said.read("Segmentation fault");
+        let error = said.check().unwrap_err().to_string();
+        assert!(error.contains("Segmentation fault"), "{error}");
+    }
+}
