@@ -60,7 +60,7 @@ impl Decider {
         }
     }
 
-    /// Weights from now on, `None` when they stay; 0 for who is down.
+    /// Weights from now on; 0 for who is down.
     pub fn step(&mut self, seen: &[Seen]) -> Vec<u32> {
         match self {
             Self::Fixed => seen
