@@ -132,7 +132,6 @@ impl Paper {
             let shares: Vec<f64> = slow
                 .iter()
                 .map(|i| (SHIFT * latencies[*i].unwrap_or(0.0) / (ALPHA_HIGH * best)).min(1.0))
-                .map(f64::from)
                 .collect();
             let given: f64 = slow
                 .iter()
