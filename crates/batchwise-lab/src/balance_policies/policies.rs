@@ -60,7 +60,7 @@ impl Decider {
         }
     }
 
-    /// Weights from now on, `None` when they stay; 0 for who is down.
+    /// Weights from now on; 0 for who is down.
     pub fn step(&mut self, seen: &[Seen]) -> Vec<u32> {
         match self {
             Self::Fixed => seen
@@ -132,7 +132,6 @@ impl Paper {
             let shares: Vec<f64> = slow
                 .iter()
                 .map(|i| (SHIFT * latencies[*i].unwrap_or(0.0) / (ALPHA_HIGH * best)).min(1.0))
-                .map(f64::from)
                 .collect();
             let given: f64 = slow
                 .iter()

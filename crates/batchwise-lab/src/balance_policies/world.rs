@@ -234,7 +234,7 @@ impl<'a> World<'a> {
             let up: Vec<usize> = (0..self.queues.len()).filter(up).collect();
             return (!up.is_empty()).then(|| up[self.rng.random_range(0..up.len())]);
         }
-        let id = self.table[(hash * SLOTS as u64 >> 32) as usize];
+        let id = self.table[((hash * SLOTS as u64) >> 32) as usize];
         usize::from(id).checked_sub(1)
     }
 
