@@ -53,7 +53,8 @@ static long bw_count_flow(void *map, const struct bw_tuple *t, struct bw_affinit
 SEC("syscall")
 int bw_census(struct bw_census *ctx)
 {
-	struct bw_counting c = { .now = bw_seen_now(), .settled = 1 };
+	/* programs of this kind cannot read the coarse clock, which is at most a tick behind */
+	struct bw_counting c = { .now = bpf_ktime_get_ns() >> BW_SEEN_SHIFT, .settled = 1 };
 
 	bpf_for_each_map_elem(&flows_settled, bw_count_flow, &c, 0);
 	ctx->settled = c.left;

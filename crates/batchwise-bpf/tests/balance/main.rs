@@ -1,0 +1,14 @@
+//! The load balancer's data path in the kernel, packet in and packet out. Needs root.
+
+#[path = "../frames/mod.rs"]
+mod frames;
+#[path = "../kernel/mod.rs"]
+mod kernel;
+
+mod flows;
+mod fuzz;
+mod measured;
+mod paths;
+mod replies;
+mod setup;
+mod takeover;

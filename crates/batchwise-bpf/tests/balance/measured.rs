@@ -1,0 +1,81 @@
+//! What is measured of flows says which backend they were sent to.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use batchwise_bpf::balance::{Measure, Options};
+use batchwise_core::passive::Params;
+
+use crate::frames::{ACK, FIN, SYN, Segment};
+use crate::setup::{Lb, options, tcp};
+
+fn measuring() -> Lb {
+    let lb = Lb::with(Options {
+        measure: Some(Measure {
+            params: Params::default(),
+            flows: 1024,
+            forget: Duration::from_secs(60),
+            udp_acks: 0,
+        }),
+        ..options("test")
+    });
+    lb.have(&[5, 6]);
+    lb
+}
+
+/// Bursts of three segments, 2 ms apart, each answered before the next.
+fn bursts(lb: &Lb, sport: u16) {
+    lb.segment(tcp(sport, SYN, 0));
+    for i in 0..20 {
+        for j in 0..3 {
+            lb.segment(Segment {
+                seq: 1 + (i * 3 + j) * 100,
+                ack: 1 + i * 1000,
+                ..tcp(sport, ACK, 100)
+            });
+        }
+        sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn epochs_say_whose_they_are() {
+    let mut lb = measuring();
+    for (sport, index) in [(1, 5), (2, 6)] {
+        lb.all_to(index);
+        bursts(&lb, sport);
+        lb.all_to(0);
+        lb.segment(tcp(sport, ACK | FIN, 0));
+        let epochs = lb.0.poll().unwrap();
+        let [epoch] = &epochs[..] else {
+            panic!("{epochs:?}");
+        };
+        let tuple = epoch.tuple.unwrap();
+        assert_eq!((tuple.backend, tuple.client.port()), (index, sport));
+        assert_eq!(tuple.server.to_string(), "10.0.0.1:80");
+        let latency = epoch.estimate.latency.unwrap();
+        assert!((2_000_000..20_000_000).contains(&latency), "{latency}");
+    }
+    let measured = lb.0.measured().unwrap();
+    assert_eq!((measured.measured, measured.acks), (120, 4));
+}
+
+#[test]
+fn the_sweep_and_the_end_close_epochs() {
+    let mut lb = measuring();
+    lb.all_to(5);
+    bursts(&lb, 1);
+    assert!(lb.0.sweep().unwrap().is_empty());
+    let epochs = lb.0.close_all().unwrap();
+    assert_eq!(epochs.len(), 1);
+    assert_eq!(epochs[0].tuple.unwrap().backend, 5);
+}
+
+#[test]
+fn without_measuring_nothing_is_measured() {
+    let mut plain = Lb::among(&[5]);
+    plain.all_to(5);
+    bursts(&plain, 1);
+    assert!(plain.0.close_all().unwrap().is_empty());
+    assert_eq!(plain.0.measured().unwrap().packets, 0);
+}

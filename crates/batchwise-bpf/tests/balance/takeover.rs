@@ -1,0 +1,152 @@
+//! What outlives the process, what the next one takes over, and taking it all away.
+
+use std::path::Path;
+
+use batchwise_bpf::Error;
+use batchwise_bpf::balance::{Balancer, Options};
+
+use crate::frames::{ACK, SYN};
+use crate::kernel::{self, in_own_network, need_root};
+use crate::setup::{Lb, options, tcp};
+
+fn folder(name: &str) -> std::path::PathBuf {
+    Path::new("/sys/fs/bpf/batchwise/balance").join(name)
+}
+
+/// Removes what a name has, at the end and what a killed run left.
+struct Clean(&'static str);
+
+impl Clean {
+    fn new(name: &'static str) -> Self {
+        need_root();
+        Balancer::remove(name).unwrap();
+        Self(name)
+    }
+}
+
+impl Drop for Clean {
+    fn drop(&mut self) {
+        drop(Balancer::remove(self.0));
+    }
+}
+
+fn pinned(name: &str, interfaces: &[&str]) -> Options {
+    Options {
+        interfaces: interfaces.iter().map(|i| (*i).into()).collect(),
+        attach: true,
+        pin: true,
+        ..options(name)
+    }
+}
+
+fn veth(name: &str, peer: &str) {
+    kernel::ip(&["link", "add", name, "type", "veth", "peer", "name", peer]);
+}
+
+/// The id of the XDP program on an interface.
+fn attached(interface: &str) -> Option<u64> {
+    let shown = std::process::Command::new("ip")
+        .args(["-d", "link", "show", "dev", interface])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let id = shown.split("prog/xdp id ").nth(1)?;
+    id.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn the_next_start_takes_over_connections_and_replaces_the_program_in_its_place() {
+    let name = Clean::new("b-test-takeover");
+    in_own_network(|| {
+        veth("bw-b0", "bw-b1");
+        let lb = Lb::with(pinned(name.0, &["bw-b0"]));
+        assert!(!lb.0.taken_over());
+        lb.have(&[5, 6]);
+        lb.all_to(5);
+        lb.segment(tcp(1, SYN, 0));
+        lb.segment(tcp(1, ACK, 0));
+        lb.all_to(6);
+        let before = (lb.0.services().unwrap().len(), lb.outcomes());
+        let first = attached("bw-b0").unwrap();
+        drop(lb); // as if killed
+        assert_eq!(attached("bw-b0"), Some(first), "it goes on forwarding");
+        assert!(Balancer::pinned(name.0));
+
+        let lb = Lb(Balancer::start(pinned(name.0, &["bw-b0"])).unwrap());
+        assert!(lb.0.taken_over());
+        assert_ne!(attached("bw-b0").unwrap(), first);
+        assert_eq!((lb.0.services().unwrap().len(), lb.outcomes()), before);
+        assert_eq!(lb.0.backends().unwrap().len(), 2);
+        assert!(lb.0.ring(1).unwrap().iter().all(|b| *b == 6));
+        assert_eq!(lb.segment(tcp(1, ACK, 100)), 5);
+        assert_eq!(lb.segment(tcp(2, SYN, 0)), 6);
+
+        Balancer::remove(name.0).unwrap();
+        assert_eq!(attached("bw-b0"), None, "even while it runs");
+        assert!(!folder(name.0).exists());
+        assert!(!Balancer::pinned(name.0));
+        Balancer::remove(name.0).unwrap();
+    });
+}
+
+#[test]
+fn interfaces_can_be_others_after_a_take_over() {
+    let name = Clean::new("b-test-links");
+    in_own_network(|| {
+        veth("bw-b0", "bw-b1");
+        veth("bw-b2", "bw-b3");
+        drop(Balancer::start(pinned(name.0, &["bw-b0", "bw-b2"])).unwrap());
+        assert!(attached("bw-b0").is_some() && attached("bw-b2").is_some());
+        drop(Balancer::start(pinned(name.0, &["bw-b2", "bw-b1"])).unwrap());
+        assert!(attached("bw-b0").is_none());
+        assert!(attached("bw-b2").is_some() && attached("bw-b1").is_some());
+        kernel::ip(&["link", "del", "bw-b2"]);
+        veth("bw-b2", "bw-b3");
+        drop(Balancer::start(pinned(name.0, &["bw-b2"])).unwrap());
+        assert!(
+            attached("bw-b2").is_some(),
+            "an interface that was made anew"
+        );
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_said_with_its_remedy_and_leaves_nothing() {
+    let name = Clean::new("b-test-errors");
+    let error = |options: Options| Balancer::start(options).err().unwrap().to_string();
+    in_own_network(|| {
+        veth("bw-b0", "bw-b1");
+        let e = error(pinned(name.0, &["bw-none"]));
+        assert!(e.contains("bw-none") && e.contains("bw-b0"), "{e}");
+        let e = error(pinned(name.0, &["lo"]));
+        assert!(e.contains("native XDP"), "{e}");
+        assert!(!folder(name.0).exists());
+        let e = error(pinned("No/Name", &["bw-b0"]));
+        assert!(e.contains("dashes"), "{e}");
+
+        let lb = Balancer::start(pinned(name.0, &["bw-b0"])).unwrap();
+        let mut more = pinned(name.0, &["bw-b0"]);
+        more.flows *= 2;
+        let e = error(more);
+        assert!(e.contains("flows = 8192") && e.contains("remove"), "{e}");
+        let other = Clean::new("b-test-errors-2");
+        let e = Balancer::start(pinned(other.0, &["bw-b0"])).err().unwrap();
+        assert!(matches!(e, Error::XdpTaken { .. }), "{e}");
+        drop(lb);
+    });
+}
+
+#[test]
+fn what_is_not_pinned_ends_with_the_balancer() {
+    need_root();
+    in_own_network(|| {
+        veth("bw-b0", "bw-b1");
+        let mut options = pinned("b-test-unpinned", &["bw-b0"]);
+        options.pin = false;
+        let lb = Balancer::start(options).unwrap();
+        assert!(attached("bw-b0").is_some());
+        drop(lb);
+        assert!(attached("bw-b0").is_none());
+        assert!(!folder("b-test-unpinned").exists());
+    });
+}
