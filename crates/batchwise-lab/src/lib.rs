@@ -4,6 +4,7 @@
 pub mod accuracy;
 pub mod arm;
 pub mod balance;
+pub mod balance_policies;
 pub mod bpf_stats;
 pub mod cdf;
 pub mod cgroup;
@@ -119,6 +120,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive_cost::PassiveCost,
         &passive_modes::PassiveModes,
         &balance::faults::BalanceFaults,
+        &balance_policies::BalancePolicies,
     ]
 }
 
