@@ -5,6 +5,7 @@ pub mod accuracy;
 pub mod arm;
 pub mod balance;
 pub mod balance_cost;
+pub mod balance_policies;
 pub mod bpf_stats;
 pub mod cdf;
 pub mod cgroup;
@@ -122,6 +123,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive_modes::PassiveModes,
         &balance::faults::BalanceFaults,
         &balance_cost::BalanceCost,
+        &balance_policies::BalancePolicies,
     ]
 }
 

@@ -6,22 +6,33 @@ use proptest::test_runner::TestRunner;
 
 use batchwise_bpf::balance::{Backend, Method};
 
-use crate::frames::kinds;
+use crate::frames::{Segment, TCP, ethernet, kinds, v4, v6};
 use crate::setup::{CLIENT_MAC, Lb, VIP_MAC, XDP_DROP, XDP_PASS, XDP_TX, backend, ip, mac};
 
 /// Valid frames with some bytes changed, cut or made longer.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let mut valid = kinds();
-    let about = [&[3, 4, 0, 0, 0, 0, 5, 0][..], &valid[0][14..60]].concat();
-    valid.push(crate::frames::ethernet(
-        &[],
-        &crate::frames::v4(1, 0, 0, &about),
-    ));
-    let about = [&[2, 0, 0, 0, 0, 0, 5, 0][..], &valid[4][14..90]].concat();
-    valid.push(crate::frames::ethernet(
-        &[],
-        &crate::frames::v6(&[], 58, &about),
-    ));
+    // errors about packets that the server sent: what the client sent, turned around
+    let quote = |frame: &[u8], header: usize, address: usize| {
+        let mut p = frame[14..14 + header + 8].to_vec();
+        let (from, to) = p[header - 2 * address..header].split_at_mut(address);
+        from.swap_with_slice(to);
+        let (from, to) = p[header..header + 4].split_at_mut(2);
+        from.swap_with_slice(to);
+        p
+    };
+    let about = [&[3, 4, 0, 0, 0, 0, 5, 0], &quote(&valid[0], 20, 4)[..]].concat();
+    valid.push(ethernet(&[], &v4(1, 0, 0, &about)));
+    let about = [&[2, 0, 0, 0, 0, 0, 5, 0], &quote(&valid[4], 40, 16)[..]].concat();
+    valid.push(ethernet(&[], &v6(&[], 58, &about)));
+    valid.push(ethernet(&[], &v4(1, 0, 0, &[8, 0, 0, 0, 0, 0, 0, 1])));
+    valid.push(ethernet(&[], &v6(&[], 58, &[128, 0, 0, 0, 0, 0, 0, 1])));
+    let large = Segment {
+        payload: 1480,
+        ..Segment::default()
+    };
+    valid.push(ethernet(&[], &v4(TCP, 0, 0, &large.bytes())));
+    valid.push(ethernet(&[], &v6(&[], TCP, &large.bytes())));
     let changes = vec((0..120usize, any::<u8>()), 0..6);
     (prop::sample::select(valid), changes, 0..1600usize).prop_map(|(mut frame, changes, len)| {
         for (at, to) in changes {

@@ -72,7 +72,7 @@ fn the_sweep_and_the_end_close_epochs() {
 }
 
 #[test]
-fn without_measuring_nothing_is_measured_and_the_program_is_smaller() {
+fn without_measuring_nothing_is_measured() {
     let mut plain = Lb::among(&[5]);
     plain.all_to(5);
     bursts(&plain, 1);

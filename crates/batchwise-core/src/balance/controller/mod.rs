@@ -1,21 +1,53 @@
-//! Weights from latencies.
+//! Weights from latencies: the paper's §4 and what it leaves out (docs/balance.md, "Controller").
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+mod backend;
+mod shift;
+mod suspect;
+
+use self::backend::Backend;
 use super::maglev::BackendId;
 
 /// Effective weights are configured weights times this.
 pub const UNIT: u32 = 1000;
 
-/// What the controller is tuned by.
+/// What the controller is tuned by. Factors are of a backend's configured weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Params {
-    /// Of the best latency: above it a server gives weight away.
+    /// Of the best latency: above it a server gives weight away (the paper's).
     pub alpha_high: f64,
-    /// Of the best latency: below it a server may take weight.
+    /// Of the best latency: below it a server may take weight (the paper's).
     pub alpha_low: f64,
+    /// How strongly: a server that is x times as slow as the low watermark deserves x to the power of
+    /// minus this, of its configured weight.
+    pub give: f64,
+    /// What a fast server takes in an interval, of its weight, at most.
+    pub cap: f64,
+    /// The least factor of a server that gets connections.
+    pub floor: f64,
+    /// The largest factor.
+    pub most: f64,
+    /// Of the way back to what it deserves, in an interval; the way down is gone at once.
+    pub regress: f64,
+    /// Changes of a factor below this are not made.
+    pub deadband: f64,
+    /// Responses below which a server is not judged.
+    pub min_samples: u64,
+    /// What an interval's responses count for in the next, 0 to 1.
+    pub memory: f64,
+    /// Standard errors that a difference must be beyond.
+    pub certainty: f64,
+    /// Intervals without a new estimate after which the last one is not used.
+    pub stale_intervals: u32,
+    /// Factor with which a server that has come back begins.
+    pub start: f64,
+    /// Of its own past and of the others' median: below both, a latency is not believed.
+    pub suspicious: f64,
+    /// Intervals after which it is believed all the same.
+    pub trust_intervals: u32,
 }
 
 impl Default for Params {
@@ -23,6 +55,19 @@ impl Default for Params {
         Self {
             alpha_high: 1.5,
             alpha_low: 1.2,
+            give: 0.8,
+            cap: 0.25,
+            floor: 0.02,
+            most: 3.0,
+            regress: 0.6,
+            deadband: 0.01,
+            min_samples: 20,
+            memory: 0.6,
+            certainty: 2.0,
+            stale_intervals: 4,
+            start: 0.1,
+            suspicious: 0.3,
+            trust_intervals: 240,
         }
     }
 }
@@ -132,7 +177,7 @@ pub struct Verdict {
 #[derive(Clone, Debug)]
 pub struct Controller {
     params: Params,
-    weights: BTreeMap<BackendId, u32>,
+    known: BTreeMap<BackendId, Backend>,
 }
 
 impl Controller {
@@ -140,33 +185,32 @@ impl Controller {
     pub fn new(params: Params) -> Self {
         Self {
             params,
-            weights: BTreeMap::new(),
+            known: BTreeMap::new(),
         }
     }
 
-    /// A backend had this weight before a restart.
+    /// A backend had this weight before a restart, configured weight times [`UNIT`]. Before the
+    /// first step.
     pub fn resume(&mut self, id: BackendId, weight: u32) {
-        self.weights.insert(id, weight);
+        self.known.insert(id, Backend::resumed(weight));
     }
 
-    /// Decides on an interval; one verdict for each backend, in their order.
+    /// Decides on an interval; one verdict for each backend, in the order given. Backends that are
+    /// not mentioned are forgotten.
     pub fn step(&mut self, seen: &[Seen]) -> Vec<Verdict> {
-        let _ = self.params;
-        let judge = |s: &Seen| {
-            let weight = if s.serving {
-                s.base.saturating_mul(UNIT)
-            } else {
-                0
-            };
-            let before = self.weights.insert(s.id, weight).unwrap_or(weight);
-            Verdict {
-                id: s.id,
-                weight,
-                before,
-                why: if s.serving { Why::Steady } else { Why::Down },
-                freshness: (s.connections > 0).then(|| s.samples as f64 / s.connections as f64),
-            }
-        };
-        seen.iter().map(judge).collect()
+        let before = core::mem::take(&mut self.known);
+        for s in seen {
+            let mut backend = before.get(&s.id).cloned().unwrap_or_default();
+            backend.observe(s, &self.params);
+            self.known.insert(s.id, backend);
+        }
+        // In the order of ids from here on, so that sums do not depend on the order given.
+        let mut serving: Vec<&mut Backend> =
+            self.known.values_mut().filter(|b| b.serving).collect();
+        suspect::judge(&mut serving, &self.params);
+        shift::decide(&mut serving, &self.params);
+        seen.iter()
+            .filter_map(|s| Some(self.known.get_mut(&s.id)?.verdict(s.id)))
+            .collect()
     }
 }

@@ -1,0 +1,123 @@
+//! Who gives weight, who takes it, and the way back. A backend deserves (its merit) as much less than
+//! its configured weight as it is slower than the best, now: not less and less for as long as it is
+//! slow, as when weight is shifted each interval anew, which overshoots since what was shifted shows
+//! only after connections that were there before have ended and queues have drained.
+
+use super::{Backend, Params, Why};
+
+/// A slow server's freshness counts when it has so many connections.
+const CONNECTIONS: u64 = 4;
+/// Factor from which a server that has come back is one of all.
+const RETURNED: f64 = 0.8;
+/// Of a slow server's freshness, what a fast one must have: both are measured.
+const AS_FRESH: f64 = 0.9;
+
+pub(super) fn decide(serving: &mut [&mut Backend], params: &Params) {
+    let best = serving
+        .iter()
+        .filter(|b| b.suspect.is_none())
+        .filter_map(|b| Some(b.latency(params)? * (1.0 + b.uncertainty(params))))
+        .fold(f64::INFINITY, f64::min);
+    for backend in serving.iter_mut() {
+        judge(backend, best, params);
+    }
+    let all_slow = serving
+        .iter()
+        .all(|b| b.why == Why::Steady && b.is_slower_than_usual(params));
+    if all_slow {
+        serving.iter_mut().for_each(|b| b.why = Why::AllSlow);
+    }
+    let bases: f64 = serving.iter().map(|b| b.base).sum();
+    let merits: f64 = serving.iter().map(|b| b.base * b.merit).sum();
+    if !(bases > 0.0 && merits > 0.0) {
+        return;
+    }
+    for backend in serving.iter_mut() {
+        backend.factor = (backend.merit * bases / merits).clamp(params.floor, params.most);
+    }
+    hold_back(serving, params);
+    settle(serving, params);
+}
+
+fn judge(backend: &mut Backend, best: f64, params: &Params) {
+    let latency = backend.latency(params);
+    let error = 1.0 + backend.uncertainty(params);
+    let slow = |l: f64| l / error > params.alpha_high * best;
+    let target = match latency {
+        None if !backend.is_stale(params) => backend.merit,
+        None => 1.0,
+        Some(_) if backend.suspect.is_some() => backend.merit,
+        Some(l) => {
+            libm::pow(params.alpha_low * best * error / l, params.give).clamp(params.floor, 1.0)
+        }
+    };
+    let before = backend.merit;
+    backend.merit = match target < before {
+        true => target,
+        false => before + params.regress * (target - before),
+    };
+    backend.why = match latency {
+        _ if backend.suspect.is_some() => Why::Suspicious,
+        None if backend.is_stale(params) => Why::Stale,
+        None => Why::FewSamples,
+        Some(l) if slow(l) && target <= params.floor => Why::Floor,
+        Some(l) if slow(l) => Why::Slow,
+        Some(_) if backend.returning => Why::Returning,
+        Some(_) if backend.merit > before => Why::Regress,
+        Some(_) => Why::Steady,
+    };
+}
+
+/// Increments are bounded: fast servers that all take at once would be the next slow ones. What they
+/// may not take stays where it was.
+fn hold_back(serving: &mut [&mut Backend], params: &Params) {
+    let fresh = serving
+        .iter()
+        .filter(|b| matches!(b.why, Why::Slow | Why::Floor) && b.connections >= CONNECTIONS)
+        .filter_map(|b| b.freshness)
+        .fold(0.0, f64::max);
+    let (mut given, mut refused) = (0.0, 0.0);
+    for backend in serving.iter_mut() {
+        let more = backend.factor - backend.old;
+        if more <= 0.0 {
+            given -= backend.base * more;
+            continue;
+        }
+        let stale = backend.freshness.is_some_and(|f| f < AS_FRESH * fresh);
+        let room = match stale || backend.suspect.is_some() {
+            true => 0.0,
+            false => backend.old * params.cap,
+        };
+        if more > room {
+            refused += backend.base * (more - room);
+            backend.factor = backend.old + room;
+        }
+        if matches!(backend.why, Why::Steady | Why::Regress) {
+            backend.why = match backend.why {
+                _ if stale => Why::NotFresh,
+                _ if more > room => Why::Capped,
+                Why::Steady if more >= params.deadband => Why::Takes,
+                other => other,
+            };
+        }
+    }
+    if given > 0.0 {
+        let kept = (refused / given).min(1.0);
+        for backend in serving.iter_mut().filter(|b| b.factor < b.old) {
+            backend.factor += kept * (backend.old - backend.factor);
+        }
+    }
+}
+
+/// Weights do not move for little.
+fn settle(serving: &mut [&mut Backend], params: &Params) {
+    let moved = serving
+        .iter()
+        .any(|b| (b.factor - b.old).abs() >= params.deadband * b.old);
+    for backend in serving.iter_mut() {
+        if !moved {
+            backend.factor = backend.old;
+        }
+        backend.returning &= backend.factor < RETURNED;
+    }
+}

@@ -1,0 +1,297 @@
+//! What the balancer's controller does, and what never happens whatever it is told.
+
+use batchwise_core::balance::maglev::identity;
+use batchwise_core::balance::{
+    Controller, Observation, Params, Seen, UNIT, Verdict, Why, standardise,
+};
+use proptest::prelude::*;
+
+const MS: f64 = 1e6;
+
+fn seen(id: u16, latency_ms: f64) -> Seen {
+    Seen {
+        id,
+        identity: identity(&id.to_string()),
+        base: 100,
+        serving: true,
+        latency_ns: Some(latency_ms * MS),
+        samples: 500,
+        connections: 20,
+        opened: 10,
+        vouched: false,
+    }
+}
+
+fn steps(controller: &mut Controller, times: usize, seen: &[Seen]) -> Vec<Verdict> {
+    let mut last = Vec::new();
+    for _ in 0..times {
+        last = controller.step(seen);
+    }
+    last
+}
+
+fn share(verdicts: &[Verdict], at: usize) -> f64 {
+    let all: f64 = verdicts.iter().map(|v| f64::from(v.weight)).sum();
+    f64::from(verdicts[at].weight) / all
+}
+
+#[test]
+fn equal_servers_keep_their_configured_weights() {
+    let mut c = Controller::new(Params::default());
+    let all = [seen(1, 10.0), seen(2, 10.5), seen(3, 11.0), seen(4, 9.5)];
+    let v = steps(&mut c, 50, &all);
+    assert!(
+        v.iter()
+            .all(|v| v.weight == 100 * UNIT && v.why == Why::Steady),
+        "{v:?}"
+    );
+}
+
+#[test]
+fn a_slow_server_gives_weight_and_gets_it_back_when_it_is_well() {
+    let mut c = Controller::new(Params::default());
+    let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
+    steps(&mut c, 5, &well);
+    let mut sick = well.clone();
+    sick[1].latency_ns = Some(60.0 * MS);
+    let v = steps(&mut c, 6, &sick);
+    assert!(share(&v, 1) < 0.1 && v[1].why == Why::Slow, "{v:?}");
+    assert!(v[0].weight > 100 * UNIT);
+    let v = steps(&mut c, 30, &well);
+    assert!((share(&v, 1) - 0.25).abs() < 0.01, "{v:?}");
+}
+
+#[test]
+fn what_is_slow_for_ever_is_not_starved_further_and_further() {
+    let mut c = Controller::new(Params::default());
+    let all = [seen(1, 10.0), seen(2, 20.0)];
+    let soon = steps(&mut c, 20, &all);
+    let late = steps(&mut c, 500, &all);
+    assert_eq!(soon[1].weight, late[1].weight);
+    assert!(share(&late, 1) > 0.25);
+}
+
+#[test]
+fn servers_that_are_all_slow_alike_change_nothing() {
+    let mut c = Controller::new(Params::default());
+    let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
+    steps(&mut c, 20, &well);
+    let slow: Vec<_> = (1..5).map(|id| seen(id, 100.0)).collect();
+    let v = steps(&mut c, 4, &slow);
+    assert!(
+        v.iter()
+            .all(|v| v.weight == 100 * UNIT && v.why == Why::AllSlow),
+        "{v:?}"
+    );
+}
+
+#[test]
+fn nobody_takes_more_than_the_cap_in_an_interval() {
+    let params = Params::default();
+    let mut c = Controller::new(params);
+    steps(&mut c, 3, &[seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)]);
+    for v in c.step(&[seen(1, 10.0), seen(2, 5000.0), seen(3, 5000.0)]) {
+        assert!(
+            f64::from(v.weight) <= f64::from(v.before) * (1.0 + params.cap) + 1.0,
+            "{v:?}"
+        );
+    }
+}
+
+#[test]
+fn fast_errors_attract_nothing_until_a_health_check_vouches_for_them() {
+    let mut c = Controller::new(Params::default());
+    let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
+    steps(&mut c, 10, &well);
+    let mut failing = well.clone();
+    failing[2].latency_ns = Some(0.3 * MS);
+    let v = steps(&mut c, 20, &failing);
+    assert!(
+        v[2].why == Why::Suspicious && v.iter().all(|v| v.weight == 100 * UNIT),
+        "{v:?}"
+    );
+    failing[2].vouched = true;
+    let v = steps(&mut c, 20, &failing);
+    assert!(share(&v, 2) > 0.4, "{v:?}");
+}
+
+#[test]
+fn a_fast_latency_that_lasts_is_believed() {
+    let params = Params::default();
+    let mut c = Controller::new(params);
+    steps(&mut c, 10, &[seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)]);
+    let fast = [seen(1, 10.0), seen(2, 10.0), seen(3, 1.0)];
+    let v = steps(&mut c, params.trust_intervals as usize + 20, &fast);
+    assert!(v[2].why != Why::Suspicious && share(&v, 2) > 0.4, "{v:?}");
+}
+
+#[test]
+fn a_server_that_comes_back_starts_low_and_grows_by_the_cap() {
+    let params = Params::default();
+    let mut c = Controller::new(params);
+    let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
+    steps(&mut c, 5, &well);
+    let mut down = well.clone();
+    (down[0].serving, down[0].latency_ns, down[0].samples) = (false, None, 0);
+    let v = steps(&mut c, 5, &down);
+    assert!(v[0].weight == 0 && v[0].why == Why::Down, "{v:?}");
+    let v = c.step(&well);
+    assert!(
+        v[0].weight > 0 && share(&v, 0) < 0.06 && v[0].why == Why::Returning,
+        "{v:?}"
+    );
+    let v = steps(&mut c, 30, &well);
+    assert!((share(&v, 0) - 0.25).abs() < 0.01, "{v:?}");
+}
+
+#[test]
+fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
+    let mut c = Controller::new(Params::default());
+    let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 900.0)];
+    let low = steps(&mut c, 20, &all);
+    assert!(low[2].weight > 0);
+    (all[2].latency_ns, all[2].samples) = (None, 0);
+    let v = steps(&mut c, 30, &all);
+    assert!(
+        v[2].why == Why::Stale && share(&v, 2) > 3.0 * share(&low, 2),
+        "{low:?} {v:?}"
+    );
+}
+
+#[test]
+fn few_responses_are_no_reason() {
+    let mut c = Controller::new(Params::default());
+    let mut all = [seen(1, 10.0), seen(2, 10.0)];
+    (all[1].latency_ns, all[1].samples) = (Some(500.0 * MS), 2);
+    let v = steps(&mut c, 2, &all);
+    assert!(
+        v[1].weight == 100 * UNIT && v[1].why == Why::FewSamples,
+        "{v:?}"
+    );
+}
+
+#[test]
+fn a_fast_server_with_less_freshness_than_a_slow_one_takes_nothing() {
+    let mut c = Controller::new(Params::default());
+    let mut all = [seen(1, 10.0), seen(2, 10.0), seen(3, 90.0)];
+    all[0].connections = 500;
+    let v = c.step(&all);
+    assert!(
+        v[0].why == Why::NotFresh && v[0].weight <= 100 * UNIT,
+        "{v:?}"
+    );
+    assert!(v[1].why == Why::Takes || v[1].why == Why::Capped, "{v:?}");
+}
+
+#[test]
+fn weights_survive_a_restart() {
+    let all = [seen(1, 10.0), seen(2, 40.0)];
+    let mut c = Controller::new(Params::default());
+    let before = steps(&mut c, 20, &all);
+    let mut next = Controller::new(Params::default());
+    for v in &before {
+        next.resume(v.id, v.weight);
+    }
+    let v = next.step(&all);
+    assert_eq!(v[1].before, before[1].weight);
+    assert!(
+        (share(&v, 1) - share(&before, 1)).abs() < 0.02,
+        "{before:?} {v:?}"
+    );
+}
+
+#[test]
+fn latencies_of_near_and_far_clients_are_told_apart_from_servers() {
+    let cell = |group, backend, samples, ms: f64| Observation {
+        group,
+        backend,
+        samples,
+        latency_ns: ms * MS,
+    };
+    // Backend 2 has most of the far clients; backend 3 is really slower, by 10 ms.
+    let all = [
+        cell(1, 1, 900, 12.0),
+        cell(2, 1, 100, 92.0),
+        cell(1, 2, 100, 12.0),
+        cell(2, 2, 900, 92.0),
+        cell(1, 3, 500, 22.0),
+        cell(2, 3, 500, 102.0),
+    ];
+    let s = standardise(&all);
+    assert!(
+        (s[0].latency_ns - s[1].latency_ns).abs() < 0.5 * MS,
+        "{s:?}"
+    );
+    assert!(
+        (s[2].latency_ns - s[0].latency_ns - 10.0 * MS).abs() < 0.5 * MS,
+        "{s:?}"
+    );
+    assert!((s[0].latency_ns - 52.0 * MS).abs() < 1.0 * MS, "{s:?}");
+    assert!(standardise(&[]).is_empty());
+    assert!(standardise(&[cell(1, 1, 0, 1.0), cell(1, 1, 5, f64::NAN)]).is_empty());
+}
+
+fn any_latency() -> impl Strategy<Value = Option<f64>> {
+    prop_oneof![
+        Just(None),
+        (1e3..1e10).prop_map(Some),
+        prop::sample::select(vec![0.0, -1.0, f64::NAN, f64::INFINITY, f64::MAX, 1e-300])
+            .prop_map(Some),
+    ]
+}
+
+fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
+    let counts = prop_oneof![Just(0u64), 1u64..2000, Just(u64::MAX)];
+    let one = (
+        any_latency(),
+        counts.clone(),
+        counts,
+        0u32..10_000,
+        prop::bool::weighted(0.8),
+        any::<bool>(),
+    );
+    prop::collection::vec(one, 1..12).prop_map(|all| {
+        let make = |(id, (latency_ns, samples, connections, base, serving, vouched))| Seen {
+            base,
+            serving,
+            latency_ns,
+            samples,
+            connections,
+            vouched,
+            ..seen(id, 1.0)
+        };
+        (1u16..).zip(all).map(make).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn weights_stay_within_bounds_whatever_is_seen(history in prop::collection::vec(any_seen(), 1..20)) {
+        let params = Params::default();
+        let mut c = Controller::new(params);
+        for all in history {
+            let verdicts = c.step(&all);
+            prop_assert_eq!(verdicts.len(), all.len());
+            for (s, v) in all.iter().zip(&verdicts) {
+                let unit = f64::from(s.base) * f64::from(UNIT);
+                let serves = s.serving && s.base > 0;
+                prop_assert_eq!(v.weight > 0, serves);
+                prop_assert!(!serves || f64::from(v.weight) >= params.floor * unit - 1.0);
+                prop_assert!(f64::from(v.weight) <= params.most * unit + 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_backends_does_not_matter(history in prop::collection::vec(any_seen(), 1..8)) {
+        let (mut a, mut b) = (Controller::new(Params::default()), Controller::new(Params::default()));
+        for all in history {
+            let backwards: Vec<_> = all.iter().rev().copied().collect();
+            let mut other = b.step(&backwards);
+            other.reverse();
+            prop_assert_eq!(a.step(&all), other);
+        }
+    }
+}

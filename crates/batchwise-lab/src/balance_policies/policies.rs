@@ -1,0 +1,159 @@
+//! Who decides where new connections go.
+
+use batchwise_core::balance::{Controller, Params, Seen, UNIT};
+use serde::Serialize;
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum Kind {
+    /// Anybody, each connection anew.
+    Random,
+    /// Maglev with the configured weights.
+    Static,
+    /// §4 of the paper as written.
+    Paper,
+    /// This project's controller.
+    Latency,
+    /// Whoever has the fewest requests for what it can do at this moment, which no balancer sees.
+    Oracle,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Random,
+        Self::Static,
+        Self::Paper,
+        Self::Latency,
+        Self::Oracle,
+    ];
+
+    /// What tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Static => "static",
+            Self::Paper => "paper",
+            Self::Latency => "batchwise",
+            Self::Oracle => "least loaded",
+        }
+    }
+}
+
+/// What turns intervals into weights.
+pub enum Decider {
+    /// Nothing.
+    Fixed,
+    /// The paper's rules.
+    Paper(Paper),
+    /// This project's.
+    Latency(Box<Controller>),
+}
+
+impl Decider {
+    /// Of a kind.
+    pub fn new(kind: Kind, params: Params) -> Self {
+        match kind {
+            Kind::Paper => Self::Paper(Paper::default()),
+            Kind::Latency => Self::Latency(Box::new(Controller::new(params))),
+            _ => Self::Fixed,
+        }
+    }
+
+    /// Weights from now on; 0 for who is down.
+    pub fn step(&mut self, seen: &[Seen]) -> Vec<u32> {
+        match self {
+            Self::Fixed => seen
+                .iter()
+                .map(|s| if s.serving { s.base * UNIT } else { 0 })
+                .collect(),
+            Self::Paper(paper) => paper.step(seen),
+            Self::Latency(own) => own.step(seen).iter().map(|v| v.weight).collect(),
+        }
+    }
+}
+
+/// §4 as written. Where it gives no number, those here: a server at the high watermark loses this
+/// share of its weight, one that is twice as slow twice that; nobody takes more than this share of the
+/// mean weight at once; and weights go back by this share of the way.
+#[derive(Default)]
+pub struct Paper {
+    weights: Vec<f64>,
+    before: Vec<f64>,
+    quiet: u32,
+}
+
+const ALPHA_HIGH: f64 = 1.5;
+const ALPHA_LOW: f64 = 1.2;
+const QUIET: u32 = 3;
+const SHIFT: f64 = 0.1;
+const CAP: f64 = 0.25;
+const BACK: f64 = 0.1;
+/// Latencies that differ by less have not changed.
+const SAME: f64 = 0.1;
+
+impl Paper {
+    fn step(&mut self, seen: &[Seen]) -> Vec<u32> {
+        let n = seen.len();
+        if self.weights.len() != n {
+            self.weights = vec![1.0; n];
+            self.before = vec![0.0; n];
+        }
+        let serving = |i: usize| seen[i].serving;
+        let latencies: Vec<Option<f64>> = seen
+            .iter()
+            .map(|s| s.latency_ns.filter(|_| s.serving))
+            .collect();
+        let best = latencies
+            .iter()
+            .flatten()
+            .copied()
+            .fold(f64::INFINITY, f64::min);
+        let fresh = |i: usize| seen[i].samples as f64 / seen[i].connections.max(1) as f64;
+        let is = |i: usize, test: &dyn Fn(f64) -> bool| latencies[i].is_some_and(test);
+        let slow: Vec<usize> = (0..n)
+            .filter(|i| is(*i, &|l| l > ALPHA_HIGH * best))
+            .collect();
+        let least = slow.iter().map(|i| fresh(*i)).fold(0.0, f64::max);
+        let fast: Vec<usize> = (0..n)
+            .filter(|i| is(*i, &|l| l < ALPHA_LOW * best) && fresh(*i) >= least)
+            .collect();
+        let unchanged =
+            |i: usize| latencies[i].is_none_or(|l| (l / self.before[i] - 1.0).abs() < SAME);
+        self.quiet = if (0..n).all(unchanged) {
+            self.quiet + 1
+        } else {
+            0
+        };
+        for (before, latency) in self.before.iter_mut().zip(&latencies) {
+            *before = latency.unwrap_or(*before);
+        }
+        if !fast.is_empty() && !slow.is_empty() {
+            let shares: Vec<f64> = slow
+                .iter()
+                .map(|i| (SHIFT * latencies[*i].unwrap_or(0.0) / (ALPHA_HIGH * best)).min(1.0))
+                .collect();
+            let given: f64 = slow
+                .iter()
+                .zip(&shares)
+                .map(|(i, s)| self.weights[*i] * s)
+                .sum();
+            let taken = (given / fast.len() as f64).min(CAP);
+            let kept = taken * fast.len() as f64 / given.max(f64::MIN_POSITIVE);
+            for (i, share) in slow.iter().zip(&shares) {
+                self.weights[*i] *= 1.0 - share * kept;
+            }
+            for i in fast {
+                self.weights[i] += taken;
+            }
+        } else if self.quiet >= QUIET {
+            for weight in &mut self.weights {
+                *weight += BACK * (1.0 - *weight);
+            }
+        }
+        let weight = |i: usize| (self.weights[i] * f64::from(seen[i].base * UNIT)) as u32;
+        (0..n)
+            .map(|i| if serving(i) { weight(i) } else { 0 })
+            .collect()
+    }
+}

@@ -1,0 +1,382 @@
+//! Clients, servers and a balancer in virtual time. Servers share their CPU among the requests that
+//! they have; connections carry pages of requests and then close; only new connections are steered.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use batchwise_core::balance::maglev::{self, BackendId, Member};
+use batchwise_core::balance::{Observation, Params, Seen, UNIT, standardise};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use rand_distr::{Distribution as _, Exp1, Geometric, LogNormal};
+
+use super::policies::{Decider, Kind};
+use super::scenarios::{CAPACITY, IN_FLIGHT, PAGE, Scenario};
+
+/// Slots of the simulated tables: fewer than real ones, so that hours take minutes.
+const SLOTS: usize = 2003;
+/// Spread of the estimator's error.
+const ERROR: f64 = 0.1;
+/// Configured weight of every server.
+const BASE: u32 = 100;
+/// An error is answered in this share of a request's work.
+const QUICK: f64 = 0.02;
+
+/// How to simulate.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Who decides.
+    pub kind: Kind,
+    /// How, when it is this project's controller.
+    pub params: Params,
+    /// Time between decisions, s.
+    pub interval: f64,
+    /// Of clients' draws, which no policy changes.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Latency of each good response after the first tenth of the time, s.
+    pub latencies: Vec<f32>,
+    /// Responses that were errors.
+    pub failed: u64,
+    /// Shares of the table at each decision: time and by server.
+    pub shares: Vec<(f64, Vec<f64>)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Open,
+    Send { connection: usize, requests: u32 },
+    Share { server: usize, share: f64 },
+    Decide,
+}
+
+struct Connection {
+    server: usize,
+    group: usize,
+    pages: u64,
+    unsent: u32,
+    in_flight: u32,
+}
+
+#[derive(Default)]
+struct Queue {
+    share: f64,
+    /// Work that each request would have had since the begin.
+    served: f64,
+    /// When it will have had enough (bits of a positive float), whose it is, when it came.
+    requests: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    connections: u64,
+    opened: u64,
+}
+
+impl Queue {
+    fn next(&self, now: f64) -> f64 {
+        let Some(Reverse((due, ..))) = self.requests.peek() else {
+            return f64::INFINITY;
+        };
+        now + (f64::from_bits(*due) - self.served).max(0.0) * self.requests.len() as f64
+            / self.speed()
+    }
+
+    fn speed(&self) -> f64 {
+        self.share * CAPACITY
+    }
+
+    fn advance(&mut self, by: f64) {
+        if !self.requests.is_empty() {
+            self.served += by * self.speed() / self.requests.len() as f64;
+        }
+    }
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    setup: Setup,
+    decider: Decider,
+    rng: StdRng,
+    now: f64,
+    order: u64,
+    events: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    kinds: Vec<Event>,
+    queues: Vec<Queue>,
+    connections: Vec<Connection>,
+    table: Vec<BackendId>,
+    weights: Vec<u32>,
+    seen: BTreeMap<(usize, usize), (u64, f64)>,
+    outcome: Outcome,
+}
+
+/// Simulates a scenario.
+pub fn run(scenario: &Scenario, setup: Setup) -> Outcome {
+    let mut world = World::new(scenario, setup);
+    while world.step() {}
+    world.outcome
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, setup: Setup) -> Self {
+        let mut world = Self {
+            scenario,
+            setup,
+            decider: Decider::new(setup.kind, setup.params),
+            rng: StdRng::seed_from_u64(setup.seed),
+            now: 0.0,
+            order: 0,
+            events: BinaryHeap::new(),
+            kinds: Vec::new(),
+            queues: Vec::new(),
+            connections: Vec::new(),
+            table: Vec::new(),
+            weights: vec![BASE * UNIT; scenario.servers.len()],
+            seen: BTreeMap::new(),
+            outcome: Outcome::default(),
+        };
+        world
+            .queues
+            .resize_with(scenario.servers.len(), Queue::default);
+        for (server, s) in scenario.servers.iter().enumerate() {
+            for &(at, share) in &s.shares {
+                world.at(at, Event::Share { server, share });
+            }
+        }
+        world.refill();
+        world.at(0.0, Event::Open);
+        world.at(setup.interval, Event::Decide);
+        world
+    }
+
+    fn at(&mut self, time: f64, event: Event) {
+        self.order += 1;
+        self.events
+            .push(Reverse((time.to_bits(), self.order, self.kinds.len())));
+        self.kinds.push(event);
+    }
+
+    fn step(&mut self) -> bool {
+        let event = self
+            .events
+            .peek()
+            .map_or(f64::INFINITY, |Reverse((t, ..))| f64::from_bits(*t));
+        let (server, done) = self
+            .queues
+            .iter()
+            .map(|q| q.next(self.now))
+            .enumerate()
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or((0, f64::INFINITY));
+        let until = event.min(done);
+        if until >= self.scenario.length {
+            return false;
+        }
+        for queue in &mut self.queues {
+            queue.advance(until - self.now);
+        }
+        self.now = until;
+        if done < event {
+            self.respond(server);
+        } else if let Some(Reverse((_, _, kind))) = self.events.pop() {
+            match self.kinds[kind] {
+                Event::Open => self.open(),
+                Event::Send {
+                    connection,
+                    requests,
+                } => self.send(connection, requests),
+                Event::Share { server, share } => self.queues[server].share = share,
+                Event::Decide => self.decide(),
+            }
+        }
+        true
+    }
+
+    fn exp(&mut self) -> f64 {
+        self.rng.sample(Exp1)
+    }
+
+    fn open(&mut self) {
+        let s = self.scenario;
+        let each = s.pages * f64::from(PAGE);
+        let wait = self.exp() * each / s.rate();
+        self.at(self.now + wait, Event::Open);
+        let group = self.rng.random_range(0..s.groups.len());
+        let draw: u32 = self.rng.random();
+        let client = s.clients.map(|n| group as u32 * n + draw % n);
+        let hash = client.map_or(u64::from(draw), |c| maglev::identity(&c.to_string()) >> 32);
+        let Some(server) = self.pick(hash) else {
+            return;
+        };
+        let pages = Geometric::new(1.0 / s.pages).map_or(1, |g| g.sample(&mut self.rng) + 1);
+        self.queues[server].connections += 1;
+        self.queues[server].opened += 1;
+        self.connections.push(Connection {
+            server,
+            group,
+            pages,
+            unsent: 0,
+            in_flight: 0,
+        });
+        self.page(self.connections.len() - 1, 0.0);
+    }
+
+    fn pick(&mut self, hash: u64) -> Option<usize> {
+        let up = |i: &usize| !within(self.scenario.servers[*i].down, self.now);
+        if self.setup.kind == Kind::Oracle {
+            let load =
+                |i: &usize| (self.queues[*i].requests.len() + 1) as f64 / self.queues[*i].share;
+            return (0..self.queues.len())
+                .filter(up)
+                .min_by(|a, b| load(a).total_cmp(&load(b)));
+        }
+        if self.setup.kind == Kind::Random {
+            let up: Vec<usize> = (0..self.queues.len()).filter(up).collect();
+            return (!up.is_empty()).then(|| up[self.rng.random_range(0..up.len())]);
+        }
+        let id = self.table[((hash * SLOTS as u64) >> 32) as usize];
+        usize::from(id).checked_sub(1)
+    }
+
+    fn page(&mut self, connection: usize, after: f64) {
+        let c = &mut self.connections[connection];
+        c.pages -= 1;
+        c.unsent = PAGE - IN_FLIGHT;
+        c.in_flight = IN_FLIGHT;
+        let trip = self.scenario.groups[c.group];
+        let requests = IN_FLIGHT;
+        self.at(
+            self.now + after + trip,
+            Event::Send {
+                connection,
+                requests,
+            },
+        );
+    }
+
+    fn send(&mut self, connection: usize, requests: u32) {
+        let server = self.connections[connection].server;
+        let fails = within(self.scenario.servers[server].fails, self.now);
+        for _ in 0..requests {
+            let work = self.exp() * if fails { QUICK } else { 1.0 };
+            let queue = &mut self.queues[server];
+            let due = (queue.served + work).to_bits();
+            queue
+                .requests
+                .push(Reverse((due, connection, self.now.to_bits())));
+        }
+    }
+
+    fn respond(&mut self, server: usize) {
+        let Some(Reverse((_, connection, came))) = self.queues[server].requests.pop() else {
+            return;
+        };
+        let s = self.scenario;
+        let c = &mut self.connections[connection];
+        let trip = s.groups[c.group];
+        let latency = self.now - f64::from_bits(came) + trip;
+        let sum = self.seen.entry((c.group, server)).or_default();
+        sum.0 += 1;
+        sum.1 += latency;
+        if within(s.servers[server].fails, self.now) {
+            self.outcome.failed += 1;
+        } else if self.now > s.length / 10.0 {
+            self.outcome.latencies.push(latency as f32);
+        }
+        c.in_flight -= 1;
+        if c.unsent > 0 {
+            c.unsent -= 1;
+            c.in_flight += 1;
+            let requests = 1;
+            self.at(
+                self.now + trip,
+                Event::Send {
+                    connection,
+                    requests,
+                },
+            );
+        } else if c.in_flight == 0 && c.pages > 0 {
+            let think = self.exp() * s.think;
+            self.page(connection, think);
+        } else if c.in_flight == 0 {
+            self.queues[server].connections -= 1;
+        }
+    }
+
+    fn decide(&mut self) {
+        self.at(self.now + self.setup.interval, Event::Decide);
+        let error = LogNormal::new(0.0, ERROR).ok();
+        let mut observations = Vec::new();
+        for ((group, server), (samples, sum)) in std::mem::take(&mut self.seen) {
+            let error = error.map_or(1.0, |e| e.sample(&mut self.rng));
+            observations.push(Observation {
+                group: group as u64,
+                backend: server as BackendId + 1,
+                samples,
+                latency_ns: sum / samples as f64 * 1e9 * error,
+            });
+        }
+        // The paper does not say how to compare clients of different distance.
+        let latency: BTreeMap<BackendId, (u64, f64)> = if self.setup.kind == Kind::Latency {
+            let all = standardise(&observations);
+            all.iter()
+                .map(|s| (s.backend, (s.samples, s.latency_ns)))
+                .collect()
+        } else {
+            let mut sums: BTreeMap<BackendId, (u64, f64)> = BTreeMap::new();
+            for o in &observations {
+                let sum = sums.entry(o.backend).or_default();
+                sum.1 = (sum.1 * sum.0 as f64 + o.latency_ns * o.samples as f64)
+                    / (sum.0 + o.samples) as f64;
+                sum.0 += o.samples;
+            }
+            sums
+        };
+        let seen: Vec<Seen> = (1..)
+            .zip(&self.queues)
+            .map(|(id, queue)| Seen {
+                id,
+                identity: maglev::identity(&format!("server {id}")),
+                base: BASE,
+                serving: !within(self.scenario.servers[usize::from(id) - 1].down, self.now),
+                latency_ns: latency.get(&id).map(|l| l.1),
+                samples: latency.get(&id).map_or(0, |l| l.0),
+                connections: queue.connections,
+                opened: queue.opened,
+                vouched: false,
+            })
+            .collect();
+        let weights = self.decider.step(&seen);
+        if weights != self.weights {
+            self.weights = weights;
+            self.refill();
+        }
+        for queue in &mut self.queues {
+            queue.opened = 0;
+        }
+        let all = self
+            .weights
+            .iter()
+            .map(|w| f64::from(*w))
+            .sum::<f64>()
+            .max(1.0);
+        let shares = self.weights.iter().map(|w| f64::from(*w) / all).collect();
+        self.outcome.shares.push((self.now, shares));
+    }
+
+    fn refill(&mut self) {
+        let members: Vec<Member> = (1..)
+            .zip(&self.weights)
+            .map(|(id, &weight)| Member {
+                id,
+                identity: maglev::identity(&format!("server {id}")),
+                weight,
+            })
+            .collect();
+        self.table = maglev::fill(&members, SLOTS);
+    }
+}
+
+fn within(span: Option<(f64, f64)>, now: f64) -> bool {
+    span.is_some_and(|(from, to)| (from..to).contains(&now))
+}
