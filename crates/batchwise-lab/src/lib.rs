@@ -23,6 +23,7 @@ pub mod memcached;
 pub mod nginx;
 pub mod output;
 pub mod overhead;
+pub mod pass;
 pub mod passive;
 pub mod passive_cost;
 pub mod passive_modes;

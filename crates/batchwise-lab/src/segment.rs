@@ -4,12 +4,14 @@
 //! tag left is removed first.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 
 use anyhow::Result;
 
 use crate::cgroup::{self, Cgroup};
 use crate::host::{Host, Namespace, ip};
+use crate::pass;
 use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers};
 use crate::triangle::veth;
 
@@ -59,6 +61,7 @@ pub struct Segment {
     /// 10.79.0.21 to 24, fd79::21 to 24, and the virtual addresses.
     pub servers: Vec<Host>,
     spec: SegmentSpec,
+    passing: Option<OwnedFd>,
     // After the hosts; cgroups: children before their parent.
     bridge: Namespace,
     _observers: Cgroup,
@@ -144,11 +147,12 @@ impl Segment {
         let hosts = |roles: &[String], cpu| -> Result<Vec<Host>> {
             roles.iter().map(|role| host(role, cpu)).collect()
         };
-        let built = Self {
+        let mut built = Self {
             clients: hosts(&clients, 1)?,
             balancer: host("lb", 1)?,
             servers: hosts(&servers, 0)?,
             spec,
+            passing: None,
             bridge: namespace("net")?,
             _observers: observers,
             _root: root,
@@ -194,7 +198,7 @@ impl Segment {
         ports
     }
 
-    fn connect(&self) -> Result<()> {
+    fn connect(&mut self) -> Result<()> {
         let net = self.bridge.name();
         let mtu = self.spec.mtu.to_string();
         // Learns by itself, at once, and floods the multicast of neighbour discovery.
@@ -236,9 +240,9 @@ impl Segment {
                 host.namespace().set_offloads(LINK, &off, false)?;
             }
         }
-        // A veth takes what XDP_TX sends back only where its peer polls, which GRO makes it do
-        // (veth_xdp_xmit()).
-        self.bridge.set_offloads("bw-lb", &["gro"], true)?;
+        // What XDP_TX sends back stays in the veth's ring until its peer polls, which it is only
+        // told to do when it has an XDP program itself (veth_xdp_flush()).
+        self.passing = Some(self.bridge.inside(|| pass::attach("bw-lb"))?);
         ip(&["-n", net, "link", "set", BRIDGE, "mtu", &mtu])
     }
 

@@ -3,6 +3,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// A request is at most this long.
 const LONGEST: usize = 4096;
+/// So much of what follows a request is read, and thrown away.
+const LEFTOVER: u64 = 1 << 16;
 /// Whoever connects must have asked by then.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The agent must have answered by then.
@@ -192,7 +195,12 @@ fn serve(mut stream: UnixStream, tell: &Sender<Asked>) -> io::Result<()> {
             }
         }
     };
-    stream.write_all(text.as_bytes())
+    stream.write_all(text.as_bytes())?;
+    // closing with anything unread would reset the connection, and the answer would be lost
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    io::copy(&mut stream.take(LEFTOVER), &mut io::sink())?;
+    Ok(())
 }
 
 fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
@@ -290,8 +298,7 @@ mod tests {
             }
         });
         ours.write_all(bytes).expect("room");
-        ours.shutdown(std::net::Shutdown::Write)
-            .expect("half closed");
+        ours.shutdown(Shutdown::Write).expect("half closed");
         serve(theirs, &tell).expect("served");
         drop(tell);
         agent.join().expect("no panic");
@@ -322,7 +329,7 @@ mod tests {
             b"\n",
             b"status\n",
             b"{\"command\":\"fly\"}\n",
-            b"{\"command\":\"reload\",\"now\":1}\n",
+            b"{\"command\":\"drain\"}\n",
             b"\xff\xfe\x00\n",
             b"[[[[[[\n",
         ] {

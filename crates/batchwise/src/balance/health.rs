@@ -364,8 +364,10 @@ mod tests {
                 ..check(1, 1)
             },
         };
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let closed = closed.local_addr().expect("its address").port();
+        let closed = {
+            let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            closed.local_addr().expect("its address").port()
+        };
         let checker = Checker::start().expect("a thread");
         let targets = vec![target(1, port), target(2, closed)];
         checker.set(targets).expect("it runs");

@@ -5,7 +5,10 @@ use std::fmt;
 
 use batchwise_core::balance::UNIT;
 use batchwise_core::balance::report::{BackendLine, Health, State};
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::show;
@@ -176,7 +179,6 @@ fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[BackendLine]) ->
 
 fn of_agent(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let (agent, totals) = (&status.agent, &status.totals);
-    let one = |value: f64| std::iter::once((Labels::new(), value));
     let policy = with(Labels::new(), "policy", show::policy(agent.policy));
     gauges(
         encoder,
@@ -206,7 +208,9 @@ fn of_agent(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result
             totals.flows_young as f64,
         ),
     ] {
-        gauges(encoder, (name, None), help, one(value))?;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)
+            .and_then(|encoder| ConstGauge::new(value).encode(encoder))?;
     }
     counters(
         encoder,
@@ -234,7 +238,9 @@ fn of_agent(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result
             totals.lost_events,
         ),
     ] {
-        counters(encoder, name, help, std::iter::once((Labels::new(), value)))?;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)
+            .and_then(|encoder| ConstCounter::new(value).encode(encoder))?;
     }
     Ok(())
 }

@@ -382,7 +382,7 @@ impl Stage<'_, '_> {
 
     fn configuration_spoiled(&mut self, segment: &Segment) -> Result<Outcome> {
         let spoiled = [
-            ("weight = 100\n[[service", 1),
+            ("interval = \"1s\"\n[[service", 2),
             ("[[service]]\nname = 7\n", 2),
             ("name = \"x\"\nintervall = \"1s\"\n", 2),
         ];
