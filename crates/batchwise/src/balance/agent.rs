@@ -75,6 +75,14 @@ pub struct Leaving {
     pub until: Instant,
 }
 
+/// How the loop ended.
+pub struct Ended {
+    /// Nothing is to stay.
+    pub remove: bool,
+    /// Who wanted it, and waits for it to be done.
+    pub asked: Option<Asked>,
+}
+
 /// Everything that the loop knows.
 pub struct Agent {
     pub(super) run: Run,
@@ -95,7 +103,7 @@ pub struct Agent {
     generation: u64,
     config_error: Option<String>,
     started: bool,
-    remove: bool,
+    remove: Option<Asked>,
 }
 
 fn options(config: &Config) -> Options {
@@ -155,14 +163,13 @@ impl Agent {
             generation: 1,
             config_error: None,
             started: true,
-            remove: false,
+            remove: None,
         };
         agent.install(checked)?;
         Ok(agent)
     }
 
     /// Runs until the duration is over, the user quits, `stop` is set or a request ends it.
-    /// True: nothing is to stay.
     ///
     /// # Errors
     /// The kernel does not let us read or write, or the output is gone.
@@ -173,7 +180,7 @@ impl Agent {
         exporter: Option<&Exporter<BalanceMetrics>>,
         stop: &AtomicBool,
         hangup: &Arc<AtomicBool>,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Ended> {
         let start = Instant::now();
         let end = self.run.duration.map(|duration| start + duration);
         let mut next = start + self.config.interval;
@@ -192,7 +199,7 @@ impl Agent {
                 self.answer(asked)?;
             }
             let now = Instant::now();
-            let over = quit || self.remove || end.is_some_and(|end| now >= end);
+            let over = quit || self.remove.is_some() || end.is_some_and(|end| now >= end);
             if over || now >= next {
                 let status = self.interval(now)?;
                 if let Some(exporter) = exporter {
@@ -203,7 +210,11 @@ impl Agent {
                 next = (next + self.config.interval).max(now + POLL_EVERY);
             }
             if over {
-                return Ok(self.remove || self.run.remove_at_exit);
+                let asked = self.remove.take();
+                return Ok(Ended {
+                    remove: asked.is_some() || self.run.remove_at_exit,
+                    asked,
+                });
             }
         }
     }
@@ -312,13 +323,7 @@ impl Agent {
                 asked.answer(done);
             }
             Request::Reload => asked.answer(self.reload()),
-            Request::Remove => {
-                self.remove = true;
-                asked.answer(Ok(format!(
-                    "{} forwards no more; nothing of it is left",
-                    self.config.name
-                )));
-            }
+            Request::Remove => self.remove = Some(asked),
         }
         Ok(())
     }

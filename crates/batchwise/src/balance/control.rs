@@ -61,6 +61,7 @@ pub struct Asked {
     /// What for.
     pub request: Request,
     reply: Sender<String>,
+    served: Receiver<()>,
 }
 
 impl Asked {
@@ -73,6 +74,14 @@ impl Asked {
     /// Answers.
     pub fn answer(self, done: Result<String, String>) {
         self.lines(answer(done));
+    }
+
+    /// Answers, and waits until whoever asked has it: for a process that ends.
+    pub fn answer_last(self, done: Result<String, String>) {
+        // whoever asked may have left
+        let _ = self.reply.send(answer(done));
+        // nothing is ever sent: it ends with the connection
+        let _ = self.served.recv_timeout(PATIENCE);
     }
 }
 
@@ -178,6 +187,7 @@ impl Drop for Server {
 }
 
 fn serve(mut stream: UnixStream, tell: &Sender<Asked>) -> io::Result<()> {
+    let (_serving, served) = channel();
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = match read_line(&mut stream) {
         Ok(line) => parse(&line),
@@ -187,7 +197,11 @@ fn serve(mut stream: UnixStream, tell: &Sender<Asked>) -> io::Result<()> {
         Err(why) => answer(Err(why)),
         Ok(request) => {
             let (reply, replied) = channel();
-            let asked = Asked { request, reply };
+            let asked = Asked {
+                request,
+                reply,
+                served,
+            };
             let gone = || answer(Err("the agent is about to end".to_owned()));
             match tell.send(asked) {
                 Ok(()) => replied.recv_timeout(ANSWER).unwrap_or_else(|_| gone()),

@@ -261,9 +261,17 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let ended = agent.run(&server, sink.as_mut(), exporter.as_ref(), &stop, &hangup);
     sink.finish()?;
     drop(agent);
-    if ended? {
-        Balancer::remove(&name)?;
-        eprintln!("batchwise: {name} forwards no more; nothing of it is left");
+    let ended = ended?;
+    if ended.remove {
+        let removed = Balancer::remove(&name);
+        drop(server);
+        let done = format!("{name} forwards no more; nothing of it is left");
+        if let Some(asked) = ended.asked {
+            let told = removed.as_ref().map(|()| done.clone());
+            asked.answer_last(told.map_err(ToString::to_string));
+        }
+        removed?;
+        eprintln!("batchwise: {done}");
     } else {
         eprintln!(
             "batchwise: the agent has ended, {name} still forwards with the last weights and no health \
