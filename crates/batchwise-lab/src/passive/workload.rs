@@ -80,7 +80,7 @@ impl Server {
         let host = &triangle.server;
         Ok(match service {
             Service::Web => Self::Web(Nginx::start(host, stop, |site| {
-                write_site(batchwise, site)
+                write_site(batchwise, site, None)
             })?),
             Service::Memcached => Self::Memcached(Memcached::start(host, stop)?),
             Service::Quic => Self::Quic(quic_server(batchwise, host, stop)?),
@@ -107,10 +107,13 @@ impl Server {
 }
 
 /// Writes the site that the web load asks for.
-pub fn write_site(batchwise: &Path, folder: &Path) -> Result<()> {
-    let output = Command::new(batchwise)
-        .args(["load", "web-site", "--out"])
-        .arg(folder)
+pub fn write_site(batchwise: &Path, folder: &Path, description: Option<&Path>) -> Result<()> {
+    let mut command = Command::new(batchwise);
+    command.args(["load", "web-site", "--out"]).arg(folder);
+    if let Some(description) = description {
+        command.arg("--site").arg(description);
+    }
+    let output = command
         .output()
         .context("starting `batchwise load web-site`")?;
     if output.status.success() {

@@ -7,6 +7,7 @@ mod plan;
 mod point;
 mod summary;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -27,6 +28,8 @@ use plan::{EQUAL_SHARE, Extent, SCALE, Servers};
 use point::{Load, Moment};
 use summary::Summary;
 
+/// What the servers serve.
+const SITE: &str = include_str!("site.toml");
 /// Between the balancer's decisions.
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -164,6 +167,7 @@ struct Lab<'a> {
     frame: &'a Frame<'a>,
     segment: &'a Segment,
     extent: Extent,
+    site: PathBuf,
     speeds: Vec<Speed>,
     servers: Vec<Nginx>,
     // After the servers, which it slows down.
@@ -173,10 +177,12 @@ struct Lab<'a> {
 fn measure(frame: &Frame<'_>, segment: &mut Segment, run: &mut Run) -> Result<()> {
     let context = frame.context;
     let brake = Brake::build()?;
+    let site = context.output.dir().join("site.toml");
+    std::fs::write(&site, SITE).with_context(|| format!("writing {}", site.display()))?;
     let (mut speeds, mut servers) = (Vec::new(), Vec::new());
     for host in &segment.servers {
         let speed = brake.speed(host.namespace().name())?;
-        let fill = |folder: &std::path::Path| write_site(&context.command, folder);
+        let fill = |folder: &std::path::Path| write_site(&context.command, folder, Some(&site));
         let slow = |command: &mut _| brake.apply(&speed, command);
         servers.push(Nginx::start_changed(host, &context.stop, fill, slow)?);
         speeds.push(speed);
@@ -185,6 +191,7 @@ fn measure(frame: &Frame<'_>, segment: &mut Segment, run: &mut Run) -> Result<()
         frame,
         segment,
         extent: Extent::new(context.quick),
+        site,
         speeds,
         servers,
         _brake: brake,
@@ -232,7 +239,7 @@ impl Lab<'_> {
             duration: self.extent.calibration,
             seed: 1,
         };
-        let done = load.run(self.frame.context, self.segment)?;
+        let done = load.run(self.frame.context, self.segment, &self.site)?;
         balancer.finish()?;
         Ok(done.achieved_rps)
     }
@@ -262,7 +269,7 @@ impl Lab<'_> {
             duration,
             seed,
         };
-        let done = load.run(self.frame.context, self.segment)?;
+        let done = load.run(self.frame.context, self.segment, &self.site)?;
         follower.finish()?;
         let said = balancer.finish()?;
         self.servers.iter_mut().try_for_each(Nginx::check_alive)?;

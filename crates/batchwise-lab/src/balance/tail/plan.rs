@@ -8,7 +8,7 @@ use super::{Arm, Policy};
 
 /// A trace's whole share is so much of the CPU that all four servers share: together they need
 /// less than all of it, so that none waits for another.
-pub const SCALE: f64 = 0.22;
+pub const SCALE: f64 = 0.12;
 /// The share of equal servers: the mean of the traces.
 pub const EQUAL_SHARE: f64 = 0.68;
 /// Load of the part with equal servers, percent.

@@ -1,7 +1,7 @@
 //! A run's load: both clients, and what they saw together.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::stats::quantile;
 use crate::truth::Request;
 
 /// Connections of a client.
-const CONNECTIONS: usize = 24;
+const CONNECTIONS: usize = 100;
 /// Pages on a connection, on average: new ones can go to another server.
 const PAGES: u32 = 2;
 /// Time beyond its duration after which a load is taken to hang.
@@ -93,12 +93,13 @@ impl Drop for Log {
 }
 
 impl Load {
-    /// Runs it.
-    pub fn run(&self, context: &Context, segment: &Segment) -> Result<Done> {
+    /// Runs it, on the site that this file describes.
+    pub fn run(&self, context: &Context, segment: &Segment, site: &Path) -> Result<Done> {
         let clients = segment.clients.iter().zip(1..).map(|(host, number)| {
             let log = std::env::temp_dir().join(format!("{}.csv", host.namespace().name()));
             let mut command = Command::new(&context.command);
             command.args(["load", "web", "--format", "json", "--in-flight", "4"]);
+            command.arg("--site").arg(site);
             command.args(["--addr", &format!("{VIP}:{}", nginx::PORT)]);
             command.args(["--connections", &CONNECTIONS.to_string()]);
             command.args(["--pages-per-connection", &PAGES.to_string()]);
