@@ -12,18 +12,34 @@ pub enum Kind {
     Static,
     /// §4 of the paper as written.
     Paper,
-    /// This project's controller.
+    /// This project's controller, and Maglev.
+    Weights,
+    /// The less busy of two backends by Maglev with the configured weights.
+    TwoChoices,
+    /// The less busy of two by Maglev with the controller's weights: `--policy latency`.
     Latency,
     /// Whoever has the fewest requests for what it can do at this moment, which no balancer sees.
     Oracle,
 }
 
 impl Kind {
+    /// Whether weights are the controller's.
+    pub fn is_aware(self) -> bool {
+        matches!(self, Self::Weights | Self::Latency)
+    }
+
+    /// Whether the less busy of two is taken.
+    pub fn chooses(self) -> bool {
+        matches!(self, Self::TwoChoices | Self::Latency)
+    }
+
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Random,
         Self::Static,
         Self::Paper,
+        Self::Weights,
+        Self::TwoChoices,
         Self::Latency,
         Self::Oracle,
     ];
@@ -34,6 +50,8 @@ impl Kind {
             Self::Random => "random",
             Self::Static => "static",
             Self::Paper => "paper",
+            Self::Weights => "weights alone",
+            Self::TwoChoices => "two choices alone",
             Self::Latency => "batchwise",
             Self::Oracle => "least loaded",
         }
@@ -55,7 +73,7 @@ impl Decider {
     pub fn new(kind: Kind, params: Params) -> Self {
         match kind {
             Kind::Paper => Self::Paper(Paper::default()),
-            Kind::Latency => Self::Latency(Box::new(Controller::new(params))),
+            Kind::Latency | Kind::Weights => Self::Latency(Box::new(Controller::new(params))),
             _ => Self::Fixed,
         }
     }

@@ -17,6 +17,8 @@ use super::scenarios::{CAPACITY, IN_FLIGHT, PAGE, Scenario};
 const SLOTS: usize = 2003;
 /// Spread of the estimator's error.
 const ERROR: f64 = 0.1;
+/// Odd: makes a second hash of a connection's.
+const OTHER: u64 = 0x9e37_79b1;
 /// Configured weight of every server.
 const BASE: u32 = 100;
 /// An error is answered in this share of a request's work.
@@ -234,8 +236,15 @@ impl<'a> World<'a> {
             let up: Vec<usize> = (0..self.queues.len()).filter(up).collect();
             return (!up.is_empty()).then(|| up[self.rng.random_range(0..up.len())]);
         }
-        let id = self.table[((hash * SLOTS as u64) >> 32) as usize];
-        usize::from(id).checked_sub(1)
+        let slot = |hash: u64| self.table[((hash * SLOTS as u64) >> 32) as usize];
+        let first = usize::from(slot(hash)).checked_sub(1)?;
+        if !self.setup.kind.chooses() {
+            return Some(first);
+        }
+        let other = hash.wrapping_mul(OTHER) & u64::from(u32::MAX);
+        let second = usize::from(slot(other)).checked_sub(1)?;
+        let busy = |i: usize| (self.queues[i].connections + 1) as f64 / f64::from(self.weights[i]);
+        Some(if busy(second) < busy(first) { second } else { first })
     }
 
     fn page(&mut self, connection: usize, after: f64) {
@@ -317,7 +326,7 @@ impl<'a> World<'a> {
             });
         }
         // The paper does not say how to compare clients of different distance.
-        let latency: BTreeMap<BackendId, (u64, f64)> = if self.setup.kind == Kind::Latency {
+        let latency: BTreeMap<BackendId, (u64, f64)> = if self.setup.kind.is_aware() {
             let all = standardise(&observations);
             all.iter()
                 .map(|s| (s.backend, (s.samples, s.latency_ns)))
