@@ -77,6 +77,16 @@ pub struct Kept {
     pub removed: u32,
 }
 
+/// A backend's flows, as [`Balancer::census`] counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// That had a packet within a minute, are established and are not closing.
+    pub active: u64,
+    /// All whose next packet would go there: also the idle ones, those of which one packet was seen,
+    /// and those that are closing, until a minute after their last packet.
+    pub kept: u64,
+}
+
 /// The data path, loaded, and attached if that was asked for.
 pub struct Balancer {
     // before the programs: what is attached goes first
@@ -366,14 +376,15 @@ impl Balancer {
         events.map_or(Ok(Vec::new()), |e| e.sweep(sweep, all))
     }
 
-    /// Counts the flows of each backend that had a packet within a minute and are not closing, and
-    /// takes out those that are over; by index, [`BACKENDS`] of them. Call it once per interval.
+    /// Counts the flows of each backend, and takes out those that are over; by index, [`BACKENDS`]
+    /// of them. It looks at each flow: call it once per interval.
     ///
     /// # Errors
     /// When the kernel does not let us.
-    pub fn census(&mut self) -> Result<Vec<u64>, Error> {
+    pub fn census(&mut self) -> Result<Vec<Counted>, Error> {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             bss.active.fill(0);
+            bss.kept.fill(0);
         }
         let mut context = [0; size_of::<types::bw_census>()];
         let run = ProgramInput {
@@ -388,8 +399,13 @@ impl Balancer {
             young: word(1).unwrap_or(0),
             removed: word(2).unwrap_or(0),
         };
-        let bss = self.skel.maps.bss_data.as_deref();
-        Ok(bss.map_or_else(Vec::new, |bss| bss.active.to_vec()))
+        let Some(bss) = self.skel.maps.bss_data.as_deref() else {
+            return Ok(Vec::new());
+        };
+        let both = bss.active.iter().zip(&bss.kept);
+        Ok(both
+            .map(|(&active, &kept)| Counted { active, kept })
+            .collect())
     }
 
     /// Flows that are kept, as of the last [`Self::census`].
