@@ -516,6 +516,7 @@ impl Agent {
     fn interval(&mut self, now: Instant) -> anyhow::Result<Status> {
         let epochs = self.balancer.sweep()?;
         self.take(epochs);
+        self.balancer.follow_macs()?;
         let census = self.balancer.census()?;
         let tallies: BTreeMap<u16, bpf::Tally> =
             self.balancer.backend_tallies()?.into_iter().collect();
