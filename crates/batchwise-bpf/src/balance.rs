@@ -6,16 +6,18 @@
 //! before, and the next [`Balancer::start`] takes over what is there.
 
 mod attach;
+mod macs;
 mod outcome;
 mod pins;
+mod ring;
 mod service;
 mod start;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramInput};
+use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, types};
@@ -33,6 +35,9 @@ pub const SERVICES: u16 = 512;
 /// Indices that backends can have: 1 to this, exclusive; 0 is nobody.
 pub const BACKENDS: u16 = 4096;
 
+/// Interfaces that packets can arrive at.
+pub const INTERFACES: usize = 64;
+
 /// Entries that one call to the kernel reads or writes.
 const BATCH: usize = 4096;
 
@@ -41,7 +46,8 @@ const BATCH: usize = 4096;
 pub struct Options {
     /// Names what is pinned: letters a to z, digits and `-`, 1 to 32 of them.
     pub name: String,
-    /// Where packets arrive, in our network namespace.
+    /// Where packets arrive, in our network namespace: frames to other MAC addresses than theirs pass.
+    /// None, for frames that are handed to [`Balancer::program`]: whatever their MAC address.
     pub interfaces: Vec<String>,
     /// Flows that are to find room at a time.
     pub flows: u32,
@@ -77,12 +83,23 @@ pub struct Kept {
     pub removed: u32,
 }
 
+/// A backend's flows, as [`Balancer::census`] counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// That had a packet within a minute, are established and are not closing.
+    pub active: u64,
+    /// All whose next packet would go there: also the idle ones, those of which one packet was seen,
+    /// and those that are closing, until a minute after their last packet.
+    pub kept: u64,
+}
+
 /// The data path, loaded, and attached if that was asked for.
 pub struct Balancer {
     // before the programs: what is attached goes first
     _links: Vec<OwnedFd>,
     events: Option<Events>,
     skel: BalanceSkel<'static>,
+    interfaces: Vec<String>,
     taken_over: bool,
     kept: Kept,
 }
@@ -119,6 +136,19 @@ impl Balancer {
     pub fn remove(name: &str) -> Result<(), Error> {
         pins::check_name(name)?;
         pins::remove(name)
+    }
+
+    /// Reads the interfaces' MAC addresses again, so that frames to one that has changed do not pass.
+    /// Call it once per interval; the address of an interface that is gone stays.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn follow_macs(&mut self) -> Result<(), Error> {
+        let now = macs::of(&self.interfaces)?;
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            macs::write(&mut bss.own_macs, &now);
+        }
+        Ok(())
     }
 
     /// The program: an XDP program.
@@ -228,15 +258,16 @@ impl Balancer {
     /// Makes an index nobody's: the flows that went there go elsewhere, and whoever gets the index
     /// next does not inherit them. Write the ring before, so that no new flows come.
     ///
+    /// All else that the index has stays: a packet that is on its way there meanwhile finds a whole
+    /// backend.
+    ///
     /// # Errors
     /// As [`Self::set_backend`].
     pub fn vacate(&self, index: u16) -> Result<(), Error> {
-        let generation = self.kernel_backend(index)?.generation.wrapping_add(1);
-        let vacant = types::bw_backend {
-            generation,
-            ..Default::default()
-        };
-        self.put_backend(index, &vacant)
+        let mut gone = self.kernel_backend(index)?;
+        gone.state = service::VACANT;
+        gone.generation = gone.generation.wrapping_add(1);
+        self.put_backend(index, &gone)
     }
 
     fn kernel_backend(&self, index: u16) -> Result<types::bw_backend, Error> {
@@ -257,80 +288,6 @@ impl Balancer {
             .backends
             .update(&key, bytes(backend), MapFlags::ANY);
         put.map_err(Error::bpf("writing a backend"))
-    }
-
-    fn ring_map(&self, service: u16) -> Result<Option<MapHandle>, Error> {
-        let doing = "opening a ring";
-        let key = u32::from(service).to_ne_bytes();
-        let id = self.skel.maps.rings.lookup(&key, MapFlags::ANY);
-        let id = id.map_err(Error::bpf(doing))?;
-        let Some(id) = id.and_then(|id| Some(u32::from_ne_bytes(id.try_into().ok()?))) else {
-            return Ok(None);
-        };
-        MapHandle::from_map_id(id)
-            .map(Some)
-            .map_err(Error::bpf(doing))
-    }
-
-    /// Which backend each slot of a service's ring has; all 0 if there is no ring.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
-    pub fn ring(&self, service: u16) -> Result<Vec<u16>, Error> {
-        let Some(map) = self.ring_map(service)? else {
-            return Ok(vec![0; SLOTS]);
-        };
-        let slots = map
-            .lookup_batch(BATCH as u32, MapFlags::ANY, MapFlags::ANY)
-            .map_err(Error::bpf("reading a ring"))?;
-        let mut ring = vec![0; SLOTS];
-        for (key, value) in slots {
-            let slot = read_u32(&key).and_then(|slot| ring.get_mut(slot as usize));
-            if let (Some(slot), Some(index)) = (slot, read_u32(&value)) {
-                *slot = index as u16;
-            }
-        }
-        Ok(ring)
-    }
-
-    /// Gives slots of a service's ring to backends. Packets meanwhile see each slot as it was or as
-    /// it becomes; of a service that had no ring, the whole ring at once.
-    ///
-    /// # Errors
-    /// When a slot or number is beyond its bounds, or the kernel does not let us.
-    pub fn write_ring(&self, service: u16, delta: &[(u32, u16)]) -> Result<(), Error> {
-        if service >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
-        let known = self.ring_map(service)?;
-        let fresh = known.is_none();
-        let map = match known {
-            Some(map) => map,
-            None => new_ring()?,
-        };
-        let doing = "writing a ring";
-        for part in delta.chunks(BATCH) {
-            let keys: Vec<u8> = part.iter().flat_map(|(s, _)| s.to_ne_bytes()).collect();
-            let values: Vec<u8> = part
-                .iter()
-                .flat_map(|&(_, b)| u32::from(b).to_ne_bytes())
-                .collect();
-            map.update_batch(
-                &keys,
-                &values,
-                part.len() as u32,
-                MapFlags::ANY,
-                MapFlags::ANY,
-            )
-            .map_err(Error::bpf(doing))?;
-        }
-        if fresh {
-            let key = u32::from(service).to_ne_bytes();
-            let fd = map.as_fd().as_raw_fd().to_ne_bytes();
-            let put = self.skel.maps.rings.update(&key, &fd, MapFlags::ANY);
-            put.map_err(Error::bpf(doing))?;
-        }
-        Ok(())
     }
 
     /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC.
@@ -366,14 +323,15 @@ impl Balancer {
         events.map_or(Ok(Vec::new()), |e| e.sweep(sweep, all))
     }
 
-    /// Counts the flows of each backend that had a packet within a minute and are not closing, and
-    /// takes out those that are over; by index, [`BACKENDS`] of them. Call it once per interval.
+    /// Counts the flows of each backend, and takes out those that are over; by index, [`BACKENDS`]
+    /// of them. It looks at each flow: call it once per interval.
     ///
     /// # Errors
     /// When the kernel does not let us.
-    pub fn census(&mut self) -> Result<Vec<u64>, Error> {
+    pub fn census(&mut self) -> Result<Vec<Counted>, Error> {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             bss.active.fill(0);
+            bss.kept.fill(0);
         }
         let mut context = [0; size_of::<types::bw_census>()];
         let run = ProgramInput {
@@ -388,8 +346,13 @@ impl Balancer {
             young: word(1).unwrap_or(0),
             removed: word(2).unwrap_or(0),
         };
-        let bss = self.skel.maps.bss_data.as_deref();
-        Ok(bss.map_or_else(Vec::new, |bss| bss.active.to_vec()))
+        let Some(bss) = self.skel.maps.bss_data.as_deref() else {
+            return Ok(Vec::new());
+        };
+        let both = bss.active.iter().zip(&bss.kept);
+        Ok(both
+            .map(|(&active, &kept)| Counted { active, kept })
+            .collect())
     }
 
     /// Flows that are kept, as of the last [`Self::census`].
@@ -434,15 +397,6 @@ impl Balancer {
         let cpus = cpus.map_err(Error::bpf("reading the counters"))?;
         Ok(Counters::sum(cpus.iter().flatten().map(Vec::as_slice)))
     }
-}
-
-fn new_ring() -> Result<MapHandle, Error> {
-    let opts = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-        ..Default::default()
-    };
-    MapHandle::create(MapType::Array, Some("bw_ring"), 4, 4, SLOTS as u32, &opts)
-        .map_err(Error::bpf("making a ring"))
 }
 
 fn read_u32(bytes: &[u8]) -> Option<u32> {

@@ -119,6 +119,12 @@ pub enum Error {
         /// How many can be.
         most: u16,
     },
+    /// Too many interfaces.
+    #[error("packets can arrive at {most} interfaces at most: give fewer")]
+    TooManyInterfaces {
+        /// How many can be.
+        most: usize,
+    },
     /// Too many backends.
     #[error("at most {most} backends can be there at once: remove some")]
     TooManyBackends {

@@ -32,6 +32,7 @@ fn backend(address: IpAddr, source: IpAddr, mac: [u8; 6], ifindex: u32, method: 
     Backend {
         address,
         source,
+        source_bits: 0,
         mac,
         own_mac: OWN_MAC,
         ifindex,

@@ -9,7 +9,7 @@ use crate::plain::{Plain, read};
 pub struct Outcomes {
     /// To a backend.
     pub forwarded: u64,
-    /// To this host's own stack: not to a service's address.
+    /// To this host's own stack: not to a service's address, or not to our MAC address.
     pub passed: u64,
     /// To a service that nobody serves.
     pub no_backend: u64,
@@ -23,6 +23,8 @@ pub struct Outcomes {
     pub extensions: u64,
     /// Headers that contradict themselves or the frame.
     pub malformed: u64,
+    /// To a backend on link, with a TTL or hop limit that allows no further hop.
+    pub expired: u64,
     /// Larger than the way to the backend allows: the client is told.
     pub too_big: u64,
     /// ICMP errors, to the backend of the connection that they are about.
@@ -46,7 +48,7 @@ impl Outcomes {
     }
 
     /// Each outcome with its name.
-    pub fn by_name(&self) -> [(&'static str, u64); 13] {
+    pub fn by_name(&self) -> [(&'static str, u64); 14] {
         [
             ("forwarded", self.forwarded),
             ("passed", self.passed),
@@ -56,6 +58,7 @@ impl Outcomes {
             ("options", self.options),
             ("extensions", self.extensions),
             ("malformed", self.malformed),
+            ("expired", self.expired),
             ("too_big", self.too_big),
             ("icmp_forwarded", self.icmp_forwarded),
             ("icmp_answered", self.icmp_answered),
@@ -84,6 +87,7 @@ impl Outcomes {
             options,
             extensions,
             malformed,
+            expired,
             too_big,
             icmp_forwarded,
             icmp_answered,
@@ -99,6 +103,7 @@ impl Outcomes {
             options,
             extensions,
             malformed,
+            expired,
             too_big,
             icmp_forwarded,
             icmp_answered,

@@ -10,6 +10,7 @@ use crate::balance_skel::types;
 // as in balance_intf.h
 const BY_CLIENT: u16 = 0x1;
 const DRAINED: u8 = 0x1;
+pub(super) const VACANT: u8 = 0;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
 
@@ -69,6 +70,10 @@ pub struct Backend {
     pub address: IpAddr,
     /// The outer header's source, of the same family as `address` ([`Method::Ipip`]).
     pub source: IpAddr,
+    /// So many of `source`'s last bits are the flow's hash instead, for those who share packets out by
+    /// the outer addresses (a backend's receive queues): the outer source is then any address of the
+    /// prefix that is left. 0 to 32; IPv4 only: IPv6 has the flow label, which always is the hash.
+    pub source_bits: u8,
     /// The next hop's.
     pub mac: [u8; 6],
     /// Our interface's towards it.
@@ -92,6 +97,12 @@ pub struct Backend {
     /// Tells whose flow an entry of the index is: [`super::Balancer::set_backend`] keeps what is
     /// there whatever it is given, [`super::Balancer::vacate`] changes it.
     pub generation: u8,
+}
+
+/// The last so many bits of an IPv4 address, as a header has them.
+fn last_bits(bits: u8) -> u32 {
+    let others = 32 - u32::from(bits.min(32));
+    u32::MAX.checked_shr(others).unwrap_or(0).to_be()
 }
 
 /// IPv4 as IPv4-mapped IPv6.
@@ -175,7 +186,7 @@ impl Backend {
             generation: self.generation,
             flags: if self.drained { DRAINED } else { 0 },
             weight: self.weight,
-            reserved: 0,
+            spread: last_bits(self.source_bits),
             identity: self.identity,
         }
     }
@@ -185,6 +196,7 @@ impl Backend {
         Some(Self {
             address: address(b.addr),
             source: address(b.source),
+            source_bits: b.spread.count_ones() as u8,
             mac: b.mac,
             own_mac: b.own_mac,
             ifindex: b.ifindex,

@@ -8,7 +8,7 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
 
-use super::{Balancer, Kept, Options, attach, pins};
+use super::{Balancer, INTERFACES, Kept, Options, attach, macs, pins};
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
 use crate::passive::attach::Interface;
@@ -20,6 +20,9 @@ const LEAST_YOUNG: u32 = 1024;
 const XDP_FRAGS: u32 = 1 << 5;
 
 pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
+    if options.interfaces.len() > INTERFACES {
+        return Err(Error::TooManyInterfaces { most: INTERFACES });
+    }
     if options.attach {
         for interface in &options.interfaces {
             Interface::find(interface)?;
@@ -67,6 +70,7 @@ fn begin(options: &Options, folder: Option<&Path>, taken_over: bool) -> Result<B
         _links: links,
         events,
         skel,
+        interfaces: options.interfaces.clone(),
         taken_over,
         kept: Kept::default(),
     })
@@ -124,6 +128,10 @@ fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Er
         doing: "configuring the BPF programs",
         source: io::Error::other("no .rodata").into(),
     })?;
+    ro.n_own_macs = options.interfaces.len() as u32;
+    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+        macs::write(&mut bss.own_macs, &macs::of(&options.interfaces)?);
+    }
     let Some(measure) = &options.measure else {
         return Ok(());
     };

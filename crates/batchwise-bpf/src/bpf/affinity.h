@@ -163,6 +163,28 @@ BW_INLINE __u32 bw_by_ring(const struct bw_tuple *t, __u32 service)
 	return index ? *index & (BW_BACKENDS - 1) : 0;
 }
 
+/*
+ * An entry as it is at one moment. Other CPUs change it, and may give its place to another flow: what
+ * belongs together is read at once, and only what does little harm there is written in place.
+ */
+BW_INLINE struct bw_affinity bw_read(const struct bw_affinity *a)
+{
+	union {
+		__u64 word;
+		struct bw_affinity flow;
+	} entry = { .word = *(const volatile bw_word64 *)a };
+
+	return entry.flow;
+}
+
+/* How long a flow is idle. Another CPU may have seen a packet of it after `now` was read. */
+BW_INLINE __u32 bw_idle(const struct bw_affinity *a, __u32 now)
+{
+	__u32 idle = now - a->seen;
+
+	return (__s32)idle < 0 ? 0 : idle;
+}
+
 /* The backend of an entry, unless it is gone and another may have its index. */
 BW_INLINE struct bw_backend *bw_kept(const struct bw_affinity *a)
 {
@@ -180,10 +202,11 @@ BW_INLINE int bw_keeps(const struct bw_affinity *a, const struct bw_packet *pkt,
 	if (!b)
 		return 0;
 	if (pkt->tuple.proto != BW_PROTO_TCP)
-		return b->state != BW_BACKEND_DOWN && now - a->seen <= BW_UDP_IDLE;
+		return b->state != BW_BACKEND_DOWN && bw_idle(a, now) <= BW_UDP_IDLE;
 	if (!syn)
 		return 1;
-	return b->state != BW_BACKEND_DOWN && !(a->flags & BW_FLOW_CLOSING) && now - a->seen <= idle;
+	return b->state != BW_BACKEND_DOWN && !(a->flags & BW_FLOW_CLOSING) &&
+	       bw_idle(a, now) <= idle;
 }
 
 /* A whole entry at once: what other CPUs read is the old one or the new one. */
@@ -193,13 +216,14 @@ BW_INLINE __u64 bw_entry(__u32 index, __u32 generation, __u32 flags, __u32 now)
 	       (index & 0xffff);
 }
 
-/* A packet of a flow that has settled. */
-BW_INLINE void bw_note(struct bw_affinity *a, const struct bw_packet *pkt, int syn, __u32 now)
+/* A packet of a flow that has settled, whose entry at `a` is `flow`. */
+BW_INLINE void bw_note(struct bw_affinity *a, const struct bw_affinity *flow,
+		       const struct bw_packet *pkt, int syn, __u32 now)
 {
-	struct bw_backend_tally *t = bw_backend_tally(a->backend);
-	__u32 flags = a->flags;
+	struct bw_backend_tally *t = bw_backend_tally(flow->backend);
+	__u32 flags = flow->flags;
 
-	if (a->seen != now)
+	if (flow->seen != now)
 		a->seen = now;
 	if (!t || syn)
 		return;
@@ -215,7 +239,8 @@ BW_INLINE void bw_note(struct bw_affinity *a, const struct bw_packet *pkt, int s
 		flags &= ~BW_FLOW_CLOSING; /* the RST was not from the client */
 		t->opened++;
 	}
-	a->flags = flags;
+	if (flags != flow->flags)
+		a->flags = flags;
 }
 
 /* The second packet of a flow: it has settled. */
@@ -242,10 +267,11 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 {
 	struct bw_tallies *all = bw_tallies();
-	struct bw_affinity *settled, *young;
+	struct bw_affinity *settled, *young, flow;
 	const struct bw_backend *b;
-	__u32 now, index, generation;
+	__u32 now, index;
 	__u64 entry;
+	long failed;
 	int syn;
 
 	if (!pkt || !all)
@@ -253,21 +279,25 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 	now = bw_seen_now();
 	syn = (pkt->flags & (BW_TCP_SYN | BW_TCP_ACK)) == BW_TCP_SYN;
 	settled = bpf_map_lookup_elem(&flows_settled, &pkt->tuple);
-	if (settled && bw_keeps(settled, pkt, syn, now, BW_TCP_IDLE)) {
-		bw_note(settled, pkt, syn, now);
-		return settled->backend;
+	if (settled) {
+		flow = bw_read(settled);
+		if (bw_keeps(&flow, pkt, syn, now, BW_TCP_IDLE)) {
+			bw_note(settled, &flow, pkt, syn, now);
+			return flow.backend;
+		}
 	}
 	young = bpf_map_lookup_elem(&flows_young, &pkt->tuple);
-	if (young && bw_keeps(young, pkt, syn, now, BW_SYN_IDLE)) {
-		index = young->backend;
-		generation = young->generation;
-		if (pkt->flags & BW_TCP_RST)
-			young->flags |= BW_FLOW_CLOSING;
-		else if (!syn)
-			bw_settle(index, generation, pkt, now);
-		else
-			young->seen = now;
-		return index;
+	if (young) {
+		flow = bw_read(young);
+		if (bw_keeps(&flow, pkt, syn, now, BW_SYN_IDLE)) {
+			if (pkt->flags & BW_TCP_RST)
+				young->flags = flow.flags | BW_FLOW_CLOSING;
+			else if (!syn)
+				bw_settle(flow.backend, flow.generation, pkt, now);
+			else
+				young->seen = now;
+			return flow.backend;
+		}
 	}
 	if (pkt->tuple.proto == BW_PROTO_TCP && !syn)
 		all->unknown_flow++;
@@ -277,12 +307,12 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 		return 0;
 	entry = bw_entry(index, b->generation, BW_FLOW_NEW, now);
 	if (settled)
-		*(bw_word64 *)settled = entry;
-	else if (young)
-		*(bw_word64 *)young = entry;
-	else if (pkt->flags & BW_TCP_RST)
+		failed = bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY);
+	else if (pkt->flags & BW_TCP_RST && !young)
 		return index; /* nothing will follow */
-	else if (bpf_map_update_elem(&flows_young, &pkt->tuple, &entry, BPF_ANY))
+	else
+		failed = bpf_map_update_elem(&flows_young, &pkt->tuple, &entry, BPF_ANY);
+	if (failed)
 		all->insert_failed++;
 	return index;
 }
@@ -290,35 +320,49 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 /* The index of the packet's backend; 0: nobody. */
 BW_INLINE __u32 bw_route(const struct bw_packet *pkt, __u32 service)
 {
-	struct bw_affinity *a;
+	struct bw_affinity *a, flow;
 	const struct bw_backend *b;
 	__u32 now;
 
 	if (pkt->flags & (BW_TCP_SYN | BW_TCP_FIN | BW_TCP_RST))
 		return bw_place(pkt, service);
 	a = bpf_map_lookup_elem(&flows_settled, &pkt->tuple);
-	if (!a || a->flags)
+	if (!a)
 		return bw_place(pkt, service);
-	b = bw_kept(a);
+	flow = bw_read(a);
+	if (flow.flags)
+		return bw_place(pkt, service);
+	b = bw_kept(&flow);
 	if (!b)
 		return bw_place(pkt, service);
 	now = bw_seen_now();
 	if (pkt->tuple.proto != BW_PROTO_TCP &&
-	    (b->state == BW_BACKEND_DOWN || now - a->seen > BW_UDP_IDLE))
+	    (b->state == BW_BACKEND_DOWN || bw_idle(&flow, now) > BW_UDP_IDLE))
 		return bw_place(pkt, service);
-	if (a->seen != now)
+	if (flow.seen != now)
 		a->seen = now; /* the line is shared: it is written as seldom as can be */
-	return a->backend;
+	return flow.backend;
+}
+
+/* Where an entry sends; 0: nowhere any more. */
+BW_INLINE __u32 bw_goes_to(const struct bw_affinity *a)
+{
+	struct bw_affinity flow;
+
+	if (!a)
+		return 0;
+	flow = bw_read(a);
+	return bw_kept(&flow) ? flow.backend : 0;
 }
 
 /* Where a connection goes, without a packet of it; 0: nobody. */
 BW_INLINE __u32 bw_route_of(const struct bw_tuple *t, __u32 service)
 {
-	const struct bw_affinity *a = bpf_map_lookup_elem(&flows_settled, t);
+	__u32 index = bw_goes_to(bpf_map_lookup_elem(&flows_settled, t));
 
-	if (!a || !bw_kept(a))
-		a = bpf_map_lookup_elem(&flows_young, t);
-	return a && bw_kept(a) ? a->backend : bw_by_ring(t, service);
+	if (!index)
+		index = bw_goes_to(bpf_map_lookup_elem(&flows_young, t));
+	return index ? index : bw_by_ring(t, service);
 }
 
 #endif

@@ -12,6 +12,27 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Set before loading: without it nothing of the measuring part is left. */
 const volatile bool measuring;
 
+/* How many interfaces packets are to come for; 0: that is not looked at. */
+const volatile __u32 n_own_macs;
+/* Theirs, the first byte the lowest; the loader follows changes. */
+__u64 own_macs[BW_INTERFACES];
+
+/*
+ * Whether a frame is for one of our interfaces. Others come where a switch floods or an interface is
+ * promiscuous: two load balancers on one segment would hand them to each other for ever.
+ */
+BW_INLINE int bw_is_ours(const __u8 *eth)
+{
+	__u64 to = *(const bw_wire32 *)eth | (__u64)*(const bw_wire16 *)(eth + 4) << 32;
+	__u32 n = n_own_macs, i;
+
+	for (i = 0; i < n && i < BW_INTERFACES; i++) {
+		if (own_macs[i] == to)
+			return 1;
+	}
+	return !n;
+}
+
 /* What is no TCP or UDP packet with ports, as `parsed` says. */
 BW_APART int bw_exception(struct xdp_md *ctx, int parsed)
 {
@@ -91,11 +112,13 @@ BW_INLINE int bw_forward(struct xdp_md *ctx, struct bw_packet *pkt, int v6)
 		return BW_DO(BW_OUT_NO_BACKEND, XDP_DROP);
 	if (pkt->length + bw_overhead(b) > b->mtu)
 		return bw_too_big(ctx, b->mtu - bw_overhead(b), v6);
+	if (bw_expires(b, data + BW_ETH_HEADER, v6))
+		return BW_DO(BW_OUT_EXPIRED, XDP_DROP);
 	t->packets++;
 	t->bytes += pkt->length;
 	if (measuring)
 		bw_measure_for(pkt, index);
-	return bw_send(ctx, b, v6, pkt->length, BW_OUT_FORWARDED);
+	return bw_send(ctx, b, &pkt->tuple, v6, pkt->length, BW_OUT_FORWARDED);
 }
 
 BW_INLINE int bw_decide(struct xdp_md *ctx)
@@ -105,7 +128,7 @@ BW_INLINE int bw_decide(struct xdp_md *ctx)
 	struct bw_packet pkt;
 	int parsed;
 
-	if (ip > end)
+	if (ip > end || !bw_is_ours(data))
 		return BW_DO(BW_OUT_PASSED, XDP_PASS);
 	switch (bw_be16(ip - 2)) {
 	case BW_TYPE_IPV4:

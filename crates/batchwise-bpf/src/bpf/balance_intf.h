@@ -13,6 +13,7 @@
 #define BW_SERVICES 512	    /* numbers that services can have */
 #define BW_SERVICE_KEYS 4096
 #define BW_BACKENDS 4096 /* a power of two; index 0 is nobody */
+#define BW_INTERFACES 64 /* that packets can arrive at */
 
 /* Where a service is reached. Port 0: at all that have no entry of their own. */
 struct bw_vip_key {
@@ -54,8 +55,8 @@ struct bw_backend {
 	__u8 state;	  /* enum bw_backend_state */
 	__u8 generation;  /* tells whose flow an entry of the index is */
 	__u8 flags;
-	__u32 weight;	  /* the agent's memory, as the next */
-	__u32 reserved;
+	__u32 weight;	  /* the agent's memory, as .identity */
+	__u32 spread;	  /* bits of source's last 4 bytes that tell flows apart, IPv4 only */
 	__u64 identity;
 };
 
@@ -76,13 +77,14 @@ struct bw_affinity {
 /* What became of a packet: it has exactly one outcome. */
 enum bw_outcome {
 	BW_OUT_FORWARDED,	/* to a backend */
-	BW_OUT_PASSED,		/* to the host's own stack: not to a service's address */
+	BW_OUT_PASSED,		/* to the host's own stack: not to a service's address, or not to us */
 	BW_OUT_NO_BACKEND,	/* dropped: nobody serves, as the next until TOO_BIG */
 	BW_OUT_NO_SERVICE,	/* to a service's address, at another port or protocol */
 	BW_OUT_FRAGMENT,	/* has no ports, or not all of its payload */
 	BW_OUT_OPTIONS,		/* IPv4 options */
 	BW_OUT_EXTENSIONS,	/* IPv6 extension headers */
 	BW_OUT_MALFORMED,	/* headers contradict themselves or the frame */
+	BW_OUT_EXPIRED,		/* of hops that it may take, none is left */
 	BW_OUT_TOO_BIG,		/* for the way to the backend: the client is told */
 	BW_OUT_ICMP_FORWARDED,	/* an error, to the backend of the connection that it is about */
 	BW_OUT_ICMP_ANSWERED,	/* an echo request */

@@ -10,7 +10,9 @@
 #define BW_ACTIVE_IDLE (60 * BW_SEEN_SECOND) /* a flow that is idle for longer is not active */
 #define BW_CLOSING_IDLE (60 * BW_SEEN_SECOND) /* what the client still acknowledges, is not over */
 
-__u64 active[BW_BACKENDS]; /* flows; the loader sets it to 0 before each census */
+/* By index; the loader sets both to 0 before each census. */
+__u64 active[BW_BACKENDS]; /* flows that had a packet of late and are not closing */
+__u64 kept[BW_BACKENDS];   /* all flows that would still be sent there */
 
 struct bw_counting {
 	__u32 now;
@@ -34,18 +36,18 @@ BW_INLINE int bw_is_over(const struct bw_affinity *a, const struct bw_tuple *t, 
 static long bw_count_flow(void *map, const struct bw_tuple *t, struct bw_affinity *a,
 			  struct bw_counting *c)
 {
-	__u32 idle = c->now - a->seen;
+	struct bw_affinity flow = bw_read(a);
+	__u32 idle = bw_idle(&flow, c->now), index = flow.backend & (BW_BACKENDS - 1);
 
-	if ((__s32)idle < 0)
-		idle = 0; /* its packet came after the census began */
-	if (bw_is_over(a, t, idle, c->settled)) {
+	if (bw_is_over(&flow, t, idle, c->settled)) {
 		if (!bpf_map_delete_elem(map, t))
 			c->removed++;
 		return 0;
 	}
 	c->left++;
-	if (c->settled && !a->flags && idle <= BW_ACTIVE_IDLE)
-		active[a->backend & (BW_BACKENDS - 1)]++;
+	kept[index]++;
+	if (c->settled && !flow.flags && idle <= BW_ACTIVE_IDLE)
+		active[index]++;
 	return 0;
 }
 

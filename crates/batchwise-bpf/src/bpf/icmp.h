@@ -15,9 +15,12 @@ BW_INLINE int bw_same_addr(const __u8 *a, const __u8 *b)
 	       *(const bw_word64 *)(a + 8) == *(const bw_word64 *)(b + 8);
 }
 
-/* `t`: whose connection an error is about that came to `addr` and has `length` bytes of IP. */
-BW_INLINE int bw_send_error(struct xdp_md *ctx, const struct bw_tuple *t, const __u8 *addr, int v6,
-			    __u32 length)
+/*
+ * `t`: whose connection an error is about that came to `addr`; its IP header is at `ip`, and says that
+ * it has `length` bytes.
+ */
+BW_INLINE int bw_send_error(struct xdp_md *ctx, const struct bw_tuple *t, const __u8 *addr,
+			    const __u8 *ip, int v6, __u32 length)
 {
 	const struct bw_backend *b;
 	int service;
@@ -34,7 +37,9 @@ BW_INLINE int bw_send_error(struct xdp_md *ctx, const struct bw_tuple *t, const 
 		return BW_DO(BW_OUT_NO_BACKEND, XDP_DROP);
 	if (length + bw_overhead(b) > b->mtu)
 		return BW_DO(BW_OUT_TOO_BIG, XDP_DROP); /* errors get no errors (RFC 1122 3.2.2) */
-	return bw_send(ctx, b, v6, length, BW_OUT_ICMP_FORWARDED);
+	if (bw_expires(b, ip, v6))
+		return BW_DO(BW_OUT_EXPIRED, XDP_DROP);
+	return bw_send(ctx, b, t, v6, length, BW_OUT_ICMP_FORWARDED);
 }
 
 /* ICMP over IPv4 without options, to a service's address. */
@@ -59,7 +64,7 @@ BW_APART int bw_icmp_ipv4(struct xdp_md *ctx)
 	if (!bw_icmp_is_error(icmp[0]) || bw_quoted_ipv4(icmp, end, &t))
 		return BW_DO(BW_OUT_ICMP_UNKNOWN, XDP_DROP);
 	bw_map_ipv4(addr, ip + 16);
-	return bw_send_error(ctx, &t, addr, 0, length);
+	return bw_send_error(ctx, &t, addr, ip, 0, length);
 }
 
 /* ICMPv6 without extension headers, to a service's address. */
@@ -86,7 +91,7 @@ BW_APART int bw_icmp_ipv6(struct xdp_md *ctx)
 	if (!bw_icmpv6_is_error(icmp[0]) || bw_quoted_ipv6(icmp, end, &t))
 		return BW_DO(BW_OUT_ICMP_UNKNOWN, XDP_DROP);
 	bw_copy_ipv6(addr, ip + 24);
-	return bw_send_error(ctx, &t, addr, 1, length);
+	return bw_send_error(ctx, &t, addr, ip, 1, length);
 }
 
 #endif

@@ -43,7 +43,7 @@ BW_INLINE int bw_wrap(struct __sk_buff *skb, const struct bw_backend *b, __u32 t
 	}
 	if (bpf_skb_adjust_room(skb, BW_IPV6_HEADER, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6))
 		return -1;
-	bw_put_ipv6(head, b->source, b->addr, length, proto, 0);
+	bw_put_ipv6(head, b->source, b->addr, length, proto, 0, 0);
 	*(bw_wire16 *)(new + 2) = __builtin_bswap16(BW_TYPE_IPV6);
 	return bpf_skb_store_bytes(skb, BW_ETH_HEADER - 2, new + 2, 2 + BW_IPV6_HEADER, 0);
 }

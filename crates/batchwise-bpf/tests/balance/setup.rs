@@ -63,6 +63,7 @@ pub fn backend(index: u16) -> Backend {
     Backend {
         address: ip("10.0.1.1"),
         source: ip("10.0.1.254"),
+        source_bits: 0,
         mac: mac(index),
         own_mac: OWN_MAC,
         ifindex: ARRIVES,

@@ -119,6 +119,7 @@ impl Case {
         Backend {
             address: host(0x21),
             source: host(0x10),
+            source_bits: 0,
             mac,
             own_mac,
             ifindex: if self.redirects() { out } else { LOOPBACK },

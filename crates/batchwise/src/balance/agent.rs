@@ -495,10 +495,11 @@ impl Agent {
         Ok(())
     }
 
-    fn vacate_leaving(&mut self, census: &[u64], now: Instant) -> anyhow::Result<()> {
+    fn vacate_leaving(&mut self, census: &[bpf::Counted], now: Instant) -> anyhow::Result<()> {
         let mut staying = Vec::new();
         for leaving in self.leaving.drain(..) {
-            let connections = census.get(usize::from(leaving.index)).copied().unwrap_or(0);
+            let counted = census.get(usize::from(leaving.index));
+            let connections = counted.map_or(0, |c| c.kept);
             if connections > 0 && now < leaving.until {
                 staying.push(leaving);
                 continue;
@@ -515,6 +516,7 @@ impl Agent {
     fn interval(&mut self, now: Instant) -> anyhow::Result<Status> {
         let epochs = self.balancer.sweep()?;
         self.take(epochs);
+        self.balancer.follow_macs()?;
         let census = self.balancer.census()?;
         let tallies: BTreeMap<u16, bpf::Tally> =
             self.balancer.backend_tallies()?.into_iter().collect();
@@ -522,7 +524,7 @@ impl Agent {
         for service in &mut self.services {
             for backend in &mut service.backends {
                 let at = usize::from(backend.index);
-                backend.connections = census.get(at).copied();
+                backend.connections = census.get(at).map(|c| c.active);
                 let tally = tallies.get(&backend.index).copied().unwrap_or_default();
                 let before = self.tallies.get(&backend.index).copied();
                 backend.grown = grown(&before.unwrap_or_default(), &tally);

@@ -267,6 +267,7 @@ fn new_backend(
             bpf::Backend {
                 address: spec.address,
                 source: spec.address,
+                source_bits: 0,
                 mac: [0; 6],
                 own_mac: [0; 6],
                 ifindex: 0,

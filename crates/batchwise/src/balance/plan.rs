@@ -157,6 +157,7 @@ mod tests {
         Backend {
             address,
             source: address,
+            source_bits: 0,
             mac: [0; 6],
             own_mac: [0; 6],
             ifindex: 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Headers that a load balancer writes: Ethernet's addresses, and outer IPv4 and IPv6 headers
- * (RFC 2003, RFC 2473). Helper-free.
+ * (RFC 2003, RFC 2473); and the hop that a router takes from a packet. Helper-free.
  */
 #ifndef BW_ENCAP_H
 #define BW_ENCAP_H
@@ -13,6 +13,8 @@
 #define BW_IPV6_HEADER 40
 #define BW_PROTO_IPV4 4 /* in IP */
 #define BW_PROTO_IPV6 41
+#define BW_IPV4_LEAST_MTU 68 /* RFC 791, RFC 8200 */
+#define BW_IPV6_LEAST_MTU 1280
 #define BW_HOPS 64 /* TTL of packets that begin here */
 #define BW_IPV4_DF 0x00400000 /* a header's second word */
 
@@ -72,13 +74,13 @@ BW_INLINE void bw_put_ipv4(__u8 *p, __u32 src, __u32 dst, __u32 payload, __u32 p
 	w[4] = dst;
 }
 
-/* The same for IPv6. */
+/* The same for IPv6; `label`: of the flow. */
 BW_INLINE void bw_put_ipv6(__u8 *p, const __u8 *src, const __u8 *dst, __u32 payload, __u32 proto,
-			   __u32 tos)
+			   __u32 tos, __u32 label)
 {
 	bw_wire32 *w = (bw_wire32 *)p;
 
-	w[0] = __builtin_bswap32(6U << 28 | (tos & 0xff) << 20);
+	w[0] = __builtin_bswap32(6U << 28 | (tos & 0xff) << 20 | (label & 0xfffff));
 	w[1] = (__u32)__builtin_bswap16(payload) | proto << 16 | (__u32)BW_HOPS << 24;
 	bw_copy_ipv6(p + 8, src);
 	bw_copy_ipv6(p + 24, dst);
@@ -88,6 +90,39 @@ BW_INLINE void bw_put_ipv6(__u8 *p, const __u8 *src, const __u8 *dst, __u32 payl
 BW_INLINE __u32 bw_tos(const __u8 *ip, int v6)
 {
 	return v6 ? bw_be16(ip) >> 4 & 0xff : ip[1];
+}
+
+/*
+ * Tells the flows to one backend apart, for those on the way who hash outer headers to share packets
+ * out: paths (RFC 6438), and the backend's receive queues. `t`: the client's tuple.
+ */
+BW_INLINE __u32 bw_entropy(const struct bw_tuple *t)
+{
+	const bw_word64 *client = (const bw_word64 *)t->src;
+	__u64 h = (client[0] ^ client[1]) * 0x9e3779b97f4a7c15ULL;
+
+	h = (h ^ h >> 32 ^ *(const bw_word32 *)&t->sport) * 0xbf58476d1ce4e5b9ULL;
+	return h >> 32;
+}
+
+/* Hops that a packet may still take. */
+BW_INLINE __u32 bw_hops(const __u8 *ip, int v6)
+{
+	return v6 ? ip[7] : ip[8];
+}
+
+/* Takes one (RFC 1812 5.3.1, RFC 8200 3), of which there are more; IPv4's sum follows (RFC 1624). */
+BW_INLINE void bw_take_hop(__u8 *ip, int v6)
+{
+	__u32 sum;
+
+	if (v6) {
+		ip[7]--;
+		return;
+	}
+	ip[8]--;
+	sum = *(bw_wire16 *)(ip + 10) + 1;
+	*(bw_wire16 *)(ip + 10) = sum + (sum >= 0xffff);
 }
 
 /* Bytes of an outer header. */

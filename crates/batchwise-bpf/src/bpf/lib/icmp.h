@@ -179,7 +179,7 @@ BW_INLINE void bw_too_big_ipv6(__u8 *eth, const __u8 *macs, __u32 mtu)
 	sum += bw_sum(quote + 8, 32) + __builtin_bswap32(length) +
 	       __builtin_bswap32(BW_PROTO_ICMPV6);
 	bw_answer_head(eth, macs, BW_TYPE_IPV6);
-	bw_put_ipv6(ip, quote + 24, quote + 8, length, BW_PROTO_ICMPV6, 0);
+	bw_put_ipv6(ip, quote + 24, quote + 8, length, BW_PROTO_ICMPV6, 0, 0);
 	*(bw_wire32 *)icmp = first | (__u32)bw_checksum(sum) << 16;
 	*(bw_wire32 *)(icmp + 4) = second;
 }
