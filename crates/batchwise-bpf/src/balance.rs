@@ -332,6 +332,7 @@ impl Balancer {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             bss.active.fill(0);
             bss.kept.fill(0);
+            bss.opened.fill(0);
         }
         let mut context = [0; size_of::<types::bw_census>()];
         let run = ProgramInput {
@@ -346,9 +347,11 @@ impl Balancer {
             young: word(1).unwrap_or(0),
             removed: word(2).unwrap_or(0),
         };
-        let Some(bss) = self.skel.maps.bss_data.as_deref() else {
+        let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
             return Ok(Vec::new());
         };
+        // packets that came meanwhile may be left out until the next census
+        bss.open_flows = bss.opened;
         let both = bss.active.iter().zip(&bss.kept);
         Ok(both
             .map(|(&active, &kept)| Counted { active, kept })

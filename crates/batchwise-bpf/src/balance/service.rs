@@ -9,6 +9,7 @@ use crate::balance_skel::types;
 
 // as in balance_intf.h
 const BY_CLIENT: u16 = 0x1;
+const TWO_CHOICES: u16 = 0x2;
 const DRAINED: u8 = 0x1;
 pub(super) const VACANT: u8 = 0;
 const PROTO_TCP: u8 = 6;
@@ -41,6 +42,9 @@ pub struct Service {
     pub number: u16,
     /// All connections of a client's address go to one backend.
     pub by_client: bool,
+    /// Of two slots the backend with fewer open flows for its weight gets a new flow; not with
+    /// `by_client`.
+    pub two_choices: bool,
 }
 
 /// How packets get to a backend.
@@ -150,9 +154,14 @@ pub(super) fn mark(address: IpAddr) -> types::bw_vip_key {
 
 impl Service {
     pub(super) fn to_kernel(self) -> types::bw_vip {
+        let choices = match (self.by_client, self.two_choices) {
+            (true, _) => BY_CLIENT,
+            (false, true) => TWO_CHOICES,
+            (false, false) => 0,
+        };
         types::bw_vip {
             number: self.number,
-            flags: if self.by_client { BY_CLIENT } else { 0 },
+            flags: choices,
         }
     }
 
@@ -160,6 +169,7 @@ impl Service {
         Self {
             number: vip.number,
             by_client: vip.flags & BY_CLIENT != 0,
+            two_choices: vip.flags & TWO_CHOICES != 0,
         }
     }
 }

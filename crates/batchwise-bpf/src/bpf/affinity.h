@@ -80,6 +80,17 @@ struct {
 	__type(value, struct bw_backend_tally);
 } backend_tallies SEC(".maps");
 
+/*
+ * Flows that go on, by index: what latency will be, where it only says what it was. Packets count;
+ * each census makes it right again.
+ */
+__s64 open_flows[BW_BACKENDS];
+
+BW_INLINE void bw_opens(__u32 index, __s64 by)
+{
+	__sync_fetch_and_add(&open_flows[index & (BW_BACKENDS - 1)], by);
+}
+
 BW_INLINE struct bw_tallies *bw_tallies(void)
 {
 	__u32 zero = 0;
@@ -132,8 +143,12 @@ BW_INLINE __u64 bw_ring_mix(__u64 h, __u64 word)
 	return h ^ h >> 32;
 }
 
+/* Odd multipliers; each makes another hash. */
+#define BW_FIRST_CHOICE 0xbf58476d1ce4e5b9ULL
+#define BW_SECOND_CHOICE 0x94d049bb133111ebULL
+
 /* Without keys: it must be the same on every machine, and after every restart. */
-BW_INLINE __u32 bw_ring_slot(const struct bw_tuple *t, __u32 flags)
+BW_INLINE __u32 bw_ring_slot(const struct bw_tuple *t, __u32 flags, __u64 choice)
 {
 	const bw_word64 *w = (const bw_word64 *)t;
 	__u64 h = 0xd6e8feb86659fd93ULL, ports = w[4];
@@ -147,20 +162,46 @@ BW_INLINE __u32 bw_ring_slot(const struct bw_tuple *t, __u32 flags)
 		h = bw_ring_mix(h, w[3]);
 		h = bw_ring_mix(h, ports);
 	}
-	h *= 0xbf58476d1ce4e5b9ULL;
+	h *= choice;
 	return (h >> 32) * BW_RING_SLOTS >> 32;
 }
 
 /* The index that the ring has for a tuple; 0: nobody. */
-BW_INLINE __u32 bw_by_ring(const struct bw_tuple *t, __u32 service)
+BW_INLINE __u32 bw_by_ring(const struct bw_tuple *t, __u32 service, __u64 choice)
 {
-	__u32 number = service & 0xffff, slot = bw_ring_slot(t, service >> 16), *index;
+	__u32 number = service & 0xffff, slot = bw_ring_slot(t, service >> 16, choice), *index;
 	void *ring = bpf_map_lookup_elem(&rings, &number);
 
 	if (!ring)
 		return 0;
 	index = bpf_map_lookup_elem(ring, &slot);
 	return index ? *index & (BW_BACKENDS - 1) : 0;
+}
+
+/*
+ * Where a new flow goes; 0: nowhere. Of two backends the one with fewer open flows for its weight:
+ * of many flows that come between two decisions not all go where there was least to do.
+ */
+BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service)
+{
+	__u32 first = bw_by_ring(t, service, BW_FIRST_CHOICE), second;
+	const struct bw_backend *a, *b;
+	__s64 open_a, open_b;
+
+	if (!(service >> 16 & BW_VIP_TWO_CHOICES))
+		return first;
+	second = bw_by_ring(t, service, BW_SECOND_CHOICE);
+	a = bw_backend(first);
+	b = bw_backend(second);
+	if (first == second || !second || !a || !b)
+		return first;
+	open_a = open_flows[first & (BW_BACKENDS - 1)];
+	open_b = open_flows[second & (BW_BACKENDS - 1)];
+	if (open_a < 0)
+		open_a = 0;
+	if (open_b < 0)
+		open_b = 0;
+	return (__u64)(open_b + 1) * a->weight < (__u64)(open_a + 1) * b->weight ? second : first;
 }
 
 /*
@@ -232,12 +273,15 @@ BW_INLINE void bw_note(struct bw_affinity *a, const struct bw_affinity *flow,
 		t->opened++;
 	}
 	if (pkt->flags & (BW_TCP_FIN | BW_TCP_RST)) {
-		if (!(flags & BW_FLOW_CLOSING))
+		if (!(flags & BW_FLOW_CLOSING)) {
 			t->closed++;
+			bw_opens(flow->backend, -1);
+		}
 		flags |= BW_FLOW_CLOSING;
 	} else if (flags & BW_FLOW_CLOSING && pkt->payload) {
 		flags &= ~BW_FLOW_CLOSING; /* the RST was not from the client */
 		t->opened++;
+		bw_opens(flow->backend, 1);
 	}
 	if (flags != flow->flags)
 		a->flags = flags;
@@ -257,6 +301,8 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 		return;
 	}
 	bpf_map_delete_elem(&flows_young, &pkt->tuple);
+	if (ends)
+		bw_opens(index, -1);
 	if (t) {
 		t->opened++;
 		t->closed += ends;
@@ -290,8 +336,11 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 	if (young) {
 		flow = bw_read(young);
 		if (bw_keeps(&flow, pkt, syn, now, BW_SYN_IDLE)) {
-			if (pkt->flags & BW_TCP_RST)
+			if (pkt->flags & BW_TCP_RST) {
 				young->flags = flow.flags | BW_FLOW_CLOSING;
+				if (!(flow.flags & BW_FLOW_CLOSING))
+					bw_opens(flow.backend, -1);
+			}
 			else if (!syn)
 				bw_settle(flow.backend, flow.generation, pkt, now);
 			else
@@ -299,9 +348,12 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 			return flow.backend;
 		}
 	}
-	if (pkt->tuple.proto == BW_PROTO_TCP && !syn)
+	if (pkt->tuple.proto == BW_PROTO_TCP && !syn) {
 		all->unknown_flow++;
-	index = bw_by_ring(&pkt->tuple, service);
+		index = bw_by_ring(&pkt->tuple, service, BW_FIRST_CHOICE);
+	} else {
+		index = bw_choose(&pkt->tuple, service);
+	}
 	b = bw_backend(index);
 	if (!index || !b || b->state == BW_BACKEND_VACANT)
 		return 0;
@@ -314,6 +366,8 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 		failed = bpf_map_update_elem(&flows_young, &pkt->tuple, &entry, BPF_ANY);
 	if (failed)
 		all->insert_failed++;
+	else
+		bw_opens(index, 1);
 	return index;
 }
 
@@ -362,7 +416,7 @@ BW_INLINE __u32 bw_route_of(const struct bw_tuple *t, __u32 service)
 
 	if (!index)
 		index = bw_goes_to(bpf_map_lookup_elem(&flows_young, t));
-	return index ? index : bw_by_ring(t, service);
+	return index ? index : bw_by_ring(t, service, BW_FIRST_CHOICE);
 }
 
 #endif

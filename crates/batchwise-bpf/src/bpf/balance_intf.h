@@ -25,6 +25,7 @@ struct bw_vip_key {
 
 /* bw_vip.flags */
 #define BW_VIP_BY_CLIENT 0x1 /* all connections of a client's address go to one backend */
+#define BW_VIP_TWO_CHOICES 0x2 /* of two slots the backend with fewer open flows for its weight */
 
 struct bw_vip {
 	__u16 number; /* its ring's index */

@@ -8,11 +8,13 @@
 #include "affinity.h"
 
 #define BW_ACTIVE_IDLE (60 * BW_SEEN_SECOND) /* a flow that is idle for longer is not active */
+#define BW_YOUNG_IDLE (3 * BW_SEEN_SECOND) /* a SYN that nothing follows for longer opens nothing */
 #define BW_CLOSING_IDLE (60 * BW_SEEN_SECOND) /* what the client still acknowledges, is not over */
 
-/* By index; the loader sets both to 0 before each census. */
+/* By index; the loader sets them to 0 before each census. */
 __u64 active[BW_BACKENDS]; /* flows that had a packet of late and are not closing */
 __u64 kept[BW_BACKENDS];   /* all flows that would still be sent there */
+__s64 opened[BW_BACKENDS]; /* what open_flows is to be */
 
 struct bw_counting {
 	__u32 now;
@@ -48,6 +50,8 @@ static long bw_count_flow(void *map, const struct bw_tuple *t, struct bw_affinit
 	kept[index]++;
 	if (c->settled && !flow.flags && idle <= BW_ACTIVE_IDLE)
 		active[index]++;
+	if (!(flow.flags & BW_FLOW_CLOSING) && idle <= (c->settled ? BW_ACTIVE_IDLE : BW_YOUNG_IDLE))
+		opened[index]++;
 	return 0;
 }
 

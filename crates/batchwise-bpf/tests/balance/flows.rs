@@ -192,6 +192,7 @@ fn by_client_all_connections_of_an_address_go_to_one_backend() {
     let service = Service {
         number: 1,
         by_client: true,
+        two_choices: false,
     };
     lb.0.set_service(key(VIP, 80, Protocol::Tcp), service)
         .unwrap();
@@ -212,6 +213,61 @@ fn by_client_all_connections_of_an_address_go_to_one_backend() {
         all.extend(of_one);
     }
     assert_eq!(all.len(), 4);
+}
+
+/// Flows of each backend, of `flows` that are opened; every third is closed at once.
+fn opened(lb: &Lb, flows: u16) -> [i32; 2] {
+    let mut counts = [0; 2];
+    for sport in 1..=flows {
+        let index = lb.segment(tcp(sport, SYN, 0));
+        assert_eq!(lb.segment(tcp(sport, ACK, 0)), index, "it goes on there");
+        if sport % 3 == 0 {
+            lb.segment(tcp(sport, ACK | FIN, 0));
+        } else {
+            counts[usize::from(index - 5)] += 1;
+        }
+    }
+    counts
+}
+
+fn with_two_choices(lb: &Lb) {
+    let service = Service {
+        number: 1,
+        by_client: false,
+        two_choices: true,
+    };
+    lb.0.set_service(key(VIP, 80, Protocol::Tcp), service)
+        .unwrap();
+    let halves: Vec<_> = (0..SLOTS as u32).map(|s| (s, 5 + (s % 2) as u16)).collect();
+    lb.0.write_ring(1, &halves).unwrap();
+}
+
+#[test]
+fn of_two_choices_the_backend_with_fewer_open_flows_gets_a_new_one() {
+    let lb = Lb::among(&[5, 6]);
+    with_two_choices(&lb);
+    let [five, six] = opened(&lb, 3000);
+    assert!((five - six).abs() < 20, "{five} {six}"); // by chance alone: some 45
+}
+
+#[test]
+fn two_choices_count_open_flows_for_a_backends_weight() {
+    let mut lb = Lb::among(&[5, 6]);
+    let half = batchwise_bpf::balance::Backend {
+        weight: 50_000,
+        ..crate::setup::backend(6)
+    };
+    lb.0.set_backend(6, &half).unwrap();
+    with_two_choices(&lb);
+    let [five, six] = opened(&lb, 3000);
+    // slots offer both to half of the flows, which can bring 5 up to three quarters
+    assert!((five - 2 * six).abs() < 40, "{five} {six}");
+    let counted = lb.0.census().unwrap();
+    assert_eq!(
+        (counted[5].active as i32, counted[6].active as i32),
+        (five, six)
+    );
+    assert_eq!(lb.segment(tcp(9000, SYN, 0)), lb.segment(tcp(9000, SYN, 0)));
 }
 
 /// A load balancer whose tables can be reached by name, until dropped.

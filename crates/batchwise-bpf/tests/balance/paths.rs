@@ -389,6 +389,7 @@ fn a_service_of_all_ports_serves_those_that_have_none_of_their_own() {
     let service = Service {
         number: 9,
         by_client: false,
+        two_choices: false,
     };
     lb.0.set_service(key(VIP, 0, Protocol::Tcp), service)
         .unwrap();

@@ -96,6 +96,7 @@ impl Lb {
                 let service = Service {
                     number,
                     by_client: false,
+                    two_choices: false,
                 };
                 let key = key(address, SERVER_PORT, protocol);
                 lb.0.set_service(key, service).unwrap();

@@ -244,7 +244,11 @@ impl<'a> World<'a> {
         let other = hash.wrapping_mul(OTHER) & u64::from(u32::MAX);
         let second = usize::from(slot(other)).checked_sub(1)?;
         let busy = |i: usize| (self.queues[i].connections + 1) as f64 / f64::from(self.weights[i]);
-        Some(if busy(second) < busy(first) { second } else { first })
+        Some(if busy(second) < busy(first) {
+            second
+        } else {
+            first
+        })
     }
 
     fn page(&mut self, connection: usize, after: f64) {

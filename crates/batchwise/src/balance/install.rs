@@ -210,6 +210,10 @@ impl Agent {
             let value = bpf::Service {
                 number: service.number,
                 by_client: service.spec.by_client,
+                two_choices: service
+                    .spec
+                    .choices
+                    .unwrap_or(self.config.policy == Policy::Latency),
             };
             self.balancer.set_service(key(&service.spec), value)?;
         }

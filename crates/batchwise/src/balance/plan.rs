@@ -178,6 +178,7 @@ mod tests {
             let value = Service {
                 number: place.number,
                 by_client: false,
+                two_choices: false,
             };
             pinned.services.push((key(service), value));
             for (wanted, slot) in service.backends.iter().zip(&place.backends) {

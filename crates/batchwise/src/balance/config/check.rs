@@ -173,6 +173,17 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
         raw.affinity.as_ref(),
         &[("connection", false), ("client", true)],
     )?;
+    let choices = match &raw.choices {
+        Some(given) if by_client && *given.get_ref() == 2 => {
+            let what = format!(
+                "service {name:?} sends all connections of a client to one backend, so that there \
+                 is nothing to choose: take out choices or affinity = \"client\""
+            );
+            return Err(lines.wrong(&given.span(), what));
+        }
+        Some(_) => Some(number(lines, "choices", raw.choices.as_ref(), 1, 1..=2)? == 2),
+        None => None,
+    };
     let check = check(lines, span, (&name, address, port, protocol), raw.health)?;
     let mut names = Unique::default();
     let mut addresses = Unique::default();
@@ -218,6 +229,7 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
         protocol,
         method,
         by_client,
+        choices,
         allow_small_mtu: raw.allow_small_mtu,
         check,
         backends,

@@ -92,6 +92,8 @@ pub struct Service {
     pub method: Method,
     /// A client's connections all go to one backend.
     pub by_client: bool,
+    /// Whether a new connection goes to the less busy of two backends; `None`: with policy `latency`.
+    pub choices: Option<bool>,
     /// Packets too big for the way to a backend are answered with ICMP instead of refused at start.
     pub allow_small_mtu: bool,
     /// How health is checked.
