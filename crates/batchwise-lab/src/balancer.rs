@@ -27,6 +27,8 @@ pub struct BalancerSpec<'a> {
     pub name: &'a str,
     /// `static`, `observe` or `latency`.
     pub policy: &'a str,
+    /// The service's `choices`, if not what the policy takes.
+    pub choices: Option<u8>,
     /// Between decisions.
     pub interval: Duration,
     /// `l2` or `ipip`.
@@ -44,6 +46,8 @@ impl BalancerSpec<'_> {
             name, method, port, ..
         } = self;
         let path = self.health_path;
+        let choices = self.choices.map(|n| format!("choices = {n}\n"));
+        let choices = choices.unwrap_or_default();
         let mut text = format!(
             r#"name = "{name}"
 interfaces = ["{LINK}"]
@@ -55,7 +59,7 @@ port = {port}
 protocol = "tcp"
 method = "{method}"
 affinity = "connection"
-[service.health]
+{choices}[service.health]
 check = "http"
 path = "{path}"
 interval = "1s"

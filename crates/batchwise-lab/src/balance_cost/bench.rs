@@ -76,7 +76,14 @@ fn balancer(measure: bool, out: u32) -> Result<Balancer> {
             protocol: Protocol::Tcp,
         };
         let by_client = false;
-        balancer.set_service(key, Service { number, by_client })?;
+        balancer.set_service(
+            key,
+            Service {
+                number,
+                by_client,
+                two_choices: false,
+            },
+        )?;
         let backend = number + 1;
         balancer.set_backend(backend, &case.backend(number, out))?;
         let slots: Vec<_> = (0..SLOTS as u32).map(|slot| (slot, backend)).collect();

@@ -8,7 +8,9 @@ use super::point::Moment;
 use super::summary::{PAPER_REDUCTION, Step, Summary};
 use super::{Policy, Run};
 use crate::frame::Frame;
-use crate::plot::{BATCHWISE, GRID, NODELAY, axes, draw, duration, legend_line, maybe_duration};
+use crate::plot::{
+    BATCHWISE, GREY, GRID, NAGLE, NODELAY, axes, draw, duration, legend_line, maybe_duration,
+};
 use crate::report::{Table, figure, percent, ratio};
 use crate::stats::Spread;
 use crate::timeplot::{Curve, Height, TimePlot};
@@ -24,6 +26,8 @@ impl Policy {
     fn label(self) -> &'static str {
         match self {
             Self::Static => "static weights",
+            Self::Choices => "two choices alone",
+            Self::Weights => "weights by latency alone",
             Self::Latency => "by latency",
         }
     }
@@ -31,6 +35,8 @@ impl Policy {
     fn color(self) -> RGBColor {
         match self {
             Self::Static => NODELAY,
+            Self::Choices => GREY,
+            Self::Weights => NAGLE,
             Self::Latency => BATCHWISE,
         }
     }
@@ -51,8 +57,8 @@ pub(super) fn write(frame: &Frame<'_>, complete: bool, run: &Run, summary: &Summ
         complete,
         "Tail latency behind the balancer",
         "Two clients, a balancer with direct server return, four web servers whose speeds change: \
-         the balancer's weights stay, or follow the latency that it estimates from clients' \
-         packets.",
+         new connections go by static weights, or by weights that follow the latency that the \
+         balancer estimates from clients' packets, to the less busy of two.",
         &body(run, summary, &tail, &over_time),
     )
 }
@@ -60,7 +66,8 @@ pub(super) fn write(frame: &Frame<'_>, complete: bool, run: &Run, summary: &Summ
 fn body(run: &Run, summary: &Summary, tail: &str, over_time: &[String]) -> Markup {
     let discarded: Vec<_> = run.points.iter().filter(|p| !p.valid).collect();
     let capacity = run.capacity_rps.unwrap_or(f64::NAN);
-    let [fixed, moving] = Policy::ALL.map(|p| maybe_duration(summary.spread.get(&p).copied()));
+    let [fixed, moving] =
+        [Policy::Static, Policy::Latency].map(|p| maybe_duration(summary.spread.get(&p).copied()));
     html! {
         p { "The 99th percentile of response latency is lower by "
             strong { (percent(summary.p99_reduction)) } " on average over loads (the paper: "
@@ -90,6 +97,8 @@ fn body(run: &Run, summary: &Summary, tail: &str, over_time: &[String]) -> Marku
                     (point.why_invalid.join("; ")) }
             } }
         }
+        p { "Ratios are over static weights; the last two of the policy's parts alone: weights by latency \
+            with Maglev, and the less busy of two with static weights." }
         p { (summary.broken_connections) " connections broke or could not be opened." }
     }
 }
@@ -102,6 +111,8 @@ fn table(summary: &Summary) -> Markup {
         "p50, static",
         "p50, by latency",
         "ratio of p99",
+        "weights alone",
+        "two choices alone",
         "pairs",
     ]);
     let mut row = |name: String, step: &Step| {
@@ -121,13 +132,17 @@ fn table(summary: &Summary) -> Markup {
             spread(step.p50_ns.get(&Policy::Static)),
             spread(step.p50_ns.get(&Policy::Latency)),
             ratio(step.ratio),
+            ratio(step.reduction.get(&Policy::Weights).map(|r| 1.0 - r)),
+            ratio(step.reduction.get(&Policy::Choices).map(|r| 1.0 - r)),
             step.pairs.to_string(),
         ]);
     };
     for (load, step) in &summary.per_load {
         row(format!("{load} %"), step);
     }
-    row("equal servers".into(), &summary.equal);
+    for (load, step) in &summary.equal {
+        row(format!("equal servers, {load} %"), step);
+    }
     table.html()
 }
 
@@ -156,7 +171,7 @@ fn over_load(summary: &Summary) -> Result<String> {
             .draw()?;
         for (row, policy) in Policy::ALL.into_iter().enumerate() {
             // Side by side, so that no bar hides the other.
-            let shift = [-0.5, 0.5][row];
+            let shift = [-0.9, -0.3, 0.3, 0.9][row];
             let color = policy.color();
             let steps = summary.per_load.iter();
             let steps: Vec<_> = steps

@@ -36,25 +36,41 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The paper's Figure 8.
 pub struct BalanceTail;
 
-/// Who sets the weights.
+/// Who decides where new connections go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// The configuration: all the same.
+    /// Maglev, weights all the same.
     Static,
-    /// Latency.
+    /// The less busy of two by Maglev, weights all the same.
+    Choices,
+    /// Maglev, weights by latency: what the paper does.
+    Weights,
+    /// The less busy of two by Maglev, weights by latency: `--policy latency` as it comes.
     Latency,
 }
 
 impl Policy {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Static, Self::Latency];
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Static, Self::Choices, Self::Weights, Self::Latency];
 
-    /// For `--policy`.
+    /// What summaries call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
+            Self::Choices => "choices",
+            Self::Weights => "weights",
             Self::Latency => "latency",
+        }
+    }
+
+    /// For `--policy`, and the configuration's `choices`.
+    fn options(self) -> (&'static str, Option<u8>) {
+        match self {
+            Self::Static => ("static", None),
+            Self::Choices => ("static", Some(2)),
+            Self::Weights => ("latency", Some(1)),
+            Self::Latency => ("latency", None),
         }
     }
 }
@@ -216,9 +232,11 @@ fn measure(frame: &Frame<'_>, segment: &mut Segment, run: &mut Run) -> Result<()
 
 impl Lab<'_> {
     fn balancer(&self, policy: Policy) -> Result<Balancer> {
+        let (policy, choices) = policy.options();
         let spec = BalancerSpec {
             name: "bw-lab-tail",
-            policy: policy.name(),
+            policy,
+            choices,
             interval: INTERVAL,
             method: "l2",
             port: nginx::PORT,

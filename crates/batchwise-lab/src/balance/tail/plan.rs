@@ -11,8 +11,10 @@ use super::{Arm, Policy};
 pub const SCALE: f64 = 0.12;
 /// The share of equal servers: the mean of the traces.
 pub const EQUAL_SHARE: f64 = 0.68;
-/// Load of the part with equal servers, percent.
-const EQUAL_LOAD: u32 = 65;
+/// Loads of the part with equal servers, percent.
+const EQUAL_LOADS: [u32; 2] = [50, 80];
+/// Loads at which parts of the policy are tried alone.
+const PARTS: [u32; 2] = [50, 80];
 
 /// What the servers are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,12 +65,12 @@ impl Extent {
                 equal: seconds(12),
             },
             false => Self {
-                rounds: 4,
+                rounds: 3,
                 loads: &[30, 50, 65, 80],
                 equal_pairs: 2,
                 calibration: seconds(10),
-                traced: seconds(30),
-                equal: seconds(15),
+                traced: seconds(20),
+                equal: seconds(12),
             },
         }
     }
@@ -84,22 +86,33 @@ impl Extent {
     /// The runs of a round.
     pub fn arms(&self) -> Vec<Arm> {
         let traced = self.loads.iter().map(|&load| (Servers::Traced, load, 0));
-        let equal = (0..self.equal_pairs).map(|pair| (Servers::Equal, EQUAL_LOAD, pair));
-        let both = |(servers, load_percent, pair)| {
-            Policy::ALL.map(|policy| Arm {
+        let equal = EQUAL_LOADS.iter().flat_map(|&load| {
+            let pairs = 0..self.equal_pairs;
+            pairs.map(move |pair| (Servers::Equal, load, pair))
+        });
+        let all = |(servers, load_percent, pair)| {
+            let parts = self.rounds > 1 && servers == Servers::Traced;
+            let parts = parts && PARTS.contains(&load_percent);
+            let policies = Policy::ALL.into_iter();
+            let wanted = policies.filter(move |policy| match policy {
+                Policy::Static | Policy::Latency => true,
+                Policy::Choices | Policy::Weights => parts,
+            });
+            wanted.map(move |policy| Arm {
                 servers,
                 load_percent,
                 pair,
                 policy,
             })
         };
-        traced.chain(equal).flat_map(both).collect()
+        traced.chain(equal).flat_map(all).collect()
     }
 }
 
-/// Of what is drawn at random in a run: the same for both policies, different otherwise.
+/// Of what is drawn at random in a run: the same for all policies, different otherwise.
 pub fn seed(round: u32, arm: Arm) -> u64 {
-    u64::from(1 + round) * 10_000 + u64::from(arm.load_percent) * 10 + u64::from(arm.pair)
+    let equal = u64::from(arm.servers == Servers::Equal) * 5;
+    u64::from(1 + round) * 10_000 + u64::from(arm.load_percent) * 10 + equal + u64::from(arm.pair)
 }
 
 #[cfg(test)]

@@ -12,15 +12,15 @@ use crate::stats::{Spread, median};
 /// The paper's reduction (its §5.6).
 pub const PAPER_REDUCTION: f64 = 0.37;
 
-/// Both arms at a load.
+/// All arms at a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
     /// Pairs that count.
     pub pairs: usize,
     /// Median over pairs of the latency-aware p99 over the static one.
     pub ratio: Option<f64>,
-    /// Median of 1 less that.
-    pub reduction: Option<f64>,
+    /// 1 less that, and as much for the parts of the policy alone.
+    pub reduction: BTreeMap<Policy, f64>,
     /// 99th percentiles, ns, by policy.
     pub p99_ns: BTreeMap<Policy, Spread>,
     /// 50th percentiles, ns, by policy.
@@ -32,15 +32,17 @@ pub struct Step {
 pub struct Summary {
     /// Mean over loads of the reduction of p99.
     pub p99_reduction: Option<f64>,
+    /// The same for each policy, over the loads at which it was tried.
+    pub by_policy: BTreeMap<Policy, f64>,
     /// Where all servers are equal: median over pairs of the latency-aware p99 over the static
-    /// one.
+    /// one, at the worst of the loads.
     pub equal_servers_ratio: Option<f64>,
     /// Distance of the quartiles of p99 between repeats, ns, mean over loads, by policy.
     pub spread: BTreeMap<Policy, f64>,
     /// By load, percent.
     pub per_load: BTreeMap<u32, Step>,
-    /// With equal servers.
-    pub equal: Step,
+    /// With equal servers, by load, percent.
+    pub equal: BTreeMap<u32, Step>,
     /// Broken connections, and those that could not be opened, over all points.
     pub broken_connections: u64,
 }
@@ -48,28 +50,33 @@ pub struct Summary {
 impl Summary {
     /// Of these points; those that are not valid do not count.
     pub fn of(points: &[Point]) -> Self {
-        let step = |of: &dyn Fn(&Arm) -> bool| {
-            let counted = points.iter().filter(|p| p.valid && of(&p.arm));
-            Step::of(&counted.collect::<Vec<_>>())
+        let by_load = |servers: Servers| -> BTreeMap<u32, Step> {
+            let of = |p: &&Point| p.arm.servers == servers;
+            let loads = points.iter().filter(of).map(|p| p.arm.load_percent);
+            let step = |load: u32| {
+                let counted = points.iter().filter(of).filter(|p| p.valid);
+                let counted = counted.filter(|p| p.arm.load_percent == load);
+                (load, Step::of(&counted.collect::<Vec<_>>()))
+            };
+            loads.map(step).collect()
         };
-        let traced = points.iter().map(|p| p.arm);
-        let traced = traced.filter(|arm| arm.servers == Servers::Traced);
-        let per_load: BTreeMap<u32, Step> = traced
-            .map(|arm| {
-                let of = |other: &Arm| {
-                    other.servers == arm.servers && other.load_percent == arm.load_percent
-                };
-                (arm.load_percent, step(&of))
+        let per_load = by_load(Servers::Traced);
+        let equal = by_load(Servers::Equal);
+        let by_policy: BTreeMap<Policy, f64> = Policy::ALL
+            .into_iter()
+            .filter_map(|policy| {
+                let own = per_load.values().filter_map(|s| s.reduction.get(&policy));
+                Some((policy, mean(own.copied())?))
             })
             .collect();
-        let equal = step(&|arm| arm.servers == Servers::Equal);
         let spread = Policy::ALL.into_iter().filter_map(|policy| {
             let of_policy = per_load.values().filter_map(|s| s.p99_ns.get(&policy));
             Some((policy, mean(of_policy.map(|p99| p99.q3 - p99.q1))?))
         });
         Self {
-            p99_reduction: mean(per_load.values().filter_map(|step| step.reduction)),
-            equal_servers_ratio: equal.ratio,
+            p99_reduction: by_policy.get(&Policy::Latency).copied(),
+            by_policy,
+            equal_servers_ratio: equal.values().filter_map(|s| s.ratio).reduce(f64::max),
             spread: spread.collect(),
             broken_connections: points.iter().map(|p| p.broken_connections).sum(),
             per_load,
@@ -88,29 +95,31 @@ impl Step {
             };
             Policy::ALL.into_iter().filter_map(of).collect()
         };
-        let latency = points.iter().map(|p| p.arm);
-        let mut arms: Vec<Arm> = Vec::new();
-        for arm in latency.filter(|arm| arm.policy == Policy::Latency) {
-            if !arms.contains(&arm) {
-                arms.push(arm);
+        let ratios = |policy: Policy| -> Vec<f64> {
+            let mut arms: Vec<Arm> = Vec::new();
+            for arm in points.iter().map(|p| p.arm) {
+                if arm.policy == policy && !arms.contains(&arm) {
+                    arms.push(arm);
+                }
             }
-        }
-        let ratios: Vec<f64> = arms
-            .into_iter()
-            .flat_map(|arm| {
+            let paired = arms.into_iter().flat_map(|arm| {
                 let base = Arm {
                     policy: Policy::Static,
                     ..arm
                 };
                 pairs(points.iter().copied(), arm, base)
-            })
-            .map(|(latency, base)| latency.p99_ns / base.p99_ns)
-            .collect();
+            });
+            paired.map(|(own, base)| own.p99_ns / base.p99_ns).collect()
+        };
+        let others = Policy::ALL.into_iter().filter(|p| *p != Policy::Static);
+        let reduction = others.filter_map(|p| Some((p, 1.0 - median(&ratios(p))?)));
+        let reduction = reduction.collect();
+        let ratios = ratios(Policy::Latency);
         let ratio = median(&ratios);
         Self {
             pairs: ratios.len(),
             ratio,
-            reduction: ratio.map(|ratio| 1.0 - ratio),
+            reduction,
             p99_ns: spread(|point| point.p99_ns),
             p50_ns: spread(|point| point.p50_ns),
         }
