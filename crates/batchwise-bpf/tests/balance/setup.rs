@@ -184,10 +184,9 @@ pub fn routed(frame: &[u8]) -> Vec<u8> {
         return rest;
     }
     rest[2 + 8] -= 1;
-    // one's complement, so that the sum goes through 0xffff to 1
-    let sum = u16::from_be_bytes([rest[12], rest[13]]);
-    let (sum, carry) = sum.overflowing_add(0x0100);
-    rest[12..14].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
+    // one's complement, in which 0xffff is 0
+    let sum = u32::from(u16::from_be_bytes([rest[12], rest[13]])) + 0x0100;
+    rest[12..14].copy_from_slice(&((sum % 0xffff) as u16).to_be_bytes());
     rest
 }
 
