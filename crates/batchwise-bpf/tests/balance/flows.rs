@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use batchwise_bpf::balance::{Balancer, Protocol, SLOTS, Service, State};
+use batchwise_bpf::balance::{Balancer, Counted, Protocol, SLOTS, Service, State};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::frames::{ACK, FIN, RST, SYN, Segment, TCP, UDP, ethernet, udp, v4, v4_from};
@@ -286,15 +286,21 @@ impl Pinned {
 
     /// Makes all flows of a table older.
     fn age(&self, table: &str, seconds: u64) {
+        self.change_seen(table, |seen| {
+            let units = (seconds * 1_000_000_000) >> 26;
+            seen.wrapping_sub(units as u32)
+        });
+    }
+
+    /// Changes when all flows of a table were seen.
+    fn change_seen(&self, table: &str, to: impl Fn(u32) -> u32) {
         let path = format!("/sys/fs/bpf/batchwise/balance/{}/{table}", self.0);
         let map = MapHandle::from_pinned_path(path).unwrap();
         let keys: Vec<_> = map.keys().collect();
         for key in keys {
             let mut entry = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
             let seen = u32::from_ne_bytes(entry[4..].try_into().unwrap());
-            let units = (seconds * 1_000_000_000) >> 26;
-            let older = seen.wrapping_sub(units as u32);
-            entry[4..].copy_from_slice(&older.to_ne_bytes());
+            entry[4..].copy_from_slice(&to(seen).to_ne_bytes());
             map.update(&key, &entry, MapFlags::EXIST).unwrap();
         }
     }
@@ -320,6 +326,25 @@ fn idle_udp_flows_go_by_the_ring_again() {
     assert_eq!(lb.sent_to(&datagram()), 6);
     lb.all_to(5);
     assert_eq!(lb.sent_to(&datagram()), 6);
+}
+
+#[test]
+fn a_flow_that_another_cpu_saw_a_moment_later_is_not_idle() {
+    let name = Pinned("b-test-later");
+    let lb = name.lb();
+    lb.segment(tcp(1, SYN, 0));
+    lb.segment(tcp(1, ACK, 0));
+    lb.segment(tcp(2, SYN, 0));
+    for _ in 0..3 {
+        assert_eq!(lb.sent_to(&datagram()), 5);
+    }
+    lb.all_to(6);
+    let later = |table| name.change_seen(table, |seen| seen.wrapping_add(1000));
+    later("flows_settled");
+    later("flows_young");
+    assert_eq!(lb.sent_to(&datagram()), 5);
+    assert_eq!(lb.segment(tcp(1, SYN, 0)), 5);
+    assert_eq!(lb.segment(tcp(2, SYN, 0)), 5);
 }
 
 #[test]
@@ -351,10 +376,13 @@ fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
         lb.segment(tcp(sport, SYN, 0));
         lb.segment(tcp(sport, ACK, 0));
     }
-    let active: Vec<_> = lb.0.census().unwrap().iter().map(|c| c.active).collect();
+    let counted = lb.0.census().unwrap();
+    let of = |index: usize, counted: &[Counted]| (counted[index].active, counted[index].kept);
+    let all: u64 = counted.iter().map(|c| c.kept).sum();
+    // the closing one and the one that begins are kept, too
     assert_eq!(
-        (active[5], active[6], active.iter().sum::<u64>()),
-        (9, 3, 12)
+        (of(5, &counted), of(6, &counted), all),
+        ((9, 11), (3, 3), 14)
     );
     let kept = lb.0.kept();
     assert_eq!((kept.settled, kept.young, kept.removed), (13, 1, 0));
@@ -365,8 +393,12 @@ fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
     for sport in 2..=4 {
         lb.segment(tcp(sport, ACK, 0));
     }
-    let active: Vec<_> = lb.0.census().unwrap().iter().map(|c| c.active).collect();
-    assert_eq!((active[5], active[6]), (3, 0));
+    let counted = lb.0.census().unwrap();
+    assert_eq!(
+        (of(5, &counted), of(6, &counted)),
+        ((3, 9), (0, 0)),
+        "idle ones are kept"
+    );
     let kept = lb.0.kept();
     // the one that closed, the vacated one's, and the SYN that nothing followed
     assert_eq!((kept.settled, kept.young, kept.removed), (9, 0, 5));

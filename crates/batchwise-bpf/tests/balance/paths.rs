@@ -1,13 +1,17 @@
 //! The ways a packet can take: a table of frames in and frames out.
 
-use batchwise_bpf::balance::{Backend, Method, Outcomes, Protocol, Service};
-use etherparse::{NetSlice, SlicedPacket};
+use std::collections::HashSet;
+
+use batchwise_bpf::balance::{Backend, Method, Options, Outcomes, Protocol, Service};
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket};
 
 use crate::frames::{
     SYN, Segment, TCP, UDP, VLAN, ethernet, ethernet_of, kinds, tcp_frame, udp, v4, v6,
 };
+use crate::kernel::{self, in_own_network, need_root};
 use crate::setup::{
-    ARRIVES, Lb, OWN_MAC, VIP, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, backend, ip, key, mac,
+    ARRIVES, CLIENT_MAC, Lb, OWN_MAC, VIP, VIP_MAC, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX,
+    backend, ip, key, mac, options, routed, set_mac, veth,
 };
 
 fn tunnel(address: &str, source: &str) -> Backend {
@@ -27,9 +31,9 @@ fn to_v6() -> Backend {
     tunnel("2001:db8::7", "2001:db8::1")
 }
 
-/// A frame's packet in a frame to the backend.
+/// A frame's packet in a frame to the backend on link.
 fn rewritten(frame: &[u8]) -> Vec<u8> {
-    [&mac(7)[..], &OWN_MAC, &frame[12..]].concat()
+    [&mac(7)[..], &OWN_MAC, &routed(frame)].concat()
 }
 
 /// What is in the outer header, after all of that was checked.
@@ -75,7 +79,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn on_link_only_the_mac_addresses_change() {
+fn on_link_the_mac_addresses_change_and_a_hop_is_taken() {
     let lb = Lb::to(&backend(7));
     for (name, frame) in requests() {
         assert_eq!(lb.run(&frame), (XDP_TX, rewritten(&frame)), "{name}");
@@ -87,6 +91,162 @@ fn on_link_only_the_mac_addresses_change() {
     };
     let bytes: usize = requests().iter().map(|(_, f)| f.len() - 14).sum();
     assert_eq!((tally.packets, tally.bytes), (4, bytes as u64));
+}
+
+#[test]
+fn the_ipv4_header_still_holds_after_the_hop() {
+    let lb = Lb::to(&backend(7));
+    for ttl in 2..=255 {
+        for port in [1, 2, 3] {
+            let mut frame = Vec::new();
+            PacketBuilder::ethernet2(CLIENT_MAC, VIP_MAC)
+                .ipv4([10, port, ttl, 77], [10, 0, 0, 1], ttl)
+                .udp(port.into(), 80)
+                .write(&mut frame, &[0; 20])
+                .unwrap();
+            let (verdict, out) = lb.run(&frame);
+            assert_eq!(verdict, XDP_TX);
+            let packet = SlicedPacket::from_ethernet(&out).unwrap();
+            let Some(NetSlice::Ipv4(ip)) = packet.net else {
+                panic!();
+            };
+            let header = ip.header().to_header();
+            assert_eq!(header.time_to_live, ttl - 1);
+            assert_eq!(header.header_checksum, header.calc_header_checksum());
+        }
+    }
+    // the sums at the end of what they can be
+    for sum in [0xfeff_u16, 0xfefe, 0xff00, 0xffff, 0] {
+        let mut frame = tcp_frame(Segment::default());
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(lb.run(&frame), (XDP_TX, rewritten(&frame)), "{sum:#x}");
+    }
+}
+
+#[test]
+fn a_packet_that_may_take_no_further_hop_is_not_routed_on_link() {
+    let hops = |mut frame: Vec<u8>, hops: u8| {
+        let at = if frame[14] >> 4 == 4 { 22 } else { 21 };
+        frame[at] = hops;
+        frame
+    };
+    let lb = Lb::to(&backend(7));
+    let mut expired = 0;
+    for (name, frame) in requests() {
+        for left in [0, 1] {
+            let frame = hops(frame.clone(), left);
+            assert_eq!(lb.run(&frame), (XDP_DROP, frame), "{name}");
+            expired += 1;
+            assert_eq!(lb.outcomes().expired, expired, "{name}");
+        }
+        assert_eq!(lb.run(&hops(frame, 2)).0, XDP_TX, "{name}");
+    }
+    let (_, tally) = lb.0.backend_tallies().unwrap()[0];
+    assert_eq!(tally.packets, 4, "those that were not sent are not its");
+    // the tunnel's far end is the next router
+    let lb = Lb::to(&to_v6());
+    for (name, frame) in requests() {
+        let frame = hops(frame, 1);
+        let (verdict, out) = lb.run(&frame);
+        assert_eq!(verdict, XDP_TX, "{name}");
+        assert_eq!(outer(&out, &to_v6()), frame[14..], "{name}");
+    }
+}
+
+/// Of 200 connections, each twice, what `of` reads of the frame out; that it is the same both times.
+fn told_apart<T: PartialEq + std::fmt::Debug>(lb: &Lb, of: impl Fn(&[u8]) -> T) -> Vec<T> {
+    let one = |sport: u16, payload| {
+        let segment = Segment {
+            sport,
+            payload,
+            ..Segment::default()
+        };
+        let (verdict, out) = lb.run(&tcp_frame(segment));
+        assert_eq!(verdict, XDP_TX);
+        of(&out)
+    };
+    let read = |sport| {
+        let told = one(sport, 10);
+        assert_eq!(told, one(sport, 500), "all packets of a flow alike");
+        told
+    };
+    (1000..1200).map(read).collect()
+}
+
+#[test]
+fn the_outer_ipv6_header_tells_flows_apart_by_its_label() {
+    let lb = Lb::to(&to_v6());
+    let labels = told_apart(&lb, |out| {
+        outer(out, &to_v6());
+        u32::from_be_bytes([0, out[15] & 0xf, out[16], out[17]])
+    });
+    let different: HashSet<_> = labels.iter().collect();
+    assert!(different.len() > 190, "{}", different.len());
+    let low: HashSet<_> = labels.iter().map(|l| l % 16).collect();
+    let high: HashSet<_> = labels.iter().map(|l| l >> 16).collect();
+    assert_eq!((low.len(), high.len()), (16, 16));
+}
+
+#[test]
+fn the_outer_ipv4_source_tells_flows_apart_if_that_is_wanted() {
+    let source = |out: &[u8]| <[u8; 4]>::try_from(&out[26..30]).unwrap();
+    let fixed = told_apart(&Lb::to(&to_v4()), source);
+    assert!(fixed.iter().all(|s| *s == [192, 0, 2, 1]));
+    for (bits, least) in [(4, 16), (8, 90), (16, 190)] {
+        let to = Backend {
+            source_bits: bits,
+            ..tunnel("192.0.2.7", "10.20.30.40")
+        };
+        let lb = Lb::to(&to);
+        assert_eq!(lb.0.backends().unwrap()[0].1, to);
+        let prefix = |s: [u8; 4]| u32::from_be_bytes(s) >> bits;
+        let sources = told_apart(&lb, |out| {
+            let source = source(out);
+            assert_eq!(prefix(source), prefix([10, 20, 30, 40]));
+            let seen = Backend {
+                source: source.into(),
+                ..to
+            };
+            outer(out, &seen);
+            source
+        });
+        let different: HashSet<_> = sources.iter().collect();
+        assert!(different.len() >= least, "{bits}: {}", different.len());
+    }
+}
+
+#[test]
+fn frames_to_anothers_mac_address_pass() {
+    let request = || tcp_frame(Segment::default());
+    let to = |mac: [u8; 6]| [&mac, &request()[6..]].concat();
+    need_root();
+    in_own_network(|| {
+        veth("bw-b0", VIP_MAC);
+        veth("bw-b1", [2, 0, 0, 0, 0, 7]);
+        let mut lb = Lb::with(Options {
+            interfaces: vec!["bw-b0".into(), "bw-b1".into()],
+            ..options("test")
+        });
+        lb.have(&[7]);
+        lb.all_to(7);
+        assert_eq!(lb.sent_to(&request()), 7);
+        assert_eq!(lb.sent_to(&to([2, 0, 0, 0, 0, 7])), 7);
+        let others = [[2, 0, 0, 0, 0, 8], [1, 0, 0, 0, 0, 7], [2, 0, 0, 0, 1, 1]];
+        for other in others.into_iter().chain([[0xff; 6], [0; 6], mac(7)]) {
+            let frame = to(other);
+            assert_eq!(lb.run(&frame), (XDP_PASS, frame), "{other:?}");
+        }
+        assert_eq!(lb.outcomes().passed, 6);
+
+        // changes are followed; the address of an interface that is gone stays
+        let changed = [2, 0, 0, 0, 0, 9];
+        set_mac("bw-b0", changed);
+        kernel::ip(&["link", "del", "bw-b1"]);
+        lb.0.follow_macs().unwrap();
+        assert_eq!(lb.sent_to(&to(changed)), 7);
+        assert_eq!(lb.sent_to(&to([2, 0, 0, 0, 0, 7])), 7);
+        assert_eq!(lb.run(&request()).0, XDP_PASS);
+    });
 }
 
 #[test]
@@ -111,7 +271,7 @@ fn the_outer_header_has_the_class_and_congestion_mark_of_the_packet() {
         let (_, out) = Lb::to(&to_v4()).run(&frame);
         assert_eq!(out[15], 0xb9, "{name}");
         let (_, out) = Lb::to(&to_v6()).run(&frame);
-        assert_eq!(out[14..18], [0x6b, 0x90, 0, 0], "{name}");
+        assert_eq!((out[14], out[15] & 0xf0), (0x6b, 0x90), "{name}");
         outer(&out, &to_v6());
     }
 }

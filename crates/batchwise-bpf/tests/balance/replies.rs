@@ -297,6 +297,41 @@ fn the_client_is_told_what_fits_when_a_packet_is_too_big() {
 }
 
 #[test]
+fn of_a_backend_with_an_mtu_that_no_way_has_the_client_is_told_nothing() {
+    for (mtu, v6_) in [(0, false), (67, false), (0, true), (1239, true)] {
+        let lb = Lb::to(&Backend { mtu, ..backend(7) });
+        let frame = sized(v6_, 1300);
+        assert_eq!(lb.run(&frame), (XDP_DROP, frame), "{mtu}");
+        assert_eq!(lb.outcomes().no_backend, 1, "{mtu}");
+    }
+}
+
+#[test]
+fn errors_have_the_flow_label_of_the_connection_that_they_are_about() {
+    let lb = Lb::to(&Backend {
+        address: ip("2001:db8::7"),
+        source: ip("2001:db8::1"),
+        method: Method::Ipip,
+        ..backend(7)
+    });
+    let (_, flow) = lb.run(&tcp_frame(Segment::default()));
+    let (verdict, out) = lb.run(&error(false, 3, 4, &sent(VIP, CLIENT, TCP, CLIENT_PORT, 0)));
+    assert_eq!(verdict, XDP_TX);
+    assert_eq!(out[14..18], flow[14..18]);
+}
+
+#[test]
+fn an_error_that_may_take_no_further_hop_is_not_routed_on_link() {
+    let lb = Lb::to(&backend(7));
+    for (v6_, vip, client, at) in [(false, VIP, CLIENT, 22), (true, VIP6, CLIENT6, 21)] {
+        let mut frame = error(v6_, 3, 0, &sent(vip, client, TCP, CLIENT_PORT, 0));
+        frame[at] = 1;
+        assert_eq!(lb.run(&frame), (XDP_DROP, frame), "{vip}");
+    }
+    assert_eq!(lb.outcomes().expired, 2);
+}
+
+#[test]
 fn a_packet_that_is_too_big_still_makes_its_connection_known() {
     let lb = Lb::among(&[5, 6]);
     lb.all_to(5);

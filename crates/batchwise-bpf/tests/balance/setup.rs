@@ -164,6 +164,33 @@ impl Lb {
     }
 }
 
+/// An interface with a MAC address; its peer's name ends in `p`.
+pub fn veth(name: &str, address: [u8; 6]) {
+    let peer = format!("{name}p");
+    kernel::ip(&["link", "add", name, "type", "veth", "peer", "name", &peer]);
+    set_mac(name, address);
+}
+
+pub fn set_mac(name: &str, address: [u8; 6]) {
+    let [a, b, c, d, e, f] = address;
+    let address = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+    kernel::ip(&["link", "set", name, "address", &address]);
+}
+
+/// The packet behind a frame's MAC addresses, as a router sends it on: with a hop less.
+pub fn routed(frame: &[u8]) -> Vec<u8> {
+    let mut rest = frame[12..].to_vec();
+    if rest[..2] == [0x86, 0xdd] {
+        rest[2 + 7] -= 1;
+        return rest;
+    }
+    rest[2 + 8] -= 1;
+    // one's complement, in which 0xffff is 0
+    let sum = u32::from(u16::from_be_bytes([rest[12], rest[13]])) + 0x0100;
+    rest[12..14].copy_from_slice(&((sum % 0xffff) as u16).to_be_bytes());
+    rest
+}
+
 /// A packet of a connection, which its port names; flags and payload.
 pub fn tcp(sport: u16, flags: u8, payload: usize) -> Segment {
     Segment {

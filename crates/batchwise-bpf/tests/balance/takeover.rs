@@ -7,7 +7,7 @@ use batchwise_bpf::balance::{Balancer, Options};
 
 use crate::frames::{ACK, SYN};
 use crate::kernel::{self, in_own_network, need_root};
-use crate::setup::{Lb, options, tcp};
+use crate::setup::{Lb, VIP_MAC, options, tcp, veth};
 
 fn folder(name: &str) -> std::path::PathBuf {
     Path::new("/sys/fs/bpf/batchwise/balance").join(name)
@@ -39,10 +39,6 @@ fn pinned(name: &str, interfaces: &[&str]) -> Options {
     }
 }
 
-fn veth(name: &str, peer: &str) {
-    kernel::ip(&["link", "add", name, "type", "veth", "peer", "name", peer]);
-}
-
 /// The id of the XDP program on an interface.
 fn attached(interface: &str) -> Option<u64> {
     let shown = std::process::Command::new("ip")
@@ -58,7 +54,7 @@ fn attached(interface: &str) -> Option<u64> {
 fn the_next_start_takes_over_connections_and_replaces_the_program_in_its_place() {
     let name = Clean::new("b-test-takeover");
     in_own_network(|| {
-        veth("bw-b0", "bw-b1");
+        veth("bw-b0", VIP_MAC);
         let lb = Lb::with(pinned(name.0, &["bw-b0"]));
         assert!(!lb.0.taken_over());
         lb.have(&[5, 6]);
@@ -93,15 +89,15 @@ fn the_next_start_takes_over_connections_and_replaces_the_program_in_its_place()
 fn interfaces_can_be_others_after_a_take_over() {
     let name = Clean::new("b-test-links");
     in_own_network(|| {
-        veth("bw-b0", "bw-b1");
-        veth("bw-b2", "bw-b3");
+        veth("bw-b0", VIP_MAC);
+        veth("bw-b2", VIP_MAC);
         drop(Balancer::start(pinned(name.0, &["bw-b0", "bw-b2"])).unwrap());
         assert!(attached("bw-b0").is_some() && attached("bw-b2").is_some());
-        drop(Balancer::start(pinned(name.0, &["bw-b2", "bw-b1"])).unwrap());
+        drop(Balancer::start(pinned(name.0, &["bw-b2", "bw-b0p"])).unwrap());
         assert!(attached("bw-b0").is_none());
-        assert!(attached("bw-b2").is_some() && attached("bw-b1").is_some());
+        assert!(attached("bw-b2").is_some() && attached("bw-b0p").is_some());
         kernel::ip(&["link", "del", "bw-b2"]);
-        veth("bw-b2", "bw-b3");
+        veth("bw-b2", VIP_MAC);
         drop(Balancer::start(pinned(name.0, &["bw-b2"])).unwrap());
         assert!(
             attached("bw-b2").is_some(),
@@ -115,7 +111,7 @@ fn what_does_not_fit_is_said_with_its_remedy_and_leaves_nothing() {
     let name = Clean::new("b-test-errors");
     let error = |options: Options| Balancer::start(options).err().unwrap().to_string();
     in_own_network(|| {
-        veth("bw-b0", "bw-b1");
+        veth("bw-b0", VIP_MAC);
         let e = error(pinned(name.0, &["bw-none"]));
         assert!(e.contains("bw-none") && e.contains("bw-b0"), "{e}");
         let e = error(pinned(name.0, &["lo"]));
@@ -129,6 +125,10 @@ fn what_does_not_fit_is_said_with_its_remedy_and_leaves_nothing() {
         more.flows *= 2;
         let e = error(more);
         assert!(e.contains("flows = 8192") && e.contains("remove"), "{e}");
+        let mut many = pinned(name.0, &["bw-b0"; 65]);
+        many.attach = false;
+        let e = error(many);
+        assert!(e.contains("64 interfaces"), "{e}");
         let other = Clean::new("b-test-errors-2");
         let e = Balancer::start(pinned(other.0, &["bw-b0"])).err().unwrap();
         assert!(matches!(e, Error::XdpTaken { .. }), "{e}");
@@ -140,7 +140,7 @@ fn what_does_not_fit_is_said_with_its_remedy_and_leaves_nothing() {
 fn what_is_not_pinned_ends_with_the_balancer() {
     need_root();
     in_own_network(|| {
-        veth("bw-b0", "bw-b1");
+        veth("bw-b0", VIP_MAC);
         let mut options = pinned("b-test-unpinned", &["bw-b0"]);
         options.pin = false;
         let lb = Balancer::start(options).unwrap();
