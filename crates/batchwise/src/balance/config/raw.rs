@@ -28,6 +28,7 @@ pub struct Service {
     pub protocol: Text,
     pub method: Text,
     pub affinity: Text,
+    pub tunnel_source: Text,
     #[serde(default)]
     pub allow_small_mtu: bool,
     pub health: Option<Spanned<Health>>,
