@@ -15,6 +15,7 @@ mod plain;
 pub mod probe;
 mod record;
 mod sensor;
+pub mod xdp;
 
 pub use actuator::{Actuator, Control, GuardFds, release};
 pub use cgroup::mount_point as cgroup_mount_point;

@@ -62,6 +62,38 @@ fn a_slow_server_gives_weight_and_gets_it_back_when_it_is_well() {
 }
 
 #[test]
+fn a_slow_server_stays_slow_when_its_configured_weight_changes() {
+    let mut c = Controller::new(Params::default());
+    let mut all: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
+    all[1].latency_ns = Some(60.0 * MS);
+    let before = steps(&mut c, 10, &all)[1].weight;
+    assert_eq!(c.rebase(2, 100, 50), Some(before / 2));
+    all[1].base = 50;
+    let after = c.step(&all)[1];
+    assert_eq!(after.before, before / 2);
+    assert!(
+        after.weight.abs_diff(before / 2) <= before / 10,
+        "{after:?}"
+    );
+    assert_eq!(c.rebase(9, 100, 50), None);
+}
+
+#[test]
+fn a_weight_from_before_a_restart_follows_a_configured_weight_that_has_changed_since() {
+    let mut c = Controller::new(Params::default());
+    c.resume(1, 20 * UNIT);
+    assert_eq!(c.rebase(1, 100, 50), Some(10 * UNIT));
+    let few = |id| Seen {
+        base: if id == 1 { 50 } else { 100 },
+        samples: 0,
+        latency_ns: None,
+        ..seen(id, 10.0)
+    };
+    let v = c.step(&[few(1), few(2)]);
+    assert!(v[0].weight < 20 * UNIT, "{v:?}");
+}
+
+#[test]
 fn what_is_slow_for_ever_is_not_starved_further_and_further() {
     let mut c = Controller::new(Params::default());
     let all = [seen(1, 10.0), seen(2, 20.0)];

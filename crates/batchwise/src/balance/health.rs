@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use batchwise_core::balance::report;
@@ -23,6 +24,8 @@ const HEAD: usize = 16 << 10;
 const HEADERS: usize = 64;
 /// A schedule varies by so much, so that checks of many balancers do not come together.
 const JITTER: f64 = 0.1;
+/// The first checks come within this: one that has not ended keeps a new backend from serving.
+const FIRST: Duration = Duration::from_millis(100);
 
 /// What a row of checks says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +57,9 @@ impl Health {
         self.why.as_deref()
     }
 
-    /// Whether connections may go there: also before any check ended.
-    pub fn serves(&self) -> bool {
-        self.state != report::Health::Down
+    /// Checks say that it cannot serve.
+    pub fn is_down(&self) -> bool {
+        self.state == report::Health::Down
     }
 
     /// A check ended; true: what holds has changed.
@@ -185,7 +188,12 @@ async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>)
 
 async fn again_and_again(target: Target, tell: Sender<Checked>) {
     // the first ones at once, but not all in the same instant
-    let mut wait = target.check.interval.mul_f64(JITTER * random());
+    let mut wait = target
+        .check
+        .interval
+        .mul_f64(JITTER)
+        .min(FIRST)
+        .mul_f64(random());
     loop {
         tokio::time::sleep(wait).await;
         let begun = tokio::time::Instant::now();
@@ -289,8 +297,6 @@ fn status(head: &[u8]) -> Result<Option<u16>, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use batchwise_core::balance::report::Health as State;
 
     use super::*;
@@ -313,12 +319,12 @@ mod tests {
     #[test]
     fn a_backend_serves_until_as_many_checks_in_a_row_as_fall_have_failed() {
         let (check, mut health) = (check(2, 3), Health::new(State::Unknown));
-        assert!(health.serves());
+        assert!(!health.is_down());
         assert!(!health.checked(&check, fail()));
         assert!(!health.checked(&check, fail()));
-        assert!(health.serves());
+        assert!(!health.is_down());
         assert!(health.checked(&check, fail()));
-        assert!(!health.serves());
+        assert!(health.is_down());
         assert_eq!(health.why(), Some("refused"));
     }
 

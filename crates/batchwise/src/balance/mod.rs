@@ -16,11 +16,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use signal_hook::consts::SIGHUP;
 
 mod agent;
+mod backend;
 mod config;
 mod control;
 mod health;
-mod install;
 mod journal;
+mod judge;
 mod metrics;
 mod nexthop;
 mod plan;
@@ -181,15 +182,13 @@ struct NameArg {
 
 /// How often `status` looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-const INTERVALS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_secs(60);
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text)?;
-    if INTERVALS.contains(&interval) {
+    if config::INTERVALS.contains(&interval) {
         return Ok(interval);
     }
-    Err("between 10ms and 1m".to_owned())
+    Err("between 50ms and 1m".to_owned())
 }
 
 fn parse_name(text: &str) -> Result<String, String> {

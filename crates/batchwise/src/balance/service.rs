@@ -1,161 +1,17 @@
-//! A service as the agent knows it: its backends, what was seen of them, their weights and the
-//! table of slots that follows from these.
+//! A service as the agent knows it: its backends, their weights and the table of slots that follows
+//! from these.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::{BackendLine, DecisionBackend, DecisionLine, Policy, State};
 use batchwise_core::balance::{
     Controller, Member, Observation, Params, SLOTS, Seen, UNIT, Verdict, Why, maglev, standardise,
 };
-use batchwise_core::passive::report::LatencyQuantiles;
 use batchwise_core::passive::{Epoch, server};
 
+use super::backend::Backend;
 use super::config;
-use super::health::Health;
-use super::nexthop::NextHop;
-
-/// A backend as the agent knows it.
-pub struct Backend {
-    /// As configured.
-    pub spec: config::Backend,
-    /// Its place in the maps.
-    pub index: u16,
-    /// What the maps say.
-    pub written: bpf::Backend,
-    /// Drained by the operator.
-    pub drained: bool,
-    /// What checks say.
-    pub health: Health,
-    /// Where its packets go next, or why they cannot.
-    pub way: Result<NextHop, String>,
-    /// In force.
-    pub weight: u32,
-    /// Why.
-    pub why: Why,
-    /// When the weight last changed, ns since the Unix epoch.
-    pub changed_ts_ns: Option<u64>,
-    /// A check of its answers passed since the last decision.
-    pub vouched: bool,
-    /// Active connections.
-    pub connections: Option<u64>,
-    /// In the interval.
-    pub grown: bpf::Tally,
-    freshness: Option<f64>,
-    sum: server::Server,
-    interval: Option<server::Server>,
-    known: Option<(Instant, LatencyQuantiles, Option<f64>)>,
-}
-
-impl Backend {
-    /// One of which nothing was seen yet.
-    pub fn new(
-        spec: config::Backend,
-        index: u16,
-        written: bpf::Backend,
-        health: Health,
-        way: Result<NextHop, String>,
-    ) -> Self {
-        Self {
-            spec,
-            index,
-            drained: written.drained,
-            weight: written.weight,
-            written,
-            health,
-            way,
-            why: Why::Steady,
-            changed_ts_ns: None,
-            vouched: false,
-            connections: None,
-            grown: bpf::Tally::default(),
-            freshness: None,
-            sum: server::Server::default(),
-            interval: None,
-            known: None,
-        }
-    }
-
-    /// Takes over what is known of it from before a reload.
-    pub fn inherit(&mut self, before: Self) {
-        let (spec, index, written, way) = (
-            self.spec.clone(),
-            self.index,
-            self.written,
-            self.way.clone(),
-        );
-        *self = Self {
-            spec,
-            index,
-            written,
-            way,
-            ..before
-        };
-    }
-
-    /// Whether it may get connections.
-    pub fn serving(&self) -> bool {
-        self.state() == State::Serving
-    }
-
-    /// What it is to be told.
-    pub fn state(&self) -> State {
-        let reached = self.way.as_ref().is_ok_and(|way| way.mac.is_some());
-        if self.drained || self.spec.weight == 0 {
-            State::Draining
-        } else if self.health.serves() && reached {
-            State::Serving
-        } else {
-            State::Down
-        }
-    }
-
-    /// What the maps are to say.
-    pub fn wanted(&self, method: config::Method) -> bpf::Backend {
-        let mut wanted = bpf::Backend {
-            state: match self.state() {
-                State::Serving => bpf::State::Serving,
-                State::Draining => bpf::State::Draining,
-                State::Down => bpf::State::Down,
-            },
-            drained: self.drained,
-            identity: maglev::identity(&self.spec.name),
-            // remembered while it does not serve
-            weight: if self.serving() {
-                self.weight
-            } else {
-                self.written.weight
-            },
-            ..self.written
-        };
-        if let Ok(way) = &self.way
-            && let Some(mac) = way.mac
-        {
-            wanted.mac = mac;
-            wanted.own_mac = way.own_mac;
-            wanted.ifindex = way.ifindex;
-            wanted.mtu = way.mtu;
-            wanted.source = way.source;
-            wanted.method = match method {
-                config::Method::L2 => bpf::Method::L2,
-                config::Method::Ipip => bpf::Method::Ipip,
-            };
-        }
-        wanted
-    }
-
-    /// Why it does not serve, in words; or what a check that failed said.
-    fn health_why(&self) -> Option<String> {
-        match &self.way {
-            Err(why) => Some(why.clone()),
-            Ok(way) if way.mac.is_none() => {
-                Some(format!("{} does not say its MAC address", way.station))
-            }
-            Ok(_) => self.health.why().map(str::to_owned),
-        }
-    }
-}
 
 /// A service as the agent knows it.
 pub struct Service {
@@ -174,12 +30,20 @@ pub struct Service {
     filled: Option<Vec<Member>>,
 }
 
+/// A table that is to be written.
+pub struct Table {
+    /// Slots that change.
+    pub delta: Vec<(u32, u16)>,
+    ring: Vec<u16>,
+    members: Vec<Member>,
+}
+
 /// What a change of weights comes to.
 pub struct Change {
     /// The line of the log.
     pub line: DecisionLine,
-    /// Slots to write.
-    pub delta: Vec<(u32, u16)>,
+    /// The table, if it is another.
+    pub table: Option<Table>,
 }
 
 impl Service {
@@ -203,23 +67,48 @@ impl Service {
         }
     }
 
-    /// Keeps the controller's memory over a reload.
-    pub fn inherit(&mut self, before: Self) {
-        self.controller = before.controller;
-        self.observed = before.observed;
-        self.standard = before.standard;
+    /// Keeps what is known over a reload. A controller that did not decide has nothing that holds.
+    pub fn inherit(&mut self, before: Self, policy: Policy) {
         let mut known: BTreeMap<u16, Backend> =
             before.backends.into_iter().map(|b| (b.index, b)).collect();
+        self.observed = before.observed;
+        self.standard = before.standard;
+        self.controller = match policy {
+            Policy::Static => Controller::new(Params::default()),
+            Policy::Observe | Policy::Latency => before.controller,
+        };
         for backend in &mut self.backends {
-            let rebased = |b: &Backend| b.spec.weight != backend.spec.weight;
-            if let Some(before) = known.remove(&backend.index) {
-                if rebased(&before) {
-                    self.controller
-                        .resume(backend.index, backend.spec.weight.saturating_mul(UNIT));
-                }
-                backend.inherit(before);
+            let Some(before) = known.remove(&backend.index) else {
+                continue;
+            };
+            let (from, to) = (before.spec.weight, backend.spec.weight);
+            backend.inherit(before);
+            if policy == Policy::Static && backend.weight > 0 {
+                self.controller.resume(backend.index, backend.weight);
+            }
+            if from != to
+                && let Some(weight) = self.controller.rebase(backend.index, from, to)
+            {
+                backend.weight = weight;
             }
         }
+    }
+
+    /// Whether a backend has been shown to be able to serve.
+    fn proven(&self) -> bool {
+        self.backends.iter().any(Backend::proven)
+    }
+
+    /// What each backend is to be told, in their order.
+    pub fn states(&self) -> Vec<State> {
+        let proven = self.proven();
+        self.backends.iter().map(|b| b.state(proven)).collect()
+    }
+
+    /// The table is in the maps.
+    pub fn written(&mut self, table: Table) {
+        self.ring = table.ring;
+        self.filled = Some(table.members);
     }
 
     /// An epoch of a connection to the backend at this place closed.
@@ -266,12 +155,12 @@ impl Service {
 
     /// Decides at the end of an interval.
     pub fn decide(&mut self, policy: Policy, ts_ns: u64) -> Change {
-        let seen: Vec<Seen> = self.backends.iter().map(|b| self.seen(b)).collect();
+        let seen = self.seen();
         for backend in &mut self.backends {
             backend.vouched = false;
         }
         let verdicts = match policy {
-            Policy::Static => seen.iter().map(|s| self.configured(s)).collect(),
+            Policy::Static => self.configured(),
             Policy::Observe | Policy::Latency => self.controller.step(&seen),
         };
         let line = self.line(policy, ts_ns, &seen, &verdicts);
@@ -283,25 +172,25 @@ impl Service {
                 for (backend, verdict) in self.backends.iter_mut().zip(&verdicts) {
                     backend.freshness = verdict.freshness;
                 }
-                let applied: Vec<Verdict> = seen.iter().map(|s| self.configured(s)).collect();
-                let delta = self.apply(&applied, ts_ns);
+                let configured = self.configured();
+                let table = self.apply(&configured, ts_ns);
                 Change {
                     line: DecisionLine {
                         applied: false,
                         moved_slots: moved,
                         ..line
                     },
-                    delta,
+                    table,
                 }
             }
             Policy::Static | Policy::Latency => {
-                let delta = self.apply(&verdicts, ts_ns);
+                let table = self.apply(&verdicts, ts_ns);
                 Change {
                     line: DecisionLine {
-                        moved_slots: delta.len() as u64,
+                        moved_slots: table.as_ref().map_or(0, |t| t.delta.len() as u64),
                         ..line
                     },
-                    delta,
+                    table,
                 }
             }
         }
@@ -309,59 +198,56 @@ impl Service {
 
     /// What cannot wait for the interval's end: backends that must not get connections any more,
     /// and, where weights are configured, ones that may again.
-    pub fn react(&mut self, policy: Policy, ts_ns: u64) -> Vec<(u32, u16)> {
-        let verdicts: Vec<Verdict> = self
-            .backends
-            .iter()
-            .map(|b| {
-                let configured = self.configured(&self.seen(b));
-                match (policy, b.serving()) {
-                    (Policy::Latency, true) => Verdict {
-                        weight: b.weight,
-                        why: b.why,
-                        ..configured
-                    },
-                    _ => configured,
-                }
-            })
-            .collect();
+    pub fn react(&mut self, policy: Policy, ts_ns: u64) -> Option<Table> {
+        let states = self.states();
+        let mut verdicts = self.configured();
+        for ((verdict, backend), state) in verdicts.iter_mut().zip(&self.backends).zip(states) {
+            if policy == Policy::Latency && state == State::Serving {
+                (verdict.weight, verdict.why) = (backend.weight, backend.why);
+            }
+        }
         self.apply(&verdicts, ts_ns)
     }
 
-    fn seen(&self, backend: &Backend) -> Seen {
-        let interval = backend.interval.as_ref();
-        Seen {
-            id: backend.index,
-            identity: maglev::identity(&backend.spec.name),
-            base: backend.spec.weight,
-            serving: backend.serving(),
-            latency_ns: self.standard.get(&backend.index).copied(),
-            samples: interval.map_or(0, server::Server::batches),
-            connections: backend.connections.unwrap_or(0),
-            opened: backend.grown.opened,
-            vouched: backend.vouched,
-        }
-    }
-
-    fn configured(&self, seen: &Seen) -> Verdict {
-        let backend = self.backends.iter().find(|b| b.index == seen.id);
-        let state = backend.map_or(State::Down, Backend::state);
-        let (weight, why) = match state {
-            State::Serving => (seen.base.saturating_mul(UNIT), Why::Static),
-            State::Draining => (0, Why::Drained),
-            State::Down => (0, Why::Down),
+    fn seen(&self) -> Vec<Seen> {
+        let of = |(backend, state): (&Backend, State)| {
+            let interval = backend.interval.as_ref();
+            Seen {
+                id: backend.index,
+                identity: maglev::identity(&backend.spec.name),
+                base: backend.spec.weight,
+                serving: state == State::Serving,
+                latency_ns: self.standard.get(&backend.index).copied(),
+                samples: interval.map_or(0, server::Server::batches),
+                connections: backend.connections.unwrap_or(0),
+                opened: backend.grown.opened,
+                vouched: backend.vouched,
+            }
         };
-        Verdict {
-            id: seen.id,
-            weight,
-            before: backend.map_or(0, |b| b.weight),
-            why,
-            freshness: None,
-        }
+        self.backends.iter().zip(self.states()).map(of).collect()
     }
 
-    /// Brings weights into force; gives the slots that change.
-    fn apply(&mut self, verdicts: &[Verdict], ts_ns: u64) -> Vec<(u32, u16)> {
+    /// Weights as configured.
+    fn configured(&self) -> Vec<Verdict> {
+        let of = |(backend, state): (&Backend, State)| {
+            let (weight, why) = match state {
+                State::Serving => (backend.spec.weight.saturating_mul(UNIT), Why::Static),
+                State::Draining => (0, Why::Drained),
+                State::Down => (0, Why::Down),
+            };
+            Verdict {
+                id: backend.index,
+                weight,
+                before: backend.weight,
+                why,
+                freshness: None,
+            }
+        };
+        self.backends.iter().zip(self.states()).map(of).collect()
+    }
+
+    /// Takes weights over; gives the table that they make, if it is another than the one that holds.
+    fn apply(&mut self, verdicts: &[Verdict], ts_ns: u64) -> Option<Table> {
         for (backend, verdict) in self.backends.iter_mut().zip(verdicts) {
             if backend.weight != verdict.weight {
                 backend.weight = verdict.weight;
@@ -373,13 +259,14 @@ impl Service {
         let weights = verdicts.iter().map(|v| v.weight);
         let members = members(&self.backends, weights);
         if self.filled.as_ref() == Some(&members) {
-            return Vec::new();
+            return None;
         }
         let ring = maglev::fill(&members, SLOTS);
-        let delta = maglev::delta(&self.ring, &ring);
-        self.ring = ring;
-        self.filled = Some(members);
-        delta
+        Some(Table {
+            delta: maglev::delta(&self.ring, &ring),
+            ring,
+            members,
+        })
     }
 
     fn line(
@@ -421,7 +308,7 @@ impl Service {
         for backend in &self.ring {
             *slots.entry(*backend).or_default() += 1;
         }
-        let line = |b: &Backend| {
+        let line = |(b, state): (&Backend, State)| {
             let known = b.known.as_ref();
             let owned = slots.get(&b.index).copied().unwrap_or(0);
             BackendLine {
@@ -429,9 +316,9 @@ impl Service {
                 service: self.spec.name.clone(),
                 backend: b.spec.name.clone(),
                 address: b.spec.address.to_string(),
-                state: b.state(),
+                state,
                 health: b.health.state(),
-                health_why: b.health_why(),
+                health_why: b.health_why(state),
                 base_weight: b.spec.weight,
                 weight: b.weight,
                 share: owned as f64 / SLOTS as f64,
@@ -451,7 +338,7 @@ impl Service {
                 changed_ts_ns: b.changed_ts_ns,
             }
         };
-        self.backends.iter().map(line).collect()
+        self.backends.iter().zip(self.states()).map(line).collect()
     }
 }
 

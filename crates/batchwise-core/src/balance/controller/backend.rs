@@ -84,6 +84,17 @@ impl Backend {
         }
     }
 
+    /// Its configured weight has changed; its weight from now on.
+    pub(super) fn rebase(&mut self, from: u32, to: u32) -> u32 {
+        let scaled = |weight: u32| {
+            let scaled = u64::from(weight) * u64::from(to) / u64::from(from.max(1));
+            u32::try_from(scaled).unwrap_or(u32::MAX)
+        };
+        self.weight = scaled(self.weight);
+        self.resumed = self.resumed.map(scaled);
+        self.weight
+    }
+
     /// Takes in an interval.
     pub(super) fn observe(&mut self, seen: &Seen, params: &Params) {
         let first = !self.known;

@@ -195,6 +195,12 @@ impl Controller {
         self.known.insert(id, Backend::resumed(weight));
     }
 
+    /// The configured weight of a backend has changed, and nothing else of it: what is known of it
+    /// stays. Its weight from now on, configured weight times [`UNIT`]; `None`: nothing is known.
+    pub fn rebase(&mut self, id: BackendId, from: u32, to: u32) -> Option<u32> {
+        Some(self.known.get_mut(&id)?.rebase(from, to))
+    }
+
     /// Decides on an interval; one verdict for each backend, in the order given. Backends that are
     /// not mentioned are forgotten.
     pub fn step(&mut self, seen: &[Seen]) -> Vec<Verdict> {

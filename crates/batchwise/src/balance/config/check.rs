@@ -1,25 +1,24 @@
 //! The rules that a configuration keeps.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::{Range, RangeInclusive};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
 use batchwise_bpf::balance::Protocol;
 use batchwise_core::balance::report::Policy;
-use batchwise_load::units::parse_duration;
 use toml::Spanned;
 
+use super::health::check;
+use super::value::{Unique, address, label, number, time, word};
 use super::{
-    Backend, Check, Config, Kind, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, Wrong,
+    Backend, Config, INTERVALS, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, Wrong,
     is_name, raw,
 };
 
-type Result<T> = std::result::Result<T, Wrong>;
+pub(super) type Result<T> = std::result::Result<T, Wrong>;
 
-const MS: Duration = Duration::from_millis(1);
-const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const MS: Duration = Duration::from_millis(1);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 pub(super) fn config(lines: &Lines<'_>, raw: raw::Config) -> Result<Config> {
     let name = match raw.name {
@@ -51,7 +50,7 @@ pub(super) fn config(lines: &Lines<'_>, raw: raw::Config) -> Result<Config> {
         "interval",
         raw.interval.as_ref(),
         500 * MS,
-        10 * MS..=60_000 * MS,
+        INTERVALS,
     )?;
     let flows = number(lines, "flows", raw.flows.as_ref(), 262_144, 1_024..=1 << 24)?;
     let drain_timeout = time(
@@ -230,9 +229,38 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
         method,
         by_client,
         choices,
+        tunnel_source: tunnel_source(lines, method, raw.tunnel_source.as_ref())?,
         allow_small_mtu: raw.allow_small_mtu,
         check,
         backends,
+    })
+}
+
+fn tunnel_source(
+    lines: &Lines<'_>,
+    method: Method,
+    given: Option<&Spanned<String>>,
+) -> Result<Option<(Ipv4Addr, u8)>> {
+    let Some(given) = given else {
+        return Ok(None);
+    };
+    let wrong = |what: String| lines.wrong(&given.span(), what);
+    if method != Method::Ipip {
+        let what = "tunnel_source is for method = \"ipip\": remove it, or change the method";
+        return Err(wrong(what.to_owned()));
+    }
+    let text = given.get_ref();
+    let prefix = text.split_once('/').and_then(|(address, bits)| {
+        let (address, bits): (Ipv4Addr, u8) = (address.parse().ok()?, bits.parse().ok()?);
+        let fits = (8..32).contains(&bits) && address.to_bits() << bits == 0;
+        let routed = !address.is_loopback() && !address.is_multicast();
+        (fits && routed).then_some((address, bits))
+    });
+    prefix.map(Some).ok_or_else(|| {
+        wrong(format!(
+            "tunnel_source {text:?} is no prefix of IPv4 sources: write its first address and its length, 8 \
+             to 31, such as \"10.0.0.0/16\" (outer IPv6 headers have the flow label instead)"
+        ))
     })
 }
 
@@ -244,295 +272,4 @@ fn backend(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Backend) -> Result<
         line: lines.line(span),
         name,
     })
-}
-
-fn check(
-    lines: &Lines<'_>,
-    service: &Range<usize>,
-    (name, address, own_port, protocol): (&str, IpAddr, u16, Protocol),
-    raw: Option<Spanned<raw::Health>>,
-) -> Result<Check> {
-    let span = raw.as_ref().map_or_else(|| service.clone(), Spanned::span);
-    let raw = raw.map(Spanned::into_inner).unwrap_or_default();
-    #[derive(Clone, Copy, PartialEq)]
-    enum How {
-        None,
-        Tcp,
-        Http,
-    }
-    let words = [("tcp", How::Tcp), ("http", How::Http), ("none", How::None)];
-    let how = match &raw.check {
-        None if protocol == Protocol::Udp => How::None,
-        given => word(lines, "check", given.as_ref(), &words)?,
-    };
-    let only_http = [
-        ("path", &raw.path),
-        ("host", &raw.host),
-        ("status", &raw.status),
-    ];
-    if let Some((key, value)) = only_http.iter().find_map(|(k, v)| Some((k, v.as_ref()?)))
-        && how != How::Http
-    {
-        let what = format!("{key} is for check = \"http\": remove it, or change the check");
-        return Err(lines.wrong(&value.span(), what));
-    }
-    let port = number(
-        lines,
-        "port",
-        raw.port.as_ref(),
-        own_port.into(),
-        0..=65_535,
-    )? as u16;
-    if how != How::None && port == 0 {
-        let what = format!(
-            "the health check of service {name:?} needs a port, as the service is for all: add \
-             port = N below [service.health], or check = \"none\""
-        );
-        return Err(lines.wrong(&span, what));
-    }
-    if how != How::None && protocol == Protocol::Udp && raw.port.is_none() {
-        let what = format!(
-            "service {name:?} is udp and its health check needs a TCP port: add port = N below \
-             [service.health], or check = \"none\""
-        );
-        return Err(lines.wrong(&span, what));
-    }
-    let kind = match how {
-        How::None => Kind::None,
-        How::Tcp => Kind::Tcp,
-        How::Http => Kind::Http {
-            path: visible(lines, "path", raw.path.as_ref(), "/", |p| {
-                p.starts_with('/')
-            })?,
-            host: visible(
-                lines,
-                "host",
-                raw.host.as_ref(),
-                &host_of(address, port),
-                |h| !h.is_empty(),
-            )?,
-            status: status(lines, raw.status.as_ref())?,
-        },
-    };
-    let most = HOUR;
-    Ok(Check {
-        kind,
-        port,
-        interval: time(
-            lines,
-            "interval",
-            raw.interval.as_ref(),
-            1_000 * MS,
-            10 * MS..=most,
-        )?,
-        timeout: time(
-            lines,
-            "timeout",
-            raw.timeout.as_ref(),
-            500 * MS,
-            MS..=60_000 * MS,
-        )?,
-        rise: number(lines, "rise", raw.rise.as_ref(), 2, 1..=100)?,
-        fall: number(lines, "fall", raw.fall.as_ref(), 3, 1..=100)?,
-    })
-}
-
-fn host_of(address: IpAddr, port: u16) -> String {
-    match port {
-        80 => SocketAddr::new(address, port)
-            .to_string()
-            .trim_end_matches(":80")
-            .to_owned(),
-        _ => SocketAddr::new(address, port).to_string(),
-    }
-}
-
-/// Text that may stand in the head of a request: neither blanks nor line ends.
-fn visible(
-    lines: &Lines<'_>,
-    key: &str,
-    given: Option<&Spanned<String>>,
-    default: &str,
-    holds: impl Fn(&str) -> bool,
-) -> Result<String> {
-    let Some(given) = given else {
-        return Ok(default.to_owned());
-    };
-    let text = given.get_ref();
-    if text.len() <= 1024 && text.bytes().all(|b| b.is_ascii_graphic()) && holds(text) {
-        return Ok(text.clone());
-    }
-    let what = format!(
-        "{key} {text:?} cannot stand in a request: write visible ASCII without blanks, such as {default:?}"
-    );
-    Err(lines.wrong(&given.span(), what))
-}
-
-fn status(lines: &Lines<'_>, given: Option<&Spanned<String>>) -> Result<RangeInclusive<u16>> {
-    let Some(given) = given else {
-        return Ok(200..=399);
-    };
-    let text = given.get_ref();
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let bounds = (from.trim().parse::<u16>(), to.trim().parse::<u16>());
-    if let (Ok(from), Ok(to)) = bounds
-        && from <= to
-        && (100..=999).contains(&from)
-        && to <= 999
-    {
-        return Ok(from..=to);
-    }
-    let what = format!(
-        "status {text:?} is no range of HTTP statuses: write such as \"200-399\" or \"200\""
-    );
-    Err(lines.wrong(&given.span(), what))
-}
-
-/// A name for people and labels.
-fn label(
-    lines: &Lines<'_>,
-    kind: &str,
-    span: &Range<usize>,
-    given: Option<Spanned<String>>,
-) -> Result<String> {
-    let Some(given) = given else {
-        let what = format!("a {kind} has no name: add one, such as name = \"s1\"");
-        return Err(lines.wrong(span, what));
-    };
-    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let text = given.get_ref();
-    if text.is_empty() || text.len() > 64 || !text.chars().all(fits) {
-        let what = format!(
-            "{kind} name {text:?} does not fit: use 1 to 64 letters, digits, dots, _ and -"
-        );
-        return Err(lines.wrong(&given.span(), what));
-    }
-    Ok(given.into_inner())
-}
-
-fn address(
-    lines: &Lines<'_>,
-    of: &str,
-    span: &Range<usize>,
-    given: Option<Spanned<String>>,
-) -> Result<IpAddr> {
-    let Some(given) = given else {
-        let what = format!("{of} has no address: add one, such as address = \"10.0.0.1\"");
-        return Err(lines.wrong(span, what));
-    };
-    let text = given.get_ref();
-    let Ok(address) = text.parse::<IpAddr>().map(|a| a.to_canonical()) else {
-        let what = format!(
-            "address {text:?} is no IP address: write numbers, without a port, such as \"10.0.0.1\" or \"2001:db8::1\""
-        );
-        return Err(lines.wrong(&given.span(), what));
-    };
-    let link_local = matches!(address, IpAddr::V6(a) if a.is_unicast_link_local());
-    if address.is_unspecified() || address.is_multicast() || address.is_loopback() || link_local {
-        let what = format!(
-            "address {text:?} is none that packets are routed to: give a unicast address of a network"
-        );
-        return Err(lines.wrong(&given.span(), what));
-    }
-    Ok(address)
-}
-
-fn number(
-    lines: &Lines<'_>,
-    key: &str,
-    given: Option<&Spanned<i64>>,
-    default: u32,
-    within: RangeInclusive<u32>,
-) -> Result<u32> {
-    let Some(given) = given else {
-        return Ok(default);
-    };
-    let number = u32::try_from(*given.get_ref()).ok();
-    number.filter(|n| within.contains(n)).ok_or_else(|| {
-        let what = format!(
-            "{key} = {} is out of bounds: write a number from {} to {}",
-            given.get_ref(),
-            within.start(),
-            within.end()
-        );
-        lines.wrong(&given.span(), what)
-    })
-}
-
-fn time(
-    lines: &Lines<'_>,
-    key: &str,
-    given: Option<&Spanned<String>>,
-    default: Duration,
-    within: RangeInclusive<Duration>,
-) -> Result<Duration> {
-    let Some(given) = given else {
-        return Ok(default);
-    };
-    let wrong = |why: String| {
-        let what = format!("{key} {:?}: {why}", given.get_ref());
-        lines.wrong(&given.span(), what)
-    };
-    let duration = parse_duration(given.get_ref()).map_err(&wrong)?;
-    if within.contains(&duration) {
-        return Ok(duration);
-    }
-    let (least, most) = (within.start(), within.end());
-    Err(wrong(format!(
-        "out of bounds: write a time from {} to {}",
-        humantime::format_duration(*least),
-        humantime::format_duration(*most)
-    )))
-}
-
-/// One of `words`; the first when none is given.
-fn word<T: Copy>(
-    lines: &Lines<'_>,
-    key: &str,
-    given: Option<&Spanned<String>>,
-    words: &[(&str, T)],
-) -> Result<T> {
-    let found = match given {
-        None => words.first(),
-        Some(given) => words.iter().find(|(word, _)| word == given.get_ref()),
-    };
-    match (found, given) {
-        (Some((_, value)), _) => Ok(*value),
-        (None, given) => {
-            let names: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-            let text = given.map_or("", |g| g.get_ref());
-            let what = format!("{key} {text:?} is unknown: write {}", names.join(" or "));
-            let span = given.map_or(0..0, Spanned::span);
-            Err(lines.wrong(&span, what))
-        }
-    }
-}
-
-/// Refuses what comes twice, with the line of the first.
-struct Unique<K>(HashMap<K, usize>);
-
-impl<K> Default for Unique<K> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<K: Eq + Hash> Unique<K> {
-    fn add(
-        &mut self,
-        lines: &Lines<'_>,
-        span: &Range<usize>,
-        key: K,
-        told: impl FnOnce() -> (String, String),
-    ) -> Result<()> {
-        let line = lines.line(span);
-        match self.0.insert(key, line) {
-            None => Ok(()),
-            Some(first) => {
-                let (what, remedy) = told();
-                let what = format!("{what} is there already, at line {first}: {remedy}");
-                Err(lines.wrong(span, what))
-            }
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //! line and remedy.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,14 +11,19 @@ use batchwise_bpf::balance::Protocol;
 use batchwise_core::balance::report::Policy;
 
 mod check;
+mod health;
 mod raw;
 #[cfg(test)]
 mod tests;
+mod value;
 
 /// Most services, as the kernel's table of rings has room.
 pub const MOST_SERVICES: usize = 512;
 /// Most backends of all services together; index 0 is nobody.
 pub const MOST_BACKENDS: usize = 4095;
+
+/// Intervals that can be kept: epochs are read so often, and decisions that come later are none.
+pub const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(60);
 
 /// How packets reach a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +99,9 @@ pub struct Service {
     pub by_client: bool,
     /// Whether a new connection goes to the less busy of two backends; `None`: with policy `latency`.
     pub choices: Option<bool>,
+    /// Outer source of packets to IPv4 backends: a prefix and its length; the rest of the address
+    /// tells flows apart.
+    pub tunnel_source: Option<(Ipv4Addr, u8)>,
     /// Packets too big for the way to a backend are answered with ICMP instead of refused at start.
     pub allow_small_mtu: bool,
     /// How health is checked.

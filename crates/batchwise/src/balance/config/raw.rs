@@ -29,6 +29,7 @@ pub struct Service {
     pub method: Text,
     pub affinity: Text,
     pub choices: Number,
+    pub tunnel_source: Text,
     #[serde(default)]
     pub allow_small_mtu: bool,
     pub health: Option<Spanned<Health>>,

@@ -96,7 +96,22 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
         (
             "port = 80",
             "prot = 80",
-            "lb.toml:5: unknown field `prot`, expected one of `name`, `address`, `port`, `protocol`, `method`, `affinity`, `allow_small_mtu`, `health`, `backend`",
+            "lb.toml:5: unknown field `prot`, expected one of `name`, `address`, `port`, `protocol`, `method`, `affinity`, `tunnel_source`, `allow_small_mtu`, `health`, `backend`",
+        ),
+        (
+            "port = 80",
+            "port = 80\nmethod = \"ipip\"\ntunnel_source = \"10.0.0.1/16\"",
+            "lb.toml:7: tunnel_source \"10.0.0.1/16\" is no prefix of IPv4 sources: write its first address and its length, 8 to 31, such as \"10.0.0.0/16\" (outer IPv6 headers have the flow label instead)",
+        ),
+        (
+            "port = 80",
+            "port = 80\ntunnel_source = \"10.0.0.0/16\"",
+            "lb.toml:6: tunnel_source is for method = \"ipip\": remove it, or change the method",
+        ),
+        (
+            "interfaces",
+            "interval = \"49ms\"\ninterfaces",
+            "lb.toml:1: interval \"49ms\": out of bounds: write a time from 50ms to 1m",
         ),
         (
             "check = \"http\"",

@@ -1,0 +1,296 @@
+//! Brings a configuration into force: first all that can fail, which changes nothing; then the maps
+//! are written so that no connection breaks.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::Context;
+use batchwise_bpf::balance as bpf;
+use batchwise_bpf::probe::{self, Probe};
+use batchwise_core::balance::report::{Health as State, Policy};
+use batchwise_core::balance::{SLOTS, UNIT, maglev};
+
+use super::super::backend::Backend;
+use super::super::config::{self, Kind, Method};
+use super::super::health::{Health, Target};
+use super::super::journal::About;
+use super::super::judge::{self, Checked};
+use super::super::nexthop::NextHop;
+use super::super::plan::{Pinned, Plan, Slot, key, plan};
+use super::super::service::Service;
+use super::{Agent, Leaving};
+
+/// A configuration that nothing keeps from being brought into force.
+pub(super) struct Ready {
+    checked: Checked,
+    plan: Plan,
+    /// What the maps' tables say, in the configuration's order.
+    rings: Vec<Vec<u16>>,
+    /// At exits that have none yet.
+    probes: Vec<(String, Probe)>,
+}
+
+impl Agent {
+    /// Does all that may fail and changes nothing of what is in force.
+    ///
+    /// # Errors
+    /// No places are left, or the kernel refuses.
+    pub(super) fn prepare(&self, checked: Checked) -> anyhow::Result<Ready> {
+        let pinned = Pinned {
+            services: self.balancer.services()?,
+            backends: self.balancer.backends()?,
+        };
+        let plan = plan(&checked.config, &pinned)?;
+        let mut rings = Vec::new();
+        for place in &plan.services {
+            let mut services = pinned
+                .services
+                .iter()
+                .filter(|(_, s)| s.number == place.number);
+            // the number of one that goes may have a new owner, whose table is empty
+            rings.push(if services.all(|(key, _)| plan.gone.contains(key)) {
+                vec![0; SLOTS]
+            } else {
+                self.balancer.ring(place.number)?
+            });
+        }
+        let mut probes = Vec::new();
+        for exit in &checked.exits {
+            if !self.probes.contains_key(exit) {
+                let probe = Probe::attach(&self.balancer, exit)
+                    .with_context(|| format!("cannot send health checks by {exit}"))?;
+                probes.push((exit.clone(), probe));
+            }
+        }
+        Ok(Ready {
+            checked,
+            plan,
+            rings,
+            probes,
+        })
+    }
+
+    /// Brings into force what was prepared. `policy`: the one that held until now.
+    ///
+    /// # Errors
+    /// The kernel does not let us write.
+    pub(super) fn install(&mut self, ready: Ready, policy: Policy) -> anyhow::Result<()> {
+        let Ready {
+            checked,
+            plan,
+            rings,
+            probes,
+        } = ready;
+        self.probes.retain(|name, _| checked.exits.contains(name));
+        self.probes.extend(probes);
+        let names = self.names();
+        let mut before: BTreeMap<u16, Service> =
+            self.services.drain(..).map(|s| (s.number, s)).collect();
+        let specs = checked.config.services.iter();
+        for ((spec, place), ring) in specs.zip(&plan.services).zip(rings) {
+            let backends = spec.backends.iter().zip(&place.backends);
+            let backends = backends.map(|(backend, slot)| {
+                let way = checked.known.way(backend.address, spec.method);
+                new_backend(spec, place.number, backend, slot, way)
+            });
+            let mut service = Service::new(spec.clone(), place.number, ring, backends.collect());
+            let same = before.remove(&place.number);
+            if let Some(before) = same.filter(|before| key(&before.spec) == key(spec)) {
+                service.inherit(before, policy);
+            }
+            self.services.push(service);
+        }
+        self.config = checked.config;
+        self.index();
+        self.say_faults(&checked.faults);
+        self.write_plan(plan, names)?;
+        self.watch()?;
+        self.say_empty();
+        Ok(())
+    }
+
+    fn write_plan(
+        &mut self,
+        plan: Plan,
+        mut names: BTreeMap<u16, (String, String)>,
+    ) -> anyhow::Result<()> {
+        for key in &plan.gone {
+            self.balancer.remove_service(key)?;
+            let detail = format!("{}:{} is a service no more", key.address, key.port);
+            self.journal.event("service", About::default(), detail);
+        }
+        for index in &plan.orphans {
+            self.balancer.vacate(*index)?;
+        }
+        self.push()?;
+        for service in &self.services {
+            let value = bpf::Service {
+                number: service.number,
+                by_client: service.spec.by_client,
+                two_choices: service
+                    .spec
+                    .choices
+                    .unwrap_or(self.config.policy == Policy::Latency),
+            };
+            self.balancer.set_service(key(&service.spec), value)?;
+        }
+        self.leaving
+            .retain(|l| plan.leaving.iter().any(|(index, _)| *index == l.index));
+        for (index, written) in plan.leaving {
+            if !self.leaving.iter().any(|l| l.index == index) {
+                let (service, name) = names
+                    .remove(&index)
+                    .unwrap_or_else(|| (String::new(), written.address.to_string()));
+                self.leave(index, service, name, written)?;
+            }
+        }
+        // an index goes on counting when it changes hands
+        for (index, tally) in self.balancer.backend_tallies()? {
+            self.tallies.entry(index).or_insert(tally);
+        }
+        Ok(())
+    }
+
+    /// A backend was taken out: it keeps its connections until its time is over.
+    fn leave(
+        &mut self,
+        index: u16,
+        service: String,
+        name: String,
+        mut written: bpf::Backend,
+    ) -> anyhow::Result<()> {
+        written.state = bpf::State::Draining;
+        self.balancer.set_backend(index, &written)?;
+        let within = humantime::format_duration(self.config.drain_timeout);
+        let detail = format!("taken out; its connections have {within}");
+        let about = About::backend(&service, &name);
+        self.journal.event("removed", about, detail);
+        self.leaving.push(Leaving {
+            index,
+            service,
+            name,
+            until: Instant::now() + self.config.drain_timeout,
+        });
+        Ok(())
+    }
+
+    /// Services and names of backends by their indices.
+    fn names(&self) -> BTreeMap<u16, (String, String)> {
+        let of = |s: &Service, b: &Backend| (b.index, (s.spec.name.clone(), b.spec.name.clone()));
+        let services = self.services.iter();
+        services
+            .flat_map(|s| s.backends.iter().map(move |b| of(s, b)))
+            .collect()
+    }
+
+    fn say_faults(&mut self, faults: &[(String, String, String)]) {
+        for (service, backend, what) in faults {
+            self.journal
+                .warn("neighbour", About::backend(service, backend), what);
+        }
+    }
+
+    /// Which index is whose.
+    fn index(&mut self) {
+        self.places.clear();
+        for (s, service) in self.services.iter().enumerate() {
+            for (b, backend) in service.backends.iter().enumerate() {
+                self.places.insert(backend.index, (s, b));
+            }
+        }
+    }
+
+    /// Health checks and routes of the configuration in force.
+    fn watch(&mut self) -> anyhow::Result<()> {
+        let mut targets = Vec::new();
+        for service in &mut self.services {
+            let check = &service.spec.check;
+            for backend in &mut service.backends {
+                let unchecked = check.kind == Kind::None;
+                if unchecked != (backend.health.state() == State::Unchecked) {
+                    backend.trusted = backend.written.state == bpf::State::Serving;
+                    backend.health = Health::new(if unchecked {
+                        State::Unchecked
+                    } else {
+                        State::Unknown
+                    });
+                }
+                if !unchecked {
+                    targets.push(Target {
+                        index: backend.index,
+                        address: service.spec.address,
+                        mark: probe::mark(backend.index),
+                        check: check.clone(),
+                    });
+                }
+            }
+        }
+        self.checker.set(targets)?;
+        self.follower.follow(judge::wanted(&self.config, true))
+    }
+}
+
+fn new_backend(
+    service: &config::Service,
+    number: u16,
+    spec: &config::Backend,
+    slot: &Slot,
+    way: Result<NextHop, String>,
+) -> Backend {
+    let base = spec.weight.saturating_mul(UNIT);
+    let (written, state) = match slot.before {
+        Some(before) => {
+            let weight = if before.weight == 0 {
+                base
+            } else {
+                before.weight
+            };
+            let state = match before.state {
+                bpf::State::Down => State::Down,
+                bpf::State::Serving | bpf::State::Draining => State::Unknown,
+            };
+            (bpf::Backend { weight, ..before }, state)
+        }
+        None => (
+            bpf::Backend {
+                address: spec.address,
+                source: spec.address,
+                source_bits: 0,
+                mac: [0; 6],
+                own_mac: [0; 6],
+                ifindex: 0,
+                mtu: 0,
+                method: match service.method {
+                    Method::L2 => bpf::Method::L2,
+                    Method::Ipip => bpf::Method::Ipip,
+                },
+                state: bpf::State::Down,
+                drained: false,
+                weight: base,
+                service: number,
+                generation: 0,
+                identity: maglev::identity(&spec.name),
+            },
+            State::Unknown,
+        ),
+    };
+    let state = match service.check.kind {
+        Kind::None => State::Unchecked,
+        Kind::Tcp | Kind::Http { .. } => state,
+    };
+    // what the maps say of a station on link holds while the kernel has forgotten it
+    let way = way.map(|way| {
+        let same = slot.before.filter(|before| {
+            before.ifindex == way.ifindex && way.station == spec.address && before.mac != [0; 6]
+        });
+        NextHop {
+            mac: way.mac.or(same.map(|before| before.mac)),
+            ..way
+        }
+    });
+    let mut backend = Backend::new(spec.clone(), slot.index, written, Health::new(state), way);
+    backend.trusted = slot
+        .before
+        .is_some_and(|before| before.state == bpf::State::Serving);
+    backend
+}

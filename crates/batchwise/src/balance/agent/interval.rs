@@ -1,0 +1,184 @@
+//! The end of an interval: what was seen becomes weights, tables and lines.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use batchwise_bpf::balance::{self as bpf, Balancer};
+use batchwise_core::balance::report::{Line, Policy, State, TotalsLine};
+
+use super::super::journal::About;
+use super::super::service::{Service, Table};
+use super::super::status::{AgentLine, Status};
+use super::Agent;
+use crate::watch::wall_clock_ns;
+
+/// Counting looks at each flow that is kept: more than so many are counted
+const MANY_FLOWS: u32 = 1 << 16;
+/// once in this time at most.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+
+impl Agent {
+    /// Brings what must not wait into force: backends and tables.
+    pub(super) fn push(&mut self) -> anyhow::Result<()> {
+        let (policy, now) = (self.config.policy, wall_clock_ns());
+        for service in &mut self.services {
+            let table = service.react(policy, now);
+            write(&self.balancer, service, table)?;
+        }
+        Ok(())
+    }
+
+    fn vacate_leaving(&mut self, now: Instant) -> anyhow::Result<()> {
+        let mut staying = Vec::new();
+        for leaving in self.leaving.drain(..) {
+            let counted = self.census.get(usize::from(leaving.index));
+            let connections = counted.map_or(0, |c| c.kept);
+            if connections > 0 && now < leaving.until {
+                staying.push(leaving);
+                continue;
+            }
+            self.balancer.vacate(leaving.index)?;
+            let about = About::backend(&leaving.service, &leaving.name);
+            let detail = format!("gone, with {connections} connections left");
+            self.journal.event("removed", about, detail);
+        }
+        self.leaving = staying;
+        Ok(())
+    }
+
+    fn count(&mut self, now: Instant) -> anyhow::Result<()> {
+        let kept = self.balancer.kept();
+        let few = kept.settled.saturating_add(kept.young) <= MANY_FLOWS;
+        if few || self.counted.is_none_or(|at| now - at >= COUNT_EVERY) {
+            self.census = self.balancer.census()?;
+            self.counted = Some(now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn interval(&mut self, now: Instant) -> anyhow::Result<Status> {
+        let epochs = self.balancer.sweep()?;
+        self.take(epochs);
+        self.balancer.follow_macs()?;
+        self.count(now)?;
+        let tallies: BTreeMap<u16, bpf::Tally> =
+            self.balancer.backend_tallies()?.into_iter().collect();
+        let (policy, ts_ns) = (self.config.policy, wall_clock_ns());
+        for service in &mut self.services {
+            for backend in &mut service.backends {
+                let at = usize::from(backend.index);
+                backend.connections = self.census.get(at).map(|c| c.active);
+                let tally = tallies.get(&backend.index).copied().unwrap_or_default();
+                let before = self.tallies.get(&backend.index).copied();
+                backend.grown = grown(&before.unwrap_or_default(), &tally);
+            }
+            service.close_interval(now);
+            let change = service.decide(policy, ts_ns);
+            write(&self.balancer, service, change.table)?;
+            if policy != Policy::Static || change.line.moved_slots > 0 {
+                self.journal.decision(change.line);
+            }
+        }
+        self.tallies.extend(tallies);
+        self.vacate_leaving(now)?;
+        self.say_empty();
+        let news = self.journal.take();
+        self.status(news)
+    }
+
+    /// An empty table drops everything: that is said.
+    pub(super) fn say_empty(&mut self) {
+        let empty: Vec<String> = self
+            .services
+            .iter()
+            .filter(|s| s.ring.iter().all(|slot| *slot == 0))
+            .map(|s| s.spec.name.clone())
+            .collect();
+        for name in empty.iter().filter(|name| !self.empty.contains(name)) {
+            let detail = "no backend serves: its packets are dropped until one does";
+            self.journal.warn("empty", About::service(name), detail);
+        }
+        for name in self.empty.iter().filter(|name| !empty.contains(name)) {
+            self.journal
+                .event("empty", About::service(name), "it is served again");
+        }
+        self.empty = empty;
+    }
+
+    pub(super) fn status(&mut self, news: Vec<Line>) -> anyhow::Result<Status> {
+        let (ts_ns, now) = (wall_clock_ns(), Instant::now());
+        let outcomes = self.balancer.outcomes()?;
+        let kept = self.balancer.kept();
+        let by_name = outcomes.by_name().into_iter();
+        Ok(Status {
+            agent: AgentLine {
+                kind: "agent".to_owned(),
+                ts_ns,
+                name: self.config.name.clone(),
+                pid: std::process::id(),
+                policy: self.config.policy,
+                interfaces: self.config.interfaces.clone(),
+                config: self.config.file.display().to_string(),
+                generation: self.generation,
+                config_error: self.config_error.clone(),
+                taken_over: self.taken_over,
+            },
+            backends: self
+                .services
+                .iter()
+                .flat_map(|s| s.lines(ts_ns, now))
+                .collect(),
+            totals: TotalsLine {
+                ts_ns,
+                outcomes: by_name.map(|(name, n)| (name.to_owned(), n)).collect(),
+                unknown_flows: outcomes.unknown_flow,
+                insert_failed: outcomes.insert_failed,
+                flows_settled: kept.settled.into(),
+                flows_young: kept.young.into(),
+                lost_events: self.balancer.measured()?.lost_events,
+            },
+            events: self.journal.recent().to_vec(),
+            news,
+        })
+    }
+}
+
+/// Writes a service's backends and table so that no packet finds a place that is not ready.
+fn write(balancer: &Balancer, service: &mut Service, table: Option<Table>) -> anyhow::Result<()> {
+    let states = service.states();
+    let mut later = Vec::new();
+    for (at, (backend, state)) in service.backends.iter_mut().zip(states).enumerate() {
+        let wanted = backend.wanted(&service.spec, state);
+        if wanted == backend.written {
+            continue;
+        }
+        if state == State::Serving {
+            balancer.set_backend(backend.index, &wanted)?;
+            backend.written = wanted;
+        } else {
+            later.push((at, wanted));
+        }
+    }
+    if let Some(table) = table {
+        if !table.delta.is_empty() {
+            balancer.write_ring(service.number, &table.delta)?;
+        }
+        service.written(table);
+    }
+    for (at, wanted) in later {
+        if let Some(backend) = service.backends.get_mut(at) {
+            balancer.set_backend(backend.index, &wanted)?;
+            backend.written = wanted;
+        }
+    }
+    Ok(())
+}
+
+fn grown(before: &bpf::Tally, now: &bpf::Tally) -> bpf::Tally {
+    bpf::Tally {
+        packets: now.packets.saturating_sub(before.packets),
+        bytes: now.bytes.saturating_sub(before.bytes),
+        opened: now.opened.saturating_sub(before.opened),
+        closed: now.closed.saturating_sub(before.closed),
+    }
+}

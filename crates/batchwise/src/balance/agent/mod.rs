@@ -1,0 +1,246 @@
+//! The agent's loop: sense (epochs, health, neighbours, requests), estimate, act on the maps.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use batchwise_bpf::balance::{self as bpf, Balancer, Measure, Options};
+use batchwise_bpf::probe::Probe;
+use batchwise_core::balance::report::Policy;
+use batchwise_core::passive::Params;
+
+use self::sense::StationsAsked;
+use super::config::Config;
+use super::control::{Asked, Server};
+use super::health::Checker;
+use super::journal::{About, Journal};
+use super::judge::{self, Terms};
+use super::metrics::BalanceMetrics;
+use super::nexthop::{Follower, Kernel};
+use super::service::Service;
+use super::status::Status;
+use crate::output::Sink;
+use crate::output::exporter::Exporter;
+
+mod install;
+mod interval;
+mod request;
+mod sense;
+
+/// Events wait in a buffer of limited size, and health does not wait for the interval's end.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// Neighbours that do not answer within this at the start are taken for down, for now.
+const ARP: Duration = Duration::from_secs(1);
+/// An epoch of a flow with few packets may last for so many intervals.
+const LONGEST_EPOCH: u32 = 4;
+/// A flow is no longer measured after so many of its longest epochs without a packet.
+const FORGET: u32 = 3;
+
+/// What the command line decides.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The configuration's file.
+    pub file: PathBuf,
+    /// Wins over the file's.
+    pub policy: Option<Policy>,
+    /// Wins over the file's.
+    pub interval: Option<Duration>,
+    /// Until it ends by itself.
+    pub duration: Option<Duration>,
+    /// Nothing stays at the end.
+    pub remove_at_exit: bool,
+}
+
+impl Run {
+    /// The file's configuration, as the command line changes it.
+    ///
+    /// # Errors
+    /// The file is wrong.
+    pub fn read(&self) -> anyhow::Result<Config> {
+        let mut config = Config::read(&self.file)?;
+        config.policy = self.policy.unwrap_or(config.policy);
+        config.interval = self.interval.unwrap_or(config.interval);
+        Ok(config)
+    }
+}
+
+/// A backend that was taken out and may still have connections.
+struct Leaving {
+    /// Its place.
+    index: u16,
+    /// Its service's name.
+    service: String,
+    /// Its name.
+    name: String,
+    /// Its connections have until then.
+    until: Instant,
+}
+
+/// How the loop ended.
+pub struct Ended {
+    /// Nothing is to stay.
+    pub remove: bool,
+    /// Who wanted it, and waits for it to be done.
+    pub asked: Option<Asked>,
+}
+
+/// Everything that the loop knows.
+pub struct Agent {
+    run: Run,
+    balancer: Balancer,
+    config: Config,
+    services: Vec<Service>,
+    leaving: Vec<Leaving>,
+    journal: Journal,
+    kernel: Kernel,
+    checker: Checker,
+    follower: Follower,
+    probes: BTreeMap<String, Probe>,
+    /// Places of backends by index: service, backend.
+    places: BTreeMap<u16, (usize, usize)>,
+    tallies: BTreeMap<u16, bpf::Tally>,
+    /// Flows by backends' indices, and when they were last counted.
+    census: Vec<bpf::Counted>,
+    counted: Option<Instant>,
+    asked: StationsAsked,
+    /// Empty rings that were spoken of.
+    empty: Vec<String>,
+    generation: u64,
+    config_error: Option<String>,
+    taken_over: bool,
+    remove: Option<Asked>,
+}
+
+fn options(config: &Config) -> Options {
+    let epoch_ns = crate::passive::nanos(config.interval);
+    let max_ns = epoch_ns * u64::from(LONGEST_EPOCH);
+    let measure = Measure {
+        params: Params {
+            epoch_ns,
+            max_ns,
+            ..Params::default()
+        },
+        flows: config.flows,
+        forget: Duration::from_nanos(max_ns) * FORGET,
+        udp_acks: 0,
+    };
+    Options {
+        name: config.name.clone(),
+        interfaces: config.interfaces.clone(),
+        flows: config.flows,
+        measure: (config.policy != Policy::Static).then_some(measure),
+        attach: true,
+        pin: true,
+    }
+}
+
+impl Agent {
+    /// Checks the configuration, loads or takes over the programs, and forwards from then on.
+    ///
+    /// # Errors
+    /// The configuration does not hold or does not fit the machine, or the kernel refuses.
+    pub fn start(run: Run, config: Config, mut journal: Journal) -> anyhow::Result<Self> {
+        let kernel = Kernel::open()?;
+        let pinned = Balancer::pinned(&config.name);
+        let terms = Terms {
+            attached: false,
+            patience: ARP,
+            // what forwards already is better looked after than not
+            tolerates: &|_, _| pinned,
+        };
+        let checked = judge::check(&kernel, config, &terms)?;
+        let config = checked.config.clone();
+        let balancer = Balancer::start(options(&config)).with_context(|| {
+            let interfaces = config.interfaces.join(", ");
+            format!("cannot balance at {interfaces} (`batchwise doctor` checks what is needed)")
+        })?;
+        let taken_over = balancer.taken_over();
+        if taken_over {
+            let detail = format!("the pinned maps of {:?} were taken over", config.name);
+            journal.event("takeover", About::default(), detail);
+        }
+        let mut agent = Self {
+            run,
+            balancer,
+            config,
+            services: Vec::new(),
+            leaving: Vec::new(),
+            journal,
+            kernel,
+            checker: Checker::start()?,
+            follower: Follower::start()?,
+            probes: BTreeMap::new(),
+            places: BTreeMap::new(),
+            tallies: BTreeMap::new(),
+            census: Vec::new(),
+            counted: None,
+            asked: StationsAsked::default(),
+            empty: Vec::new(),
+            generation: 1,
+            config_error: None,
+            taken_over,
+            remove: None,
+        };
+        let policy = agent.config.policy;
+        let ready = agent.prepare(checked);
+        let installed = ready.and_then(|ready| agent.install(ready, policy));
+        if installed.is_err() && !taken_over {
+            // the error is what matters; what cannot be removed now is taken over by the next start
+            drop(Balancer::remove(&agent.config.name));
+        }
+        installed.map(|()| agent)
+    }
+
+    /// Runs until the duration is over, the user quits, `stop` is set or a request ends it.
+    ///
+    /// # Errors
+    /// The kernel does not let us read or write, or the output is gone.
+    pub fn run(
+        &mut self,
+        server: &Server,
+        sink: &mut dyn Sink<Status>,
+        exporter: Option<&Exporter<BalanceMetrics>>,
+        stop: &AtomicBool,
+        hangup: &Arc<AtomicBool>,
+    ) -> anyhow::Result<Ended> {
+        let start = Instant::now();
+        let end = self.run.duration.map(|duration| start + duration);
+        let mut next = start + self.config.interval;
+        loop {
+            let until = end.map_or(next, |end| end.min(next));
+            let wait = until.saturating_duration_since(Instant::now());
+            let quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait.min(POLL_EVERY))?;
+            let epochs = self.balancer.poll()?;
+            self.take(epochs);
+            self.sense()?;
+            if hangup.swap(false, Ordering::Relaxed) {
+                // what is wrong has been said
+                let _ = self.reload();
+            }
+            for asked in server.requests() {
+                self.answer(asked)?;
+            }
+            let now = Instant::now();
+            let over = quit || self.remove.is_some() || end.is_some_and(|end| now >= end);
+            if over || now >= next {
+                let status = self.interval(now)?;
+                if let Some(exporter) = exporter {
+                    exporter.update(|metrics| metrics.interval(&status));
+                }
+                sink.interval(&status)?;
+                // an interval that was missed is not made up for
+                next = (next + self.config.interval).max(now + POLL_EVERY);
+            }
+            if over {
+                let asked = self.remove.take();
+                return Ok(Ended {
+                    remove: asked.is_some() || self.run.remove_at_exit,
+                    asked,
+                });
+            }
+        }
+    }
+}

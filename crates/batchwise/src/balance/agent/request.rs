@@ -1,0 +1,151 @@
+//! What operators ask of a running agent: status, drain, reload, remove.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use batchwise_bpf::balance::Balancer;
+
+use super::super::config;
+use super::super::control::{Asked, Request};
+use super::super::journal::About;
+use super::super::judge::{self, Terms};
+use super::super::plan::key;
+use super::super::service::Service;
+use super::{Agent, options};
+
+impl Agent {
+    pub(super) fn answer(&mut self, asked: Asked) -> anyhow::Result<()> {
+        match asked.request.clone() {
+            Request::Status => {
+                let lines = self.status(Vec::new())?.to_lines()?;
+                asked.lines(lines);
+            }
+            Request::Drain {
+                backend,
+                service,
+                undo,
+            } => {
+                let done = self.drain(&backend, service.as_deref(), undo);
+                if done.is_ok() {
+                    self.push()?;
+                    self.say_empty();
+                }
+                asked.answer(done);
+            }
+            Request::Reload => asked.answer(self.reload()),
+            Request::Remove => self.remove = Some(asked),
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, name: &str, service: Option<&str>, undo: bool) -> Result<String, String> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        for (s, known) in self.services.iter().enumerate() {
+            if service.is_none_or(|wanted| wanted == known.spec.name) {
+                let backends = known.backends.iter().enumerate();
+                found.extend(
+                    backends
+                        .filter(|(_, b)| b.spec.name == name)
+                        .map(|(b, _)| (s, b)),
+                );
+            }
+        }
+        let [(s, b)] = found[..] else {
+            let names = |s: &Service| {
+                let names = s.backends.iter().map(|b| b.spec.name.as_str());
+                format!("{}: {}", s.spec.name, names.collect::<Vec<_>>().join(", "))
+            };
+            return Err(if found.is_empty() {
+                let known: Vec<String> = self.services.iter().map(names).collect();
+                format!(
+                    "there is no backend {name:?}; there are {}",
+                    known.join("; ")
+                )
+            } else {
+                format!("more than one service has a backend {name:?}: say which with --service")
+            });
+        };
+        let Some(service) = self.services.get_mut(s) else {
+            return Err("the service has gone".to_owned());
+        };
+        let of = service.spec.name.clone();
+        let Some(backend) = service.backends.get_mut(b) else {
+            return Err("the backend has gone".to_owned());
+        };
+        backend.drained = !undo;
+        let connections = backend.connections.unwrap_or(0);
+        let detail = if undo {
+            "gets new connections again".to_owned()
+        } else {
+            format!("gets no new connections; {connections} are active")
+        };
+        let about = About::backend(&of, name);
+        self.journal.event("drain", about, detail.clone());
+        Ok(format!("{of}/{name} {detail}"))
+    }
+
+    /// Reads the configuration again; one that does not hold changes nothing.
+    pub(super) fn reload(&mut self) -> Result<String, String> {
+        match self.try_reload() {
+            Ok(()) => {
+                self.generation += 1;
+                self.config_error = None;
+                let detail = format!(
+                    "{} is in force (generation {})",
+                    self.config.file.display(),
+                    self.generation
+                );
+                self.journal
+                    .event("reload", About::default(), detail.clone());
+                Ok(detail)
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                let detail = format!("the configuration before it stays in force: {error}");
+                self.journal.warn("config_error", About::default(), &detail);
+                self.config_error = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    fn try_reload(&mut self) -> anyhow::Result<()> {
+        let config = self.run.read()?;
+        let fixed = [
+            ("name", config.name != self.config.name),
+            ("interfaces", config.interfaces != self.config.interfaces),
+            ("flows", config.flows != self.config.flows),
+        ];
+        if let Some((what, _)) = fixed.iter().find(|(_, changed)| *changed) {
+            anyhow::bail!(
+                "{}: {what} cannot change while the agent runs: restart it, or put back what it was",
+                config.file.display()
+            );
+        }
+        let terms = Terms {
+            attached: true,
+            // events wait in a buffer of limited size: who does not answer now is followed
+            patience: Duration::ZERO,
+            tolerates: &|service, backend| self.has(service, backend),
+        };
+        let checked = judge::check(&self.kernel, config, &terms)?;
+        let (new, before) = (&checked.config, self.config.policy);
+        let measures = (new.policy, new.interval) != (before, self.config.interval);
+        let options = options(new);
+        let ready = self.prepare(checked)?;
+        if measures {
+            // the program that measures otherwise takes the place of this one in the pinned links
+            self.balancer = Balancer::start(options).context("loading the programs again")?;
+        }
+        self.install(ready, before)
+    }
+
+    /// Whether a backend is in force already.
+    fn has(&self, service: &config::Service, backend: &config::Backend) -> bool {
+        let mut same = self
+            .services
+            .iter()
+            .filter(|s| key(&s.spec) == key(service) && s.spec.method == service.method);
+        same.any(|s| s.backends.iter().any(|b| b.spec.address == backend.address))
+    }
+}

@@ -1,0 +1,132 @@
+//! What the agent hears between two decisions, and acts upon at once: epochs, health, neighbours.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use batchwise_core::passive::Epoch;
+
+use super::super::config::Kind;
+use super::super::journal::About;
+use super::super::nexthop::{Known, ask};
+use super::super::show;
+use super::Agent;
+
+/// A station whose checks fail is asked again for its MAC address so often, at most;
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// and every station so often: what XDP sends tells the kernel nothing of whether it arrives.
+const ASK_ALL: Duration = Duration::from_secs(30);
+
+/// When stations were last asked for their MAC addresses.
+#[derive(Default)]
+pub(super) struct StationsAsked(BTreeMap<IpAddr, Instant>);
+
+impl StationsAsked {
+    /// Asks one that was not asked within `every`.
+    fn ask(&mut self, station: IpAddr, every: Duration) {
+        let now = Instant::now();
+        if self.0.get(&station).is_some_and(|at| now - *at < every) {
+            return;
+        }
+        self.0.retain(|_, at| now - *at < ASK_ALL);
+        self.0.insert(station, now);
+        ask(station);
+    }
+}
+
+impl Agent {
+    pub(super) fn take(&mut self, epochs: Vec<Epoch>) {
+        for epoch in epochs {
+            let place = epoch.tuple.and_then(|t| self.places.get(&t.backend));
+            if let Some((service, backend)) = place
+                && let Some(service) = self.services.get_mut(*service)
+            {
+                service.epoch(*backend, &epoch);
+            }
+        }
+    }
+
+    /// Health and neighbours: what changed is acted upon at once.
+    pub(super) fn sense(&mut self) -> anyhow::Result<()> {
+        let mut changed = false;
+        let results: Vec<_> = self.checker.results().collect();
+        for checked in results {
+            let Some((service, backend)) = self.places.get(&checked.index).copied() else {
+                continue;
+            };
+            let Some(service) = self.services.get_mut(service) else {
+                continue;
+            };
+            let check = service.spec.check.clone();
+            let Some(backend) = service.backends.get_mut(backend) else {
+                continue;
+            };
+            backend.vouched |= checked.result.is_ok() && matches!(check.kind, Kind::Http { .. });
+            if let (Err(_), Ok(way)) = (&checked.result, &backend.way) {
+                // another machine may have the address by now, or the machine another MAC address
+                self.asked.ask(way.station, ASK_AGAIN);
+            }
+            if backend.health.checked(&check, checked.result) {
+                changed = true;
+                let detail = match (backend.health.state(), backend.health.why()) {
+                    (state, Some(why)) => format!("{}: {why}", show::health(state)),
+                    (state, None) => show::health(state).to_owned(),
+                };
+                let about = About::backend(&service.spec.name, &backend.spec.name);
+                if backend.health.is_down() {
+                    self.journal.warn("health", about, &detail);
+                } else {
+                    self.journal.event("health", about, detail);
+                }
+            }
+        }
+        if let Some(known) = self.follower.news() {
+            changed |= self.follow(&known);
+        }
+        if changed {
+            self.push()?;
+            self.say_empty();
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, known: &Known) -> bool {
+        let mut changed = false;
+        for service in &mut self.services {
+            for backend in &mut service.backends {
+                let before = backend.way.as_ref().ok();
+                let way = known.way(backend.spec.address, service.spec.method);
+                let way = way.map(|way| {
+                    let every = if way.mac.is_none() {
+                        ASK_AGAIN
+                    } else {
+                        ASK_ALL
+                    };
+                    self.asked.ask(way.station, every);
+                    way.remembering(before)
+                });
+                if way == backend.way {
+                    continue;
+                }
+                changed = true;
+                let detail = match &way {
+                    Ok(way) => format!(
+                        "by {} to {}",
+                        way.interface,
+                        way.mac.map_or_else(|| "nobody".to_owned(), mac_text)
+                    ),
+                    Err(why) => why.clone(),
+                };
+                let about = About::backend(&service.spec.name, &backend.spec.name);
+                self.journal.event("neighbour", about, detail);
+                backend.way = way;
+            }
+        }
+        changed
+    }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    let parts: Vec<String> = mac.iter().map(|b| format!("{b:02x}")).collect();
+    parts.join(":")
+}

@@ -1,0 +1,177 @@
+//! A backend as the agent knows it: what was seen of it, and what follows for the maps.
+
+use std::time::Instant;
+
+use batchwise_bpf::balance as bpf;
+use batchwise_core::balance::report::{Health, State};
+use batchwise_core::balance::{Why, maglev};
+use batchwise_core::passive::report::LatencyQuantiles;
+use batchwise_core::passive::server;
+
+use super::config;
+use super::health::Health as Checks;
+use super::nexthop::NextHop;
+
+/// A backend as the agent knows it.
+pub struct Backend {
+    /// As configured.
+    pub spec: config::Backend,
+    /// Its place in the maps.
+    pub index: u16,
+    /// What the maps say.
+    pub written: bpf::Backend,
+    /// Drained by the operator.
+    pub drained: bool,
+    /// What checks say.
+    pub health: Checks,
+    /// It served before anything was known of its health: another agent, or nobody, had looked.
+    pub trusted: bool,
+    /// Where its packets go next, or why they cannot.
+    pub way: Result<NextHop, String>,
+    /// In force.
+    pub weight: u32,
+    /// Why.
+    pub why: Why,
+    /// When the weight last changed, ns since the Unix epoch.
+    pub changed_ts_ns: Option<u64>,
+    /// A check of its answers passed since the last decision.
+    pub vouched: bool,
+    /// Active connections.
+    pub connections: Option<u64>,
+    /// In the interval.
+    pub grown: bpf::Tally,
+    /// Responses of the last interval over connections at its end.
+    pub freshness: Option<f64>,
+    /// Of the interval that goes on.
+    pub sum: server::Server,
+    /// Of the last one.
+    pub interval: Option<server::Server>,
+    /// The last estimate: when, what, and how far to trust it.
+    pub known: Option<(Instant, LatencyQuantiles, Option<f64>)>,
+}
+
+impl Backend {
+    /// One of which nothing was seen yet.
+    pub fn new(
+        spec: config::Backend,
+        index: u16,
+        written: bpf::Backend,
+        health: Checks,
+        way: Result<NextHop, String>,
+    ) -> Self {
+        Self {
+            spec,
+            index,
+            drained: written.drained,
+            weight: written.weight,
+            written,
+            health,
+            trusted: false,
+            way,
+            why: Why::Steady,
+            changed_ts_ns: None,
+            vouched: false,
+            connections: None,
+            grown: bpf::Tally::default(),
+            freshness: None,
+            sum: server::Server::default(),
+            interval: None,
+            known: None,
+        }
+    }
+
+    /// Takes over what is known of it from before a reload.
+    pub fn inherit(&mut self, before: Self) {
+        let (spec, index, written) = (self.spec.clone(), self.index, self.written);
+        let way = self.way.clone();
+        let way = way.map(|way| way.remembering(before.way.as_ref().ok()));
+        *self = Self {
+            spec,
+            index,
+            written,
+            way,
+            ..before
+        };
+    }
+
+    fn reached(&self) -> bool {
+        self.way.as_ref().is_ok_and(|way| way.mac.is_some())
+    }
+
+    fn drains(&self) -> bool {
+        self.drained || self.spec.weight == 0
+    }
+
+    /// A check has said that it can serve, and nothing else keeps it from that.
+    pub fn proven(&self) -> bool {
+        self.health.state() == Health::Up && self.reached() && !self.drains()
+    }
+
+    /// What it is to be told; `proven`: another backend of the service has been shown to be able to
+    /// serve, so one of which nothing is known need not.
+    pub fn state(&self, proven: bool) -> State {
+        let healthy = match self.health.state() {
+            Health::Up | Health::Unchecked => true,
+            Health::Unknown => self.trusted || !proven,
+            Health::Down => false,
+        };
+        if self.drains() {
+            State::Draining
+        } else if healthy && self.reached() {
+            State::Serving
+        } else {
+            State::Down
+        }
+    }
+
+    /// What the maps are to say in this state.
+    pub fn wanted(&self, service: &config::Service, state: State) -> bpf::Backend {
+        let mut wanted = bpf::Backend {
+            state: match state {
+                State::Serving => bpf::State::Serving,
+                State::Draining => bpf::State::Draining,
+                State::Down => bpf::State::Down,
+            },
+            drained: self.drained,
+            identity: maglev::identity(&self.spec.name),
+            // remembered while it does not serve
+            weight: if state == State::Serving {
+                self.weight
+            } else {
+                self.written.weight
+            },
+            ..self.written
+        };
+        if let Ok(way) = &self.way
+            && let Some(mac) = way.mac
+        {
+            wanted.mac = mac;
+            wanted.own_mac = way.own_mac;
+            wanted.ifindex = way.ifindex;
+            wanted.mtu = way.mtu;
+            (wanted.source, wanted.source_bits) = match service.tunnel_source {
+                Some((prefix, bits)) if way.source.is_ipv4() => (prefix.into(), 32 - bits),
+                _ => (way.source, 0),
+            };
+            wanted.method = match service.method {
+                config::Method::L2 => bpf::Method::L2,
+                config::Method::Ipip => bpf::Method::Ipip,
+            };
+        }
+        wanted
+    }
+
+    /// Why it does not serve, in words; or what a check that failed said.
+    pub fn health_why(&self, state: State) -> Option<String> {
+        match &self.way {
+            Err(why) => Some(why.clone()),
+            Ok(way) if way.mac.is_none() => {
+                Some(format!("{} does not say its MAC address", way.station))
+            }
+            Ok(_) if self.health.why().is_none() && state == State::Down => {
+                Some("no health check has ended yet".to_owned())
+            }
+            Ok(_) => self.health.why().map(str::to_owned),
+        }
+    }
+}

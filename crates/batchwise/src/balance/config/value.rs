@@ -1,0 +1,162 @@
+//! Single values of a configuration: their bounds, and what a wrong one is told.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use batchwise_load::units::parse_duration;
+use toml::Spanned;
+
+use super::Lines;
+use super::check::Result;
+
+/// A name for people and labels.
+pub(super) fn label(
+    lines: &Lines<'_>,
+    kind: &str,
+    span: &Range<usize>,
+    given: Option<Spanned<String>>,
+) -> Result<String> {
+    let Some(given) = given else {
+        let what = format!("a {kind} has no name: add one, such as name = \"s1\"");
+        return Err(lines.wrong(span, what));
+    };
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let text = given.get_ref();
+    if text.is_empty() || text.len() > 64 || !text.chars().all(fits) {
+        let what = format!(
+            "{kind} name {text:?} does not fit: use 1 to 64 letters, digits, dots, _ and -"
+        );
+        return Err(lines.wrong(&given.span(), what));
+    }
+    Ok(given.into_inner())
+}
+
+pub(super) fn address(
+    lines: &Lines<'_>,
+    of: &str,
+    span: &Range<usize>,
+    given: Option<Spanned<String>>,
+) -> Result<IpAddr> {
+    let Some(given) = given else {
+        let what = format!("{of} has no address: add one, such as address = \"10.0.0.1\"");
+        return Err(lines.wrong(span, what));
+    };
+    let text = given.get_ref();
+    let Ok(address) = text.parse::<IpAddr>().map(|a| a.to_canonical()) else {
+        let what = format!(
+            "address {text:?} is no IP address: write numbers, without a port, such as \"10.0.0.1\" or \"2001:db8::1\""
+        );
+        return Err(lines.wrong(&given.span(), what));
+    };
+    let link_local = matches!(address, IpAddr::V6(a) if a.is_unicast_link_local());
+    if address.is_unspecified() || address.is_multicast() || address.is_loopback() || link_local {
+        let what = format!(
+            "address {text:?} is none that packets are routed to: give a unicast address of a network"
+        );
+        return Err(lines.wrong(&given.span(), what));
+    }
+    Ok(address)
+}
+
+pub(super) fn number(
+    lines: &Lines<'_>,
+    key: &str,
+    given: Option<&Spanned<i64>>,
+    default: u32,
+    within: RangeInclusive<u32>,
+) -> Result<u32> {
+    let Some(given) = given else {
+        return Ok(default);
+    };
+    let number = u32::try_from(*given.get_ref()).ok();
+    number.filter(|n| within.contains(n)).ok_or_else(|| {
+        let what = format!(
+            "{key} = {} is out of bounds: write a number from {} to {}",
+            given.get_ref(),
+            within.start(),
+            within.end()
+        );
+        lines.wrong(&given.span(), what)
+    })
+}
+
+pub(super) fn time(
+    lines: &Lines<'_>,
+    key: &str,
+    given: Option<&Spanned<String>>,
+    default: Duration,
+    within: RangeInclusive<Duration>,
+) -> Result<Duration> {
+    let Some(given) = given else {
+        return Ok(default);
+    };
+    let wrong = |why: String| {
+        let what = format!("{key} {:?}: {why}", given.get_ref());
+        lines.wrong(&given.span(), what)
+    };
+    let duration = parse_duration(given.get_ref()).map_err(&wrong)?;
+    if within.contains(&duration) {
+        return Ok(duration);
+    }
+    let (least, most) = (within.start(), within.end());
+    Err(wrong(format!(
+        "out of bounds: write a time from {} to {}",
+        humantime::format_duration(*least),
+        humantime::format_duration(*most)
+    )))
+}
+
+/// One of `words`; the first when none is given.
+pub(super) fn word<T: Copy>(
+    lines: &Lines<'_>,
+    key: &str,
+    given: Option<&Spanned<String>>,
+    words: &[(&str, T)],
+) -> Result<T> {
+    let found = match given {
+        None => words.first(),
+        Some(given) => words.iter().find(|(word, _)| word == given.get_ref()),
+    };
+    match (found, given) {
+        (Some((_, value)), _) => Ok(*value),
+        (None, given) => {
+            let names: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+            let text = given.map_or("", |g| g.get_ref());
+            let what = format!("{key} {text:?} is unknown: write {}", names.join(" or "));
+            let span = given.map_or(0..0, Spanned::span);
+            Err(lines.wrong(&span, what))
+        }
+    }
+}
+
+/// Refuses what comes twice, with the line of the first.
+pub(super) struct Unique<K>(HashMap<K, usize>);
+
+impl<K> Default for Unique<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> Unique<K> {
+    pub(super) fn add(
+        &mut self,
+        lines: &Lines<'_>,
+        span: &Range<usize>,
+        key: K,
+        told: impl FnOnce() -> (String, String),
+    ) -> Result<()> {
+        let line = lines.line(span);
+        match self.0.insert(key, line) {
+            None => Ok(()),
+            Some(first) => {
+                let (what, remedy) = told();
+                let what = format!("{what} is there already, at line {first}: {remedy}");
+                Err(lines.wrong(span, what))
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Whether a configuration can work on this machine: judged against its links, routes, neighbours and
+//! reverse-path filters before anything is changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::config::{self, Config, Kind, Method, Service, Wrong};
+use super::nexthop::{self, Kernel, Known, NextHop, Wanted, ask};
+
+/// What clients' packets are at most, bytes of IP, where nothing tells.
+const ETHERNET: u32 = 1500;
+const ARP_STEP: Duration = Duration::from_millis(20);
+/// `rp_filter` that drops what comes by another interface than answers to it would leave by (RFC 3704
+/// 2.2).
+const STRICT: u8 = 1;
+
+/// A configuration that fits the machine, with what makes it so.
+pub struct Checked {
+    /// The configuration.
+    pub config: Config,
+    /// What the kernel knows.
+    pub known: Known,
+    /// Interfaces that health checks leave by.
+    pub exits: Vec<String>,
+    /// What is wrong with backends, but was to be put up with: service, backend, what.
+    pub faults: Vec<(String, String, String)>,
+}
+
+/// How a configuration is judged.
+pub struct Terms<'a> {
+    /// The balancer's program is attached already.
+    pub attached: bool,
+    /// Neighbours that do not answer within this are taken for down, for now.
+    pub patience: Duration,
+    /// What is wrong with such a backend does not stop the others: it worked before.
+    pub tolerates: &'a dyn Fn(&Service, &config::Backend) -> bool,
+}
+
+/// What is to be known of the machine for a configuration.
+pub fn wanted(config: &Config, attached: bool) -> Wanted {
+    Wanted {
+        addresses: addresses(config),
+        arriving: config.interfaces.clone(),
+        attached,
+    }
+}
+
+/// All addresses that routes are needed to.
+fn addresses(config: &Config) -> Vec<IpAddr> {
+    let services = config.services.iter();
+    let mut all: Vec<IpAddr> = services
+        .flat_map(|s| s.backends.iter().map(|b| b.address).chain([s.address]))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Judges a configuration against the machine.
+///
+/// # Errors
+/// It cannot work here; with file, line and remedy.
+pub fn check(kernel: &Kernel, config: Config, terms: &Terms<'_>) -> anyhow::Result<Checked> {
+    let wanted = wanted(&config, terms.attached);
+    let mut known = kernel.know(&wanted)?;
+    let faults = judge(&config, &known, terms)?;
+    let mut exits = Vec::new();
+    for service in &config.services {
+        let checked = service.check.kind != Kind::None;
+        let at = |why| Wrong::at(&config.file, service.line, why);
+        let exit = nexthop::service_route(&known, service.address, checked).map_err(at)?;
+        let Some(link) = exit.filter(|_| checked) else {
+            continue;
+        };
+        filtered(service, &link.name, &known, reverse_path_filter).map_err(at)?;
+        if !exits.contains(&link.name) {
+            exits.push(link.name);
+        }
+    }
+    let end = Instant::now() + terms.patience;
+    silent(&config, &known).into_iter().for_each(ask);
+    while Instant::now() < end && !silent(&config, &known).is_empty() {
+        std::thread::sleep(ARP_STEP);
+        known = kernel.know(&wanted)?;
+    }
+    Ok(Checked {
+        config,
+        known,
+        exits,
+        faults,
+    })
+}
+
+/// Next stations whose MAC address is not known.
+fn silent(config: &Config, known: &Known) -> Vec<IpAddr> {
+    let services = config.services.iter();
+    let ways = services.flat_map(|s| s.backends.iter().map(|b| known.way(b.address, s.method)));
+    let silent = ways.flatten().filter(|way| way.mac.is_none());
+    silent.map(|way| way.station).collect()
+}
+
+fn judge(
+    config: &Config,
+    known: &Known,
+    terms: &Terms<'_>,
+) -> Result<Vec<(String, String, String)>, Wrong> {
+    let mut arriving = BTreeMap::new();
+    for name in &config.interfaces {
+        let Some(link) = known.link(name) else {
+            let names: Vec<&str> = known.links.values().map(|l| l.name.as_str()).collect();
+            let what = format!(
+                "there is no interface {name:?} in this network namespace: give one of {}",
+                names.join(", ")
+            );
+            return Err(Wrong::at(&config.file, config.interfaces_line, what));
+        };
+        arriving.insert(name.as_str(), link.mtu);
+    }
+    let mut faults = Vec::new();
+    for service in &config.services {
+        for backend in &service.backends {
+            let way = known.way(backend.address, service.method);
+            let fits = way.and_then(|way| match service.method {
+                Method::Ipip if !service.allow_small_mtu => room(backend, &way, &arriving),
+                Method::Ipip | Method::L2 => Ok(()),
+            });
+            match fits {
+                Err(what) if (terms.tolerates)(service, backend) => {
+                    faults.push((service.name.clone(), backend.name.clone(), what));
+                }
+                fits => fits.map_err(|what| Wrong::at(&config.file, backend.line, what))?,
+            }
+        }
+    }
+    Ok(faults)
+}
+
+/// An encapsulated packet must fit. Where packets leave as they came, the MTU does not tell how long
+/// clients' are: then they are taken for at most Ethernet's 1500 bytes.
+fn room(
+    backend: &config::Backend,
+    way: &NextHop,
+    arriving: &BTreeMap<&str, u32>,
+) -> Result<(), String> {
+    let longest = arriving.iter().map(|(name, mtu)| {
+        if *name == way.interface {
+            (*mtu).min(ETHERNET)
+        } else {
+            *mtu
+        }
+    });
+    let longest = longest.max().unwrap_or(ETHERNET);
+    let more = nexthop::overhead(Method::Ipip, backend.address);
+    let needed = longest + more;
+    if u32::from(way.mtu) >= needed {
+        return Ok(());
+    }
+    let interface = &way.interface;
+    Err(format!(
+        "clients' packets of {longest} bytes do not fit through {interface} (MTU {}) with {more} bytes \
+         more around them: raise it with `ip link set dev {interface} mtu {needed}` on all of the way to \
+         {}, or keep clients' packets small (routes with `mtu {}` or `advmss`) and set allow_small_mtu = true, \
+         then larger packets are answered with ICMP",
+        way.mtu,
+        backend.address,
+        u32::from(way.mtu).saturating_sub(more),
+    ))
+}
+
+/// Answers to health checks come from the service's address, by a backend's link. There must be no
+/// strict filter there, unless the route to the service's address is by the same link.
+fn filtered(
+    service: &Service,
+    exit: &str,
+    known: &Known,
+    filter: impl Fn(&str) -> u8,
+) -> Result<(), String> {
+    if service.address.is_ipv6() {
+        return Ok(());
+    }
+    for backend in &service.backends {
+        let Ok(way) = known.way(backend.address, service.method) else {
+            continue;
+        };
+        let interface = &way.interface;
+        if interface != exit && filter(interface) == STRICT {
+            return Err(format!(
+                "answers to health checks come from {} by {interface}, where a strict reverse-path filter \
+                 drops them, as the route to that address is by {exit}: \
+                 `sysctl -w net.ipv4.conf.{interface}.rp_filter=2`, or use check = \"none\"",
+                service.address
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The filter in force at an interface: the larger of its own and of `all` (ip-sysctl.rst).
+fn reverse_path_filter(interface: &str) -> u8 {
+    let of = |name: &str| {
+        let file = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
+        let text = fs::read_to_string(file).ok()?;
+        text.trim().parse().ok()
+    };
+    of("all").max(of(interface)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::super::nexthop::{Link, Route};
+    use super::*;
+
+    fn known() -> Known {
+        let link = |name: &str| Link {
+            name: name.to_owned(),
+            mac: Some([2; 6]),
+            mtu: 1500,
+        };
+        let route = |ifindex| {
+            Ok(Route {
+                local: false,
+                ifindex,
+                gateway: None,
+                source: None,
+                mtu: None,
+            })
+        };
+        let at = |text: &str| text.parse::<IpAddr>().expect("an address");
+        Known {
+            links: [(2, link("eth0")), (3, link("bw-vip"))].into(),
+            neighbours: BTreeMap::new(),
+            routes: [(at("10.0.0.2"), route(2)), (at("10.9.0.1"), route(3))].into(),
+            closed: BTreeSet::new(),
+        }
+    }
+
+    fn config() -> Config {
+        let text = "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\n\
+                    port = 80\n[[service.backend]]\nname = \"s1\"\naddress = \"10.0.0.2\"\n";
+        Config::parse(Path::new("t.toml"), text).expect("it holds")
+    }
+
+    #[test]
+    fn a_strict_reverse_path_filter_is_refused_where_the_service_is_routed_elsewhere() {
+        let (config, known) = (config(), known());
+        let service = &config.services[0];
+        let error = filtered(service, "bw-vip", &known, |_| 1).expect_err("strict");
+        assert!(error.contains("conf.eth0.rp_filter=2"), "{error}");
+        for (exit, filter) in [("bw-vip", 0), ("bw-vip", 2), ("eth0", 1)] {
+            assert_eq!(filtered(service, exit, &known, |_| filter), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_backend_without_a_route_is_refused_unless_it_is_tolerated() {
+        let (config, mut known) = (config(), known());
+        known.routes.clear();
+        let terms = |tolerates| Terms {
+            attached: false,
+            patience: Duration::ZERO,
+            tolerates,
+        };
+        let error = judge(&config, &known, &terms(&|_, _| false)).expect_err("no route");
+        assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
+        let faults = judge(&config, &known, &terms(&|_, _| true)).expect("tolerated");
+        assert_eq!((&*faults[0].0, &*faults[0].1), ("w", "s1"));
+    }
+}

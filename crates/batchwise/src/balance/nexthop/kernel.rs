@@ -1,0 +1,192 @@
+//! What the kernel knows of links, neighbours and routes, asked by netlink.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::Context;
+use batchwise_bpf::xdp;
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMetric, RouteType};
+use rtnetlink::{Handle, RouteMessageBuilder};
+
+use super::{Known, Link, Route};
+
+/// What is to be known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Routes to these.
+    pub addresses: Vec<IpAddr>,
+    /// Interfaces at which clients' packets arrive.
+    pub arriving: Vec<String>,
+    /// The balancer's program is there already: some drivers transmit for others only then.
+    pub attached: bool,
+}
+
+/// Asks the kernel.
+pub struct Kernel {
+    runtime: tokio::runtime::Runtime,
+    handle: Handle,
+}
+
+impl Kernel {
+    /// Opens netlink in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("starting the runtime for netlink")?;
+        let inside = runtime.enter();
+        let (connection, handle, _) =
+            rtnetlink::new_connection().context("opening netlink (NETLINK_ROUTE)")?;
+        drop(inside);
+        runtime.spawn(connection);
+        Ok(Self { runtime, handle })
+    }
+
+    /// What is known of links, neighbours and routes.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub fn know(&self, wanted: &Wanted) -> anyhow::Result<Known> {
+        let mut known = self.runtime.block_on(async {
+            let mut known = Known {
+                links: links(&self.handle).await.context("reading interfaces")?,
+                neighbours: neighbours(&self.handle)
+                    .await
+                    .context("reading neighbours")?,
+                ..Known::default()
+            };
+            for address in &wanted.addresses {
+                let route = route(&self.handle, *address).await;
+                known.routes.insert(*address, route);
+            }
+            anyhow::Ok(known)
+        })?;
+        known.closed = closed(&known, wanted);
+        Ok(known)
+    }
+}
+
+/// Interfaces of routes that take no packet which an XDP program of another interface sends there.
+fn closed(known: &Known, wanted: &Wanted) -> BTreeSet<u32> {
+    let routes = known.routes.values().flatten();
+    let mut exits: BTreeSet<u32> = routes.filter(|r| !r.local).map(|r| r.ifindex).collect();
+    exits.retain(|index| {
+        let name = known.links.get(index).map(|l| &l.name);
+        let arriving = |n| wanted.arriving.contains(n);
+        // what leaves where it came is no other's
+        match (wanted.attached, &wanted.arriving[..]) {
+            (true, [only]) => name != Some(only),
+            (true, _) => true,
+            (false, _) => !name.is_some_and(arriving),
+        }
+    });
+    // a kernel that does not tell of interfaces with native XDP tells nothing of others
+    let mut arriving = wanted.arriving.iter().filter_map(|name| {
+        let (index, _) = known.links.iter().find(|(_, l)| l.name == *name)?;
+        xdp::features(*index)
+    });
+    if exits.is_empty() || !arriving.any(|f| f.any) {
+        return BTreeSet::new();
+    }
+    exits.retain(|index| xdp::features(*index).is_some_and(|f| !f.transmits));
+    exits
+}
+
+async fn links(handle: &Handle) -> Result<BTreeMap<u32, Link>, rtnetlink::Error> {
+    let mut links = BTreeMap::new();
+    let mut found = handle.link().get().execute();
+    while let Some(message) = found.try_next().await? {
+        let mut link = Link {
+            name: String::new(),
+            mac: None,
+            mtu: 0,
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name = name,
+                LinkAttribute::Address(mac) => link.mac = mac.try_into().ok(),
+                LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                _ => {}
+            }
+        }
+        links.insert(message.header.index, link);
+    }
+    Ok(links)
+}
+
+async fn neighbours(handle: &Handle) -> Result<BTreeMap<(u32, IpAddr), [u8; 6]>, rtnetlink::Error> {
+    let mut neighbours = BTreeMap::new();
+    let mut found = handle.neighbours().get().execute();
+    while let Some(message) = found.try_next().await? {
+        if matches!(
+            message.header.state,
+            NeighbourState::Failed | NeighbourState::Incomplete | NeighbourState::None
+        ) {
+            continue;
+        }
+        let (mut address, mut mac) = (None, None);
+        for attribute in message.attributes {
+            match attribute {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(a)) => {
+                    address = Some(IpAddr::V4(a));
+                }
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(a)) => {
+                    address = Some(IpAddr::V6(a));
+                }
+                NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok(),
+                _ => {}
+            }
+        }
+        if let (Some(address), Some(mac)) = (address, mac) {
+            neighbours.insert((message.header.ifindex, address), mac);
+        }
+    }
+    Ok(neighbours)
+}
+
+async fn route(handle: &Handle, address: IpAddr) -> Result<Route, String> {
+    let message = match address {
+        IpAddr::V4(a) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(a, 32)
+            .build(),
+        IpAddr::V6(a) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(a, 128)
+            .build(),
+    };
+    let mut found = Box::pin(handle.route().get(message).execute());
+    let message = found.try_next().await.map_err(|e| e.to_string())?;
+    let message = message.ok_or("the kernel gave no answer")?;
+    let mut route = Route {
+        local: message.header.kind == RouteType::Local,
+        ifindex: 0,
+        gateway: None,
+        source: None,
+        mtu: None,
+    };
+    for attribute in message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => route.ifindex = index,
+            RouteAttribute::Gateway(RouteAddress::Inet(a)) => route.gateway = Some(a.into()),
+            RouteAttribute::Gateway(RouteAddress::Inet6(a)) => route.gateway = Some(a.into()),
+            RouteAttribute::PrefSource(RouteAddress::Inet(a)) => route.source = Some(a.into()),
+            RouteAttribute::PrefSource(RouteAddress::Inet6(a)) => route.source = Some(a.into()),
+            RouteAttribute::Metrics(metrics) => {
+                route.mtu = metrics.iter().find_map(|m| match m {
+                    RouteMetric::Mtu(mtu) if *mtu > 0 => Some(*mtu),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    match message.header.kind {
+        RouteType::Local | RouteType::Unicast => Ok(route),
+        kind => Err(format!("the route is of type {kind:?}")),
+    }
+}

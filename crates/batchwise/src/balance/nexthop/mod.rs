@@ -1,0 +1,319 @@
+//! Where packets to a backend go next, judged by what the kernel knows of links, routes and
+//! neighbours.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::config::Method;
+
+mod follower;
+mod kernel;
+
+pub use follower::{Follower, ask};
+pub use kernel::{Kernel, Wanted};
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Name.
+    pub name: String,
+    /// Its own MAC address; none: it has no Ethernet header.
+    pub mac: Option<[u8; 6]>,
+    /// Bytes of IP.
+    pub mtu: u32,
+}
+
+/// A route to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The address is this machine's own.
+    pub local: bool,
+    /// Index of the interface.
+    pub ifindex: u32,
+    /// The router, unless the address is on the link.
+    pub gateway: Option<IpAddr>,
+    /// What packets from here have as their source.
+    pub source: Option<IpAddr>,
+    /// Of the route, where it has one of its own; bytes of IP.
+    pub mtu: Option<u32>,
+}
+
+/// What the kernel knows at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// By index.
+    pub links: BTreeMap<u32, Link>,
+    /// MAC addresses by interface and address.
+    pub neighbours: BTreeMap<(u32, IpAddr), [u8; 6]>,
+    /// Routes to the addresses that were asked for; an error: there is none.
+    pub routes: BTreeMap<IpAddr, Result<Route, String>>,
+    /// Interfaces of these routes by which clients' packets cannot leave.
+    pub closed: BTreeSet<u32>,
+}
+
+/// Where packets to a backend go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// Index of the interface.
+    pub ifindex: u32,
+    /// Its name.
+    pub interface: String,
+    /// Its MAC address.
+    pub own_mac: [u8; 6],
+    /// The next station's, when it is known.
+    pub mac: Option<[u8; 6]>,
+    /// The next station.
+    pub station: IpAddr,
+    /// Outer source of encapsulated packets.
+    pub source: IpAddr,
+    /// Bytes of IP.
+    pub mtu: u16,
+}
+
+impl NextHop {
+    /// The same way, with the MAC address that the station had `before` while the kernel has
+    /// forgotten it, which does not use it itself.
+    pub fn remembering(self, before: Option<&Self>) -> Self {
+        let same = before.filter(|b| b.station == self.station && b.ifindex == self.ifindex);
+        Self {
+            mac: self.mac.or_else(|| same.and_then(|b| b.mac)),
+            ..self
+        }
+    }
+}
+
+impl Known {
+    /// The way to `address` by `method`.
+    ///
+    /// # Errors
+    /// There is none, with the remedy.
+    pub fn way(&self, address: IpAddr, method: Method) -> Result<NextHop, String> {
+        let route = match self.routes.get(&address) {
+            Some(Ok(route)) => route,
+            Some(Err(why)) => {
+                return Err(format!(
+                    "there is no route to {address} ({why}): add one with `ip route add`"
+                ));
+            }
+            None => return Err(format!("the route to {address} is not known yet")),
+        };
+        if route.local {
+            return Err(format!(
+                "{address} is an address of this machine: give another machine's"
+            ));
+        }
+        if let (Some(gateway), Method::L2) = (route.gateway, method) {
+            return Err(format!(
+                "{address} is behind the router {gateway}, and method \"l2\" needs a common link: \
+                 use method = \"ipip\""
+            ));
+        }
+        let Some(link) = self.links.get(&route.ifindex) else {
+            return Err(format!(
+                "the interface of the route to {address} has gone: look at `ip route get {address}`"
+            ));
+        };
+        let Some(own_mac) = link.mac else {
+            return Err(format!(
+                "{} is no Ethernet interface: packets to {address} must leave by one",
+                link.name
+            ));
+        };
+        if self.closed.contains(&route.ifindex) {
+            return Err(format!(
+                "packets cannot leave by {0} to {address}: its driver transmits for no XDP program of \
+                 another interface. Use an interface whose driver does (no VLAN, bridge or macvlan on \
+                 top of one), or add {0} to `interfaces`, which some drivers need; a veth needs an XDP \
+                 program or GRO at its peer (`ethtool -K PEER gro on`)",
+                link.name
+            ));
+        }
+        let station = route.gateway.unwrap_or(address);
+        let mtu = route.mtu.unwrap_or(u32::MAX).min(link.mtu);
+        let nowhere: IpAddr = match address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Ok(NextHop {
+            ifindex: route.ifindex,
+            interface: link.name.clone(),
+            own_mac,
+            mac: self.neighbours.get(&(route.ifindex, station)).copied(),
+            station,
+            source: route.source.unwrap_or(nowhere),
+            mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+        })
+    }
+
+    /// The interface of this name.
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|l| l.name == name)
+    }
+}
+
+/// Bytes that encapsulation adds to a packet.
+pub const fn overhead(method: Method, backend: IpAddr) -> u32 {
+    match (method, backend) {
+        (Method::L2, _) => 0,
+        (Method::Ipip, IpAddr::V4(_)) => 20,
+        (Method::Ipip, IpAddr::V6(_)) => 40,
+    }
+}
+
+/// Whether the machine forwards to `address` at all: what a check through it needs.
+///
+/// # Errors
+/// The address is this machine's, or nothing leads there; with the remedy.
+pub fn service_route(
+    known: &Known,
+    address: IpAddr,
+    checked: bool,
+) -> Result<Option<Link>, String> {
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    match known.routes.get(&address) {
+        Some(Ok(route)) if route.local => Err(format!(
+            "{address} is an address of this machine, which would answer clients itself: remove it \
+             here (`ip address del {address}/{bits} dev IF`); only the backends have it, on lo"
+        )),
+        Some(Ok(route)) => Ok(known.links.get(&route.ifindex).cloned()),
+        _ if !checked => Ok(None),
+        Some(Err(why)) => Err(format!(
+            "there is no route to {address} ({why}), which health checks take: add one that needs no \
+             neighbour, `ip link add bw-vip type dummy && ip link set bw-vip up && ip route add \
+             {address}/{bits} dev bw-vip`, or use check = \"none\""
+        )),
+        None => Err(format!("the route to {address} is not known")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "10.0.0.2";
+    const FAR: &str = "10.9.0.2";
+    const OWN: &str = "10.0.0.1";
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn known() -> Known {
+        let link = Link {
+            name: "eth0".to_owned(),
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+        };
+        let route = Route {
+            local: false,
+            ifindex: 3,
+            gateway: None,
+            source: Some(ip(OWN)),
+            mtu: None,
+        };
+        let far = Route {
+            gateway: Some(ip("10.0.0.254")),
+            mtu: Some(1400),
+            ..route.clone()
+        };
+        let own = Route {
+            local: true,
+            ..route.clone()
+        };
+        Known {
+            links: [(3, link)].into(),
+            neighbours: [
+                ((3, ip(HERE)), [2, 0, 0, 0, 0, 2]),
+                ((3, ip("10.0.0.254")), [2, 0, 0, 0, 0, 9]),
+            ]
+            .into(),
+            routes: [
+                (ip(HERE), Ok(route)),
+                (ip(FAR), Ok(far)),
+                (ip(OWN), Ok(own)),
+                (ip("10.8.0.1"), Err("Network is unreachable".to_owned())),
+            ]
+            .into(),
+            closed: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn a_neighbour_is_reached_by_its_own_mac_address() {
+        let way = known().way(ip(HERE), Method::L2).expect("a way");
+        assert_eq!(way.mac, Some([2, 0, 0, 0, 0, 2]));
+        assert_eq!((way.mtu, way.source), (1500, ip(OWN)));
+    }
+
+    #[test]
+    fn a_distant_backend_is_reached_by_its_router_and_the_routes_mtu_and_only_encapsulated() {
+        let way = known().way(ip(FAR), Method::Ipip).expect("a way");
+        assert_eq!((way.mac, way.mtu), (Some([2, 0, 0, 0, 0, 9]), 1400));
+        let error = known().way(ip(FAR), Method::L2).expect_err("not on link");
+        assert!(error.contains("router 10.0.0.254"), "{error}");
+        assert!(error.contains("\"ipip\""), "{error}");
+    }
+
+    #[test]
+    fn own_addresses_and_unreachable_ones_are_refused_with_the_remedy() {
+        let error = known().way(ip(OWN), Method::L2).expect_err("its own");
+        assert!(error.contains("address of this machine"), "{error}");
+        let error = known()
+            .way(ip("10.8.0.1"), Method::L2)
+            .expect_err("no route");
+        assert!(error.contains("ip route add"), "{error}");
+    }
+
+    #[test]
+    fn a_service_at_an_own_address_is_refused_and_one_without_route_only_if_it_is_checked() {
+        let known = known();
+        assert!(service_route(&known, ip(OWN), false).is_err());
+        let lost = ip("10.8.0.1");
+        assert_eq!(service_route(&known, lost, false), Ok(None));
+        let error = service_route(&known, lost, true).expect_err("no route");
+        assert!(error.contains("type dummy"), "{error}");
+    }
+
+    #[test]
+    fn a_neighbour_without_entry_has_a_way_without_mac_address() {
+        let mut known = known();
+        known.neighbours.clear();
+        let way = known.way(ip(HERE), Method::L2).expect("a way");
+        assert_eq!(way.mac, None);
+    }
+
+    #[test]
+    fn a_way_by_an_interface_that_does_not_transmit_is_refused_with_the_remedy() {
+        let mut known = known();
+        known.closed.insert(3);
+        let error = known.way(ip(HERE), Method::L2).expect_err("closed");
+        assert!(
+            error.contains("by eth0") && error.contains("`interfaces`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_mac_address_is_remembered_only_for_the_same_station_at_the_same_interface() {
+        let known = known();
+        let way = known.way(ip(HERE), Method::L2).expect("a way");
+        let silent = NextHop {
+            mac: None,
+            ..way.clone()
+        };
+        assert_eq!(silent.clone().remembering(Some(&way)).mac, way.mac);
+        assert_eq!(silent.clone().remembering(None).mac, None);
+        for other in [
+            NextHop {
+                station: ip(FAR),
+                ..way.clone()
+            },
+            NextHop {
+                ifindex: 4,
+                ..way.clone()
+            },
+        ] {
+            assert_eq!(silent.clone().remembering(Some(&other)).mac, None);
+        }
+    }
+}
