@@ -60,7 +60,10 @@ pub(super) fn keep(
         }
     }
     let got = kept.len();
-    ensure!(got == wanted, "{got} of {TRIES} connections went to {server}");
+    ensure!(
+        got == wanted,
+        "{got} of {TRIES} connections went to {server}"
+    );
     Ok(kept)
 }
 
