@@ -173,6 +173,13 @@ impl Segment {
             .try_for_each(|host| host.receive_on_own_cpu(LINK))
     }
 
+    /// Plugs the cable of the server with this index in, or pulls it.
+    pub fn plug(&self, server: u8, plugged: bool) -> Result<()> {
+        let port = format!("bw-s{}", server + 1);
+        let state = if plugged { "up" } else { "down" };
+        ip(&["-n", self.bridge.name(), "link", "set", &port, state])
+    }
+
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
         let (client, server) = (&self.clients[0], &self.servers[0]);

@@ -2,8 +2,8 @@
 /*
  * Makes of one frame that BPF_PROG_TEST_RUN repeats the packets of many flows, and hands each to the
  * program that is measured. What that program did to the frame is undone before the next run, in the
- * same way whatever it was: else a packet would be encapsulated again and again. With a program that
- * does nothing in its place, the difference is the cost.
+ * same way whatever it was: else a packet would be encapsulated again and again, or run out of hops.
+ * With a program that does nothing in its place, the difference is the cost.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -12,6 +12,7 @@
 #define IPV4 20
 #define IPV6 40
 #define TCP 20
+#define HOPS 64
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -54,9 +55,11 @@ int again(struct xdp_md *ctx)
 	if (v6) {
 		if (data + ETHERNET + IPV6 + TCP > end)
 			return XDP_ABORTED;
+		data[ETHERNET + 7] = HOPS;
 		*(__u16 *)(data + ETHERNET + 22) = number >> 16;
 		tcp = data + ETHERNET + IPV6;
 	} else {
+		data[ETHERNET + 8] = HOPS; /* nobody looks at the header's checksum */
 		*(__u16 *)(data + ETHERNET + 14) = number >> 16;
 		tcp = data + ETHERNET + IPV4;
 	}

@@ -6,10 +6,24 @@ use anyhow::Result;
 use maud::html;
 
 use super::Case;
-use super::summary::{BARS, Summary};
+use super::summary::{BARS, PerProgram, Summary};
 use crate::frame::Frame;
 use crate::report::{Table, interval, quartiles};
 use crate::stats::Spread;
+
+/// Whether bars hold, in words.
+fn bars(held: PerProgram<Option<bool>>) -> String {
+    let word = |held: Option<bool>| match held {
+        Some(true) => "keeps it",
+        Some(false) => "misses it",
+        None => "is not known",
+    };
+    format!(
+        "{} without measuring and {} with it",
+        word(held.plain),
+        word(held.measured)
+    )
+}
 
 /// Writes the report.
 pub(super) fn write(
@@ -54,7 +68,9 @@ pub(super) fn write(
              of the one frame of BPF_PROG_TEST_RUN the next packet of its flow, takes off what was \
              put around it in the last run, and calls what is measured; it runs in all arms alike. \
              Bars, for a warm flow by any way out: " (BARS.plain) " ns and " (BARS.measured)
-            " ns with measuring. The last two cases send real frames to another interface."
+            " ns with measuring; by the slowest way out the program's own time " (bars(summary.bars))
+            ", all of the time, as it stands in the columns \"balanced\" and \"and measured\", "
+            (bars(summary.gross_bars)) ". The last two cases send real frames to another interface."
         }
         h2 { "Packets a second on one core" }
         p {

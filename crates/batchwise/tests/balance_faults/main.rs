@@ -40,13 +40,40 @@ fn no_connection_breaks_while_weights_change_every_100_ms() {
 }
 
 #[test]
+fn no_connection_breaks_while_weights_follow_latency_and_their_configuration_changes() {
+    passes(Scenario::WeightsByLatency);
+}
+
+#[test]
 fn a_killed_backend_takes_only_its_own_connections_with_it() {
     passes(Scenario::BackendKilled);
 }
 
 #[test]
+fn a_host_that_vanishes_takes_only_its_own_connections_with_it_and_is_served_when_it_is_back() {
+    passes(Scenario::HostVanished);
+}
+
+#[test]
 fn a_drained_backend_keeps_its_connections_and_gets_no_new_ones() {
     passes(Scenario::BackendDrained);
+}
+
+#[test]
+fn a_removed_backend_ends_what_it_sends_on_connections_that_clients_have_half_closed() {
+    passes(Scenario::BackendRemoved);
+}
+
+#[test]
+#[ignore = "takes more than a minute, most of it silence"]
+fn a_removed_backend_keeps_connections_that_are_silent_for_more_than_a_minute() {
+    passes(Scenario::BackendRemovedIdle);
+}
+
+#[test]
+fn no_connection_breaks_when_the_configuration_changes_while_the_balancer_is_dead() {
+    let outcome = passes(Scenario::BalancerKilledAndChanged);
+    assert_eq!(outcome.times, 2, "{outcome:#?}");
 }
 
 #[test]

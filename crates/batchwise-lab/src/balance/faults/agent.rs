@@ -47,6 +47,8 @@ pub(super) struct Settings {
     pub weights: [u32; SERVERS as usize],
     /// What decides.
     pub policy: Policy,
+    /// A server that is not in it.
+    pub without: Option<u8>,
 }
 
 impl Default for Settings {
@@ -54,6 +56,7 @@ impl Default for Settings {
         Self {
             weights: [100; SERVERS as usize],
             policy: Policy::Static,
+            without: None,
         }
     }
 }
@@ -66,7 +69,7 @@ impl Settings {
         };
         let mut text = format!(
             "name = \"{name}\"\ninterfaces = [\"{LINK}\"]\npolicy = \"{policy}\"\n\
-             interval = \"200ms\"\nflows = 16384\n"
+             interval = \"200ms\"\nflows = 16384\ndrain_timeout = \"10m\"\n"
         );
         let services: [(IpAddr, &str); 2] = [(VIP.into(), "l2"), (VIP6.into(), "ipip")];
         for (service, (address, method)) in SERVICES.into_iter().zip(services) {
@@ -77,7 +80,8 @@ impl Settings {
                 CHECK_EVERY.as_millis(),
                 CHECK_TIMEOUT.as_millis()
             );
-            for (index, weight) in (0..SERVERS).zip(self.weights) {
+            let servers = (0..SERVERS).zip(self.weights);
+            for (index, weight) in servers.filter(|(index, _)| self.without != Some(*index)) {
                 let (v4, v6) = segment::server(index);
                 let to: IpAddr = if address.is_ipv4() {
                     v4.into()
@@ -99,12 +103,14 @@ pub(super) fn server_name(index: u8) -> String {
     format!("s{}", index + 1)
 }
 
-/// What the agent said last, and since when it was asked.
+/// What the agent said since it was started.
 #[derive(Debug, Default)]
 struct Said {
     /// By service and backend: the last line of each.
     backends: BTreeMap<(String, String), BackendLine>,
     events: Vec<EventLine>,
+    /// Decisions that moved slots.
+    decisions: u64,
 }
 
 /// The balancer: what belongs to its name, and a process while one runs. All is removed when it is
@@ -117,6 +123,8 @@ pub(super) struct Agent<'a> {
     host: &'a Host,
     stop: &'a Stop,
     process: Option<Process>,
+    /// Backends of the configuration, of all services.
+    backends: usize,
     said: Arc<Mutex<Said>>,
 }
 
@@ -138,15 +146,18 @@ impl<'a> Agent<'a> {
             host,
             stop,
             process: None,
+            backends: 0,
             said: Arc::default(),
         };
-        agent.write(&settings.text(name))?;
+        agent.configure(settings)?;
         agent.start_process()?;
         Ok(agent)
     }
 
     /// Writes the configuration; nobody is told.
-    pub(super) fn configure(&self, settings: &Settings) -> Result<()> {
+    pub(super) fn configure(&mut self, settings: &Settings) -> Result<()> {
+        let servers = SERVERS - u8::from(settings.without.is_some());
+        self.backends = SERVICES.len() * usize::from(servers);
         self.write(&settings.text(&self.name))
     }
 
@@ -178,7 +189,10 @@ impl<'a> Agent<'a> {
                     said.backends.insert(key, *line);
                 }
                 Ok(Line::Event(line)) => said.events.push(line),
-                Ok(Line::Decision(_) | Line::Totals(_)) => {}
+                Ok(Line::Decision(line)) => {
+                    said.decisions += u64::from(line.applied && line.moved_slots > 0);
+                }
+                Ok(Line::Totals(_)) => {}
                 Err(error) => tracing::warn!("{line:?} is not what the balancer prints: {error}"),
             }
         });
@@ -186,7 +200,7 @@ impl<'a> Agent<'a> {
             process.check_alive()?;
             let said = lock(&self.said);
             let up = said.backends.values().filter(|b| b.health == Health::Up);
-            Ok((up.count() == SERVICES.len() * usize::from(SERVERS)).then_some(()))
+            Ok((up.count() == self.backends).then_some(()))
         })?;
         if ready.is_none() {
             let said = lock(&self.said);
@@ -265,6 +279,11 @@ impl<'a> Agent<'a> {
                 lock(&self.said).backends.get(&key)
             ),
         }
+    }
+
+    /// How many of its decisions moved slots.
+    pub(super) fn decisions(&self) -> u64 {
+        lock(&self.said).decisions
     }
 
     /// How many events of this kind it told.

@@ -18,7 +18,7 @@ use crate::segment::{Segment, VIP, VIP6};
 /// The file that says which server it is.
 pub(super) const WHO: &str = "who";
 /// An answer or a connection that takes longer is none.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// Connections of each client at a time; half of them IPv4.
 const WORKERS: usize = 12;
 /// Requests of a connection, and time between two: it lives for 50 ms to 2 s.
@@ -138,11 +138,7 @@ fn talk(mut stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut read = Vec::new();
     for _ in 0..rand::rng().random_range(REQUESTS) {
-        let request = format!(
-            "GET /{WHO} HTTP/1.1\r\nHost: {}\r\n\r\n",
-            connection.service
-        );
-        stream.write_all(request.as_bytes())?;
+        stream.write_all(request(WHO, connection.service).as_bytes())?;
         let name = answer(&mut stream, &mut read)?;
         connection.answers += 1;
         match &connection.server {
@@ -160,8 +156,13 @@ fn talk(mut stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -
     Ok(())
 }
 
+/// Asks for a file.
+pub(super) fn request(file: &str, service: IpAddr) -> String {
+    format!("GET /{file} HTTP/1.1\r\nHost: {service}\r\n\r\n")
+}
+
 /// The body of one answer; `read` keeps no bytes, since no request overtakes another.
-fn answer(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<String> {
+pub(super) fn answer(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<String> {
     read.clear();
     loop {
         let mut buffer = [0; 2048];

@@ -2,8 +2,12 @@
 //! die, and configurations are wrong. This file owns the results.
 
 mod agent;
+mod balancers;
 mod clients;
+mod kept;
+mod outcome;
 mod scenarios;
+mod servers;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +20,8 @@ use crate::output::Progress;
 use crate::report::Table;
 use crate::segment::{Segment, SegmentSpec};
 use crate::{Context, Experiment};
-pub use scenarios::{Outcome, Scenario, run};
+pub use outcome::Outcome;
+pub use scenarios::{Scenario, run};
 
 /// What breaks when something does.
 pub struct BalanceFaults;
@@ -73,21 +78,23 @@ impl Experiment for BalanceFaults {
         };
         Frame::run_on(self.name(), context, build, |frame, (), runs: &mut Runs| {
             let rounds = if context.quick { 1 } else { 5 };
-            let mut progress = Progress::new(rounds * Scenario::ALL.len() as u32);
-            for _ in 0..rounds {
-                for scenario in Scenario::ALL {
-                    let outcome = run(scenario, "bfaults", &context.command, &context.stop)?;
-                    progress.step(&format!(
-                        "{}: {} of {} connections broken, {} refused {:?}",
-                        scenario.name(),
-                        outcome.broken,
-                        outcome.connections,
-                        outcome.refused,
-                        outcome.wrong
-                    ));
-                    runs.outcomes.push(outcome);
-                    runs.write(frame, false)?;
-                }
+            let mut all = Scenario::ALL.repeat(rounds);
+            if !context.quick {
+                all.extend(Scenario::LONG);
+            }
+            let mut progress = Progress::new(u32::try_from(all.len())?);
+            for scenario in all {
+                let outcome = run(scenario, "bfaults", &context.command, &context.stop)?;
+                progress.step(&format!(
+                    "{}: {} of {} connections broken, {} refused {:?}",
+                    scenario.name(),
+                    outcome.broken,
+                    outcome.connections,
+                    outcome.refused,
+                    outcome.wrong
+                ));
+                runs.outcomes.push(outcome);
+                runs.write(frame, false)?;
             }
             Ok(())
         })

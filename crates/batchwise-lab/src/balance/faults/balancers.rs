@@ -1,0 +1,196 @@
+//! Weights and configurations that change, and balancers that are killed and started again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use batchwise_core::balance::report::{BackendLine, Line};
+use nix::sys::signal::Signal;
+use rand::Rng as _;
+
+use super::agent::{Policy, SERVICES, Settings, server_name};
+use super::clients::while_clients_work;
+use super::outcome::{Outcome, opened, unharmed};
+use super::scenarios::{CALM, Scenario, Stage, VICTIM};
+use crate::segment::{SERVERS, Segment};
+
+/// Between two changes of the weights.
+const CHANGE_EVERY: Duration = Duration::from_millis(100);
+/// A slow server's part of its speed: beside the time that clients take between requests, which the
+/// balancer cannot tell from latency, it must show.
+const SLOW: f64 = 0.008;
+
+impl Stage<'_, '_> {
+    /// Has the agent read other weights, again and again; gives how often.
+    fn change_weights(&mut self, policy: Policy, during: Duration) -> Result<u64> {
+        let mut times = 0;
+        let end = Instant::now() + during;
+        while Instant::now() < end {
+            let weights = std::array::from_fn(|_| rand::rng().random_range(1..=1000));
+            self.agent.configure(&Settings {
+                weights,
+                policy,
+                ..Settings::default()
+            })?;
+            self.agent.signal(Signal::SIGHUP)?;
+            times += 1;
+            self.stop.sleep(CHANGE_EVERY)?;
+        }
+        self.agent.check_alive()?;
+        Ok(times)
+    }
+
+    pub(super) fn weights_change(&mut self, segment: &Segment) -> Result<Outcome> {
+        let ((times, reloads), connections) = while_clients_work(segment, || {
+            let times = self.change_weights(Policy::Static, 3 * CALM)?;
+            Ok((times, self.agent.events("reload")))
+        })?;
+        let mut outcome = unharmed(Scenario::WeightsChange, &connections);
+        outcome.times = times;
+        // signals that come together are one
+        outcome.expect(reloads * 2 >= times, || {
+            format!("{reloads} reloads for {times} signals")
+        });
+        Ok(outcome)
+    }
+
+    pub(super) fn weights_by_latency(&mut self, segment: &Segment) -> Result<Outcome> {
+        let fair = 1.0 / f64::from(SERVERS);
+        let (decisions, connections) = while_clients_work(segment, || {
+            self.stop.sleep(CALM)?;
+            for (index, speed) in (0..SERVERS).zip(&self.site.speeds) {
+                speed.set(SLOW)?;
+                let name = server_name(index);
+                let less = |b: &BackendLine| b.share < 0.9 * fair;
+                self.agent
+                    .until("a slow server has fewer slots", SERVICES[0], &name, less)?;
+                speed.set(1.0)?;
+            }
+            let decisions = self.agent.decisions();
+            self.change_weights(Policy::Latency, 2 * CALM)?;
+            Ok(decisions)
+        })?;
+        let mut outcome = unharmed(Scenario::WeightsByLatency, &connections);
+        outcome.times = decisions;
+        outcome.expect(decisions >= u64::from(SERVERS), || {
+            format!("{decisions} decisions moved slots")
+        });
+        Ok(outcome)
+    }
+
+    pub(super) fn balancer_killed(&mut self, segment: &Segment) -> Result<Outcome> {
+        let (takeovers, connections) = while_clients_work(segment, || {
+            self.stop.sleep(CALM)?;
+            self.agent.signal(Signal::SIGKILL)?;
+            // nobody decides, and all goes on
+            self.stop.sleep(CALM)?;
+            self.agent.start_process()?;
+            self.stop.sleep(CALM)?;
+            Ok(self.agent.events("takeover"))
+        })?;
+        let mut outcome = unharmed(Scenario::BalancerKilled, &connections);
+        outcome.expect(takeovers > 0, || {
+            "the second agent took nothing over".to_owned()
+        });
+        Ok(outcome)
+    }
+
+    pub(super) fn balancer_killed_and_changed(&mut self, segment: &Segment) -> Result<Outcome> {
+        let victim = server_name(VICTIM);
+        let without = Settings {
+            without: Some(VICTIM),
+            ..Settings::default()
+        };
+        let (times, connections) = while_clients_work(segment, || {
+            let mut times = Vec::new();
+            for settings in [&without, &Settings::default()] {
+                self.stop.sleep(CALM)?;
+                self.agent.signal(Signal::SIGKILL)?;
+                times.push(Instant::now());
+                self.agent.configure(settings)?;
+                self.agent.start_process()?;
+                times.push(Instant::now());
+            }
+            self.stop.sleep(CALM)?;
+            Ok(times)
+        })?;
+        let mut outcome = unharmed(Scenario::BalancerKilledAndChanged, &connections);
+        outcome.times = 2;
+        if let [_, out, killed, back] = times[..] {
+            let during = opened(&connections, &victim, out..killed);
+            outcome.expect(during == 0, || {
+                format!("{during} connections were opened to {victim} after it was taken out")
+            });
+            let again = opened(&connections, &victim, back..Instant::now());
+            outcome.expect(again > 0, || format!("{victim} was not taken back"));
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn policy_changed(&mut self, segment: &Segment) -> Result<Outcome> {
+        let policies = [Policy::Latency, Policy::Static];
+        let ((), connections) = while_clients_work(segment, || {
+            for policy in policies {
+                self.stop.sleep(CALM)?;
+                self.agent.configure(&Settings {
+                    policy,
+                    ..Settings::default()
+                })?;
+                self.agent.signal(Signal::SIGTERM)?;
+                self.agent.start_process()?;
+            }
+            self.stop.sleep(CALM)
+        })?;
+        let mut outcome = unharmed(Scenario::PolicyChanged, &connections);
+        outcome.times = policies.len() as u64;
+        Ok(outcome)
+    }
+
+    pub(super) fn configuration_spoiled(&mut self, segment: &Segment) -> Result<Outcome> {
+        let spoiled = [
+            ("interval = \"1s\"\n[[service", 2),
+            ("[[service]]\nname = 7\n", 2),
+            ("name = \"x\"\nintervall = \"1s\"\n", 2),
+        ];
+        let (errors, connections) = while_clients_work(segment, || {
+            self.stop.sleep(CALM)?;
+            for (text, line) in spoiled {
+                self.agent.write(text)?;
+                let output = self.agent.command(&["reload"])?;
+                let error = String::from_utf8_lossy(&output.stderr).into_owned();
+                ensure!(
+                    output.status.code() == Some(1),
+                    "a reload of {text:?}: {output:?}"
+                );
+                let place = format!("lb.toml:{line}");
+                ensure!(error.contains(&place), "{place} is not in: {error}");
+                self.agent.signal(Signal::SIGHUP)?;
+                self.stop.sleep(CALM / 3)?;
+            }
+            let status = self
+                .agent
+                .must(&["status", "--once", "--format", "jsonl"])?;
+            let mut weights = BTreeMap::new();
+            for line in status.lines() {
+                if let Ok(Line::Backend(b)) = serde_json::from_str(line) {
+                    weights.insert((b.service.clone(), b.backend.clone()), b.base_weight);
+                }
+            }
+            if weights.len() != SERVICES.len() * usize::from(SERVERS)
+                || weights.values().any(|&w| w != 100)
+            {
+                bail!("the old configuration is not in force: {weights:?}");
+            }
+            self.agent.configure(&Settings::default())?;
+            self.agent.must(&["reload"])?;
+            self.stop.sleep(CALM / 3)?;
+            Ok(self.agent.events("config_error"))
+        })?;
+        let mut outcome = unharmed(Scenario::ConfigurationSpoiled, &connections);
+        outcome.times = spoiled.len() as u64;
+        outcome.expect(errors >= spoiled.len() as u64, || {
+            format!("{errors} errors were told for {} mistakes", spoiled.len())
+        });
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,166 @@
+//! Connections to one server that rest: they are silent, or their client has closed its half and
+//! leaves what it asked for where it is.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+
+use super::clients::{Connection, End, PATIENCE, WHO, answer, request};
+use crate::host::Host;
+use crate::nginx::PORT;
+
+/// The file of which the server has more than the client takes.
+pub(super) const LONG: &str = "long";
+/// Bytes of that: more than a client has room for, less than the server's socket.
+const LENGTH: usize = 16 << 10;
+/// What a client has room for, bytes; the kernel makes twice as much of it.
+const ROOM: usize = 2 << 10;
+/// Until the server has given all of its answer to its socket.
+const WRITTEN: Duration = Duration::from_millis(50);
+/// So many connections are tried for one to a certain server.
+const TRIES: usize = 200;
+
+/// What a server's long file holds: its name, again and again.
+pub(super) fn long(name: &str) -> String {
+    let line = format!("{name}\n");
+    line.repeat(LENGTH / line.len())
+}
+
+/// A connection that rests.
+pub(super) struct Kept {
+    stream: TcpStream,
+    connection: Connection,
+    /// Bytes that are still to come, where the client has closed its half.
+    left: Option<usize>,
+}
+
+/// Opens connections to `service` until `wanted` of them have gone to `server`, which then rest.
+pub(super) fn keep(
+    client: &Host,
+    service: IpAddr,
+    server: &str,
+    wanted: usize,
+    half_closed: bool,
+) -> Result<Vec<Kept>> {
+    let mut kept = Vec::new();
+    for _ in 0..TRIES {
+        if kept.len() == wanted {
+            break;
+        }
+        let opened = client.inside(|| open(service, half_closed))?;
+        if opened.connection.server.as_deref() == Some(server) {
+            kept.push(opened);
+        }
+    }
+    let got = kept.len();
+    ensure!(
+        got == wanted,
+        "{got} of {TRIES} connections went to {server}"
+    );
+    Ok(kept)
+}
+
+fn open(service: IpAddr, half_closed: bool) -> Result<Kept> {
+    let began = Instant::now();
+    let mut stream = narrow(SocketAddr::from((service, PORT))).context("connecting")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let file = if half_closed { LONG } else { WHO };
+    stream.write_all(request(file, service).as_bytes())?;
+    let (server, left) = if half_closed {
+        let (server, taken) = beginning(&mut stream)?;
+        std::thread::sleep(WRITTEN);
+        stream.shutdown(Shutdown::Write)?;
+        let left = long(&server).len().saturating_sub(taken);
+        (server, Some(left))
+    } else {
+        (answer(&mut stream, &mut Vec::new())?, None)
+    };
+    let connection = Connection {
+        service,
+        server: Some(server),
+        began,
+        ended: began,
+        answers: 1,
+        end: End::Closed,
+    };
+    Ok(Kept {
+        stream,
+        connection,
+        left,
+    })
+}
+
+/// A connection with little room for what comes.
+fn narrow(to: SocketAddr) -> Result<TcpStream> {
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&socket, sockopt::RcvBuf, &ROOM)?;
+    // connect() keeps to it, too
+    let patience = TimeVal::new(PATIENCE.as_secs().try_into()?, 0);
+    setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+    connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
+    Ok(TcpStream::from(socket))
+}
+
+/// The server's name in the first line of the long file, and how many bytes of it were read.
+fn beginning(stream: &mut TcpStream) -> Result<(String, usize)> {
+    let mut read = Vec::new();
+    loop {
+        let mut byte = [0];
+        ensure!(stream.read(&mut byte)? == 1, "closed before it answered");
+        read.extend(byte);
+        let text = String::from_utf8_lossy(&read);
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && let Some((name, _)) = body.split_once('\n')
+        {
+            ensure!(head.starts_with("HTTP/1.1 200 "), "answer: {head}");
+            return Ok((name.to_owned(), body.len()));
+        }
+    }
+}
+
+impl Kept {
+    /// Goes on with it to its end.
+    pub(super) fn finish(mut self) -> Connection {
+        let ended = match self.left {
+            Some(left) => self.take(left),
+            None => self.ask(),
+        };
+        if let Err(error) = ended {
+            self.connection.end = End::Broken(error.to_string());
+        }
+        self.connection.ended = Instant::now();
+        self.connection
+    }
+
+    fn take(&mut self, left: usize) -> io::Result<()> {
+        let mut rest = Vec::new();
+        self.stream.read_to_end(&mut rest)?;
+        if rest.len() != left {
+            let what = format!("{} of {left} bytes came", rest.len());
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self) -> io::Result<()> {
+        let asked = request(WHO, self.connection.service);
+        self.stream.write_all(asked.as_bytes())?;
+        let name = answer(&mut self.stream, &mut Vec::new())?;
+        if self.connection.server.as_ref() != Some(&name) {
+            return Err(io::Error::other(format!("{name} answered")));
+        }
+        self.connection.answers += 1;
+        Ok(())
+    }
+}

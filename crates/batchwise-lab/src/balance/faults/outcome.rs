@@ -1,0 +1,117 @@
+//! What came of a scenario, and what is counted against the balancer.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::clients::{Connection, End};
+use super::scenarios::Scenario;
+use crate::segment::{SERVERS, VIP, VIP6};
+
+/// What came of a scenario.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Which one.
+    pub scenario: Scenario,
+    /// Connections that were opened.
+    pub connections: u64,
+    /// Answers on them.
+    pub answers: u64,
+    /// Connections that broke and must not have.
+    pub broken: u64,
+    /// Connections that could not be opened and should have been.
+    pub refused: u64,
+    /// Connections to a server that was killed, which broke with it.
+    pub lost_with_server: u64,
+    /// Attempts that a killed server refused until the health checks noticed.
+    pub refused_by_server: u64,
+    /// From the server's death to the last attempt that went there, ns.
+    pub noticed_after_ns: Option<u64>,
+    /// Within which the health checks must notice it, ns.
+    pub notice_within_ns: Option<u64>,
+    /// How often the thing was done.
+    pub times: u64,
+    /// What was not as it must be, in words, the first of each kind.
+    pub wrong: Vec<String>,
+}
+
+impl Outcome {
+    /// Nothing counted against anybody yet.
+    pub(super) fn of(scenario: Scenario, connections: &[Connection]) -> Self {
+        let mut outcome = Self {
+            scenario,
+            connections: 0,
+            answers: 0,
+            broken: 0,
+            refused: 0,
+            lost_with_server: 0,
+            refused_by_server: 0,
+            noticed_after_ns: None,
+            notice_within_ns: None,
+            times: 1,
+            wrong: Vec::new(),
+        };
+        for connection in connections {
+            outcome.connections += u64::from(!matches!(connection.end, End::Refused(_)));
+            outcome.answers += connection.answers;
+        }
+        outcome
+    }
+
+    /// This connection did not go as it must.
+    pub(super) fn count_against(&mut self, connection: &Connection) {
+        let (count, what) = match &connection.end {
+            End::Closed => return,
+            End::Refused(why) => (&mut self.refused, format!("not opened: {why}")),
+            End::Broken(why) => (&mut self.broken, format!("broken: {why}")),
+        };
+        *count += 1;
+        if *count == 1 {
+            let server = connection.server.as_deref().unwrap_or("a server");
+            self.wrong.push(format!(
+                "a connection to {server} by {} was {what}, after {} answers",
+                connection.service, connection.answers
+            ));
+        }
+    }
+
+    /// What must be, or words for what is instead.
+    pub(super) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong.push(otherwise());
+        }
+    }
+}
+
+/// All of them must have gone well.
+pub(super) fn unharmed(scenario: Scenario, connections: &[Connection]) -> Outcome {
+    let mut outcome = Outcome::of(scenario, connections);
+    connections.iter().for_each(|c| outcome.count_against(c));
+    for service in [IpAddr::from(VIP), VIP6.into()] {
+        let of = connections.iter().filter(|c| c.service == service);
+        let servers: BTreeSet<_> = of.filter_map(|c| c.server.as_deref()).collect();
+        outcome.expect(servers.len() == usize::from(SERVERS), || {
+            format!("only {servers:?} answered for {service}")
+        });
+    }
+    outcome
+}
+
+/// As results have times.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// How many connections went to a server that were begun in this time.
+pub(super) fn opened(
+    connections: &[Connection],
+    server: &str,
+    during: std::ops::Range<Instant>,
+) -> usize {
+    let to_server = connections
+        .iter()
+        .filter(|c| c.server.as_deref() == Some(server));
+    to_server.filter(|c| during.contains(&c.began)).count()
+}

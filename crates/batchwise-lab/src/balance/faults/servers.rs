@@ -1,0 +1,176 @@
+//! Servers that are killed, vanish, are drained or taken out of the configuration.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use batchwise_core::balance::report::BackendLine;
+use nix::sys::signal::{Signal, kill};
+
+use super::agent::{Agent, CHECK_EVERY, CHECK_TIMEOUT, FALL, SERVICES, Settings, server_name};
+use super::clients::{Connection, End, while_clients_work};
+use super::kept::{Kept, keep};
+use super::outcome::{Outcome, nanos, opened, unharmed};
+use super::scenarios::{CALM, Scenario, Stage, VICTIM};
+use crate::segment::{Segment, VIP, VIP6};
+
+/// What the machine's scheduler may add to a time that checks are to keep.
+const LATENESS: Duration = Duration::from_millis(500);
+/// Connections of each kind and service that rest.
+const RESTING: usize = 2;
+
+impl Stage<'_, '_> {
+    pub(super) fn backend_killed(&mut self, segment: &Segment) -> Result<Outcome> {
+        let victim = server_name(VICTIM);
+        let pid = self.site.servers[usize::from(VICTIM)].pid();
+        let (killed, connections) = while_clients_work(segment, || {
+            self.stop.sleep(CALM)?;
+            let killed = Instant::now();
+            kill(pid, Signal::SIGKILL).context("killing a server")?;
+            self.victim_has("no slots", |b| b.share == 0.0)?;
+            self.stop.sleep(CALM)?;
+            Ok(killed)
+        })?;
+        Ok(lost(Scenario::BackendKilled, &connections, &victim, killed))
+    }
+
+    pub(super) fn host_vanished(&mut self, segment: &Segment) -> Result<Outcome> {
+        let victim = server_name(VICTIM);
+        let (times, connections) = while_clients_work(segment, || {
+            self.stop.sleep(CALM)?;
+            let gone = Instant::now();
+            segment.plug(VICTIM, false)?;
+            self.victim_has("no slots", |b| b.share == 0.0)?;
+            self.stop.sleep(CALM)?;
+            segment.plug(VICTIM, true)?;
+            self.victim_has("slots again", |b| b.share > 0.0)?;
+            let back = Instant::now();
+            self.stop.sleep(CALM)?;
+            Ok((gone, back))
+        })?;
+        let (gone, back) = times;
+        let mut outcome = lost(Scenario::HostVanished, &connections, &victim, gone);
+        let again = opened(&connections, &victim, back..Instant::now());
+        outcome.expect(again > 0, || format!("{victim} was not taken back"));
+        Ok(outcome)
+    }
+
+    /// Waits until the lines of the server to which something is done are so, of both services.
+    fn victim_has(&self, what: &str, is: impl Fn(&BackendLine) -> bool) -> Result<()> {
+        let victim = server_name(VICTIM);
+        for service in SERVICES {
+            let what = format!("{victim} has {what}");
+            self.agent.until(&what, service, &victim, &is)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn backend_drained(&mut self, segment: &Segment) -> Result<Outcome> {
+        let victim = server_name(VICTIM);
+        let all = |agent: &Agent<'_>, args: &[&str]| -> Result<()> {
+            for service in SERVICES {
+                let drain = ["drain", &victim, "--service", service];
+                agent.must(&[&drain[..], args].concat())?;
+            }
+            Ok(())
+        };
+        let (times, connections) = while_clients_work(segment, || {
+            self.stop.sleep(CALM)?;
+            all(self.agent, &[])?;
+            self.victim_has("no slots", |b| b.share == 0.0)?;
+            let drained = Instant::now();
+            self.stop.sleep(CALM)?;
+            let undone = Instant::now();
+            all(self.agent, &["--undo"])?;
+            self.stop.sleep(CALM)?;
+            Ok((drained, undone))
+        })?;
+        let (drained, undone) = times;
+        let mut outcome = unharmed(Scenario::BackendDrained, &connections);
+        let during = opened(&connections, &victim, drained..undone);
+        outcome.expect(during == 0, || {
+            format!("{during} connections were opened to {victim} while it was drained")
+        });
+        let again = opened(&connections, &victim, undone..Instant::now());
+        outcome.expect(again > 0, || format!("{victim} was not taken back"));
+        Ok(outcome)
+    }
+
+    pub(super) fn backend_removed(
+        &mut self,
+        segment: &Segment,
+        scenario: Scenario,
+        rest: Duration,
+    ) -> Result<Outcome> {
+        let victim = server_name(VICTIM);
+        let client = segment.clients.first().context("no client")?;
+        let (done, mut connections) = while_clients_work(segment, || {
+            let mut resting: Vec<Kept> = Vec::new();
+            for service in [IpAddr::from(VIP), VIP6.into()] {
+                resting.extend(keep(client, service, &victim, RESTING, true)?);
+                if scenario == Scenario::BackendRemovedIdle {
+                    resting.extend(keep(client, service, &victim, RESTING, false)?);
+                }
+            }
+            self.stop.sleep(CALM)?;
+            self.agent.configure(&Settings {
+                without: Some(VICTIM),
+                ..Settings::default()
+            })?;
+            self.agent.must(&["reload"])?;
+            let removed = Instant::now();
+            self.stop.sleep(rest)?;
+            let ended: Vec<Connection> = resting.into_iter().map(Kept::finish).collect();
+            Ok((removed, ended))
+        })?;
+        let (removed, ended) = done;
+        let kept = ended.len();
+        connections.extend(ended);
+        let mut outcome = unharmed(scenario, &connections);
+        outcome.expect(kept >= 2 * RESTING, || format!("only {kept} rested"));
+        let later = opened(&connections, &victim, removed..Instant::now());
+        outcome.expect(later == 0, || {
+            format!("{later} connections were opened to {victim} after it was taken out")
+        });
+        Ok(outcome)
+    }
+}
+
+/// A server went at this time: its own connections are lost with it, and it is found out by when
+/// health checks must have.
+fn lost(scenario: Scenario, connections: &[Connection], victim: &str, gone: Instant) -> Outcome {
+    // a check that has just begun, those that count, and the last of them waits for its end
+    let bound = (CHECK_EVERY * FALL).mul_f64(1.1) + CHECK_TIMEOUT + LATENESS;
+    let mut outcome = Outcome::of(scenario, connections);
+    let mut noticed = Duration::ZERO;
+    for connection in connections {
+        let of_victim = connection.server.as_deref() == Some(victim);
+        match &connection.end {
+            End::Broken(_) if of_victim && connection.ended >= gone => {
+                outcome.lost_with_server += 1;
+            }
+            // which server refused it is not known: at that time it can only be the dead one
+            End::Refused(_) | End::Broken(_)
+                if connection.server.is_none() && connection.ended >= gone =>
+            {
+                let after = connection.began.saturating_duration_since(gone);
+                noticed = noticed.max(after);
+                outcome.refused_by_server += 1;
+                if after > bound {
+                    outcome.count_against(connection);
+                }
+            }
+            _ => outcome.count_against(connection),
+        }
+    }
+    outcome.noticed_after_ns = Some(nanos(noticed));
+    outcome.notice_within_ns = Some(nanos(bound));
+    let lost = outcome.lost_with_server;
+    outcome.expect(lost > 0, || format!("no connection was lost with {victim}"));
+    let later = connections.iter().filter(|c| c.began > gone + bound);
+    let later = later.filter(|c| c.server.is_some()).count();
+    outcome.expect(later > 0, || {
+        "no connection was opened afterwards".to_owned()
+    });
+    outcome
+}
