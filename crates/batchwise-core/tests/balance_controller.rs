@@ -19,6 +19,7 @@ fn seen(id: u16, latency_ms: f64) -> Seen {
         connections: 20,
         opened: 10,
         vouched: false,
+        flows: 500,
     }
 }
 

@@ -2,7 +2,7 @@
 //! they have; connections carry pages of requests and then close; only new connections are steered.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use batchwise_core::balance::maglev::{self, BackendId, Member};
 use batchwise_core::balance::{Observation, Params, Seen, UNIT, standardise};
@@ -109,6 +109,8 @@ struct World<'a> {
     table: Vec<BackendId>,
     weights: Vec<u32>,
     seen: BTreeMap<(usize, usize), (u64, f64)>,
+    /// Server and connection of what was seen.
+    flows: BTreeSet<(usize, usize)>,
     outcome: Outcome,
 }
 
@@ -135,6 +137,7 @@ impl<'a> World<'a> {
             table: Vec::new(),
             weights: vec![BASE * UNIT; scenario.servers.len()],
             seen: BTreeMap::new(),
+            flows: BTreeSet::new(),
             outcome: Outcome::default(),
         };
         world
@@ -291,6 +294,7 @@ impl<'a> World<'a> {
         let sum = self.seen.entry((c.group, server)).or_default();
         sum.0 += 1;
         sum.1 += latency;
+        self.flows.insert((server, connection));
         if within(s.servers[server].fails, self.now) {
             self.outcome.failed += 1;
         } else if self.now > s.length / 10.0 {
@@ -345,6 +349,10 @@ impl<'a> World<'a> {
             }
             sums
         };
+        let mut on: BTreeMap<usize, u64> = BTreeMap::new();
+        for (server, _) in std::mem::take(&mut self.flows) {
+            *on.entry(server).or_default() += 1;
+        }
         let seen: Vec<Seen> = (1..)
             .zip(&self.queues)
             .map(|(id, queue)| Seen {
@@ -357,6 +365,7 @@ impl<'a> World<'a> {
                 connections: queue.connections,
                 opened: queue.opened,
                 vouched: false,
+                flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
             })
             .collect();
         let weights = self.decider.step(&seen);

@@ -222,6 +222,7 @@ impl Service {
                 connections: backend.connections.unwrap_or(0),
                 opened: backend.grown.opened,
                 vouched: backend.vouched,
+                flows: interval.map_or(0, server::Server::flows),
             }
         };
         self.backends.iter().zip(self.states()).map(of).collect()

@@ -91,7 +91,7 @@ fn write_text(out: &mut impl Write, report: &TruthReport) -> io::Result<()> {
         Some(pages) => writeln!(out, ", {pages} pages")?,
         None => writeln!(out)?,
     }
-    if report.connections_opened != report.connections || report.breaks != [] {
+    if report.connections_opened != report.connections || !report.breaks.is_empty() {
         writeln!(
             out,
             "{} connections opened, {} broken, {} could not be opened",

@@ -28,6 +28,7 @@ pub(super) struct Backend {
     /// Responses and their sum of latencies, older ones fading.
     samples: f64,
     sum: f64,
+    flows: f64,
     /// Intervals since the estimate last had enough new responses.
     age: u32,
     pending: f64,
@@ -59,6 +60,7 @@ impl Default for Backend {
             connections: 0,
             samples: 0.0,
             sum: 0.0,
+            flows: 0.0,
             age: 0,
             pending: 0.0,
             latest: None,
@@ -90,9 +92,10 @@ impl Backend {
             let scaled = u64::from(weight) * u64::from(to) / u64::from(from.max(1));
             u32::try_from(scaled).unwrap_or(u32::MAX)
         };
-        self.weight = scaled(self.weight);
+        let weight = scaled(self.weight);
+        self.weight = weight;
         self.resumed = self.resumed.map(scaled);
-        self.weight
+        weight
     }
 
     /// Takes in an interval.
@@ -135,7 +138,8 @@ impl Backend {
     }
 
     fn forget(&mut self) {
-        (self.samples, self.sum, self.pending, self.age) = (0.0, 0.0, 0.0, 0);
+        (self.samples, self.sum, self.flows) = (0.0, 0.0, 0.0);
+        (self.pending, self.age) = (0.0, 0);
         (self.past, self.suspect) = (None, None);
     }
 
@@ -153,9 +157,13 @@ impl Backend {
         if self.pending >= params.min_samples as f64 || self.age > params.stale_intervals {
             self.samples *= params.memory;
             self.sum *= params.memory;
+            self.flows *= params.memory;
         }
         self.samples += new;
         self.sum += new * latency.unwrap_or(0.0);
+        if latency.is_some() {
+            self.flows += seen.flows.min(seen.samples) as f64;
+        }
         if self.pending >= params.min_samples as f64 {
             (self.pending, self.age) = (0.0, 0);
         }
@@ -167,10 +175,11 @@ impl Backend {
         (known && self.samples > 0.0).then(|| self.sum / self.samples)
     }
 
-    /// By how much, of itself, the latency may be wrong. Responses are taken to spread as those of a
-    /// queue do: a standard deviation as large as the mean.
+    /// By how much, of itself, the latency may be wrong. Connections are taken to spread as the
+    /// responses of a queue do, a standard deviation as large as the mean, and the responses on one
+    /// to be alike.
     pub(super) fn uncertainty(&self, params: &Params) -> f64 {
-        params.certainty / libm::sqrt(self.samples.max(1.0))
+        params.certainty / libm::sqrt(self.flows.max(1.0))
     }
 
     /// Nothing is known of it since long.

@@ -87,6 +87,8 @@ pub struct Seen {
     pub latency_ns: Option<f64>,
     /// Responses in the interval that the latency is the mean of.
     pub samples: u64,
+    /// Connections that these responses were on: those of one wait in the same queue.
+    pub flows: u64,
     /// Connections that are active at the interval's end.
     pub connections: u64,
     /// Connections opened in the interval.
