@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The lengths of a flow's gaps, in at most BW_MODES modes: whereto a gap belongs, and what becomes of
+ * modes when one comes that belongs to none. Helper-free.
+ */
+#ifndef BW_MODES_H
+#define BW_MODES_H
+
+#include "flight.h"
+
+/* Lengths as codes: 8 to the octave, so that a difference of codes is a ratio of gaps. */
+#define BW_OCTAVE 8
+#define BW_NO_MODE 0xff
+#define BW_MODE_WIDTH 2	/* gaps up to about 25 % from a mode join it */
+
+/*
+ * Where a choice is not rare, it is arithmetic: the verifier follows each combination of branches, and
+ * here there are more than it has patience for.
+ */
+
+/* 1 or 0. The compiler is kept from making a branch of it. Both below 2^63. */
+BW_INLINE __u64 bw_less(__u64 a, __u64 b)
+{
+	__u64 d = a - b;
+
+	__asm__ volatile("" : "+r"(d));
+	return d >> 63;
+}
+
+/* a where c is 1, b where it is 0. */
+BW_INLINE __u64 bw_select(__u64 c, __u64 a, __u64 b)
+{
+	return b ^ ((a ^ b) & -c);
+}
+
+/* The code of a gap in units of 2^BW_GAP_SHIFT ns. */
+BW_INLINE __u32 bw_gap_code(__u32 u)
+{
+	__u64 v = u, msb = 0, c;
+
+	if (u < BW_OCTAVE)
+		return u;
+	c = bw_less(0xffff, v) << 4;
+	v >>= c;
+	msb += c;
+	c = bw_less(0xff, v) << 3;
+	v >>= c;
+	msb += c;
+	c = bw_less(0xf, v) << 2;
+	v >>= c;
+	msb += c;
+	c = bw_less(3, v) << 1;
+	v >>= c;
+	msb += c + (v >> 1);
+	return (msb - 2) << 3 | (u >> (msb - 3) & 7);
+}
+
+/* ns to units; what does not fit is beyond all that is kept. */
+BW_INLINE __u32 bw_gap_units(__u64 ns)
+{
+	ns >>= BW_GAP_SHIFT;
+	return ns > 0xffffffff ? 0xffffffff : ns;
+}
+
+/* Byte i of eight; word-wise, so that rows of codes can be searched and shifted at once. */
+BW_INLINE __u32 bw_byte(__u64 row, __u32 i)
+{
+	return row >> (i * 8) & 0xff;
+}
+
+BW_INLINE __u64 bw_row_set(__u64 row, __u32 i, __u32 code)
+{
+	return (row & ~(0xffULL << (i * 8))) | (__u64)code << (i * 8);
+}
+
+BW_INLINE __u64 bw_row_insert(__u64 row, __u32 i, __u32 code)
+{
+	__u64 below = (1ULL << (i * 8)) - 1;
+
+	return (row & below) | (__u64)code << (i * 8) | (row & ~below) << 8;
+}
+
+BW_INLINE __u64 bw_row_remove(__u64 row, __u32 i)
+{
+	__u64 below = (1ULL << (i * 8)) - 1;
+
+	return (row & below) | (row >> 8 & ~below) | (__u64)BW_NO_MODE << 56;
+}
+
+/* Rows are aligned, which memcpy cannot know: it would go byte by byte. */
+typedef __u64 __attribute__((may_alias)) bw_row;
+
+BW_INLINE __u64 bw_row_load(const __u8 *row)
+{
+	return *(const bw_row *)row;
+}
+
+BW_INLINE void bw_row_store(__u8 *row, __u64 v)
+{
+	*(bw_row *)row = v;
+}
+
+BW_INLINE __u32 bw_gaps_marked(const struct bw_gaps *g)
+{
+	__u32 n = 0;
+
+	for (int i = 0; i < BW_MODES; i++)
+		n += g->mode[i].marked;
+	return n;
+}
+
+BW_INLINE __u32 bw_gaps_count(const struct bw_gaps *g)
+{
+	__u32 n = 0;
+
+	for (int i = 0; i < BW_MODES; i++)
+		n += g->mode[i].count;
+	return n;
+}
+
+BW_INLINE void bw_gaps_tally(struct bw_gaps *g, __u16 *counter)
+{
+	if (*counter < 0xfffe) {
+		++*counter;
+		return;
+	}
+	*counter = 0xffff;
+	g->flags |= BW_GAPS_FULL;
+}
+
+BW_INLINE void bw_mode_add(struct bw_gaps *g, struct bw_mode *m, __u32 units, int marked)
+{
+	__u32 sum = m->sum + units;
+
+	if (sum < units || m->count == 0xffff) {
+		g->flags |= BW_GAPS_FULL;
+		if (g->discarded != 0xffff)
+			g->discarded++;
+		return;
+	}
+	m->sum = sum;
+	m->marked += !!marked;
+	bw_gaps_tally(g, &m->count);
+}
+
+/* A mode as a word. */
+BW_INLINE __u64 bw_mode_load(const struct bw_gaps *g, __u32 i)
+{
+	__u64 v;
+
+	__builtin_memcpy(&v, &g->mode[i], sizeof(v));
+	return v;
+}
+
+BW_INLINE void bw_mode_store(struct bw_gaps *g, __u32 i, __u64 v)
+{
+	__builtin_memcpy(&g->mode[i], &v, sizeof(v));
+}
+
+/* Mode i takes in its upper neighbour; those above move down. */
+BW_INLINE void bw_modes_merge(struct bw_gaps *g, __u32 i)
+{
+	struct bw_mode *m = &g->mode[i & (BW_MODES - 1)];
+	const struct bw_mode *n = &g->mode[(i + 1) & (BW_MODES - 1)];
+	__u64 hi = bw_row_load(g->hi);
+	__u32 count = m->count + n->count;
+	__u32 marked = m->marked + n->marked;
+	__u32 sum = m->sum + n->sum;
+
+	/* together too many: those over are discarded, the epoch ends */
+	if (count > 0xffff || sum < m->sum) {
+		__u32 lost = g->discarded + n->count;
+
+		g->discarded = lost > 0xffff ? 0xffff : lost;
+		g->flags |= BW_GAPS_FULL;
+	} else {
+		m->count = count;
+		m->marked = marked;
+		m->sum = sum;
+	}
+	bw_row_store(g->lo, bw_row_remove(bw_row_load(g->lo), i + 1));
+	bw_row_store(g->hi, bw_row_remove(hi, i));
+	for (__u32 j = 1; j < BW_MODES - 1; j++)
+		bw_mode_store(g, j, bw_select(bw_less(i, j), bw_mode_load(g, j + 1), bw_mode_load(g, j)));
+	bw_mode_store(g, BW_MODES - 1, 0);
+}
+
+/* A new mode before mode i. There is room. */
+BW_INLINE void bw_modes_insert(struct bw_gaps *g, __u32 i, __u32 code)
+{
+	i &= BW_MODES - 1;
+	for (__u32 j = BW_MODES - 1; j > 0; j--)
+		bw_mode_store(g, j, bw_select(bw_less(i, j), bw_mode_load(g, j - 1), bw_mode_load(g, j)));
+	bw_row_store(g->lo, bw_row_insert(bw_row_load(g->lo), i, code));
+	bw_row_store(g->hi, bw_row_insert(bw_row_load(g->hi), i, code));
+	bw_mode_store(g, i, 0);
+}
+
+/* How many modes begin at or below a code: eight comparisons at once, ascending rows. */
+BW_INLINE __u32 bw_modes_upto(__u64 lo, __u32 code)
+{
+	__u64 high = 0x8080808080808080ULL, ones = 0x0101010101010101ULL;
+	__u64 c = code * ones;
+	__u64 low7 = (c | high) - (lo & ~high); /* bit 7: the lower bits of c are not less */
+	__u64 ge = ((c & ~lo) | (~(c ^ lo) & low7)) & high;
+
+	return (ge >> 7) * ones >> 56;
+}
+
+/*
+ * A gap outside of all modes (Algorithm 2, with relative distances). It extends a mode that is near,
+ * and joins two that are; else it becomes a mode. Where there is no room, the two neighbours that
+ * are closest of all are joined: the widest valleys stay. Gives the mode to add it to.
+ */
+BW_INLINE __u32 bw_modes_place(struct bw_gaps *g, __u32 code, __u32 upto)
+{
+	__u64 lo = bw_row_load(g->lo), hi = bw_row_load(g->hi);
+	__u32 below = upto ? code - bw_byte(hi, upto - 1) : 0xff;
+	__u32 above = upto < BW_MODES ? bw_byte(lo, upto) - code : 0xff;
+	__u32 i = upto;
+
+	if (below > BW_MODE_WIDTH && above > BW_MODE_WIDTH &&
+	    bw_byte(lo, BW_MODES - 1) != BW_NO_MODE) {
+		__u64 closest = 0xff, at = 0;
+
+		for (__u32 j = 0; j < BW_MODES - 1; j++) {
+			__u64 d = bw_byte(lo, j + 1) - bw_byte(hi, j);
+			/* the gap itself lies between the modes upto - 1 and upto */
+			__u64 closer = bw_less(d, closest) & bw_less(0, (j + 1) ^ upto);
+
+			closest = bw_select(closer, d, closest);
+			at = bw_select(closer, j, at);
+		}
+		if (closest < below && closest < above) {
+			bw_modes_merge(g, at);
+			if (at < i)
+				i--;
+		} else if (below <= above) {
+			above = 0xff;
+			below = 0;
+		} else {
+			below = 0xff;
+			above = 0;
+		}
+	}
+	if (below <= BW_MODE_WIDTH) {
+		i = (upto - 1) & (BW_MODES - 1);
+		bw_row_store(g->hi, bw_row_set(hi, i, code));
+		if (above <= BW_MODE_WIDTH)
+			bw_modes_merge(g, i);
+	} else if (above <= BW_MODE_WIDTH) {
+		bw_row_store(g->lo, bw_row_set(lo, i & (BW_MODES - 1), code));
+	} else {
+		bw_modes_insert(g, i, code);
+	}
+	return i;
+}
+
+/* Algorithm 1: two modes, parted at a threshold. */
+BW_INLINE void bw_gaps_fixed(struct bw_gaps *g, const struct bw_gaps_params *p, __u32 units)
+{
+	__u32 i = units > bw_gap_units(p->fixed_ns), code = bw_gap_code(units);
+
+	if (g->lo[i] == BW_NO_MODE || code < g->lo[i])
+		g->lo[i] = code;
+	if (g->hi[i] == BW_NO_MODE || code > g->hi[i])
+		g->hi[i] = code;
+	bw_mode_add(g, &g->mode[i], units, 1);
+}
+
+#endif

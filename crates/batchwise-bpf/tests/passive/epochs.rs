@@ -1,0 +1,169 @@
+//! What epochs say, and when they close.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use batchwise_bpf::passive::Config;
+use batchwise_core::passive::{Algorithm, Params, Transport};
+
+use crate::frames::{ACK, FIN, RST, SYN, Segment};
+use crate::setup::{bursts, config, counters, gaps, segment, sensor};
+
+#[test]
+fn an_epoch_says_what_core_makes_of_the_same_gaps() {
+    for (name, end) in [("SYN", SYN), ("FIN", ACK | FIN), ("RST", RST)] {
+        let mut sensor = sensor(config());
+        bursts(&sensor, 20);
+        segment(
+            &sensor,
+            Segment {
+                flags: end,
+                payload: 0,
+                ..Segment::default()
+            },
+        );
+        let epochs = sensor.poll().unwrap();
+        let [epoch] = &epochs[..] else {
+            panic!("{name}: {epochs:?}");
+        };
+        let tuple = epoch.tuple.unwrap();
+        assert_eq!(tuple.client.to_string(), "10.0.0.2:40000");
+        assert_eq!(tuple.server.to_string(), "10.0.0.1:80");
+        assert_eq!(tuple.transport, Transport::Tcp);
+        assert_eq!(gaps(epoch), 59, "{name}: {epoch:?}");
+        assert_eq!(epoch.estimate, epoch.gaps.estimate(&Params::default()));
+        // three at a time are answered together; the last three are still in flight
+        assert_eq!(epoch.estimate.batches, 57, "{epoch:?}");
+        let latency = epoch.estimate.latency.unwrap();
+        assert!((2_000_000..20_000_000).contains(&latency), "{latency}");
+        assert!(epoch.start < epoch.gaps.last && epoch.gaps.last <= epoch.end);
+        sensor.sweep().unwrap();
+        assert_eq!(sensor.flows_live(), 0, "{name} ends the flow");
+    }
+}
+
+#[test]
+fn an_epoch_closes_with_the_first_packet_after_its_time() {
+    let mut sensor = sensor(Config {
+        params: Params {
+            epoch_ns: 20_000_000,
+            min_gaps: 1,
+            ..Params::default()
+        },
+        ..config()
+    });
+    bursts(&sensor, 30);
+    let epochs = sensor.poll().unwrap();
+    assert!(!epochs.is_empty());
+    for epoch in &epochs {
+        assert!(epoch.end - epoch.start >= 20_000_000);
+        assert!(epoch.tuple.is_some());
+    }
+    let c = counters(&sensor);
+    assert_eq!((c.born, c.measured, c.lost_events), (1, 90, 0));
+}
+
+#[test]
+fn fixed_thresholds_are_kept_to() {
+    let params = Params {
+        algorithm: Algorithm::Fixed(1_000_000),
+        ..Params::default()
+    };
+    let mut sensor = sensor(Config { params, ..config() });
+    bursts(&sensor, 10);
+    segment(
+        &sensor,
+        Segment {
+            flags: RST,
+            payload: 0,
+            ..Segment::default()
+        },
+    );
+    let epochs = sensor.poll().unwrap();
+    assert_eq!(epochs.len(), 1);
+    assert_eq!(epochs[0].estimate.batches, 9, "{epochs:?}");
+    assert_eq!(epochs[0].estimate, epochs[0].gaps.estimate(&params));
+}
+
+#[test]
+fn retransmissions_are_apart_and_pure_acks_do_not_count() {
+    let mut sensor = sensor(config());
+    let at = |seq| Segment {
+        seq,
+        ..Segment::default()
+    };
+    for seq in [1, 101, 201, 101, 301] {
+        segment(&sensor, at(seq));
+        segment(
+            &sensor,
+            Segment {
+                payload: 0,
+                seq: seq + 100,
+                ..Segment::default()
+            },
+        );
+    }
+    segment(
+        &sensor,
+        Segment {
+            flags: SYN,
+            payload: 0,
+            ..Segment::default()
+        },
+    );
+    let epochs = sensor.poll().unwrap();
+    assert_eq!(epochs.len(), 1);
+    assert_eq!(
+        (gaps(&epochs[0]), epochs[0].gaps.resent),
+        (3, 1),
+        "{epochs:?}"
+    );
+}
+
+#[test]
+fn the_sweep_closes_epochs_of_idle_flows_by_name_and_forgets_them_later() {
+    let mut sensor = sensor(Config {
+        params: Params {
+            idle_ns: 5_000_000,
+            ..Params::default()
+        },
+        forget: Duration::from_millis(500),
+        ..config()
+    });
+    bursts(&sensor, 5);
+    sleep(Duration::from_millis(10));
+    let epochs = sensor.sweep().unwrap();
+    assert_eq!(epochs.len(), 1);
+    assert!(epochs[0].tuple.is_some());
+    assert_eq!(gaps(&epochs[0]), 14);
+    assert_eq!(sensor.flows_live(), 1);
+    assert_eq!(sensor.sweep().unwrap().len(), 0, "nothing new");
+    sleep(Duration::from_millis(510));
+    assert_eq!(sensor.sweep().unwrap().len(), 0);
+    assert_eq!(sensor.flows_live(), 0);
+}
+
+#[test]
+fn at_the_end_epochs_of_flows_that_are_not_idle_are_closed_too() {
+    let mut sensor = sensor(config());
+    bursts(&sensor, 5);
+    assert_eq!(sensor.sweep().unwrap().len(), 0);
+    let epochs = sensor.close_all().unwrap();
+    assert_eq!(epochs.len(), 1);
+    assert_eq!(gaps(&epochs[0]), 14);
+    assert_eq!(sensor.close_all().unwrap().len(), 0);
+}
+
+#[test]
+fn the_sweep_lets_flows_alone_that_are_not_idle() {
+    let mut sensor = sensor(Config {
+        params: Params {
+            idle_ns: 3_000_000_000,
+            ..Params::default()
+        },
+        ..config()
+    });
+    bursts(&sensor, 2);
+    assert_eq!(sensor.sweep().unwrap().len(), 0);
+    assert_eq!(sensor.flows_live(), 1);
+}
