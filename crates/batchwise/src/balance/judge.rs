@@ -58,11 +58,17 @@ fn addresses(config: &Config) -> Vec<IpAddr> {
     all
 }
 
-/// Judges a configuration against the machine.
+/// Judges a configuration against the machine; `meanwhile` is called again and again while neighbours
+/// are asked.
 ///
 /// # Errors
-/// It cannot work here; with file, line and remedy.
-pub fn check(kernel: &Kernel, config: Config, terms: &Terms<'_>) -> anyhow::Result<Checked> {
+/// It cannot work here, with file, line and remedy; or what `meanwhile` says.
+pub fn check(
+    kernel: &Kernel,
+    config: Config,
+    terms: &Terms<'_>,
+    mut meanwhile: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Checked> {
     let wanted = wanted(&config, terms.attached);
     let mut known = kernel.know(&wanted)?;
     let faults = judge(&config, &known, terms)?;
@@ -83,6 +89,7 @@ pub fn check(kernel: &Kernel, config: Config, terms: &Terms<'_>) -> anyhow::Resu
     silent(&config, &known).into_iter().for_each(ask);
     while Instant::now() < end && !silent(&config, &known).is_empty() {
         std::thread::sleep(ARP_STEP);
+        meanwhile()?;
         known = kernel.know(&wanted)?;
     }
     Ok(Checked {

@@ -1,13 +1,14 @@
 //! The command, as it runs at the site's balancer.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use batchwise_lab::host::{Host, Place};
 use batchwise_lab::process::Process;
-use batchwise_lab::segment::{LINK, VIP, server};
+use batchwise_lab::segment::{LINK, VIP, VIP6, server};
 use batchwise_lab::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
@@ -15,6 +16,11 @@ use tempfile::TempDir;
 
 use crate::site::PORT;
 use crate::stage::{BATCHWISE, PATIENCE, eventually};
+
+/// A backend in a configuration.
+pub fn backend(name: &str, address: IpAddr) -> String {
+    format!("[[service.backend]]\nname = \"{name}\"\naddress = \"{address}\"\n")
+}
 
 /// The balancer; what it pinned is removed when it is dropped.
 pub struct Balancer<'a> {
@@ -37,17 +43,25 @@ impl<'a> Balancer<'a> {
 
     /// A configuration with these servers.
     pub fn text(&self, servers: &[u8]) -> String {
-        let mut text = format!(
+        let servers = servers.iter().map(|n| (*n, server(n - 1).0.into()));
+        self.text_at(VIP.into(), servers)
+    }
+
+    /// The same for IPv6.
+    pub fn text6(&self, servers: &[u8]) -> String {
+        let servers = servers.iter().map(|n| (*n, server(n - 1).1.into()));
+        self.text_at(VIP6.into(), servers)
+    }
+
+    fn text_at(&self, vip: IpAddr, servers: impl Iterator<Item = (u8, IpAddr)>) -> String {
+        let text = format!(
             "name = \"{}\"\ninterfaces = [\"{LINK}\"]\ninterval = \"100ms\"\nflows = 4096\n\
-             [[service]]\nname = \"web\"\naddress = \"{VIP}\"\nport = {PORT}\n\
+             [[service]]\nname = \"web\"\naddress = \"{vip}\"\nport = {PORT}\n\
              [service.health]\ncheck = \"tcp\"\ninterval = \"100ms\"\nrise = 1\nfall = 2\n",
             self.name
         );
-        for n in servers {
-            let (address, _) = server(n - 1);
-            text += &format!("[[service.backend]]\nname = \"s{n}\"\naddress = \"{address}\"\n");
-        }
-        text
+        let servers = servers.map(|(n, address)| backend(&format!("s{n}"), address));
+        servers.fold(text, |text, server| text + &server)
     }
 
     /// Where the configuration is.
@@ -62,8 +76,13 @@ impl<'a> Balancer<'a> {
 
     /// Starts the agent, and waits until `healthy` backends are up.
     pub fn start(&mut self, healthy: usize) {
+        self.start_with(&[], healthy);
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(&mut self, args: &[&str], healthy: usize) {
         let mut command = self.command(&["balance", "--format", "jsonl", "--config"]);
-        command.arg(self.file());
+        command.arg(self.file()).args(args);
         let process = self
             .host
             .spawn("batchwise balance", command, Place::Observer);
@@ -74,8 +93,8 @@ impl<'a> Balancer<'a> {
         });
     }
 
-    /// What another agent with the same configuration says.
-    pub fn second(&self) -> Output {
+    /// What an agent says that does not get to run.
+    pub fn refused(&self) -> Output {
         let mut command = self.command(&["balance", "--config"]);
         command.arg(self.file());
         let output = self.host.inside(|| Ok(command.output()?));
@@ -111,6 +130,13 @@ impl<'a> Balancer<'a> {
         let text = String::from_utf8_lossy(&output.stdout);
         let lines = text.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().expect("JSON lines")
+    }
+
+    /// The line of a backend in its status.
+    pub fn backend(&self, name: &str) -> Value {
+        let mut lines = self.status().into_iter();
+        let line = lines.find(|l| l["kind"] == "backend" && l["backend"] == name);
+        line.expect("it is in the status")
     }
 
     /// Waits until the lines of its status are `enough`.

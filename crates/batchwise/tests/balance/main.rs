@@ -17,6 +17,8 @@ mod stage;
 mod balancer;
 mod site;
 
+mod health;
 mod operation;
+mod protocols;
 mod takeover;
 mod usage;

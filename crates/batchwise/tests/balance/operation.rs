@@ -1,10 +1,16 @@
 //! Start, status, drain, reload, remove.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use batchwise_lab::host::ip;
+use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
 
-use crate::balancer::Balancer;
+use crate::balancer::{Balancer, backend};
 use crate::refusal::assert_refused;
 use crate::site::Site;
+use crate::stage::eventually;
 
 #[test]
 fn connections_reach_backends_which_answer_themselves_and_status_shows_them() {
@@ -89,24 +95,122 @@ fn a_wrong_configuration_is_refused_everywhere_and_the_old_one_stays() {
 }
 
 #[test]
-fn a_backend_that_is_taken_out_keeps_its_connections_until_they_end() {
+fn a_backend_that_is_taken_out_keeps_its_connections_for_their_time() {
     let site = Site::build("out");
     let mut balancer = Balancer::new(&site.segment.balancer, "out");
-    balancer.write(&balancer.text(&[1]));
+    let text = |servers: &[u8]| format!("drain_timeout = \"1s\"\n{}", balancer.text(servers));
+    let (before, after) = (text(&[1]), text(&[2]));
+    balancer.write(&before);
     balancer.start(1);
     let mut kept = site.connect();
     assert_eq!(kept.ask(), "s1");
-    balancer.write(&balancer.text(&[2]));
+    // the client has said all, and what it is told still arrives
+    let ending = site.connect();
+    ending.shut_down();
+    balancer.write(&after);
     balancer.must(&["reload"]);
     assert_eq!(site.answers(5), ["s2"; 5]);
     assert_eq!(kept.ask(), "s1");
-    drop(kept);
     balancer.until("it to be gone", |status| {
         let mut events = status.iter().filter(|l| l["what"] == "removed");
-        events.any(|l| {
-            l["detail"]
-                .as_str()
-                .is_some_and(|d| d.starts_with("gone, with 0"))
-        })
+        events.any(|l| l["detail"] == "gone, with 2 connections left")
     });
+    let totals = balancer.status().pop().expect("totals");
+    assert_eq!(totals["no_backend"], 0, "{totals}");
+}
+
+#[test]
+fn a_reload_may_change_the_policy_and_weights_under_open_connections() {
+    let site = Site::build("pol");
+    let mut balancer = Balancer::new(&site.segment.balancer, "pol");
+    let text = balancer.text(&[1, 2]);
+    let with = |policy: &str| format!("policy = \"{policy}\"\n{text}");
+    balancer.write(&with("static"));
+    balancer.start(2);
+    let mut kept: Vec<_> = (0..4).map(|_| site.connect()).collect();
+    let before: Vec<String> = kept.iter_mut().map(|c| c.ask()).collect();
+    for (generation, policy) in [(2, "latency"), (3, "static")] {
+        balancer.write(&(with(policy) + &format!("weight = {generation}00\n")));
+        balancer.must(&["reload"]);
+        let agent = balancer.status().swap_remove(0);
+        assert_eq!(agent["policy"], policy);
+        assert_eq!(agent["generation"], generation);
+        assert_eq!(agent["taken_over"], false);
+        let after: Vec<String> = kept.iter_mut().map(|c| c.ask()).collect();
+        assert_eq!(after, before);
+        assert_eq!(site.answers(8).len(), 8);
+    }
+    let (s1, s2) = (balancer.backend("s1"), balancer.backend("s2"));
+    assert_eq!(
+        (&s1["weight"], &s2["weight"]),
+        (&100_000.into(), &300_000.into())
+    );
+    assert!(
+        (s2["share"].as_f64().expect("a share") - 0.75).abs() < 1e-3,
+        "{s2}"
+    );
+}
+
+#[test]
+fn metrics_are_served_where_the_agent_runs() {
+    let site = Site::build("met");
+    let host = &site.segment.balancer;
+    let mut balancer = Balancer::new(host, "met");
+    balancer.write(&balancer.text(&[1]));
+    balancer.start_with(&["--metrics", "127.0.0.1:9200"], 1);
+    let scrape = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", 9200))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+        let mut body = String::new();
+        stream.read_to_string(&mut body)?;
+        Ok(body)
+    };
+    let complete = |body: &String| body.contains("batchwise_balance_");
+    let scrape = || host.inside(scrape).ok().filter(complete);
+    let body = eventually("an interval to end", scrape, String::new);
+    for line in [
+        "batchwise_balance_weight{service=\"web\",backend=\"s1\"} 100.0",
+        "batchwise_balance_share_ratio{service=\"web\",backend=\"s1\"} 1.0",
+        "batchwise_balance_healthy{service=\"web\",backend=\"s1\"} 1.0",
+        "batchwise_balance_config_generation 1.0",
+    ] {
+        assert!(body.lines().any(|l| l == line), "{line} is not in {body}");
+    }
+}
+
+#[test]
+fn a_way_out_that_does_not_transmit_for_others_is_refused_before_packets_vanish_there() {
+    let site = Site::build("xmt");
+    let host = &site.segment.balancer;
+    let namespace = host.namespace().name();
+    for line in [
+        "link add bw-x type veth peer name bw-y",
+        "addr add 10.80.0.1/24 dev bw-x",
+        "link set bw-x up",
+        "link set bw-y up",
+    ] {
+        let words = line.split(' ');
+        ip(&["-n", namespace]
+            .into_iter()
+            .chain(words)
+            .collect::<Vec<_>>())
+        .expect("a link");
+    }
+    let balancer = Balancer::new(host, "xmt");
+    let far = "10.80.0.2".parse().expect("an address");
+    balancer.write(&(balancer.text(&[]) + &backend("far", far)));
+    let refused = balancer.refused();
+    assert_refused(&refused, 1, &["leave by bw-x", "10.80.0.2", "gro on"]);
+    let transmits = || {
+        let features = host.inside(|| Ok(batchwise_bpf::xdp::features(if_nametoindex("bw-x")?)));
+        features
+            .expect("a thread")
+            .expect("the kernel tells")
+            .transmits
+    };
+    assert!(!transmits());
+    host.namespace()
+        .set_offloads("bw-y", &["gro"], true)
+        .expect("ethtool");
+    assert!(transmits());
 }

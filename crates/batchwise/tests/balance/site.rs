@@ -1,12 +1,16 @@
-//! Servers at the virtual address that say who they are, and clients that ask them.
+//! Servers at the virtual addresses that say who they are, and clients that ask them.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::sync::MutexGuard;
+use std::time::Duration;
 
-use batchwise_lab::segment::{Segment, SegmentSpec, VIP};
+use batchwise_lab::host::Host;
+use batchwise_lab::segment::{Segment, SegmentSpec, VIP, VIP6};
+use socket2::{Domain, Socket, Type};
 
-use crate::stage::{connect, turn};
+use crate::stage::{PATIENCE, connect, turn};
 
 /// Of the service.
 pub const PORT: u16 = 8_080;
@@ -20,15 +24,25 @@ pub struct Site {
 impl Site {
     /// Builds the hosts `bw-<name>-*` and starts the servers.
     pub fn build(name: &str) -> Self {
+        Self::build_as(name, SegmentSpec::default())
+    }
+
+    /// The same with settings.
+    pub fn build_as(name: &str, spec: SegmentSpec) -> Self {
         let turn = turn();
-        let segment = Segment::build(&format!("c{name}"), SegmentSpec::default());
-        let segment = segment.expect("hosts");
+        let segment = Segment::build(&format!("c{name}"), spec).expect("hosts");
         for (n, server) in segment.servers.iter().enumerate() {
-            let listener = server.inside(|| Ok(TcpListener::bind((VIP, PORT))?));
-            let listener = listener.expect("a listener");
+            for vip in [IpAddr::from(VIP), VIP6.into()] {
+                listen(server, (vip, PORT).into(), move |stream| {
+                    let _ = serve(stream, n + 1);
+                });
+            }
+            let socket = server.inside(|| Ok(UdpSocket::bind((VIP, PORT))?));
+            let socket = socket.expect("a socket");
             std::thread::spawn(move || {
-                for stream in listener.incoming().flatten() {
-                    std::thread::spawn(move || serve(stream, n + 1));
+                let mut question = [0; 16];
+                while let Ok((_, from)) = socket.recv_from(&mut question) {
+                    let _ = socket.send_to(format!("s{}", n + 1).as_bytes(), from);
                 }
             });
         }
@@ -40,8 +54,30 @@ impl Site {
 
     /// A connection of the first client to the service.
     pub fn connect(&self) -> Connection {
-        let stream = connect(&self.segment.clients[0], (VIP, PORT).into());
+        self.connect_to(VIP.into())
+    }
+
+    /// The same to this address.
+    pub fn connect_to(&self, vip: IpAddr) -> Connection {
+        let stream = connect(&self.segment.clients[0], (vip, PORT).into());
         Connection(BufReader::new(stream))
+    }
+
+    /// Who answers new connections from each of these ports, which are reset then.
+    pub fn answers_from(&self, ports: Range<u16>) -> Vec<String> {
+        let ask = |port| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            let from = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+            socket.bind(&from.into())?;
+            // no TIME_WAIT: the next connection from the port has the same addresses
+            socket.set_linger(Some(Duration::ZERO))?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.connect_timeout(&SocketAddr::from((VIP, PORT)).into(), PATIENCE)?;
+            Ok(Connection(BufReader::new(socket.into())).ask())
+        };
+        let client = &self.segment.clients[0];
+        let answers = client.inside(|| ports.map(ask).collect());
+        answers.expect("connections")
     }
 
     /// Who answers so many new connections.
@@ -50,22 +86,35 @@ impl Site {
     }
 }
 
-fn serve(mut stream: TcpStream, n: usize) {
-    let Ok(reader) = stream.try_clone() else {
-        return;
-    };
-    let mut lines = BufReader::new(reader).lines();
-    while let Some(Ok(_)) = lines.next() {
-        if stream.write_all(format!("s{n}\n").as_bytes()).is_err() {
-            break;
+/// Listens at a host, and handles each connection in a thread of its own.
+pub fn listen(host: &Host, at: SocketAddr, handle: impl Fn(TcpStream) + Clone + Send + 'static) {
+    let listener = host.inside(|| Ok(TcpListener::bind(at)?));
+    let listener = listener.expect("a listener");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let handle = handle.clone();
+            std::thread::spawn(move || handle(stream));
         }
+    });
+}
+
+fn serve(mut stream: TcpStream, n: usize) -> std::io::Result<()> {
+    for line in BufReader::new(stream.try_clone()?).lines() {
+        line?;
+        stream.write_all(format!("s{n}\n").as_bytes())?;
     }
+    Ok(())
 }
 
 /// A connection to the service.
 pub struct Connection(BufReader<TcpStream>);
 
 impl Connection {
+    /// Says that nothing more will be asked.
+    pub fn shut_down(&self) {
+        self.0.get_ref().shutdown(Shutdown::Write).expect("open");
+    }
+
     /// Who answers on it.
     pub fn ask(&mut self) -> String {
         self.0.get_mut().write_all(b"who?\n").expect("sent");

@@ -1,9 +1,14 @@
 //! An agent that dies, and the next.
 
+use std::ops::Range;
+
 use nix::sys::signal::Signal;
 
-use crate::balancer::Balancer;
+use crate::balancer::{Balancer, backend};
 use crate::site::Site;
+
+/// Of clients: each has a slot of its own.
+const PORTS: Range<u16> = 20_000..20_032;
 
 #[test]
 fn a_killed_agent_leaves_forwarding_and_the_next_takes_over_drains_and_slots() {
@@ -18,19 +23,16 @@ fn a_killed_agent_leaves_forwarding_and_the_next_takes_over_drains_and_slots() {
     balancer.must(&["drain", "s3"]);
     let mut kept: Vec<_> = (0..8).map(|_| site.connect()).collect();
     let before: Vec<String> = kept.iter_mut().map(|c| c.ask()).collect();
+    let slots = site.answers_from(PORTS);
     balancer.end(Signal::SIGKILL);
     let during: Vec<String> = kept.iter_mut().map(|c| c.ask()).collect();
     assert_eq!(during, before);
-    assert!(site.answers(10).iter().all(|a| a != "s3"));
+    assert_eq!(site.answers_from(PORTS), slots);
+    assert!(slots.iter().all(|a| a != "s3"));
     balancer.start(3);
-    let status = balancer.status();
-    assert_eq!(status[0]["taken_over"], true);
-    let s3 = status
-        .iter()
-        .find(|l| l["backend"] == "s3" && l["kind"] == "backend");
-    assert_eq!(s3.expect("its line")["state"], "draining");
-    let moved = status.iter().filter(|l| l["kind"] == "decision");
-    assert_eq!(moved.count(), 0);
+    assert_eq!(balancer.status()[0]["taken_over"], true);
+    assert_eq!(balancer.backend("s3")["state"], "draining");
+    assert_eq!(site.answers_from(PORTS), slots);
     let after: Vec<String> = kept.iter_mut().map(|c| c.ask()).collect();
     assert_eq!(after, before);
 }
@@ -41,6 +43,28 @@ fn a_second_agent_of_the_name_is_refused() {
     let mut balancer = Balancer::new(&site.segment.balancer, "two");
     balancer.write(&balancer.text(&[1]));
     balancer.start(1);
-    let second = balancer.second();
+    let second = balancer.refused();
     crate::refusal::assert_refused(&second, 1, &["another agent", "stop it first"]);
+}
+
+#[test]
+fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
+    let site = Site::build("rou");
+    let mut balancer = Balancer::new(&site.segment.balancer, "rou");
+    balancer.write(&balancer.text(&[1]));
+    balancer.start(1);
+    balancer.end(Signal::SIGKILL);
+    let far = "203.0.113.9".parse().expect("an address");
+    balancer.write(&(balancer.text(&[1]) + &backend("far", far)));
+    balancer.start(1);
+    let line = balancer.backend("far");
+    assert_eq!(
+        (&line["state"], &line["share"]),
+        (&"down".into(), &0.0.into())
+    );
+    assert_eq!(site.answers(4), ["s1"; 4]);
+    // nothing was there before: the file is wrong
+    balancer.must(&["remove"]);
+    let refused = balancer.refused();
+    crate::refusal::assert_refused(&refused, 1, &["no route to 203.0.113.9", "ip route add"]);
 }

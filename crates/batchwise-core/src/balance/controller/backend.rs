@@ -46,6 +46,11 @@ pub(super) struct Backend {
     known: bool,
 }
 
+fn scale(weight: u32, from: u32, to: u32) -> u32 {
+    let scaled = u64::from(weight) * u64::from(to) / u64::from(from.max(1));
+    u32::try_from(scaled).unwrap_or(u32::MAX)
+}
+
 impl Default for Backend {
     fn default() -> Self {
         Self {
@@ -88,14 +93,9 @@ impl Backend {
 
     /// Its configured weight has changed; its weight from now on.
     pub(super) fn rebase(&mut self, from: u32, to: u32) -> u32 {
-        let scaled = |weight: u32| {
-            let scaled = u64::from(weight) * u64::from(to) / u64::from(from.max(1));
-            u32::try_from(scaled).unwrap_or(u32::MAX)
-        };
-        let weight = scaled(self.weight);
-        self.weight = weight;
-        self.resumed = self.resumed.map(scaled);
-        weight
+        self.weight = scale(self.weight, from, to);
+        self.resumed = self.resumed.map(|weight| scale(weight, from, to));
+        self.weight
     }
 
     /// Takes in an interval.

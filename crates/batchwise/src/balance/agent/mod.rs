@@ -151,7 +151,7 @@ impl Agent {
             // what forwards already is better looked after than not
             tolerates: &|_, _| pinned,
         };
-        let checked = judge::check(&kernel, config, &terms)?;
+        let checked = judge::check(&kernel, config, &terms, || Ok(()))?;
         let config = checked.config.clone();
         let balancer = Balancer::start(options(&config)).with_context(|| {
             let interfaces = config.interfaces.join(", ");

@@ -13,6 +13,9 @@ use super::super::plan::key;
 use super::super::service::Service;
 use super::{Agent, options};
 
+/// New neighbours that do not answer within this are taken for down, for now; health waits so long.
+const ARP: Duration = Duration::from_millis(300);
+
 impl Agent {
     pub(super) fn answer(&mut self, asked: Asked) -> anyhow::Result<()> {
         match asked.request.clone() {
@@ -124,11 +127,17 @@ impl Agent {
         }
         let terms = Terms {
             attached: true,
-            // events wait in a buffer of limited size: who does not answer now is followed
-            patience: Duration::ZERO,
-            tolerates: &|service, backend| self.has(service, backend),
+            patience: ARP,
+            tolerates: &|service, backend| has(&self.services, service, backend),
         };
-        let checked = judge::check(&self.kernel, config, &terms)?;
+        let mut epochs = Vec::new();
+        let checked = judge::check(&self.kernel, config, &terms, || {
+            // events wait in a buffer of limited size
+            epochs.extend(self.balancer.poll()?);
+            Ok(())
+        });
+        self.take(epochs);
+        let checked = checked?;
         let (new, before) = (&checked.config, self.config.policy);
         let measures = (new.policy, new.interval) != (before, self.config.interval);
         let options = options(new);
@@ -139,13 +148,12 @@ impl Agent {
         }
         self.install(ready, before)
     }
+}
 
-    /// Whether a backend is in force already.
-    fn has(&self, service: &config::Service, backend: &config::Backend) -> bool {
-        let mut same = self
-            .services
-            .iter()
-            .filter(|s| key(&s.spec) == key(service) && s.spec.method == service.method);
-        same.any(|s| s.backends.iter().any(|b| b.spec.address == backend.address))
-    }
+/// Whether a backend is in force already.
+fn has(services: &[Service], service: &config::Service, backend: &config::Backend) -> bool {
+    let mut same = services
+        .iter()
+        .filter(|s| key(&s.spec) == key(service) && s.spec.method == service.method);
+    same.any(|s| s.backends.iter().any(|b| b.spec.address == backend.address))
 }

@@ -1,0 +1,77 @@
+//! Which backends get connections, by what checks say of them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use batchwise_lab::segment::{VIP, client};
+
+use crate::balancer::{Balancer, backend};
+use crate::site::{Site, listen};
+
+/// Of what is checked.
+const CHECKED: u16 = 8_090;
+
+fn answer(mut stream: TcpStream, sick: bool) -> std::io::Result<()> {
+    let mut head = BufReader::new(stream.try_clone()?).lines();
+    while head
+        .next()
+        .transpose()?
+        .is_some_and(|line| !line.is_empty())
+    {}
+    let status = if sick { "500 Sick" } else { "200 OK" };
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(head.as_bytes())
+}
+
+#[test]
+fn a_backend_that_answers_with_errors_gets_no_connections_until_its_answers_are_good() {
+    let site = Site::build("htt");
+    let sick = Arc::new(AtomicBool::new(false));
+    for (n, server) in site.segment.servers.iter().enumerate() {
+        let sick = Arc::clone(&sick);
+        listen(server, (VIP, CHECKED).into(), move |stream| {
+            let _ = answer(stream, n == 0 && sick.load(Ordering::Relaxed));
+        });
+    }
+    let mut balancer = Balancer::new(&site.segment.balancer, "htt");
+    let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
+    balancer.write(&balancer.text(&[1, 2]).replace("check = \"tcp\"", &http));
+    balancer.start(2);
+    sick.store(true, Ordering::Relaxed);
+    balancer.until("it to be taken out", |status| {
+        let s1 = status.iter().find(|l| l["backend"] == "s1");
+        s1.is_some_and(|l| l["state"] == "down" && l["share"] == 0.0)
+    });
+    assert_eq!(balancer.backend("s1")["health_why"], "HTTP status 500");
+    assert_eq!(site.answers(8), ["s2"; 8]);
+    sick.store(false, Ordering::Relaxed);
+    balancer.until("it to be back", |status| {
+        let s1 = status.iter().find(|l| l["backend"] == "s1");
+        s1.is_some_and(|l| l["health"] == "up" && l["share"].as_f64() > Some(0.0))
+    });
+}
+
+#[test]
+fn a_new_backend_that_never_answers_gets_no_slots() {
+    let site = Site::build("new");
+    let mut balancer = Balancer::new(&site.segment.balancer, "new");
+    balancer.write(&balancer.text(&[1, 2]));
+    balancer.start(2);
+    // a host that takes packets to the virtual address and drops them
+    let silent = client(1).0.into();
+    balancer.write(&(balancer.text(&[1, 2]) + &backend("silent", silent)));
+    balancer.must(&["reload"]);
+    let line = balancer.backend("silent");
+    assert_eq!(
+        (&line["health"], &line["state"]),
+        (&"unknown".into(), &"down".into())
+    );
+    assert_eq!(site.answers(20).len(), 20);
+    balancer.until("checks to have failed", |status| {
+        let silent = status.iter().find(|l| l["backend"] == "silent");
+        silent.is_some_and(|l| l["health"] == "down")
+    });
+    assert_eq!(balancer.backend("silent")["share"], 0.0);
+}
