@@ -49,7 +49,8 @@ impl Agent {
     fn count(&mut self, now: Instant) -> anyhow::Result<()> {
         let kept = self.balancer.kept();
         let few = kept.settled.saturating_add(kept.young) <= MANY_FLOWS;
-        if few || self.counted.is_none_or(|at| now - at >= COUNT_EVERY) {
+        let leaving = !self.leaving.is_empty(); // they go by what is counted
+        if few || leaving || self.counted.is_none_or(|at| now - at >= COUNT_EVERY) {
             self.census = self.balancer.census()?;
             self.counted = Some(now);
         }
