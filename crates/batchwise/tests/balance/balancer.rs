@@ -81,7 +81,7 @@ impl<'a> Balancer<'a> {
 
     /// The same with more arguments.
     pub fn start_with(&mut self, args: &[&str], healthy: usize) {
-        let mut command = self.command(&["balance", "--format", "jsonl", "--config"]);
+        let mut command = self.command(&["balance", "--format", "text", "--config"]);
         command.arg(self.file()).args(args);
         let process = self
             .host

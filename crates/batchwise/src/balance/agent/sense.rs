@@ -22,15 +22,16 @@ const ASK_ALL: Duration = Duration::from_secs(30);
 pub(super) struct StationsAsked(BTreeMap<IpAddr, Instant>);
 
 impl StationsAsked {
-    /// Asks one that was not asked within `every`.
-    fn ask(&mut self, station: IpAddr, every: Duration) {
+    /// Asks one that was not asked within `every`; true: it was not.
+    fn ask(&mut self, station: IpAddr, every: Duration) -> bool {
         let now = Instant::now();
         if self.0.get(&station).is_some_and(|at| now - *at < every) {
-            return;
+            return false;
         }
         self.0.retain(|_, at| now - *at < ASK_ALL);
         self.0.insert(station, now);
         ask(station);
+        true
     }
 }
 
@@ -64,7 +65,9 @@ impl Agent {
             backend.vouched |= checked.result.is_ok() && matches!(check.kind, Kind::Http { .. });
             if let (Err(_), Ok(way)) = (&checked.result, &backend.way) {
                 // another machine may have the address by now, or the machine another MAC address
-                self.asked.ask(way.station, ASK_AGAIN);
+                if self.asked.ask(way.station, ASK_AGAIN) {
+                    self.kernel.probe(way);
+                }
             }
             if backend.health.checked(&check, checked.result) {
                 changed = true;

@@ -11,7 +11,7 @@ use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, N
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMetric, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use super::{Known, Link, Route};
+use super::{Known, Link, NextHop, Route};
 
 /// What is to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,21 @@ impl Kernel {
         })?;
         known.closed = closed(&known, wanted);
         Ok(known)
+    }
+
+    /// Makes the kernel ask a station whether it still has its MAC address: one that it heard of not
+    /// long ago is not asked otherwise. One that does not answer is forgotten within seconds.
+    pub fn probe(&self, way: &NextHop) {
+        let Some(mac) = way.mac else {
+            return;
+        };
+        let request = self.handle.neighbours().add(way.ifindex, way.station);
+        let request = request
+            .state(NeighbourState::Probe)
+            .link_layer_address(&mac);
+        if let Err(error) = self.runtime.block_on(request.replace().execute()) {
+            tracing::debug!(station = %way.station, %error, "probing the neighbour");
+        }
     }
 }
 
