@@ -95,8 +95,18 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
         ),
         (
             "port = 80",
+            "port = 80\nchoices = 3",
+            "lb.toml:6: choices = 3 is out of bounds: write a number from 1 to 2",
+        ),
+        (
+            "port = 80",
+            "port = 80\naffinity = \"client\"\nchoices = 2",
+            "lb.toml:7: service \"web\" sends all connections of a client to one backend, so that there is nothing to choose: take out choices or affinity = \"client\"",
+        ),
+        (
+            "port = 80",
             "prot = 80",
-            "lb.toml:5: unknown field `prot`, expected one of `name`, `address`, `port`, `protocol`, `method`, `affinity`, `tunnel_source`, `allow_small_mtu`, `health`, `backend`",
+            "lb.toml:5: unknown field `prot`, expected one of `name`, `address`, `port`, `protocol`, `method`, `affinity`, `choices`, `tunnel_source`, `allow_small_mtu`, `health`, `backend`",
         ),
         (
             "port = 80",
