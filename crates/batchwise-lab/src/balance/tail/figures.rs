@@ -74,7 +74,8 @@ fn body(run: &Run, summary: &Summary, tail: &str, over_time: &[String]) -> Marku
             (percent(Some(PAPER_REDUCTION))) "). Its spread between repeats (distance of the \
             quartiles, mean over loads) is " (moving) " instead of " (fixed) ". Where all servers \
             are equal it is " strong { (ratio(summary.equal_servers_ratio)) } " times that of \
-            static weights." }
+            static weights. Connections are of two pages (mean); where each page has a connection of \
+            its own, p99 is lower by " strong { (percent(summary.visits_p99_reduction)) } "." }
         h2 { "Figure 8: p99 over load" }
         (figure(tail))
         (table(summary))
@@ -139,6 +140,9 @@ fn table(summary: &Summary) -> Markup {
     };
     for (load, step) in &summary.per_load {
         row(format!("{load} %"), step);
+    }
+    for (load, step) in &summary.visits {
+        row(format!("{load} %, a connection a page"), step);
     }
     for (load, step) in &summary.equal {
         row(format!("equal servers, {load} %"), step);

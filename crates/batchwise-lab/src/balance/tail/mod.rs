@@ -80,6 +80,8 @@ impl Policy {
 pub struct Arm {
     /// What the servers are like.
     pub servers: Servers,
+    /// Pages on a connection, mean.
+    pub pages: u32,
     /// Load in percent of the capacity.
     pub load_percent: u32,
     /// Which pair of this kind in the round.
@@ -221,7 +223,7 @@ fn measure(frame: &Frame<'_>, segment: &mut Segment, run: &mut Run) -> Result<()
         let (point, moment) = lab.point(capacity, turn.round, turn.arm)?;
         progress.step(&describe(&point));
         let highest = lab.extent.loads.last() == Some(&point.arm.load_percent);
-        let traced = point.arm.servers == Servers::Traced;
+        let traced = point.arm.servers == Servers::Traced && point.arm.pages == plan::PAGES;
         if highest && traced && point.arm.policy == Policy::Latency && run.shown.is_none() {
             run.shown = Some(moment);
         }
@@ -254,6 +256,7 @@ impl Lab<'_> {
         let balancer = self.balancer(Policy::Static)?;
         let load = Load {
             rate: None,
+            pages: plan::PAGES,
             duration: self.extent.calibration,
             seed: 1,
         };
@@ -284,6 +287,7 @@ impl Lab<'_> {
         let offered_rps = capacity * f64::from(arm.load_percent) / 100.0;
         let load = Load {
             rate: Some(offered_rps),
+            pages: arm.pages,
             duration,
             seed,
         };
@@ -317,9 +321,14 @@ impl Lab<'_> {
 fn describe(point: &Point) -> String {
     let arm = point.arm;
     format!(
-        "{} servers, {} % load, {}: p99 {}, {:.0} of {:.0} responses/s{}",
+        "{} servers, {} % load{}, {}: p99 {}, {:.0} of {:.0} responses/s{}",
         arm.servers.name(),
         arm.load_percent,
+        if arm.pages == 1 {
+            ", a connection a page"
+        } else {
+            ""
+        },
         arm.policy.name(),
         maybe_duration(Some(point.p99_ns)),
         point.achieved_rps,

@@ -11,6 +11,10 @@ use super::{Arm, Policy};
 pub const SCALE: f64 = 0.12;
 /// The share of equal servers: the mean of the traces.
 pub const EQUAL_SHARE: f64 = 0.68;
+/// Pages on a connection, mean.
+pub const PAGES: u32 = 2;
+/// Loads of the part with a connection for each page, percent.
+const VISIT_LOADS: [u32; 2] = [50, 80];
 /// Loads of the part with equal servers, percent.
 const EQUAL_LOADS: [u32; 2] = [50, 80];
 /// Loads at which parts of the policy are tried alone.
@@ -85,13 +89,17 @@ impl Extent {
 
     /// The runs of a round.
     pub fn arms(&self) -> Vec<Arm> {
-        let traced = self.loads.iter().map(|&load| (Servers::Traced, load, 0));
+        let traced = self
+            .loads
+            .iter()
+            .map(|&load| (Servers::Traced, PAGES, load, 0));
+        let visits = VISIT_LOADS.map(|load| (Servers::Traced, 1, load, 0));
         let equal = EQUAL_LOADS.iter().flat_map(|&load| {
             let pairs = 0..self.equal_pairs;
-            pairs.map(move |pair| (Servers::Equal, load, pair))
+            pairs.map(move |pair| (Servers::Equal, PAGES, load, pair))
         });
-        let all = |(servers, load_percent, pair)| {
-            let parts = self.rounds > 1 && servers == Servers::Traced;
+        let all = |(servers, pages, load_percent, pair)| {
+            let parts = self.rounds > 1 && servers == Servers::Traced && pages == PAGES;
             let parts = parts && PARTS.contains(&load_percent);
             let policies = Policy::ALL.into_iter();
             let wanted = policies.filter(move |policy| match policy {
@@ -100,19 +108,22 @@ impl Extent {
             });
             wanted.map(move |policy| Arm {
                 servers,
+                pages,
                 load_percent,
                 pair,
                 policy,
             })
         };
-        traced.chain(equal).flat_map(all).collect()
+        traced.chain(visits).chain(equal).flat_map(all).collect()
     }
 }
 
 /// Of what is drawn at random in a run: the same for all policies, different otherwise.
 pub fn seed(round: u32, arm: Arm) -> u64 {
     let equal = u64::from(arm.servers == Servers::Equal) * 5;
-    u64::from(1 + round) * 10_000 + u64::from(arm.load_percent) * 10 + equal + u64::from(arm.pair)
+    let visits = u64::from(arm.pages == 1) * 3;
+    let part = equal + visits + u64::from(arm.pair);
+    u64::from(1 + round) * 10_000 + u64::from(arm.load_percent) * 10 + part
 }
 
 #[cfg(test)]

@@ -21,8 +21,6 @@ use crate::truth::Request;
 
 /// Connections of a client.
 const CONNECTIONS: usize = 100;
-/// Pages on a connection, on average: new ones can go to another server.
-const PAGES: u32 = 2;
 /// Time beyond its duration after which a load is taken to hang.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -31,6 +29,8 @@ const GRACE: Duration = Duration::from_secs(20);
 pub struct Load {
     /// Requests a second; as many as there can be when `None`.
     pub rate: Option<f64>,
+    /// Pages on a connection, mean: new ones can go to another server.
+    pub pages: u32,
     /// How long.
     pub duration: Duration,
     /// Of all that is drawn at random.
@@ -102,7 +102,7 @@ impl Load {
             command.arg("--site").arg(site);
             command.args(["--addr", &format!("{VIP}:{}", nginx::PORT)]);
             command.args(["--connections", &CONNECTIONS.to_string()]);
-            command.args(["--pages-per-connection", &PAGES.to_string()]);
+            command.args(["--pages-per-connection", &self.pages.to_string()]);
             command.args(["--duration", &format!("{}ms", self.duration.as_millis())]);
             command.args(["--seed", &(self.seed * 100 + number).to_string()]);
             match self.rate {

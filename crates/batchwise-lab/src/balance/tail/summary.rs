@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::plan::Servers;
+use super::plan::{PAGES, Servers};
 use super::{Arm, Point, Policy};
 use crate::rounds::pairs;
 use crate::stats::{Spread, median};
@@ -41,6 +41,10 @@ pub struct Summary {
     pub spread: BTreeMap<Policy, f64>,
     /// By load, percent.
     pub per_load: BTreeMap<u32, Step>,
+    /// With a connection for each page: mean over loads of the reduction of p99.
+    pub visits_p99_reduction: Option<f64>,
+    /// The same by load, percent.
+    pub visits: BTreeMap<u32, Step>,
     /// With equal servers, by load, percent.
     pub equal: BTreeMap<u32, Step>,
     /// Broken connections, and those that could not be opened, over all points.
@@ -50,8 +54,8 @@ pub struct Summary {
 impl Summary {
     /// Of these points; those that are not valid do not count.
     pub fn of(points: &[Point]) -> Self {
-        let by_load = |servers: Servers| -> BTreeMap<u32, Step> {
-            let of = |p: &&Point| p.arm.servers == servers;
+        let by_load = |servers: Servers, pages: u32| -> BTreeMap<u32, Step> {
+            let of = |p: &&Point| p.arm.servers == servers && p.arm.pages == pages;
             let loads = points.iter().filter(of).map(|p| p.arm.load_percent);
             let step = |load: u32| {
                 let counted = points.iter().filter(of).filter(|p| p.valid);
@@ -60,8 +64,9 @@ impl Summary {
             };
             loads.map(step).collect()
         };
-        let per_load = by_load(Servers::Traced);
-        let equal = by_load(Servers::Equal);
+        let per_load = by_load(Servers::Traced, PAGES);
+        let visits = by_load(Servers::Traced, 1);
+        let equal = by_load(Servers::Equal, PAGES);
         let by_policy: BTreeMap<Policy, f64> = Policy::ALL
             .into_iter()
             .filter_map(|policy| {
@@ -79,6 +84,12 @@ impl Summary {
             equal_servers_ratio: equal.values().filter_map(|s| s.ratio).reduce(f64::max),
             spread: spread.collect(),
             broken_connections: points.iter().map(|p| p.broken_connections).sum(),
+            visits_p99_reduction: mean(
+                visits
+                    .values()
+                    .filter_map(|s| s.reduction.get(&Policy::Latency).copied()),
+            ),
+            visits,
             per_load,
             equal,
         }
@@ -138,6 +149,7 @@ mod tests {
     fn point(round: u32, servers: Servers, load: u32, policy: Policy, p99_ns: f64) -> Point {
         let arm = Arm {
             servers,
+            pages: PAGES,
             load_percent: load,
             pair: 0,
             policy,
