@@ -332,7 +332,7 @@ impl Balancer {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             bss.active.fill(0);
             bss.kept.fill(0);
-            bss.opened.fill(0);
+            bss.busy.fill(0);
         }
         let mut context = [0; size_of::<types::bw_census>()];
         let run = ProgramInput {
@@ -351,7 +351,7 @@ impl Balancer {
             return Ok(Vec::new());
         };
         // packets that came meanwhile may be left out until the next census
-        bss.open_flows = bss.opened;
+        bss.busy_flows = bss.busy;
         let both = bss.active.iter().zip(&bss.kept);
         Ok(both
             .map(|(&active, &kept)| Counted { active, kept })

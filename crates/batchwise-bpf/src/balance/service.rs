@@ -42,7 +42,7 @@ pub struct Service {
     pub number: u16,
     /// All connections of a client's address go to one backend.
     pub by_client: bool,
-    /// Of two slots the backend with fewer open flows for its weight gets a new flow; not with
+    /// Of two slots the backend with fewer busy flows for its weight gets a new flow; not with
     /// `by_client`.
     pub two_choices: bool,
 }

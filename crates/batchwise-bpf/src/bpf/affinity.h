@@ -81,14 +81,28 @@ struct {
 } backend_tallies SEC(".maps");
 
 /*
- * Flows that go on, by index: what latency will be, where it only says what it was. Packets count;
- * each census makes it right again.
+ * Flows that begin, or wait for an answer, by index: what latency will be, where it only says what it
+ * was. Packets count; each census makes it right again.
  */
-__s64 open_flows[BW_BACKENDS];
+__s64 busy_flows[BW_BACKENDS];
 
-BW_INLINE void bw_opens(__u32 index, __s64 by)
+BW_INLINE void bw_busy(__u32 index, __s64 by)
 {
-	__sync_fetch_and_add(&open_flows[index & (BW_BACKENDS - 1)], by);
+	__sync_fetch_and_add(&busy_flows[index & (BW_BACKENDS - 1)], by);
+}
+
+/* A settled flow's packet: whether it waits now. A pure ACK says that an answer has come. */
+BW_INLINE __u32 bw_asks(const struct bw_affinity *flow, const struct bw_packet *pkt, __u32 service)
+{
+	__u32 flags = flow->flags & ~BW_FLOW_ASKS, asks = pkt->payload ? BW_FLOW_ASKS : 0;
+
+	if (!(service >> 16 & BW_VIP_TWO_CHOICES) || pkt->tuple.proto != BW_PROTO_TCP)
+		return flow->flags;
+	if (pkt->flags & (BW_TCP_FIN | BW_TCP_RST))
+		asks = 0;
+	if ((flow->flags & BW_FLOW_ASKS) != asks)
+		bw_busy(flow->backend, asks ? 1 : -1);
+	return flags | asks;
 }
 
 BW_INLINE struct bw_tallies *bw_tallies(void)
@@ -179,14 +193,14 @@ BW_INLINE __u32 bw_by_ring(const struct bw_tuple *t, __u32 service, __u64 choice
 }
 
 /*
- * Where a new flow goes; 0: nowhere. Of two backends the one with fewer open flows for its weight:
+ * Where a new flow goes; 0: nowhere. Of two backends the one with fewer busy flows for its weight:
  * of many flows that come between two decisions not all go where there was least to do.
  */
 BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service)
 {
 	__u32 first = bw_by_ring(t, service, BW_FIRST_CHOICE), second;
 	const struct bw_backend *a, *b;
-	__s64 open_a, open_b;
+	__s64 busy_a, busy_b;
 
 	if (!(service >> 16 & BW_VIP_TWO_CHOICES))
 		return first;
@@ -195,13 +209,13 @@ BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service)
 	b = bw_backend(second);
 	if (first == second || !second || !a || !b)
 		return first;
-	open_a = open_flows[first & (BW_BACKENDS - 1)];
-	open_b = open_flows[second & (BW_BACKENDS - 1)];
-	if (open_a < 0)
-		open_a = 0;
-	if (open_b < 0)
-		open_b = 0;
-	return (__u64)(open_b + 1) * a->weight < (__u64)(open_a + 1) * b->weight ? second : first;
+	busy_a = busy_flows[first & (BW_BACKENDS - 1)];
+	busy_b = busy_flows[second & (BW_BACKENDS - 1)];
+	if (busy_a < 0)
+		busy_a = 0;
+	if (busy_b < 0)
+		busy_b = 0;
+	return (__u64)(busy_b + 1) * a->weight < (__u64)(busy_a + 1) * b->weight ? second : first;
 }
 
 /*
@@ -259,29 +273,27 @@ BW_INLINE __u64 bw_entry(__u32 index, __u32 generation, __u32 flags, __u32 now)
 
 /* A packet of a flow that has settled, whose entry at `a` is `flow`. */
 BW_INLINE void bw_note(struct bw_affinity *a, const struct bw_affinity *flow,
-		       const struct bw_packet *pkt, int syn, __u32 now)
+		       const struct bw_packet *pkt, __u32 service, int syn, __u32 now)
 {
 	struct bw_backend_tally *t = bw_backend_tally(flow->backend);
-	__u32 flags = flow->flags;
+	__u32 flags;
 
 	if (flow->seen != now)
 		a->seen = now;
 	if (!t || syn)
 		return;
+	flags = bw_asks(flow, pkt, service);
 	if (flags & BW_FLOW_NEW) {
 		flags &= ~BW_FLOW_NEW;
 		t->opened++;
 	}
 	if (pkt->flags & (BW_TCP_FIN | BW_TCP_RST)) {
-		if (!(flags & BW_FLOW_CLOSING)) {
+		if (!(flags & BW_FLOW_CLOSING))
 			t->closed++;
-			bw_opens(flow->backend, -1);
-		}
 		flags |= BW_FLOW_CLOSING;
 	} else if (flags & BW_FLOW_CLOSING && pkt->payload) {
 		flags &= ~BW_FLOW_CLOSING; /* the RST was not from the client */
 		t->opened++;
-		bw_opens(flow->backend, 1);
 	}
 	if (flags != flow->flags)
 		a->flags = flags;
@@ -293,7 +305,8 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 	struct bw_backend_tally *t = bw_backend_tally(index);
 	struct bw_tallies *all = bw_tallies();
 	int ends = (pkt->flags & BW_TCP_FIN) != 0;
-	__u64 entry = bw_entry(index, generation, ends ? BW_FLOW_CLOSING : 0, now);
+	/* a handshake's end: what it asks comes at once */
+	__u64 entry = bw_entry(index, generation, ends ? BW_FLOW_CLOSING : BW_FLOW_ASKS, now);
 
 	if (bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY)) {
 		if (all)
@@ -302,7 +315,7 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 	}
 	bpf_map_delete_elem(&flows_young, &pkt->tuple);
 	if (ends)
-		bw_opens(index, -1);
+		bw_busy(index, -1);
 	if (t) {
 		t->opened++;
 		t->closed += ends;
@@ -328,7 +341,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 	if (settled) {
 		flow = bw_read(settled);
 		if (bw_keeps(&flow, pkt, syn, now, BW_TCP_IDLE)) {
-			bw_note(settled, &flow, pkt, syn, now);
+			bw_note(settled, &flow, pkt, service, syn, now);
 			return flow.backend;
 		}
 	}
@@ -339,7 +352,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 			if (pkt->flags & BW_TCP_RST) {
 				young->flags = flow.flags | BW_FLOW_CLOSING;
 				if (!(flow.flags & BW_FLOW_CLOSING))
-					bw_opens(flow.backend, -1);
+					bw_busy(flow.backend, -1);
 			}
 			else if (!syn)
 				bw_settle(flow.backend, flow.generation, pkt, now);
@@ -357,7 +370,8 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 	b = bw_backend(index);
 	if (!index || !b || b->state == BW_BACKEND_VACANT)
 		return 0;
-	entry = bw_entry(index, b->generation, BW_FLOW_NEW, now);
+	entry = bw_entry(index, b->generation, settled ? BW_FLOW_NEW | BW_FLOW_ASKS : BW_FLOW_NEW,
+			 now);
 	if (settled)
 		failed = bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY);
 	else if (pkt->flags & BW_TCP_RST && !young)
@@ -367,7 +381,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 	if (failed)
 		all->insert_failed++;
 	else
-		bw_opens(index, 1);
+		bw_busy(index, 1);
 	return index;
 }
 
@@ -376,7 +390,7 @@ BW_INLINE __u32 bw_route(const struct bw_packet *pkt, __u32 service)
 {
 	struct bw_affinity *a, flow;
 	const struct bw_backend *b;
-	__u32 now;
+	__u32 now, flags;
 
 	if (pkt->flags & (BW_TCP_SYN | BW_TCP_FIN | BW_TCP_RST))
 		return bw_place(pkt, service);
@@ -384,7 +398,7 @@ BW_INLINE __u32 bw_route(const struct bw_packet *pkt, __u32 service)
 	if (!a)
 		return bw_place(pkt, service);
 	flow = bw_read(a);
-	if (flow.flags)
+	if (flow.flags & ~BW_FLOW_ASKS)
 		return bw_place(pkt, service);
 	b = bw_kept(&flow);
 	if (!b)
@@ -395,6 +409,9 @@ BW_INLINE __u32 bw_route(const struct bw_packet *pkt, __u32 service)
 		return bw_place(pkt, service);
 	if (flow.seen != now)
 		a->seen = now; /* the line is shared: it is written as seldom as can be */
+	flags = bw_asks(&flow, pkt, service);
+	if (flags != flow.flags)
+		a->flags = flags;
 	return flow.backend;
 }
 

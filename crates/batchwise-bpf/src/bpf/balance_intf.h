@@ -25,7 +25,7 @@ struct bw_vip_key {
 
 /* bw_vip.flags */
 #define BW_VIP_BY_CLIENT 0x1 /* all connections of a client's address go to one backend */
-#define BW_VIP_TWO_CHOICES 0x2 /* of two slots the backend with fewer open flows for its weight */
+#define BW_VIP_TWO_CHOICES 0x2 /* of two slots the backend with fewer busy flows for its weight */
 
 struct bw_vip {
 	__u16 number; /* its ring's index */
@@ -66,6 +66,7 @@ struct bw_backend {
 /* bw_affinity.flags */
 #define BW_FLOW_CLOSING 0x1 /* FIN or RST was seen, and no payload since */
 #define BW_FLOW_NEW 0x2	    /* nothing but its first packet was seen yet */
+#define BW_FLOW_ASKS 0x4    /* its last packet had payload: it waits (kept with BW_VIP_TWO_CHOICES) */
 
 /* Where a flow goes. */
 struct bw_affinity {

@@ -14,7 +14,7 @@
 /* By index; the loader sets them to 0 before each census. */
 __u64 active[BW_BACKENDS]; /* flows that had a packet of late and are not closing */
 __u64 kept[BW_BACKENDS];   /* all flows that would still be sent there */
-__s64 opened[BW_BACKENDS]; /* what open_flows is to be */
+__s64 busy[BW_BACKENDS];   /* what busy_flows is to be */
 
 struct bw_counting {
 	__u32 now;
@@ -48,10 +48,12 @@ static long bw_count_flow(void *map, const struct bw_tuple *t, struct bw_affinit
 	}
 	c->left++;
 	kept[index]++;
-	if (c->settled && !flow.flags && idle <= BW_ACTIVE_IDLE)
+	if (c->settled && !(flow.flags & ~BW_FLOW_ASKS) && idle <= BW_ACTIVE_IDLE)
 		active[index]++;
-	if (!(flow.flags & BW_FLOW_CLOSING) && idle <= (c->settled ? BW_ACTIVE_IDLE : BW_YOUNG_IDLE))
-		opened[index]++;
+	if (flow.flags & BW_FLOW_CLOSING)
+		return 0;
+	if (c->settled ? flow.flags & BW_FLOW_ASKS && idle <= BW_ACTIVE_IDLE : idle <= BW_YOUNG_IDLE)
+		busy[index]++;
 	return 0;
 }
 

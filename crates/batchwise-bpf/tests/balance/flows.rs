@@ -243,7 +243,7 @@ fn with_two_choices(lb: &Lb) {
 }
 
 #[test]
-fn of_two_choices_the_backend_with_fewer_open_flows_gets_a_new_one() {
+fn of_two_choices_the_backend_with_fewer_busy_flows_gets_a_new_one() {
     let lb = Lb::among(&[5, 6]);
     with_two_choices(&lb);
     let [five, six] = opened(&lb, 3000);
@@ -251,7 +251,7 @@ fn of_two_choices_the_backend_with_fewer_open_flows_gets_a_new_one() {
 }
 
 #[test]
-fn two_choices_count_open_flows_for_a_backends_weight() {
+fn two_choices_count_busy_flows_for_a_backends_weight() {
     let mut lb = Lb::among(&[5, 6]);
     let half = batchwise_bpf::balance::Backend {
         weight: 50_000,
@@ -268,6 +268,22 @@ fn two_choices_count_open_flows_for_a_backends_weight() {
         (five, six)
     );
     assert_eq!(lb.segment(tcp(9000, SYN, 0)), lb.segment(tcp(9000, SYN, 0)));
+}
+
+#[test]
+fn a_connection_that_has_its_answer_is_not_busy() {
+    let lb = Lb::among(&[5, 6]);
+    with_two_choices(&lb);
+    for sport in 1..=100 {
+        let index = lb.segment(tcp(sport, SYN, 0));
+        lb.segment(tcp(sport, ACK, 0));
+        lb.segment(tcp(sport, ACK, 100)); // a request
+        if index == 5 {
+            lb.segment(tcp(sport, ACK, 0)); // the answer is acknowledged
+        }
+    }
+    let to_5 = (101..=120).filter(|&sport| lb.segment(tcp(sport, SYN, 0)) == 5);
+    assert!(to_5.count() >= 12); // a quarter has no choice: both slots are 6's
 }
 
 /// A load balancer whose tables can be reached by name, until dropped.
