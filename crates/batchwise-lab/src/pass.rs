@@ -1,7 +1,7 @@
-//! An XDP program that passes every packet. On a veth it makes the driver poll.
+//! Attaching XDP programs, and one that passes every packet: on a veth it makes the driver poll.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use anyhow::{Context as _, Result};
 use libbpf_rs::libbpf_sys::{
@@ -37,11 +37,19 @@ pub fn attach(interface: &str) -> Result<OwnedFd> {
         )
     });
     let program = program.context("loading an XDP program that passes all")?;
+    attach_program(interface, program.as_raw_fd())
+}
+
+/// Attaches an XDP program to `interface` of the calling thread's namespace, until what is returned is
+/// dropped.
+///
+/// # Errors
+/// There is no such interface, or the kernel does not allow it.
+pub fn attach_program(interface: &str, program: RawFd) -> Result<OwnedFd> {
     let index = if_nametoindex(interface)?.try_into()?;
     // SAFETY: the descriptor is open; no options.
-    let link = owned(unsafe {
-        libbpf_sys::bpf_link_create(program.as_raw_fd(), index, BPF_XDP, std::ptr::null())
-    });
+    let link =
+        owned(unsafe { libbpf_sys::bpf_link_create(program, index, BPF_XDP, std::ptr::null()) });
     link.with_context(|| format!("attaching an XDP program to {interface}"))
 }
 

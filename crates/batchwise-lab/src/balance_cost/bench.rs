@@ -17,7 +17,8 @@ use nix::net::if_::if_nametoindex;
 
 use super::{Case, FLOWS, Program};
 use crate::bpf_stats::map_memory;
-use crate::passive_cost::bench::{LIVE_FRAMES, attach, set, test_run};
+use crate::pass::attach_program;
+use crate::passive_cost::bench::{LIVE_FRAMES, set, test_run};
 use crate::topology::{LINK, TwoHosts};
 
 #[allow(
@@ -191,7 +192,7 @@ impl Bench {
         }
         let again = open.load()?;
         let sink = again.progs.sink.as_fd().as_raw_fd();
-        let sink = hosts.client.inside(|| attach(sink))?;
+        let sink = hosts.client.inside(|| attach_program(LINK, sink))?;
         Ok(Self {
             again,
             plain: balancer(false, out)?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io, process};
@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 
 use super::{Case, FLOWS, Program};
 use crate::bpf_stats::{Runs, StatsEnabled, map_memory, runs_of};
+use crate::pass::attach_program;
 use crate::topology::{LINK, SERVER_IP, TwoHosts};
 
 #[allow(
@@ -78,7 +79,7 @@ impl Bench {
         bss.context("vary.bpf.c has no .bss")?.out = index;
         let mut vary = open.load()?;
         let program = vary.progs.sink.as_fd().as_raw_fd();
-        let sink = hosts.client.inside(|| attach(program))?;
+        let sink = hosts.client.inside(|| attach_program(LINK, program))?;
         set(&vary.maps.onward, vary.progs.forward.as_fd())?;
 
         let pin = Pin(Path::new("/sys/fs/bpf").join(format!("bw-passive-cost-{}", process::id())));
@@ -165,24 +166,6 @@ pub(crate) fn test_run(program: RawFd, packet: &[u8], repeat: u32, flags: u32) -
     Ok(f64::from(opts.duration)) // without the time that others had the CPU
 }
 
-/// Attaches an XDP program to this namespace's end of the link.
-pub(crate) fn attach(program: RawFd) -> Result<OwnedFd> {
-    let opts = libbpf_sys::bpf_link_create_opts {
-        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-        ..Default::default()
-    };
-    let index = if_nametoindex(LINK)?.try_into()?;
-    // SAFETY: the descriptor is open; `opts` is valid for the call and says its size.
-    let link = unsafe {
-        libbpf_sys::bpf_link_create(program, index, libbpf_sys::BPF_XDP, &raw const opts)
-    };
-    if link < 0 {
-        return Err(io::Error::from_raw_os_error(-link)).context("attaching the sink");
-    }
-    // SAFETY: the call made this descriptor and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(link) })
-}
-
 pub(crate) fn set(array: &libbpf_rs::Map<'_>, program: BorrowedFd<'_>) -> Result<()> {
     let fd = program.as_raw_fd().to_ne_bytes();
     Ok(array.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)?)
@@ -233,7 +216,7 @@ impl Bench {
                 }
                 Ok((after.time_ns - before.time_ns) as f64 / count as f64)
             };
-            let link = attach(nothing)?;
+            let link = attach_program(LINK, nothing)?;
             let base = time("nothing")?;
             drop(link);
             let sensor = PassiveSensor::attach(Config {

@@ -164,24 +164,12 @@ fn row(line: &BackendLine) -> Row<'static> {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
 
     use super::super::samples;
     use super::*;
 
     fn picture(view: &mut Table, width: u16, height: u16) -> String {
-        let backend = TestBackend::new(width, height);
-        let mut terminal = Terminal::new(backend).expect("a test terminal");
-        terminal
-            .draw(|frame| view.draw(frame))
-            .expect("a buffer takes everything");
-        let buffer = terminal.backend().buffer();
-        let rows = buffer.content.chunks(width.into()).map(|cells| {
-            let row: String = cells.iter().map(ratatui::buffer::Cell::symbol).collect();
-            row.trim_end().to_owned() + "\n"
-        });
-        rows.collect()
+        crate::output::picture::picture(width, height, |frame| view.draw(frame))
     }
 
     #[test]

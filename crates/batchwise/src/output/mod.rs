@@ -14,6 +14,8 @@ pub mod live;
 pub mod log;
 pub mod metrics;
 mod parts;
+#[cfg(test)]
+pub mod picture;
 pub mod pipe;
 mod plain;
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Pictures of the view at 80x24, compared as text.
 
 use batchwise_core::report::{Estimator, Latency, Stages};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 
 use super::super::samples;
 use super::*;
@@ -11,16 +9,7 @@ const WAITING: &str = "waiting for traffic on port 6379…";
 
 /// The text of the picture, without blanks at the ends of its rows.
 fn picture(view: &mut View, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a test terminal");
-    terminal
-        .draw(|frame| view.draw(frame))
-        .expect("a buffer takes everything");
-    let buffer = terminal.backend().buffer();
-    let rows = buffer.content.chunks(width.into()).map(|cells| {
-        let row: String = cells.iter().map(ratatui::buffer::Cell::symbol).collect();
-        row.trim_end().to_owned() + "\n"
-    });
-    rows.collect()
+    crate::output::picture::picture(width, height, |frame| view.draw(frame))
 }
 
 fn view(intervals: &[&[Line]]) -> View {
