@@ -49,6 +49,8 @@ pub(super) struct Settings {
     pub policy: Policy,
     /// A server that is not in it.
     pub without: Option<u8>,
+    /// For so long a check is waited for.
+    pub check_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -57,6 +59,7 @@ impl Default for Settings {
             weights: [100; SERVERS as usize],
             policy: Policy::Static,
             without: None,
+            check_timeout: CHECK_TIMEOUT,
         }
     }
 }
@@ -78,7 +81,7 @@ impl Settings {
                  method = \"{method}\"\n[service.health]\ncheck = \"http\"\npath = \"/{WHO}\"\n\
                  interval = \"{}ms\"\ntimeout = \"{}ms\"\nrise = 1\nfall = {FALL}\n",
                 CHECK_EVERY.as_millis(),
-                CHECK_TIMEOUT.as_millis()
+                self.check_timeout.as_millis()
             );
             let servers = (0..SERVERS).zip(self.weights);
             for (index, weight) in servers.filter(|(index, _)| self.without != Some(*index)) {

@@ -19,18 +19,28 @@ const CHANGE_EVERY: Duration = Duration::from_millis(100);
 /// A slow server's part of its speed: beside the time that clients take between requests, which the
 /// balancer cannot tell from latency, it must show.
 const SLOW: f64 = 0.008;
+/// A slow server's answers to health checks come later than others', and it is not down.
+const PATIENT: Duration = Duration::from_secs(2);
+
+/// Settings under which weights follow latency.
+pub(super) fn by_latency() -> Settings {
+    Settings {
+        policy: Policy::Latency,
+        check_timeout: PATIENT,
+        ..Settings::default()
+    }
+}
 
 impl Stage<'_, '_> {
     /// Has the agent read other weights, again and again; gives how often.
-    fn change_weights(&mut self, policy: Policy, during: Duration) -> Result<u64> {
+    fn change_weights(&mut self, settings: &Settings, during: Duration) -> Result<u64> {
         let mut times = 0;
         let end = Instant::now() + during;
         while Instant::now() < end {
             let weights = std::array::from_fn(|_| rand::rng().random_range(1..=1000));
             self.agent.configure(&Settings {
                 weights,
-                policy,
-                ..Settings::default()
+                ..settings.clone()
             })?;
             self.agent.signal(Signal::SIGHUP)?;
             times += 1;
@@ -42,7 +52,7 @@ impl Stage<'_, '_> {
 
     pub(super) fn weights_change(&mut self, segment: &Segment) -> Result<Outcome> {
         let ((times, reloads), connections) = while_clients_work(segment, || {
-            let times = self.change_weights(Policy::Static, 3 * CALM)?;
+            let times = self.change_weights(&Settings::default(), 3 * CALM)?;
             Ok((times, self.agent.events("reload")))
         })?;
         let mut outcome = unharmed(Scenario::WeightsChange, &connections);
@@ -61,13 +71,14 @@ impl Stage<'_, '_> {
             for (index, speed) in (0..SERVERS).zip(&self.site.speeds) {
                 speed.set(SLOW)?;
                 let name = server_name(index);
-                let less = |b: &BackendLine| b.share < 0.9 * fair;
+                // none at all: it is down
+                let less = |b: &BackendLine| 0.0 < b.share && b.share < 0.9 * fair;
                 self.agent
                     .until("a slow server has fewer slots", SERVICES[0], &name, less)?;
                 speed.set(1.0)?;
             }
             let decisions = self.agent.decisions();
-            self.change_weights(Policy::Latency, 2 * CALM)?;
+            self.change_weights(&by_latency(), 2 * CALM)?;
             Ok(decisions)
         })?;
         let mut outcome = unharmed(Scenario::WeightsByLatency, &connections);

@@ -20,7 +20,7 @@ pub(super) const WHO: &str = "who";
 /// An answer or a connection that takes longer is none.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// Connections of each client at a time; half of them IPv4.
-const WORKERS: usize = 12;
+const WORKERS: usize = 24;
 /// Requests of a connection, and time between two: it lives for 50 ms to 2 s.
 const REQUESTS: std::ops::Range<u32> = 5..100;
 const PAUSE: Duration = Duration::from_millis(20);

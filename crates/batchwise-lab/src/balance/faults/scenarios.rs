@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::agent::{Agent, Policy, Settings, server_name};
+use super::agent::{Agent, Settings, server_name};
+use super::balancers::by_latency;
 use super::clients::WHO;
 use super::kept::{LONG, long};
 use super::outcome::Outcome;
@@ -151,15 +152,12 @@ impl Site {
 /// no error: see [`Outcome::wrong`].
 pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result<Outcome> {
     let segment = Segment::build(tag, SegmentSpec { mtu: MTU })?;
-    let by_latency = scenario == Scenario::WeightsByLatency;
-    let mut site = Site::start(&segment, command, stop, by_latency)?;
-    let settings = Settings {
-        policy: if by_latency {
-            Policy::Latency
-        } else {
-            Policy::Static
-        },
-        ..Settings::default()
+    let slow = scenario == Scenario::WeightsByLatency;
+    let mut site = Site::start(&segment, command, stop, slow)?;
+    let settings = if slow {
+        by_latency()
+    } else {
+        Settings::default()
     };
     let mut agent = Agent::start(tag, command, &segment.balancer, stop, &settings)?;
     let mut stage = Stage {
