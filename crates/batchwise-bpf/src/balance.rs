@@ -26,6 +26,7 @@ use crate::passive::events::Events;
 use crate::plain::{Plain, bytes, read};
 
 pub use outcome::{Outcomes, Tally};
+pub use pins::BPFFS;
 pub use service::{Backend, Method, Protocol, Service, ServiceKey, State};
 
 /// Slots of a ring, as core's `maglev::SLOTS`.

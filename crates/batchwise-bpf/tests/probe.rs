@@ -41,6 +41,7 @@ fn backend(address: IpAddr, source: IpAddr, mac: [u8; 6], ifindex: u32, method: 
         state: State::Down, // which is to be noticed when it ends
         drained: false,
         weight: 0,
+        base_weight: 0,
         service: 0,
         generation: 0,
         identity: 0,

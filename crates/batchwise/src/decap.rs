@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
-use std::io;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -18,6 +17,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use serde_json::{Map, Value};
 
 use crate::agent::stop_flag;
+use crate::output::aside::Aside;
 use crate::output::exporter::{Exporter, Metrics, counters};
 use crate::output::pipe::{self, Watched};
 use crate::watch::wall_clock_ns;
@@ -125,7 +125,7 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
              filters that stand before it; name the balancers with --from ADDR/PREFIX"
         );
     }
-    let mut out = io::stdout();
+    let mut out = Aside::stdout();
     if args.format == FormatArg::Text {
         let place = place(&decap);
         let text = format!("decapsulating on {} ({place})\n", args.iface);

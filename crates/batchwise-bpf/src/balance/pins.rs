@@ -11,7 +11,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use crate::Error;
 
 /// Where bpffs is mounted.
-const BPFFS: &str = "/sys/fs/bpf";
+pub const BPFFS: &str = "/sys/fs/bpf";
 /// What attachments' names begin with; the interface's name follows.
 const LINK: &str = "link-";
 /// A map without which nothing is there to take over.

@@ -90,10 +90,12 @@ pub struct Backend {
     pub method: Method,
     /// What it gets.
     pub state: State,
-    /// Drained by the operator; kept here for the agent, as the next two.
+    /// Drained by the operator; kept here for the agent, as the next three.
     pub drained: bool,
     /// Its effective weight.
     pub weight: u32,
+    /// The configured weight that the effective one was made from.
+    pub base_weight: u32,
     /// Names it across restarts.
     pub identity: u64,
     /// The number of its service.
@@ -198,6 +200,8 @@ impl Backend {
             weight: self.weight,
             spread: last_bits(self.source_bits),
             identity: self.identity,
+            base_weight: self.base_weight,
+            reserved: 0,
         }
     }
 
@@ -224,6 +228,7 @@ impl Backend {
             },
             drained: b.flags & DRAINED != 0,
             weight: b.weight,
+            base_weight: b.base_weight,
             identity: b.identity,
             service: b.service,
             generation: b.generation,

@@ -59,6 +59,8 @@ struct bw_backend {
 	__u32 weight;	  /* the agent's memory, as .identity */
 	__u32 spread;	  /* bits of source's last 4 bytes that tell flows apart, IPv4 only */
 	__u64 identity;
+	__u32 base_weight; /* what .weight was made from */
+	__u32 reserved;
 };
 
 #define BW_SEEN_SHIFT 26 /* bw_affinity.seen counts 2^26 ns (67 ms), CLOCK_MONOTONIC_COARSE */

@@ -72,6 +72,7 @@ pub fn backend(index: u16) -> Backend {
         state: State::Serving,
         drained: false,
         weight: 100_000,
+        base_weight: 100,
         identity: index.into(),
         service: 1,
         generation: 0,

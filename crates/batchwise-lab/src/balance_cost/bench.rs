@@ -137,6 +137,7 @@ impl Case {
             state: State::Serving,
             drained: false,
             weight: 1000,
+            base_weight: 1,
             identity: u64::from(service),
             service,
             generation: 0,

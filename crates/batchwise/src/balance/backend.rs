@@ -134,14 +134,12 @@ impl Backend {
             },
             drained: self.drained,
             identity: maglev::identity(&self.spec.name),
-            // remembered while it does not serve
-            weight: if state == State::Serving {
-                self.weight
-            } else {
-                self.written.weight
-            },
             ..self.written
         };
+        // remembered while it does not serve
+        if state == State::Serving {
+            (wanted.weight, wanted.base_weight) = (self.weight, self.spec.weight);
+        }
         if let Ok(way) = &self.way
             && let Some(mac) = way.mac
         {

@@ -166,6 +166,7 @@ mod tests {
             state: State::Serving,
             drained: false,
             weight: 100_000,
+            base_weight: 100,
             service,
             generation: 1,
             identity: 7,

@@ -48,11 +48,21 @@ pub struct Change {
 
 impl Service {
     /// One whose controller remembers the weights that `backends` had.
-    pub fn new(spec: config::Service, number: u16, ring: Vec<u16>, backends: Vec<Backend>) -> Self {
+    pub fn new(
+        spec: config::Service,
+        number: u16,
+        ring: Vec<u16>,
+        mut backends: Vec<Backend>,
+    ) -> Self {
         let mut controller = Controller::new(Params::default());
-        for backend in &backends {
-            if backend.weight > 0 {
-                controller.resume(backend.index, backend.weight);
+        for backend in backends.iter_mut().filter(|b| b.weight > 0) {
+            controller.resume(backend.index, backend.weight);
+            // configured while no agent was there
+            let (from, to) = (backend.written.base_weight, backend.spec.weight);
+            if from != to
+                && let Some(weight) = controller.rebase(backend.index, from, to)
+            {
+                backend.weight = weight;
             }
         }
         Self {

@@ -1,7 +1,7 @@
 //! How `batchwise balance` and its `status` are shown as text and as JSON lines.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use batchwise_core::balance::UNIT;
@@ -11,6 +11,7 @@ use batchwise_core::balance::report::{
 
 use super::status::Status;
 use super::view::Table;
+use crate::output::aside::Aside;
 use crate::output::live::Live;
 use crate::output::pipe::{self, Watched};
 use crate::output::{Form, Sink, human};
@@ -22,8 +23,12 @@ use crate::output::{Form, Sink, human};
 pub fn open(form: Form) -> anyhow::Result<Box<dyn Sink<Status>>> {
     Ok(match form {
         Form::Live => Box::new(Live::open(Table::default())?),
-        Form::Text => Box::new(Text { out: io::stdout() }),
-        Form::Jsonl => Box::new(Jsonl { out: io::stdout() }),
+        Form::Text => Box::new(Text {
+            out: Aside::stdout(),
+        }),
+        Form::Jsonl => Box::new(Jsonl {
+            out: Aside::stdout(),
+        }),
     })
 }
 

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use batchwise_bpf::balance::BPFFS;
+
 use super::facts::Facts;
 
 /// Tracepoints that `watch` attaches to or can use.
@@ -20,8 +22,10 @@ pub const WANTED_FUNCTIONS: [&str; 2] = ["bpf_iter_tcp", "bpf_iter_bpf_sk_storag
 pub const HEADER_OPTIONS: &str = "BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG";
 /// Lets an iterator switch sock_ops callbacks on for sockets that were there before.
 pub const LATE_CALLBACKS: &str = "TCP_BPF_SOCK_OPS_CB_FLAGS";
-/// Enumerators of the kernel's interface that the exchange needs.
-pub const WANTED_ENUMERATORS: [&str; 2] = [HEADER_OPTIONS, LATE_CALLBACKS];
+/// Lets tc programs attach by links.
+pub const TC_LINKS: &str = "BPF_TCX_INGRESS";
+/// Enumerators of the kernel's interface that are looked for.
+pub const WANTED_ENUMERATORS: [&str; 3] = [HEADER_OPTIONS, LATE_CALLBACKS, TC_LINKS];
 
 /// The oldest kernel on which the programs can work: `sock_send_length` came with it.
 const OLDEST_KERNEL: (u32, u32) = (6, 3);
@@ -110,6 +114,8 @@ pub fn judge(facts: &Facts) -> Vec<Check> {
     });
     checks.extend([
         xdp(facts),
+        tc_links(facts),
+        bpffs(facts),
         cgroup(facts),
         jit(facts),
         stats(facts),
@@ -183,9 +189,38 @@ fn loading(facts: &Facts) -> Check {
     }
 }
 
-/// Interfaces differ in what they allow beyond that; `passive` says so itself.
+/// Interfaces differ in what they allow beyond that; the commands say so themselves.
 fn xdp(facts: &Facts) -> Check {
-    taken(&facts.loads_xdp, "passive --iface")
+    taken(&facts.loads_xdp, "passive --iface, balance, decap")
+}
+
+fn tc_links(facts: &Facts) -> Check {
+    Check {
+        name: "tc links (tcx)",
+        ..presence(
+            facts,
+            TC_LINKS,
+            "attach type",
+            false,
+            "balance: health checks; passive --hook tc",
+        )
+    }
+}
+
+fn bpffs(facts: &Facts) -> Check {
+    let there = facts.bpffs;
+    Check {
+        name: "bpffs",
+        status: if there { Status::Ok } else { Status::Missing },
+        essential: false,
+        found: if there {
+            BPFFS.to_owned()
+        } else {
+            format!("not mounted at {BPFFS}")
+        },
+        needed_by: "balance: forwarding that outlives its agent",
+        remedy: (!there).then(|| format!("mount -t bpf bpf {BPFFS}")),
+    }
 }
 
 fn taken(loads: &Option<Result<(), String>>, needed_by: &'static str) -> Check {

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
+use batchwise_bpf::balance::BPFFS;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Func, Typedef};
 use libbpf_rs::{MapType, ProgramType};
@@ -44,6 +45,8 @@ pub struct Facts {
     pub congestion_control: Option<String>,
     /// Where cgroup v2 is mounted.
     pub cgroup2: Option<PathBuf>,
+    /// Whether programs and maps can be pinned where `balance` does.
+    pub bpffs: bool,
 }
 
 impl Facts {
@@ -64,7 +67,8 @@ impl Facts {
             stats: setting("/proc/sys/kernel/bpf_stats_enabled"),
             autocorking: setting("/proc/sys/net/ipv4/tcp_autocorking"),
             congestion_control: setting("/proc/sys/net/ipv4/tcp_congestion_control"),
-            cgroup2: cgroup2_mount(&mounts),
+            cgroup2: mount_of(&mounts, |_, kind| kind == "cgroup2"),
+            bpffs: mount_of(&mounts, |path, kind| path == BPFFS && kind == "bpf").is_some(),
         };
         if facts.missing_capabilities().is_empty() {
             facts.loads = Some(try_loading());
@@ -87,6 +91,7 @@ impl Facts {
             autocorking: None,
             congestion_control: None,
             cgroup2: None,
+            bpffs: false,
         }
     }
 
@@ -126,11 +131,11 @@ fn effective_capabilities(status: &str) -> Option<u64> {
     u64::from_str_radix(hex.trim(), 16).ok()
 }
 
-fn cgroup2_mount(mounts: &str) -> Option<PathBuf> {
+fn mount_of(mounts: &str, is: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
         let (path, kind) = (fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| path.into())
+        is(path, kind).then(|| path.into())
     })
 }
 
@@ -247,10 +252,9 @@ mod tests {
         let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
                       cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
-        assert_eq!(
-            cgroup2_mount(mounts),
-            Some(PathBuf::from("/sys/fs/cgroup/unified"))
-        );
-        assert_eq!(cgroup2_mount("proc /proc proc rw 0 0\n"), None);
+        let cgroup2 = |mounts| mount_of(mounts, |_, kind| kind == "cgroup2");
+        let found = PathBuf::from("/sys/fs/cgroup/unified");
+        assert_eq!(cgroup2(mounts), Some(found));
+        assert_eq!(cgroup2("proc /proc proc rw 0 0\n"), None);
     }
 }

@@ -1,7 +1,8 @@
 //! Tests of what the facts are taken to mean.
 
 use super::checks::{
-    ESSENTIAL_HOOKS, HEADER_OPTIONS, HOOKS, LATE_CALLBACKS, WANTED_ENUMERATORS, WANTED_FUNCTIONS,
+    ESSENTIAL_HOOKS, HEADER_OPTIONS, HOOKS, LATE_CALLBACKS, TC_LINKS, WANTED_ENUMERATORS,
+    WANTED_FUNCTIONS,
 };
 use super::*;
 
@@ -21,6 +22,7 @@ fn whole() -> Facts {
         autocorking: Some("1".to_owned()),
         congestion_control: Some("cubic".to_owned()),
         cgroup2: Some("/sys/fs/cgroup".into()),
+        bpffs: true,
     }
 }
 
@@ -130,7 +132,19 @@ fn a_kernel_that_takes_no_xdp_programs_can_still_watch() {
     assert_eq!(exit_code(overall(&checks)), 3);
     let xdp = find(&checks, "XDP programs");
     assert_eq!((xdp.status, xdp.essential), (Status::Missing, false));
-    assert_eq!(xdp.needed_by, "passive --iface");
+    assert_eq!(xdp.needed_by, "passive --iface, balance, decap");
+}
+
+#[test]
+fn what_only_a_balancer_needs_degrades() {
+    let checks = judge(&Facts {
+        bpffs: false,
+        ..whole()
+    });
+    assert_eq!(exit_code(overall(&checks)), 3);
+    let remedy = find(&checks, "bpffs").remedy.as_deref();
+    assert_eq!(remedy, Some("mount -t bpf bpf /sys/fs/bpf"));
+    assert_eq!(exit_code(overall(&judge(&without(TC_LINKS)))), 3);
 }
 
 #[test]

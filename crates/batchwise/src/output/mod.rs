@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use batchwise_core::report::Line;
 
+pub mod aside;
 pub mod exporter;
 pub mod human;
 mod jsonl;
@@ -22,6 +23,7 @@ mod plain;
 mod samples;
 pub mod view;
 
+use aside::Aside;
 pub use pipe::Closed;
 use pipe::Watched;
 use view::View;
@@ -74,8 +76,8 @@ pub fn open(format: Format, ports: &[u16]) -> anyhow::Result<Box<dyn Sink>> {
     let waiting = waiting(ports);
     Ok(match format.resolve()? {
         Form::Live => Box::new(live::Live::open(View::new(waiting))?),
-        Form::Text => Box::new(plain::Plain::new(io::stdout(), waiting)),
-        Form::Jsonl => Box::new(jsonl::Jsonl::new(io::stdout())),
+        Form::Text => Box::new(plain::Plain::new(Aside::stdout(), waiting)),
+        Form::Jsonl => Box::new(jsonl::Jsonl::new(Aside::stdout())),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -13,7 +13,8 @@ use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
 use serde::Serialize;
 
 use super::service::{Service, name};
-use crate::output::Closed;
+use crate::output::aside::Aside;
+use crate::output::pipe;
 use crate::watch::wall_clock_ns;
 
 /// How decisions are shown on standard output.
@@ -89,6 +90,7 @@ struct PeerLine {
 /// Writes decisions.
 pub struct Decisions {
     log: Option<File>,
+    out: Aside,
     style: Style,
     policy: Policy,
     dry_run: bool,
@@ -118,6 +120,7 @@ impl Decisions {
             .transpose()?;
         Ok(Self {
             log,
+            out: Aside::stdout(),
             style,
             policy,
             dry_run,
@@ -194,8 +197,8 @@ impl Decisions {
             writeln!(log, "{json}").context("cannot write the log")?;
         }
         match self.style {
-            Style::Jsonl => print(&json),
-            Style::Auto | Style::Plain => print(&text(line)),
+            Style::Jsonl => self.print(&json),
+            Style::Auto | Style::Plain => self.print(&text(line)),
         }
     }
 
@@ -203,7 +206,7 @@ impl Decisions {
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub fn explain(&self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
+    pub fn explain(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
         let c = s.decider();
         let arm = |a| match c.known(a) {
             Some(k) => format!(
@@ -214,7 +217,7 @@ impl Decisions {
             ),
             None => "not known".to_owned(),
         };
-        print(&format!(
+        self.print(&format!(
             "{}: {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}",
             name(server, side),
             s.connections(),
@@ -229,6 +232,10 @@ impl Decisions {
             arm(Arm::Off),
             c.explain()
         ))
+    }
+
+    fn print(&mut self, text: &str) -> anyhow::Result<()> {
+        pipe::write_all(&mut self.out, format!("{text}\n").as_bytes())
     }
 }
 
@@ -246,13 +253,6 @@ fn text(line: &Line) -> String {
         line.message_bytes,
         line.why
     )
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
-        done => done.context("cannot write"),
-    }
 }
 
 /// An arm as labels and texts have it.

@@ -68,3 +68,20 @@ fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     let refused = balancer.refused();
     crate::refusal::assert_refused(&refused, 1, &["no route to 203.0.113.9", "ip route add"]);
 }
+
+#[test]
+fn a_weight_that_was_configured_while_no_agent_ran_is_no_sign_of_slowness() {
+    let site = Site::build("wei");
+    let mut balancer = Balancer::new(&site.segment.balancer, "wei");
+    let text = format!("policy = \"latency\"\n{}", balancer.text(&[1, 2]));
+    balancer.write(&text);
+    balancer.start(2);
+    balancer.until("weights to be in force", |status| {
+        status.iter().any(|line| line["weight"] == 100_000)
+    });
+    balancer.end(Signal::SIGKILL);
+    balancer.write(&(text + "weight = 300\n"));
+    balancer.start(2);
+    let line = balancer.backend("s2");
+    assert_eq!(line["weight"], 300_000, "{line}");
+}

@@ -240,16 +240,21 @@ fn new_backend(
     let base = spec.weight.saturating_mul(UNIT);
     let (written, state) = match slot.before {
         Some(before) => {
-            let weight = if before.weight == 0 {
-                base
+            let (weight, base_weight) = if before.weight == 0 {
+                (base, spec.weight)
             } else {
-                before.weight
+                (before.weight, before.base_weight)
             };
             let state = match before.state {
                 bpf::State::Down => State::Down,
                 bpf::State::Serving | bpf::State::Draining => State::Unknown,
             };
-            (bpf::Backend { weight, ..before }, state)
+            let written = bpf::Backend {
+                weight,
+                base_weight,
+                ..before
+            };
+            (written, state)
         }
         None => (
             bpf::Backend {
@@ -267,6 +272,7 @@ fn new_backend(
                 state: bpf::State::Down,
                 drained: false,
                 weight: base,
+                base_weight: spec.weight,
                 service: number,
                 generation: 0,
                 identity: maglev::identity(&spec.name),
