@@ -9,6 +9,8 @@ mod flows;
 mod fuzz;
 mod measured;
 mod paths;
+mod refused;
 mod replies;
 mod setup;
 mod takeover;
+mod tunnels;
