@@ -194,7 +194,8 @@ BW_INLINE __u32 bw_by_ring(const struct bw_tuple *t, __u32 service, __u64 choice
 
 /*
  * Where a new flow goes; 0: nowhere. Of two backends the one with fewer busy flows for its weight:
- * of many flows that come between two decisions not all go where there was least to do.
+ * of many flows that come between two decisions not all go where there was least to do. Who fails
+ * fast is never busy: while that is suspected of it, its own slots are all that it gets.
  */
 BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service)
 {
@@ -207,7 +208,7 @@ BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service)
 	second = bw_by_ring(t, service, BW_SECOND_CHOICE);
 	a = bw_backend(first);
 	b = bw_backend(second);
-	if (first == second || !second || !a || !b)
+	if (first == second || !second || !a || !b || b->flags & BW_BACKEND_DOUBTED)
 		return first;
 	busy_a = busy_flows[first & (BW_BACKENDS - 1)];
 	busy_b = busy_flows[second & (BW_BACKENDS - 1)];

@@ -1,6 +1,7 @@
 //! Which backend a flow keeps, and when it gets another.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use batchwise_bpf::balance::{Balancer, Counted, Protocol, SLOTS, Service, State};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -284,6 +285,39 @@ fn a_connection_that_has_its_answer_is_not_busy() {
     }
     let to_5 = (101..=120).filter(|&sport| lb.segment(tcp(sport, SYN, 0)) == 5);
     assert!(to_5.count() >= 12); // a quarter has no choice: both slots are 6's
+}
+
+#[test]
+fn a_backend_whose_latency_is_not_believed_attracts_no_flow_and_keeps_its_own_slots() {
+    let lb = Lb::among(&[5, 6]);
+    with_two_choices(&lb);
+    let doubt = |doubted| {
+        let six = batchwise_bpf::balance::Backend {
+            doubted,
+            ..crate::setup::backend(6)
+        };
+        lb.0.set_backend(6, &six).unwrap();
+        assert_eq!(lb.0.backends().unwrap()[1].1.doubted, doubted);
+    };
+    let failing_fast = |ports: RangeInclusive<u16>| {
+        let to_6 = ports.filter(|&sport| {
+            let index = lb.segment(tcp(sport, SYN, 0));
+            lb.segment(tcp(sport, ACK, 0));
+            lb.segment(tcp(sport, ACK, 100));
+            if index == 6 {
+                lb.segment(tcp(sport, ACK | FIN, 0)); // it is never busy
+            }
+            index == 6
+        });
+        to_6.count()
+    };
+    doubt(true);
+    // a quarter has both slots there; of the half that could choose, who has its first slot there may go to 5
+    let doubted = failing_fast(1..=2000);
+    assert!(doubted < 1100, "{doubted}");
+    doubt(false);
+    let believed = failing_fast(2001..=4000);
+    assert!(believed > 1400, "{believed}");
 }
 
 /// A load balancer whose tables can be reached by name, until dropped.

@@ -132,6 +132,8 @@ impl Backend {
                 State::Draining => bpf::State::Draining,
                 State::Down => bpf::State::Down,
             },
+            // only the controller's reason, where it decides
+            doubted: self.why == Why::Suspicious,
             drained: self.drained,
             identity: maglev::identity(&self.spec.name),
             ..self.written

@@ -270,6 +270,7 @@ fn new_backend(
                     Method::Ipip => bpf::Method::Ipip,
                 },
                 state: bpf::State::Down,
+                doubted: false,
                 drained: false,
                 weight: base,
                 base_weight: spec.weight,
