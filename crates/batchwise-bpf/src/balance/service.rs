@@ -199,9 +199,7 @@ impl Backend {
                 State::Down => 3,
             },
             generation: self.generation,
-            flags: [(self.drained, DRAINED), (self.doubted, DOUBTED)]
-                .iter()
-                .fold(0, |flags, (is, flag)| if *is { flags | flag } else { flags }),
+            flags: u8::from(self.drained) * DRAINED | u8::from(self.doubted) * DOUBTED,
             weight: self.weight,
             spread: last_bits(self.source_bits),
             identity: self.identity,

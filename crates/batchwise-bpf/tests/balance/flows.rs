@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use batchwise_bpf::balance::{Balancer, Counted, Protocol, SLOTS, Service, State};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -231,11 +232,16 @@ fn opened(lb: &Lb, flows: u16) -> [i32; 2] {
     counts
 }
 
-fn with_two_choices(lb: &Lb) {
+fn with_two_choices(lb: &mut Lb) {
+    lb.0.let_choose(Some(Duration::from_secs(600))).unwrap();
+    in_halves(lb, true);
+}
+
+fn in_halves(lb: &Lb, two_choices: bool) {
     let service = Service {
         number: 1,
         by_client: false,
-        two_choices: true,
+        two_choices,
     };
     lb.0.set_service(key(VIP, 80, Protocol::Tcp), service)
         .unwrap();
@@ -245,8 +251,8 @@ fn with_two_choices(lb: &Lb) {
 
 #[test]
 fn of_two_choices_the_backend_with_fewer_busy_flows_gets_a_new_one() {
-    let lb = Lb::among(&[5, 6]);
-    with_two_choices(&lb);
+    let mut lb = Lb::among(&[5, 6]);
+    with_two_choices(&mut lb);
     let [five, six] = opened(&lb, 3000);
     assert!((five - six).abs() < 20, "{five} {six}"); // by chance alone: some 45
 }
@@ -259,7 +265,7 @@ fn two_choices_count_busy_flows_for_a_backends_weight() {
         ..crate::setup::backend(6)
     };
     lb.0.set_backend(6, &half).unwrap();
-    with_two_choices(&lb);
+    with_two_choices(&mut lb);
     let [five, six] = opened(&lb, 3000);
     // slots offer both to half of the flows, which can bring 5 up to three quarters
     assert!((five - 2 * six).abs() < 40, "{five} {six}");
@@ -273,8 +279,8 @@ fn two_choices_count_busy_flows_for_a_backends_weight() {
 
 #[test]
 fn a_connection_that_has_its_answer_is_not_busy() {
-    let lb = Lb::among(&[5, 6]);
-    with_two_choices(&lb);
+    let mut lb = Lb::among(&[5, 6]);
+    with_two_choices(&mut lb);
     for sport in 1..=100 {
         let index = lb.segment(tcp(sport, SYN, 0));
         lb.segment(tcp(sport, ACK, 0));
@@ -288,9 +294,41 @@ fn a_connection_that_has_its_answer_is_not_busy() {
 }
 
 #[test]
+fn a_second_choice_is_taken_from_the_start_on_and_only_for_as_long_as_was_said() {
+    let to = |lb: &Lb| -> Vec<u16> {
+        let ports = 1..=300;
+        let all = ports.map(|sport| lb.segment(tcp(sport, SYN, 0)));
+        all.collect()
+    };
+    let by_first = Lb::among(&[5, 6]);
+    in_halves(&by_first, false);
+    let by_first = to(&by_first);
+    let fresh = || {
+        let lb = Lb::among(&[5, 6]);
+        in_halves(&lb, true);
+        lb
+    };
+    assert_ne!(to(&fresh()), by_first);
+    let said = |within| {
+        let mut lb = fresh();
+        lb.0.let_choose(within).unwrap();
+        lb
+    };
+    assert_eq!(to(&said(None)), by_first);
+    assert_eq!(to(&said(Some(Duration::ZERO))), by_first);
+    let mut lb = said(Some(Duration::from_millis(70)));
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(to(&lb), by_first);
+    assert_eq!(to(&lb), by_first, "SYNs that are sent again");
+    lb.0.let_choose(Some(Duration::MAX)).unwrap();
+    assert_eq!(to(&lb), by_first, "they have their backends");
+    assert_ne!(to(&said(Some(Duration::MAX))), by_first);
+}
+
+#[test]
 fn a_backend_whose_latency_is_not_believed_attracts_no_flow_and_keeps_its_own_slots() {
-    let lb = Lb::among(&[5, 6]);
-    with_two_choices(&lb);
+    let mut lb = Lb::among(&[5, 6]);
+    with_two_choices(&mut lb);
     let doubt = |doubted| {
         let six = batchwise_bpf::balance::Backend {
             doubted,
