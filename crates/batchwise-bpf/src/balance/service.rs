@@ -199,7 +199,7 @@ impl Backend {
                 State::Down => 3,
             },
             generation: self.generation,
-            flags: u8::from(self.drained) * DRAINED | u8::from(self.doubted) * DOUBTED,
+            flags: (u8::from(self.drained) * DRAINED) | (u8::from(self.doubted) * DOUBTED),
             weight: self.weight,
             spread: last_bits(self.source_bits),
             identity: self.identity,
