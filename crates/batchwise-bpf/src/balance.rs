@@ -6,6 +6,7 @@
 //! before, and the next [`Balancer::start`] takes over what is there.
 
 mod attach;
+mod choices;
 mod macs;
 mod outcome;
 mod pins;
@@ -357,6 +358,28 @@ impl Balancer {
         Ok(both
             .map(|(&active, &kept)| Counted { active, kept })
             .collect())
+    }
+
+    /// Lets new flows of services with two choices take the second one for so long from now; `None`:
+    /// not any more. Say it again after each [`Self::census`], which alone keeps the counts of busy
+    /// flows right. [`Self::start`] lets them for 5 s.
+    ///
+    /// Not while the table of young flows is filling up: a flow that is pushed out of it goes on by its
+    /// first choice.
+    ///
+    /// # Errors
+    /// When the clock cannot be read.
+    pub fn let_choose(&mut self, within: Option<Duration>) -> Result<(), Error> {
+        let until = choices::until(within)?;
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.choices_until = until;
+        }
+        Ok(())
+    }
+
+    /// Flows of which one packet was seen that find room at a time.
+    pub fn young_room(&self) -> u32 {
+        self.skel.maps.flows_young.max_entries()
     }
 
     /// Flows that are kept, as of the last [`Self::census`].

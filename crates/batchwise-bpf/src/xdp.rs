@@ -2,6 +2,8 @@
 
 /// `NETDEV_XDP_ACT_NDO_XMIT` (uapi/linux/netdev.h).
 const TRANSMITS: u64 = 1 << 2;
+/// `NETDEV_XDP_ACT_NDO_XMIT_SG`.
+const TRANSMITS_PARTS: u64 = 1 << 6;
 
 /// What an interface's driver can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +12,8 @@ pub struct Features {
     pub any: bool,
     /// It transmits what XDP programs of other interfaces redirect to it.
     pub transmits: bool,
+    /// Also frames of several parts: those that do not fit a page (jumbo frames).
+    pub transmits_parts: bool,
 }
 
 /// What the driver of the interface with this index can do, in the calling thread's network
@@ -25,5 +29,6 @@ pub fn features(ifindex: u32) -> Option<Features> {
     (error == 0).then_some(Features {
         any: opts.feature_flags != 0,
         transmits: opts.feature_flags & TRANSMITS != 0,
+        transmits_parts: opts.feature_flags & TRANSMITS_PARTS != 0,
     })
 }

@@ -39,6 +39,7 @@ fn backend(address: IpAddr, source: IpAddr, mac: [u8; 6], ifindex: u32, method: 
         mtu: 1500,
         method,
         state: State::Down, // which is to be noticed when it ends
+        doubted: false,
         drained: false,
         weight: 0,
         base_weight: 0,

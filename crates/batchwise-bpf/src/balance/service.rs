@@ -11,6 +11,7 @@ use crate::balance_skel::types;
 const BY_CLIENT: u16 = 0x1;
 const TWO_CHOICES: u16 = 0x2;
 const DRAINED: u8 = 0x1;
+const DOUBTED: u8 = 0x2;
 pub(super) const VACANT: u8 = 0;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
@@ -90,6 +91,8 @@ pub struct Backend {
     pub method: Method,
     /// What it gets.
     pub state: State,
+    /// Its latency is not believed: of two choices the second is never this one.
+    pub doubted: bool,
     /// Drained by the operator; kept here for the agent, as the next three.
     pub drained: bool,
     /// Its effective weight.
@@ -196,7 +199,7 @@ impl Backend {
                 State::Down => 3,
             },
             generation: self.generation,
-            flags: if self.drained { DRAINED } else { 0 },
+            flags: (u8::from(self.drained) * DRAINED) | (u8::from(self.doubted) * DOUBTED),
             weight: self.weight,
             spread: last_bits(self.source_bits),
             identity: self.identity,
@@ -226,6 +229,7 @@ impl Backend {
                 3 => State::Down,
                 _ => return None,
             },
+            doubted: b.flags & DOUBTED != 0,
             drained: b.flags & DRAINED != 0,
             weight: b.weight,
             base_weight: b.base_weight,

@@ -4,11 +4,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
 
-use super::{Balancer, INTERFACES, Kept, Options, attach, macs, pins};
+use super::{Balancer, INTERFACES, Kept, Options, attach, choices, macs, pins};
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
 use crate::passive::attach::Interface;
@@ -16,6 +17,8 @@ use crate::passive::events::{Events, algorithm, buckets, event_bytes, hash_keys}
 
 /// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
 const LEAST_YOUNG: u32 = 1024;
+/// New flows may choose for so long before [`Balancer::let_choose`] was called.
+const FIRST_CHOICES: Duration = Duration::from_secs(5);
 /// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).
 const XDP_FRAGS: u32 = 1 << 5;
 
@@ -131,6 +134,7 @@ fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Er
     ro.n_own_macs = options.interfaces.len() as u32;
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         macs::write(&mut bss.own_macs, &macs::of(&options.interfaces)?);
+        bss.choices_until = choices::until(Some(FIRST_CHOICES))?;
     }
     let Some(measure) = &options.measure else {
         return Ok(());

@@ -86,6 +86,13 @@ struct {
  */
 __s64 busy_flows[BW_BACKENDS];
 
+/*
+ * The second choice is taken until then, in units of bw_affinity.seen: nothing makes busy_flows right
+ * when nobody takes a census, and where flows_young pushes out flows between SYN and ACK, these must
+ * go by their first choice. The loader says so again and again.
+ */
+__u32 choices_until;
+
 BW_INLINE void bw_busy(__u32 index, __s64 by)
 {
 	__sync_fetch_and_add(&busy_flows[index & (BW_BACKENDS - 1)], by);
@@ -194,20 +201,21 @@ BW_INLINE __u32 bw_by_ring(const struct bw_tuple *t, __u32 service, __u64 choice
 
 /*
  * Where a new flow goes; 0: nowhere. Of two backends the one with fewer busy flows for its weight:
- * of many flows that come between two decisions not all go where there was least to do.
+ * of many flows that come between two decisions not all go where there was least to do. Who fails
+ * fast is never busy: while that is suspected of it, its own slots are all that it gets.
  */
-BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service)
+BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service, __u32 now)
 {
 	__u32 first = bw_by_ring(t, service, BW_FIRST_CHOICE), second;
 	const struct bw_backend *a, *b;
 	__s64 busy_a, busy_b;
 
-	if (!(service >> 16 & BW_VIP_TWO_CHOICES))
+	if (!(service >> 16 & BW_VIP_TWO_CHOICES) || (__s32)(choices_until - now) <= 0)
 		return first;
 	second = bw_by_ring(t, service, BW_SECOND_CHOICE);
 	a = bw_backend(first);
 	b = bw_backend(second);
-	if (first == second || !second || !a || !b)
+	if (first == second || !second || !a || !b || b->flags & BW_BACKEND_DOUBTED)
 		return first;
 	busy_a = busy_flows[first & (BW_BACKENDS - 1)];
 	busy_b = busy_flows[second & (BW_BACKENDS - 1)];
@@ -365,7 +373,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 		all->unknown_flow++;
 		index = bw_by_ring(&pkt->tuple, service, BW_FIRST_CHOICE);
 	} else {
-		index = bw_choose(&pkt->tuple, service);
+		index = bw_choose(&pkt->tuple, service, now);
 	}
 	b = bw_backend(index);
 	if (!index || !b || b->state == BW_BACKEND_VACANT)

@@ -43,6 +43,7 @@ enum bw_backend_state {
 
 /* bw_backend.flags */
 #define BW_BACKEND_DRAINED 0x1 /* by the operator; read by the agent alone */
+#define BW_BACKEND_DOUBTED 0x2 /* its latency is not believed: nobody's second choice */
 
 struct bw_backend {
 	__u8 addr[16];

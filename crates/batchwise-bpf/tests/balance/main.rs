@@ -5,6 +5,7 @@ mod frames;
 #[path = "../kernel/mod.rs"]
 mod kernel;
 
+mod choices;
 mod flows;
 mod fuzz;
 mod measured;

@@ -70,6 +70,7 @@ pub fn backend(index: u16) -> Backend {
         mtu: 1500,
         method: Method::L2,
         state: State::Serving,
+        doubted: false,
         drained: false,
         weight: 100_000,
         base_weight: 100,

@@ -135,6 +135,7 @@ impl Case {
             mtu: 1600,
             method: if tunnel { Method::Ipip } else { Method::L2 },
             state: State::Serving,
+            doubted: false,
             drained: false,
             weight: 1000,
             base_weight: 1,

@@ -132,6 +132,8 @@ impl Backend {
                 State::Draining => bpf::State::Draining,
                 State::Down => bpf::State::Down,
             },
+            // only the controller's reason, where it decides
+            doubted: self.why == Why::Suspicious,
             drained: self.drained,
             identity: maglev::identity(&self.spec.name),
             ..self.written
@@ -170,6 +172,51 @@ impl Backend {
                 Some("no health check has ended yet".to_owned())
             }
             Ok(_) => self.health.why().map(str::to_owned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn who_is_suspected_to_fail_fast_is_doubted_in_the_maps_until_it_is_not() {
+        let text = "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\n\
+                    port = 80\n[[service.backend]]\nname = \"s1\"\naddress = \"10.0.0.2\"\n";
+        let config = config::Config::parse(Path::new("t.toml"), text).expect("it holds");
+        let service = &config.services[0];
+        let spec = service.backends[0].clone();
+        let written = bpf::Backend {
+            address: spec.address,
+            source: spec.address,
+            source_bits: 0,
+            mac: [0; 6],
+            own_mac: [0; 6],
+            ifindex: 1,
+            mtu: 1500,
+            method: bpf::Method::L2,
+            state: bpf::State::Serving,
+            doubted: false,
+            drained: false,
+            weight: 100,
+            base_weight: 100,
+            identity: 7,
+            service: 0,
+            generation: 0,
+        };
+        let health = Checks::new(Health::Unchecked);
+        let mut backend = Backend::new(spec, 1, written, health, Err("none".to_owned()));
+        for (why, doubted) in [
+            (Why::Steady, false),
+            (Why::Suspicious, true),
+            (Why::Static, false),
+        ] {
+            backend.why = why;
+            backend.written = backend.wanted(service, State::Serving);
+            assert_eq!(backend.written.doubted, doubted, "{why:?}");
         }
     }
 }

@@ -11,6 +11,8 @@ use super::nexthop::{self, Kernel, Known, NextHop, Wanted, ask};
 
 /// What clients' packets are at most, bytes of IP, where nothing tells.
 const ETHERNET: u32 = 1500;
+/// What every way of IPv6 carries (RFC 8200 5).
+const IPV6_LEAST: u32 = 1280;
 const ARP_STEP: Duration = Duration::from_millis(20);
 /// `rp_filter` that drops what comes by another interface than answers to it would leave by (RFC 3704
 /// 2.2).
@@ -129,6 +131,7 @@ fn judge(
     for service in &config.services {
         for backend in &service.backends {
             let way = known.way(backend.address, service.method);
+            let way = way.and_then(|way| least(service, backend, &way).map(|()| way));
             let fits = way.and_then(|way| match service.method {
                 Method::Ipip if !service.allow_small_mtu => room(backend, &way, &arriving),
                 Method::Ipip | Method::L2 => Ok(()),
@@ -142,6 +145,25 @@ fn judge(
         }
     }
     Ok(faults)
+}
+
+/// IPv6 has no packets that must be smaller than its least MTU: who is told of less sends 1280 bytes
+/// all the same (RFC 8200 5, RFC 8201 4).
+fn least(service: &Service, backend: &config::Backend, way: &NextHop) -> Result<(), String> {
+    let more = nexthop::overhead(service.method, backend.address);
+    let needed = IPV6_LEAST + more;
+    let mtu = u32::from(way.mtu);
+    if service.address.is_ipv4() || mtu >= needed {
+        return Ok(());
+    }
+    let interface = &way.interface;
+    Err(format!(
+        "IPv6 packets may always have {IPV6_LEAST} bytes, and the way to {} by {interface} (MTU {mtu}) leaves \
+         {} for them: it needs an MTU of {needed} (`ip link set dev {interface} mtu {needed}`, and no smaller \
+         `mtu` of its route), also with allow_small_mtu",
+        backend.address,
+        mtu.saturating_sub(more),
+    ))
 }
 
 /// An encapsulated packet must fit. Where packets leave as they came, the MTU does not tell how long
@@ -216,7 +238,6 @@ fn reverse_path_filter(interface: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::path::Path;
 
     use super::super::nexthop::{Link, Route};
@@ -242,7 +263,7 @@ mod tests {
             links: [(2, link("eth0")), (3, link("bw-vip"))].into(),
             neighbours: BTreeMap::new(),
             routes: [(at("10.0.0.2"), route(2)), (at("10.9.0.1"), route(3))].into(),
-            closed: BTreeSet::new(),
+            ..Known::default()
         }
     }
 
@@ -276,5 +297,43 @@ mod tests {
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
         let faults = judge(&config, &known, &terms(&|_, _| true)).expect("tolerated");
         assert_eq!((&*faults[0].0, &*faults[0].1), ("w", "s1"));
+    }
+
+    #[test]
+    fn an_ipv6_service_is_refused_where_the_way_leaves_less_than_ipv6_needs_also_if_small_is_allowed()
+     {
+        let refused = |address: &str, backend: &str, method: &str, mtu| {
+            let text = format!(
+                "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"{address}\"\nport = 80\n\
+                 method = \"{method}\"\nallow_small_mtu = true\n[[service.backend]]\nname = \"s1\"\n\
+                 address = \"{backend}\"\n"
+            );
+            let config = Config::parse(Path::new("t.toml"), &text).expect("it holds");
+            let mut known = known();
+            known.links.entry(2).and_modify(|link| link.mtu = mtu);
+            let route = known.routes.values().next().expect("a route").clone();
+            known.routes = [(backend.parse().expect("an address"), route)].into();
+            let terms = Terms {
+                attached: false,
+                patience: Duration::ZERO,
+                tolerates: &|_, _| false,
+            };
+            let judged = judge(&config, &known, &terms);
+            judged.err().map(|error| error.to_string())
+        };
+        for (address, backend, method, least) in [
+            ("fd00::1", "fd01::2", "ipip", 1320),
+            ("fd00::1", "10.0.0.2", "ipip", 1300),
+            ("fd00::1", "fd01::2", "l2", 1280),
+        ] {
+            assert_eq!(refused(address, backend, method, least), None);
+            let error = refused(address, backend, method, least - 1).expect("too small");
+            let remedy = format!("`ip link set dev eth0 mtu {least}`");
+            assert!(
+                error.contains("leaves 1279") && error.contains(&remedy),
+                "{error}"
+            );
+        }
+        assert_eq!(refused("10.9.0.1", "10.0.0.2", "ipip", 600), None);
     }
 }

@@ -164,6 +164,7 @@ mod tests {
             mtu: 1500,
             method: Method::L2,
             state: State::Serving,
+            doubted: false,
             drained: false,
             weight: 100_000,
             base_weight: 100,

@@ -105,6 +105,7 @@ impl Agent {
         self.say_faults(&checked.faults);
         self.write_plan(plan, names)?;
         self.watch()?;
+        self.let_choose()?;
         self.say_empty();
         Ok(())
     }
@@ -165,11 +166,13 @@ impl Agent {
         let detail = format!("taken out; its connections have {within}");
         let about = About::backend(&service, &name);
         self.journal.event("removed", about, detail);
+        let now = Instant::now();
         self.leaving.push(Leaving {
             index,
             service,
             name,
-            until: Instant::now() + self.config.drain_timeout,
+            since: now,
+            until: now + self.config.drain_timeout,
         });
         Ok(())
     }
@@ -270,6 +273,7 @@ fn new_backend(
                     Method::Ipip => bpf::Method::Ipip,
                 },
                 state: bpf::State::Down,
+                doubted: false,
                 drained: false,
                 weight: base,
                 base_weight: spec.weight,

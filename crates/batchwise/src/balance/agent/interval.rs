@@ -1,7 +1,7 @@
 //! The end of an interval: what was seen becomes weights, tables and lines.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use batchwise_bpf::balance::{self as bpf, Balancer};
 use batchwise_core::balance::report::{Line, Policy, State, TotalsLine};
@@ -11,11 +11,6 @@ use super::super::service::{Service, Table};
 use super::super::status::{AgentLine, Status};
 use super::Agent;
 use crate::watch::wall_clock_ns;
-
-/// Counting looks at each flow that is kept: more than so many are counted
-const MANY_FLOWS: u32 = 1 << 16;
-/// once in this time at most.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 impl Agent {
     /// Brings what must not wait into force: backends and tables.
@@ -33,7 +28,9 @@ impl Agent {
         for leaving in self.leaving.drain(..) {
             let counted = self.census.get(usize::from(leaving.index));
             let connections = counted.map_or(0, |c| c.kept);
-            if connections > 0 && now < leaving.until {
+            // it had flows of its own until it left
+            let fresh = self.counted.is_some_and(|c| c.is_after(leaving.since));
+            if (connections > 0 || !fresh) && now < leaving.until {
                 staying.push(leaving);
                 continue;
             }
@@ -46,22 +43,11 @@ impl Agent {
         Ok(())
     }
 
-    fn count(&mut self, now: Instant) -> anyhow::Result<()> {
-        let kept = self.balancer.kept();
-        let few = kept.settled.saturating_add(kept.young) <= MANY_FLOWS;
-        let leaving = !self.leaving.is_empty(); // they go by what is counted
-        if few || leaving || self.counted.is_none_or(|at| now - at >= COUNT_EVERY) {
-            self.census = self.balancer.census()?;
-            self.counted = Some(now);
-        }
-        Ok(())
-    }
-
     pub(super) fn interval(&mut self, now: Instant) -> anyhow::Result<Status> {
         let epochs = self.balancer.sweep()?;
         self.take(epochs);
         self.balancer.follow_macs()?;
-        self.count(now)?;
+        self.count()?;
         let tallies: BTreeMap<u16, bpf::Tally> =
             self.balancer.backend_tallies()?.into_iter().collect();
         let (policy, ts_ns) = (self.config.policy, wall_clock_ns());

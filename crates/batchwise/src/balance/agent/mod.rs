@@ -12,6 +12,7 @@ use batchwise_bpf::probe::Probe;
 use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
+use self::census::Counted;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
@@ -25,6 +26,7 @@ use super::status::Status;
 use crate::output::Sink;
 use crate::output::exporter::Exporter;
 
+mod census;
 mod install;
 mod interval;
 mod request;
@@ -75,6 +77,8 @@ struct Leaving {
     service: String,
     /// Its name.
     name: String,
+    /// New flows have gone elsewhere since.
+    since: Instant,
     /// Its connections have until then.
     until: Instant,
 }
@@ -104,7 +108,7 @@ pub struct Agent {
     tallies: BTreeMap<u16, bpf::Tally>,
     /// Flows by backends' indices, and when they were last counted.
     census: Vec<bpf::Counted>,
-    counted: Option<Instant>,
+    counted: Option<Counted>,
     asked: StationsAsked,
     /// Empty rings that were spoken of.
     empty: Vec<String>,

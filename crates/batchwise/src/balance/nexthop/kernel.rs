@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Context;
-use batchwise_bpf::xdp;
+use batchwise_bpf::xdp::{self, Features};
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMetric, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use super::{Known, Link, NextHop, Route};
+use super::{ETHERNET, Known, Link, NextHop, Route};
 
 /// What is to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Kernel {
             }
             anyhow::Ok(known)
         })?;
-        known.closed = closed(&known, wanted);
+        (known.closed, known.narrow) = unfit(&known, wanted, xdp::features);
         Ok(known)
     }
 
@@ -87,8 +87,13 @@ impl Kernel {
     }
 }
 
-/// Interfaces of routes that take no packet which an XDP program of another interface sends there.
-fn closed(known: &Known, wanted: &Wanted) -> BTreeSet<u32> {
+/// Interfaces of routes that take no packet which an XDP program of another interface sends there; and
+/// those that take none of several parts, with whose packets may have them.
+fn unfit(
+    known: &Known,
+    wanted: &Wanted,
+    features: impl Fn(u32) -> Option<Features>,
+) -> (BTreeSet<u32>, BTreeMap<u32, (String, u32)>) {
     let routes = known.routes.values().flatten();
     let mut exits: BTreeSet<u32> = routes.filter(|r| !r.local).map(|r| r.ifindex).collect();
     exits.retain(|index| {
@@ -102,15 +107,24 @@ fn closed(known: &Known, wanted: &Wanted) -> BTreeSet<u32> {
         }
     });
     // a kernel that does not tell of interfaces with native XDP tells nothing of others
-    let mut arriving = wanted.arriving.iter().filter_map(|name| {
-        let (index, _) = known.links.iter().find(|(_, l)| l.name == *name)?;
-        xdp::features(*index)
-    });
-    if exits.is_empty() || !arriving.any(|f| f.any) {
-        return BTreeSet::new();
+    let arriving = || {
+        let links = wanted.arriving.iter();
+        links.filter_map(|name| known.links.iter().find(|(_, l)| l.name == *name))
+    };
+    let told = |index: &u32| features(*index).is_some_and(|f| f.any);
+    if exits.is_empty() || !arriving().any(|(index, _)| told(index)) {
+        return (BTreeSet::new(), BTreeMap::new());
     }
-    exits.retain(|index| xdp::features(*index).is_some_and(|f| !f.transmits));
-    exits
+    let features = exits.iter().filter_map(|i| Some((*i, features(*i)?)));
+    let (open, closed): (Vec<_>, Vec<_>) = features.partition(|(_, f)| f.transmits);
+    let narrow = open.iter().filter(|(_, f)| !f.transmits_parts);
+    let narrow = narrow.filter_map(|(exit, _)| {
+        let others = arriving().filter(|(index, _)| *index != exit);
+        let (_, widest) = others.max_by_key(|(_, link)| link.mtu)?;
+        (widest.mtu > ETHERNET).then(|| (*exit, (widest.name.clone(), widest.mtu)))
+    });
+    let narrow = narrow.collect();
+    (closed.into_iter().map(|(index, _)| index).collect(), narrow)
 }
 
 async fn links(handle: &Handle) -> Result<BTreeMap<u32, Link>, rtnetlink::Error> {
@@ -203,5 +217,75 @@ async fn route(handle: &Handle, address: IpAddr) -> Result<Route, String> {
     match message.header.kind {
         RouteType::Local | RouteType::Unicast => Ok(route),
         kind => Err(format!("the route is of type {kind:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(name: &str, mtu: u32) -> Link {
+        Link {
+            name: name.to_owned(),
+            mac: Some([2; 6]),
+            mtu,
+        }
+    }
+
+    /// A backend behind `out`, clients at `in` with an MTU.
+    fn narrow(mtu: u32, arriving: &[&str], features: Features) -> BTreeMap<u32, (String, u32)> {
+        let route = Route {
+            local: false,
+            ifindex: 3,
+            gateway: None,
+            source: None,
+            mtu: None,
+        };
+        let backend = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+        let known = Known {
+            links: [(2, link("in", mtu)), (3, link("out", 9000))].into(),
+            routes: [(backend, Ok(route))].into(),
+            ..Known::default()
+        };
+        let wanted = Wanted {
+            addresses: vec![backend],
+            arriving: arriving.iter().map(|&name| name.to_owned()).collect(),
+            attached: true,
+        };
+        let (closed, narrow) = unfit(&known, &wanted, |_| Some(features));
+        assert_eq!(
+            closed.contains(&3),
+            !features.transmits && arriving != ["out"]
+        );
+        narrow
+    }
+
+    #[test]
+    fn where_long_packets_arrive_the_exit_must_transmit_frames_of_several_parts() {
+        let whole = Features {
+            any: true,
+            transmits: true,
+            transmits_parts: false,
+        };
+        let parts = Features {
+            transmits_parts: true,
+            ..whole
+        };
+        let none = Features {
+            transmits: false,
+            ..whole
+        };
+        let long = BTreeMap::from([(3, ("in".to_owned(), 9000))]);
+        assert_eq!(narrow(9000, &["in"], whole), long);
+        assert_eq!(narrow(9000, &["in", "out"], whole), long);
+        let fits = BTreeMap::new();
+        assert_eq!(narrow(1500, &["in"], whole), fits);
+        assert_eq!(narrow(9000, &["in"], parts), fits);
+        assert_eq!(
+            narrow(9000, &["out"], whole),
+            fits,
+            "it leaves where it came"
+        );
+        assert_eq!(narrow(9000, &["in"], none), fits, "nothing leaves there");
     }
 }

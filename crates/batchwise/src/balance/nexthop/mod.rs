@@ -12,6 +12,9 @@ mod kernel;
 pub use follower::{Follower, ask};
 pub use kernel::{Kernel, Wanted};
 
+/// MTU of Ethernet, bytes of IP: frames of no more have one part, whatever the driver.
+const ETHERNET: u32 = 1500;
+
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -49,6 +52,9 @@ pub struct Known {
     pub routes: BTreeMap<IpAddr, Result<Route, String>>,
     /// Interfaces of these routes by which clients' packets cannot leave.
     pub closed: BTreeSet<u32>,
+    /// Interfaces of these routes by which long packets of clients cannot leave: where they arrive, by
+    /// an interface with a larger MTU than Ethernet's, and what that is.
+    pub narrow: BTreeMap<u32, (String, u32)>,
 }
 
 /// Where packets to a backend go.
@@ -125,6 +131,15 @@ impl Known {
                  another interface. Use an interface whose driver does (no VLAN, bridge or macvlan on \
                  top of one), or add {0} to `interfaces`, which some drivers need; a veth needs an XDP \
                  program or GRO at its peer (`ethtool -K PEER gro on`)",
+                link.name
+            ));
+        }
+        if let Some((arriving, mtu)) = self.narrow.get(&route.ifindex) {
+            return Err(format!(
+                "long packets cannot leave by {0} to {address}: clients' may have {mtu} bytes (MTU of \
+                 {arriving}), XDP has long ones in several parts, and the driver of {0} transmits none \
+                 of these for a program of another interface. Use an interface whose driver does \
+                 (NETDEV_XDP_ACT_NDO_XMIT_SG), or `ip link set dev {arriving} mtu {ETHERNET}`",
                 link.name
             ));
         }
@@ -234,7 +249,7 @@ mod tests {
                 (ip("10.8.0.1"), Err("Network is unreachable".to_owned())),
             ]
             .into(),
-            closed: BTreeSet::new(),
+            ..Known::default()
         }
     }
 
@@ -291,6 +306,16 @@ mod tests {
             error.contains("by eth0") && error.contains("`interfaces`"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_way_that_long_packets_cannot_leave_by_is_refused_with_the_remedy() {
+        let mut known = known();
+        known.narrow.insert(3, ("jumbo0".to_owned(), 9000));
+        let error = known.way(ip(HERE), Method::L2).expect_err("narrow");
+        for part in ["by eth0", "9000 bytes", "`ip link set dev jumbo0 mtu 1500`"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]
