@@ -129,9 +129,11 @@ fn judge(
     for service in &config.services {
         for backend in &service.backends {
             let way = known.way(backend.address, service.method);
-            let fits = way.and_then(|way| match service.method {
-                Method::Ipip if !service.allow_small_mtu => room(backend, &way, &arriving),
-                Method::Ipip | Method::L2 => Ok(()),
+            let fits = way.and_then(|way| {
+                if service.allow_small_mtu {
+                    return Ok(());
+                }
+                room(service.method, backend, &way, &arriving)
             });
             match fits {
                 Err(what) if (terms.tolerates)(service, backend) => {
@@ -144,9 +146,10 @@ fn judge(
     Ok(faults)
 }
 
-/// An encapsulated packet must fit. Where packets leave as they came, the MTU does not tell how long
+/// What clients send must fit, encapsulated if it is. Where packets leave as they came, the MTU does not tell how long
 /// clients' are: then they are taken for at most Ethernet's 1500 bytes.
 fn room(
+    method: Method,
     backend: &config::Backend,
     way: &NextHop,
     arriving: &BTreeMap<&str, u32>,
@@ -159,15 +162,18 @@ fn room(
         }
     });
     let longest = longest.max().unwrap_or(ETHERNET);
-    let more = nexthop::overhead(Method::Ipip, backend.address);
+    let more = nexthop::overhead(method, backend.address);
     let needed = longest + more;
     if u32::from(way.mtu) >= needed {
         return Ok(());
     }
     let interface = &way.interface;
+    let around = match more {
+        0 => String::new(),
+        more => format!(" with {more} bytes more around them"),
+    };
     Err(format!(
-        "clients' packets of {longest} bytes do not fit through {interface} (MTU {}) with {more} bytes \
-         more around them: raise it with `ip link set dev {interface} mtu {needed}` on all of the way to \
+        "clients' packets of {longest} bytes do not fit through {interface} (MTU {}){around}: raise it with `ip link set dev {interface} mtu {needed}` on all of the way to \
          {}, or keep clients' packets small (routes with `mtu {}` or `advmss`) and set allow_small_mtu = true, \
          then larger packets are answered with ICMP",
         way.mtu,
@@ -261,6 +267,41 @@ mod tests {
         for (exit, filter) in [("bw-vip", 0), ("bw-vip", 2), ("eth0", 1)] {
             assert_eq!(filtered(service, exit, &known, |_| filter), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_way_too_narrow_for_clients_packets_is_refused_by_layer_2_too_unless_that_is_allowed() {
+        let (mut config, mut known) = (config(), known());
+        let narrow = Link {
+            name: "eth1".to_owned(),
+            mac: Some([2; 6]),
+            mtu: 1400,
+        };
+        known.links.insert(4, narrow);
+        for route in known.routes.values_mut().flatten() {
+            route.ifindex = 4;
+        }
+        let terms = Terms {
+            attached: false,
+            patience: Duration::ZERO,
+            tolerates: &|_, _| false,
+        };
+        let error = judge(&config, &known, &terms).expect_err("1500 into 1400");
+        let error = error.to_string();
+        for word in [
+            "t.toml:6: ",
+            "packets of 1500 bytes do not fit through eth1 (MTU 1400): raise",
+            "dev eth1 mtu 1500",
+            "allow_small_mtu = true",
+        ] {
+            assert!(error.contains(word), "{word:?} is not in: {error}");
+        }
+        config.services[0].allow_small_mtu = true;
+        assert!(judge(&config, &known, &terms).is_ok());
+        // what leaves as it came fits
+        config.services[0].allow_small_mtu = false;
+        config.interfaces = vec!["eth1".to_owned()];
+        assert!(judge(&config, &known, &terms).is_ok());
     }
 
     #[test]
