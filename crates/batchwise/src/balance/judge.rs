@@ -24,8 +24,19 @@ pub struct Checked {
     pub known: Known,
     /// Interfaces that health checks leave by.
     pub exits: Vec<String>,
-    /// What is wrong with backends, but was to be put up with: service, backend, what.
-    pub faults: Vec<(String, String, String)>,
+    /// What is wrong, but was to be put up with.
+    pub faults: Vec<Fault>,
+}
+
+/// What is wrong with a backend, or with the health checks of a whole service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The service's name.
+    pub service: String,
+    /// The backend's name; none: no backend of the service can be checked.
+    pub backend: Option<String>,
+    /// What is wrong, with the remedy.
+    pub what: String,
 }
 
 /// How a configuration is judged.
@@ -34,8 +45,9 @@ pub struct Terms<'a> {
     pub attached: bool,
     /// Neighbours that do not answer within this are taken for down, for now.
     pub patience: Duration,
-    /// What is wrong with such a backend does not stop the others: it worked before.
-    pub tolerates: &'a dyn Fn(&Service, &config::Backend) -> bool,
+    /// What is wrong with such a backend, or with the checks of such a service, does not stop the
+    /// others: it worked before.
+    pub tolerates: &'a dyn Fn(&Service, Option<&config::Backend>) -> bool,
 }
 
 /// What is to be known of the machine for a configuration.
@@ -71,18 +83,18 @@ pub fn check(
 ) -> anyhow::Result<Checked> {
     let wanted = wanted(&config, terms.attached);
     let mut known = kernel.know(&wanted)?;
-    let faults = judge(&config, &known, terms)?;
+    let mut faults = judge(&config, &known, terms)?;
     let mut exits = Vec::new();
     for service in &config.services {
-        let checked = service.check.kind != Kind::None;
-        let at = |why| Wrong::at(&config.file, service.line, why);
-        let exit = nexthop::service_route(&known, service.address, checked).map_err(at)?;
-        let Some(link) = exit.filter(|_| checked) else {
-            continue;
-        };
-        filtered(service, &link.name, &known, reverse_path_filter).map_err(at)?;
-        if !exits.contains(&link.name) {
-            exits.push(link.name);
+        match exit(service, &known, reverse_path_filter) {
+            Ok(Some(name)) if !exits.contains(&name) => exits.push(name),
+            Ok(_) => {}
+            Err(what) if (terms.tolerates)(service, None) => faults.push(Fault {
+                service: service.name.clone(),
+                backend: None,
+                what: format!("{what}; mend it and `reload`: until then no health check is made"),
+            }),
+            Err(what) => return Err(Wrong::at(&config.file, service.line, what).into()),
         }
     }
     let end = Instant::now() + terms.patience;
@@ -108,11 +120,7 @@ fn silent(config: &Config, known: &Known) -> Vec<IpAddr> {
     silent.map(|way| way.station).collect()
 }
 
-fn judge(
-    config: &Config,
-    known: &Known,
-    terms: &Terms<'_>,
-) -> Result<Vec<(String, String, String)>, Wrong> {
+fn judge(config: &Config, known: &Known, terms: &Terms<'_>) -> Result<Vec<Fault>, Wrong> {
     let mut arriving = BTreeMap::new();
     for name in &config.interfaces {
         let Some(link) = known.link(name) else {
@@ -136,9 +144,11 @@ fn judge(
                 room(service.method, backend, &way, &arriving)
             });
             match fits {
-                Err(what) if (terms.tolerates)(service, backend) => {
-                    faults.push((service.name.clone(), backend.name.clone(), what));
-                }
+                Err(what) if (terms.tolerates)(service, Some(backend)) => faults.push(Fault {
+                    service: service.name.clone(),
+                    backend: Some(backend.name.clone()),
+                    what,
+                }),
                 fits => fits.map_err(|what| Wrong::at(&config.file, backend.line, what))?,
             }
         }
@@ -180,6 +190,21 @@ fn room(
         backend.address,
         u32::from(way.mtu).saturating_sub(more),
     ))
+}
+
+/// The interface that health checks of a service leave by, if it has any.
+fn exit(
+    service: &Service,
+    known: &Known,
+    filter: impl Fn(&str) -> u8,
+) -> Result<Option<String>, String> {
+    let checked = service.check.kind != Kind::None;
+    let link = nexthop::service_route(known, service.address, checked)?;
+    let Some(link) = link.filter(|_| checked) else {
+        return Ok(None);
+    };
+    filtered(service, &link.name, known, filter)?;
+    Ok(Some(link.name))
 }
 
 /// Answers to health checks come from the service's address, by a backend's link. There must be no
@@ -316,6 +341,10 @@ mod tests {
         let error = judge(&config, &known, &terms(&|_, _| false)).expect_err("no route");
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
         let faults = judge(&config, &known, &terms(&|_, _| true)).expect("tolerated");
-        assert_eq!((&*faults[0].0, &*faults[0].1), ("w", "s1"));
+        let fault = &faults[0];
+        assert_eq!(
+            (&*fault.service, fault.backend.as_deref()),
+            ("w", Some("s1"))
+        );
     }
 }

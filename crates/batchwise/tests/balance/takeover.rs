@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use batchwise_lab::host::ip;
+use batchwise_lab::segment::LINK;
 use nix::sys::signal::Signal;
 
 use crate::balancer::{Balancer, backend};
@@ -67,6 +69,49 @@ fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     balancer.must(&["remove"]);
     let refused = balancer.refused();
     crate::refusal::assert_refused(&refused, 1, &["no route to 203.0.113.9", "ip route add"]);
+}
+
+#[test]
+fn a_takeover_where_health_checks_have_no_way_any_more_goes_on_with_who_served() {
+    let site = Site::build("dea");
+    let host = &site.segment.balancer;
+    let mut balancer = Balancer::new(host, "dea");
+    let text = balancer.text(&[1]);
+    let (head, service) = text.split_once("[[service]]").expect("a service");
+    let of6 = balancer.text6(&[2]).replace("\"web\"", "\"web6\"");
+    let (_, service6) = of6.split_once("[[service]]").expect("a service");
+    balancer.write(&format!("{head}[[service]]{service}[[service]]{service6}"));
+    balancer.start(2);
+    balancer.end(Signal::SIGKILL);
+    let namespace = host.namespace().name();
+    ip(&["-n", namespace, "route", "del", "10.79.9.0/24"]).expect("a route");
+    // the other service is checked
+    balancer.start(1);
+    let line = balancer.backend("s1");
+    assert_eq!(
+        (&line["health"], &line["state"], &line["share"]),
+        (&"unknown".into(), &"serving".into(), &1.0.into())
+    );
+    assert_eq!(balancer.backend("s2")["health"], "up");
+    let status = balancer.status();
+    let mut said = status
+        .iter()
+        .filter(|l| l["what"] == "health" && l["service"] == "web");
+    let detail = said.next().expect("an event")["detail"].to_string();
+    assert!(
+        detail.contains("no route to 10.79.9.1") && detail.contains("`reload`"),
+        "{detail}"
+    );
+    assert_eq!(site.answers(4), ["s1"; 4]);
+    // what worked before keeps no change of the file away
+    balancer.must(&["reload"]);
+    assert_eq!(balancer.backend("s1")["state"], "serving");
+    let by = ["via", "10.79.0.1", "dev", LINK];
+    ip(&[&["-n", namespace, "route", "add", "10.79.9.0/24"], &by[..]].concat()).expect("a route");
+    balancer.must(&["reload"]);
+    balancer.until("it to be checked again", |status| {
+        status.iter().filter(|l| l["health"] == "up").count() == 2
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::super::backend::Backend;
 use super::super::config::{self, Kind, Method};
 use super::super::health::{Health, Target};
 use super::super::journal::About;
-use super::super::judge::{self, Checked};
+use super::super::judge::{self, Checked, Fault};
 use super::super::nexthop::NextHop;
 use super::super::plan::{Pinned, Plan, Slot, key, plan};
 use super::super::service::Service;
@@ -102,7 +102,7 @@ impl Agent {
         }
         self.config = checked.config;
         self.index();
-        self.say_faults(&checked.faults);
+        self.take_faults(checked.faults);
         self.write_plan(plan, names)?;
         self.watch()?;
         self.say_empty();
@@ -183,10 +183,22 @@ impl Agent {
             .collect()
     }
 
-    fn say_faults(&mut self, faults: &[(String, String, String)]) {
-        for (service, backend, what) in faults {
-            self.journal
-                .warn("neighbour", About::backend(service, backend), what);
+    /// Says what is put up with; the services among it are not checked.
+    fn take_faults(&mut self, faults: Vec<Fault>) {
+        self.mute.clear();
+        for fault in faults {
+            let what = &fault.what;
+            match &fault.backend {
+                Some(backend) => {
+                    let about = About::backend(&fault.service, backend);
+                    self.journal.warn("neighbour", about, what);
+                }
+                None => {
+                    let about = About::service(&fault.service);
+                    self.journal.warn("health", about, what);
+                    self.mute.push(fault.service);
+                }
+            }
         }
     }
 
@@ -205,6 +217,7 @@ impl Agent {
         let mut targets = Vec::new();
         for service in &mut self.services {
             let check = &service.spec.check;
+            let mute = self.mute.contains(&service.spec.name);
             for backend in &mut service.backends {
                 let unchecked = check.kind == Kind::None;
                 if unchecked != (backend.health.state() == State::Unchecked) {
@@ -215,7 +228,12 @@ impl Agent {
                         State::Unknown
                     });
                 }
-                if !unchecked {
+                if mute && backend.health.state() == State::Up {
+                    // what checks said grows old, and nothing speaks against who serves
+                    backend.trusted = true;
+                    backend.health = Health::new(State::Unknown);
+                }
+                if !unchecked && !mute {
                     targets.push(Target {
                         index: backend.index,
                         address: service.spec.address,

@@ -99,6 +99,8 @@ pub struct Agent {
     checker: Checker,
     follower: Follower,
     probes: BTreeMap<String, Probe>,
+    /// Services whose health checks cannot be made.
+    mute: Vec<String>,
     /// Places of backends by index: service, backend.
     places: BTreeMap<u16, (usize, usize)>,
     tallies: BTreeMap<u16, bpf::Tally>,
@@ -173,6 +175,7 @@ impl Agent {
             checker: Checker::start()?,
             follower: Follower::start()?,
             probes: BTreeMap::new(),
+            mute: Vec::new(),
             places: BTreeMap::new(),
             tallies: BTreeMap::new(),
             census: Vec::new(),

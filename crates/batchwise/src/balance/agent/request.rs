@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use batchwise_bpf::balance::Balancer;
 
-use super::super::config;
+use super::super::config::{self, Kind};
 use super::super::control::{Asked, Request};
 use super::super::journal::About;
 use super::super::judge::{self, Terms};
@@ -150,10 +150,14 @@ impl Agent {
     }
 }
 
-/// Whether a backend is in force already.
-fn has(services: &[Service], service: &config::Service, backend: &config::Backend) -> bool {
-    let mut same = services
-        .iter()
-        .filter(|s| key(&s.spec) == key(service) && s.spec.method == service.method);
-    same.any(|s| s.backends.iter().any(|b| b.spec.address == backend.address))
+/// Whether a backend is in force already, or a service's health checks are.
+fn has(services: &[Service], service: &config::Service, backend: Option<&config::Backend>) -> bool {
+    let mut same = services.iter().filter(|s| key(&s.spec) == key(service));
+    same.any(|s| match backend {
+        Some(backend) => {
+            let mut known = s.backends.iter();
+            s.spec.method == service.method && known.any(|b| b.spec.address == backend.address)
+        }
+        None => (s.spec.check.kind == Kind::None) == (service.check.kind == Kind::None),
+    })
 }
