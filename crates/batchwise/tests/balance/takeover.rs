@@ -1,6 +1,8 @@
 //! An agent that dies, and the next.
 
+use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use batchwise_lab::host::ip;
 use batchwise_lab::segment::LINK;
@@ -47,6 +49,24 @@ fn a_second_agent_of_the_name_is_refused() {
     balancer.start(1);
     let second = balancer.refused();
     crate::refusal::assert_refused(&second, 1, &["another agent", "stop it first"]);
+}
+
+#[test]
+fn only_the_owner_can_lock_out_an_agent_or_talk_to_it() {
+    let site = Site::build("lck");
+    let mut balancer = Balancer::new(&site.segment.balancer, "lck");
+    let folder = balancer.file();
+    let folder = folder.parent().expect("a folder");
+    // as an agent of before left it
+    let lock = folder.join("balance-c-lck.lock");
+    fs::write(&lock, "").expect("a file");
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).expect("ours");
+    balancer.write(&balancer.text(&[1]));
+    balancer.start(1);
+    for file in [lock, folder.join("balance-c-lck.sock")] {
+        let mode = fs::metadata(&file).expect("it is there").mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
 }
 
 #[test]
