@@ -245,6 +245,9 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     };
     let config = run.read()?;
     if args.check {
+        for doubt in config.doubts() {
+            eprintln!("batchwise: warning: {}", doubt.what);
+        }
         return tell(&about(&config));
     }
     let form = args.format.resolve()?;

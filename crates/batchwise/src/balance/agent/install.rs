@@ -102,6 +102,10 @@ impl Agent {
         }
         self.config = checked.config;
         self.index();
+        for doubt in self.config.doubts() {
+            let (about, what) = (About::service(&doubt.service), doubt.what.to_string());
+            self.journal.warn("config", about, &what);
+        }
         self.take_faults(checked.faults);
         self.write_plan(plan, names)?;
         self.watch()?;
