@@ -87,8 +87,9 @@ impl Agent {
         Ok(format!("{of}/{name} {detail}"))
     }
 
-    /// Reads the configuration again; one that does not hold changes nothing.
+    /// Opens the log anew and reads the configuration again; one that does not hold changes nothing.
     pub(super) fn reload(&mut self) -> Result<String, String> {
+        self.journal.reopen();
         match self.try_reload() {
             Ok(()) => {
                 self.generation += 1;
