@@ -57,11 +57,16 @@ fn a_drained_backend_keeps_its_connections_gets_no_new_ones_and_can_be_given_bac
         .expect("one to s1");
     let said = balancer.must(&["drain", "s1"]);
     assert!(said.contains("web/s1 gets no new connections"), "{said}");
+    assert!(!said.contains("dropped"), "{said}");
     assert_eq!(site.answers(20), ["s2"; 20]);
     assert_eq!(kept.ask(), "s1");
     let unknown = balancer.tell(&["drain", "s9"]);
     assert_refused(&unknown, 1, &["no backend \"s9\"", "web: s1, s2"]);
-    balancer.must(&["drain", "s1", "--undo"]);
+    let outage = "no backend of web serves now: new connections are dropped";
+    let last = balancer.must(&["drain", "s2"]);
+    assert!(last.contains(outage), "{last}");
+    let again = balancer.must(&["drain", "s1", "--undo"]);
+    assert!(!again.contains(outage), "{again}");
     balancer.until("s1 to have slots again", |status| {
         let s1 = status
             .iter()

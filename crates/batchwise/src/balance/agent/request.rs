@@ -28,11 +28,19 @@ impl Agent {
                 service,
                 undo,
             } => {
-                let done = self.drain(&backend, service.as_deref(), undo);
-                if done.is_ok() {
-                    self.push()?;
-                    self.say_empty();
-                }
+                let done = match self.drain(&backend, service.as_deref(), undo) {
+                    Ok((service, mut said)) => {
+                        self.push()?;
+                        self.say_empty();
+                        if self.empty.contains(&service) {
+                            said += &format!(
+                                "; no backend of {service} serves now: new connections are dropped"
+                            );
+                        }
+                        Ok(said)
+                    }
+                    Err(why) => Err(why),
+                };
                 asked.answer(done);
             }
             Request::Reload => asked.answer(self.reload()),
@@ -41,7 +49,13 @@ impl Agent {
         Ok(())
     }
 
-    fn drain(&mut self, name: &str, service: Option<&str>, undo: bool) -> Result<String, String> {
+    /// Drains a backend or gives it back: its service's name, and what was done.
+    fn drain(
+        &mut self,
+        name: &str,
+        service: Option<&str>,
+        undo: bool,
+    ) -> Result<(String, String), String> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         for (s, known) in self.services.iter().enumerate() {
             if service.is_none_or(|wanted| wanted == known.spec.name) {
@@ -84,7 +98,8 @@ impl Agent {
         };
         let about = About::backend(&of, name);
         self.journal.event("drain", about, detail.clone());
-        Ok(format!("{of}/{name} {detail}"))
+        let said = format!("{of}/{name} {detail}");
+        Ok((of, said))
     }
 
     /// Opens the log anew and reads the configuration again; one that does not hold changes nothing.
