@@ -83,7 +83,7 @@ impl Agent {
         } = ready;
         self.probes.retain(|name, _| checked.exits.contains(name));
         self.probes.extend(probes);
-        let names = self.names();
+        let former = self.former();
         let mut before: BTreeMap<u16, Service> =
             self.services.drain(..).map(|s| (s.number, s)).collect();
         let specs = checked.config.services.iter();
@@ -91,7 +91,12 @@ impl Agent {
             let backends = spec.backends.iter().zip(&place.backends);
             let backends = backends.map(|(backend, slot)| {
                 let way = checked.known.way(backend.address, spec.method);
-                new_backend(spec, place.number, backend, slot, way)
+                let mut new = new_backend(spec, place.number, backend, slot, way);
+                let mut leaving = self.leaving.iter();
+                if let Some(back) = leaving.find(|leaving| leaving.index == slot.index) {
+                    (new.health, new.trusted) = (back.health.clone(), back.trusted);
+                }
+                new
             });
             let mut service = Service::new(spec.clone(), place.number, ring, backends.collect());
             let same = before.remove(&place.number);
@@ -107,17 +112,13 @@ impl Agent {
             self.journal.warn("config", about, &what);
         }
         self.take_faults(checked.faults);
-        self.write_plan(plan, names)?;
+        self.write_plan(plan, former)?;
         self.watch()?;
         self.say_empty();
         Ok(())
     }
 
-    fn write_plan(
-        &mut self,
-        plan: Plan,
-        mut names: BTreeMap<u16, (String, String)>,
-    ) -> anyhow::Result<()> {
+    fn write_plan(&mut self, plan: Plan, mut former: BTreeMap<u16, Leaving>) -> anyhow::Result<()> {
         for key in &plan.gone {
             self.balancer.remove_service(key)?;
             let detail = format!("{}:{} is a service no more", key.address, key.port);
@@ -142,10 +143,15 @@ impl Agent {
             .retain(|l| plan.leaving.iter().any(|(index, _)| *index == l.index));
         for (index, written) in plan.leaving {
             if !self.leaving.iter().any(|l| l.index == index) {
-                let (service, name) = names
-                    .remove(&index)
-                    .unwrap_or_else(|| (String::new(), written.address.to_string()));
-                self.leave(index, service, name, written)?;
+                let leaving = former.remove(&index).unwrap_or_else(|| Leaving {
+                    index,
+                    service: String::new(),
+                    name: written.address.to_string(),
+                    health: Health::new(State::Unknown),
+                    trusted: false,
+                    until: Instant::now(),
+                });
+                self.leave(leaving, written)?;
             }
         }
         // an index goes on counting when it changes hands
@@ -156,31 +162,32 @@ impl Agent {
     }
 
     /// A backend was taken out: it keeps its connections until its time is over.
-    fn leave(
-        &mut self,
-        index: u16,
-        service: String,
-        name: String,
-        mut written: bpf::Backend,
-    ) -> anyhow::Result<()> {
+    fn leave(&mut self, mut leaving: Leaving, mut written: bpf::Backend) -> anyhow::Result<()> {
         written.state = bpf::State::Draining;
-        self.balancer.set_backend(index, &written)?;
+        self.balancer.set_backend(leaving.index, &written)?;
         let within = humantime::format_duration(self.config.drain_timeout);
         let detail = format!("taken out; its connections have {within}");
-        let about = About::backend(&service, &name);
+        let about = About::backend(&leaving.service, &leaving.name);
         self.journal.event("removed", about, detail);
-        self.leaving.push(Leaving {
-            index,
-            service,
-            name,
-            until: Instant::now() + self.config.drain_timeout,
-        });
+        leaving.until = Instant::now() + self.config.drain_timeout;
+        self.leaving.push(leaving);
         Ok(())
     }
 
-    /// Services and names of backends by their indices.
-    fn names(&self) -> BTreeMap<u16, (String, String)> {
-        let of = |s: &Service, b: &Backend| (b.index, (s.spec.name.clone(), b.spec.name.clone()));
+    /// The backends by their indices, as they would leave now.
+    fn former(&self) -> BTreeMap<u16, Leaving> {
+        let until = Instant::now();
+        let of = |s: &Service, b: &Backend| {
+            let leaving = Leaving {
+                index: b.index,
+                service: s.spec.name.clone(),
+                name: b.spec.name.clone(),
+                health: b.health.clone(),
+                trusted: b.trusted,
+                until,
+            };
+            (b.index, leaving)
+        };
         let services = self.services.iter();
         services
             .flat_map(|s| s.backends.iter().map(move |b| of(s, b)))

@@ -15,7 +15,7 @@ use batchwise_core::passive::Params;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
-use super::health::Checker;
+use super::health::{Checker, Health};
 use super::journal::{About, Journal};
 use super::judge::{self, Terms};
 use super::metrics::BalanceMetrics;
@@ -75,6 +75,10 @@ struct Leaving {
     service: String,
     /// Its name.
     name: String,
+    /// What checks said of it last: if it is taken back, that still holds.
+    health: Health,
+    /// It served before any check.
+    trusted: bool,
     /// Its connections have until then.
     until: Instant,
 }
