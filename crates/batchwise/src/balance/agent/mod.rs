@@ -220,8 +220,7 @@ impl Agent {
             let until = end.map_or(next, |end| end.min(next));
             let wait = until.saturating_duration_since(Instant::now());
             let quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait.min(POLL_EVERY))?;
-            let epochs = self.balancer.poll()?;
-            self.take(epochs);
+            self.hear()?;
             self.sense()?;
             if hangup.swap(false, Ordering::Relaxed) {
                 // what is wrong has been said
