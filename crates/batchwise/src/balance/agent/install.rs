@@ -26,6 +26,8 @@ pub(super) struct Ready {
     plan: Plan,
     /// What the maps' tables say, in the configuration's order.
     rings: Vec<Vec<u16>>,
+    /// For services that have none, by number.
+    fresh: Vec<(u16, bpf::Ring)>,
     /// At exits that have none yet.
     probes: Vec<(String, Probe)>,
 }
@@ -41,7 +43,7 @@ impl Agent {
             backends: self.balancer.backends()?,
         };
         let plan = plan(&checked.config, &pinned)?;
-        let mut rings = Vec::new();
+        let (mut rings, mut fresh) = (Vec::new(), Vec::new());
         for place in &plan.services {
             let mut services = pinned
                 .services
@@ -49,6 +51,7 @@ impl Agent {
                 .filter(|(_, s)| s.number == place.number);
             // the number of one that goes may have a new owner, whose table is empty
             rings.push(if services.all(|(key, _)| plan.gone.contains(key)) {
+                fresh.push((place.number, bpf::Ring::new()?));
                 vec![0; SLOTS]
             } else {
                 self.balancer.ring(place.number)?
@@ -66,6 +69,7 @@ impl Agent {
             checked,
             plan,
             rings,
+            fresh,
             probes,
         })
     }
@@ -73,12 +77,13 @@ impl Agent {
     /// Brings into force what was prepared. `policy`: the one that held until now.
     ///
     /// # Errors
-    /// The kernel does not let us write.
+    /// The kernel does not let us write: what was prepared is partly in force.
     pub(super) fn install(&mut self, ready: Ready, policy: Policy) -> anyhow::Result<()> {
         let Ready {
             checked,
             plan,
             rings,
+            fresh,
             probes,
         } = ready;
         self.probes.retain(|name, _| checked.exits.contains(name));
@@ -112,13 +117,19 @@ impl Agent {
             self.journal.warn("config", about, &what);
         }
         self.take_faults(checked.faults);
-        self.write_plan(plan, former)?;
-        self.watch()?;
+        let written = self.write_plan(plan, fresh, former);
+        // health is looked after in any case
+        let watched = self.watch();
         self.say_empty();
-        Ok(())
+        written.and(watched)
     }
 
-    fn write_plan(&mut self, plan: Plan, mut former: BTreeMap<u16, Leaving>) -> anyhow::Result<()> {
+    fn write_plan(
+        &mut self,
+        plan: Plan,
+        fresh: Vec<(u16, bpf::Ring)>,
+        mut former: BTreeMap<u16, Leaving>,
+    ) -> anyhow::Result<()> {
         for key in &plan.gone {
             self.balancer.remove_service(key)?;
             let detail = format!("{}:{} is a service no more", key.address, key.port);
@@ -126,6 +137,9 @@ impl Agent {
         }
         for index in &plan.orphans {
             self.balancer.vacate(*index)?;
+        }
+        for (number, ring) in fresh {
+            self.balancer.set_ring(number, &ring)?;
         }
         self.push()?;
         for service in &self.services {

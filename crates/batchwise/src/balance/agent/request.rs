@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use batchwise_bpf::balance::Balancer;
+use batchwise_bpf::balance::{Balancer, Options};
 
 use super::super::config::{self, Kind};
 use super::super::control::{Asked, Request};
@@ -11,6 +11,7 @@ use super::super::journal::About;
 use super::super::judge::{self, Terms};
 use super::super::plan::key;
 use super::super::service::Service;
+use super::install::Ready;
 use super::{Agent, options};
 
 /// New neighbours that do not answer within this are taken for down, for now; health waits so long.
@@ -103,32 +104,43 @@ impl Agent {
     }
 
     /// Opens the log anew and reads the configuration again; one that does not hold changes nothing.
+    /// Where the kernel refuses amid the change, it is said that there is a mixture.
     pub(super) fn reload(&mut self) -> Result<String, String> {
         self.journal.reopen();
-        match self.try_reload() {
-            Ok(()) => {
-                self.generation += 1;
-                self.config_error = None;
-                let detail = format!(
-                    "{} is in force (generation {})",
-                    self.config.file.display(),
-                    self.generation
-                );
-                self.journal
-                    .event("reload", About::default(), detail.clone());
-                Ok(detail)
-            }
+        let (error, detail) = match self.make_ready() {
+            Ok(next) => match self.bring_in(next) {
+                Ok(()) => return Ok(self.reloaded()),
+                Err(error) => {
+                    let partly = format!("partly in force: {error:#}; reload or restart");
+                    (partly.clone(), partly)
+                }
+            },
             Err(error) => {
                 let error = format!("{error:#}");
                 let detail = format!("the configuration before it stays in force: {error}");
-                self.journal.warn("config_error", About::default(), &detail);
-                self.config_error = Some(error.clone());
-                Err(error)
+                (error, detail)
             }
-        }
+        };
+        self.journal.warn("config_error", About::default(), &detail);
+        self.config_error = Some(error.clone());
+        Err(error)
     }
 
-    fn try_reload(&mut self) -> anyhow::Result<()> {
+    fn reloaded(&mut self) -> String {
+        self.generation += 1;
+        self.config_error = None;
+        let detail = format!(
+            "{} is in force (generation {})",
+            self.config.file.display(),
+            self.generation
+        );
+        self.journal
+            .event("reload", About::default(), detail.clone());
+        detail
+    }
+
+    /// Does all that may fail for the file as it is now, and changes nothing of what is in force.
+    fn make_ready(&mut self) -> anyhow::Result<Next> {
         let config = self.run.read()?;
         let fixed = [
             ("name", config.name != self.config.name),
@@ -154,16 +166,35 @@ impl Agent {
         });
         self.take(epochs);
         let checked = checked?;
-        let (new, before) = (&checked.config, self.config.policy);
-        let measures = (new.policy, new.interval) != (before, self.config.interval);
-        let options = options(new);
+        let (new, now) = (&checked.config, &self.config);
+        let measures = (new.policy, new.interval) != (now.policy, now.interval);
+        let options = measures.then(|| Options {
+            attach: false,
+            ..options(new)
+        });
         let ready = self.prepare(checked)?;
-        if measures {
-            // the program that measures otherwise takes the place of this one in the pinned links
-            self.balancer = Balancer::start(options).context("loading the programs again")?;
-        }
-        self.install(ready, before)
+        let balancer = options.map(Balancer::start).transpose();
+        Ok(Next {
+            ready,
+            balancer: balancer.context("loading the programs again")?,
+        })
     }
+
+    fn bring_in(&mut self, next: Next) -> anyhow::Result<()> {
+        let before = self.config.policy;
+        if let Some(mut balancer) = next.balancer {
+            balancer.attach().context("replacing the programs")?;
+            self.balancer = balancer;
+        }
+        self.install(next.ready, before)
+    }
+}
+
+/// What nothing keeps from being brought into force.
+struct Next {
+    ready: Ready,
+    /// The program that measures otherwise, to take the place of the one in the pinned links.
+    balancer: Option<Balancer>,
 }
 
 /// Whether a backend is in force already, or a service's health checks are.
