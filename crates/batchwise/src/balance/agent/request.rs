@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_bpf::balance::{Balancer, Options};
+use batchwise_core::balance::report::State;
 
 use super::super::config::{self, Kind};
 use super::super::control::{Asked, Request};
@@ -33,7 +34,7 @@ impl Agent {
                     Ok((service, mut said)) => {
                         self.push()?;
                         self.say_empty();
-                        if self.empty.contains(&service) {
+                        if !self.serves(&service) {
                             said += &format!(
                                 "; no backend of {service} serves now: new connections are dropped"
                             );
@@ -48,6 +49,11 @@ impl Agent {
             Request::Remove => self.remove = Some(asked),
         }
         Ok(())
+    }
+
+    fn serves(&self, service: &str) -> bool {
+        let mut named = self.services.iter().filter(|s| s.spec.name == service);
+        named.any(|s| s.states().contains(&State::Serving))
     }
 
     /// Drains a backend or gives it back: its service's name, and what was done.
