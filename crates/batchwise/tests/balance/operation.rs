@@ -1,5 +1,6 @@
 //! Start, status, drain, reload, remove.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -100,6 +101,25 @@ fn a_wrong_configuration_is_refused_everywhere_and_the_old_one_stays() {
         agent.is_some_and(|l| l["generation"] == 2 && l["config_error"].is_null())
     });
     assert_eq!(site.answers(3), ["s2"; 3]);
+}
+
+#[test]
+fn a_log_that_was_moved_away_goes_on_at_its_name_after_sighup() {
+    let site = Site::build("log");
+    let mut balancer = Balancer::new(&site.segment.balancer, "log");
+    balancer.write(&balancer.text(&[1]));
+    let log = balancer.file().with_file_name("log.jsonl");
+    let (away, path) = (log.with_extension("1"), log.to_string_lossy().into_owned());
+    balancer.start_with(&["--log", &path], 1);
+    fs::rename(&log, &away).expect("moved");
+    balancer.signal(Signal::SIGHUP);
+    balancer.until("it to be read again", |status| {
+        status.first().is_some_and(|l| l["generation"] == 2)
+    });
+    let (before, after) = (fs::read_to_string(&away), fs::read_to_string(&log));
+    let (before, after) = (before.expect("a log"), after.expect("a log"));
+    assert!(!before.contains("\"what\":\"reload\""), "{before}");
+    assert!(after.contains("\"what\":\"reload\""), "{after}");
 }
 
 #[test]
