@@ -15,6 +15,7 @@ mod service;
 mod start;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
@@ -28,6 +29,7 @@ use crate::plain::{Plain, bytes, read};
 
 pub use outcome::{Outcomes, Tally};
 pub use pins::BPFFS;
+pub use ring::Ring;
 pub use service::{Backend, Method, Protocol, Service, ServiceKey, State};
 
 /// Slots of a ring, as core's `maglev::SLOTS`.
@@ -55,7 +57,7 @@ pub struct Options {
     pub flows: u32,
     /// What is measured; nothing costs nothing.
     pub measure: Option<Measure>,
-    /// Else to no interface: [`Balancer::program`] is called otherwise.
+    /// Else to no interface: [`Balancer::program`] is called otherwise, or [`Balancer::attach`] is.
     pub attach: bool,
     /// Else all of it ends with the [`Balancer`].
     pub pin: bool,
@@ -98,10 +100,12 @@ pub struct Counted {
 /// The data path, loaded, and attached if that was asked for.
 pub struct Balancer {
     // before the programs: what is attached goes first
-    _links: Vec<OwnedFd>,
+    links: Vec<OwnedFd>,
     events: Option<Events>,
     skel: BalanceSkel<'static>,
     interfaces: Vec<String>,
+    /// Where all is pinned, if it is.
+    folder: Option<PathBuf>,
     taken_over: bool,
     kept: Kept,
 }
@@ -119,6 +123,21 @@ impl Balancer {
     /// fit; each says the remedy.
     pub fn start(options: Options) -> Result<Self, Error> {
         start::start(&options)
+    }
+
+    /// Attaches to the interfaces; a program that is attached there under the name gives way, without
+    /// a packet being missed.
+    ///
+    /// # Errors
+    /// When the interfaces or their drivers do not allow it; those before the one that does not are
+    /// attached to already.
+    pub fn attach(&mut self) -> Result<(), Error> {
+        let folder = self.folder.as_deref();
+        for interface in &self.interfaces {
+            let program = self.skel.progs.bw_balance.as_fd();
+            self.links.push(attach::attach(interface, program, folder)?);
+        }
+        folder.map_or(Ok(()), |f| attach::detach_others(f, &self.interfaces))
     }
 
     /// Whether something was pinned under the name.

@@ -7,6 +7,25 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use super::{BATCH, Balancer, SERVICES, SLOTS, read_u32};
 use crate::Error;
 
+/// An empty ring that is no service's yet.
+pub struct Ring(MapHandle);
+
+impl Ring {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn new() -> Result<Self, Error> {
+        let opts = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        MapHandle::create(MapType::Array, Some("bw_ring"), 4, 4, SLOTS as u32, &opts)
+            .map(Self)
+            .map_err(Error::bpf("making a ring"))
+    }
+}
+
 impl Balancer {
     pub(super) fn ring_map(&self, service: u16) -> Result<Option<MapHandle>, Error> {
         let doing = "opening a ring";
@@ -42,6 +61,20 @@ impl Balancer {
         Ok(ring)
     }
 
+    /// Gives a service this ring, in place of any that it has.
+    ///
+    /// # Errors
+    /// When the number is beyond its bounds, or the kernel does not let us.
+    pub fn set_ring(&self, service: u16, ring: &Ring) -> Result<(), Error> {
+        if service >= SERVICES {
+            return Err(Error::TooManyServices { most: SERVICES });
+        }
+        let key = u32::from(service).to_ne_bytes();
+        let fd = ring.0.as_fd().as_raw_fd().to_ne_bytes();
+        let put = self.skel.maps.rings.update(&key, &fd, MapFlags::ANY);
+        put.map_err(Error::bpf("writing a ring"))
+    }
+
     /// Gives slots of a service's ring to backends. Packets meanwhile see each slot as it was or as
     /// it becomes; of a service that had no ring, the whole ring at once.
     ///
@@ -53,10 +86,7 @@ impl Balancer {
         }
         let known = self.ring_map(service)?;
         let fresh = known.is_none();
-        let map = match known {
-            Some(map) => map,
-            None => new_ring()?,
-        };
+        let ring = known.map_or_else(Ring::new, |map| Ok(Ring(map)))?;
         let doing = "writing a ring";
         for part in delta.chunks(BATCH) {
             let keys: Vec<u8> = part.iter().flat_map(|(s, _)| s.to_ne_bytes()).collect();
@@ -64,30 +94,19 @@ impl Balancer {
                 .iter()
                 .flat_map(|&(_, b)| u32::from(b).to_ne_bytes())
                 .collect();
-            map.update_batch(
-                &keys,
-                &values,
-                part.len() as u32,
-                MapFlags::ANY,
-                MapFlags::ANY,
-            )
-            .map_err(Error::bpf(doing))?;
+            ring.0
+                .update_batch(
+                    &keys,
+                    &values,
+                    part.len() as u32,
+                    MapFlags::ANY,
+                    MapFlags::ANY,
+                )
+                .map_err(Error::bpf(doing))?;
         }
         if fresh {
-            let key = u32::from(service).to_ne_bytes();
-            let fd = map.as_fd().as_raw_fd().to_ne_bytes();
-            let put = self.skel.maps.rings.update(&key, &fd, MapFlags::ANY);
-            put.map_err(Error::bpf(doing))?;
+            self.set_ring(service, &ring)?;
         }
         Ok(())
     }
-}
-
-fn new_ring() -> Result<MapHandle, Error> {
-    let opts = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-        ..Default::default()
-    };
-    MapHandle::create(MapType::Array, Some("bw_ring"), 4, 4, SLOTS as u32, &opts)
-        .map_err(Error::bpf("making a ring"))
 }

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
 
-use super::{Balancer, INTERFACES, Kept, Options, attach, choices, macs, pins};
+use super::{Balancer, INTERFACES, Kept, Options, choices, macs, pins};
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
 use crate::passive::attach::Interface;
@@ -59,24 +58,19 @@ fn begin(options: &Options, folder: Option<&Path>, taken_over: bool) -> Result<B
         Some(measure) => Some(Events::open(&skel.maps.events, buckets(measure.flows))?),
         None => None,
     };
-    let mut links = Vec::new();
-    if options.attach {
-        for interface in &options.interfaces {
-            let program = skel.progs.bw_balance.as_fd();
-            links.push(attach::attach(interface, program, folder)?);
-        }
-        if let Some(folder) = folder {
-            attach::detach_others(folder, &options.interfaces)?;
-        }
-    }
-    Ok(Balancer {
-        _links: links,
+    let mut balancer = Balancer {
+        links: Vec::new(),
         events,
         skel,
         interfaces: options.interfaces.clone(),
+        folder: folder.map(Path::to_owned),
         taken_over,
         kept: Kept::default(),
-    })
+    };
+    if options.attach {
+        balancer.attach()?;
+    }
+    Ok(balancer)
 }
 
 fn check_flows(options: &Options, folder: &Path) -> Result<(), Error> {

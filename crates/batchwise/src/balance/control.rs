@@ -4,7 +4,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, umask};
 use serde::{Deserialize, Serialize};
 
 /// A request is at most this long.
@@ -22,6 +23,8 @@ const LEFTOVER: u64 = 1 << 16;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The agent must have answered by then.
 const ANSWER: Duration = Duration::from_secs(20);
+/// Sockets and locks are their owner's only.
+const OWNERS: u32 = 0o600;
 /// Where sockets are, unless the environment says otherwise.
 const RUN_DIR: &str = "/run/batchwise";
 
@@ -132,8 +135,12 @@ impl Server {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(OWNERS)
             .open(&lock)
             .with_context(|| format!("cannot open {}", lock.display()))?;
+        // whoever can read it can lock it (flock(2)), and keep every agent from starting
+        file.set_permissions(fs::Permissions::from_mode(OWNERS))
+            .with_context(|| format!("cannot restrict {} to its owner", lock.display()))?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
             anyhow!(
                 "another agent runs the balancer {name:?}: stop it first, or give this one another \
@@ -143,10 +150,11 @@ impl Server {
         let path = path(name);
         // a killed agent's
         let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)
-            .with_context(|| format!("cannot listen at {}", path.display()))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
-            .with_context(|| format!("cannot restrict {} to its owner", path.display()))?;
+        // nobody else can connect before its mode could be changed
+        let before = umask(Mode::from_bits_truncate(!OWNERS & 0o777));
+        let listener = UnixListener::bind(&path);
+        umask(before);
+        let listener = listener.with_context(|| format!("cannot listen at {}", path.display()))?;
         let (tell, requests) = channel();
         std::thread::Builder::new()
             .name("control".to_owned())

@@ -1,24 +1,58 @@
 //! What happened and what was decided: into the log, onto standard output and into the log of the
 //! process.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
+use batchwise_core::balance::Why;
 use batchwise_core::balance::report::{DecisionLine, EventLine, Line};
 
 use crate::watch::wall_clock_ns;
 
 /// So many events are shown by `status`.
 const RECENT: usize = 20;
+/// A decision that decides nothing new is in the log so often at most, for each service.
+const SAME_EVERY: Duration = Duration::from_secs(60);
 
 /// Keeps the log.
 pub struct Journal {
+    path: Option<PathBuf>,
     log: Option<File>,
+    /// The last decisions in the log, by service.
+    logged: BTreeMap<String, Logged>,
     /// Not shown yet.
     pending: Vec<Line>,
     recent: Vec<EventLine>,
+}
+
+/// A decision in the log.
+struct Logged {
+    ts_ns: u64,
+    moved_slots: u64,
+    whys: Vec<(String, Why)>,
+}
+
+impl Logged {
+    fn new(line: &DecisionLine) -> Self {
+        let backends = line.backends.iter();
+        Self {
+            ts_ns: line.ts_ns,
+            moved_slots: line.moved_slots,
+            whys: backends.map(|b| (b.backend.clone(), b.why)).collect(),
+        }
+    }
+
+    /// Whether `next` tells nothing that this one does not. Slots that only would move, would again
+    /// in each interval.
+    fn says(&self, next: &Self, applied: bool) -> bool {
+        let moved = if applied { 0 } else { self.moved_slots };
+        let recent = u128::from(next.ts_ns.abs_diff(self.ts_ns)) < SAME_EVERY.as_nanos();
+        recent && next.moved_slots == moved && next.whys == self.whys
+    }
 }
 
 /// Whom an event is about.
@@ -55,17 +89,32 @@ impl Journal {
     /// It cannot be opened.
     pub fn open(log: Option<&Path>) -> anyhow::Result<Self> {
         let open = |path: &Path| {
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            file.with_context(|| {
+            append(path).with_context(|| {
                 let path = path.display();
                 format!("cannot write {path}: --log needs a folder that exists, and leave to write there")
             })
         };
         Ok(Self {
+            path: log.map(Path::to_owned),
             log: log.map(open).transpose()?,
+            logged: BTreeMap::new(),
             pending: Vec::new(),
             recent: Vec::new(),
         })
+    }
+
+    /// Opens the log anew, which may have been moved away.
+    pub fn reopen(&mut self) {
+        let Some(path) = &self.path else {
+            return;
+        };
+        match append(path) {
+            Ok(file) => self.log = Some(file),
+            Err(error) => tracing::warn!(
+                "{} cannot be opened again ({error}): the log goes on where it was",
+                path.display()
+            ),
+        }
     }
 
     /// Something happened.
@@ -81,7 +130,9 @@ impl Journal {
             self.recent.remove(0);
         }
         self.recent.push(line.clone());
-        self.write(Line::Event(line));
+        let line = Line::Event(line);
+        self.log(&line);
+        self.pending.push(line);
     }
 
     /// As [`Self::event`], and worth a warning.
@@ -94,9 +145,17 @@ impl Journal {
         self.event(what, about, detail);
     }
 
-    /// Something was decided.
+    /// Something was decided, or nothing: that is shown each time, and in the log now and then.
     pub fn decision(&mut self, line: DecisionLine) {
-        self.write(Line::Decision(line));
+        let (service, applied, next) = (line.service.clone(), line.applied, Logged::new(&line));
+        let known = self.logged.get(&service);
+        let said = known.is_some_and(|last| last.says(&next, applied));
+        let line = Line::Decision(line);
+        if !said {
+            self.logged.insert(service, next);
+            self.log(&line);
+        }
+        self.pending.push(line);
     }
 
     /// What was written since the last call.
@@ -109,20 +168,128 @@ impl Journal {
         &self.recent
     }
 
-    fn write(&mut self, line: Line) {
+    fn log(&mut self, line: &Line) {
         if let Some(log) = &mut self.log {
-            let written = serde_json::to_vec(&line).map_err(std::io::Error::other);
+            let written = serde_json::to_vec(line).map_err(std::io::Error::other);
             let written = written.and_then(|mut text| {
                 text.push(b'\n');
                 log.write_all(&text)
             });
             if let Err(error) = written {
                 tracing::warn!(
-                    "the log cannot be written any more ({error}): free space and restart"
+                    "the log cannot be written any more ({error}): free space, then reload"
                 );
                 self.log = None;
             }
         }
-        self.pending.push(line);
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use batchwise_core::balance::report::{DecisionBackend, Policy};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn decision(second: u64, moved_slots: u64, why: Why) -> DecisionLine {
+        DecisionLine {
+            ts_ns: second * 1_000_000_000,
+            service: "web".to_owned(),
+            policy: Policy::Latency,
+            applied: true,
+            moved_slots,
+            backends: vec![DecisionBackend {
+                backend: "s1".to_owned(),
+                latency_ns: None,
+                samples: 0,
+                connections: 0,
+                freshness: None,
+                before: 100_000,
+                after: 100_000,
+                why,
+            }],
+        }
+    }
+
+    /// A journal, and where its log is.
+    fn journal() -> (TempDir, PathBuf, Journal) {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("a.jsonl");
+        let journal = Journal::open(Some(&path)).expect("a log");
+        (folder, path, journal)
+    }
+
+    fn lines(path: &Path) -> usize {
+        fs::read_to_string(path).expect("a log").lines().count()
+    }
+
+    #[test]
+    fn decisions_that_decide_nothing_new_are_all_shown_and_once_a_minute_in_the_log() {
+        let (_folder, path, mut journal) = journal();
+        let mut logged = 0;
+        for (second, moved, why, new) in [
+            (100, 0, Why::Steady, 1),
+            (101, 0, Why::Steady, 0),
+            (159, 0, Why::Steady, 0),
+            (160, 0, Why::Steady, 1),
+            (161, 5, Why::Steady, 1),
+            (162, 5, Why::Steady, 1),
+            (163, 0, Why::Steady, 0),
+            (164, 0, Why::Slow, 1),
+            (165, 0, Why::Steady, 1),
+            // the clock was set
+            (5, 0, Why::Steady, 1),
+        ] {
+            journal.decision(decision(second, moved, why));
+            logged += new;
+            assert_eq!(lines(&path), logged, "after {second}");
+        }
+        let mut other = decision(6, 0, Why::Steady);
+        other.service = "dns".to_owned();
+        journal.decision(other);
+        assert_eq!(lines(&path), logged + 1);
+        assert_eq!(journal.take().len(), 11);
+    }
+
+    #[test]
+    fn what_observing_would_do_is_in_the_log_when_it_changes() {
+        let (_folder, path, mut journal) = journal();
+        for (second, would_move, logged) in [(1, 7, 1), (2, 7, 1), (3, 8, 2), (4, 0, 3), (5, 0, 3)]
+        {
+            let line = decision(second, would_move, Why::Slow);
+            journal.decision(DecisionLine {
+                applied: false,
+                ..line
+            });
+            assert_eq!(lines(&path), logged, "after {second}");
+        }
+    }
+
+    #[test]
+    fn a_log_goes_on_after_it_was_moved_and_opened_again_or_copied_and_truncated() {
+        let (folder, path, mut journal) = journal();
+        let away = folder.path().join("a.jsonl.1");
+        journal.event("reload", About::default(), "one");
+        fs::rename(&path, &away).expect("moved");
+        journal.event("reload", About::default(), "two");
+        journal.reopen();
+        journal.event("reload", About::default(), "three");
+        assert_eq!((lines(&away), lines(&path)), (2, 1));
+        let file = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("it is there");
+        file.set_len(0).expect("truncated");
+        journal.event("reload", About::default(), "four");
+        let text = fs::read_to_string(&path).expect("a log");
+        assert!(text.starts_with("{\"kind\":\"event\""), "{text:?}");
+        assert_eq!(lines(&path), 1);
     }
 }

@@ -26,8 +26,19 @@ pub struct Checked {
     pub known: Known,
     /// Interfaces that health checks leave by.
     pub exits: Vec<String>,
-    /// What is wrong with backends, but was to be put up with: service, backend, what.
-    pub faults: Vec<(String, String, String)>,
+    /// What is wrong, but was to be put up with.
+    pub faults: Vec<Fault>,
+}
+
+/// What is wrong with a backend, or with the health checks of a whole service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The service's name.
+    pub service: String,
+    /// The backend's name; none: no backend of the service can be checked.
+    pub backend: Option<String>,
+    /// What is wrong, with the remedy.
+    pub what: String,
 }
 
 /// How a configuration is judged.
@@ -36,8 +47,9 @@ pub struct Terms<'a> {
     pub attached: bool,
     /// Neighbours that do not answer within this are taken for down, for now.
     pub patience: Duration,
-    /// What is wrong with such a backend does not stop the others: it worked before.
-    pub tolerates: &'a dyn Fn(&Service, &config::Backend) -> bool,
+    /// What is wrong with such a backend, or with the checks of such a service, does not stop the
+    /// others: it worked before.
+    pub tolerates: &'a dyn Fn(&Service, Option<&config::Backend>) -> bool,
 }
 
 /// What is to be known of the machine for a configuration.
@@ -73,18 +85,18 @@ pub fn check(
 ) -> anyhow::Result<Checked> {
     let wanted = wanted(&config, terms.attached);
     let mut known = kernel.know(&wanted)?;
-    let faults = judge(&config, &known, terms)?;
+    let mut faults = judge(&config, &known, terms)?;
     let mut exits = Vec::new();
     for service in &config.services {
-        let checked = service.check.kind != Kind::None;
-        let at = |why| Wrong::at(&config.file, service.line, why);
-        let exit = nexthop::service_route(&known, service.address, checked).map_err(at)?;
-        let Some(link) = exit.filter(|_| checked) else {
-            continue;
-        };
-        filtered(service, &link.name, &known, reverse_path_filter).map_err(at)?;
-        if !exits.contains(&link.name) {
-            exits.push(link.name);
+        match exit(service, &known, reverse_path_filter) {
+            Ok(Some(name)) if !exits.contains(&name) => exits.push(name),
+            Ok(_) => {}
+            Err(what) if (terms.tolerates)(service, None) => faults.push(Fault {
+                service: service.name.clone(),
+                backend: None,
+                what: format!("{what}; mend it and `reload`: until then no health check is made"),
+            }),
+            Err(what) => return Err(Wrong::at(&config.file, service.line, what).into()),
         }
     }
     let end = Instant::now() + terms.patience;
@@ -110,11 +122,7 @@ fn silent(config: &Config, known: &Known) -> Vec<IpAddr> {
     silent.map(|way| way.station).collect()
 }
 
-fn judge(
-    config: &Config,
-    known: &Known,
-    terms: &Terms<'_>,
-) -> Result<Vec<(String, String, String)>, Wrong> {
+fn judge(config: &Config, known: &Known, terms: &Terms<'_>) -> Result<Vec<Fault>, Wrong> {
     let mut arriving = BTreeMap::new();
     for name in &config.interfaces {
         let Some(link) = known.link(name) else {
@@ -132,14 +140,18 @@ fn judge(
         for backend in &service.backends {
             let way = known.way(backend.address, service.method);
             let way = way.and_then(|way| least(service, backend, &way).map(|()| way));
-            let fits = way.and_then(|way| match service.method {
-                Method::Ipip if !service.allow_small_mtu => room(backend, &way, &arriving),
-                Method::Ipip | Method::L2 => Ok(()),
+            let fits = way.and_then(|way| {
+                if service.allow_small_mtu {
+                    return Ok(());
+                }
+                room(service.method, backend, &way, &arriving)
             });
             match fits {
-                Err(what) if (terms.tolerates)(service, backend) => {
-                    faults.push((service.name.clone(), backend.name.clone(), what));
-                }
+                Err(what) if (terms.tolerates)(service, Some(backend)) => faults.push(Fault {
+                    service: service.name.clone(),
+                    backend: Some(backend.name.clone()),
+                    what,
+                }),
                 fits => fits.map_err(|what| Wrong::at(&config.file, backend.line, what))?,
             }
         }
@@ -166,9 +178,10 @@ fn least(service: &Service, backend: &config::Backend, way: &NextHop) -> Result<
     ))
 }
 
-/// An encapsulated packet must fit. Where packets leave as they came, the MTU does not tell how long
+/// What clients send must fit, encapsulated if it is. Where packets leave as they came, the MTU does not tell how long
 /// clients' are: then they are taken for at most Ethernet's 1500 bytes.
 fn room(
+    method: Method,
     backend: &config::Backend,
     way: &NextHop,
     arriving: &BTreeMap<&str, u32>,
@@ -181,21 +194,39 @@ fn room(
         }
     });
     let longest = longest.max().unwrap_or(ETHERNET);
-    let more = nexthop::overhead(Method::Ipip, backend.address);
+    let more = nexthop::overhead(method, backend.address);
     let needed = longest + more;
     if u32::from(way.mtu) >= needed {
         return Ok(());
     }
     let interface = &way.interface;
+    let around = match more {
+        0 => String::new(),
+        more => format!(" with {more} bytes more around them"),
+    };
     Err(format!(
-        "clients' packets of {longest} bytes do not fit through {interface} (MTU {}) with {more} bytes \
-         more around them: raise it with `ip link set dev {interface} mtu {needed}` on all of the way to \
+        "clients' packets of {longest} bytes do not fit through {interface} (MTU {}){around}: raise it with `ip link set dev {interface} mtu {needed}` on all of the way to \
          {}, or keep clients' packets small (routes with `mtu {}` or `advmss`) and set allow_small_mtu = true, \
          then larger packets are answered with ICMP",
         way.mtu,
         backend.address,
         u32::from(way.mtu).saturating_sub(more),
     ))
+}
+
+/// The interface that health checks of a service leave by, if it has any.
+fn exit(
+    service: &Service,
+    known: &Known,
+    filter: impl Fn(&str) -> u8,
+) -> Result<Option<String>, String> {
+    let checked = service.check.kind != Kind::None;
+    let link = nexthop::service_route(known, service.address, checked)?;
+    let Some(link) = link.filter(|_| checked) else {
+        return Ok(None);
+    };
+    filtered(service, &link.name, known, filter)?;
+    Ok(Some(link.name))
 }
 
 /// Answers to health checks come from the service's address, by a backend's link. There must be no
@@ -285,6 +316,41 @@ mod tests {
     }
 
     #[test]
+    fn a_way_too_narrow_for_clients_packets_is_refused_by_layer_2_too_unless_that_is_allowed() {
+        let (mut config, mut known) = (config(), known());
+        let narrow = Link {
+            name: "eth1".to_owned(),
+            mac: Some([2; 6]),
+            mtu: 1400,
+        };
+        known.links.insert(4, narrow);
+        for route in known.routes.values_mut().flatten() {
+            route.ifindex = 4;
+        }
+        let terms = Terms {
+            attached: false,
+            patience: Duration::ZERO,
+            tolerates: &|_, _| false,
+        };
+        let error = judge(&config, &known, &terms).expect_err("1500 into 1400");
+        let error = error.to_string();
+        for word in [
+            "t.toml:6: ",
+            "packets of 1500 bytes do not fit through eth1 (MTU 1400): raise",
+            "dev eth1 mtu 1500",
+            "allow_small_mtu = true",
+        ] {
+            assert!(error.contains(word), "{word:?} is not in: {error}");
+        }
+        config.services[0].allow_small_mtu = true;
+        assert!(judge(&config, &known, &terms).is_ok());
+        // what leaves as it came fits
+        config.services[0].allow_small_mtu = false;
+        config.interfaces = vec!["eth1".to_owned()];
+        assert!(judge(&config, &known, &terms).is_ok());
+    }
+
+    #[test]
     fn a_backend_without_a_route_is_refused_unless_it_is_tolerated() {
         let (config, mut known) = (config(), known());
         known.routes.clear();
@@ -296,7 +362,11 @@ mod tests {
         let error = judge(&config, &known, &terms(&|_, _| false)).expect_err("no route");
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
         let faults = judge(&config, &known, &terms(&|_, _| true)).expect("tolerated");
-        assert_eq!((&*faults[0].0, &*faults[0].1), ("w", "s1"));
+        let fault = &faults[0];
+        assert_eq!(
+            (&*fault.service, fault.backend.as_deref()),
+            ("w", Some("s1"))
+        );
     }
 
     #[test]

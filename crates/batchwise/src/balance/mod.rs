@@ -55,7 +55,7 @@ Examples:
   sudo batchwise balance status
       backends, weights, shares, connections, latency, health, live
   sudo batchwise balance drain s1          no new connections for s1; --undo gives them back
-  sudo batchwise balance reload            read the file again; so does SIGHUP
+  sudo batchwise balance reload            read the file again, reopen the log; so does SIGHUP
   sudo batchwise balance remove            forward no more
 
 A configuration:
@@ -245,6 +245,9 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     };
     let config = run.read()?;
     if args.check {
+        for doubt in config.doubts() {
+            eprintln!("batchwise: warning: {}", doubt.what);
+        }
         return tell(&about(&config));
     }
     let form = args.format.resolve()?;

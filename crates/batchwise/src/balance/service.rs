@@ -28,6 +28,8 @@ pub struct Service {
     standard: BTreeMap<u16, f64>,
     /// What the ring was made from.
     filled: Option<Vec<Member>>,
+    /// What was observed last: members, what the ring was made from, slots between the two.
+    shadow: Option<(Vec<Member>, Option<Vec<Member>>, u64)>,
 }
 
 /// A table that is to be written.
@@ -74,6 +76,7 @@ impl Service {
             observed: BTreeMap::new(),
             standard: BTreeMap::new(),
             filled: None,
+            shadow: None,
         }
     }
 
@@ -177,8 +180,7 @@ impl Service {
         match policy {
             Policy::Observe => {
                 let members = members(&self.backends, verdicts.iter().map(|v| v.weight));
-                let shadow = maglev::fill(&members, SLOTS);
-                let moved = maglev::delta(&self.ring, &shadow).len() as u64;
+                let moved = self.would_move(members);
                 for (backend, verdict) in self.backends.iter_mut().zip(&verdicts) {
                     backend.freshness = verdict.freshness;
                 }
@@ -202,6 +204,19 @@ impl Service {
                     },
                     table,
                 }
+            }
+        }
+    }
+
+    /// Slots between the ring and the table that `members` make: filled anew only if either changed.
+    fn would_move(&mut self, members: Vec<Member>) -> u64 {
+        match &self.shadow {
+            Some((same, of, moved)) if *same == members && *of == self.filled => *moved,
+            _ => {
+                let ring = maglev::fill(&members, SLOTS);
+                let moved = maglev::delta(&self.ring, &ring).len() as u64;
+                self.shadow = Some((members, self.filled.clone(), moved));
+                moved
             }
         }
     }
@@ -315,13 +330,15 @@ impl Service {
 
     /// What is shown of each backend.
     pub fn lines(&self, ts_ns: u64, now: Instant) -> Vec<BackendLine> {
-        let mut slots: BTreeMap<u16, usize> = BTreeMap::new();
+        let mut slots = vec![0_u32; config::MOST_BACKENDS + 1];
         for backend in &self.ring {
-            *slots.entry(*backend).or_default() += 1;
+            if let Some(slots) = slots.get_mut(usize::from(*backend)) {
+                *slots += 1;
+            }
         }
         let line = |(b, state): (&Backend, State)| {
             let known = b.known.as_ref();
-            let owned = slots.get(&b.index).copied().unwrap_or(0);
+            let owned = slots.get(usize::from(b.index)).copied().unwrap_or(0);
             BackendLine {
                 ts_ns,
                 service: self.spec.name.clone(),
@@ -332,7 +349,7 @@ impl Service {
                 health_why: b.health_why(state),
                 base_weight: b.spec.weight,
                 weight: b.weight,
-                share: owned as f64 / SLOTS as f64,
+                share: f64::from(owned) / SLOTS as f64,
                 connections: b.connections,
                 opened: b.grown.opened,
                 closed: b.grown.closed,
@@ -363,4 +380,50 @@ fn members(backends: &[Backend], weights: impl Iterator<Item = u32>) -> Vec<Memb
             weight,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_would_move_is_counted_against_the_table_in_force_at_that_time() {
+        let text =
+            "interfaces = [\"e\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
+        let config = config::Config::parse(Path::new("t.toml"), text).expect("it holds");
+        let spec = config.services[0].clone();
+        let mut service = Service::new(spec, 0, vec![0; SLOTS], Vec::new());
+        let members = |weight| {
+            let of = |(id, weight)| Member {
+                id,
+                identity: id.into(),
+                weight,
+            };
+            [(1, 100), (2, weight)].map(of).to_vec()
+        };
+        let put = |service: &mut Service, members: Vec<Member>| {
+            let ring = maglev::fill(&members, SLOTS);
+            let delta = maglev::delta(&service.ring, &ring);
+            let moved = delta.len() as u64;
+            service.written(Table {
+                delta,
+                ring,
+                members,
+            });
+            moved
+        };
+        put(&mut service, members(100));
+        assert_eq!(service.would_move(members(100)), 0);
+        let moved = service.would_move(members(50));
+        assert!(moved > 0);
+        assert_eq!(service.would_move(members(50)), moved);
+        // the ring changes: the same wish moves other slots
+        put(&mut service, members(25));
+        let now = service.would_move(members(50));
+        assert!(now > 0 && now != moved, "{now} and {moved}");
+        assert_eq!(put(&mut service, members(50)), now);
+        assert_eq!(service.would_move(members(50)), 0);
+    }
 }

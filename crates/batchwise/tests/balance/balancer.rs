@@ -152,6 +152,33 @@ impl<'a> Balancer<'a> {
         );
     }
 
+    /// Files that the agent has open.
+    pub fn open_files(&self) -> u64 {
+        let process = self.process.as_ref().expect("it was started");
+        let files = fs::read_dir(format!("/proc/{}/fd", process.pid())).expect("it is there");
+        files.count() as u64
+    }
+
+    /// The agent can have so many files open.
+    pub fn limit_files(&self, most: u64) {
+        let process = self.process.as_ref().expect("it was started");
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: 1024,
+        };
+        let pid = process.pid().as_raw();
+        // SAFETY: `limit` is whole, and the old one is not asked for.
+        let set = unsafe {
+            libc::prlimit(
+                pid,
+                libc::RLIMIT_NOFILE,
+                &raw const limit,
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
+
     /// Sends the agent a signal.
     pub fn signal(&self, signal: Signal) {
         let process = self.process.as_ref().expect("it was started");

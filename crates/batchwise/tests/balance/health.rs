@@ -54,6 +54,46 @@ fn a_backend_that_answers_with_errors_gets_no_connections_until_its_answers_are_
 }
 
 #[test]
+fn a_backend_that_is_taken_back_while_it_drains_serves_as_before_without_waiting_for_a_check() {
+    let site = Site::build("bck");
+    let sick = Arc::new(AtomicBool::new(false));
+    for server in &site.segment.servers {
+        let sick = Arc::clone(&sick);
+        listen(server, (VIP, CHECKED).into(), move |stream| {
+            let _ = answer(stream, sick.load(Ordering::Relaxed));
+        });
+    }
+    let mut balancer = Balancer::new(&site.segment.balancer, "bck");
+    let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
+    let text = |servers: &[u8]| {
+        let text = balancer.text(servers).replace("check = \"tcp\"", &http);
+        // so many that none is down when its checks begin to fail
+        text.replace("fall = 2", "fall = 100")
+    };
+    let (both, one) = (text(&[1, 2]), text(&[2]));
+    balancer.write(&both);
+    balancer.start(2);
+    let mut kept = std::iter::repeat_with(|| site.connect())
+        .find_map(|mut c| (c.ask() == "s1").then_some(c))
+        .expect("one to s1");
+    balancer.write(&one);
+    balancer.must(&["reload"]);
+    assert_eq!(site.answers(8), ["s2"; 8]);
+    // no check can say any more that it is up
+    sick.store(true, Ordering::Relaxed);
+    balancer.write(&both);
+    balancer.must(&["reload"]);
+    let line = balancer.backend("s1");
+    assert_eq!(
+        (&line["health"], &line["state"]),
+        (&"up".into(), &"serving".into()),
+        "{line}"
+    );
+    assert!(site.answers(40).iter().any(|a| a == "s1"));
+    assert_eq!(kept.ask(), "s1");
+}
+
+#[test]
 fn a_new_backend_that_never_answers_gets_no_slots() {
     let site = Site::build("new");
     let mut balancer = Balancer::new(&site.segment.balancer, "new");

@@ -1,9 +1,13 @@
 //! Start, status, drain, reload, remove.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use batchwise_bpf::balance::BPFFS;
 use batchwise_lab::host::ip;
+use batchwise_lab::segment::{VIP, server};
+use libbpf_rs::MapHandle;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
 
@@ -57,11 +61,16 @@ fn a_drained_backend_keeps_its_connections_gets_no_new_ones_and_can_be_given_bac
         .expect("one to s1");
     let said = balancer.must(&["drain", "s1"]);
     assert!(said.contains("web/s1 gets no new connections"), "{said}");
+    assert!(!said.contains("dropped"), "{said}");
     assert_eq!(site.answers(20), ["s2"; 20]);
     assert_eq!(kept.ask(), "s1");
     let unknown = balancer.tell(&["drain", "s9"]);
     assert_refused(&unknown, 1, &["no backend \"s9\"", "web: s1, s2"]);
-    balancer.must(&["drain", "s1", "--undo"]);
+    let outage = "no backend of web serves now: new connections are dropped";
+    let last = balancer.must(&["drain", "s2"]);
+    assert!(last.contains(outage), "{last}");
+    let again = balancer.must(&["drain", "s1", "--undo"]);
+    assert!(!again.contains(outage), "{again}");
     balancer.until("s1 to have slots again", |status| {
         let s1 = status
             .iter()
@@ -92,6 +101,97 @@ fn a_wrong_configuration_is_refused_everywhere_and_the_old_one_stays() {
         agent.is_some_and(|l| l["generation"] == 2 && l["config_error"].is_null())
     });
     assert_eq!(site.answers(3), ["s2"; 3]);
+}
+
+#[test]
+fn a_log_that_was_moved_away_goes_on_at_its_name_after_sighup() {
+    let site = Site::build("log");
+    let mut balancer = Balancer::new(&site.segment.balancer, "log");
+    balancer.write(&balancer.text(&[1]));
+    let log = balancer.file().with_file_name("log.jsonl");
+    let (away, path) = (log.with_extension("1"), log.to_string_lossy().into_owned());
+    balancer.start_with(&["--log", &path], 1);
+    fs::rename(&log, &away).expect("moved");
+    balancer.signal(Signal::SIGHUP);
+    balancer.until("it to be read again", |status| {
+        status.first().is_some_and(|l| l["generation"] == 2)
+    });
+    let (before, after) = (fs::read_to_string(&away), fs::read_to_string(&log));
+    let (before, after) = (before.expect("a log"), after.expect("a log"));
+    assert!(!before.contains("\"what\":\"reload\""), "{before}");
+    assert!(after.contains("\"what\":\"reload\""), "{after}");
+}
+
+#[test]
+fn a_reload_for_which_the_kernel_has_no_room_changes_nothing() {
+    let site = Site::build("nor");
+    let mut balancer = Balancer::new(&site.segment.balancer, "nor");
+    let text = balancer.text(&[1]);
+    balancer.write(&text);
+    balancer.start(1);
+    let open = balancer.open_files();
+    balancer.limit_files(open + 30);
+    let more = (1..=60).map(|n| {
+        let service = format!("[[service]]\nname = \"w{n}\"\naddress = \"{VIP}\"\nport = {n}\n");
+        service + &backend("s2", server(1).0.into())
+    });
+    let changed = balancer.text(&[2]) + &more.collect::<String>();
+    let changed = format!("policy = \"static\"\n{changed}");
+    balancer.write(&changed);
+    assert_refused(&balancer.tell(&["reload"]), 1, &["making a ring"]);
+    let status = balancer.status();
+    let agent = &status[0];
+    assert_eq!(
+        (&agent["generation"], &agent["policy"]),
+        (&1.into(), &"latency".into())
+    );
+    let errors: Vec<_> = status
+        .iter()
+        .filter(|l| l["what"] == "config_error")
+        .collect();
+    let detail = errors[0]["detail"].to_string();
+    assert!(
+        detail.contains("the configuration before it stays in force"),
+        "{detail}"
+    );
+    assert_eq!(status.iter().filter(|l| l["kind"] == "backend").count(), 1);
+    assert_eq!(site.answers(5), ["s1"; 5]);
+    balancer.limit_files(1024);
+    balancer.must(&["reload"]);
+    assert_eq!(site.answers(5), ["s2"; 5]);
+}
+
+#[test]
+fn a_reload_that_the_kernel_refuses_amid_the_change_is_said_to_be_partly_in_force() {
+    let site = Site::build("par");
+    let mut balancer = Balancer::new(&site.segment.balancer, "par");
+    balancer.write(&balancer.text(&[1]));
+    balancer.start(1);
+    let services = format!("{BPFFS}/batchwise/balance/c-par/services");
+    let services = MapHandle::from_pinned_path(services).expect("it is pinned");
+    services.freeze().expect("the kernel knows it");
+    balancer.write(&balancer.text(&[2]));
+    let refused = balancer.tell(&["reload"]);
+    let words = [
+        "partly in force: ",
+        "writing a service",
+        "; reload or restart",
+    ];
+    assert_refused(&refused, 1, &words);
+    let status = balancer.status();
+    let told = [
+        status[0]["config_error"].to_string(),
+        status
+            .iter()
+            .filter(|l| l["what"] == "config_error")
+            .map(|l| l["detail"].to_string())
+            .collect(),
+    ];
+    for text in told {
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert!(!text.contains("stays in force"), "{text}");
+    }
+    assert_eq!(status[0]["generation"], 1);
 }
 
 #[test]

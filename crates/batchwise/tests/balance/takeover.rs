@@ -1,7 +1,11 @@
 //! An agent that dies, and the next.
 
+use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use batchwise_lab::host::ip;
+use batchwise_lab::segment::LINK;
 use nix::sys::signal::Signal;
 
 use crate::balancer::{Balancer, backend};
@@ -48,6 +52,24 @@ fn a_second_agent_of_the_name_is_refused() {
 }
 
 #[test]
+fn only_the_owner_can_lock_out_an_agent_or_talk_to_it() {
+    let site = Site::build("lck");
+    let mut balancer = Balancer::new(&site.segment.balancer, "lck");
+    let folder = balancer.file();
+    let folder = folder.parent().expect("a folder");
+    // as an agent of before left it
+    let lock = folder.join("balance-c-lck.lock");
+    fs::write(&lock, "").expect("a file");
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).expect("ours");
+    balancer.write(&balancer.text(&[1]));
+    balancer.start(1);
+    for file in [lock, folder.join("balance-c-lck.sock")] {
+        let mode = fs::metadata(&file).expect("it is there").mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+}
+
+#[test]
 fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     let site = Site::build("rou");
     let mut balancer = Balancer::new(&site.segment.balancer, "rou");
@@ -67,6 +89,49 @@ fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     balancer.must(&["remove"]);
     let refused = balancer.refused();
     crate::refusal::assert_refused(&refused, 1, &["no route to 203.0.113.9", "ip route add"]);
+}
+
+#[test]
+fn a_takeover_where_health_checks_have_no_way_any_more_goes_on_with_who_served() {
+    let site = Site::build("dea");
+    let host = &site.segment.balancer;
+    let mut balancer = Balancer::new(host, "dea");
+    let text = balancer.text(&[1]);
+    let (head, service) = text.split_once("[[service]]").expect("a service");
+    let of6 = balancer.text6(&[2]).replace("\"web\"", "\"web6\"");
+    let (_, service6) = of6.split_once("[[service]]").expect("a service");
+    balancer.write(&format!("{head}[[service]]{service}[[service]]{service6}"));
+    balancer.start(2);
+    balancer.end(Signal::SIGKILL);
+    let namespace = host.namespace().name();
+    ip(&["-n", namespace, "route", "del", "10.79.9.0/24"]).expect("a route");
+    // the other service is checked
+    balancer.start(1);
+    let line = balancer.backend("s1");
+    assert_eq!(
+        (&line["health"], &line["state"], &line["share"]),
+        (&"unknown".into(), &"serving".into(), &1.0.into())
+    );
+    assert_eq!(balancer.backend("s2")["health"], "up");
+    let status = balancer.status();
+    let mut said = status
+        .iter()
+        .filter(|l| l["what"] == "health" && l["service"] == "web");
+    let detail = said.next().expect("an event")["detail"].to_string();
+    assert!(
+        detail.contains("no route to 10.79.9.1") && detail.contains("`reload`"),
+        "{detail}"
+    );
+    assert_eq!(site.answers(4), ["s1"; 4]);
+    // what worked before keeps no change of the file away
+    balancer.must(&["reload"]);
+    assert_eq!(balancer.backend("s1")["state"], "serving");
+    let by = ["via", "10.79.0.1", "dev", LINK];
+    ip(&[&["-n", namespace, "route", "add", "10.79.9.0/24"], &by[..]].concat()).expect("a route");
+    balancer.must(&["reload"]);
+    balancer.until("it to be checked again", |status| {
+        status.iter().filter(|l| l["health"] == "up").count() == 2
+    });
 }
 
 #[test]

@@ -22,6 +22,11 @@ fn a_configuration_can_be_checked_without_being_brought_into_force() {
     fs::write(folder.path().join("a.toml"), right).expect("a file");
     let output = balance(&folder, &["--config", "a.toml", "--check"]);
     assert!(output.status.success(), "{output:?}");
+    let warned = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        warned.contains("warning: a.toml:2: service w has no backend: its packets are dropped"),
+        "{warned}"
+    );
     let wrong = right.replace("port = 80", "port = 80\nmethod = \"nat\"");
     fs::write(folder.path().join("a.toml"), wrong).expect("a file");
     let output = balance(&folder, &["--config", "a.toml", "--check"]);

@@ -14,7 +14,7 @@ use super::super::backend::Backend;
 use super::super::config::{self, Kind, Method};
 use super::super::health::{Health, Target};
 use super::super::journal::About;
-use super::super::judge::{self, Checked};
+use super::super::judge::{self, Checked, Fault};
 use super::super::nexthop::NextHop;
 use super::super::plan::{Pinned, Plan, Slot, key, plan};
 use super::super::service::Service;
@@ -26,6 +26,8 @@ pub(super) struct Ready {
     plan: Plan,
     /// What the maps' tables say, in the configuration's order.
     rings: Vec<Vec<u16>>,
+    /// For services that have none, by number.
+    fresh: Vec<(u16, bpf::Ring)>,
     /// At exits that have none yet.
     probes: Vec<(String, Probe)>,
 }
@@ -41,7 +43,7 @@ impl Agent {
             backends: self.balancer.backends()?,
         };
         let plan = plan(&checked.config, &pinned)?;
-        let mut rings = Vec::new();
+        let (mut rings, mut fresh) = (Vec::new(), Vec::new());
         for place in &plan.services {
             let mut services = pinned
                 .services
@@ -49,6 +51,7 @@ impl Agent {
                 .filter(|(_, s)| s.number == place.number);
             // the number of one that goes may have a new owner, whose table is empty
             rings.push(if services.all(|(key, _)| plan.gone.contains(key)) {
+                fresh.push((place.number, bpf::Ring::new()?));
                 vec![0; SLOTS]
             } else {
                 self.balancer.ring(place.number)?
@@ -66,6 +69,7 @@ impl Agent {
             checked,
             plan,
             rings,
+            fresh,
             probes,
         })
     }
@@ -73,17 +77,18 @@ impl Agent {
     /// Brings into force what was prepared. `policy`: the one that held until now.
     ///
     /// # Errors
-    /// The kernel does not let us write.
+    /// The kernel does not let us write: what was prepared is partly in force.
     pub(super) fn install(&mut self, ready: Ready, policy: Policy) -> anyhow::Result<()> {
         let Ready {
             checked,
             plan,
             rings,
+            fresh,
             probes,
         } = ready;
         self.probes.retain(|name, _| checked.exits.contains(name));
         self.probes.extend(probes);
-        let names = self.names();
+        let former = self.former();
         let mut before: BTreeMap<u16, Service> =
             self.services.drain(..).map(|s| (s.number, s)).collect();
         let specs = checked.config.services.iter();
@@ -91,7 +96,12 @@ impl Agent {
             let backends = spec.backends.iter().zip(&place.backends);
             let backends = backends.map(|(backend, slot)| {
                 let way = checked.known.way(backend.address, spec.method);
-                new_backend(spec, place.number, backend, slot, way)
+                let mut new = new_backend(spec, place.number, backend, slot, way);
+                let mut leaving = self.leaving.iter();
+                if let Some(back) = leaving.find(|leaving| leaving.index == slot.index) {
+                    (new.health, new.trusted) = (back.health.clone(), back.trusted);
+                }
+                new
             });
             let mut service = Service::new(spec.clone(), place.number, ring, backends.collect());
             let same = before.remove(&place.number);
@@ -102,18 +112,24 @@ impl Agent {
         }
         self.config = checked.config;
         self.index();
-        self.say_faults(&checked.faults);
-        self.write_plan(plan, names)?;
-        self.watch()?;
+        for doubt in self.config.doubts() {
+            let (about, what) = (About::service(&doubt.service), doubt.what.to_string());
+            self.journal.warn("config", about, &what);
+        }
+        self.take_faults(checked.faults);
+        let written = self.write_plan(plan, fresh, former);
+        // health is looked after in any case
+        let watched = self.watch();
         self.let_choose()?;
         self.say_empty();
-        Ok(())
+        written.and(watched)
     }
 
     fn write_plan(
         &mut self,
         plan: Plan,
-        mut names: BTreeMap<u16, (String, String)>,
+        fresh: Vec<(u16, bpf::Ring)>,
+        mut former: BTreeMap<u16, Leaving>,
     ) -> anyhow::Result<()> {
         for key in &plan.gone {
             self.balancer.remove_service(key)?;
@@ -122,6 +138,9 @@ impl Agent {
         }
         for index in &plan.orphans {
             self.balancer.vacate(*index)?;
+        }
+        for (number, ring) in fresh {
+            self.balancer.set_ring(number, &ring)?;
         }
         self.push()?;
         for service in &self.services {
@@ -139,10 +158,17 @@ impl Agent {
             .retain(|l| plan.leaving.iter().any(|(index, _)| *index == l.index));
         for (index, written) in plan.leaving {
             if !self.leaving.iter().any(|l| l.index == index) {
-                let (service, name) = names
-                    .remove(&index)
-                    .unwrap_or_else(|| (String::new(), written.address.to_string()));
-                self.leave(index, service, name, written)?;
+                let now = Instant::now();
+                let leaving = former.remove(&index).unwrap_or_else(|| Leaving {
+                    index,
+                    service: String::new(),
+                    name: written.address.to_string(),
+                    health: Health::new(State::Unknown),
+                    trusted: false,
+                    since: now,
+                    until: now,
+                });
+                self.leave(leaving, written)?;
             }
         }
         // an index goes on counting when it changes hands
@@ -153,43 +179,56 @@ impl Agent {
     }
 
     /// A backend was taken out: it keeps its connections until its time is over.
-    fn leave(
-        &mut self,
-        index: u16,
-        service: String,
-        name: String,
-        mut written: bpf::Backend,
-    ) -> anyhow::Result<()> {
+    fn leave(&mut self, mut leaving: Leaving, mut written: bpf::Backend) -> anyhow::Result<()> {
         written.state = bpf::State::Draining;
-        self.balancer.set_backend(index, &written)?;
+        self.balancer.set_backend(leaving.index, &written)?;
         let within = humantime::format_duration(self.config.drain_timeout);
         let detail = format!("taken out; its connections have {within}");
-        let about = About::backend(&service, &name);
+        let about = About::backend(&leaving.service, &leaving.name);
         self.journal.event("removed", about, detail);
-        let now = Instant::now();
-        self.leaving.push(Leaving {
-            index,
-            service,
-            name,
-            since: now,
-            until: now + self.config.drain_timeout,
-        });
+        leaving.since = Instant::now();
+        leaving.until = leaving.since + self.config.drain_timeout;
+        self.leaving.push(leaving);
         Ok(())
     }
 
-    /// Services and names of backends by their indices.
-    fn names(&self) -> BTreeMap<u16, (String, String)> {
-        let of = |s: &Service, b: &Backend| (b.index, (s.spec.name.clone(), b.spec.name.clone()));
+    /// The backends by their indices, as they would leave now.
+    fn former(&self) -> BTreeMap<u16, Leaving> {
+        let now = Instant::now();
+        let of = |s: &Service, b: &Backend| {
+            let leaving = Leaving {
+                index: b.index,
+                service: s.spec.name.clone(),
+                name: b.spec.name.clone(),
+                health: b.health.clone(),
+                trusted: b.trusted,
+                since: now,
+                until: now,
+            };
+            (b.index, leaving)
+        };
         let services = self.services.iter();
         services
             .flat_map(|s| s.backends.iter().map(move |b| of(s, b)))
             .collect()
     }
 
-    fn say_faults(&mut self, faults: &[(String, String, String)]) {
-        for (service, backend, what) in faults {
-            self.journal
-                .warn("neighbour", About::backend(service, backend), what);
+    /// Says what is put up with; the services among it are not checked.
+    fn take_faults(&mut self, faults: Vec<Fault>) {
+        self.mute.clear();
+        for fault in faults {
+            let what = &fault.what;
+            match &fault.backend {
+                Some(backend) => {
+                    let about = About::backend(&fault.service, backend);
+                    self.journal.warn("neighbour", about, what);
+                }
+                None => {
+                    let about = About::service(&fault.service);
+                    self.journal.warn("health", about, what);
+                    self.mute.push(fault.service);
+                }
+            }
         }
     }
 
@@ -208,6 +247,7 @@ impl Agent {
         let mut targets = Vec::new();
         for service in &mut self.services {
             let check = &service.spec.check;
+            let mute = self.mute.contains(&service.spec.name);
             for backend in &mut service.backends {
                 let unchecked = check.kind == Kind::None;
                 if unchecked != (backend.health.state() == State::Unchecked) {
@@ -218,7 +258,12 @@ impl Agent {
                         State::Unknown
                     });
                 }
-                if !unchecked {
+                if mute && backend.health.state() == State::Up {
+                    // what checks said grows old, and nothing speaks against who serves
+                    backend.trusted = true;
+                    backend.health = Health::new(State::Unknown);
+                }
+                if !unchecked && !mute {
                     targets.push(Target {
                         index: backend.index,
                         address: service.spec.address,

@@ -16,9 +16,16 @@ impl Agent {
     /// Brings what must not wait into force: backends and tables.
     pub(super) fn push(&mut self) -> anyhow::Result<()> {
         let (policy, now) = (self.config.policy, wall_clock_ns());
-        for service in &mut self.services {
+        for at in 0..self.services.len() {
+            let Some(service) = self.services.get_mut(at) else {
+                break;
+            };
             let table = service.react(policy, now);
+            let filled = table.is_some();
             write(&self.balancer, service, table)?;
+            if filled {
+                self.hear()?;
+            }
         }
         Ok(())
     }
@@ -51,10 +58,13 @@ impl Agent {
         let tallies: BTreeMap<u16, bpf::Tally> =
             self.balancer.backend_tallies()?.into_iter().collect();
         let (policy, ts_ns) = (self.config.policy, wall_clock_ns());
-        for service in &mut self.services {
+        for at in 0..self.services.len() {
+            let Some(service) = self.services.get_mut(at) else {
+                break;
+            };
             for backend in &mut service.backends {
-                let at = usize::from(backend.index);
-                backend.connections = self.census.get(at).map(|c| c.active);
+                let index = usize::from(backend.index);
+                backend.connections = self.census.get(index).map(|c| c.active);
                 let tally = tallies.get(&backend.index).copied().unwrap_or_default();
                 let before = self.tallies.get(&backend.index).copied();
                 backend.grown = grown(&before.unwrap_or_default(), &tally);
@@ -65,6 +75,9 @@ impl Agent {
             if policy != Policy::Static || change.line.moved_slots > 0 {
                 self.journal.decision(change.line);
             }
+            // a table takes milliseconds; neither events nor health wait for all of them
+            self.hear()?;
+            self.sense()?;
         }
         self.tallies.extend(tallies);
         self.vacate_leaving(now)?;

@@ -16,7 +16,7 @@ use self::census::Counted;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
-use super::health::Checker;
+use super::health::{Checker, Health};
 use super::journal::{About, Journal};
 use super::judge::{self, Terms};
 use super::metrics::BalanceMetrics;
@@ -79,6 +79,10 @@ struct Leaving {
     name: String,
     /// New flows have gone elsewhere since.
     since: Instant,
+    /// What checks said of it last: if it is taken back, that still holds.
+    health: Health,
+    /// It served before any check.
+    trusted: bool,
     /// Its connections have until then.
     until: Instant,
 }
@@ -103,6 +107,8 @@ pub struct Agent {
     checker: Checker,
     follower: Follower,
     probes: BTreeMap<String, Probe>,
+    /// Services whose health checks cannot be made.
+    mute: Vec<String>,
     /// Places of backends by index: service, backend.
     places: BTreeMap<u16, (usize, usize)>,
     tallies: BTreeMap<u16, bpf::Tally>,
@@ -177,6 +183,7 @@ impl Agent {
             checker: Checker::start()?,
             follower: Follower::start()?,
             probes: BTreeMap::new(),
+            mute: Vec::new(),
             places: BTreeMap::new(),
             tallies: BTreeMap::new(),
             census: Vec::new(),
@@ -217,8 +224,7 @@ impl Agent {
             let until = end.map_or(next, |end| end.min(next));
             let wait = until.saturating_duration_since(Instant::now());
             let quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait.min(POLL_EVERY))?;
-            let epochs = self.balancer.poll()?;
-            self.take(epochs);
+            self.hear()?;
             self.sense()?;
             if hangup.swap(false, Ordering::Relaxed) {
                 // what is wrong has been said

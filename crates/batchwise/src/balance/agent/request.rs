@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use batchwise_bpf::balance::Balancer;
+use batchwise_bpf::balance::{Balancer, Options};
+use batchwise_core::balance::report::State;
 
-use super::super::config;
+use super::super::config::{self, Kind};
 use super::super::control::{Asked, Request};
 use super::super::journal::About;
 use super::super::judge::{self, Terms};
 use super::super::plan::key;
 use super::super::service::Service;
+use super::install::Ready;
 use super::{Agent, options};
 
 /// New neighbours that do not answer within this are taken for down, for now; health waits so long.
@@ -28,11 +30,19 @@ impl Agent {
                 service,
                 undo,
             } => {
-                let done = self.drain(&backend, service.as_deref(), undo);
-                if done.is_ok() {
-                    self.push()?;
-                    self.say_empty();
-                }
+                let done = match self.drain(&backend, service.as_deref(), undo) {
+                    Ok((service, mut said)) => {
+                        self.push()?;
+                        self.say_empty();
+                        if !self.serves(&service) {
+                            said += &format!(
+                                "; no backend of {service} serves now: new connections are dropped"
+                            );
+                        }
+                        Ok(said)
+                    }
+                    Err(why) => Err(why),
+                };
                 asked.answer(done);
             }
             Request::Reload => asked.answer(self.reload()),
@@ -41,7 +51,18 @@ impl Agent {
         Ok(())
     }
 
-    fn drain(&mut self, name: &str, service: Option<&str>, undo: bool) -> Result<String, String> {
+    fn serves(&self, service: &str) -> bool {
+        let mut named = self.services.iter().filter(|s| s.spec.name == service);
+        named.any(|s| s.states().contains(&State::Serving))
+    }
+
+    /// Drains a backend or gives it back: its service's name, and what was done.
+    fn drain(
+        &mut self,
+        name: &str,
+        service: Option<&str>,
+        undo: bool,
+    ) -> Result<(String, String), String> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         for (s, known) in self.services.iter().enumerate() {
             if service.is_none_or(|wanted| wanted == known.spec.name) {
@@ -84,35 +105,48 @@ impl Agent {
         };
         let about = About::backend(&of, name);
         self.journal.event("drain", about, detail.clone());
-        Ok(format!("{of}/{name} {detail}"))
+        let said = format!("{of}/{name} {detail}");
+        Ok((of, said))
     }
 
-    /// Reads the configuration again; one that does not hold changes nothing.
+    /// Opens the log anew and reads the configuration again; one that does not hold changes nothing.
+    /// Where the kernel refuses amid the change, it is said that there is a mixture.
     pub(super) fn reload(&mut self) -> Result<String, String> {
-        match self.try_reload() {
-            Ok(()) => {
-                self.generation += 1;
-                self.config_error = None;
-                let detail = format!(
-                    "{} is in force (generation {})",
-                    self.config.file.display(),
-                    self.generation
-                );
-                self.journal
-                    .event("reload", About::default(), detail.clone());
-                Ok(detail)
-            }
+        self.journal.reopen();
+        let (error, detail) = match self.make_ready() {
+            Ok(next) => match self.bring_in(next) {
+                Ok(()) => return Ok(self.reloaded()),
+                Err(error) => {
+                    let partly = format!("partly in force: {error:#}; reload or restart");
+                    (partly.clone(), partly)
+                }
+            },
             Err(error) => {
                 let error = format!("{error:#}");
                 let detail = format!("the configuration before it stays in force: {error}");
-                self.journal.warn("config_error", About::default(), &detail);
-                self.config_error = Some(error.clone());
-                Err(error)
+                (error, detail)
             }
-        }
+        };
+        self.journal.warn("config_error", About::default(), &detail);
+        self.config_error = Some(error.clone());
+        Err(error)
     }
 
-    fn try_reload(&mut self) -> anyhow::Result<()> {
+    fn reloaded(&mut self) -> String {
+        self.generation += 1;
+        self.config_error = None;
+        let detail = format!(
+            "{} is in force (generation {})",
+            self.config.file.display(),
+            self.generation
+        );
+        self.journal
+            .event("reload", About::default(), detail.clone());
+        detail
+    }
+
+    /// Does all that may fail for the file as it is now, and changes nothing of what is in force.
+    fn make_ready(&mut self) -> anyhow::Result<Next> {
         let config = self.run.read()?;
         let fixed = [
             ("name", config.name != self.config.name),
@@ -138,22 +172,45 @@ impl Agent {
         });
         self.take(epochs);
         let checked = checked?;
-        let (new, before) = (&checked.config, self.config.policy);
-        let measures = (new.policy, new.interval) != (before, self.config.interval);
-        let options = options(new);
+        let (new, now) = (&checked.config, &self.config);
+        let measures = (new.policy, new.interval) != (now.policy, now.interval);
+        let options = measures.then(|| Options {
+            attach: false,
+            ..options(new)
+        });
         let ready = self.prepare(checked)?;
-        if measures {
-            // the program that measures otherwise takes the place of this one in the pinned links
-            self.balancer = Balancer::start(options).context("loading the programs again")?;
+        let balancer = options.map(Balancer::start).transpose();
+        Ok(Next {
+            ready,
+            balancer: balancer.context("loading the programs again")?,
+        })
+    }
+
+    fn bring_in(&mut self, next: Next) -> anyhow::Result<()> {
+        let before = self.config.policy;
+        if let Some(mut balancer) = next.balancer {
+            balancer.attach().context("replacing the programs")?;
+            self.balancer = balancer;
         }
-        self.install(ready, before)
+        self.install(next.ready, before)
     }
 }
 
-/// Whether a backend is in force already.
-fn has(services: &[Service], service: &config::Service, backend: &config::Backend) -> bool {
-    let mut same = services
-        .iter()
-        .filter(|s| key(&s.spec) == key(service) && s.spec.method == service.method);
-    same.any(|s| s.backends.iter().any(|b| b.spec.address == backend.address))
+/// What nothing keeps from being brought into force.
+struct Next {
+    ready: Ready,
+    /// The program that measures otherwise, to take the place of the one in the pinned links.
+    balancer: Option<Balancer>,
+}
+
+/// Whether a backend is in force already, or a service's health checks are.
+fn has(services: &[Service], service: &config::Service, backend: Option<&config::Backend>) -> bool {
+    let mut same = services.iter().filter(|s| key(&s.spec) == key(service));
+    same.any(|s| match backend {
+        Some(backend) => {
+            let mut known = s.backends.iter();
+            s.spec.method == service.method && known.any(|b| b.spec.address == backend.address)
+        }
+        None => (s.spec.check.kind == Kind::None) == (service.check.kind == Kind::None),
+    })
 }

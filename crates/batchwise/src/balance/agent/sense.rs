@@ -36,6 +36,13 @@ impl StationsAsked {
 }
 
 impl Agent {
+    /// Takes the epochs that have closed.
+    pub(super) fn hear(&mut self) -> anyhow::Result<()> {
+        let epochs = self.balancer.poll()?;
+        self.take(epochs);
+        Ok(())
+    }
+
     pub(super) fn take(&mut self, epochs: Vec<Epoch>) {
         for epoch in epochs {
             let place = epoch.tuple.and_then(|t| self.places.get(&t.backend));

@@ -209,6 +209,46 @@ impl Config {
     }
 }
 
+/// What holds, but may not be what is meant.
+#[derive(Debug)]
+pub struct Doubt {
+    /// The service's name.
+    pub service: String,
+    /// Where, and what.
+    pub what: Wrong,
+}
+
+impl Config {
+    /// What an operator should know of a file that holds.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        for service in &self.services {
+            let name = &service.name;
+            let mut doubt = |what: String| {
+                let what = Wrong::at(&self.file, service.line, format!("service {name} {what}"));
+                let service = name.clone();
+                doubts.push(Doubt { service, what });
+            };
+            if service.backends.is_empty() {
+                doubt("has no backend: its packets are dropped".to_owned());
+            }
+            let check = match service.check.kind {
+                Kind::Http { .. } => continue,
+                Kind::Tcp => "tcp",
+                Kind::None => "none",
+            };
+            if self.policy == Policy::Latency {
+                doubt(format!(
+                    "has policy = \"latency\" and check = \"{check}\": nothing vouches for answers: a \
+                     server that fails fast is never given more than its share, and cannot be told from \
+                     one that became fast; use check = \"http\""
+                ));
+            }
+        }
+        doubts
+    }
+}
+
 /// From places in the text to lines.
 struct Lines<'a> {
     file: &'a Path,

@@ -53,6 +53,36 @@ fn a_file_that_says_little_gets_the_defaults() {
 }
 
 #[test]
+fn a_service_without_backends_and_latency_that_nothing_vouches_for_are_doubts_of_a_file_that_holds()
+{
+    let doubts = |text: &str| {
+        let config = parse(text).expect("it holds");
+        let doubts = config.doubts().into_iter().map(|d| d.what.to_string());
+        doubts.collect::<Vec<_>>()
+    };
+    assert_eq!(doubts(RIGHT), [""; 0]);
+    let (empty, _) = RIGHT.split_once("[[service.backend]]").expect("backends");
+    assert_eq!(
+        doubts(empty),
+        ["lb.toml:2: service web has no backend: its packets are dropped"]
+    );
+    for check in ["tcp", "none"] {
+        let text = RIGHT.replace("\"http\"", &format!("\"{check}\""));
+        let told = doubts(&text);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with("lb.toml:2: service web has")
+                && told[0].contains(&format!("check = \"{check}\": nothing vouches for answers"))
+                && told[0].ends_with("use check = \"http\""),
+            "{told:?}"
+        );
+        for policy in ["static", "observe"] {
+            assert_eq!(doubts(&format!("policy = \"{policy}\"\n{text}")), [""; 0]);
+        }
+    }
+}
+
+#[test]
 fn udp_is_not_checked_unless_a_port_is_given() {
     let text = "interfaces = [\"e\"]\n[[service]]\nname = \"dns\"\naddress = \"fd79:9::1\"\nport = 53\nprotocol = \"udp\"\n";
     let config = parse(text).expect("it holds");
