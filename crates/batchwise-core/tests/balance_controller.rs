@@ -17,6 +17,7 @@ fn seen(id: u16, latency_ms: f64) -> Seen {
         latency_ns: Some(latency_ms * MS),
         samples: 500,
         connections: 20,
+        busy: 0,
         opened: 10,
         vouched: false,
         flows: 500,
@@ -149,13 +150,94 @@ fn fast_errors_attract_nothing_until_a_health_check_vouches_for_them() {
 }
 
 #[test]
-fn a_fast_latency_that_lasts_is_believed() {
-    let params = Params::default();
-    let mut c = Controller::new(params);
-    steps(&mut c, 10, &[seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)]);
-    let fast = [seen(1, 10.0), seen(2, 10.0), seen(3, 1.0)];
-    let v = steps(&mut c, params.trust_intervals as usize + 20, &fast);
-    assert!(v[2].why != Why::Suspicious && share(&v, 2) > 0.4, "{v:?}");
+fn a_fast_latency_that_nobody_vouches_for_is_not_believed_however_long_it_lasts() {
+    let mut c = Controller::new(Params::default());
+    let mut all = [seen(1, 10.0), seen(2, 10.0), seen(3, 60.0), seen(4, 10.0)];
+    let well = steps(&mut c, 20, &all);
+    assert!(well[3].weight > 100 * UNIT, "{well:?}");
+    all[3].latency_ns = Some(0.3 * MS);
+    for _ in 0..3000 {
+        let v = c.step(&all);
+        assert!(
+            v[3].weight <= 100 * UNIT && v[3].why == Why::Suspicious,
+            "it has its configured weight at most: {v:?}"
+        );
+        assert!(v[..2].iter().all(|v| v.weight >= 100 * UNIT), "{v:?}");
+    }
+}
+
+#[test]
+fn what_was_answered_while_it_failed_is_no_standard_when_it_is_well_again() {
+    let mut c = Controller::new(Params::default());
+    let well = [seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)];
+    steps(&mut c, 10, &well);
+    let mut failing = well;
+    (failing[2].latency_ns, failing[2].samples) = (Some(0.3 * MS), 25_000);
+    steps(&mut c, 10, &failing);
+    for _ in 0..10 {
+        let v = c.step(&well);
+        assert!(v.iter().all(|v| v.weight == 100 * UNIT), "{v:?}");
+    }
+}
+
+#[test]
+fn a_doubted_server_that_has_come_back_grows_to_its_configured_weight() {
+    let mut c = Controller::new(Params::default());
+    let mut all = [seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)];
+    steps(&mut c, 10, &all);
+    all[2].serving = false;
+    steps(&mut c, 5, &all);
+    // the others are overloaded without it
+    (all[2].serving, all[2].latency_ns) = (true, Some(0.5 * MS));
+    let v = steps(&mut c, 30, &all);
+    let full = (99 * UNIT..=100 * UNIT).contains(&v[2].weight);
+    assert!(full && v[2].why == Why::Suspicious, "{v:?}");
+}
+
+#[test]
+fn of_two_servers_after_a_restart_both_keep_what_they_have_while_nobody_knows_which_is_odd() {
+    for (before, fast) in [([100, 100], 0.3), ([180, 20], 10.0)] {
+        let mut c = Controller::new(Params::default());
+        c.resume(1, before[0] * UNIT);
+        c.resume(2, before[1] * UNIT);
+        let odd = [seen(1, fast), seen(2, 60.0)];
+        let v = steps(&mut c, 30, &odd);
+        let weights = [v[0].weight, v[1].weight].map(|w| w / UNIT);
+        assert_eq!(v[0].why, Why::Suspicious);
+        assert_eq!(weights, before, "{v:?}");
+        let mut vouched = odd;
+        vouched[0].vouched = true;
+        let v = steps(&mut c, 20, &vouched);
+        assert!(share(&v, 0) > 0.75, "{v:?}");
+    }
+}
+
+#[test]
+fn a_former_agents_weights_of_two_servers_stay_when_nobody_ever_knows_which_is_odd() {
+    let mut c = Controller::new(Params::default());
+    c.resume(1, 180 * UNIT);
+    c.resume(2, 20 * UNIT);
+    let v = steps(&mut c, 1000, &[seen(1, 10.0), seen(2, 60.0)]);
+    assert_eq!([v[0].weight, v[1].weight], [180 * UNIT, 20 * UNIT]);
+}
+
+#[test]
+fn of_two_servers_that_were_never_alike_the_slow_one_gives_something_after_a_while() {
+    let mut c = Controller::new(Params::default());
+    let mut all = [seen(1, 10.0), seen(2, 60.0)];
+    let v = steps(&mut c, 30, &all);
+    assert_eq!(v[1].weight, 100 * UNIT);
+    let v = steps(&mut c, 60, &all);
+    assert!((0.25..0.4).contains(&share(&v, 1)), "{v:?}");
+    // it may be the other one that fails: no more than that is given
+    let late = steps(&mut c, 1000, &all);
+    assert_eq!(late, v);
+    // less load brings it near enough to be judged, and to be known from then on
+    all[1].latency_ns = Some(25.0 * MS);
+    steps(&mut c, 2, &all);
+    all[1].latency_ns = Some(60.0 * MS);
+    let v = steps(&mut c, 10, &all);
+    assert!(share(&v, 1) < 0.25 && v[0].why != Why::Suspicious, "{v:?}");
 }
 
 #[test]
@@ -178,6 +260,74 @@ fn a_server_that_comes_back_starts_low_and_grows_by_the_cap() {
 }
 
 #[test]
+fn servers_that_are_there_before_a_service_has_begun_start_with_their_configured_weights() {
+    let mut c = Controller::new(Params::default());
+    let mut all: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
+    all[1..].iter_mut().for_each(|s| s.serving = false);
+    c.step(&all);
+    for n in 1..4 {
+        all[n].serving = true;
+        let v = c.step(&all);
+        assert_eq!(v[n].weight, 100 * UNIT, "{v:?}");
+    }
+    // one that is mentioned for the first time, too
+    let mut few = Controller::new(Params::default());
+    let idle = |id| Seen {
+        samples: 0,
+        latency_ns: None,
+        ..seen(id, 1.0)
+    };
+    steps(&mut few, 50, &[idle(1), idle(2)]);
+    let v = few.step(&[idle(1), idle(2), idle(3)]);
+    assert_eq!(v[2].weight, 100 * UNIT, "{v:?}");
+}
+
+#[test]
+fn a_new_server_of_a_service_that_has_begun_starts_low_whenever_it_is_first_seen() {
+    for unhealthy_first in [false, true] {
+        let mut c = Controller::new(Params::default());
+        let mut all: Vec<_> = (1..4).map(|id| seen(id, 10.0)).collect();
+        steps(&mut c, 10, &all);
+        all.push(seen(4, 10.0));
+        if unhealthy_first {
+            all[3].serving = false;
+            c.step(&all);
+            all[3].serving = true;
+        }
+        let v = c.step(&all);
+        assert!(
+            share(&v, 3) < 0.06 && v[3].why == Why::Returning,
+            "{unhealthy_first}: {v:?}"
+        );
+        let v = steps(&mut c, 30, &all);
+        assert!((share(&v, 3) - 0.25).abs() < 0.01, "{v:?}");
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_between_steps_begins_as_the_next_step_would_begin_with_it() {
+    let mut c = Controller::new(Params::default());
+    let all: Vec<_> = (1..4).map(|id| seen(id, 10.0)).collect();
+    steps(&mut c, 10, &all);
+    assert_eq!(c.turn(2, 100, false).weight, 0);
+    let back = c.turn(2, 100, true);
+    assert_eq!((back.weight, back.why), (10 * UNIT, Why::Returning));
+    assert_eq!(c.turn(1, 100, true).weight, 100 * UNIT, "it did not go");
+    let v = c.step(&all);
+    assert_eq!((v[1].before, v[1].why), (10 * UNIT, Why::Returning));
+    assert!(v[1].weight <= 13 * UNIT, "{v:?}");
+    // one that was never seen, and one that was resumed
+    assert_eq!(c.turn(9, 50, true).weight, 5 * UNIT);
+    let mut next = Controller::new(Params::default());
+    next.resume(1, 30 * UNIT);
+    assert_eq!(next.turn(1, 100, true).weight, 30 * UNIT);
+    assert_eq!(
+        Controller::new(Params::default()).turn(1, 100, true).weight,
+        100 * UNIT
+    );
+}
+
+#[test]
 fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
     let mut c = Controller::new(Params::default());
     let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 900.0)];
@@ -189,6 +339,24 @@ fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
         v[2].why == Why::Stale && share(&v, 2) > 3.0 * share(&low, 2),
         "{low:?} {v:?}"
     );
+}
+
+#[test]
+fn a_server_that_answers_nothing_while_connections_wait_does_not_get_its_weight_back() {
+    let mut c = Controller::new(Params::default());
+    let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 90.0)];
+    let low = steps(&mut c, 20, &all);
+    (all[2].latency_ns, all[2].samples, all[2].busy) = (None, 0, 5);
+    let v = steps(&mut c, 100, &all);
+    assert_eq!(v[2].why, Why::Unanswered);
+    assert_eq!(v[2].weight, low[2].weight, "{low:?} {v:?}");
+    // nor does one lose weight whose connections wait for good reasons
+    let mut polls = Controller::new(Params::default());
+    let mut all = vec![seen(1, 10.0), seen(2, 10.0)];
+    steps(&mut polls, 5, &all);
+    (all[1].latency_ns, all[1].samples, all[1].busy) = (None, 0, 5);
+    let v = steps(&mut polls, 100, &all);
+    assert!(v.iter().all(|v| v.weight == 100 * UNIT), "{v:?}");
 }
 
 #[test]
@@ -282,9 +450,11 @@ fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
         0u32..10_000,
         prop::bool::weighted(0.8),
         any::<bool>(),
+        0u64..2,
     );
     prop::collection::vec(one, 1..12).prop_map(|all| {
-        let make = |(id, (latency_ns, samples, connections, base, serving, vouched))| Seen {
+        let make = |(id, (latency_ns, samples, connections, base, serving, vouched, busy))| Seen {
+            busy,
             base,
             serving,
             latency_ns,
@@ -304,6 +474,7 @@ proptest! {
     fn weights_stay_within_bounds_whatever_is_seen(history in prop::collection::vec(any_seen(), 1..20)) {
         let params = Params::default();
         let mut c = Controller::new(params);
+        let mut factors = [1.0_f64; 13];
         for all in history {
             let verdicts = c.step(&all);
             prop_assert_eq!(verdicts.len(), all.len());
@@ -313,6 +484,13 @@ proptest! {
                 prop_assert_eq!(v.weight > 0, serves);
                 prop_assert!(!serves || f64::from(v.weight) >= params.floor * unit - 1.0);
                 prop_assert!(f64::from(v.weight) <= params.most * unit + 1.0);
+                if serves {
+                    let before = &mut factors[usize::from(v.id)];
+                    let factor = f64::from(v.weight) / unit;
+                    let doubted = v.why == Why::Suspicious;
+                    prop_assert!(!doubted || factor <= before.max(1.0) + 2.0 / unit);
+                    *before = factor;
+                }
             }
         }
     }

@@ -272,7 +272,7 @@ fn two_choices_count_busy_flows_for_a_backends_weight() {
 
 #[test]
 fn a_connection_that_has_its_answer_is_not_busy() {
-    let lb = Lb::among(&[5, 6]);
+    let mut lb = Lb::among(&[5, 6]);
     with_two_choices(&lb);
     for sport in 1..=100 {
         let index = lb.segment(tcp(sport, SYN, 0));
@@ -282,6 +282,9 @@ fn a_connection_that_has_its_answer_is_not_busy() {
             lb.segment(tcp(sport, ACK, 0)); // the answer is acknowledged
         }
     }
+    let counted = lb.0.census().unwrap();
+    assert_eq!((counted[5].busy, counted[6].busy), (0, counted[6].active));
+    assert!(counted[6].busy > 20 && counted[5].active > 20);
     let to_5 = (101..=120).filter(|&sport| lb.segment(tcp(sport, SYN, 0)) == 5);
     assert!(to_5.count() >= 12); // a quarter has no choice: both slots are 6's
 }

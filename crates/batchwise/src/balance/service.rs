@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::{BackendLine, DecisionBackend, DecisionLine, Policy, State};
 use batchwise_core::balance::{
     Controller, Member, Observation, Params, SLOTS, Seen, UNIT, Verdict, Why, maglev, standardise,
@@ -12,6 +13,9 @@ use batchwise_core::passive::{Epoch, server};
 
 use super::backend::Backend;
 use super::config;
+
+#[cfg(test)]
+mod tests;
 
 /// A service as the agent knows it.
 pub struct Service {
@@ -55,7 +59,8 @@ impl Service {
         mut backends: Vec<Backend>,
     ) -> Self {
         let mut controller = Controller::new(Params::default());
-        for backend in backends.iter_mut().filter(|b| b.weight > 0) {
+        let served = |b: &&mut Backend| b.weight > 0 && b.written.state != bpf::State::Down;
+        for backend in backends.iter_mut().filter(served) {
             controller.resume(backend.index, backend.weight);
             // configured while no agent was there
             let (from, to) = (backend.written.base_weight, backend.spec.weight);
@@ -207,13 +212,19 @@ impl Service {
     }
 
     /// What cannot wait for the interval's end: backends that must not get connections any more,
-    /// and, where weights are configured, ones that may again.
+    /// and ones that may again.
     pub fn react(&mut self, policy: Policy, ts_ns: u64) -> Option<Table> {
         let states = self.states();
         let mut verdicts = self.configured();
         for ((verdict, backend), state) in verdicts.iter_mut().zip(&self.backends).zip(states) {
-            if policy == Policy::Latency && state == State::Serving {
-                (verdict.weight, verdict.why) = (backend.weight, backend.why);
+            if policy != Policy::Latency {
+                continue;
+            }
+            let serves = state == State::Serving;
+            let base = backend.spec.weight;
+            let turned = self.controller.turn(backend.index, base, serves);
+            if serves {
+                *verdict = turned;
             }
         }
         self.apply(&verdicts, ts_ns)
@@ -230,6 +241,7 @@ impl Service {
                 latency_ns: self.standard.get(&backend.index).copied(),
                 samples: interval.map_or(0, server::Server::batches),
                 connections: backend.connections.unwrap_or(0),
+                busy: backend.busy,
                 opened: backend.grown.opened,
                 vouched: backend.vouched,
                 flows: interval.map_or(0, server::Server::flows),

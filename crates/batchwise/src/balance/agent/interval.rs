@@ -68,7 +68,9 @@ impl Agent {
         for service in &mut self.services {
             for backend in &mut service.backends {
                 let at = usize::from(backend.index);
-                backend.connections = self.census.get(at).map(|c| c.active);
+                let counted = self.census.get(at);
+                backend.connections = counted.map(|c| c.active);
+                backend.busy = counted.map_or(0, |c| c.busy);
                 let tally = tallies.get(&backend.index).copied().unwrap_or_default();
                 let before = self.tallies.get(&backend.index).copied();
                 backend.grown = grown(&before.unwrap_or_default(), &tally);
