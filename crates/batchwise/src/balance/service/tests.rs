@@ -50,7 +50,9 @@ fn service(was: bpf::State) -> Service {
             mtu: 1500,
         };
         let health = Health::new(State::Unknown);
-        Backend::new(backend.clone(), index, written, health, Ok(way))
+        let mut backend = Backend::new(backend.clone(), index, written, health, Ok(way));
+        backend.trusted = was == bpf::State::Serving;
+        backend
     });
     let backends = backends.collect();
     Service::new(spec, 0, vec![0; SLOTS], backends)
