@@ -95,6 +95,9 @@ pub struct Counted {
     /// All whose next packet would go there: also the idle ones, those of which one packet was seen,
     /// and those that are closing, until a minute after their last packet.
     pub kept: u64,
+    /// That wait for an answer: those that begin (for 3 s), and those whose last packet had payload
+    /// (for a minute).
+    pub busy: u64,
 }
 
 /// The data path, loaded, and attached if that was asked for.
@@ -373,10 +376,13 @@ impl Balancer {
         };
         // packets that came meanwhile may be left out until the next census
         bss.busy_flows = bss.busy;
-        let both = bss.active.iter().zip(&bss.kept);
-        Ok(both
-            .map(|(&active, &kept)| Counted { active, kept })
-            .collect())
+        let all = bss.active.iter().zip(&bss.kept).zip(&bss.busy);
+        let counted = all.map(|((&active, &kept), &busy)| Counted {
+            active,
+            kept,
+            busy: u64::try_from(busy).unwrap_or(0),
+        });
+        Ok(counted.collect())
     }
 
     /// Lets new flows of services with two choices take the second one for so long from now; `None`:

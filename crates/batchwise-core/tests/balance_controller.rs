@@ -6,6 +6,9 @@ use batchwise_core::balance::{
 };
 use proptest::prelude::*;
 
+#[path = "balance_controller/doubted.rs"]
+mod doubted;
+
 const MS: f64 = 1e6;
 
 fn seen(id: u16, latency_ms: f64) -> Seen {
@@ -17,6 +20,7 @@ fn seen(id: u16, latency_ms: f64) -> Seen {
         latency_ns: Some(latency_ms * MS),
         samples: 500,
         connections: 20,
+        busy: 0,
         opened: 10,
         vouched: false,
         flows: 500,
@@ -132,33 +136,6 @@ fn nobody_takes_more_than_the_cap_in_an_interval() {
 }
 
 #[test]
-fn fast_errors_attract_nothing_until_a_health_check_vouches_for_them() {
-    let mut c = Controller::new(Params::default());
-    let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
-    steps(&mut c, 10, &well);
-    let mut failing = well.clone();
-    failing[2].latency_ns = Some(0.3 * MS);
-    let v = steps(&mut c, 20, &failing);
-    assert!(
-        v[2].why == Why::Suspicious && v.iter().all(|v| v.weight == 100 * UNIT),
-        "{v:?}"
-    );
-    failing[2].vouched = true;
-    let v = steps(&mut c, 20, &failing);
-    assert!(share(&v, 2) > 0.4, "{v:?}");
-}
-
-#[test]
-fn a_fast_latency_that_lasts_is_believed() {
-    let params = Params::default();
-    let mut c = Controller::new(params);
-    steps(&mut c, 10, &[seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)]);
-    let fast = [seen(1, 10.0), seen(2, 10.0), seen(3, 1.0)];
-    let v = steps(&mut c, params.trust_intervals as usize + 20, &fast);
-    assert!(v[2].why != Why::Suspicious && share(&v, 2) > 0.4, "{v:?}");
-}
-
-#[test]
 fn a_server_that_comes_back_starts_low_and_grows_by_the_cap() {
     let params = Params::default();
     let mut c = Controller::new(params);
@@ -178,6 +155,74 @@ fn a_server_that_comes_back_starts_low_and_grows_by_the_cap() {
 }
 
 #[test]
+fn servers_that_are_there_before_a_service_has_begun_start_with_their_configured_weights() {
+    let mut c = Controller::new(Params::default());
+    let mut all: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
+    all[1..].iter_mut().for_each(|s| s.serving = false);
+    c.step(&all);
+    for n in 1..4 {
+        all[n].serving = true;
+        let v = c.step(&all);
+        assert_eq!(v[n].weight, 100 * UNIT, "{v:?}");
+    }
+    // one that is mentioned for the first time, too
+    let mut few = Controller::new(Params::default());
+    let idle = |id| Seen {
+        samples: 0,
+        latency_ns: None,
+        ..seen(id, 1.0)
+    };
+    steps(&mut few, 50, &[idle(1), idle(2)]);
+    let v = few.step(&[idle(1), idle(2), idle(3)]);
+    assert_eq!(v[2].weight, 100 * UNIT, "{v:?}");
+}
+
+#[test]
+fn a_new_server_of_a_service_that_has_begun_starts_low_whenever_it_is_first_seen() {
+    for unhealthy_first in [false, true] {
+        let mut c = Controller::new(Params::default());
+        let mut all: Vec<_> = (1..4).map(|id| seen(id, 10.0)).collect();
+        steps(&mut c, 10, &all);
+        all.push(seen(4, 10.0));
+        if unhealthy_first {
+            all[3].serving = false;
+            c.step(&all);
+            all[3].serving = true;
+        }
+        let v = c.step(&all);
+        assert!(
+            share(&v, 3) < 0.06 && v[3].why == Why::Returning,
+            "{unhealthy_first}: {v:?}"
+        );
+        let v = steps(&mut c, 30, &all);
+        assert!((share(&v, 3) - 0.25).abs() < 0.01, "{v:?}");
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_between_steps_begins_as_the_next_step_would_begin_with_it() {
+    let mut c = Controller::new(Params::default());
+    let all: Vec<_> = (1..4).map(|id| seen(id, 10.0)).collect();
+    steps(&mut c, 10, &all);
+    assert_eq!(c.turn(2, 100, false).weight, 0);
+    let back = c.turn(2, 100, true);
+    assert_eq!((back.weight, back.why), (10 * UNIT, Why::Returning));
+    assert_eq!(c.turn(1, 100, true).weight, 100 * UNIT, "it did not go");
+    let v = c.step(&all);
+    assert_eq!((v[1].before, v[1].why), (10 * UNIT, Why::Returning));
+    assert!(v[1].weight <= 13 * UNIT, "{v:?}");
+    // one that was never seen, and one that was resumed
+    assert_eq!(c.turn(9, 50, true).weight, 5 * UNIT);
+    let mut next = Controller::new(Params::default());
+    next.resume(1, 30 * UNIT);
+    assert_eq!(next.turn(1, 100, true).weight, 30 * UNIT);
+    assert_eq!(
+        Controller::new(Params::default()).turn(1, 100, true).weight,
+        100 * UNIT
+    );
+}
+
+#[test]
 fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
     let mut c = Controller::new(Params::default());
     let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 900.0)];
@@ -189,6 +234,24 @@ fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
         v[2].why == Why::Stale && share(&v, 2) > 3.0 * share(&low, 2),
         "{low:?} {v:?}"
     );
+}
+
+#[test]
+fn a_server_that_answers_nothing_while_connections_wait_does_not_get_its_weight_back() {
+    let mut c = Controller::new(Params::default());
+    let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 90.0)];
+    let low = steps(&mut c, 20, &all);
+    (all[2].latency_ns, all[2].samples, all[2].busy) = (None, 0, 5);
+    let v = steps(&mut c, 100, &all);
+    assert_eq!(v[2].why, Why::Unanswered);
+    assert_eq!(v[2].weight, low[2].weight, "{low:?} {v:?}");
+    // nor does one lose weight whose connections wait for good reasons
+    let mut polls = Controller::new(Params::default());
+    let mut all = vec![seen(1, 10.0), seen(2, 10.0)];
+    steps(&mut polls, 5, &all);
+    (all[1].latency_ns, all[1].samples, all[1].busy) = (None, 0, 5);
+    let v = steps(&mut polls, 100, &all);
+    assert!(v.iter().all(|v| v.weight == 100 * UNIT), "{v:?}");
 }
 
 #[test]
@@ -282,9 +345,11 @@ fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
         0u32..10_000,
         prop::bool::weighted(0.8),
         any::<bool>(),
+        0u64..2,
     );
     prop::collection::vec(one, 1..12).prop_map(|all| {
-        let make = |(id, (latency_ns, samples, connections, base, serving, vouched))| Seen {
+        let make = |(id, (latency_ns, samples, connections, base, serving, vouched, busy))| Seen {
+            busy,
             base,
             serving,
             latency_ns,
@@ -304,6 +369,7 @@ proptest! {
     fn weights_stay_within_bounds_whatever_is_seen(history in prop::collection::vec(any_seen(), 1..20)) {
         let params = Params::default();
         let mut c = Controller::new(params);
+        let mut factors = [1.0_f64; 13];
         for all in history {
             let verdicts = c.step(&all);
             prop_assert_eq!(verdicts.len(), all.len());
@@ -313,6 +379,13 @@ proptest! {
                 prop_assert_eq!(v.weight > 0, serves);
                 prop_assert!(!serves || f64::from(v.weight) >= params.floor * unit - 1.0);
                 prop_assert!(f64::from(v.weight) <= params.most * unit + 1.0);
+                if serves {
+                    let before = &mut factors[usize::from(v.id)];
+                    let factor = f64::from(v.weight) / unit;
+                    let doubted = v.why == Why::Suspicious;
+                    prop_assert!(!doubted || factor <= before.max(1.0) + 2.0 / unit);
+                    *before = factor;
+                }
             }
         }
     }

@@ -80,6 +80,9 @@ fn a_connection_that_has_its_answer_is_not_busy() {
             lb.segment(tcp(sport, ACK, 0)); // the answer is acknowledged
         }
     }
+    let counted = lb.0.census().unwrap();
+    assert_eq!((counted[5].busy, counted[6].busy), (0, counted[6].active));
+    assert!(counted[6].busy > 20 && counted[5].active > 20);
     let to_5 = (101..=120).filter(|&sport| lb.segment(tcp(sport, SYN, 0)) == 5);
     assert!(to_5.count() >= 12); // a quarter has no choice: both slots are 6's
 }

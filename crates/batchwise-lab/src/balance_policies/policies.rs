@@ -1,6 +1,6 @@
 //! Who decides where new connections go.
 
-use batchwise_core::balance::{Controller, Params, Seen, UNIT};
+use batchwise_core::balance::{Controller, Params, Seen, UNIT, Why};
 use serde::Serialize;
 
 /// Who decides.
@@ -78,15 +78,18 @@ impl Decider {
         }
     }
 
-    /// Weights from now on; 0 for who is down.
-    pub fn step(&mut self, seen: &[Seen]) -> Vec<u32> {
+    /// Weights from now on, 0 for who is down, and whether a server's latency is not believed.
+    pub fn step(&mut self, seen: &[Seen]) -> Vec<(u32, bool)> {
+        let fixed = |s: &Seen| if s.serving { s.base * UNIT } else { 0 };
         match self {
-            Self::Fixed => seen
-                .iter()
-                .map(|s| if s.serving { s.base * UNIT } else { 0 })
-                .collect(),
-            Self::Paper(paper) => paper.step(seen),
-            Self::Latency(own) => own.step(seen).iter().map(|v| v.weight).collect(),
+            Self::Fixed => seen.iter().map(|s| (fixed(s), false)).collect(),
+            Self::Paper(paper) => paper.step(seen).into_iter().map(|w| (w, false)).collect(),
+            Self::Latency(own) => {
+                let verdicts = own.step(seen).into_iter();
+                verdicts
+                    .map(|v| (v.weight, v.why == Why::Suspicious))
+                    .collect()
+            }
         }
     }
 }

@@ -143,9 +143,12 @@ pub fn fixed(length: f64) -> Vec<Scenario> {
     let mut unequal = Scenario::new("unequal for good", &[0.9, 0.9, 0.45, 0.45], 0.6, length);
     unequal.change = Some((0.0, 2));
     all.push(unequal);
-    let mut failing = base("fails fast", 0.5);
-    failing.servers[3].fails = Some((third, 2.0 * third));
-    all.push(failing);
+    for (name, load) in [("fails fast", 0.5), ("fails fast, 80 %", 0.8)] {
+        let mut failing = base(name, load);
+        // in the full run for more than two minutes
+        failing.servers[3].fails = Some((length / 8.0, 7.0 * length / 8.0));
+        all.push(failing);
+    }
     let mut far = base("far clients", 0.5);
     far.groups = (0..12)
         .map(|g| if g % 4 == 0 { 0.08 } else { 0.002 })

@@ -88,6 +88,12 @@ impl Queue {
         self.share * CAPACITY
     }
 
+    /// Connections that wait for an answer.
+    fn busy(&self) -> u64 {
+        let waiting = self.requests.iter().map(|Reverse((_, c, _))| *c);
+        waiting.collect::<BTreeSet<_>>().len() as u64
+    }
+
     fn advance(&mut self, by: f64) {
         if !self.requests.is_empty() {
             self.served += by * self.speed() / self.requests.len() as f64;
@@ -108,6 +114,8 @@ struct World<'a> {
     connections: Vec<Connection>,
     table: Vec<BackendId>,
     weights: Vec<u32>,
+    /// Servers whose latencies are not believed: their few connections are no reason to choose them.
+    doubted: Vec<bool>,
     seen: BTreeMap<(usize, usize), (u64, f64)>,
     /// Server and connection of what was seen.
     flows: BTreeSet<(usize, usize)>,
@@ -136,6 +144,7 @@ impl<'a> World<'a> {
             connections: Vec::new(),
             table: Vec::new(),
             weights: vec![BASE * UNIT; scenario.servers.len()],
+            doubted: vec![false; scenario.servers.len()],
             seen: BTreeMap::new(),
             flows: BTreeSet::new(),
             outcome: Outcome::default(),
@@ -247,7 +256,7 @@ impl<'a> World<'a> {
         let other = hash.wrapping_mul(OTHER) & u64::from(u32::MAX);
         let second = usize::from(slot(other)).checked_sub(1)?;
         let busy = |i: usize| (self.queues[i].connections + 1) as f64 / f64::from(self.weights[i]);
-        Some(if busy(second) < busy(first) {
+        Some(if busy(second) < busy(first) && !self.doubted[second] {
             second
         } else {
             first
@@ -363,12 +372,14 @@ impl<'a> World<'a> {
                 latency_ns: latency.get(&id).map(|l| l.1),
                 samples: latency.get(&id).map_or(0, |l| l.0),
                 connections: queue.connections,
+                busy: queue.busy(),
                 opened: queue.opened,
                 vouched: false,
                 flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
             })
             .collect();
-        let weights = self.decider.step(&seen);
+        let weights: Vec<u32>;
+        (weights, self.doubted) = self.decider.step(&seen).into_iter().unzip();
         if weights != self.weights {
             self.weights = weights;
             self.refill();

@@ -38,6 +38,8 @@ pub struct Backend {
     pub vouched: bool,
     /// Active connections.
     pub connections: Option<u64>,
+    /// Connections that wait for an answer.
+    pub busy: u64,
     /// In the interval.
     pub grown: bpf::Tally,
     /// Responses of the last interval over connections at its end.
@@ -72,6 +74,7 @@ impl Backend {
             changed_ts_ns: None,
             vouched: false,
             connections: None,
+            busy: 0,
             grown: bpf::Tally::default(),
             freshness: None,
             sum: server::Server::default(),

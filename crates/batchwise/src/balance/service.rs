@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::{BackendLine, DecisionBackend, DecisionLine, Policy, State};
 use batchwise_core::balance::{
     Controller, Member, Observation, Params, SLOTS, Seen, UNIT, Verdict, Why, maglev, standardise,
@@ -12,6 +13,9 @@ use batchwise_core::passive::{Epoch, server};
 
 use super::backend::Backend;
 use super::config;
+
+#[cfg(test)]
+mod tests;
 
 /// A service as the agent knows it.
 pub struct Service {
@@ -57,7 +61,8 @@ impl Service {
         mut backends: Vec<Backend>,
     ) -> Self {
         let mut controller = Controller::new(Params::default());
-        for backend in backends.iter_mut().filter(|b| b.weight > 0) {
+        let served = |b: &&mut Backend| b.weight > 0 && b.written.state != bpf::State::Down;
+        for backend in backends.iter_mut().filter(served) {
             controller.resume(backend.index, backend.weight);
             // configured while no agent was there
             let (from, to) = (backend.written.base_weight, backend.spec.weight);
@@ -222,13 +227,19 @@ impl Service {
     }
 
     /// What cannot wait for the interval's end: backends that must not get connections any more,
-    /// and, where weights are configured, ones that may again.
+    /// and ones that may again.
     pub fn react(&mut self, policy: Policy, ts_ns: u64) -> Option<Table> {
         let states = self.states();
         let mut verdicts = self.configured();
         for ((verdict, backend), state) in verdicts.iter_mut().zip(&self.backends).zip(states) {
-            if policy == Policy::Latency && state == State::Serving {
-                (verdict.weight, verdict.why) = (backend.weight, backend.why);
+            if policy != Policy::Latency {
+                continue;
+            }
+            let serves = state == State::Serving;
+            let base = backend.spec.weight;
+            let turned = self.controller.turn(backend.index, base, serves);
+            if serves {
+                *verdict = turned;
             }
         }
         self.apply(&verdicts, ts_ns)
@@ -245,6 +256,7 @@ impl Service {
                 latency_ns: self.standard.get(&backend.index).copied(),
                 samples: interval.map_or(0, server::Server::batches),
                 connections: backend.connections.unwrap_or(0),
+                busy: backend.busy,
                 opened: backend.grown.opened,
                 vouched: backend.vouched,
                 flows: interval.map_or(0, server::Server::flows),
@@ -380,50 +392,4 @@ fn members(backends: &[Backend], weights: impl Iterator<Item = u32>) -> Vec<Memb
             weight,
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    #[test]
-    fn what_would_move_is_counted_against_the_table_in_force_at_that_time() {
-        let text =
-            "interfaces = [\"e\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
-        let config = config::Config::parse(Path::new("t.toml"), text).expect("it holds");
-        let spec = config.services[0].clone();
-        let mut service = Service::new(spec, 0, vec![0; SLOTS], Vec::new());
-        let members = |weight| {
-            let of = |(id, weight)| Member {
-                id,
-                identity: id.into(),
-                weight,
-            };
-            [(1, 100), (2, weight)].map(of).to_vec()
-        };
-        let put = |service: &mut Service, members: Vec<Member>| {
-            let ring = maglev::fill(&members, SLOTS);
-            let delta = maglev::delta(&service.ring, &ring);
-            let moved = delta.len() as u64;
-            service.written(Table {
-                delta,
-                ring,
-                members,
-            });
-            moved
-        };
-        put(&mut service, members(100));
-        assert_eq!(service.would_move(members(100)), 0);
-        let moved = service.would_move(members(50));
-        assert!(moved > 0);
-        assert_eq!(service.would_move(members(50)), moved);
-        // the ring changes: the same wish moves other slots
-        put(&mut service, members(25));
-        let now = service.would_move(members(50));
-        assert!(now > 0 && now != moved, "{now} and {moved}");
-        assert_eq!(put(&mut service, members(50)), now);
-        assert_eq!(service.would_move(members(50)), 0);
-    }
 }

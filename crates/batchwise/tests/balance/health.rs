@@ -115,3 +115,38 @@ fn a_new_backend_that_never_answers_gets_no_slots() {
     });
     assert_eq!(balancer.backend("silent")["share"], 0.0);
 }
+
+#[test]
+fn backends_that_come_back_get_connections_before_the_interval_ends() {
+    let site = Site::build("rea");
+    let sick = Arc::new(AtomicBool::new(false));
+    for server in &site.segment.servers {
+        let sick = Arc::clone(&sick);
+        listen(server, (VIP, CHECKED).into(), move |stream| {
+            let _ = answer(stream, sick.load(Ordering::Relaxed));
+        });
+    }
+    let mut balancer = Balancer::new(&site.segment.balancer, "rea");
+    let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
+    let text = balancer.text(&[1, 2]).replace("check = \"tcp\"", &http);
+    // longer than anything here waits
+    let text = text.replace("interval = \"100ms\"\nflows", "interval = \"1m\"\nflows");
+    balancer.write(&format!("policy = \"latency\"\n{text}"));
+    balancer.start(2);
+    let share = |status: &[serde_json::Value]| -> f64 {
+        let shares = status.iter().filter_map(|l| l["share"].as_f64());
+        shares.sum()
+    };
+    sick.store(true, Ordering::Relaxed);
+    balancer.until("all to be down", |status| share(status) == 0.0);
+    sick.store(false, Ordering::Relaxed);
+    balancer.until("slots to be somebody's", |status| share(status) > 0.9);
+    assert_eq!(site.answers(4).len(), 4);
+    balancer.until("both to be back", |status| {
+        status.iter().filter(|l| l["health"] == "up").count() == 2
+    });
+    balancer.must(&["drain", "s1"]);
+    assert_eq!(balancer.backend("s1")["share"], 0.0);
+    balancer.must(&["drain", "s1", "--undo"]);
+    assert!(balancer.backend("s1")["share"].as_f64() > Some(0.0));
+}

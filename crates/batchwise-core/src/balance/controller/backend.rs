@@ -9,6 +9,11 @@ const PAST: f64 = 0.03;
 const LONGEST: f64 = 1e15;
 /// Times its usual latency: slower than usual.
 const UNUSUAL: f64 = 2.0;
+/// Intervals after which of two undecided servers the slow one gives something (30 s at 500 ms).
+pub(super) const PATIENCE: u32 = 60;
+/// Intervals with enough responses after which a service has begun (2 s at 500 ms): who comes later
+/// starts low, who is there before starts as the others did.
+const BEGUN: u32 = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct Backend {
@@ -36,14 +41,20 @@ pub(super) struct Backend {
     pub latest: Option<f64>,
     /// What its latency usually is.
     pub past: Option<f64>,
-    /// Intervals for which its latency has not been believed.
-    pub suspect: Option<u32>,
+    /// Its latency is not believed.
+    pub suspect: bool,
+    /// Intervals for which it cannot be known whether it is slow or the other one fails fast.
+    pub undecided: u32,
+    /// Connections wait for an answer.
+    pub waits: bool,
     pub why: Why,
     weight: u32,
     before: u32,
     resumed: Option<u32>,
     /// It has been seen before.
     known: bool,
+    /// Intervals in which it had enough responses.
+    judged: u32,
 }
 
 fn scale(weight: u32, from: u32, to: u32) -> u32 {
@@ -70,12 +81,15 @@ impl Default for Backend {
             pending: 0.0,
             latest: None,
             past: None,
-            suspect: None,
+            suspect: false,
+            undecided: 0,
+            waits: false,
             why: Why::Steady,
             weight: 0,
             before: 0,
             resumed: None,
             known: false,
+            judged: 0,
         }
     }
 }
@@ -87,6 +101,7 @@ impl Backend {
             resumed: Some(weight),
             serving: weight > 0,
             known: true,
+            judged: BEGUN,
             ..Self::default()
         }
     }
@@ -98,33 +113,46 @@ impl Backend {
         self.weight
     }
 
-    /// Takes in an interval.
-    pub(super) fn observe(&mut self, seen: &Seen, params: &Params) {
-        let first = !self.known;
-        self.known = true;
-        let serving = seen.serving && seen.base > 0;
-        self.before = if first {
-            seen.base.saturating_mul(UNIT)
-        } else {
-            self.weight
-        };
-        self.base = f64::from(seen.base);
-        if let Some(weight) = self.resumed.take().filter(|w| *w > 0 && seen.base > 0) {
+    /// With it serving, the service has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.serving && (self.judged >= BEGUN || self.returning)
+    }
+
+    /// Whether it serves from now on. `begun`: others of its service do since long enough that it
+    /// must not get its full share at once.
+    pub(super) fn turn(&mut self, serving: bool, base: u32, begun: bool, params: &Params) {
+        self.base = f64::from(base);
+        if let Some(weight) = self.resumed.take().filter(|w| *w > 0 && base > 0) {
             let factor = f64::from(weight) / (self.base * f64::from(UNIT));
             self.factor = factor.clamp(params.floor, params.most);
             self.merit = self.factor.min(1.0);
         }
-        if serving && !self.serving && !first {
+        let starts = serving && !self.serving;
+        if starts && (begun || self.judged >= BEGUN) {
             self.factor = self.factor.min(params.start).max(params.floor);
             self.merit = self.factor;
             self.returning = true;
+            self.why = Why::Returning;
             self.forget();
         }
         if !serving {
             self.returning = false;
         }
         self.serving = serving;
+        self.known = true;
+    }
+
+    /// Takes in an interval.
+    pub(super) fn observe(&mut self, seen: &Seen, begun: bool, params: &Params) {
+        let first = !self.known;
+        let serving = seen.serving && seen.base > 0;
+        self.turn(serving, seen.base, begun, params);
+        self.before = match first && !self.returning {
+            true => seen.base.saturating_mul(UNIT),
+            false => self.weight,
+        };
         self.vouched = seen.vouched;
+        self.waits = seen.busy > 0;
         self.connections = seen.connections;
         self.freshness =
             (seen.connections > 0).then(|| seen.samples as f64 / seen.connections as f64);
@@ -138,9 +166,16 @@ impl Backend {
     }
 
     fn forget(&mut self) {
+        self.unlearn();
+        self.age = 0;
+        self.past = None;
+        (self.suspect, self.undecided) = (false, 0);
+    }
+
+    /// What it answered is not to be judged by, also not later when it is believed again.
+    pub(super) fn unlearn(&mut self) {
         (self.samples, self.sum, self.flows) = (0.0, 0.0, 0.0);
-        (self.pending, self.age) = (0.0, 0);
-        (self.past, self.suspect) = (None, None);
+        self.pending = 0.0;
     }
 
     fn learn(&mut self, seen: &Seen, params: &Params) {
@@ -166,6 +201,7 @@ impl Backend {
         }
         if self.pending >= params.min_samples as f64 {
             (self.pending, self.age) = (0.0, 0);
+            self.judged = self.judged.saturating_add(1);
         }
     }
 
@@ -196,6 +232,14 @@ impl Backend {
     pub(super) fn believe(&mut self, latency: f64) {
         let past = self.past.get_or_insert(latency);
         *past += PAST * (latency - *past);
+    }
+
+    /// The largest factor that it may have: that of its configured weight while it is doubted.
+    pub(super) fn most(&self, params: &Params) -> f64 {
+        match self.suspect && self.undecided == 0 {
+            true => 1.0,
+            false => params.most,
+        }
     }
 
     pub(super) fn verdict(&mut self, id: BackendId) -> Verdict {

@@ -46,8 +46,6 @@ pub struct Params {
     pub start: f64,
     /// Of its own past and of the others' median: below both, a latency is not believed.
     pub suspicious: f64,
-    /// Intervals after which it is believed all the same.
-    pub trust_intervals: u32,
 }
 
 impl Default for Params {
@@ -67,7 +65,6 @@ impl Default for Params {
             stale_intervals: 4,
             start: 0.1,
             suspicious: 0.3,
-            trust_intervals: 240,
         }
     }
 }
@@ -91,6 +88,8 @@ pub struct Seen {
     pub flows: u64,
     /// Connections that are active at the interval's end.
     pub connections: u64,
+    /// Connections that wait for an answer at the interval's end.
+    pub busy: u64,
     /// Connections opened in the interval.
     pub opened: u64,
     /// A health check that looks at the application's answer has passed since the last interval.
@@ -123,6 +122,8 @@ pub enum Why {
     FewSamples,
     /// Nothing has been known for long.
     Stale,
+    /// Nothing has been known for long, and connections wait for an answer.
+    Unanswered,
     /// Moves back towards its configured share.
     Regress,
     /// Not healthy.
@@ -150,6 +151,7 @@ impl Why {
             Self::Floor => "floor",
             Self::FewSamples => "few_samples",
             Self::Stale => "stale",
+            Self::Unanswered => "unanswered",
             Self::Regress => "regress",
             Self::Down => "down",
             Self::Drained => "drained",
@@ -203,13 +205,23 @@ impl Controller {
         Some(self.known.get_mut(&id)?.rebase(from, to))
     }
 
+    /// Whether a backend, of this configured weight, gets connections is no longer what it was at the
+    /// last step, and cannot wait for the next: what holds until then, as that will begin with it.
+    pub fn turn(&mut self, id: BackendId, base: u32, serving: bool) -> Verdict {
+        let begun = begun(&self.known);
+        let backend = self.known.entry(id).or_default();
+        backend.turn(serving && base > 0, base, begun, &self.params);
+        backend.verdict(id)
+    }
+
     /// Decides on an interval; one verdict for each backend, in the order given. Backends that are
     /// not mentioned are forgotten.
     pub fn step(&mut self, seen: &[Seen]) -> Vec<Verdict> {
         let before = core::mem::take(&mut self.known);
+        let begun = begun(&before);
         for s in seen {
             let mut backend = before.get(&s.id).cloned().unwrap_or_default();
-            backend.observe(s, &self.params);
+            backend.observe(s, begun, &self.params);
             self.known.insert(s.id, backend);
         }
         // In the order of ids from here on, so that sums do not depend on the order given.
@@ -221,4 +233,8 @@ impl Controller {
             .filter_map(|s| Some(self.known.get_mut(&s.id)?.verdict(s.id)))
             .collect()
     }
+}
+
+fn begun(known: &BTreeMap<BackendId, Backend>) -> bool {
+    known.values().any(Backend::has_begun)
 }

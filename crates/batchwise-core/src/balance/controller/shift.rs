@@ -3,6 +3,7 @@
 //! slow, as when weight is shifted each interval anew, which overshoots since what was shifted shows
 //! only after connections that were there before have ended and queues have drained.
 
+use super::backend::PATIENCE;
 use super::{Backend, Params, Why};
 
 /// A slow server's freshness counts when it has so many connections.
@@ -15,7 +16,7 @@ const AS_FRESH: f64 = 0.9;
 pub(super) fn decide(serving: &mut [&mut Backend], params: &Params) {
     let best = serving
         .iter()
-        .filter(|b| b.suspect.is_none())
+        .filter(|b| !b.suspect)
         .filter_map(|b| Some(b.latency(params)? * (1.0 + b.uncertainty(params))))
         .fold(f64::INFINITY, f64::min);
     for backend in serving.iter_mut() {
@@ -33,20 +34,40 @@ pub(super) fn decide(serving: &mut [&mut Backend], params: &Params) {
         return;
     }
     for backend in serving.iter_mut() {
-        backend.factor = (backend.merit * bases / merits).clamp(params.floor, params.most);
+        // What one that is doubted may not have is nobody's: kept by those who gave it, they would
+        // not have given.
+        let factor = backend.merit * bases / merits;
+        let factor = factor.clamp(params.floor, backend.most(params));
+        backend.factor = match backend.undecided {
+            0 => factor,
+            _ if gives(backend) => factor.min(backend.old),
+            _ => backend.old,
+        };
     }
     hold_back(serving, params);
     settle(serving, params);
+}
+
+/// The slow one of two that are undecided since long.
+fn gives(backend: &Backend) -> bool {
+    backend.undecided > PATIENCE && !backend.suspect
 }
 
 fn judge(backend: &mut Backend, best: f64, params: &Params) {
     let latency = backend.latency(params);
     let error = 1.0 + backend.uncertainty(params);
     let slow = |l: f64| l / error > params.alpha_high * best;
+    let waits = backend.is_stale(params) && backend.waits;
     let target = match latency {
-        None if !backend.is_stale(params) => backend.merit,
+        // as slow as can be believed
+        Some(_) if gives(backend) => {
+            let least = libm::pow(params.alpha_low * params.suspicious, params.give);
+            least.clamp(params.floor, 1.0).min(backend.merit)
+        }
+        _ if backend.undecided > 0 => backend.merit,
+        _ if backend.suspect => 1.0,
+        None if !backend.is_stale(params) || waits => backend.merit,
         None => 1.0,
-        Some(_) if backend.suspect.is_some() => backend.merit,
         Some(l) => {
             libm::pow(params.alpha_low * best * error / l, params.give).clamp(params.floor, 1.0)
         }
@@ -57,11 +78,12 @@ fn judge(backend: &mut Backend, best: f64, params: &Params) {
         false => before + params.regress * (target - before),
     };
     backend.why = match latency {
-        _ if backend.suspect.is_some() => Why::Suspicious,
+        _ if backend.suspect => Why::Suspicious,
+        None if waits => Why::Unanswered,
         None if backend.is_stale(params) => Why::Stale,
         None => Why::FewSamples,
         Some(l) if slow(l) && target <= params.floor => Why::Floor,
-        Some(l) if slow(l) => Why::Slow,
+        Some(l) if slow(l) || gives(backend) => Why::Slow,
         Some(_) if backend.returning => Why::Returning,
         Some(_) if backend.merit > before => Why::Regress,
         Some(_) => Why::Steady,
@@ -84,7 +106,7 @@ fn hold_back(serving: &mut [&mut Backend], params: &Params) {
             continue;
         }
         let stale = backend.freshness.is_some_and(|f| f < AS_FRESH * fresh);
-        let room = match stale || backend.suspect.is_some() {
+        let room = match stale {
             true => 0.0,
             false => backend.old * params.cap,
         };
@@ -104,7 +126,8 @@ fn hold_back(serving: &mut [&mut Backend], params: &Params) {
     if given > 0.0 {
         let kept = (refused / given).min(1.0);
         for backend in serving.iter_mut().filter(|b| b.factor < b.old) {
-            backend.factor += kept * (backend.old - backend.factor);
+            let factor = backend.factor + kept * (backend.old - backend.factor);
+            backend.factor = factor.min(backend.most(params));
         }
     }
 }
@@ -116,7 +139,7 @@ fn settle(serving: &mut [&mut Backend], params: &Params) {
         .any(|b| (b.factor - b.old).abs() >= params.deadband * b.old);
     for backend in serving.iter_mut() {
         if !moved {
-            backend.factor = backend.old;
+            backend.factor = backend.old.min(backend.most(params));
         }
         backend.returning &= backend.factor < RETURNED;
     }

@@ -1,45 +1,81 @@
 //! Servers that fail fast: an error page is quick, and must not attract traffic. A latency far below
 //! the server's own past and far below the others' is not believed until a health check that looks at
-//! the application's answer has passed, or until it has lasted.
+//! the application's answer has passed, or it is not so far below any more. That it lasts says
+//! nothing: so do errors.
 
 use alloc::vec::Vec;
 
 use super::{Backend, Params};
 
+/// What is known of one: its latency now, and what that usually is.
+type Known = (Option<f64>, Option<f64>);
+
 pub(super) fn judge(serving: &mut [&mut Backend], params: &Params) {
-    let latencies: Vec<Option<f64>> = serving
+    let known: Vec<Known> = serving
         .iter()
-        .map(|b| b.latest.or_else(|| b.latency(params)))
+        .map(|b| (b.latest.or_else(|| b.latency(params)), b.past))
         .collect();
+    let undecided = is_undecided(serving, &known, params);
     for (at, backend) in serving.iter_mut().enumerate() {
-        let Some(latency) = latencies[at] else {
+        let (Some(latency), past) = known[at] else {
+            if backend.is_stale(params) {
+                backend.undecided = 0;
+            }
             continue;
         };
-        let others = latencies.iter().enumerate();
-        let mut others: Vec<f64> = others
-            .filter(|(i, _)| *i != at)
-            .filter_map(|(_, l)| *l)
-            .collect();
-        others.sort_by(f64::total_cmp);
-        let below = |usual: f64| latency < params.suspicious * usual;
-        let far_below = match (backend.past, others.as_slice()) {
-            (_, []) => false,
-            (Some(past), all) => below(past) && below(all[(all.len() - 1) / 2]),
-            // Without a past of its own it must be alone: of two servers, the other may be sick.
-            (None, [_]) => false,
-            (None, all) => below(all[0]),
+        let others = known.iter().enumerate().filter(|(i, _)| *i != at);
+        let others: Vec<Known> = others.map(|(_, known)| *known).collect();
+        let far_below = is_far_below(latency, past, &others, params);
+        backend.suspect = far_below && !backend.vouched;
+        backend.undecided = match undecided {
+            true => backend.undecided.saturating_add(1),
+            false => 0,
         };
-        backend.suspect = match backend.suspect {
-            _ if !far_below => None,
-            _ if backend.vouched => None,
-            Some(since) if since >= params.trust_intervals => None,
-            since => Some(since.unwrap_or(0) + 1),
-        };
-        if backend.suspect.is_none() {
+        if backend.suspect {
+            backend.unlearn();
+        } else if !undecided {
             if far_below {
                 backend.past = Some(latency);
             }
             backend.believe(latency);
         }
     }
+}
+
+fn is_far_below(latency: f64, past: Option<f64>, others: &[Known], params: &Params) -> bool {
+    let below = |usual: f64| latency < params.suspicious * usual;
+    let mut now: Vec<f64> = others.iter().filter_map(|(now, _)| *now).collect();
+    now.sort_by(f64::total_cmp);
+    match (past, now.as_slice()) {
+        (_, []) => false,
+        (Some(past), now) => below(past) && below(now[(now.len() - 1) / 2]),
+        // Without a past of its own it must be alone, and quicker than others are when they are well.
+        (None, now) => {
+            let pasts = others.iter().filter(|(now, _)| now.is_some());
+            below(pasts.filter_map(|(_, past)| *past).fold(now[0], f64::min))
+        }
+    }
+}
+
+/// Of two servers of which nothing is known from before (after an agent's restart, or at the start)
+/// one may fail fast or the other be slow, and latencies alone do not tell. So the fast one is
+/// doubted, and both keep the weights that they have, which after a restart are the former agent's,
+/// who knew: until a check vouches for the fast one, or they once were near enough to each other
+/// to have pasts. For a slow server that is slow from the beginning that may never be; so after
+/// [`PATIENCE`](super::backend::PATIENCE) it gives as if it were slower by what is just believable, and no more:
+/// that relieves it, often into the range where all is judged as usual, and if the fast one does fail,
+/// it has not got much more than half of the connections.
+fn is_undecided(serving: &[&mut Backend], known: &[Known], params: &Params) -> bool {
+    let pairs = serving.iter().zip(known);
+    let mut both = pairs.filter_map(|(b, (now, past))| Some((b.vouched, (*now)?, *past)));
+    let (Some((a_vouched, a, None)), Some((b_vouched, b, None)), None) =
+        (both.next(), both.next(), both.next())
+    else {
+        return false;
+    };
+    let (fast, slow, vouched) = match a < b {
+        true => (a, b, a_vouched),
+        false => (b, a, b_vouched),
+    };
+    fast < params.suspicious * slow && !vouched
 }

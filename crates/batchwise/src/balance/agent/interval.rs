@@ -63,8 +63,9 @@ impl Agent {
                 break;
             };
             for backend in &mut service.backends {
-                let index = usize::from(backend.index);
-                backend.connections = self.census.get(index).map(|c| c.active);
+                let counted = self.census.get(usize::from(backend.index));
+                backend.connections = counted.map(|c| c.active);
+                backend.busy = counted.map_or(0, |c| c.busy);
                 let tally = tallies.get(&backend.index).copied().unwrap_or_default();
                 let before = self.tallies.get(&backend.index).copied();
                 backend.grown = grown(&before.unwrap_or_default(), &tally);

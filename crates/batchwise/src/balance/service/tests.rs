@@ -1,0 +1,194 @@
+//! What a service does between two decisions.
+
+use std::path::Path;
+
+use batchwise_bpf::balance as bpf;
+use batchwise_core::balance::report::{Health as State, Policy};
+use batchwise_core::balance::{Member, SLOTS, UNIT, Why, maglev};
+
+use super::super::backend::Backend;
+use super::super::config::{Check, Config};
+use super::super::health::Health;
+use super::super::nexthop::NextHop;
+use super::{Service, Table};
+
+const POLICY: Policy = Policy::Latency;
+
+/// Backends 1 to 3, of which nothing is known; `was`: what they were before an agent's restart.
+fn service(was: bpf::State) -> Service {
+    let text =
+        "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
+    let backend = |n| format!("[[service.backend]]\nname = \"s{n}\"\naddress = \"10.0.0.{n}\"\n");
+    let text = (1..4).map(backend).fold(text.to_owned(), |all, b| all + &b);
+    let mut config = Config::parse(Path::new("t.toml"), &text).expect("it holds");
+    let spec = config.services.swap_remove(0);
+    let backends = (1..).zip(&spec.backends).map(|(index, backend)| {
+        let written = bpf::Backend {
+            address: backend.address,
+            source: backend.address,
+            source_bits: 0,
+            mac: [2; 6],
+            own_mac: [2; 6],
+            ifindex: 2,
+            mtu: 1500,
+            method: bpf::Method::L2,
+            state: was,
+            drained: false,
+            doubted: false,
+            weight: 100 * UNIT,
+            base_weight: 100,
+            service: 0,
+            generation: 0,
+            identity: index.into(),
+        };
+        let way = NextHop {
+            ifindex: 2,
+            interface: "eth0".to_owned(),
+            own_mac: [2; 6],
+            mac: Some([2; 6]),
+            station: backend.address,
+            source: backend.address,
+            mtu: 1500,
+        };
+        let health = Health::new(State::Unknown);
+        let mut backend = Backend::new(backend.clone(), index, written, health, Ok(way));
+        backend.trusted = was == bpf::State::Serving;
+        backend
+    });
+    let backends = backends.collect();
+    Service::new(spec, 0, vec![0; SLOTS], backends)
+}
+
+fn write(service: &mut Service, table: Option<Table>) {
+    if let Some(table) = table {
+        service.written(table);
+    }
+}
+
+/// A backend's checks say this, and what follows is in force.
+fn check(service: &mut Service, at: usize, well: bool) {
+    let check = Check {
+        rise: 1,
+        fall: 1,
+        ..service.spec.check.clone()
+    };
+    let result = if well {
+        Ok(())
+    } else {
+        Err("refused".to_owned())
+    };
+    service.backends[at].health.checked(&check, result);
+    let table = service.react(POLICY, 0);
+    write(service, table);
+}
+
+/// Weights, in times of [`UNIT`].
+fn weights(service: &Service) -> Vec<u32> {
+    service.backends.iter().map(|b| b.weight / UNIT).collect()
+}
+
+/// Of the slots, in percent.
+fn shares(service: &Service) -> [usize; 4] {
+    [0, 1, 2, 3].map(|n| 100 * service.ring.iter().filter(|b| **b == n).count() / SLOTS)
+}
+
+#[test]
+fn a_backend_that_comes_back_has_slots_at_once_and_few() {
+    let mut service = service(bpf::State::Serving);
+    (0..3).for_each(|at| check(&mut service, at, true));
+    assert_eq!(weights(&service), [100; 3]);
+    check(&mut service, 0, false);
+    assert_eq!((weights(&service)[0], shares(&service)[1]), (0, 0));
+    check(&mut service, 0, true);
+    assert_eq!(weights(&service), [10, 100, 100]);
+    assert_eq!(shares(&service)[1], 4);
+    assert_eq!(service.backends[0].why, Why::Returning);
+    // the decision goes on from there
+    let line = service.decide(POLICY, 0).line;
+    assert_eq!(line.backends[0].before, 10 * UNIT);
+    assert!(line.backends[0].after < 15 * UNIT);
+}
+
+#[test]
+fn when_all_were_down_the_first_that_comes_back_gets_everything_at_once_and_the_next_its_part() {
+    let mut service = service(bpf::State::Serving);
+    (0..3).for_each(|at| check(&mut service, at, true));
+    (0..3).for_each(|at| check(&mut service, at, false));
+    assert_eq!(shares(&service), [100, 0, 0, 0]);
+    check(&mut service, 1, true);
+    assert_eq!(shares(&service), [0, 0, 100, 0]);
+    check(&mut service, 2, true);
+    assert_eq!(weights(&service), [0, 10, 10]);
+}
+
+#[test]
+fn a_backend_that_is_drained_no_more_has_slots_at_once() {
+    let mut service = service(bpf::State::Serving);
+    (0..3).for_each(|at| check(&mut service, at, true));
+    for (drained, weight) in [(true, 0), (false, 10)] {
+        service.backends[2].drained = drained;
+        let table = service.react(POLICY, 0);
+        write(&mut service, table);
+        assert_eq!(weights(&service), [100, 100, weight]);
+    }
+}
+
+#[test]
+fn at_a_cold_start_all_have_their_configured_weights_whenever_their_first_checks_end() {
+    let mut service = service(bpf::State::Down);
+    let table = service.react(POLICY, 0);
+    write(&mut service, table);
+    assert_eq!(weights(&service), [100; 3], "nothing is known of any");
+    check(&mut service, 0, true);
+    assert_eq!(weights(&service), [100, 0, 0], "one is known to be well");
+    check(&mut service, 1, true);
+    assert_eq!(weights(&service), [100, 100, 0]);
+    let table = service.decide(POLICY, 0).table;
+    write(&mut service, table);
+    check(&mut service, 2, true);
+    assert_eq!(weights(&service), [100; 3]);
+    let line = service.decide(POLICY, 0).line;
+    assert!(
+        line.backends.iter().all(|b| b.after == 100 * UNIT),
+        "{line:?}"
+    );
+}
+
+#[test]
+fn what_would_move_is_counted_against_the_table_in_force_at_that_time() {
+    let text =
+        "interfaces = [\"e\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
+    let config = Config::parse(Path::new("t.toml"), text).expect("it holds");
+    let spec = config.services[0].clone();
+    let mut service = Service::new(spec, 0, vec![0; SLOTS], Vec::new());
+    let members = |weight| {
+        let of = |(id, weight)| Member {
+            id,
+            identity: id.into(),
+            weight,
+        };
+        [(1, 100), (2, weight)].map(of).to_vec()
+    };
+    let put = |service: &mut Service, members: Vec<Member>| {
+        let ring = maglev::fill(&members, SLOTS);
+        let delta = maglev::delta(&service.ring, &ring);
+        let moved = delta.len() as u64;
+        service.written(Table {
+            delta,
+            ring,
+            members,
+        });
+        moved
+    };
+    put(&mut service, members(100));
+    assert_eq!(service.would_move(members(100)), 0);
+    let moved = service.would_move(members(50));
+    assert!(moved > 0);
+    assert_eq!(service.would_move(members(50)), moved);
+    // the ring changes: the same wish moves other slots
+    put(&mut service, members(25));
+    let now = service.would_move(members(50));
+    assert!(now > 0 && now != moved, "{now} and {moved}");
+    assert_eq!(put(&mut service, members(50)), now);
+    assert_eq!(service.would_move(members(50)), 0);
+}
