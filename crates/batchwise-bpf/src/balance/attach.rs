@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::pins;
 use crate::Error;
-use crate::passive::attach::Interface;
+use crate::passive::attach::{Interface, index_of};
 
 /// Attaches to an interface; with a folder, the link is pinned there, and one that is there already
 /// goes on with the new program.
@@ -21,7 +21,7 @@ pub(super) fn attach(
     let path = folder.map(|f| pins::link(f, interface));
     if let Some(path) = path.as_deref().filter(|p| p.exists()) {
         let link = pins::open(path).map_err(Error::io("opening a pinned link"))?;
-        if index(&link) == Some(found.index()) {
+        if index_of(&link) == found.index().try_into().ok() {
             replace(&link, program).map_err(Error::io("replacing the program"))?;
             return Ok(link);
         }
@@ -61,20 +61,4 @@ fn replace(link: &OwnedFd, program: BorrowedFd<'_>) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(-error));
     }
     Ok(())
-}
-
-/// The interface of an XDP link; 0: it is gone.
-fn index(link: &OwnedFd) -> Option<i32> {
-    let mut info = libbpf_sys::bpf_link_info::default();
-    let mut len = size_of::<libbpf_sys::bpf_link_info>() as u32;
-    // SAFETY: `info` is as long as `len` says.
-    let error = unsafe {
-        libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len)
-    };
-    if error < 0 || info.type_ != libbpf_sys::BPF_LINK_TYPE_XDP {
-        return None;
-    }
-    // SAFETY: the type says which of the variants it is.
-    let index = unsafe { info.__bindgen_anon_1.xdp.ifindex };
-    index.try_into().ok()
 }

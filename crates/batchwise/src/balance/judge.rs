@@ -178,7 +178,10 @@ fn room(
 
 /// Answers to health checks come from the service's address, by a backend's link. There must be no
 /// strict filter there, unless the route to the service's address is by the same link.
-fn filtered(
+///
+/// # Errors
+/// There is one, with the remedy.
+pub fn filtered(
     service: &Service,
     exit: &str,
     known: &Known,
@@ -205,7 +208,7 @@ fn filtered(
 }
 
 /// The filter in force at an interface: the larger of its own and of `all` (ip-sysctl.rst).
-fn reverse_path_filter(interface: &str) -> u8 {
+pub fn reverse_path_filter(interface: &str) -> u8 {
     let of = |name: &str| {
         let file = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
         let text = fs::read_to_string(file).ok()?;

@@ -16,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use signal_hook::consts::SIGHUP;
 
 mod agent;
+mod attempt;
 mod backend;
 mod config;
 mod control;

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyhow::Context;
 use batchwise_bpf::balance as bpf;
-use batchwise_bpf::probe::{self, Probe};
+use batchwise_bpf::probe::{self, Attached};
 use batchwise_core::balance::report::{Health as State, Policy};
 use batchwise_core::balance::{SLOTS, UNIT, maglev};
 
@@ -27,7 +26,7 @@ pub(super) struct Ready {
     /// What the maps' tables say, in the configuration's order.
     rings: Vec<Vec<u16>>,
     /// At exits that have none yet.
-    probes: Vec<(String, Probe)>,
+    probes: BTreeMap<u32, Attached>,
 }
 
 impl Agent {
@@ -54,14 +53,7 @@ impl Agent {
                 self.balancer.ring(place.number)?
             });
         }
-        let mut probes = Vec::new();
-        for exit in &checked.exits {
-            if !self.probes.contains_key(exit) {
-                let probe = Probe::attach(&self.balancer, exit)
-                    .with_context(|| format!("cannot send health checks by {exit}"))?;
-                probes.push((exit.clone(), probe));
-            }
-        }
+        let probes = self.exits.prepare(&checked.exits, &checked.known)?;
         Ok(Ready {
             checked,
             plan,
@@ -81,8 +73,7 @@ impl Agent {
             rings,
             probes,
         } = ready;
-        self.probes.retain(|name, _| checked.exits.contains(name));
-        self.probes.extend(probes);
+        self.exits.add(probes);
         let names = self.names();
         let mut before: BTreeMap<u16, Service> =
             self.services.drain(..).map(|s| (s.number, s)).collect();
@@ -102,6 +93,7 @@ impl Agent {
         }
         self.config = checked.config;
         self.index();
+        self.follow_exits(&checked.known);
         self.say_faults(&checked.faults);
         self.write_plan(plan, names)?;
         self.watch()?;

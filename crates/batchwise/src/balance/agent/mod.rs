@@ -12,6 +12,7 @@ use batchwise_bpf::probe::Probe;
 use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
+use self::exits::Exits;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
@@ -25,6 +26,7 @@ use super::status::Status;
 use crate::output::Sink;
 use crate::output::exporter::Exporter;
 
+mod exits;
 mod install;
 mod interval;
 mod request;
@@ -98,7 +100,7 @@ pub struct Agent {
     kernel: Kernel,
     checker: Checker,
     follower: Follower,
-    probes: BTreeMap<String, Probe>,
+    exits: Exits,
     /// Places of backends by index: service, backend.
     places: BTreeMap<u16, (usize, usize)>,
     tallies: BTreeMap<u16, bpf::Tally>,
@@ -162,6 +164,9 @@ impl Agent {
             let detail = format!("the pinned maps of {:?} were taken over", config.name);
             journal.event("takeover", About::default(), detail);
         }
+        let probe = Probe::load(&balancer).context("cannot send health checks")?;
+        let probed = probe.probed()?;
+        let checker = Checker::start(move |index| probed.syns(index))?;
         let mut agent = Self {
             run,
             balancer,
@@ -170,9 +175,9 @@ impl Agent {
             leaving: Vec::new(),
             journal,
             kernel,
-            checker: Checker::start()?,
+            checker,
             follower: Follower::start()?,
-            probes: BTreeMap::new(),
+            exits: Exits::new(probe),
             places: BTreeMap::new(),
             tallies: BTreeMap::new(),
             census: Vec::new(),
