@@ -12,7 +12,7 @@ use batchwise_bpf::decap::{Decap, DecapConfig};
 use batchwise_bpf::probe::{Probe, mark};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use frames::{Segment, TCP, ethernet, v4, v6};
+use frames::{SYN, Segment, TCP, ethernet, v4, v6};
 use kernel::{in_own_network, need_root};
 
 const TCX_NEXT: i32 = -1;

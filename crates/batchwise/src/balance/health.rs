@@ -57,11 +57,6 @@ impl Health {
         self.why.as_deref()
     }
 
-    /// Checks say that it cannot serve.
-    pub fn is_down(&self) -> bool {
-        self.state == report::Health::Down
-    }
-
     /// A check ended; true: what holds has changed.
     pub fn checked(&mut self, check: &Check, result: Result<(), String>) -> bool {
         let before = self.state;
@@ -274,12 +269,12 @@ mod tests {
     #[test]
     fn a_backend_serves_until_as_many_checks_in_a_row_as_fall_have_failed() {
         let (check, mut health) = (check(2, 3), Health::new(State::Unknown));
-        assert!(!health.is_down());
+        assert!(health.state() != State::Down);
         assert!(!health.checked(&check, fail()));
         assert!(!health.checked(&check, fail()));
-        assert!(!health.is_down());
+        assert!(health.state() != State::Down);
         assert!(health.checked(&check, fail()));
-        assert!(health.is_down());
+        assert!(health.state() == State::Down);
         assert_eq!(health.why(), Some("refused"));
     }
 
@@ -335,7 +330,7 @@ mod tests {
         assert!(!health.checked(&check, fail()));
         assert!(!health.silent(&check, "not probed"));
         assert!(health.checked(&check, fail()));
-        assert!(health.is_down());
+        assert!(health.state() == State::Down);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod stage;
 mod balancer;
 mod site;
 
+mod exits;
 mod health;
 mod operation;
 mod protocols;

@@ -97,10 +97,10 @@ impl Agent {
                     (state, None) => show::health(state).to_owned(),
                 };
                 let about = About::backend(&service.spec.name, &backend.spec.name);
-                if matches!(backend.health.state(), Health::Down | Health::Unknown) {
-                    self.journal.warn("health", about, &detail);
-                } else {
+                if backend.health.state() == Health::Up {
                     self.journal.event("health", about, detail);
+                } else {
+                    self.journal.warn("health", about, &detail);
                 }
             }
         }
