@@ -13,6 +13,7 @@ use batchwise_bpf::balance::Balancer;
 use batchwise_core::balance::report::Policy;
 use batchwise_load::units::parse_duration;
 use clap::{Args, Subcommand, ValueEnum};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGHUP;
 
 mod agent;
@@ -248,6 +249,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     if args.check {
         return tell(&about(&config));
     }
+    raise_open_files();
     let form = args.format.resolve()?;
     let stop = stop_flag()?;
     let hangup = Arc::new(AtomicBool::new(false));
@@ -279,6 +281,21 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Health checks of silent backends keep their sockets until their timeout: as many as may be.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(
+            "the limit of open files stays at {:?}: {error}",
+            limit.current
+        );
+    }
 }
 
 fn about(config: &Config) -> String {

@@ -17,7 +17,7 @@ mod stage;
 mod balancer;
 mod site;
 
-mod exits;
+mod checks;
 mod health;
 mod operation;
 mod protocols;

@@ -1,6 +1,6 @@
-//! Health checks and the routes that they leave by.
+//! Health checks: the routes that they leave by, and what this machine needs for them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -153,4 +153,41 @@ fn a_next_hop_that_is_silent_makes_nobody_look_dead() {
     route(&site, &[VIPS, "via", "10.79.0.1", "dev", LINK]);
     balancer.until("it to be up again", |status| is(status, "s2", "up"));
     many_checks(&seen);
+}
+
+#[test]
+fn checks_leave_no_port_taken_and_without_a_free_one_they_fail_nobody_and_say_the_remedy_once() {
+    let (site, seen) = site("prt");
+    let lb = &site.segment.balancer;
+    let mut balancer = Balancer::new(lb, "prt");
+    checked(&balancer);
+    let ports = |range: &str| {
+        let set = lb
+            .namespace()
+            .set_sysctl("net/ipv4/ip_local_port_range", range);
+        set.expect("a range");
+    };
+    ports("40000 40003");
+    balancer.start(1);
+    many_checks(&seen);
+    let trouble = |status: &[Value]| {
+        let said = status.iter().filter(|l| l["what"] == "checks");
+        said.cloned().collect::<Vec<Value>>()
+    };
+    assert_eq!(trouble(&balancer.status()), Vec::<Value>::new());
+    assert!(is(&balancer.status(), "s2", "up"));
+
+    // somebody has all that there are
+    ports("40000 40000");
+    let taken = lb.inside(|| Ok(TcpListener::bind(("0.0.0.0", 40_000))?));
+    let taken = taken.expect("the port");
+    balancer.until("nothing to be known", |status| is(status, "s2", "unknown"));
+    let said = trouble(&balancer.status());
+    assert_eq!(said.len(), 1, "{said:?}");
+    let detail = said[0]["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("ip_local_port_range"), "{detail}");
+    assert!(is(&balancer.status(), "s1", "down"));
+    assert_eq!(site.answers(4), ["s2"; 4]);
+    drop(taken);
+    balancer.until("it to be up again", |status| is(status, "s2", "up"));
 }
