@@ -14,6 +14,7 @@ mod service;
 mod start;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
@@ -97,12 +98,31 @@ pub struct Counted {
 /// The data path, loaded, and attached if that was asked for.
 pub struct Balancer {
     // before the programs: what is attached goes first
-    _links: Vec<OwnedFd>,
+    links: Vec<Link>,
     events: Option<Events>,
     skel: BalanceSkel<'static>,
     interfaces: Vec<String>,
+    /// Where links are pinned.
+    folder: Option<PathBuf>,
     taken_over: bool,
     kept: Kept,
+}
+
+/// An interface that packets can arrive at.
+struct Link {
+    interface: String,
+    attached: Option<OwnedFd>,
+}
+
+/// What has changed at an interface.
+#[derive(Debug)]
+pub enum Change {
+    /// It is another than before, by the same name, and the program is attached to it.
+    Attached,
+    /// It is gone.
+    Gone,
+    /// It is another than before, and the program cannot be attached to it.
+    Refused(Error),
 }
 
 impl Plain for types::bw_vip_key {}
@@ -150,6 +170,31 @@ impl Balancer {
             macs::write(&mut bss.own_macs, &now);
         }
         Ok(())
+    }
+
+    /// Attaches the program again where an interface is another than it was attached to (one that was
+    /// deleted and made anew), and follows MAC addresses, as [`Self::follow_macs`]. What has changed,
+    /// by interface; one that refuses is tried, and given, again each time. Call it once a second.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn follow_interfaces(&mut self) -> Result<Vec<(String, Change)>, Error> {
+        let mut changes = Vec::new();
+        let program = self.skel.progs.bw_balance.as_fd();
+        for link in &mut self.links {
+            let change = link.follow(program, self.folder.as_deref());
+            changes.extend(change.map(|change| (link.interface.clone(), change)));
+        }
+        if !changes.is_empty() {
+            self.follow_macs()?;
+        }
+        Ok(changes)
+    }
+
+    /// Interfaces that the program is not attached to.
+    pub fn detached(&self) -> Vec<String> {
+        let detached = self.links.iter().filter(|l| l.attached.is_none());
+        detached.map(|l| l.interface.clone()).collect()
     }
 
     /// The program: an XDP program.

@@ -5,8 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 
-use super::pins;
+use super::{Change, Link, pins};
 use crate::Error;
 use crate::passive::attach::{Interface, index_of};
 
@@ -39,6 +40,31 @@ pub(super) fn attach(
         pins::pin(&link, &path).map_err(Error::io("pinning the link"))?;
     }
     Ok(link)
+}
+
+impl Link {
+    /// What has changed since the last call; see [`super::Balancer::follow_interfaces`].
+    pub(super) fn follow(
+        &mut self,
+        program: BorrowedFd<'_>,
+        folder: Option<&Path>,
+    ) -> Option<Change> {
+        let now = if_nametoindex(self.interface.as_str()).ok();
+        let Some(now) = now else {
+            return self.attached.take().map(|_| Change::Gone);
+        };
+        if self.attached.as_ref().and_then(index_of) == Some(now) {
+            return None;
+        }
+        self.attached = None;
+        Some(match attach(&self.interface, program, folder) {
+            Ok(link) => {
+                self.attached = Some(link);
+                Change::Attached
+            }
+            Err(error) => Change::Refused(error),
+        })
+    }
 }
 
 /// Takes away the links of interfaces that are no longer balanced on.

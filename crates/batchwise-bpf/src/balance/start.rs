@@ -8,7 +8,7 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
 
-use super::{Balancer, INTERFACES, Kept, Options, attach, macs, pins};
+use super::{Balancer, INTERFACES, Kept, Link, Options, attach, macs, pins};
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
 use crate::passive::attach::Interface;
@@ -33,6 +33,13 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     }
     let taken_over = pins::exist(&options.name);
     let folder = pins::make_folder(&options.name)?;
+    if let Some(network) = pins::foreign(&folder)?.filter(|_| options.attach) {
+        return Err(Error::PinnedElsewhere {
+            name: options.name.clone(),
+            network,
+        });
+    }
+    pins::claim(&folder)?;
     let begun = begin(options, Some(&folder), taken_over);
     if begun.is_err() && !taken_over {
         // the error is what matters; what cannot be removed now is taken over by the next start
@@ -60,14 +67,18 @@ fn begin(options: &Options, folder: Option<&Path>, taken_over: bool) -> Result<B
     if options.attach {
         for interface in &options.interfaces {
             let program = skel.progs.bw_balance.as_fd();
-            links.push(attach::attach(interface, program, folder)?);
+            links.push(Link {
+                attached: Some(attach::attach(interface, program, folder)?),
+                interface: interface.clone(),
+            });
         }
         if let Some(folder) = folder {
             attach::detach_others(folder, &options.interfaces)?;
         }
     }
     Ok(Balancer {
-        _links: links,
+        links,
+        folder: folder.filter(|_| options.attach).map(Path::to_owned),
         events,
         skel,
         interfaces: options.interfaces.clone(),

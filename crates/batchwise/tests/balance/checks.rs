@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use batchwise_lab::host::ip;
-use batchwise_lab::segment::{LINK, VIP, balancer as own};
+use batchwise_lab::segment::{LINK, VIP, balancer as own, server};
 use serde_json::Value;
 
-use crate::balancer::Balancer;
+use crate::balancer::{Balancer, backend};
 use crate::site::{Site, listen};
 use crate::stage::eventually;
 
@@ -70,7 +70,13 @@ fn route(site: &Site, by: &[&str]) {
 
 fn checked(balancer: &Balancer<'_>) {
     let check = format!("check = \"tcp\"\nport = {CHECKED}");
-    balancer.write(&balancer.text(&[1, 2]).replace("check = \"tcp\"", &check));
+    let text = balancer.text(&[1, 2]).replace("check = \"tcp\"", &check);
+    // what goes astray and comes back is forwarded to one that lives
+    let other = format!(
+        "[[service]]\nname = \"other\"\naddress = \"{VIP}\"\nport = {CHECKED}\n\
+         [service.health]\ncheck = \"none\"\n"
+    );
+    balancer.write(&(text + &other + &backend("living", server(1).0.into())));
 }
 
 /// Health as the log tells it.

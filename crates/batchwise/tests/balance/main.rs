@@ -19,6 +19,8 @@ mod site;
 
 mod checks;
 mod health;
+mod interfaces;
+mod neighbours;
 mod operation;
 mod protocols;
 mod takeover;

@@ -13,6 +13,7 @@ use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
 use self::exits::Exits;
+use self::interfaces::Interfaces;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
@@ -28,6 +29,7 @@ use crate::output::exporter::Exporter;
 
 mod exits;
 mod install;
+mod interfaces;
 mod interval;
 mod request;
 mod sense;
@@ -101,6 +103,7 @@ pub struct Agent {
     checker: Checker,
     follower: Follower,
     exits: Exits,
+    interfaces: Interfaces,
     /// Places of backends by index: service, backend.
     places: BTreeMap<u16, (usize, usize)>,
     tallies: BTreeMap<u16, bpf::Tally>,
@@ -178,6 +181,7 @@ impl Agent {
             checker,
             follower: Follower::start()?,
             exits: Exits::new(probe),
+            interfaces: Interfaces::default(),
             places: BTreeMap::new(),
             tallies: BTreeMap::new(),
             census: Vec::new(),
@@ -221,6 +225,7 @@ impl Agent {
             let epochs = self.balancer.poll()?;
             self.take(epochs);
             self.sense()?;
+            self.follow_interfaces()?;
             if hangup.swap(false, Ordering::Relaxed) {
                 // what is wrong has been said
                 let _ = self.reload();
