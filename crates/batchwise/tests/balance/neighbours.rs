@@ -10,7 +10,8 @@ use crate::site::Site;
 
 fn entry(lb: &Host, address: &str) -> String {
     let mut show = Command::new("ip");
-    show.args(["-n", lb.namespace().name(), "neigh", "show", address]);
+    let of = ["-n", lb.namespace().name(), "neigh", "show", address];
+    show.args(of).args(["nud", "all"]);
     let output = show.output().expect("ip");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
