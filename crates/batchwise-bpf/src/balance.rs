@@ -103,7 +103,7 @@ pub struct Counted {
 /// The data path, loaded, and attached if that was asked for.
 pub struct Balancer {
     // before the programs: what is attached goes first
-    links: Vec<OwnedFd>,
+    links: Vec<Link>,
     events: Option<Events>,
     skel: BalanceSkel<'static>,
     interfaces: Vec<String>,
@@ -111,6 +111,23 @@ pub struct Balancer {
     folder: Option<PathBuf>,
     taken_over: bool,
     kept: Kept,
+}
+
+/// An interface that packets can arrive at.
+struct Link {
+    interface: String,
+    attached: Option<OwnedFd>,
+}
+
+/// What has changed at an interface.
+#[derive(Debug)]
+pub enum Change {
+    /// It is another than before, by the same name, and the program is attached to it.
+    Attached,
+    /// It is gone.
+    Gone,
+    /// It is another than before, and the program cannot be attached to it.
+    Refused(Error),
 }
 
 impl Plain for types::bw_vip_key {}
@@ -138,7 +155,10 @@ impl Balancer {
         let folder = self.folder.as_deref();
         for interface in &self.interfaces {
             let program = self.skel.progs.bw_balance.as_fd();
-            self.links.push(attach::attach(interface, program, folder)?);
+            self.links.push(Link {
+                attached: Some(attach::attach(interface, program, folder)?),
+                interface: interface.clone(),
+            });
         }
         folder.map_or(Ok(()), |f| attach::detach_others(f, &self.interfaces))
     }
@@ -173,6 +193,31 @@ impl Balancer {
             macs::write(&mut bss.own_macs, &now);
         }
         Ok(())
+    }
+
+    /// Attaches the program again where an interface is another than it was attached to (one that was
+    /// deleted and made anew), and follows MAC addresses, as [`Self::follow_macs`]. What has changed,
+    /// by interface; one that refuses is tried, and given, again each time. Call it once a second.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn follow_interfaces(&mut self) -> Result<Vec<(String, Change)>, Error> {
+        let mut changes = Vec::new();
+        let program = self.skel.progs.bw_balance.as_fd();
+        for link in &mut self.links {
+            let change = link.follow(program, self.folder.as_deref());
+            changes.extend(change.map(|change| (link.interface.clone(), change)));
+        }
+        if !changes.is_empty() {
+            self.follow_macs()?;
+        }
+        Ok(changes)
+    }
+
+    /// Interfaces that the program is not attached to.
+    pub fn detached(&self) -> Vec<String> {
+        let detached = self.links.iter().filter(|l| l.attached.is_none());
+        detached.map(|l| l.interface.clone()).collect()
     }
 
     /// The program: an XDP program.

@@ -113,6 +113,19 @@ pub enum Error {
         /// What it has.
         what: String,
     },
+    /// What is pinned is in force elsewhere.
+    #[error(
+        "the load balancer {name:?} runs already, at interfaces of another network namespace ({}, of those \
+         `lsns -t net` lists): give this one another `name`, or end that one with `batchwise balance remove \
+         --name {name}` (its connections are then forgotten)",
+        network.display()
+    )]
+    PinnedElsewhere {
+        /// Its name.
+        name: String,
+        /// That namespace, as in `/proc/self/ns/net`.
+        network: PathBuf,
+    },
     /// Too many services.
     #[error("at most {most} services can be balanced at once: remove some")]
     TooManyServices {

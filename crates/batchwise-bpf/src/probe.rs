@@ -7,12 +7,12 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
 
 use crate::Error;
 use crate::balance::Balancer;
-use crate::passive::attach::Interface;
+use crate::passive::attach::{Interface, index_of};
 use crate::probe_skel::{ProbeSkel, ProbeSkelBuilder};
 
 /// The upper half of a probe's mark.
@@ -23,27 +23,37 @@ pub fn mark(index: u16) -> u32 {
     PROBE_MARK | u32::from(index)
 }
 
-/// The program, loaded and attached; detached when dropped.
+/// The program, loaded.
 pub struct Probe {
-    // before the program: what is attached goes first
-    _link: Option<OwnedFd>,
     skel: ProbeSkel<'static>,
 }
 
-impl Probe {
-    /// Loads the program and attaches it to what leaves by `interface`, which must be the one that
-    /// the route to the service's address takes.
-    ///
-    /// # Errors
-    /// When the interface or the kernel does not allow it; each says the remedy.
-    pub fn attach(balancer: &Balancer, interface: &str) -> Result<Self, Error> {
-        let interface = Interface::find(interface)?;
-        let mut probe = Self::load(balancer)?;
-        probe._link = Some(interface.tc_egress(probe.program())?);
-        Ok(probe)
-    }
+/// The program at an interface, until this is dropped.
+#[derive(Debug)]
+pub struct Attached(OwnedFd);
 
-    /// Loads the program and attaches it nowhere.
+impl Attached {
+    /// The index of the interface; none: it is gone, and the program with it.
+    pub fn ifindex(&self) -> Option<u32> {
+        index_of(&self.0)
+    }
+}
+
+/// How many SYNs of health checks left on the way of the traffic.
+#[derive(Debug)]
+pub struct Probed(MapHandle);
+
+impl Probed {
+    /// To the backend with this index, since the program was loaded; none: it cannot be read.
+    pub fn syns(&self, index: u16) -> Option<u64> {
+        let key = u32::from(index).to_ne_bytes();
+        let value = self.0.lookup(&key, MapFlags::ANY).ok()??;
+        Some(u64::from_ne_bytes(value.try_into().ok()?))
+    }
+}
+
+impl Probe {
+    /// Loads the program and attaches it nowhere yet.
     ///
     /// # Errors
     /// When the kernel does not allow it.
@@ -59,11 +69,32 @@ impl Probe {
         let skel = open
             .load()
             .map_err(Error::bpf("loading the BPF programs"))?;
-        Ok(Self { _link: None, skel })
+        Ok(Self { skel })
     }
 
     /// The program.
     pub fn program(&self) -> BorrowedFd<'_> {
         self.skel.progs.bw_probe.as_fd()
+    }
+
+    /// Attaches it to what leaves by the interface with this index, which must be the one that the
+    /// route to the service's address takes.
+    ///
+    /// # Errors
+    /// When the interface or the kernel does not allow it; each says the remedy.
+    pub fn attach(&self, ifindex: u32) -> Result<Attached, Error> {
+        let interface = Interface::at(ifindex)?;
+        Ok(Attached(interface.tc_egress(self.program())?))
+    }
+
+    /// What was sent.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn probed(&self) -> Result<Probed, Error> {
+        let map = MapHandle::try_from(&self.skel.maps.probed);
+        Ok(Probed(map.map_err(Error::bpf(
+            "opening the count of health checks",
+        ))?))
     }
 }

@@ -12,7 +12,7 @@ use batchwise_bpf::decap::{Decap, DecapConfig};
 use batchwise_bpf::probe::{Probe, mark};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use frames::{Segment, TCP, ethernet, v4, v6};
+use frames::{SYN, Segment, TCP, ethernet, v4, v6};
 use kernel::{in_own_network, need_root};
 
 const TCX_NEXT: i32 = -1;
@@ -89,6 +89,37 @@ fn a_probe_to_a_neighbour_gets_its_mac_address_and_no_mark() {
         assert_eq!(out[..12], [MAC, OWN_MAC].concat());
         assert_eq!(out[12..], frame[12..]);
     }
+}
+
+#[test]
+fn a_syn_that_leaves_for_a_backend_is_counted_and_nothing_else_is() {
+    let b = backend(SERVER.into(), SOURCE.into(), MAC, LOOPBACK, Method::L2);
+    let b6 = backend(SERVER6.into(), SOURCE6.into(), MAC, 77, Method::Ipip);
+    let (_balancer, probe) = probe(&[(5, b), (6, b6)]);
+    let probed = probe.probed().expect("a count");
+    let run = |packet: &[u8], index| {
+        let frame = ethernet(&[], packet);
+        kernel::run_marked(probe.program(), &frame, mark(index));
+    };
+    for packet in packets() {
+        run(&packet, 5); // amid a connection
+    }
+    assert_eq!(probed.syns(5), Some(0));
+    let syn = Segment {
+        flags: SYN,
+        ..Segment::default()
+    };
+    let syn = syn.bytes();
+    for packet in [v4(TCP, 0, 0x4000, &syn), v6(&[], TCP, &syn)] {
+        for index in [5, 6, 7] {
+            run(&packet, index);
+        }
+    }
+    // 7 is nobody
+    assert_eq!(
+        [5, 6, 7].map(|i| probed.syns(i)),
+        [Some(2), Some(2), Some(0)]
+    );
 }
 
 #[test]
@@ -253,8 +284,9 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
             let backend = backend(address, source, MAC, index, method);
             balancer.set_backend(number, &backend).expect("a place");
         }
-        let probe = Probe::attach(&balancer, "bw-p");
-        let probe = probe.unwrap_or_else(|e| panic!("{e}"));
+        let probe = Probe::load(&balancer).unwrap_or_else(|e| panic!("{e}"));
+        let attached = probe.attach(index).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(attached.ifindex(), Some(index));
 
         for (from, to, at) in [
             ("10.9.0.1:0", "10.79.9.1:7", &socket),
@@ -275,7 +307,7 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
         }
         assert_eq!(decap.counters().unwrap().decapsulated, 4);
 
-        drop(probe);
+        drop(attached);
         let client = UdpSocket::bind("10.9.0.1:0").expect("a port");
         setsockopt(&client, sockopt::Mark, &mark(1)).expect("a mark");
         client

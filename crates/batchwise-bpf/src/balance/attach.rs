@@ -5,10 +5,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 
-use super::pins;
+use super::{Change, Link, pins};
 use crate::Error;
-use crate::passive::attach::Interface;
+use crate::passive::attach::{Interface, index_of};
 
 /// Attaches to an interface; with a folder, the link is pinned there, and one that is there already
 /// goes on with the new program.
@@ -21,7 +22,7 @@ pub(super) fn attach(
     let path = folder.map(|f| pins::link(f, interface));
     if let Some(path) = path.as_deref().filter(|p| p.exists()) {
         let link = pins::open(path).map_err(Error::io("opening a pinned link"))?;
-        if index(&link) == Some(found.index()) {
+        if index_of(&link) == found.index().try_into().ok() {
             replace(&link, program).map_err(Error::io("replacing the program"))?;
             return Ok(link);
         }
@@ -39,6 +40,31 @@ pub(super) fn attach(
         pins::pin(&link, &path).map_err(Error::io("pinning the link"))?;
     }
     Ok(link)
+}
+
+impl Link {
+    /// What has changed since the last call; see [`super::Balancer::follow_interfaces`].
+    pub(super) fn follow(
+        &mut self,
+        program: BorrowedFd<'_>,
+        folder: Option<&Path>,
+    ) -> Option<Change> {
+        let now = if_nametoindex(self.interface.as_str()).ok();
+        let Some(now) = now else {
+            return self.attached.take().map(|_| Change::Gone);
+        };
+        if self.attached.as_ref().and_then(index_of) == Some(now) {
+            return None;
+        }
+        self.attached = None;
+        Some(match attach(&self.interface, program, folder) {
+            Ok(link) => {
+                self.attached = Some(link);
+                Change::Attached
+            }
+            Err(error) => Change::Refused(error),
+        })
+    }
 }
 
 /// Takes away the links of interfaces that are no longer balanced on.
@@ -61,20 +87,4 @@ fn replace(link: &OwnedFd, program: BorrowedFd<'_>) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(-error));
     }
     Ok(())
-}
-
-/// The interface of an XDP link; 0: it is gone.
-fn index(link: &OwnedFd) -> Option<i32> {
-    let mut info = libbpf_sys::bpf_link_info::default();
-    let mut len = size_of::<libbpf_sys::bpf_link_info>() as u32;
-    // SAFETY: `info` is as long as `len` says.
-    let error = unsafe {
-        libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len)
-    };
-    if error < 0 || info.type_ != libbpf_sys::BPF_LINK_TYPE_XDP {
-        return None;
-    }
-    // SAFETY: the type says which of the variants it is.
-    let index = unsafe { info.__bindgen_anon_1.xdp.ifindex };
-    index.try_into().ok()
 }

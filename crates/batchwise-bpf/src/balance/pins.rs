@@ -3,12 +3,14 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use crate::Error;
+use crate::passive::attach::index_of;
 
 /// Where bpffs is mounted.
 pub const BPFFS: &str = "/sys/fs/bpf";
@@ -16,6 +18,10 @@ pub const BPFFS: &str = "/sys/fs/bpf";
 const LINK: &str = "link-";
 /// A map without which nothing is there to take over.
 const PROOF: &str = "services";
+
+/// What tells the network namespace whose interfaces the attachments are of: a symbolic link to its
+/// name, as in `/proc/self/ns`. bpffs has no files, and the kernel does not tell it of a link.
+const NETWORK: &str = "network";
 
 /// The folder of a name.
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -60,6 +66,39 @@ pub(super) fn links(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
 /// Where an interface's attachment is pinned.
 pub(super) fn link(folder: &Path, interface: &str) -> PathBuf {
     folder.join(format!("{LINK}{interface}"))
+}
+
+/// The calling thread's network namespace.
+fn own_network() -> Result<PathBuf, Error> {
+    let own = fs::read_link("/proc/thread-self/ns/net");
+    own.map_err(Error::io("reading our network namespace's name"))
+}
+
+/// Another network namespace than ours that a folder's attachments are in.
+pub(super) fn foreign(folder: &Path) -> Result<Option<PathBuf>, Error> {
+    let Ok(network) = fs::read_link(folder.join(NETWORK)) else {
+        return Ok(None); // the last start was killed amid it
+    };
+    if network == own_network()? {
+        return Ok(None);
+    }
+    // those of a namespace that is gone have no interface
+    let attached = |path: &Path| open(path).is_ok_and(|link| index_of(&link).is_some());
+    let mut links = links(folder)?.into_iter();
+    Ok(links.any(|(_, path)| attached(&path)).then_some(network))
+}
+
+/// Notes that a folder's attachments are in our network namespace.
+pub(super) fn claim(folder: &Path) -> Result<(), Error> {
+    let (path, own) = (folder.join(NETWORK), own_network()?);
+    if fs::read_link(&path).is_ok_and(|network| network == own) {
+        return Ok(());
+    }
+    let doing = "noting our network namespace in bpffs";
+    if path.is_symlink() {
+        fs::remove_file(&path).map_err(Error::io(doing))?;
+    }
+    symlink(own, path).map_err(Error::io(doing))
 }
 
 /// Opens what is pinned.

@@ -35,6 +35,13 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     }
     let taken_over = pins::exist(&options.name);
     let folder = pins::make_folder(&options.name)?;
+    if let Some(network) = pins::foreign(&folder)?.filter(|_| options.attach) {
+        return Err(Error::PinnedElsewhere {
+            name: options.name.clone(),
+            network,
+        });
+    }
+    pins::claim(&folder)?;
     let begun = begin(options, Some(&folder), taken_over);
     if begun.is_err() && !taken_over {
         // the error is what matters; what cannot be removed now is taken over by the next start

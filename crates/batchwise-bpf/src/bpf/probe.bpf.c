@@ -3,12 +3,15 @@
  * Health checks of the balancer's backends: packets of the host's own sockets that are marked for a
  * backend leave as the service's packets to it do, with its MAC address or through its tunnel.
  */
+#include <stdbool.h>
+
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
 #include "lib/encap.h"
 
 #define BW_PROBE_MARK 0x62770000 /* as in probe.rs; the backend's index is in the low half */
+#define BW_TCP_FLAGS 13 /* their place in a TCP header */
 #define TCX_NEXT -1
 #define TCX_DROP 2
 
@@ -21,6 +24,17 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bw_backend);
 } backends SEC(".maps");
+
+/*
+ * SYNs that left for each backend. A check whose SYN is not among them went another way, and what
+ * came of it says nothing of the backend.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BW_BACKENDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} probed SEC(".maps");
 
 /* Puts an outer header between link and packet: 0, or the packet cannot be sent. */
 BW_INLINE int bw_wrap(struct __sk_buff *skb, const struct bw_backend *b, __u32 type)
@@ -48,11 +62,24 @@ BW_INLINE int bw_wrap(struct __sk_buff *skb, const struct bw_backend *b, __u32 t
 	return bpf_skb_store_bytes(skb, BW_ETH_HEADER - 2, new + 2, 2 + BW_IPV6_HEADER, 0);
 }
 
+/* Of our own sockets, which set no IP options. */
+BW_INLINE bool bw_is_syn(struct __sk_buff *skb, __u32 type)
+{
+	__u32 header = type == BW_TYPE_IPV4 ? BW_IPV4_HEADER : BW_IPV6_HEADER;
+	__u8 flags;
+
+	if (bpf_skb_load_bytes(skb, BW_ETH_HEADER + header + BW_TCP_FLAGS, &flags, sizeof(flags)))
+		return false;
+	return (flags & (BW_TCP_SYN | BW_TCP_ACK)) == BW_TCP_SYN;
+}
+
 SEC("tcx/egress")
 int bw_probe(struct __sk_buff *skb)
 {
 	__u32 index = skb->mark & 0xffff, type;
 	struct bw_backend *b;
+	__u64 *count;
+	bool syn;
 
 	if ((skb->mark & 0xffff0000) != BW_PROBE_MARK)
 		return TCX_NEXT;
@@ -62,6 +89,7 @@ int bw_probe(struct __sk_buff *skb)
 	b = bpf_map_lookup_elem(&backends, &index);
 	if (!b || b->state == BW_BACKEND_VACANT)
 		return TCX_DROP; /* by another way it would say nothing of the backend */
+	syn = bw_is_syn(skb, type);
 	if (b->method == BW_METHOD_IPIP) {
 		if (bw_wrap(skb, b, type))
 			return TCX_DROP;
@@ -70,6 +98,9 @@ int bw_probe(struct __sk_buff *skb)
 	}
 	if (bpf_skb_store_bytes(skb, 0, b->mac, sizeof(b->mac) + sizeof(b->own_mac), 0))
 		return TCX_DROP;
+	count = bpf_map_lookup_elem(&probed, &index);
+	if (count && syn)
+		__sync_fetch_and_add(count, 1);
 	skb->mark = 0; /* the way out may run this program, too */
 	if (b->ifindex == skb->ifindex)
 		return TCX_NEXT;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::net::if_::{if_nameindex, if_nametoindex};
+use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
 use crate::Error;
 
@@ -32,6 +32,16 @@ impl Interface {
         Ok(Self {
             name: name.into(),
             index,
+        })
+    }
+
+    /// By its index.
+    pub(crate) fn at(index: u32) -> Result<Self, Error> {
+        let name = if_indextoname(index).map_err(io::Error::from);
+        let name = name.map_err(Error::io("looking for the interface"))?;
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            index: index.cast_signed(),
         })
     }
 
@@ -112,6 +122,28 @@ impl Interface {
         // SAFETY: the call made this descriptor and nobody else has it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
+}
+
+/// The index of the interface that an XDP or tcx link is attached to; none: the interface is gone.
+pub(crate) fn index_of(link: &OwnedFd) -> Option<u32> {
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut len = size_of::<libbpf_sys::bpf_link_info>() as u32;
+    // SAFETY: `info` is as long as `len` says.
+    let error = unsafe {
+        libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len)
+    };
+    if error < 0 {
+        return None;
+    }
+    // SAFETY: the type says which of the variants it is.
+    let index = unsafe {
+        match info.type_ {
+            libbpf_sys::BPF_LINK_TYPE_XDP => info.__bindgen_anon_1.xdp.ifindex,
+            libbpf_sys::BPF_LINK_TYPE_TCX => info.__bindgen_anon_1.tcx.ifindex,
+            _ => 0,
+        }
+    };
+    (index > 0).then_some(index)
 }
 
 fn known() -> String {

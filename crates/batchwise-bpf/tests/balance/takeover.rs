@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use batchwise_bpf::Error;
-use batchwise_bpf::balance::{Balancer, Options};
+use batchwise_bpf::balance::{Balancer, Change, Options};
 
 use crate::frames::{ACK, SYN};
 use crate::kernel::{self, in_own_network, need_root};
@@ -103,6 +103,68 @@ fn interfaces_can_be_others_after_a_take_over() {
             attached("bw-b2").is_some(),
             "an interface that was made anew"
         );
+    });
+}
+
+#[test]
+fn an_interface_that_is_made_anew_gets_the_program_and_its_new_mac_address_while_it_runs() {
+    let name = Clean::new("b-test-anew");
+    in_own_network(|| {
+        veth("bw-b0", VIP_MAC);
+        veth("bw-b2", VIP_MAC);
+        let mut balancer = Balancer::start(pinned(name.0, &["bw-b0", "bw-b2"])).unwrap();
+        assert!(balancer.follow_interfaces().unwrap().is_empty());
+        for _ in 0..2 {
+            kernel::ip(&["link", "del", "bw-b2"]);
+            let changes = balancer.follow_interfaces().unwrap();
+            assert!(
+                matches!(&changes[..], [(i, Change::Gone)] if i == "bw-b2"),
+                "{changes:?}"
+            );
+            assert!(balancer.follow_interfaces().unwrap().is_empty());
+            assert_eq!(balancer.detached(), ["bw-b2"]);
+            veth("bw-b2", VIP_MAC);
+            let changes = balancer.follow_interfaces().unwrap();
+            assert!(
+                matches!(&changes[..], [(i, Change::Attached)] if i == "bw-b2"),
+                "{changes:?}"
+            );
+            assert!(balancer.detached().is_empty());
+            assert!(attached("bw-b2").is_some() && folder(name.0).join("link-bw-b2").exists());
+        }
+    });
+}
+
+#[test]
+fn one_of_another_network_is_refused_while_that_forwards_and_taken_over_when_it_is_gone() {
+    let name = Clean::new("b-test-netns");
+    // both have the same name and the same index
+    let make = || veth("bw-b0", VIP_MAC);
+    in_own_network(|| {
+        make();
+        drop(Balancer::start(pinned(name.0, &["bw-b0"])).unwrap());
+        let first = attached("bw-b0");
+        assert!(first.is_some());
+        in_own_network(|| {
+            make();
+            let error = Balancer::start(pinned(name.0, &["bw-b0"])).err().unwrap();
+            let e = error.to_string();
+            assert!(
+                e.contains("another network namespace (net:[") && e.contains("remove --name"),
+                "{e}"
+            );
+            assert_eq!(attached("bw-b0"), None);
+        });
+        assert_eq!(attached("bw-b0"), first, "it goes on as it was");
+        // again in its own
+        drop(Balancer::start(pinned(name.0, &["bw-b0"])).unwrap());
+        kernel::ip(&["link", "del", "bw-b0"]);
+        in_own_network(|| {
+            make();
+            let balancer = Balancer::start(pinned(name.0, &["bw-b0"])).unwrap();
+            assert!(balancer.taken_over());
+            assert!(attached("bw-b0").is_some());
+        });
     });
 }
 

@@ -2,8 +2,8 @@
 //! thread, by the way that traffic takes.
 
 use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,21 +11,18 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use batchwise_core::balance::report;
 use rand::Rng;
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle as Task;
 
-use super::config::{Check, Kind};
+use super::attempt::{Outcome, attempt};
+use super::config::Check;
 
-/// The head of an answer is at most this long.
-const HEAD: usize = 16 << 10;
-const HEADERS: usize = 64;
 /// A schedule varies by so much, so that checks of many balancers do not come together.
 const JITTER: f64 = 0.1;
 /// The first checks come within this: one that has not ended keeps a new backend from serving.
 const FIRST: Duration = Duration::from_millis(100);
+/// What was known holds for so long after the last check that said anything.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// What a row of checks says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +30,8 @@ pub struct Health {
     state: report::Health,
     passed: u32,
     failed: u32,
+    /// Checks since the last one that said anything.
+    silent: u32,
     why: Option<String>,
 }
 
@@ -43,6 +42,7 @@ impl Health {
             state,
             passed: 0,
             failed: 0,
+            silent: 0,
             why: None,
         }
     }
@@ -57,14 +57,10 @@ impl Health {
         self.why.as_deref()
     }
 
-    /// Checks say that it cannot serve.
-    pub fn is_down(&self) -> bool {
-        self.state == report::Health::Down
-    }
-
     /// A check ended; true: what holds has changed.
     pub fn checked(&mut self, check: &Check, result: Result<(), String>) -> bool {
         let before = self.state;
+        self.silent = 0;
         match result {
             Ok(()) => {
                 self.passed = self.passed.saturating_add(1);
@@ -84,6 +80,28 @@ impl Health {
             }
         }
         self.state != before
+    }
+
+    /// A check ended that says nothing; true: what holds has changed. What was known is not known any
+    /// more after a while, except that one is down: nothing says that it has come back.
+    pub fn silent(&mut self, check: &Check, why: &str) -> bool {
+        self.silent = self.silent.saturating_add(1);
+        let long = SILENCE.as_nanos() / check.interval.as_nanos().max(1);
+        let long = u128::from(self.silent) > long && self.silent >= check.fall;
+        long && self.forget(why)
+    }
+
+    /// No check will say anything; as [`Self::silent`].
+    pub fn forget(&mut self, why: &str) -> bool {
+        let known = self.state == report::Health::Up;
+        let said = self.why.as_deref() == Some(why);
+        if !known && (self.state != report::Health::Unknown || said) {
+            return false;
+        }
+        self.state = report::Health::Unknown;
+        (self.passed, self.failed) = (0, 0);
+        self.why = Some(why.to_owned());
+        true
     }
 }
 
@@ -105,9 +123,12 @@ pub struct Target {
 pub struct Checked {
     /// The backend's index.
     pub index: u16,
-    /// Passed, or why not.
-    pub result: Result<(), String>,
+    /// How.
+    pub outcome: Outcome,
 }
+
+/// How many SYNs left for the backend with an index on the way of the traffic.
+type Syns = Arc<dyn Fn(u16) -> Option<u64> + Send + Sync>;
 
 /// Makes the checks.
 pub struct Checker {
@@ -117,11 +138,15 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Starts the thread, in the calling thread's network namespace.
+    /// Starts the thread, in the calling thread's network namespace. `syns`: how many have left for a
+    /// backend on the way of the traffic; a check of which none has says nothing.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start() -> anyhow::Result<Self> {
+    pub fn start(
+        syns: impl Fn(u16) -> Option<u64> + Send + Sync + 'static,
+    ) -> anyhow::Result<Self> {
+        let syns: Syns = Arc::new(syns);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -130,7 +155,7 @@ impl Checker {
         let (tell, results) = channel();
         let thread = std::thread::Builder::new()
             .name("health".to_owned())
-            .spawn(move || runtime.block_on(keep(wanted, tell)))
+            .spawn(move || runtime.block_on(keep(wanted, tell, syns)))
             .context("starting the thread that checks health")?;
         Ok(Self {
             targets: Some(targets),
@@ -167,7 +192,7 @@ impl Drop for Checker {
     }
 }
 
-async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>) {
+async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>, syns: Syns) {
     let mut running: HashMap<u16, (Target, Task<()>)> = HashMap::new();
     while let Some(targets) = wanted.recv().await {
         running.retain(|_, (target, task)| {
@@ -179,14 +204,15 @@ async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>)
         });
         for target in targets {
             running.entry(target.index).or_insert_with(|| {
-                let task = tokio::spawn(again_and_again(target.clone(), tell.clone()));
+                let task = again_and_again(target.clone(), tell.clone(), Arc::clone(&syns));
+                let task = tokio::spawn(task);
                 (target, task)
             });
         }
     }
 }
 
-async fn again_and_again(target: Target, tell: Sender<Checked>) {
+async fn again_and_again(target: Target, tell: Sender<Checked>, syns: Syns) {
     // the first ones at once, but not all in the same instant
     let mut wait = target
         .check
@@ -197,15 +223,9 @@ async fn again_and_again(target: Target, tell: Sender<Checked>) {
     loop {
         tokio::time::sleep(wait).await;
         let begun = tokio::time::Instant::now();
-        let result = match tokio::time::timeout(target.check.timeout, once(&target)).await {
-            Ok(result) => result,
-            Err(_) => Err(format!(
-                "no answer within {}",
-                humantime::format_duration(target.check.timeout)
-            )),
-        };
+        let outcome = attempt(&target, &*syns).await;
         let index = target.index;
-        if tell.send(Checked { index, result }).is_err() {
+        if tell.send(Checked { index, outcome }).is_err() {
             return;
         }
         let every = target
@@ -221,84 +241,14 @@ fn random() -> f64 {
     rand::rng().random()
 }
 
-async fn once(target: &Target) -> Result<(), String> {
-    let at = SocketAddr::new(target.address, target.check.port);
-    let socket = socket(at, target.mark).map_err(|e| format!("opening a socket: {e}"))?;
-    let mut stream = socket
-        .connect(at)
-        .await
-        .map_err(|e| format!("connecting: {}", plain(&e)))?;
-    match &target.check.kind {
-        Kind::None | Kind::Tcp => Ok(()),
-        Kind::Http { path, host, status } => {
-            let code = get(&mut stream, path, host).await?;
-            if status.contains(&code) {
-                Ok(())
-            } else {
-                Err(format!("HTTP status {code}"))
-            }
-        }
-    }
-}
-
-fn socket(to: SocketAddr, mark: u32) -> io::Result<TcpSocket> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_nonblocking(true)?;
-    socket.set_mark(mark)?;
-    Ok(TcpSocket::from_std_stream(socket.into()))
-}
-
-/// Without the operating system's number.
-fn plain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "refused".to_owned(),
-        io::ErrorKind::ConnectionReset => "reset".to_owned(),
-        io::ErrorKind::TimedOut => "timed out".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
-/// The status of the answer to a GET.
-async fn get(stream: &mut TcpStream, path: &str, host: &str) -> Result<u16, String> {
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: batchwise-health\r\nAccept: */*\r\nConnection: close\r\n\r\n"
-    );
-    let sent = stream.write_all(request.as_bytes()).await;
-    sent.map_err(|e| format!("asking: {}", plain(&e)))?;
-    let mut head = Vec::new();
-    loop {
-        if let Some(code) = status(&head)? {
-            return Ok(code);
-        }
-        if head.len() >= HEAD {
-            return Err("the head of the answer is too long".to_owned());
-        }
-        let mut part = [0; 2048];
-        let read = stream.read(&mut part).await;
-        match read.map_err(|e| format!("reading the answer: {}", plain(&e)))? {
-            0 => return Err("closed before it answered".to_owned()),
-            n => head.extend_from_slice(part.get(..n).unwrap_or_default()),
-        }
-    }
-}
-
-/// The status in the head of an answer, once it is whole.
-fn status(head: &[u8]) -> Result<Option<u16>, String> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-    let mut answer = httparse::Response::new(&mut headers);
-    match answer.parse(head) {
-        Ok(httparse::Status::Complete(_)) => Ok(answer.code),
-        // its first line is all that matters
-        Ok(httparse::Status::Partial) => Ok(answer.code.filter(|_| answer.reason.is_some())),
-        Err(httparse::Error::TooManyHeaders) => Ok(answer.code),
-        Err(error) => Err(format!("no HTTP answer ({error})")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use batchwise_core::balance::report::Health as State;
 
+    use super::super::attempt::Nothing;
+    use super::super::config::Kind;
     use super::*;
 
     fn check(rise: u32, fall: u32) -> Check {
@@ -319,12 +269,12 @@ mod tests {
     #[test]
     fn a_backend_serves_until_as_many_checks_in_a_row_as_fall_have_failed() {
         let (check, mut health) = (check(2, 3), Health::new(State::Unknown));
-        assert!(!health.is_down());
+        assert!(health.state() != State::Down);
         assert!(!health.checked(&check, fail()));
         assert!(!health.checked(&check, fail()));
-        assert!(!health.is_down());
+        assert!(health.state() != State::Down);
         assert!(health.checked(&check, fail()));
-        assert!(health.is_down());
+        assert!(health.state() == State::Down);
         assert_eq!(health.why(), Some("refused"));
     }
 
@@ -350,15 +300,42 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_known_with_the_first_line_and_garbage_is_none() {
-        assert_eq!(status(b"HTTP/1.1 20"), Ok(None));
-        assert_eq!(status(b"HTTP/1.1 204 No Content\r\nA: b"), Ok(Some(204)));
-        assert_eq!(status(b"HTTP/1.0 503 \r\n\r\n"), Ok(Some(503)));
-        assert!(status(b"220 smtp ready\r\n").is_err());
+    fn a_backend_that_is_up_is_unknown_after_checks_that_say_nothing_for_long_and_one_that_is_down_stays_down()
+     {
+        let check = Check {
+            interval: Duration::from_secs(1),
+            ..check(1, 2)
+        };
+        let mut health = Health::new(State::Up);
+        for _ in 0..5 {
+            assert!(!health.silent(&check, "not probed"));
+        }
+        assert!(health.silent(&check, "not probed"));
+        assert_eq!(
+            (health.state(), health.why()),
+            (State::Unknown, Some("not probed"))
+        );
+        assert!(health.checked(&check, Ok(())));
+        assert_eq!((health.state(), health.why()), (State::Up, None));
+        let mut health = Health::new(State::Down);
+        for _ in 0..100 {
+            assert!(!health.silent(&check, "not probed"));
+        }
+        assert_eq!(health.state(), State::Down);
     }
 
     #[test]
-    fn a_listener_passes_a_tcp_check_and_a_closed_port_fails_it_and_says_so() {
+    fn a_check_that_says_nothing_neither_continues_nor_breaks_a_row() {
+        let (check, mut health) = (check(2, 2), Health::new(State::Up));
+        assert!(!health.checked(&check, fail()));
+        assert!(!health.silent(&check, "not probed"));
+        assert!(health.checked(&check, fail()));
+        assert!(health.state() == State::Down);
+    }
+
+    #[test]
+    fn a_listener_passes_a_tcp_check_and_a_closed_port_fails_it_and_says_so_and_one_that_went_astray_says_nothing()
+     {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("its address").port();
         let target = |index, port| Target {
@@ -374,20 +351,32 @@ mod tests {
             let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             closed.local_addr().expect("its address").port()
         };
-        let checker = Checker::start().expect("a thread");
-        let targets = vec![target(1, port), target(2, closed)];
+        let syns = AtomicU64::new(0);
+        // of 3 none is seen
+        let syns = move |index| {
+            Some(if index == 3 {
+                0
+            } else {
+                syns.fetch_add(1, Ordering::Relaxed)
+            })
+        };
+        let checker = Checker::start(syns).expect("a thread");
+        let targets = vec![target(1, port), target(2, closed), target(3, port)];
         checker.set(targets).expect("it runs");
-        let (mut open, mut refused) = (None, None);
-        while open.is_none() || refused.is_none() {
+        let (mut open, mut refused, mut astray) = (None, None, None);
+        while open.is_none() || refused.is_none() || astray.is_none() {
             for checked in checker.results() {
                 match checked.index {
-                    1 => open = Some(checked.result),
-                    _ => refused = Some(checked.result),
+                    1 => open = Some(checked.outcome),
+                    2 => refused = Some(checked.outcome),
+                    _ => astray = Some(checked.outcome),
                 }
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(open, Some(Ok(())));
-        assert_eq!(refused, Some(Err("connecting: refused".to_owned())));
+        assert_eq!(open, Some(Outcome::Passed));
+        let why = "connecting: refused".to_owned();
+        assert_eq!(refused, Some(Outcome::Failed(why)));
+        assert_eq!(astray, Some(Outcome::Nothing(Nothing::Unprobed)));
     }
 }

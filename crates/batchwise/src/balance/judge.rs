@@ -30,13 +30,13 @@ pub struct Checked {
     pub faults: Vec<Fault>,
 }
 
-/// What is wrong with a backend, or with the health checks of a whole service.
+/// What is wrong with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The service's name.
     pub service: String,
-    /// The backend's name; none: no backend of the service can be checked.
-    pub backend: Option<String>,
+    /// The backend's name.
+    pub backend: String,
     /// What is wrong, with the remedy.
     pub what: String,
 }
@@ -85,17 +85,14 @@ pub fn check(
 ) -> anyhow::Result<Checked> {
     let wanted = wanted(&config, terms.attached);
     let mut known = kernel.know(&wanted)?;
-    let mut faults = judge(&config, &known, terms)?;
+    let faults = judge(&config, &known, terms)?;
     let mut exits = Vec::new();
     for service in &config.services {
         match exit(service, &known, reverse_path_filter) {
             Ok(Some(name)) if !exits.contains(&name) => exits.push(name),
             Ok(_) => {}
-            Err(what) if (terms.tolerates)(service, None) => faults.push(Fault {
-                service: service.name.clone(),
-                backend: None,
-                what: format!("{what}; mend it and `reload`: until then no health check is made"),
-            }),
+            // who follows the exits says it, until it is mended
+            Err(_) if (terms.tolerates)(service, None) => {}
             Err(what) => return Err(Wrong::at(&config.file, service.line, what).into()),
         }
     }
@@ -149,7 +146,7 @@ fn judge(config: &Config, known: &Known, terms: &Terms<'_>) -> Result<Vec<Fault>
             match fits {
                 Err(what) if (terms.tolerates)(service, Some(backend)) => faults.push(Fault {
                     service: service.name.clone(),
-                    backend: Some(backend.name.clone()),
+                    backend: backend.name.clone(),
                     what,
                 }),
                 fits => fits.map_err(|what| Wrong::at(&config.file, backend.line, what))?,
@@ -231,7 +228,10 @@ fn exit(
 
 /// Answers to health checks come from the service's address, by a backend's link. There must be no
 /// strict filter there, unless the route to the service's address is by the same link.
-fn filtered(
+///
+/// # Errors
+/// There is one, with the remedy.
+pub fn filtered(
     service: &Service,
     exit: &str,
     known: &Known,
@@ -258,7 +258,7 @@ fn filtered(
 }
 
 /// The filter in force at an interface: the larger of its own and of `all` (ip-sysctl.rst).
-fn reverse_path_filter(interface: &str) -> u8 {
+pub fn reverse_path_filter(interface: &str) -> u8 {
     let of = |name: &str| {
         let file = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
         let text = fs::read_to_string(file).ok()?;
@@ -363,10 +363,7 @@ mod tests {
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
         let faults = judge(&config, &known, &terms(&|_, _| true)).expect("tolerated");
         let fault = &faults[0];
-        assert_eq!(
-            (&*fault.service, fault.backend.as_deref()),
-            ("w", Some("s1"))
-        );
+        assert_eq!((&*fault.service, &*fault.backend), ("w", "s1"));
     }
 
     #[test]

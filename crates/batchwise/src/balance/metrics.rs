@@ -186,6 +186,16 @@ fn of_agent(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result
         "Who decides about weights: the one with the value 1",
         std::iter::once((policy, 1.0)),
     )?;
+    let attached = agent.interfaces.iter().map(|name| {
+        let value = f64::from(u8::from(!agent.detached.contains(name)));
+        (vec![("interface", name.clone())], value)
+    });
+    gauges(
+        encoder,
+        ("balance_interface_attached", None),
+        "1: what arrives there is forwarded; 0: the interface is gone, or took no program",
+        attached,
+    )?;
     for (name, help, value) in [
         (
             "balance_config_generation",
@@ -272,6 +282,7 @@ mod tests {
             ),
             "batchwise_balance_packets_total{outcome=\"forwarded\"} 900".to_owned(),
             "batchwise_balance_config_generation 2.0".to_owned(),
+            "batchwise_balance_interface_attached{interface=\"eth0\"} 1.0".to_owned(),
             "batchwise_balance_config_last_reload_successful 1.0".to_owned(),
         ] {
             assert!(

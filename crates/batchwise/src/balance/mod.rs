@@ -13,9 +13,11 @@ use batchwise_bpf::balance::Balancer;
 use batchwise_core::balance::report::Policy;
 use batchwise_load::units::parse_duration;
 use clap::{Args, Subcommand, ValueEnum};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGHUP;
 
 mod agent;
+mod attempt;
 mod backend;
 mod config;
 mod control;
@@ -250,6 +252,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
         }
         return tell(&about(&config));
     }
+    raise_open_files();
     let form = args.format.resolve()?;
     let stop = stop_flag()?;
     let hangup = Arc::new(AtomicBool::new(false));
@@ -281,6 +284,21 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Health checks of silent backends keep their sockets until their timeout: as many as may be.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(
+            "the limit of open files stays at {:?}: {error}",
+            limit.current
+        );
+    }
 }
 
 fn about(config: &Config) -> String {

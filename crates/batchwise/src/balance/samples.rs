@@ -70,6 +70,7 @@ pub fn status() -> Status {
             pid: 4242,
             policy: Policy::Latency,
             interfaces: vec!["eth0".to_owned()],
+            detached: Vec::new(),
             config: "lb.toml".to_owned(),
             generation: 2,
             config_error: None,

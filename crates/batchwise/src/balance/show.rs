@@ -177,6 +177,11 @@ pub fn cells(line: &BackendLine) -> [String; 14] {
     ]
 }
 
+/// That interfaces are without the program.
+pub fn detached(names: &[String]) -> String {
+    format!("NOT FORWARDING AT {} (gone?)", names.join(", "))
+}
+
 /// The whole status for people.
 pub fn table(status: &Status) -> String {
     let agent = &status.agent;
@@ -194,6 +199,9 @@ pub fn table(status: &Status) -> String {
             text,
             "THE LAST RELOAD WAS REFUSED, the configuration before it is in force: {error}"
         );
+    }
+    if !agent.detached.is_empty() {
+        let _ = writeln!(text, "{}", detached(&agent.detached));
     }
     let rows: Vec<[String; 14]> = std::iter::once(COLUMNS.map(str::to_owned))
         .chain(status.backends.iter().map(cells))
@@ -281,6 +289,14 @@ packets: 900 forwarded, 1 fragment; flows 12 (young 1), unknown 4, not kept 0, e
         status.agent.config_error = Some("lb.toml:3: unknown field".to_owned());
         let text = table(&status);
         assert!(text.contains("REFUSED") && text.contains("lb.toml:3: unknown field"));
+    }
+
+    #[test]
+    fn an_interface_without_the_program_is_said() {
+        let mut status = samples::status();
+        status.agent.detached = vec!["eth1".to_owned()];
+        let text = table(&status);
+        assert!(text.contains("NOT FORWARDING AT eth1"), "{text}");
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub struct AgentLine {
     pub policy: Policy,
     /// Where clients' packets arrive.
     pub interfaces: Vec<String>,
+    /// Those of them that are gone, or that took no program: their packets are not forwarded.
+    #[serde(default)]
+    pub detached: Vec<String>,
     /// The file in force.
     pub config: String,
     /// How many configurations have been in force; 1 after the start.

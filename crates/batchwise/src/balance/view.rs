@@ -84,7 +84,9 @@ impl Table {
             (0, 0) => "q quits".to_owned(),
             (above, below) => format!("↑ {above} ↓ {below} more   q quits"),
         };
+        let detached = &status.agent.detached;
         let note = match (&status.agent.config_error, &self.note) {
+            _ if !detached.is_empty() => format!(" {}", show::detached(detached)).bold().red(),
             (Some(error), _) => format!(" last reload refused: {error}").bold().red(),
             (None, Some(note)) => format!(" {note}").yellow(),
             (None, None) => Span::default(),
@@ -193,6 +195,17 @@ mod tests {
         view.interval(&status);
         let text = picture(&mut view, 140, 20);
         assert!(text.contains("last reload refused: lb.toml:3"), "{text}");
+    }
+
+    #[test]
+    fn an_interface_without_the_program_is_said_before_all_else() {
+        let mut view = Table::default();
+        let mut status = samples::status();
+        status.agent.config_error = Some("lb.toml:3: bad".to_owned());
+        status.agent.detached = vec!["eth1".to_owned()];
+        view.interval(&status);
+        let text = picture(&mut view, 140, 20);
+        assert!(text.contains("NOT FORWARDING AT eth1"), "{text}");
     }
 
     #[test]

@@ -17,7 +17,10 @@ mod stage;
 mod balancer;
 mod site;
 
+mod checks;
 mod health;
+mod interfaces;
+mod neighbours;
 mod operation;
 mod protocols;
 mod takeover;

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyhow::Context;
 use batchwise_bpf::balance as bpf;
-use batchwise_bpf::probe::{self, Probe};
+use batchwise_bpf::probe::{self, Attached};
 use batchwise_core::balance::report::{Health as State, Policy};
 use batchwise_core::balance::{SLOTS, UNIT, maglev};
 
@@ -29,7 +28,7 @@ pub(super) struct Ready {
     /// For services that have none, by number.
     fresh: Vec<(u16, bpf::Ring)>,
     /// At exits that have none yet.
-    probes: Vec<(String, Probe)>,
+    probes: BTreeMap<u32, Attached>,
 }
 
 impl Agent {
@@ -57,14 +56,7 @@ impl Agent {
                 self.balancer.ring(place.number)?
             });
         }
-        let mut probes = Vec::new();
-        for exit in &checked.exits {
-            if !self.probes.contains_key(exit) {
-                let probe = Probe::attach(&self.balancer, exit)
-                    .with_context(|| format!("cannot send health checks by {exit}"))?;
-                probes.push((exit.clone(), probe));
-            }
-        }
+        let probes = self.exits.prepare(&checked.exits, &checked.known)?;
         Ok(Ready {
             checked,
             plan,
@@ -86,8 +78,7 @@ impl Agent {
             fresh,
             probes,
         } = ready;
-        self.probes.retain(|name, _| checked.exits.contains(name));
-        self.probes.extend(probes);
+        self.exits.add(probes);
         let former = self.former();
         let mut before: BTreeMap<u16, Service> =
             self.services.drain(..).map(|s| (s.number, s)).collect();
@@ -116,7 +107,8 @@ impl Agent {
             let (about, what) = (About::service(&doubt.service), doubt.what.to_string());
             self.journal.warn("config", about, &what);
         }
-        self.take_faults(checked.faults);
+        self.follow_exits(&checked.known);
+        self.say_faults(&checked.faults);
         let written = self.write_plan(plan, fresh, former);
         // health is looked after in any case
         let watched = self.watch();
@@ -213,22 +205,10 @@ impl Agent {
             .collect()
     }
 
-    /// Says what is put up with; the services among it are not checked.
-    fn take_faults(&mut self, faults: Vec<Fault>) {
-        self.mute.clear();
+    fn say_faults(&mut self, faults: &[Fault]) {
         for fault in faults {
-            let what = &fault.what;
-            match &fault.backend {
-                Some(backend) => {
-                    let about = About::backend(&fault.service, backend);
-                    self.journal.warn("neighbour", about, what);
-                }
-                None => {
-                    let about = About::service(&fault.service);
-                    self.journal.warn("health", about, what);
-                    self.mute.push(fault.service);
-                }
-            }
+            let about = About::backend(&fault.service, &fault.backend);
+            self.journal.warn("neighbour", about, &fault.what);
         }
     }
 
@@ -247,7 +227,6 @@ impl Agent {
         let mut targets = Vec::new();
         for service in &mut self.services {
             let check = &service.spec.check;
-            let mute = self.mute.contains(&service.spec.name);
             for backend in &mut service.backends {
                 let unchecked = check.kind == Kind::None;
                 if unchecked != (backend.health.state() == State::Unchecked) {
@@ -258,12 +237,7 @@ impl Agent {
                         State::Unknown
                     });
                 }
-                if mute && backend.health.state() == State::Up {
-                    // what checks said grows old, and nothing speaks against who serves
-                    backend.trusted = true;
-                    backend.health = Health::new(State::Unknown);
-                }
-                if !unchecked && !mute {
+                if !unchecked {
                     targets.push(Target {
                         index: backend.index,
                         address: service.spec.address,

@@ -119,6 +119,7 @@ impl Agent {
                 pid: std::process::id(),
                 policy: self.config.policy,
                 interfaces: self.config.interfaces.clone(),
+                detached: self.balancer.detached(),
                 config: self.config.file.display().to_string(),
                 generation: self.generation,
                 config_error: self.config_error.clone(),

@@ -13,6 +13,8 @@ use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
 use self::census::Counted;
+use self::exits::Exits;
+use self::interfaces::Interfaces;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
@@ -27,7 +29,9 @@ use crate::output::Sink;
 use crate::output::exporter::Exporter;
 
 mod census;
+mod exits;
 mod install;
+mod interfaces;
 mod interval;
 mod request;
 mod sense;
@@ -106,9 +110,8 @@ pub struct Agent {
     kernel: Kernel,
     checker: Checker,
     follower: Follower,
-    probes: BTreeMap<String, Probe>,
-    /// Services whose health checks cannot be made.
-    mute: Vec<String>,
+    exits: Exits,
+    interfaces: Interfaces,
     /// Places of backends by index: service, backend.
     places: BTreeMap<u16, (usize, usize)>,
     tallies: BTreeMap<u16, bpf::Tally>,
@@ -172,6 +175,9 @@ impl Agent {
             let detail = format!("the pinned maps of {:?} were taken over", config.name);
             journal.event("takeover", About::default(), detail);
         }
+        let probe = Probe::load(&balancer).context("cannot send health checks")?;
+        let probed = probe.probed()?;
+        let checker = Checker::start(move |index| probed.syns(index))?;
         let mut agent = Self {
             run,
             balancer,
@@ -180,10 +186,10 @@ impl Agent {
             leaving: Vec::new(),
             journal,
             kernel,
-            checker: Checker::start()?,
+            checker,
             follower: Follower::start()?,
-            probes: BTreeMap::new(),
-            mute: Vec::new(),
+            exits: Exits::new(probe),
+            interfaces: Interfaces::default(),
             places: BTreeMap::new(),
             tallies: BTreeMap::new(),
             census: Vec::new(),
@@ -226,6 +232,7 @@ impl Agent {
             let quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait.min(POLL_EVERY))?;
             self.hear()?;
             self.sense()?;
+            self.follow_interfaces()?;
             if hangup.swap(false, Ordering::Relaxed) {
                 // what is wrong has been said
                 let _ = self.reload();

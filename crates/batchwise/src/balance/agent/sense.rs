@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use batchwise_core::balance::report::Health;
 use batchwise_core::passive::Epoch;
 
+use super::super::attempt::{Nothing, Outcome};
 use super::super::config::Kind;
 use super::super::journal::About;
 use super::super::nexthop::{Known, ask};
@@ -57,6 +59,7 @@ impl Agent {
     /// Health and neighbours: what changed is acted upon at once.
     pub(super) fn sense(&mut self) -> anyhow::Result<()> {
         let mut changed = false;
+        let mut nothings = Vec::new();
         let results: Vec<_> = self.checker.results().collect();
         for checked in results {
             let Some((service, backend)) = self.places.get(&checked.index).copied() else {
@@ -69,28 +72,53 @@ impl Agent {
             let Some(backend) = service.backends.get_mut(backend) else {
                 continue;
             };
-            backend.vouched |= checked.result.is_ok() && matches!(check.kind, Kind::Http { .. });
-            if let (Err(_), Ok(way)) = (&checked.result, &backend.way) {
-                // another machine may have the address by now, or the machine another MAC address
-                if self.asked.ask(way.station, ASK_AGAIN) {
-                    self.kernel.probe(way);
-                }
+            if self.exits.trouble(&service.spec.name).is_some() {
+                continue; // that it says nothing has been said
             }
-            if backend.health.checked(&check, checked.result) {
+            let served = backend.health.state() == Health::Up;
+            let change = match checked.outcome {
+                Outcome::Passed => {
+                    backend.vouched |= matches!(check.kind, Kind::Http { .. });
+                    backend.health.checked(&check, Ok(()))
+                }
+                Outcome::Failed(why) => {
+                    // another machine may have the address by now, or the machine another MAC address
+                    if let Ok(way) = &backend.way
+                        && self.asked.ask(way.station, ASK_AGAIN)
+                    {
+                        self.kernel.probe(way);
+                    }
+                    backend.health.checked(&check, Err(why))
+                }
+                Outcome::Nothing(nothing) => {
+                    let change = backend.health.silent(&check, nothing.why());
+                    backend.trusted |= change && served;
+                    nothings.push(nothing);
+                    change
+                }
+            };
+            if change {
                 changed = true;
                 let detail = match (backend.health.state(), backend.health.why()) {
                     (state, Some(why)) => format!("{}: {why}", show::health(state)),
                     (state, None) => show::health(state).to_owned(),
                 };
                 let about = About::backend(&service.spec.name, &backend.spec.name);
-                if backend.health.is_down() {
-                    self.journal.warn("health", about, &detail);
-                } else {
+                if backend.health.state() == Health::Up {
                     self.journal.event("health", about, detail);
+                } else {
+                    self.journal.warn("health", about, &detail);
                 }
             }
         }
+        for nothing in nothings {
+            match nothing {
+                Nothing::Unprobed => self.look_again()?,
+                Nothing::Local(why) => self.say_local(&why),
+            }
+        }
         if let Some(known) = self.follower.news() {
+            changed |= self.follow_exits(&known);
             changed |= self.follow(&known);
         }
         if changed {

@@ -5,10 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Context;
 use batchwise_bpf::xdp::{self, Features};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
+use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::link::LinkAttribute;
-use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMetric, RouteType};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
 use super::{ETHERNET, Known, Link, NextHop, Route};
@@ -81,10 +85,48 @@ impl Kernel {
         let request = request
             .state(NeighbourState::Probe)
             .link_layer_address(&mac);
-        if let Err(error) = self.runtime.block_on(request.replace().execute()) {
+        let probed = self.runtime.block_on(async {
+            // what an administrator has set is not the kernel's to find out
+            if fixed(&self.handle, way).await? {
+                return Ok(());
+            }
+            request.replace().execute().await
+        });
+        if let Err(error) = probed {
             tracing::debug!(station = %way.station, %error, "probing the neighbour");
         }
     }
+}
+
+/// Whether a neighbour's MAC address was set for good, or needs none.
+async fn fixed(handle: &Handle, way: &NextHop) -> Result<bool, rtnetlink::Error> {
+    let mut message = NeighbourMessage::default();
+    message.header.ifindex = way.ifindex;
+    let (family, address) = match way.station {
+        IpAddr::V4(a) => (AddressFamily::Inet, NeighbourAddress::Inet(a)),
+        IpAddr::V6(a) => (AddressFamily::Inet6, NeighbourAddress::Inet6(a)),
+    };
+    message.header.family = family;
+    message
+        .attributes
+        .push(NeighbourAttribute::Destination(address));
+    let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetNeighbour(message));
+    request.header.flags = NLM_F_REQUEST;
+    let mut answers = Box::pin(handle.clone().request(request)?);
+    while let Some(answer) = answers.next().await {
+        match answer.payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(found)) => {
+                let state = found.header.state;
+                return Ok(matches!(
+                    state,
+                    NeighbourState::Permanent | NeighbourState::Noarp
+                ));
+            }
+            NetlinkPayload::Error(error) => return Err(rtnetlink::Error::NetlinkError(error)),
+            _ => {}
+        }
+    }
+    Ok(false)
 }
 
 /// Interfaces of routes that take no packet which an XDP program of another interface sends there; and

@@ -1,0 +1,174 @@
+//! Where health checks leave: the probes at the interfaces of the routes to services, which follow
+//! these.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use batchwise_bpf::probe::{Attached, Probe};
+use batchwise_core::balance::report::Health;
+
+use super::super::config::{Kind, Service};
+use super::super::journal::About;
+use super::super::judge;
+use super::super::nexthop::{self, Known};
+use super::Agent;
+
+/// Routes are looked at again so often, at most, because checks went astray.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Trouble of this machine with checks is spoken of so often, at most.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
+/// Interfaces that health checks leave by.
+pub(super) struct Exits {
+    probe: Probe,
+    /// By the interface's index.
+    attached: BTreeMap<u32, Attached>,
+    /// By service: the index, or why its checks say nothing.
+    by_service: BTreeMap<String, Result<u32, String>>,
+    looked: Option<Instant>,
+    said: Option<Instant>,
+}
+
+impl Exits {
+    pub(super) fn new(probe: Probe) -> Self {
+        Self {
+            probe,
+            attached: BTreeMap::new(),
+            by_service: BTreeMap::new(),
+            looked: None,
+            said: None,
+        }
+    }
+
+    /// Attaches a probe to each of these that has none yet; what was there before stays.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn prepare(
+        &self,
+        names: &[String],
+        known: &Known,
+    ) -> anyhow::Result<BTreeMap<u32, Attached>> {
+        let mut new = BTreeMap::new();
+        for name in names {
+            let link = known.links.iter().find(|(_, link)| link.name == *name);
+            let (index, _) = link.with_context(|| format!("the interface {name} has gone"))?;
+            if !self.has(*index) {
+                let attached = self.probe.attach(*index);
+                let attached =
+                    attached.with_context(|| format!("cannot send health checks by {name}"))?;
+                new.insert(*index, attached);
+            }
+        }
+        Ok(new)
+    }
+
+    pub(super) fn add(&mut self, new: BTreeMap<u32, Attached>) {
+        self.attached.extend(new);
+    }
+
+    fn has(&self, index: u32) -> bool {
+        let attached = self.attached.get(&index);
+        attached.is_some_and(|a| a.ifindex() == Some(index))
+    }
+
+    /// Why the checks of a service say nothing, if so.
+    pub(super) fn trouble(&self, service: &str) -> Option<&str> {
+        self.by_service
+            .get(service)?
+            .as_ref()
+            .err()
+            .map(String::as_str)
+    }
+
+    /// The exit of a service, with a probe.
+    fn find(&mut self, service: &Service, known: &Known) -> Result<u32, String> {
+        let link = nexthop::service_route(known, service.address, true)?;
+        let route = known.routes.get(&service.address);
+        let index = match (route, &link) {
+            (Some(Ok(route)), Some(_)) => route.ifindex,
+            _ => return Err("the interface of its route has gone".to_owned()),
+        };
+        if self.by_service.get(&service.name) != Some(&Ok(index)) {
+            let name = link.map(|link| link.name).unwrap_or_default();
+            judge::filtered(service, &name, known, judge::reverse_path_filter)?;
+        }
+        if !self.has(index) {
+            let attached = self.probe.attach(index).map_err(|e| e.to_string())?;
+            self.attached.insert(index, attached);
+        }
+        Ok(index)
+    }
+
+    /// Something is due that was last done `at`, and is done now.
+    fn due(at: &mut Option<Instant>, every: Duration) -> bool {
+        let now = Instant::now();
+        if at.is_some_and(|at| now - at < every) {
+            return false;
+        }
+        *at = Some(now);
+        true
+    }
+}
+
+impl Agent {
+    /// Takes the probes to where the routes to services lead; true: what is known of backends' health
+    /// has changed.
+    pub(super) fn follow_exits(&mut self, known: &Known) -> bool {
+        let mut changed = false;
+        let mut by_service = BTreeMap::new();
+        for service in &mut self.services {
+            if service.spec.check.kind == Kind::None {
+                continue;
+            }
+            let name = &service.spec.name;
+            let exit = self.exits.find(&service.spec, known);
+            let before = self.exits.by_service.get(name);
+            if before.is_some_and(|before| *before != exit) || (before.is_none() && exit.is_err()) {
+                let about = About::service(name);
+                match &exit {
+                    Ok(index) => {
+                        let by = known.links.get(index).map_or("", |link| &link.name);
+                        let detail = format!("health checks leave by {by}");
+                        self.journal.event("probe", about, detail);
+                    }
+                    Err(why) => {
+                        let detail =
+                            format!("health checks say nothing until this is mended: {why}");
+                        self.journal.warn("probe", about, &detail);
+                    }
+                }
+            }
+            if let Err(why) = &exit {
+                for backend in &mut service.backends {
+                    // whoever served goes on
+                    backend.trusted |= backend.health.state() == Health::Up;
+                    changed |= backend.health.forget(why);
+                }
+            }
+            by_service.insert(name.clone(), exit);
+        }
+        self.exits.by_service = by_service;
+        let used: Vec<u32> = self.exits.by_service.values().flatten().copied().collect();
+        self.exits.attached.retain(|index, _| used.contains(index));
+        changed
+    }
+
+    /// A check did not leave by the probe: the route has moved, or nothing left at all.
+    pub(super) fn look_again(&mut self) -> anyhow::Result<()> {
+        if Exits::due(&mut self.exits.looked, LOOK_AGAIN) {
+            self.follower.follow(judge::wanted(&self.config, true))?;
+        }
+        Ok(())
+    }
+
+    /// This machine cannot make checks.
+    pub(super) fn say_local(&mut self, why: &str) {
+        if Exits::due(&mut self.exits.said, SAY_AGAIN) {
+            let detail =
+                format!("health checks cannot be made, what was known of backends holds: {why}");
+            self.journal.warn("checks", About::default(), &detail);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The interfaces that packets arrive at: one that is deleted and made anew gets the program again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use batchwise_bpf::balance::Change;
+
+use super::super::journal::About;
+use super::Agent;
+
+/// Interfaces are looked at so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is known of interfaces.
+#[derive(Default)]
+pub(super) struct Interfaces {
+    looked: Option<Instant>,
+    /// What was said of those that the program is not attached to.
+    said: BTreeMap<String, String>,
+}
+
+impl Agent {
+    pub(super) fn follow_interfaces(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let looked = self.interfaces.looked;
+        if looked.is_some_and(|at| now - at < LOOK_EVERY) {
+            return Ok(());
+        }
+        self.interfaces.looked = Some(now);
+        for (name, change) in self.balancer.follow_interfaces()? {
+            let said = self.interfaces.said.remove(&name);
+            let detail = match change {
+                Change::Attached => {
+                    let detail = format!("{name} is there anew: its packets are forwarded again");
+                    self.journal.event("interface", About::default(), detail);
+                    continue;
+                }
+                Change::Gone => format!(
+                    "{name} is gone, and with it what clients send there, until there is an interface of \
+                     this name again"
+                ),
+                Change::Refused(error) => {
+                    format!(
+                        "{name} is there anew, and what clients send there is not forwarded: {error}"
+                    )
+                }
+            };
+            if said.as_ref() != Some(&detail) {
+                self.journal.warn("interface", About::default(), &detail);
+            }
+            self.interfaces.said.insert(name, detail);
+        }
+        Ok(())
+    }
+}

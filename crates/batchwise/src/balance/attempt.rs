@@ -1,0 +1,259 @@
+//! One health check: it connects by the way of the traffic, asks, and says how that ended; and
+//! whether that says anything of the backend at all.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::config::Kind;
+use super::health::Target;
+
+/// The head of an answer is at most this long.
+const HEAD: usize = 16 << 10;
+const HEADERS: usize = 64;
+
+/// How a check ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The backend answers as it should.
+    Passed,
+    /// It does not, and what it does.
+    Failed(String),
+    /// It says nothing of the backend.
+    Nothing(Nothing),
+}
+
+/// Why a check says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nothing {
+    /// It did not leave as traffic does.
+    Unprobed,
+    /// This machine could not make it, and the remedy.
+    Local(String),
+}
+
+impl Nothing {
+    /// In words.
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Unprobed => {
+                "its checks do not leave by the route to the service: look whether its next hop answers \
+                 ARP (`ip route get`, `ip neigh`), and whether a firewall drops them"
+            }
+            Self::Local(why) => why,
+        }
+    }
+}
+
+/// What went wrong.
+struct Trouble {
+    what: String,
+    error: Option<io::Error>,
+}
+
+impl Trouble {
+    fn new(what: String) -> Self {
+        Self { what, error: None }
+    }
+
+    fn io(doing: &str, error: io::Error) -> Self {
+        Self {
+            what: format!("{doing}: {}", plain(&error)),
+            error: Some(error),
+        }
+    }
+
+    /// What to do, if it is this machine's own trouble; `left`: packets went to the backend.
+    fn remedy(&self, left: bool) -> Option<&'static str> {
+        let error = self.error.as_ref()?.raw_os_error()?;
+        match Errno::from_raw(error) {
+            Errno::EADDRNOTAVAIL => Some(
+                "no local port is free for them: widen `sysctl net.ipv4.ip_local_port_range`, or check less often",
+            ),
+            Errno::EMFILE => Some(
+                "this process has too many open files: raise LimitNOFILE= of the unit, or `ulimit -n`",
+            ),
+            Errno::ENFILE => {
+                Some("the machine has too many open files: raise `sysctl fs.file-max`")
+            }
+            Errno::ENOBUFS | Errno::ENOMEM => Some(
+                "the machine is short of memory for them: free some, or raise `sysctl net.ipv4.tcp_mem`",
+            ),
+            // a router's answer can be the same
+            Errno::EPERM | Errno::EACCES if !left => Some(
+                "this machine does not let them out: let packets with the mark 0x62770000/0xffff0000 pass its firewall",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Makes a check. `syns` counts those that left for a backend on the way of the traffic.
+pub async fn attempt(
+    target: &Target,
+    syns: &(dyn Fn(u16) -> Option<u64> + Send + Sync),
+) -> Outcome {
+    let left = |before: Option<u64>| Some(syns(target.index)?.saturating_sub(before?));
+    let before = syns(target.index);
+    let timeout = target.check.timeout;
+    let result = tokio::time::timeout(timeout, once(target)).await;
+    let left = left(before).unwrap_or(0);
+    match result {
+        // one that was sent again may have been answered by whom the first one did not go to
+        Ok(Ok(again)) if left > u64::from(again) => Outcome::Passed,
+        Ok(Err(trouble)) => match trouble.remedy(left > 0) {
+            Some(remedy) => {
+                Outcome::Nothing(Nothing::Local(format!("{} ({remedy})", trouble.what)))
+            }
+            None if left > 0 => Outcome::Failed(trouble.what),
+            None => Outcome::Nothing(Nothing::Unprobed),
+        },
+        Err(_) if left > 0 => {
+            let timeout = humantime::format_duration(timeout);
+            Outcome::Failed(format!("no answer within {timeout}"))
+        }
+        Ok(Ok(_)) | Err(_) => Outcome::Nothing(Nothing::Unprobed),
+    }
+}
+
+/// How many packets of the handshake were sent again, when all is well.
+async fn once(target: &Target) -> Result<u32, Trouble> {
+    let at = SocketAddr::new(target.address, target.check.port);
+    let socket = socket(at, target.mark).map_err(|e| Trouble::io("opening a socket", e))?;
+    let connected = socket.connect(at).await;
+    let mut stream = connected.map_err(|e| Trouble::io("connecting", e))?;
+    let again = sent_again(&stream).map_err(|e| Trouble::io("asking the socket", e))?;
+    match &target.check.kind {
+        Kind::None | Kind::Tcp => Ok(again),
+        Kind::Http { path, host, status } => {
+            let code = get(&mut stream, path, host).await?;
+            if status.contains(&code) {
+                Ok(again)
+            } else {
+                Err(Trouble::new(format!("HTTP status {code}")))
+            }
+        }
+    }
+}
+
+fn socket(to: SocketAddr, mark: u32) -> io::Result<TcpSocket> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_mark(mark)?;
+    // a reset at its end: all checks have the same destination, and TIME_WAIT keeps a port for a minute
+    socket.set_linger(Some(Duration::ZERO))?;
+    Ok(TcpSocket::from_std_stream(socket.into()))
+}
+
+/// `tcpi_total_retrans`.
+fn sent_again(stream: &TcpStream) -> io::Result<u32> {
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` is as long as `len` says, and any bytes make one.
+    let info = unsafe {
+        let error = libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        );
+        if error < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        info.assume_init()
+    };
+    Ok(info.tcpi_total_retrans)
+}
+
+/// Without the operating system's number.
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "refused".to_owned(),
+        io::ErrorKind::ConnectionReset => "reset".to_owned(),
+        io::ErrorKind::TimedOut => "timed out".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// The status of the answer to a GET.
+async fn get(stream: &mut TcpStream, path: &str, host: &str) -> Result<u16, Trouble> {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: batchwise-health\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    );
+    let sent = stream.write_all(request.as_bytes()).await;
+    sent.map_err(|e| Trouble::io("asking", e))?;
+    let mut head = Vec::new();
+    loop {
+        if let Some(code) = status(&head).map_err(Trouble::new)? {
+            return Ok(code);
+        }
+        if head.len() >= HEAD {
+            let what = "the head of the answer is too long";
+            return Err(Trouble::new(what.to_owned()));
+        }
+        let mut part = [0; 2048];
+        let read = stream.read(&mut part).await;
+        match read.map_err(|e| Trouble::io("reading the answer", e))? {
+            0 => return Err(Trouble::new("closed before it answered".to_owned())),
+            n => head.extend_from_slice(part.get(..n).unwrap_or_default()),
+        }
+    }
+}
+
+/// The status in the head of an answer, once it is whole.
+fn status(head: &[u8]) -> Result<Option<u16>, String> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut answer = httparse::Response::new(&mut headers);
+    match answer.parse(head) {
+        Ok(httparse::Status::Complete(_)) => Ok(answer.code),
+        // its first line is all that matters
+        Ok(httparse::Status::Partial) => Ok(answer.code.filter(|_| answer.reason.is_some())),
+        Err(httparse::Error::TooManyHeaders) => Ok(answer.code),
+        Err(error) => Err(format!("no HTTP answer ({error})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_known_with_the_first_line_and_garbage_is_none() {
+        assert_eq!(status(b"HTTP/1.1 20"), Ok(None));
+        assert_eq!(status(b"HTTP/1.1 204 No Content\r\nA: b"), Ok(Some(204)));
+        assert_eq!(status(b"HTTP/1.0 503 \r\n\r\n"), Ok(Some(503)));
+        assert!(status(b"220 smtp ready\r\n").is_err());
+    }
+
+    #[test]
+    fn what_this_machine_cannot_do_has_a_remedy_and_what_others_answer_has_none() {
+        let trouble = |errno: Errno| Trouble::io("connecting", errno.into());
+        for (errno, remedy) in [
+            (Errno::EADDRNOTAVAIL, "ip_local_port_range"),
+            (Errno::EMFILE, "LimitNOFILE="),
+            (Errno::ENFILE, "fs.file-max"),
+            (Errno::ENOBUFS, "tcp_mem"),
+            (Errno::ENOMEM, "tcp_mem"),
+            (Errno::EPERM, "firewall"),
+            (Errno::EACCES, "firewall"),
+        ] {
+            let said = trouble(errno).remedy(false);
+            assert!(
+                said.is_some_and(|s| s.contains(remedy)),
+                "{errno}: {said:?}"
+            );
+        }
+        assert_eq!(trouble(Errno::EACCES).remedy(true), None);
+        for errno in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH, Errno::ETIMEDOUT] {
+            assert_eq!(trouble(errno).remedy(false), None);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Health checks: the routes that they leave by, and what this machine needs for them.
+
+use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use batchwise_lab::host::ip;
+use batchwise_lab::segment::{LINK, VIP, balancer as own, server};
+use serde_json::Value;
+
+use crate::balancer::{Balancer, backend};
+use crate::site::{Site, listen};
+use crate::stage::eventually;
+
+/// Of what is checked: only the second server listens.
+const CHECKED: u16 = 8_090;
+/// A link of the balancer to the second client, which routes back into the LAN.
+const OTHER: &str = "bw-r";
+const VIPS: &str = "10.79.9.0/24";
+
+fn is(status: &[Value], backend: &str, health: &str) -> bool {
+    let line = status.iter().find(|l| l["backend"] == backend);
+    line.is_some_and(|l| l["health"] == health)
+}
+
+/// A site whose second server counts the checks that reach it.
+fn site(name: &str) -> (Site, Arc<AtomicU32>) {
+    let site = Site::build(name);
+    let seen = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&seen);
+    listen(&site.segment.servers[1], (VIP, CHECKED).into(), move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    (site, seen)
+}
+
+/// Until the server that lives has seen 20 checks more.
+fn many_checks(seen: &AtomicU32) {
+    let enough = seen.load(Ordering::Relaxed) + 20;
+    let done = || (seen.load(Ordering::Relaxed) >= enough).then_some(());
+    eventually("checks to go on", done, String::new);
+}
+
+/// A second way out, by which what is sent to the service comes back to the balancer as a client's.
+fn another_way(site: &Site) {
+    let (lb, router) = (&site.segment.balancer, &site.segment.clients[1]);
+    let (lb_ns, router_ns) = (lb.namespace().name(), router.namespace().name());
+    let peer = ["type", "veth", "peer", "name", "bw-rp", "netns", router_ns];
+    ip(&[&["-n", lb_ns, "link", "add", OTHER][..], &peer].concat()).expect("a link");
+    for (host, link, address) in [
+        (lb, OTHER, "10.78.0.1/24"),
+        (router, "bw-rp", "10.78.0.2/24"),
+    ] {
+        let ns = host.namespace().name();
+        ip(&["-n", ns, "addr", "add", address, "dev", link]).expect("an address");
+        ip(&["-n", ns, "link", "set", link, "up"]).expect("it is up");
+        let off = ["tx", "tso", "gso"];
+        host.namespace()
+            .set_offloads(link, &off, false)
+            .expect("off");
+    }
+    let forward = router.namespace().set_sysctl("net/ipv4/ip_forward", "1");
+    forward.expect("it routes");
+}
+
+fn route(site: &Site, by: &[&str]) {
+    let ns = site.segment.balancer.namespace().name();
+    ip(&[&["-n", ns, "route", "replace"][..], by].concat()).expect("a route");
+}
+
+fn checked(balancer: &Balancer<'_>) {
+    let check = format!("check = \"tcp\"\nport = {CHECKED}");
+    let text = balancer.text(&[1, 2]).replace("check = \"tcp\"", &check);
+    // what goes astray and comes back is forwarded to one that lives
+    let other = format!(
+        "[[service]]\nname = \"other\"\naddress = \"{VIP}\"\nport = {CHECKED}\n\
+         [service.health]\ncheck = \"none\"\n"
+    );
+    balancer.write(&(text + &other + &backend("living", server(1).0.into())));
+}
+
+/// Health as the log tells it.
+fn told(balancer: &Balancer<'_>) -> Vec<(String, String)> {
+    let events = balancer.status().into_iter();
+    let health = events.filter(|l| l["kind"] == "event" && l["what"] == "health");
+    let word = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    let of = |l: Value| (word(&l["backend"]), word(&l["detail"]));
+    health.map(of).collect()
+}
+
+#[test]
+fn checks_follow_the_route_to_the_service_and_a_dead_server_stays_down_and_a_living_one_up() {
+    let (site, seen) = site("exi");
+    another_way(&site);
+    let mut balancer = Balancer::new(&site.segment.balancer, "exi");
+    checked(&balancer);
+    balancer.start(1);
+    balancer.until("the dead one to be down", |status| is(status, "s1", "down"));
+    let before = told(&balancer);
+    let address = IpAddr::from(own().0).to_string();
+    let by = [VIPS, "via", "10.78.0.2", "dev", OTHER, "src", &address];
+    for by in [&by[..], &[VIPS, "via", "10.79.0.1", "dev", LINK]] {
+        let here = by[by.len().min(5) - 1];
+        route(&site, by);
+        balancer.until("the probe to follow", |status| {
+            let detail = format!("health checks leave by {here}");
+            let last = status.iter().rfind(|l| l["what"] == "probe");
+            last.is_some_and(|l| l["detail"] == detail)
+        });
+        many_checks(&seen);
+        let status = balancer.status();
+        assert!(
+            is(&status, "s1", "down") && is(&status, "s2", "up"),
+            "{status:#?}"
+        );
+        // at no time did anybody look otherwise
+        assert_eq!(told(&balancer), before);
+    }
+    assert_eq!(site.answers(4), ["s2"; 4]);
+}
+
+#[test]
+fn without_a_way_out_checks_say_nothing_and_whoever_served_goes_on() {
+    let (site, _) = site("exn");
+    let mut balancer = Balancer::new(&site.segment.balancer, "exn");
+    checked(&balancer);
+    balancer.start(1);
+    balancer.until("the dead one to be down", |status| is(status, "s1", "down"));
+    route(&site, &["unreachable", VIPS]);
+    balancer.until("nothing to be known", |status| is(status, "s2", "unknown"));
+    let status = balancer.status();
+    let said = status.iter().find(|l| l["what"] == "probe");
+    let said = said.expect("an event");
+    assert_eq!(said["service"], "web");
+    let detail = said["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("no route to 10.79.9.1"), "{detail}");
+    assert!(is(&status, "s1", "down"), "{status:#?}");
+    assert_eq!(site.answers(4), ["s2"; 4]);
+    route(&site, &[VIPS, "via", "10.79.0.1", "dev", LINK]);
+    balancer.until("it to be up again", |status| is(status, "s2", "up"));
+}
+
+#[test]
+fn a_next_hop_that_is_silent_makes_nobody_look_dead() {
+    let (site, seen) = site("exa");
+    let mut balancer = Balancer::new(&site.segment.balancer, "exa");
+    checked(&balancer);
+    balancer.start(1);
+    balancer.until("the dead one to be down", |status| is(status, "s1", "down"));
+    route(&site, &[VIPS, "via", "10.79.0.99", "dev", LINK]);
+    balancer.until("nothing to be known", |status| is(status, "s2", "unknown"));
+    let why = &balancer.backend("s2")["health_why"];
+    assert!(
+        why.as_str().is_some_and(|w| w.contains("answers ARP")),
+        "{why}"
+    );
+    assert!(is(&balancer.status(), "s1", "down"));
+    assert_eq!(site.answers(4), ["s2"; 4]);
+    route(&site, &[VIPS, "via", "10.79.0.1", "dev", LINK]);
+    balancer.until("it to be up again", |status| is(status, "s2", "up"));
+    many_checks(&seen);
+}
+
+#[test]
+fn checks_leave_no_port_taken_and_without_a_free_one_they_fail_nobody_and_say_the_remedy_once() {
+    let (site, seen) = site("prt");
+    let lb = &site.segment.balancer;
+    let mut balancer = Balancer::new(lb, "prt");
+    checked(&balancer);
+    let ports = |range: &str| {
+        let set = lb
+            .namespace()
+            .set_sysctl("net/ipv4/ip_local_port_range", range);
+        set.expect("a range");
+    };
+    ports("40000 40003");
+    balancer.start(1);
+    many_checks(&seen);
+    let trouble = |status: &[Value]| {
+        let said = status.iter().filter(|l| l["what"] == "checks");
+        said.cloned().collect::<Vec<Value>>()
+    };
+    assert_eq!(trouble(&balancer.status()), Vec::<Value>::new());
+    assert!(is(&balancer.status(), "s2", "up"));
+
+    // somebody has all that there are
+    ports("40000 40000");
+    let taken = lb.inside(|| Ok(TcpListener::bind(("0.0.0.0", 40_000))?));
+    let taken = taken.expect("the port");
+    balancer.until("nothing to be known", |status| is(status, "s2", "unknown"));
+    let said = trouble(&balancer.status());
+    assert_eq!(said.len(), 1, "{said:?}");
+    let detail = said[0]["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("ip_local_port_range"), "{detail}");
+    assert!(is(&balancer.status(), "s1", "down"));
+    assert_eq!(site.answers(4), ["s2"; 4]);
+    drop(taken);
+    balancer.until("it to be up again", |status| is(status, "s2", "up"));
+}
