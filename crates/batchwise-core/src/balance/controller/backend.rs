@@ -34,6 +34,8 @@ pub(super) struct Backend {
     samples: f64,
     sum: f64,
     flows: f64,
+    /// The same three without this interval's.
+    earlier: (f64, f64, f64),
     /// Intervals since the estimate last had enough new responses.
     age: u32,
     pending: f64,
@@ -77,6 +79,7 @@ impl Default for Backend {
             samples: 0.0,
             sum: 0.0,
             flows: 0.0,
+            earlier: (0.0, 0.0, 0.0),
             age: 0,
             pending: 0.0,
             latest: None,
@@ -166,15 +169,16 @@ impl Backend {
     }
 
     fn forget(&mut self) {
-        self.unlearn();
-        self.age = 0;
+        (self.samples, self.sum, self.flows) = (0.0, 0.0, 0.0);
+        (self.pending, self.age) = (0.0, 0);
         self.past = None;
         (self.suspect, self.undecided) = (false, 0);
     }
 
-    /// What it answered is not to be judged by, also not later when it is believed again.
+    /// What it answered in this interval is not to be judged by, also not later when it is believed
+    /// again.
     pub(super) fn unlearn(&mut self) {
-        (self.samples, self.sum, self.flows) = (0.0, 0.0, 0.0);
+        (self.samples, self.sum, self.flows) = self.earlier;
         self.pending = 0.0;
     }
 
@@ -194,6 +198,7 @@ impl Backend {
             self.sum *= params.memory;
             self.flows *= params.memory;
         }
+        self.earlier = (self.samples, self.sum, self.flows);
         self.samples += new;
         self.sum += new * latency.unwrap_or(0.0);
         if latency.is_some() {
