@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use batchwise_core::balance::report;
@@ -30,8 +30,8 @@ pub struct Health {
     state: report::Health,
     passed: u32,
     failed: u32,
-    /// Checks since the last one that said anything.
-    silent: u32,
+    /// Checks since the last one that said anything, and when the first of them ended.
+    silent: Option<(u32, Instant)>,
     why: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Health {
             state,
             passed: 0,
             failed: 0,
-            silent: 0,
+            silent: None,
             why: None,
         }
     }
@@ -60,7 +60,7 @@ impl Health {
     /// A check ended; true: what holds has changed.
     pub fn checked(&mut self, check: &Check, result: Result<(), String>) -> bool {
         let before = self.state;
-        self.silent = 0;
+        self.silent = None;
         match result {
             Ok(()) => {
                 self.passed = self.passed.saturating_add(1);
@@ -84,11 +84,11 @@ impl Health {
 
     /// A check ended that says nothing; true: what holds has changed. What was known is not known any
     /// more after a while, except that one is down: nothing says that it has come back.
-    pub fn silent(&mut self, check: &Check, why: &str) -> bool {
-        self.silent = self.silent.saturating_add(1);
-        let long = SILENCE.as_nanos() / check.interval.as_nanos().max(1);
-        let long = u128::from(self.silent) > long && self.silent >= check.fall;
-        long && self.forget(why)
+    pub fn silent(&mut self, check: &Check, why: &str, now: Instant) -> bool {
+        let (checks, since) = self.silent.unwrap_or((0, now));
+        let checks = checks.saturating_add(1);
+        self.silent = Some((checks, since));
+        checks >= check.fall && now - since >= SILENCE && self.forget(why)
     }
 
     /// No check will say anything; as [`Self::silent`].
@@ -302,15 +302,13 @@ mod tests {
     #[test]
     fn a_backend_that_is_up_is_unknown_after_checks_that_say_nothing_for_long_and_one_that_is_down_stays_down()
      {
-        let check = Check {
-            interval: Duration::from_secs(1),
-            ..check(1, 2)
-        };
+        let (check, start) = (check(1, 2), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
         let mut health = Health::new(State::Up);
-        for _ in 0..5 {
-            assert!(!health.silent(&check, "not probed"));
+        for ms in [0, 1, 4999] {
+            assert!(!health.silent(&check, "not probed", at(ms)));
         }
-        assert!(health.silent(&check, "not probed"));
+        assert!(health.silent(&check, "not probed", at(5000)));
         assert_eq!(
             (health.state(), health.why()),
             (State::Unknown, Some("not probed"))
@@ -318,8 +316,8 @@ mod tests {
         assert!(health.checked(&check, Ok(())));
         assert_eq!((health.state(), health.why()), (State::Up, None));
         let mut health = Health::new(State::Down);
-        for _ in 0..100 {
-            assert!(!health.silent(&check, "not probed"));
+        for ms in [0, 60_000, 120_000] {
+            assert!(!health.silent(&check, "not probed", at(ms)));
         }
         assert_eq!(health.state(), State::Down);
     }
@@ -328,7 +326,7 @@ mod tests {
     fn a_check_that_says_nothing_neither_continues_nor_breaks_a_row() {
         let (check, mut health) = (check(2, 2), Health::new(State::Up));
         assert!(!health.checked(&check, fail()));
-        assert!(!health.silent(&check, "not probed"));
+        assert!(!health.silent(&check, "not probed", Instant::now()));
         assert!(health.checked(&check, fail()));
         assert!(health.state() == State::Down);
     }

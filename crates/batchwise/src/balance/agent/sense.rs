@@ -91,7 +91,7 @@ impl Agent {
                     backend.health.checked(&check, Err(why))
                 }
                 Outcome::Nothing(nothing) => {
-                    let change = backend.health.silent(&check, nothing.why());
+                    let change = backend.health.silent(&check, nothing.why(), Instant::now());
                     backend.trusted |= change && served;
                     nothings.push(nothing);
                     change
