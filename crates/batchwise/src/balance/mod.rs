@@ -304,7 +304,7 @@ fn raise_open_files() {
 fn about(config: &Config) -> String {
     let backends: usize = config.services.iter().map(|s| s.backends.len()).sum();
     format!(
-        "{}: balancer {:?}, {} services, {backends} backends: right (links, routes and neighbours are looked at when it starts)",
+        "{}: balancer {:?}, services: {}, backends: {backends}: right (links, routes and neighbours are looked at when it starts)",
         config.file.display(),
         config.name,
         config.services.len(),

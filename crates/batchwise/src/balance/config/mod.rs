@@ -237,7 +237,8 @@ impl Config {
                 Kind::Tcp => "tcp",
                 Kind::None => "none",
             };
-            if self.policy == Policy::Latency {
+            // one alone has nobody to take traffic from
+            if self.policy == Policy::Latency && service.backends.len() > 1 {
                 doubt(format!(
                     "has policy = \"latency\" and check = \"{check}\": nothing vouches for answers: a \
                      server that fails fast is never given more than its share, and cannot be told from \

@@ -76,6 +76,10 @@ fn a_service_without_backends_and_latency_that_nothing_vouches_for_are_doubts_of
                 && told[0].ends_with("use check = \"http\""),
             "{told:?}"
         );
+        let (one, _) = text
+            .rsplit_once("[[service.backend]]")
+            .expect("two backends");
+        assert_eq!(doubts(one), [""; 0]);
         for policy in ["static", "observe"] {
             assert_eq!(doubts(&format!("policy = \"{policy}\"\n{text}")), [""; 0]);
         }
