@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -115,9 +116,24 @@ fn what_is_no_connection_gives_a_handle_that_does_nothing() {
     }
 }
 
+/// The application has noticed that its last agent is gone: also that of the test before.
+fn no_agent_is_left(path: &Path) {
+    let agent = Agent::listen(path);
+    let hints = Hints::for_service(service(20));
+    let application = agent.accept();
+    let mut handle = agent.find(&application, service(20));
+    drop((application, agent));
+    until("calls to go untimed", || {
+        hints.create(1);
+        hints.complete(1);
+        (handle.read().sums.untimed_completed > 0).then_some(())
+    });
+}
+
 #[test]
 fn without_an_agent_no_clock_is_read_and_outstanding_requests_stay_known() {
     let place = place();
+    no_agent_is_left(&place.path);
     let hints = Hints::for_service(service(2));
     hints.create(5);
     hints.complete(2);
