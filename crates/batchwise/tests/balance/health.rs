@@ -25,6 +25,18 @@ fn answer(mut stream: TcpStream, sick: bool) -> std::io::Result<()> {
     stream.write_all(head.as_bytes())
 }
 
+/// All servers answer HTTP checks, well until what is given says that they are sick.
+fn checked_servers(site: &Site) -> Arc<AtomicBool> {
+    let sick = Arc::new(AtomicBool::new(false));
+    for server in &site.segment.servers {
+        let sick = Arc::clone(&sick);
+        listen(server, (VIP, CHECKED).into(), move |stream| {
+            let _ = answer(stream, sick.load(Ordering::Relaxed));
+        });
+    }
+    sick
+}
+
 #[test]
 fn a_backend_that_answers_with_errors_gets_no_connections_until_its_answers_are_good() {
     let site = Site::build("htt");
@@ -56,13 +68,7 @@ fn a_backend_that_answers_with_errors_gets_no_connections_until_its_answers_are_
 #[test]
 fn a_backend_that_is_taken_back_while_it_drains_serves_as_before_without_waiting_for_a_check() {
     let site = Site::build("bck");
-    let sick = Arc::new(AtomicBool::new(false));
-    for server in &site.segment.servers {
-        let sick = Arc::clone(&sick);
-        listen(server, (VIP, CHECKED).into(), move |stream| {
-            let _ = answer(stream, sick.load(Ordering::Relaxed));
-        });
-    }
+    let sick = checked_servers(&site);
     let mut balancer = Balancer::new(&site.segment.balancer, "bck");
     let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
     let text = |servers: &[u8]| {
@@ -119,13 +125,7 @@ fn a_new_backend_that_never_answers_gets_no_slots() {
 #[test]
 fn backends_that_come_back_get_connections_before_the_interval_ends() {
     let site = Site::build("rea");
-    let sick = Arc::new(AtomicBool::new(false));
-    for server in &site.segment.servers {
-        let sick = Arc::clone(&sick);
-        listen(server, (VIP, CHECKED).into(), move |stream| {
-            let _ = answer(stream, sick.load(Ordering::Relaxed));
-        });
-    }
+    let sick = checked_servers(&site);
     let mut balancer = Balancer::new(&site.segment.balancer, "rea");
     let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
     let text = balancer.text(&[1, 2]).replace("check = \"tcp\"", &http);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use batchwise_bpf::balance as bpf;
-use batchwise_core::balance::report::{Health as State, Policy};
+use batchwise_core::balance::report::{self, Health as State, Policy};
 use batchwise_core::balance::{Member, SLOTS, UNIT, Why, maglev};
 
 use super::super::backend::Backend;
@@ -191,4 +191,19 @@ fn what_would_move_is_counted_against_the_table_in_force_at_that_time() {
     assert!(now > 0 && now != moved, "{now} and {moved}");
     assert_eq!(put(&mut service, members(50)), now);
     assert_eq!(service.would_move(members(50)), 0);
+}
+
+#[test]
+fn who_is_suspected_to_fail_fast_is_doubted_in_the_maps_until_it_is_not() {
+    let mut service = service(bpf::State::Serving);
+    let backend = &mut service.backends[0];
+    for (why, doubted) in [
+        (Why::Steady, false),
+        (Why::Suspicious, true),
+        (Why::Static, false),
+    ] {
+        backend.why = why;
+        backend.written = backend.wanted(&service.spec, report::State::Serving);
+        assert_eq!(backend.written.doubted, doubted, "{why:?}");
+    }
 }
