@@ -2,14 +2,14 @@
 //! by the kernel when the lab itself dies.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 use crate::stop::Stop;
@@ -161,20 +161,12 @@ fn read_lines(
     })))
 }
 
-/// CPU time that a process has used in the threads that it has now, user and system.
+/// CPU time that a process has used, user and system, in threads that live and that ended.
 pub fn cpu_time(pid: Pid) -> Result<Duration> {
-    let path = format!("/proc/{pid}/task");
-    let mut sum = 0;
-    for thread in fs::read_dir(&path).with_context(|| format!("listing {path}"))? {
-        let path = thread?.path().join("schedstat");
-        // "time on the CPU, time waiting for it, times scheduled", in ns
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        let field = text.split_whitespace().next();
-        let ns: Option<u64> = field.and_then(|field| field.parse().ok());
-        sum += ns.ok_or_else(|| anyhow!("{} has an unknown format", path.display()))?;
-    }
-    Ok(Duration::from_nanos(sum))
+    let used = clock_getcpuclockid(pid).and_then(clock_gettime);
+    Ok(used
+        .with_context(|| format!("reading the CPU clock of process {pid}"))?
+        .into())
 }
 
 /// Locks, also after a panic elsewhere: the data are lines, valid one by one.
@@ -185,6 +177,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::time::ClockId;
     use std::process::Stdio;
 
     fn shell(script: &str) -> Process {
@@ -217,6 +210,22 @@ mod tests {
             .unwrap_err();
         assert!(error.to_string().contains("was killed"));
         assert!(kill(pid, None).is_err(), "it is still there");
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_thread_that_ended_counts() {
+        let before = cpu_time(Pid::this()).unwrap();
+        let spent = std::thread::spawn(|| {
+            let clock = ClockId::CLOCK_THREAD_CPUTIME_ID;
+            loop {
+                let spent: Duration = clock_gettime(clock).unwrap().into();
+                if spent > Duration::from_millis(5) {
+                    break spent;
+                }
+            }
+        });
+        let spent = spent.join().unwrap();
+        assert!(cpu_time(Pid::this()).unwrap() >= before + spent);
     }
 
     #[test]
