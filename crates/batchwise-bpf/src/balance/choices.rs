@@ -13,7 +13,8 @@ const SEEN_SHIFT: u32 = 26;
 /// Until when, in units of the program; `None`: until just now. The units wrap in nine years, and what
 /// is over for half of that would begin again: it has to be written while it is over, too.
 pub(super) fn until(within: Option<Duration>) -> Result<u32, Error> {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_err(io::Error::from);
+    // bpf_ktime_get_coarse_ns: what is over by another clock may not be by that one
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map_err(io::Error::from);
     let now = now.map_err(Error::io("reading the monotonic clock"))?;
     Ok(at(now.into(), within))
 }
