@@ -14,6 +14,7 @@ mod ring;
 mod service;
 mod start;
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -93,7 +94,8 @@ pub struct Counted {
     /// That had a packet within a minute, are established and are not closing.
     pub active: u64,
     /// All whose next packet would go there: also the idle ones, those of which one packet was seen,
-    /// and those that are closing, until a minute after their last packet.
+    /// and those that are closing, until a minute after their last packet (their entries stay for
+    /// longer: they may be half-closed).
     pub kept: u64,
     /// That wait for an answer: those that begin (for 3 s), and those whose last packet had payload
     /// (for a minute).
@@ -403,7 +405,11 @@ impl Balancer {
             bss.kept.fill(0);
             bss.busy.fill(0);
         }
+        // some room is free again before entries would have to make way for others
+        let crowded = self.kept.settled > self.skel.maps.flows_settled.max_entries() / 2;
         let mut context = [0; size_of::<types::bw_census>()];
+        context[offset_of!(types::bw_census, crowded)..]
+            .copy_from_slice(&u32::from(crowded).to_ne_bytes());
         let run = ProgramInput {
             context_in: Some(&mut context),
             ..Default::default()

@@ -17,6 +17,9 @@
 #define BW_SYN_IDLE (130 * BW_SEEN_SECOND) /* SYNs are sent again for so long (tcp_syn_retries) */
 #define BW_TCP_IDLE (7500 * BW_SEEN_SECOND) /* keepalives come every two hours */
 
+/* Set before loading: without it nothing of the measuring part is left. */
+const volatile bool measuring;
+
 /* A service without a port of its own: with enum BW_VIP_*, in how a packet's service is passed on. */
 #define BW_VIP_ANY_PORT 0x4000
 
@@ -98,14 +101,14 @@ BW_INLINE void bw_busy(__u32 index, __s64 by)
 	__sync_fetch_and_add(&busy_flows[index & (BW_BACKENDS - 1)], by);
 }
 
-/* A settled flow's packet: whether it waits now. A pure ACK says that an answer has come. */
+/* A settled flow's packet: whether it waits now. A pure ACK says that an answer has come; UDP has none. */
 BW_INLINE __u32 bw_asks(const struct bw_affinity *flow, const struct bw_packet *pkt, __u32 service)
 {
 	__u32 flags = flow->flags & ~BW_FLOW_ASKS, asks = pkt->payload ? BW_FLOW_ASKS : 0;
 
-	if (!(service >> 16 & BW_VIP_TWO_CHOICES) || pkt->tuple.proto != BW_PROTO_TCP)
+	if (!measuring && !(service >> 16 & BW_VIP_TWO_CHOICES))
 		return flow->flags;
-	if (pkt->flags & (BW_TCP_FIN | BW_TCP_RST))
+	if (pkt->tuple.proto != BW_PROTO_TCP || pkt->flags & (BW_TCP_FIN | BW_TCP_RST))
 		asks = 0;
 	if ((flow->flags & BW_FLOW_ASKS) != asks)
 		bw_busy(flow->backend, asks ? 1 : -1);
@@ -314,7 +317,8 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 	struct bw_tallies *all = bw_tallies();
 	int ends = (pkt->flags & BW_TCP_FIN) != 0;
 	/* a handshake's end: what it asks comes at once */
-	__u64 entry = bw_entry(index, generation, ends ? BW_FLOW_CLOSING : BW_FLOW_ASKS, now);
+	__u32 asks = pkt->tuple.proto == BW_PROTO_TCP && !ends ? BW_FLOW_ASKS : 0;
+	__u64 entry = bw_entry(index, generation, ends ? BW_FLOW_CLOSING : asks, now);
 
 	if (bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY)) {
 		if (all)
@@ -322,7 +326,7 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 		return;
 	}
 	bpf_map_delete_elem(&flows_young, &pkt->tuple);
-	if (ends)
+	if (!asks)
 		bw_busy(index, -1);
 	if (t) {
 		t->opened++;

@@ -9,9 +9,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Set before loading: without it nothing of the measuring part is left. */
-const volatile bool measuring;
-
 /* How many interfaces packets are to come for; 0: that is not looked at. */
 const volatile __u32 n_own_macs;
 /* Theirs, the first byte the lowest; the loader follows changes. */

@@ -69,7 +69,7 @@ struct bw_backend {
 /* bw_affinity.flags */
 #define BW_FLOW_CLOSING 0x1 /* FIN or RST was seen, and no payload since */
 #define BW_FLOW_NEW 0x2	    /* nothing but its first packet was seen yet */
-#define BW_FLOW_ASKS 0x4    /* its last packet had payload: it waits (kept with BW_VIP_TWO_CHOICES) */
+#define BW_FLOW_ASKS 0x4    /* its last packet had payload: it waits. Kept with BW_VIP_TWO_CHOICES or measuring */
 
 /* Where a flow goes. */
 struct bw_affinity {
@@ -111,12 +111,12 @@ struct bw_backend_tally {
 	__u64 closed; /* flows of which the first FIN or RST was seen */
 };
 
-/* What the census found. */
+/* A census. */
 struct bw_census {
 	__u32 settled; /* flows that are left */
 	__u32 young;
 	__u32 removed;
-	__u32 reserved;
+	__u32 crowded; /* in: flows_settled needs room */
 };
 
 #endif

@@ -6,7 +6,7 @@ use std::time::Duration;
 use batchwise_bpf::balance::{Measure, Options};
 use batchwise_core::passive::Params;
 
-use crate::frames::{ACK, FIN, SYN, Segment};
+use crate::frames::{ACK, FIN, SYN, Segment, UDP, ethernet, udp, v4};
 use crate::setup::{Lb, options, tcp};
 
 fn measuring() -> Lb {
@@ -78,4 +78,33 @@ fn without_measuring_nothing_is_measured() {
     bursts(&plain, 1);
     assert!(plain.0.close_all().unwrap().is_empty());
     assert_eq!(plain.0.measured().unwrap().packets, 0);
+}
+
+#[test]
+fn who_waits_for_an_answer_is_known_also_without_a_second_choice() {
+    let mut lb = measuring();
+    lb.all_to(5);
+    for sport in 1..=10 {
+        lb.segment(tcp(sport, SYN, 0));
+        lb.segment(tcp(sport, ACK, 0));
+        lb.segment(tcp(sport, ACK, 100)); // a request
+    }
+    for sport in 1..=7 {
+        lb.segment(tcp(sport, ACK, 0)); // its answer is acknowledged
+    }
+    assert_eq!(lb.0.census().unwrap()[5].busy, 3);
+}
+
+#[test]
+fn a_udp_flow_is_busy_until_its_second_datagram() {
+    let mut lb = measuring();
+    lb.all_to(5);
+    let datagram = ethernet(&[], &v4(UDP, 0, 0, &udp(30)));
+    lb.sent_to(&datagram);
+    assert_eq!(lb.0.census().unwrap()[5].busy, 1);
+    for _ in 0..3 {
+        lb.sent_to(&datagram);
+    }
+    let counted = lb.0.census().unwrap()[5];
+    assert_eq!((counted.active, counted.busy), (1, 0));
 }
