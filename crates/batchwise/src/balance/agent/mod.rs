@@ -25,6 +25,7 @@ use super::metrics::BalanceMetrics;
 use super::nexthop::{Follower, Kernel};
 use super::service::Service;
 use super::status::Status;
+use crate::clock::nanos;
 use crate::output::Sink;
 use crate::output::exporter::Exporter;
 
@@ -128,7 +129,7 @@ pub struct Agent {
 }
 
 fn options(config: &Config) -> Options {
-    let epoch_ns = crate::passive::nanos(config.interval);
+    let epoch_ns = nanos(config.interval);
     let max_ns = epoch_ns * u64::from(LONGEST_EPOCH);
     let measure = Measure {
         params: Params {
