@@ -36,7 +36,7 @@ impl Agent {
             let counted = self.census.get(usize::from(leaving.index));
             let connections = counted.map_or(0, |c| c.kept);
             // it had flows of its own until it left
-            let fresh = self.counted.is_some_and(|c| c.is_after(leaving.since));
+            let fresh = self.last_census.is_some_and(|c| c.is_after(leaving.since));
             if (connections > 0 || !fresh) && now < leaving.until {
                 staying.push(leaving);
                 continue;

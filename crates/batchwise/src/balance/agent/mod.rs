@@ -12,13 +12,13 @@ use batchwise_bpf::probe::Probe;
 use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
-use self::census::Counted;
+use self::census::LastCensus;
 use self::exits::Exits;
 use self::interfaces::Interfaces;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
-use super::health::{Checker, Health};
+use super::health::{Checker, Checks};
 use super::journal::{About, Journal};
 use super::judge::{self, Terms};
 use super::metrics::BalanceMetrics;
@@ -85,7 +85,7 @@ struct Leaving {
     /// New flows have gone elsewhere since.
     since: Instant,
     /// What checks said of it last: if it is taken back, that still holds.
-    health: Health,
+    health: Checks,
     /// It served before any check.
     trusted: bool,
     /// Its connections have until then.
@@ -118,7 +118,7 @@ pub struct Agent {
     tallies: BTreeMap<u16, bpf::Tally>,
     /// Flows by backends' indices, and when they were last counted.
     census: Vec<bpf::Counted>,
-    counted: Option<Counted>,
+    last_census: Option<LastCensus>,
     asked: StationsAsked,
     /// Empty rings that were spoken of.
     empty: Vec<String>,
@@ -194,7 +194,7 @@ impl Agent {
             places: BTreeMap::new(),
             tallies: BTreeMap::new(),
             census: Vec::new(),
-            counted: None,
+            last_census: None,
             asked: StationsAsked::default(),
             empty: Vec::new(),
             generation: 1,
