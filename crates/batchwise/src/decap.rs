@@ -17,10 +17,10 @@ use prometheus_client::encoding::DescriptorEncoder;
 use serde_json::{Map, Value};
 
 use crate::agent::stop_flag;
+use crate::clock::wall_clock_ns;
 use crate::output::aside::Aside;
 use crate::output::exporter::{Exporter, Metrics, counters};
 use crate::output::pipe::{self, Watched};
-use crate::watch::wall_clock_ns;
 
 /// What the long help adds.
 pub const EXAMPLES: &str = "\

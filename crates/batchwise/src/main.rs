@@ -11,6 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod agent;
 mod balance;
+mod clock;
 mod decap;
 mod doctor;
 mod hints;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{Config, Sensor, Units};
@@ -12,6 +12,7 @@ use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
 
 use crate::agent::{PortArgs, stop_flag};
+use crate::clock::{nanos, wall_clock_ns};
 use crate::hints::{HintArgs, HintWindows};
 use crate::output::exporter::Exporter;
 use crate::output::{self, Format, metrics::WatchMetrics};
@@ -170,15 +171,4 @@ fn show(
         exporter.update(|metrics| metrics.interval(lines));
     }
     sink.interval(lines)
-}
-
-fn nanos(d: Duration) -> u64 {
-    d.as_nanos().try_into().unwrap_or(u64::MAX)
-}
-
-/// ns since 1970.
-pub fn wall_clock_ns() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, nanos)
 }

@@ -9,7 +9,7 @@ use batchwise_core::passive::report::LatencyQuantiles;
 use batchwise_core::passive::server;
 
 use super::config;
-use super::health::Health as Checks;
+use super::health::Checks;
 use super::nexthop::NextHop;
 
 /// A backend as the agent knows it.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use batchwise_core::balance::report;
+use batchwise_core::balance::report::Health;
 use rand::Rng;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle as Task;
@@ -26,8 +26,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// What a row of checks says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    state: report::Health,
+pub struct Checks {
+    state: Health,
     passed: u32,
     failed: u32,
     /// Checks since the last one that said anything, and when the first of them ended.
@@ -35,9 +35,9 @@ pub struct Health {
     why: Option<String>,
 }
 
-impl Health {
+impl Checks {
     /// Before any check.
-    pub fn new(state: report::Health) -> Self {
+    pub fn new(state: Health) -> Self {
         Self {
             state,
             passed: 0,
@@ -48,7 +48,7 @@ impl Health {
     }
 
     /// What holds now.
-    pub fn state(&self) -> report::Health {
+    pub fn state(&self) -> Health {
         self.state
     }
 
@@ -65,8 +65,8 @@ impl Health {
             Ok(()) => {
                 self.passed = self.passed.saturating_add(1);
                 self.failed = 0;
-                if before != report::Health::Down || self.passed >= check.rise {
-                    self.state = report::Health::Up;
+                if before != Health::Down || self.passed >= check.rise {
+                    self.state = Health::Up;
                     self.why = None;
                 }
             }
@@ -75,7 +75,7 @@ impl Health {
                 self.passed = 0;
                 self.why = Some(why);
                 if self.failed >= check.fall {
-                    self.state = report::Health::Down;
+                    self.state = Health::Down;
                 }
             }
         }
@@ -93,12 +93,12 @@ impl Health {
 
     /// No check will say anything; as [`Self::silent`].
     pub fn forget(&mut self, why: &str) -> bool {
-        let known = self.state == report::Health::Up;
+        let known = self.state == Health::Up;
         let said = self.why.as_deref() == Some(why);
-        if !known && (self.state != report::Health::Unknown || said) {
+        if !known && (self.state != Health::Unknown || said) {
             return false;
         }
-        self.state = report::Health::Unknown;
+        self.state = Health::Unknown;
         (self.passed, self.failed) = (0, 0);
         self.why = Some(why.to_owned());
         true
@@ -245,8 +245,6 @@ fn random() -> f64 {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use batchwise_core::balance::report::Health as State;
-
     use super::super::attempt::Nothing;
     use super::super::config::Kind;
     use super::*;
@@ -268,35 +266,35 @@ mod tests {
 
     #[test]
     fn a_backend_serves_until_as_many_checks_in_a_row_as_fall_have_failed() {
-        let (check, mut health) = (check(2, 3), Health::new(State::Unknown));
-        assert!(health.state() != State::Down);
+        let (check, mut health) = (check(2, 3), Checks::new(Health::Unknown));
+        assert!(health.state() != Health::Down);
         assert!(!health.checked(&check, fail()));
         assert!(!health.checked(&check, fail()));
-        assert!(health.state() != State::Down);
+        assert!(health.state() != Health::Down);
         assert!(health.checked(&check, fail()));
-        assert!(health.state() == State::Down);
+        assert!(health.state() == Health::Down);
         assert_eq!(health.why(), Some("refused"));
     }
 
     #[test]
     fn a_check_that_passes_between_failures_keeps_it_up() {
-        let (check, mut health) = (check(2, 2), Health::new(State::Unknown));
+        let (check, mut health) = (check(2, 2), Checks::new(Health::Unknown));
         assert!(health.checked(&check, Ok(())));
         for _ in 0..10 {
             assert!(!health.checked(&check, fail()));
             assert!(!health.checked(&check, Ok(())));
         }
-        assert_eq!(health.state(), State::Up);
+        assert_eq!(health.state(), Health::Up);
     }
 
     #[test]
     fn a_backend_that_is_down_comes_back_after_as_many_passes_in_a_row_as_rise() {
-        let (check, mut health) = (check(3, 1), Health::new(State::Down));
+        let (check, mut health) = (check(3, 1), Checks::new(Health::Down));
         for result in [Ok(()), Ok(()), fail(), Ok(()), Ok(())] {
             assert!(!health.checked(&check, result));
         }
         assert!(health.checked(&check, Ok(())));
-        assert_eq!((health.state(), health.why()), (State::Up, None));
+        assert_eq!((health.state(), health.why()), (Health::Up, None));
     }
 
     #[test]
@@ -304,31 +302,31 @@ mod tests {
      {
         let (check, start) = (check(1, 2), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
-        let mut health = Health::new(State::Up);
+        let mut health = Checks::new(Health::Up);
         for ms in [0, 1, 4999] {
             assert!(!health.silent(&check, "not probed", at(ms)));
         }
         assert!(health.silent(&check, "not probed", at(5000)));
         assert_eq!(
             (health.state(), health.why()),
-            (State::Unknown, Some("not probed"))
+            (Health::Unknown, Some("not probed"))
         );
         assert!(health.checked(&check, Ok(())));
-        assert_eq!((health.state(), health.why()), (State::Up, None));
-        let mut health = Health::new(State::Down);
+        assert_eq!((health.state(), health.why()), (Health::Up, None));
+        let mut health = Checks::new(Health::Down);
         for ms in [0, 60_000, 120_000] {
             assert!(!health.silent(&check, "not probed", at(ms)));
         }
-        assert_eq!(health.state(), State::Down);
+        assert_eq!(health.state(), Health::Down);
     }
 
     #[test]
     fn a_check_that_says_nothing_neither_continues_nor_breaks_a_row() {
-        let (check, mut health) = (check(2, 2), Health::new(State::Up));
+        let (check, mut health) = (check(2, 2), Checks::new(Health::Up));
         assert!(!health.checked(&check, fail()));
         assert!(!health.silent(&check, "not probed", Instant::now()));
         assert!(health.checked(&check, fail()));
-        assert!(health.state() == State::Down);
+        assert!(health.state() == Health::Down);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use anyhow::Context;
 use batchwise_core::balance::Why;
 use batchwise_core::balance::report::{DecisionLine, EventLine, Line};
 
-use crate::watch::wall_clock_ns;
+use crate::clock::wall_clock_ns;
 
 /// So many events are shown by `status`.
 const RECENT: usize = 20;

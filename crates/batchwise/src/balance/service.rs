@@ -13,6 +13,7 @@ use batchwise_core::passive::{Epoch, server};
 
 use super::backend::Backend;
 use super::config;
+use crate::clock::nanos;
 
 #[cfg(test)]
 mod tests;
@@ -371,7 +372,7 @@ impl Service {
                 samples: b.interval.as_ref().map_or(0, server::Server::batches),
                 freshness: b.freshness,
                 confidence: known.and_then(|(_, _, confidence)| *confidence),
-                age_ns: known.map(|(at, ..)| crate::passive::nanos(now - *at)),
+                age_ns: known.map(|(at, ..)| nanos(now - *at)),
                 vantage: "path".to_owned(),
                 estimator: "passive".to_owned(),
                 why: b.why,

@@ -202,7 +202,7 @@ fn tc_links(facts: &Facts) -> Check {
             TC_LINKS,
             "attach type",
             false,
-            "balance: health checks; passive --hook tc",
+            "balance: health checks; passive --attach tc",
         )
     }
 }

@@ -8,10 +8,9 @@ use anyhow::Context;
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::report::TotalsLine;
 use batchwise_core::passive::{Epoch, Params};
-use nix::time::{ClockId, clock_gettime};
 
 use super::session::Session;
-use crate::watch::wall_clock_ns;
+use crate::clock::{monotonic_ns, nanos, wall_clock_ns};
 
 /// Events wait in a buffer of limited size.
 const POLL_EVERY: Duration = Duration::from_millis(50);
@@ -101,7 +100,7 @@ pub fn run(
         };
         take(closed, session);
         let totals = totals(&sensor)?;
-        session.interval(super::nanos(now - last).max(1), totals, quit)?;
+        session.interval(nanos(now - last).max(1), totals, quit)?;
         last = now;
     }
     drop(sensor);
@@ -122,11 +121,6 @@ fn take(epochs: Vec<Epoch>, session: &mut Session) {
         };
         session.epoch(now, &on_wall);
     }
-}
-
-/// The kernel's clock, ns.
-fn monotonic_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| super::nanos(now.into()))
 }
 
 fn totals(sensor: &PassiveSensor) -> anyhow::Result<TotalsLine> {

@@ -25,6 +25,7 @@ mod summary;
 mod view;
 
 use crate::agent::stop_flag;
+use crate::clock::nanos;
 use crate::output::{self, Form, Format};
 use capture::Capture;
 use report::Origin;
@@ -288,10 +289,6 @@ pub fn run(args: PassiveArgs) -> anyhow::Result<ExitCode> {
         (None, None) => anyhow::bail!("give --iface IF or --pcap FILE"),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub(crate) fn nanos(d: Duration) -> u64 {
-    d.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
 use serde::Serialize;
 
 use super::service::{Service, name};
+use crate::clock::wall_clock_ns;
 use crate::output::aside::Aside;
 use crate::output::pipe;
-use crate::watch::wall_clock_ns;
 
 /// How decisions are shown on standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -21,7 +21,6 @@ use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units, release};
 use batchwise_core::report::{Side, Unit};
 use batchwise_core::tune::{Arm, Policy, Tuning};
 use batchwise_core::wire::State;
-use batchwise_hint::reader::monotonic_ns;
 use batchwise_load::units::parse_duration;
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
@@ -30,6 +29,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::agent::{PortArgs, stop_flag};
+use crate::clock::monotonic_ns;
 use crate::hints::{HintArgs, HintWindows, Hints};
 use crate::output::exporter::Exporter;
 use decider::Decider;
@@ -201,6 +201,17 @@ enum Pace {
     Pulse,
 }
 
+/// What the services were told in a tick.
+#[derive(Default)]
+struct Commanded {
+    /// Someone wants the queues counted.
+    sensing: bool,
+    /// The other arm is in force somewhere for a few ticks.
+    pulse: bool,
+    /// Namespaces whose sockets are to follow.
+    walk: Vec<u32>,
+}
+
 struct Agent {
     args: TuneArgs,
     sensor: Sensor,
@@ -274,6 +285,50 @@ impl Agent {
     /// One look at all services; how soon the next is to come.
     fn tick(&mut self, reading: &Reading) -> anyhow::Result<Pace> {
         let now = monotonic_ns(); // as the kernel's counters
+        self.take_in(reading, now);
+        let mut hints = HintWindows::default();
+        if let Some(h) = &mut self.hints {
+            h.see(&reading.open);
+            h.poll(&self.sensor)?;
+            hints = h.take();
+        }
+        let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
+        let Commanded {
+            sensing,
+            pulse,
+            mut walk,
+        } = self.command(&hints, look)?;
+        if look {
+            self.looked_for_stragglers = Instant::now();
+            if let Some(exporter) = &self.exporter {
+                exporter.update(|m| m.tick(&self.services, reading.lost_events));
+            }
+        }
+        let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
+        let counts = sensing || wanted;
+        if sensing && !self.sensor.is_counting() {
+            // sockets fell silent while nothing was counted; where the peer begins they hear it
+            walk.extend(self.services.values().flat_map(Service::namespaces));
+        }
+        self.sensor.count(counts)?;
+        walk.sort_unstable();
+        walk.dedup();
+        if !walk.is_empty() {
+            self.actuator.apply(walk.into_iter())?;
+        }
+        self.forget_old()?;
+        self.explain()?;
+        Ok(if pulse {
+            Pace::Pulse
+        } else if counts {
+            Pace::Counting
+        } else {
+            Pace::Asleep
+        })
+    }
+
+    /// Gives each connection to its service.
+    fn take_in(&mut self, reading: &Reading, now: u64) {
         let epoch = self.sensor.epoch();
         let counted = self.sensor.is_counting().then_some(epoch);
         for service in self.services.values_mut() {
@@ -300,24 +355,20 @@ impl Agent {
                 service.close(c.cookie);
             }
         }
-        let mut hints = HintWindows::default();
-        if let Some(h) = &mut self.hints {
-            h.see(&reading.open);
-            h.poll(&self.sensor)?;
-            hints = h.take();
-        }
-        let mut wants = false;
-        let mut pulse = false;
-        let mut walk = Vec::new();
-        let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
+    }
+
+    /// Lets each service decide, and puts what it decided into the maps; `look`: for sockets that
+    /// were opened since its last decision, too.
+    fn command(&mut self, hints: &HintWindows, look: bool) -> anyhow::Result<Commanded> {
+        let mut all = Commanded::default();
         for (key, service) in &mut self.services {
             if let (Side::Client, Some(window)) = (key.1, hints.of_service(&key.0)) {
                 service.hear(window);
             }
             let before = service.control();
             let command = service.end_tick();
-            wants |= command.sensing;
-            pulse |= command.pulse;
+            all.sensing |= command.sensing;
+            all.pulse |= command.pulse;
             let moved = service.decider().limit().unwrap_or(0);
             let (arm, limit) = hold::setting(self.args.hold, &command, moved);
             let control = Control {
@@ -337,44 +388,23 @@ impl Agent {
             let switched = before.map_or(control.arm.is_some(), |b| b.arm != control.arm);
             let late = look && (control.limit > 0 || service.has_stragglers());
             if switched || late {
-                walk.extend(service.namespaces());
+                all.walk.extend(service.namespaces());
             }
             for event in service.events() {
                 self.decisions.event(key.0, key.1, &event)?;
             }
         }
-        if look {
-            self.looked_for_stragglers = Instant::now();
-            if let Some(exporter) = &self.exporter {
-                exporter.update(|m| m.tick(&self.services, reading.lost_events));
-            }
-        }
-        let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
-        let counts = wants || wanted;
-        if wants && !self.sensor.is_counting() {
-            // sockets fell silent while nothing was counted; where the peer begins they hear it
-            walk.extend(self.services.values().flat_map(Service::namespaces));
-        }
-        self.sensor.count(counts)?;
-        walk.sort_unstable();
-        walk.dedup();
-        if !walk.is_empty() {
-            self.actuator.apply(walk.into_iter())?;
-        }
-        self.forget_old()?;
+        Ok(all)
+    }
+
+    fn explain(&mut self) -> anyhow::Result<()> {
         if self.args.explain && self.explained.elapsed() >= EXPLAIN_EVERY {
             self.explained = Instant::now();
             for (key, service) in &self.services {
                 self.decisions.explain(key.0, key.1, service)?;
             }
         }
-        Ok(if pulse {
-            Pace::Pulse
-        } else if counts {
-            Pace::Counting
-        } else {
-            Pace::Asleep
-        })
+        Ok(())
     }
 
     fn forget_old(&mut self) -> anyhow::Result<()> {

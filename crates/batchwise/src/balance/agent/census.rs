@@ -18,12 +18,12 @@ const LEAST_CHOICES: Duration = Duration::from_secs(5);
 
 /// The last census.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
+pub(super) struct LastCensus {
     began: Instant,
     ended: Instant,
 }
 
-impl Counted {
+impl LastCensus {
     /// Whether flows are to be counted again; `hurry`: few are kept, or a backend waits for it.
     fn is_old(&self, now: Instant, hurry: bool) -> bool {
         let rested = now.saturating_duration_since(self.ended) >= (self.ended - self.began) * PART;
@@ -43,10 +43,11 @@ impl Agent {
         let few = kept.settled.saturating_add(kept.young) <= MANY_FLOWS;
         let hurry = few || !self.leaving.is_empty(); // they go by what is counted
         let began = Instant::now();
-        if self.counted.is_none_or(|last| last.is_old(began, hurry)) {
+        let due = |last: LastCensus| last.is_old(began, hurry);
+        if self.last_census.is_none_or(due) {
             self.census = self.balancer.census()?;
             let ended = Instant::now();
-            self.counted = Some(Counted { began, ended });
+            self.last_census = Some(LastCensus { began, ended });
         }
         self.let_choose()
     }
@@ -68,10 +69,10 @@ fn choosing(young: u32, room: u32, interval: Duration) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn counted(took: Duration) -> (Counted, Instant) {
+    fn counted(took: Duration) -> (LastCensus, Instant) {
         let began = Instant::now();
         let ended = began + took;
-        (Counted { began, ended }, ended)
+        (LastCensus { began, ended }, ended)
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use batchwise_bpf::balance as bpf;
 use batchwise_bpf::probe::{self, Attached};
-use batchwise_core::balance::report::{Health as State, Policy};
+use batchwise_core::balance::report::{Health, Policy};
 use batchwise_core::balance::{SLOTS, UNIT, maglev};
 
 use super::super::backend::Backend;
 use super::super::config::{self, Kind, Method};
-use super::super::health::{Health, Target};
+use super::super::health::{Checks, Target};
 use super::super::journal::About;
 use super::super::judge::{self, Checked, Fault};
 use super::super::nexthop::NextHop;
@@ -155,7 +155,7 @@ impl Agent {
                     index,
                     service: String::new(),
                     name: written.address.to_string(),
-                    health: Health::new(State::Unknown),
+                    health: Checks::new(Health::Unknown),
                     trusted: false,
                     since: now,
                     until: now,
@@ -229,12 +229,12 @@ impl Agent {
             let check = &service.spec.check;
             for backend in &mut service.backends {
                 let unchecked = check.kind == Kind::None;
-                if unchecked != (backend.health.state() == State::Unchecked) {
+                if unchecked != (backend.health.state() == Health::Unchecked) {
                     backend.trusted = backend.written.state == bpf::State::Serving;
-                    backend.health = Health::new(if unchecked {
-                        State::Unchecked
+                    backend.health = Checks::new(if unchecked {
+                        Health::Unchecked
                     } else {
-                        State::Unknown
+                        Health::Unknown
                     });
                 }
                 if !unchecked {
@@ -260,23 +260,23 @@ fn new_backend(
     way: Result<NextHop, String>,
 ) -> Backend {
     let base = spec.weight.saturating_mul(UNIT);
-    let (written, state) = match slot.before {
+    let (written, health) = match slot.before {
         Some(before) => {
             let (weight, base_weight) = if before.weight == 0 {
                 (base, spec.weight)
             } else {
                 (before.weight, before.base_weight)
             };
-            let state = match before.state {
-                bpf::State::Down => State::Down,
-                bpf::State::Serving | bpf::State::Draining => State::Unknown,
+            let health = match before.state {
+                bpf::State::Down => Health::Down,
+                bpf::State::Serving | bpf::State::Draining => Health::Unknown,
             };
             let written = bpf::Backend {
                 weight,
                 base_weight,
                 ..before
             };
-            (written, state)
+            (written, health)
         }
         None => (
             bpf::Backend {
@@ -300,12 +300,12 @@ fn new_backend(
                 generation: 0,
                 identity: maglev::identity(&spec.name),
             },
-            State::Unknown,
+            Health::Unknown,
         ),
     };
-    let state = match service.check.kind {
-        Kind::None => State::Unchecked,
-        Kind::Tcp | Kind::Http { .. } => state,
+    let health = match service.check.kind {
+        Kind::None => Health::Unchecked,
+        Kind::Tcp | Kind::Http { .. } => health,
     };
     // what the maps say of a station on link holds while the kernel has forgotten it
     let way = way.map(|way| {
@@ -317,7 +317,7 @@ fn new_backend(
             ..way
         }
     });
-    let mut backend = Backend::new(spec.clone(), slot.index, written, Health::new(state), way);
+    let mut backend = Backend::new(spec.clone(), slot.index, written, Checks::new(health), way);
     backend.trusted = slot
         .before
         .is_some_and(|before| before.state == bpf::State::Serving);

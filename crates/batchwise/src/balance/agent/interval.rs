@@ -10,7 +10,7 @@ use super::super::journal::About;
 use super::super::service::{Service, Table};
 use super::super::status::{AgentLine, Status};
 use super::Agent;
-use crate::watch::wall_clock_ns;
+use crate::clock::wall_clock_ns;
 
 impl Agent {
     /// Brings what must not wait into force: backends and tables.
@@ -36,7 +36,7 @@ impl Agent {
             let counted = self.census.get(usize::from(leaving.index));
             let connections = counted.map_or(0, |c| c.kept);
             // it had flows of its own until it left
-            let fresh = self.counted.is_some_and(|c| c.is_after(leaving.since));
+            let fresh = self.last_census.is_some_and(|c| c.is_after(leaving.since));
             if (connections > 0 || !fresh) && now < leaving.until {
                 staying.push(leaving);
                 continue;

@@ -12,19 +12,20 @@ use batchwise_bpf::probe::Probe;
 use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
-use self::census::Counted;
+use self::census::LastCensus;
 use self::exits::Exits;
 use self::interfaces::Interfaces;
 use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
-use super::health::{Checker, Health};
+use super::health::{Checker, Checks};
 use super::journal::{About, Journal};
 use super::judge::{self, Terms};
 use super::metrics::BalanceMetrics;
 use super::nexthop::{Follower, Kernel};
 use super::service::Service;
 use super::status::Status;
+use crate::clock::nanos;
 use crate::output::Sink;
 use crate::output::exporter::Exporter;
 
@@ -84,7 +85,7 @@ struct Leaving {
     /// New flows have gone elsewhere since.
     since: Instant,
     /// What checks said of it last: if it is taken back, that still holds.
-    health: Health,
+    health: Checks,
     /// It served before any check.
     trusted: bool,
     /// Its connections have until then.
@@ -117,7 +118,7 @@ pub struct Agent {
     tallies: BTreeMap<u16, bpf::Tally>,
     /// Flows by backends' indices, and when they were last counted.
     census: Vec<bpf::Counted>,
-    counted: Option<Counted>,
+    last_census: Option<LastCensus>,
     asked: StationsAsked,
     /// Empty rings that were spoken of.
     empty: Vec<String>,
@@ -128,7 +129,7 @@ pub struct Agent {
 }
 
 fn options(config: &Config) -> Options {
-    let epoch_ns = crate::passive::nanos(config.interval);
+    let epoch_ns = nanos(config.interval);
     let max_ns = epoch_ns * u64::from(LONGEST_EPOCH);
     let measure = Measure {
         params: Params {
@@ -193,7 +194,7 @@ impl Agent {
             places: BTreeMap::new(),
             tallies: BTreeMap::new(),
             census: Vec::new(),
-            counted: None,
+            last_census: None,
             asked: StationsAsked::default(),
             empty: Vec::new(),
             generation: 1,

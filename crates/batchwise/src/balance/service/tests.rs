@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use batchwise_bpf::balance as bpf;
-use batchwise_core::balance::report::{self, Health as State, Policy};
+use batchwise_core::balance::report::{self, Health, Policy};
 use batchwise_core::balance::{Member, SLOTS, UNIT, Why, maglev};
 
 use super::super::backend::Backend;
 use super::super::config::{Check, Config};
-use super::super::health::Health;
+use super::super::health::Checks;
 use super::super::nexthop::NextHop;
 use super::{Service, Table};
 
@@ -50,7 +50,7 @@ fn service(was: bpf::State) -> Service {
             source: backend.address,
             mtu: 1500,
         };
-        let health = Health::new(State::Unknown);
+        let health = Checks::new(Health::Unknown);
         let mut backend = Backend::new(backend.clone(), index, written, health, Ok(way));
         backend.trusted = was == bpf::State::Serving;
         backend

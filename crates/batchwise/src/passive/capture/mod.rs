@@ -11,6 +11,7 @@ pub use file::Capture;
 pub use flows::Settings;
 
 use super::session::Session;
+use crate::clock::nanos;
 use flows::Flows;
 
 /// What of a capture, and how.
@@ -33,7 +34,7 @@ pub struct Run<'a> {
 pub fn run(run: &Run<'_>, mut capture: Capture, session: &mut Session) -> anyhow::Result<()> {
     let mut replay = Replay {
         flows: Flows::new(run.settings, run.ports.to_vec()),
-        interval_ns: super::nanos(run.interval),
+        interval_ns: nanos(run.interval),
         interval_start: None,
         now: 0,
     };
@@ -59,7 +60,7 @@ fn read(
             return Err(capture.complain(&what));
         }
         let end = end.get_or_insert_with(|| {
-            let duration = run.duration.map(super::nanos);
+            let duration = run.duration.map(nanos);
             duration.map(|duration| packet.at_ns.saturating_add(duration))
         });
         if end.is_some_and(|end| packet.at_ns >= end) {
