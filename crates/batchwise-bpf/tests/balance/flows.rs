@@ -379,7 +379,11 @@ fn a_half_closed_connection_that_waits_for_its_answer_keeps_its_backend_while_th
     lb.0.census().unwrap();
     assert_eq!(lb.0.kept().settled, 4999);
     lb.0.census().unwrap();
-    assert_eq!(lb.0.kept().settled, 4998, "the table is more than half full");
+    assert_eq!(
+        lb.0.kept().settled,
+        4998,
+        "the table is more than half full"
+    );
     assert_eq!(lb.segment(tcp(1, ACK, 0)), 6);
 }
 

@@ -341,10 +341,14 @@ fn jit(facts: &Facts) -> Check {
             Some("sysctl -w net.core.bpf_jit_enable=1".to_owned()),
         ),
         Some(_) => (Status::Ok, None),
-        None => (
-            Status::Degraded,
-            Some("run the doctor as root to see it".to_owned()),
-        ),
+        None => {
+            let remedy = if facts.missing_capabilities().is_empty() {
+                "only the host's network namespace shows it: nsenter --net=/proc/1/ns/net"
+            } else {
+                "run the doctor as root to see it"
+            };
+            (Status::Degraded, Some(remedy.to_owned()))
+        }
     };
     Check {
         name: "BPF JIT",

@@ -157,6 +157,16 @@ fn an_interpreter_instead_of_the_jit_degrades() {
 }
 
 #[test]
+fn a_root_that_cannot_see_the_jit_is_not_told_to_be_root() {
+    let checks = judge(&Facts {
+        jit: None,
+        ..whole()
+    });
+    let remedy = find(&checks, "BPF JIT").remedy.as_deref().unwrap();
+    assert!(remedy.contains("nsenter --net="), "{remedy}");
+}
+
+#[test]
 fn every_check_that_is_not_ok_has_a_remedy() {
     for check in judge(&Facts::none()) {
         assert_eq!(
