@@ -93,9 +93,9 @@ pub struct Backend {
     pub state: State,
     /// Its latency is not believed: of two choices the second is never this one.
     pub doubted: bool,
-    /// Drained by the operator; kept here for the agent, as the next three.
+    /// Drained by the operator; kept here for the agent, as `base_weight` and `identity`.
     pub drained: bool,
-    /// Its effective weight.
+    /// Its effective weight: of two choices the less busy for its weight gets a new flow.
     pub weight: u32,
     /// The configured weight that the effective one was made from.
     pub base_weight: u32,

@@ -18,8 +18,6 @@ use crate::passive::events::{Events, algorithm, buckets, event_bytes, hash_keys}
 const LEAST_YOUNG: u32 = 1024;
 /// New flows may choose for so long before [`Balancer::let_choose`] was called.
 const FIRST_CHOICES: Duration = Duration::from_secs(5);
-/// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).
-const XDP_FRAGS: u32 = 1 << 5;
 
 pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     if options.interfaces.len() > INTERFACES {
@@ -122,7 +120,6 @@ fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>
         pin(&mut open, folder).map_err(Error::bpf("pinning the maps"))?;
     }
     open.progs.bw_sweep.set_autoload(options.measure.is_some());
-    open.progs.bw_balance.set_flags(XDP_FRAGS);
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 

@@ -147,7 +147,7 @@ BW_INLINE int bw_decide(struct xdp_md *ctx)
 	return bw_exception(ctx, parsed);
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int bw_balance(struct xdp_md *ctx)
 {
 	__u64 done = bw_decide(ctx);

@@ -57,9 +57,9 @@ struct bw_backend {
 	__u8 state;	  /* enum bw_backend_state */
 	__u8 generation;  /* tells whose flow an entry of the index is */
 	__u8 flags;
-	__u32 weight;	  /* the agent's memory, as .identity */
+	__u32 weight;	  /* effective: of two choices the less busy for its weight gets a new flow */
 	__u32 spread;	  /* bits of source's last 4 bytes that tell flows apart, IPv4 only */
-	__u64 identity;
+	__u64 identity;	  /* the agent's memory, as .base_weight */
 	__u32 base_weight; /* what .weight was made from */
 	__u32 reserved;
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The only definition of every struct that BPF programs, host-side tests and the loader share.
- * Rust types are generated from it at build time. Layouts have no implicit padding.
+ * What the programs that watch, tune and measure share with the loader and with host-side tests: the
+ * only definition of each struct (the load balancer's are in balance_intf.h, the decapsulator's in
+ * decap_intf.h). Rust types are generated from it at build time. Layouts have no implicit padding.
  */
 #ifndef BW_INTF_H
 #define BW_INTF_H
