@@ -23,6 +23,7 @@ use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, types};
+use crate::object::percpu;
 use crate::passive::Counters;
 use crate::passive::events::Events;
 use crate::plain::{Plain, bytes, read};
@@ -462,10 +463,8 @@ impl Balancer {
     /// # Errors
     /// When the kernel does not let us read.
     pub fn outcomes(&self) -> Result<Outcomes, Error> {
-        let map = &self.skel.maps.tallies;
-        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let cpus = cpus.map_err(Error::bpf("reading the tallies"))?;
-        Ok(Outcomes::sum(cpus.iter().flatten().map(Vec::as_slice)))
+        let cpus = percpu(&self.skel.maps.tallies, 0, "reading the tallies")?;
+        Ok(Outcomes::sum(cpus))
     }
 
     /// What each backend that is not vacant was sent since the name was first started. An index that
@@ -475,13 +474,11 @@ impl Balancer {
     /// When the kernel does not let us read.
     pub fn backend_tallies(&self) -> Result<Vec<(u16, Tally)>, Error> {
         let map = &self.skel.maps.backend_tallies;
-        let mut tallies = Vec::new();
-        for (index, _) in self.backends()? {
-            let cpus = map.lookup_percpu(&u32::from(index).to_ne_bytes(), MapFlags::ANY);
-            let cpus = cpus.map_err(Error::bpf("reading the backends' tallies"))?;
-            tallies.push((index, Tally::sum(cpus.iter().flatten().map(Vec::as_slice))));
-        }
-        Ok(tallies)
+        let tally = |(index, _)| {
+            let cpus = percpu(map, u32::from(index), "reading the backends' tallies")?;
+            Ok((index, Tally::sum(cpus)))
+        };
+        self.backends()?.into_iter().map(tally).collect()
     }
 
     /// What became of the packets that were measured, since this start.
@@ -489,10 +486,8 @@ impl Balancer {
     /// # Errors
     /// When the kernel does not let us read.
     pub fn measured(&self) -> Result<Counters, Error> {
-        let map = &self.skel.maps.counters;
-        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let cpus = cpus.map_err(Error::bpf("reading the counters"))?;
-        Ok(Counters::sum(cpus.iter().flatten().map(Vec::as_slice)))
+        let cpus = percpu(&self.skel.maps.counters, 0, "reading the counters")?;
+        Ok(Counters::sum(cpus))
     }
 }
 

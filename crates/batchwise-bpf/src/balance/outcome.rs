@@ -1,7 +1,7 @@
 //! What became of the packets that a load balancer saw, counted over all CPUs.
 
 use crate::balance_skel::types;
-use crate::plain::{Plain, read};
+use crate::plain::Plain;
 
 /// Packets by their outcome; each has exactly one. Only `forwarded`, `icmp_forwarded` and `passed`
 /// went on; `icmp_answered` and `too_big` were answered, all others dropped.
@@ -67,10 +67,10 @@ impl Outcomes {
         ]
     }
 
-    /// The sum over CPUs; each value is a `struct bw_tallies`.
-    pub(super) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    /// The sum over CPUs.
+    pub(super) fn sum(cpus: impl Iterator<Item = types::bw_tallies>) -> Self {
         let mut sum = types::bw_tallies::default();
-        for cpu in cpus.into_iter().filter_map(read::<types::bw_tallies>) {
+        for cpu in cpus {
             for (sum, n) in sum.outcome.iter_mut().zip(cpu.outcome) {
                 *sum += n;
             }
@@ -129,9 +129,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The sum over CPUs; each value is a `struct bw_backend_tally`.
-    pub(super) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let cpus = cpus.into_iter().filter_map(read::<types::bw_backend_tally>);
+    /// The sum over CPUs.
+    pub(super) fn sum(cpus: impl Iterator<Item = types::bw_backend_tally>) -> Self {
         cpus.fold(Self::default(), |sum, c| Self {
             packets: sum.packets + c.packets,
             bytes: sum.bytes + c.bytes,

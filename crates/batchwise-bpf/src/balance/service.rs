@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use batchwise_core::passive::address;
 
 use crate::balance_skel::types;
+use crate::plain::octets;
 
 // as in balance_intf.h
 const BY_CLIENT: u16 = 0x1;
@@ -112,14 +113,6 @@ pub struct Backend {
 fn last_bits(bits: u8) -> u32 {
     let others = 32 - u32::from(bits.min(32));
     u32::MAX.checked_shr(others).unwrap_or(0).to_be()
-}
-
-/// IPv4 as IPv4-mapped IPv6.
-pub(super) fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
-        IpAddr::V6(a) => a.octets(),
-    }
 }
 
 impl ServiceKey {

@@ -1,16 +1,16 @@
 //! Loading the data path: afresh, or onto the maps that an earlier one has pinned.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapHandle, OpenObject};
+use libbpf_rs::{MapCore, MapHandle};
 
 use super::{Balancer, INTERFACES, Kept, Options, choices, macs, pins};
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
+use crate::object::holder;
 use crate::passive::attach::Interface;
 use crate::passive::events::{Events, algorithm, buckets, event_bytes, hash_keys};
 
@@ -109,10 +109,8 @@ fn other_version(options: &Options, error: Error) -> Error {
 }
 
 fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>, Error> {
-    // as in `sensor.rs`: the skeleton borrows its object, and lives as long as the process
-    let holder: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = BalanceSkelBuilder::default()
-        .open(holder)
+        .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
     configure(&mut open, options)?;
     size(&mut open, options).map_err(Error::bpf("sizing the tables"))?;

@@ -49,10 +49,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The sum over CPUs; each value is a `struct bw_counters`.
-    pub(crate) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let counters = cpus.into_iter().filter_map(read::<types::bw_counters>);
-        counters.fold(Self::default(), |sum, c| {
+    /// The sum over CPUs.
+    pub(crate) fn sum(cpus: impl Iterator<Item = types::bw_counters>) -> Self {
+        cpus.fold(Self::default(), |sum, c| {
             let [measured, acks, fragments, other, malformed, contended] = c.fate;
             Self {
                 packets: sum.packets + c.fate.iter().sum::<u64>(),
