@@ -76,9 +76,9 @@ impl Actuator {
     pub fn control(&self, server: SocketAddr, side: Side, control: &Control) -> Result<(), Error> {
         let value = types::bw_control {
             arm: match control.arm {
-                None => 0,
-                Some(Arm::On) => 1,
-                Some(Arm::Off) => 2,
+                None => types::bw_arm::BW_ARM_WISH,
+                Some(Arm::On) => types::bw_arm::BW_ARM_ON,
+                Some(Arm::Off) => types::bw_arm::BW_ARM_OFF,
             },
             limit: control.limit,
             told: control.told.flags(),

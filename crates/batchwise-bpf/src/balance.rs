@@ -22,26 +22,28 @@ use batchwise_core::passive::{Epoch, Params};
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 
 use crate::Error;
-use crate::balance_skel::{BalanceSkel, types};
+use crate::balance_skel::{BalanceSkel, types, types::bw_bound};
 use crate::object::percpu;
 use crate::passive::Counters;
 use crate::passive::events::Events;
 use crate::plain::{Plain, bytes, read};
 
+pub use batchwise_core::balance::SLOTS;
 pub use outcome::{Outcomes, Tally};
 pub use pins::BPFFS;
 pub use ring::Ring;
 pub use service::{Backend, Method, Protocol, Service, ServiceKey, State};
 
-/// Slots of a ring, as core's `maglev::SLOTS`.
-pub const SLOTS: usize = 65_537;
 /// Numbers that services can have: 0 to this, exclusive.
-pub const SERVICES: u16 = 512;
+pub const SERVICES: u16 = bw_bound::BW_SERVICES.0 as u16;
 /// Indices that backends can have: 1 to this, exclusive; 0 is nobody.
-pub const BACKENDS: u16 = 4096;
+pub const BACKENDS: u16 = bw_bound::BW_BACKENDS.0 as u16;
 
 /// Interfaces that packets can arrive at.
-pub const INTERFACES: usize = 64;
+pub const INTERFACES: usize = bw_bound::BW_INTERFACES.0 as usize;
+
+// the program looks into the rings that core fills
+const _: () = assert!(bw_bound::BW_RING_SLOTS.0 as usize == SLOTS);
 
 /// Entries that one call to the kernel reads or writes.
 const BATCH: usize = 4096;
@@ -134,6 +136,7 @@ pub enum Change {
 impl Plain for types::bw_vip_key {}
 impl Plain for types::bw_vip {}
 impl Plain for types::bw_backend {}
+impl Plain for types::bw_census {}
 
 impl Balancer {
     /// Starts afresh, or takes over what is pinned under the name: services, backends, rings and
@@ -335,7 +338,7 @@ impl Balancer {
     /// As [`Self::set_backend`].
     pub fn vacate(&self, index: u16) -> Result<(), Error> {
         let mut gone = self.kernel_backend(index)?;
-        gone.state = service::VACANT;
+        gone.state = types::bw_backend_state::BW_BACKEND_VACANT;
         gone.generation = gone.generation.wrapping_add(1);
         self.put_backend(index, &gone)
     }
@@ -404,18 +407,18 @@ impl Balancer {
             bss.kept.fill(0);
             bss.busy.fill(0);
         }
-        let mut context = [0; size_of::<types::bw_census>()];
+        let mut context = bytes(&types::bw_census::default()).to_vec();
         let run = ProgramInput {
             context_in: Some(&mut context),
             ..Default::default()
         };
         let counted = self.skel.progs.bw_census.test_run(run);
         counted.map_err(Error::bpf("counting flows"))?;
-        let word = |i: usize| context.get(i * 4..i * 4 + 4).and_then(read_u32);
+        let census: types::bw_census = read(&context).unwrap_or_default();
         self.kept = Kept {
-            settled: word(0).unwrap_or(0),
-            young: word(1).unwrap_or(0),
-            removed: word(2).unwrap_or(0),
+            settled: census.settled,
+            young: census.young,
+            removed: census.removed,
         };
         let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
             return Ok(Vec::new());

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::decap_skel::{DecapSkel, DecapSkelBuilder, types};
 use crate::object::{holder, percpu};
 use crate::passive::attach::Interface;
-use crate::plain::{Plain, octets};
+use crate::plain::{Plain, bytes, octets};
 
 /// What to take tunnels from, and where.
 #[derive(Clone, Debug, Default)]
@@ -117,7 +117,7 @@ impl Decap {
             let set = skel
                 .maps
                 .from
-                .update(&prefix(*address, *bits), &[1], MapFlags::ANY);
+                .update(bytes(&prefix(*address, *bits)), &[1], MapFlags::ANY);
             set.map_err(Error::bpf("writing the table of sources"))?;
         }
         let mut decap = Self {
@@ -184,13 +184,14 @@ impl Decap {
     }
 }
 
-/// `struct bw_decap_prefix`.
-fn prefix(address: IpAddr, bits: u8) -> [u8; 20] {
+/// The key of the sources with this prefix.
+fn prefix(address: IpAddr, bits: u8) -> types::bw_decap_prefix {
     let family = if address.is_ipv4() { 96 } else { 0 };
-    let mut key = [0; 20];
-    key[..4].copy_from_slice(&(family + u32::from(bits)).to_ne_bytes());
-    key[4..].copy_from_slice(&octets(address));
-    key
+    types::bw_decap_prefix {
+        bits: family + u32::from(bits),
+        addr: octets(address),
+    }
 }
 
+impl Plain for types::bw_decap_prefix {}
 impl Plain for types::bw_decap_fates {}

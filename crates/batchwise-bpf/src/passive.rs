@@ -265,7 +265,7 @@ fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> R
         max_ns: config.params.max_ns,
         idle_ns: config.params.idle_ns,
         fixed_ns,
-        algorithm,
+        algorithm: types::bw_gaps_algorithm(algorithm),
         min_gaps: config.params.min_gaps,
     };
     ro.hash_keys = events::hash_keys();

@@ -12,10 +12,9 @@ use batchwise_core::wire::{PeerQueue, Queue, State};
 use crate::plain::{Plain, read};
 use crate::sense_skel::types;
 
-// bw_record.flags, as in intf.h
-const SERVER: u32 = 0x1;
-const AGREED: u32 = 0x8;
-const LATE_SEND: u32 = 0x10;
+const SERVER: u32 = types::bw_record_flag::BW_F_SERVER.0;
+const AGREED: u32 = types::bw_record_flag::BW_F_AGREED.0;
+const LATE_SEND: u32 = types::bw_record_flag::BW_F_LATE_SEND.0;
 
 /// What bw_dump writes per connection: the record, then its version as read after it was copied.
 #[repr(C)]

@@ -27,6 +27,10 @@ use crate::record::{Connection, parse_closed, parse_dump};
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 use crate::{Error, netns};
 
+const CALLS: u32 = 1 << types::bw_unit::BW_CALLS.0;
+const BYTES: u32 = 1 << types::bw_unit::BW_BYTES.0;
+const SEGMENTS: u32 = 1 << types::bw_unit::BW_SEGS.0;
+
 /// Which items are counted, a bit per kind as in `enum bw_unit`, and which the peer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Units {
@@ -41,13 +45,13 @@ impl Units {
     pub fn of(units: &[Unit]) -> Self {
         let told = units.iter().fold(0, |bits, u| {
             bits | match u {
-                Unit::Sends => 0b011,
-                Unit::Bytes => 0b010,
-                Unit::Packets => 0b100,
+                Unit::Sends => CALLS | BYTES,
+                Unit::Bytes => BYTES,
+                Unit::Packets => SEGMENTS,
             }
         });
         Self {
-            counted: told | 0b011,
+            counted: told | CALLS | BYTES,
             told,
         }
     }

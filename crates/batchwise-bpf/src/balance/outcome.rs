@@ -1,6 +1,6 @@
 //! What became of the packets that a load balancer saw, counted over all CPUs.
 
-use crate::balance_skel::types;
+use crate::balance_skel::{types, types::bw_outcome};
 use crate::plain::Plain;
 
 /// Packets by their outcome; each has exactly one. Only `forwarded`, `icmp_forwarded` and `passed`
@@ -77,43 +77,30 @@ impl Outcomes {
             sum.unknown_flow += cpu.unknown_flow;
             sum.insert_failed += cpu.insert_failed;
         }
-        // as in enum bw_outcome
-        let [
-            forwarded,
-            passed,
-            no_backend,
-            no_service,
-            fragment,
-            options,
-            extensions,
-            malformed,
-            expired,
-            too_big,
-            icmp_forwarded,
-            icmp_answered,
-            icmp_unknown,
-            unsent,
-        ] = sum.outcome;
+        let of = |outcome: bw_outcome| sum.outcome[outcome.0 as usize];
         Self {
-            forwarded,
-            passed,
-            no_backend,
-            no_service,
-            fragment,
-            options,
-            extensions,
-            malformed,
-            expired,
-            too_big,
-            icmp_forwarded,
-            icmp_answered,
-            icmp_unknown,
-            unsent,
+            forwarded: of(bw_outcome::BW_OUT_FORWARDED),
+            passed: of(bw_outcome::BW_OUT_PASSED),
+            no_backend: of(bw_outcome::BW_OUT_NO_BACKEND),
+            no_service: of(bw_outcome::BW_OUT_NO_SERVICE),
+            fragment: of(bw_outcome::BW_OUT_FRAGMENT),
+            options: of(bw_outcome::BW_OUT_OPTIONS),
+            extensions: of(bw_outcome::BW_OUT_EXTENSIONS),
+            malformed: of(bw_outcome::BW_OUT_MALFORMED),
+            expired: of(bw_outcome::BW_OUT_EXPIRED),
+            too_big: of(bw_outcome::BW_OUT_TOO_BIG),
+            icmp_forwarded: of(bw_outcome::BW_OUT_ICMP_FORWARDED),
+            icmp_answered: of(bw_outcome::BW_OUT_ICMP_ANSWERED),
+            icmp_unknown: of(bw_outcome::BW_OUT_ICMP_UNKNOWN),
+            unsent: of(bw_outcome::BW_OUT_UNSENT),
             unknown_flow: sum.unknown_flow,
             insert_failed: sum.insert_failed,
         }
     }
 }
+
+// an outcome that the kernel side gains has to be named above, twice
+const _: () = assert!(bw_outcome::BW_OUTS.0 == 14);
 
 /// What a backend was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -141,7 +141,7 @@ fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Er
         max_ns: measure.params.max_ns,
         idle_ns: measure.params.idle_ns,
         fixed_ns,
-        algorithm,
+        algorithm: types::bw_gaps_algorithm(algorithm),
         min_gaps: measure.params.min_gaps,
     };
     ro.measuring = true;

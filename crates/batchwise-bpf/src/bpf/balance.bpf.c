@@ -159,3 +159,10 @@ int bw_balance(struct xdp_md *ctx)
 		all->outcome[outcome]++;
 	return done & 0xff;
 }
+
+/* No struct has these: they tell the loader's generator of them, as flows.h does. */
+enum bw_bound *of_bound;
+enum bw_vip_flag *of_vip_flag;
+enum bw_backend_flag *of_backend_flag;
+enum bw_seen_unit *of_seen_unit;
+enum bw_outcome *of_outcome;
