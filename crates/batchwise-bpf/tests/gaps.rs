@@ -7,7 +7,6 @@ mod c;
 // brings in the static library that its build script makes of the C side
 use batchwise_bpf as _;
 
-use batchwise_core::passive::flight::{FLIGHT, Flight};
 use batchwise_core::passive::stream::{Segment, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, MODES, Params, Stream};
 use proptest::prelude::*;
