@@ -1,8 +1,7 @@
 //! The C estimator of gaps, compiled on the host, against its reference in batchwise-core: the same
 //! packets must leave the same modes and give the same estimate, bit for bit.
 
-#[path = "gaps/c.rs"]
-mod c;
+mod c_gaps;
 
 // brings in the static library that its build script makes of the C side
 use batchwise_bpf as _;
@@ -11,7 +10,7 @@ use batchwise_core::passive::stream::{Segment, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, MODES, Params, Stream};
 use proptest::prelude::*;
 
-use c::{
+use c_gaps::{
     ACKS, AFTER_FULL, BURSTS, CEstimate, CGaps, CModes, CParams, CStream, EMPTY, FULL, IN_FLIGHT,
     bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_estimate, bw_twin_gaps_open,
     bw_twin_gaps_packet, bw_twin_gaps_tcp, bw_twin_gaps_tcp_ack,
