@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use batchwise_core::tune::Arm;
 use batchwise_core::wire::State;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
-use crate::skel::{SenseSkel, types};
+use crate::plain::{Plain, bytes, octets};
+use crate::sense_skel::{SenseSkel, types};
 use crate::{Error, netns};
 
 /// What a service's sockets are to do, and what the other end's agent is told.
@@ -75,15 +76,15 @@ impl Actuator {
     pub fn control(&self, server: SocketAddr, side: Side, control: &Control) -> Result<(), Error> {
         let value = types::bw_control {
             arm: match control.arm {
-                None => 0,
-                Some(Arm::On) => 1,
-                Some(Arm::Off) => 2,
+                None => types::bw_arm::BW_ARM_WISH,
+                Some(Arm::On) => types::bw_arm::BW_ARM_ON,
+                Some(Arm::Off) => types::bw_arm::BW_ARM_OFF,
             },
             limit: control.limit,
             told: control.told.flags(),
         };
         self.controls
-            .update(&key(server, side), &bytes(&value), MapFlags::ANY)
+            .update(bytes(&key(server, side)), bytes(&value), MapFlags::ANY)
             .map_err(Error::bpf("writing a decision"))
     }
 
@@ -96,7 +97,7 @@ impl Actuator {
 
     /// Forgets a service: its sockets are to be as their applications asked.
     pub fn forget(&self, server: SocketAddr, side: Side) -> Result<(), Error> {
-        match self.controls.delete(&key(server, side)) {
+        match self.controls.delete(bytes(&key(server, side))) {
             Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
                 Err(Error::bpf("deleting a decision")(e))
             }
@@ -141,21 +142,12 @@ impl Actuator {
     }
 }
 
-pub(crate) fn bytes<T: Copy>(value: &T) -> Vec<u8> {
-    // SAFETY: T is one of intf.h's structs, plain integers without padding.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }.to_vec()
-}
-
-fn key(server: SocketAddr, side: Side) -> Vec<u8> {
-    let addr = match server.ip() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    bytes(&types::bw_service {
-        addr: addr.octets(),
+fn key(server: SocketAddr, side: Side) -> types::bw_service {
+    types::bw_service {
+        addr: octets(server.ip()),
         port: server.port(),
         server: u16::from(side == Side::Server),
-    })
+    }
 }
 
 /// Runs the walk in the network namespace that the calling thread is in.
@@ -199,3 +191,6 @@ pub fn release(fds: &GuardFds, cgroup: Option<&Path>) -> io::Result<()> {
     }
     result
 }
+
+impl Plain for types::bw_service {}
+impl Plain for types::bw_control {}

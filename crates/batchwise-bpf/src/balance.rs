@@ -13,35 +13,38 @@ mod pins;
 mod ring;
 mod service;
 mod start;
+mod tables;
 
-use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
-use libbpf_rs::{MapCore, MapFlags, ProgramInput};
+use libbpf_rs::{MapCore, ProgramInput};
 
 use crate::Error;
-use crate::balance_skel::{BalanceSkel, types};
+use crate::balance_skel::{BalanceSkel, types, types::bw_bound};
+use crate::object::percpu;
 use crate::passive::Counters;
 use crate::passive::events::Events;
 use crate::plain::{Plain, bytes, read};
 
+pub use batchwise_core::balance::SLOTS;
 pub use outcome::{Outcomes, Tally};
 pub use pins::BPFFS;
 pub use ring::Ring;
 pub use service::{Backend, Method, Protocol, Service, ServiceKey, State};
 
-/// Slots of a ring, as core's `maglev::SLOTS`.
-pub const SLOTS: usize = 65_537;
 /// Numbers that services can have: 0 to this, exclusive.
-pub const SERVICES: u16 = 512;
+pub const SERVICES: u16 = bw_bound::BW_SERVICES.0 as u16;
 /// Indices that backends can have: 1 to this, exclusive; 0 is nobody.
-pub const BACKENDS: u16 = 4096;
+pub const BACKENDS: u16 = bw_bound::BW_BACKENDS.0 as u16;
 
 /// Interfaces that packets can arrive at.
-pub const INTERFACES: usize = 64;
+pub const INTERFACES: usize = bw_bound::BW_INTERFACES.0 as usize;
+
+// the program looks into the rings that core fills
+const _: () = assert!(bw_bound::BW_RING_SLOTS.0 as usize == SLOTS);
 
 /// Entries that one call to the kernel reads or writes.
 const BATCH: usize = 4096;
@@ -132,9 +135,7 @@ pub enum Change {
     Refused(Error),
 }
 
-impl Plain for types::bw_vip_key {}
-impl Plain for types::bw_vip {}
-impl Plain for types::bw_backend {}
+impl Plain for types::bw_census {}
 
 impl Balancer {
     /// Starts afresh, or takes over what is pinned under the name: services, backends, rings and
@@ -232,135 +233,6 @@ impl Balancer {
         self.skel.maps.backends.as_fd()
     }
 
-    /// The services.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
-    pub fn services(&self) -> Result<Vec<(ServiceKey, Service)>, Error> {
-        let map = &self.skel.maps.services;
-        let mut services = Vec::new();
-        for key in map.keys() {
-            let value = map.lookup(&key, MapFlags::ANY);
-            let value = value.map_err(Error::bpf("reading the services"))?;
-            let value = value.as_deref().and_then(read::<types::bw_vip>);
-            let key = read(&key).as_ref().and_then(ServiceKey::from_kernel);
-            services.extend(key.zip(value.map(Service::from_kernel)));
-        }
-        Ok(services)
-    }
-
-    /// Adds a service, or changes it. From here on the packets to its address are the load
-    /// balancer's, except neighbour discovery.
-    ///
-    /// # Errors
-    /// When its number is beyond [`SERVICES`], or the kernel does not let us.
-    pub fn set_service(&self, key: ServiceKey, service: Service) -> Result<(), Error> {
-        if service.number >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
-        self.put_service(&service::mark(key.address), types::bw_vip::default())?;
-        self.put_service(&key.to_kernel(), service.to_kernel())
-    }
-
-    fn put_service(&self, key: &types::bw_vip_key, vip: types::bw_vip) -> Result<(), Error> {
-        let map = &self.skel.maps.services;
-        let put = map.update(bytes(key), bytes(&vip), MapFlags::ANY);
-        put.map_err(Error::bpf("writing a service"))
-    }
-
-    /// Takes a service out, and with it its ring, if it was the last with its number. That there is
-    /// none is no error.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
-    pub fn remove_service(&self, key: &ServiceKey) -> Result<(), Error> {
-        let services = self.services()?;
-        let Some((_, gone)) = services.iter().find(|(k, _)| k == key) else {
-            return Ok(());
-        };
-        let doing = "removing a service";
-        let map = &self.skel.maps.services;
-        map.delete(bytes(&key.to_kernel()))
-            .map_err(Error::bpf(doing))?;
-        let mut left = services.iter().filter(|(k, _)| k != key);
-        if !left.clone().any(|(k, _)| k.address == key.address) {
-            map.delete(bytes(&service::mark(key.address)))
-                .map_err(Error::bpf(doing))?;
-        }
-        if !left.any(|(_, s)| s.number == gone.number) && self.ring_map(gone.number)?.is_some() {
-            let rings = &self.skel.maps.rings;
-            rings
-                .delete(&u32::from(gone.number).to_ne_bytes())
-                .map_err(Error::bpf(doing))?;
-        }
-        Ok(())
-    }
-
-    /// The backends by their indices, without those that are vacant.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
-    pub fn backends(&self) -> Result<Vec<(u16, Backend)>, Error> {
-        let doing = "reading the backends";
-        let all = self
-            .skel
-            .maps
-            .backends
-            .lookup_batch(BATCH as u32, MapFlags::ANY, MapFlags::ANY)
-            .map_err(Error::bpf(doing))?;
-        let backend = |(key, value): (Vec<u8>, Vec<u8>)| {
-            let index = u32::from_ne_bytes(key.try_into().ok()?);
-            let backend = Backend::from_kernel(&read(&value)?)?;
-            Some((index as u16, backend))
-        };
-        Ok(all.filter_map(backend).collect())
-    }
-
-    /// Sets what a backend is; its generation stays what it is.
-    ///
-    /// # Errors
-    /// When the index is 0 or beyond [`BACKENDS`], or the kernel does not let us.
-    pub fn set_backend(&self, index: u16, backend: &Backend) -> Result<(), Error> {
-        let mut new = backend.to_kernel();
-        new.generation = self.kernel_backend(index)?.generation;
-        self.put_backend(index, &new)
-    }
-
-    /// Makes an index nobody's: the flows that went there go elsewhere, and whoever gets the index
-    /// next does not inherit them. Write the ring before, so that no new flows come.
-    ///
-    /// All else that the index has stays: a packet that is on its way there meanwhile finds a whole
-    /// backend.
-    ///
-    /// # Errors
-    /// As [`Self::set_backend`].
-    pub fn vacate(&self, index: u16) -> Result<(), Error> {
-        let mut gone = self.kernel_backend(index)?;
-        gone.state = service::VACANT;
-        gone.generation = gone.generation.wrapping_add(1);
-        self.put_backend(index, &gone)
-    }
-
-    fn kernel_backend(&self, index: u16) -> Result<types::bw_backend, Error> {
-        if !(1..BACKENDS).contains(&index) {
-            return Err(Error::TooManyBackends { most: BACKENDS - 1 });
-        }
-        let key = u32::from(index).to_ne_bytes();
-        let value = self.skel.maps.backends.lookup(&key, MapFlags::ANY);
-        let value = value.map_err(Error::bpf("reading a backend"))?;
-        Ok(value.as_deref().and_then(read).unwrap_or_default())
-    }
-
-    fn put_backend(&self, index: u16, backend: &types::bw_backend) -> Result<(), Error> {
-        let key = u32::from(index).to_ne_bytes();
-        let put = self
-            .skel
-            .maps
-            .backends
-            .update(&key, bytes(backend), MapFlags::ANY);
-        put.map_err(Error::bpf("writing a backend"))
-    }
-
     /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC.
     /// `tuple.backend` says who answered. Call it at least ten times a second: events wait in a
     /// buffer of limited size.
@@ -407,20 +279,22 @@ impl Balancer {
         }
         // some room is free again before entries would have to make way for others
         let crowded = self.kept.settled > self.skel.maps.flows_settled.max_entries() / 2;
-        let mut context = [0; size_of::<types::bw_census>()];
-        context[offset_of!(types::bw_census, crowded)..]
-            .copy_from_slice(&u32::from(crowded).to_ne_bytes());
+        let census = types::bw_census {
+            crowded: crowded.into(),
+            ..Default::default()
+        };
+        let mut context = bytes(&census).to_vec();
         let run = ProgramInput {
             context_in: Some(&mut context),
             ..Default::default()
         };
         let counted = self.skel.progs.bw_census.test_run(run);
         counted.map_err(Error::bpf("counting flows"))?;
-        let word = |i: usize| context.get(i * 4..i * 4 + 4).and_then(read_u32);
+        let census: types::bw_census = read(&context).unwrap_or_default();
         self.kept = Kept {
-            settled: word(0).unwrap_or(0),
-            young: word(1).unwrap_or(0),
-            removed: word(2).unwrap_or(0),
+            settled: census.settled,
+            young: census.young,
+            removed: census.removed,
         };
         let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
             return Ok(Vec::new());
@@ -468,10 +342,8 @@ impl Balancer {
     /// # Errors
     /// When the kernel does not let us read.
     pub fn outcomes(&self) -> Result<Outcomes, Error> {
-        let map = &self.skel.maps.tallies;
-        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let cpus = cpus.map_err(Error::bpf("reading the tallies"))?;
-        Ok(Outcomes::sum(cpus.iter().flatten().map(Vec::as_slice)))
+        let cpus = percpu(&self.skel.maps.tallies, 0, "reading the tallies")?;
+        Ok(Outcomes::sum(cpus))
     }
 
     /// What each backend that is not vacant was sent since the name was first started. An index that
@@ -481,13 +353,11 @@ impl Balancer {
     /// When the kernel does not let us read.
     pub fn backend_tallies(&self) -> Result<Vec<(u16, Tally)>, Error> {
         let map = &self.skel.maps.backend_tallies;
-        let mut tallies = Vec::new();
-        for (index, _) in self.backends()? {
-            let cpus = map.lookup_percpu(&u32::from(index).to_ne_bytes(), MapFlags::ANY);
-            let cpus = cpus.map_err(Error::bpf("reading the backends' tallies"))?;
-            tallies.push((index, Tally::sum(cpus.iter().flatten().map(Vec::as_slice))));
-        }
-        Ok(tallies)
+        let tally = |(index, _)| {
+            let cpus = percpu(map, u32::from(index), "reading the backends' tallies")?;
+            Ok((index, Tally::sum(cpus)))
+        };
+        self.backends()?.into_iter().map(tally).collect()
     }
 
     /// What became of the packets that were measured, since this start.
@@ -495,13 +365,7 @@ impl Balancer {
     /// # Errors
     /// When the kernel does not let us read.
     pub fn measured(&self) -> Result<Counters, Error> {
-        let map = &self.skel.maps.counters;
-        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let cpus = cpus.map_err(Error::bpf("reading the counters"))?;
-        Ok(Counters::sum(cpus.iter().flatten().map(Vec::as_slice)))
+        let cpus = percpu(&self.skel.maps.counters, 0, "reading the counters")?;
+        Ok(Counters::sum(cpus))
     }
-}
-
-fn read_u32(bytes: &[u8]) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }

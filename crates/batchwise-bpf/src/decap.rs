@@ -5,17 +5,17 @@
 //! ends, the kernel detaches it.
 
 use std::collections::BTreeSet;
-use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, OpenObject};
+use libbpf_rs::{MapCore, MapFlags};
 
 use crate::Error;
 use crate::decap_skel::{DecapSkel, DecapSkelBuilder, types};
+use crate::object::{holder, percpu};
 use crate::passive::attach::Interface;
-use crate::plain::{Plain, read};
+use crate::plain::{Plain, bytes, octets};
 
 /// What to take tunnels from, and where.
 #[derive(Clone, Debug, Default)]
@@ -101,11 +101,8 @@ impl Decap {
     /// # Errors
     /// When the kernel does not allow it.
     pub fn load(config: &DecapConfig) -> Result<Self, Error> {
-        // as in `sensor.rs`: the skeleton borrows its object, and lives as long as the process
-        let holder: &'static mut MaybeUninit<OpenObject> =
-            Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = DecapSkelBuilder::default()
-            .open(holder)
+            .open(holder())
             .map_err(Error::bpf("opening the BPF object"))?;
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.any_source = config.from.is_empty();
@@ -120,7 +117,7 @@ impl Decap {
             let set = skel
                 .maps
                 .from
-                .update(&prefix(*address, *bits), &[1], MapFlags::ANY);
+                .update(bytes(&prefix(*address, *bits)), &[1], MapFlags::ANY);
             set.map_err(Error::bpf("writing the table of sources"))?;
         }
         let mut decap = Self {
@@ -155,11 +152,11 @@ impl Decap {
                 .skel
                 .maps
                 .local
-                .update(&mapped(*address), &[1], MapFlags::ANY);
+                .update(&octets(*address), &[1], MapFlags::ANY);
             set.map_err(Error::bpf(writing))?;
         }
         for address in self.local.difference(&new) {
-            let gone = self.skel.maps.local.delete(&mapped(*address));
+            let gone = self.skel.maps.local.delete(&octets(*address));
             gone.map_err(Error::bpf(writing))?;
         }
         self.local = new;
@@ -171,15 +168,9 @@ impl Decap {
     /// # Errors
     /// When the kernel does not let us read.
     pub fn counters(&self) -> Result<Fates, Error> {
-        let map = &self.skel.maps.fates;
-        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let cpus = cpus.map_err(Error::bpf("reading the counters"))?;
         let mut sum = Fates::default();
-        for cpu in cpus
-            .iter()
-            .flatten()
-            .filter_map(|cpu| read::<types::bw_decap_fates>(cpu))
-        {
+        let fates = &self.skel.maps.fates;
+        for cpu in percpu::<types::bw_decap_fates>(fates, 0, "reading the counters")? {
             sum.decapsulated += cpu.decapsulated;
             sum.no_tunnel += cpu.no_tunnel;
             sum.elsewhere += cpu.elsewhere;
@@ -193,20 +184,14 @@ impl Decap {
     }
 }
 
-fn mapped(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
+/// The key of the sources with this prefix.
+fn prefix(address: IpAddr, bits: u8) -> types::bw_decap_prefix {
+    let family = if address.is_ipv4() { 96 } else { 0 };
+    types::bw_decap_prefix {
+        bits: family + u32::from(bits),
+        addr: octets(address),
     }
 }
 
-/// `struct bw_decap_prefix`.
-fn prefix(address: IpAddr, bits: u8) -> [u8; 20] {
-    let family = if address.is_ipv4() { 96 } else { 0 };
-    let mut key = [0; 20];
-    key[..4].copy_from_slice(&(family + u32::from(bits)).to_ne_bytes());
-    key[4..].copy_from_slice(&mapped(address));
-    key
-}
-
+impl Plain for types::bw_decap_prefix {}
 impl Plain for types::bw_decap_fates {}

@@ -10,6 +10,7 @@ mod cgroup;
 pub mod decap;
 mod error;
 mod netns;
+mod object;
 pub mod passive;
 mod plain;
 pub mod probe;
@@ -23,52 +24,25 @@ pub use error::Error;
 pub use record::{Connection, PeerState, Vitals};
 pub use sensor::{Config, Reading, Sensor, Units};
 
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code
-)]
-mod skel {
-    include!(concat!(env!("OUT_DIR"), "/sense.skel.rs"));
+/// A module for each skeleton that the build script makes.
+macro_rules! skeletons {
+    ($($module:ident: $file:literal),*) => {$(
+        #[allow(
+            missing_docs,
+            clippy::all,
+            clippy::undocumented_unsafe_blocks,
+            dead_code
+        )]
+        mod $module {
+            include!(concat!(env!("OUT_DIR"), "/", $file));
+        }
+    )*};
 }
 
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code
-)]
-mod passive_skel {
-    include!(concat!(env!("OUT_DIR"), "/passive.skel.rs"));
-}
-
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code
-)]
-mod balance_skel {
-    include!(concat!(env!("OUT_DIR"), "/balance.skel.rs"));
-}
-
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code
-)]
-mod decap_skel {
-    include!(concat!(env!("OUT_DIR"), "/decap.skel.rs"));
-}
-
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code
-)]
-mod probe_skel {
-    include!(concat!(env!("OUT_DIR"), "/probe.skel.rs"));
+skeletons! {
+    sense_skel: "sense.skel.rs",
+    passive_skel: "passive.skel.rs",
+    balance_skel: "balance.skel.rs",
+    decap_skel: "decap.skel.rs",
+    probe_skel: "probe.skel.rs"
 }

@@ -9,16 +9,16 @@ pub(crate) mod events;
 pub(crate) mod record;
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramHandle, ProgramType};
+use libbpf_rs::{MapCore, MapFlags, ProgramHandle, ProgramType};
 
 use crate::Error;
+use crate::object::{holder, percpu};
 use crate::passive_skel::{OpenPassiveSkel, PassiveSkel, PassiveSkelBuilder, types};
 use attach::Interface;
 use events::{Events, buckets, event_bytes};
@@ -172,10 +172,8 @@ impl PassiveSensor {
     /// # Errors
     /// When the kernel does not let us read.
     pub fn counters(&self) -> Result<Counters, Error> {
-        let map = &self.skel.maps.counters;
-        let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let cpus = cpus.map_err(Error::bpf("reading the counters"))?;
-        Ok(Counters::sum(cpus.iter().flatten().map(Vec::as_slice)))
+        let cpus = percpu(&self.skel.maps.counters, 0, "reading the counters")?;
+        Ok(Counters::sum(cpus))
     }
 
     /// Flows in the table as of the last [`Self::sweep`].
@@ -233,10 +231,8 @@ fn load(
     attached: Attach,
     frags: bool,
 ) -> Result<PassiveSkel<'static>, Error> {
-    // as in `sensor.rs`: the skeleton borrows its object, and lives as long as the process
-    let holder: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = PassiveSkelBuilder::default()
-        .open(holder)
+        .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
     configure(&mut open, config, buckets)?;
 
@@ -269,7 +265,7 @@ fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> R
         max_ns: config.params.max_ns,
         idle_ns: config.params.idle_ns,
         fixed_ns,
-        algorithm,
+        algorithm: types::bw_gaps_algorithm(algorithm),
         min_gaps: config.params.min_gaps,
     };
     ro.hash_keys = events::hash_keys();

@@ -1,7 +1,8 @@
 //! Structs of integers that the kernel side shares with this side, as the bytes that maps take and
-//! give.
+//! give, and addresses in them.
 
 use std::mem::size_of;
+use std::net::IpAddr;
 use std::slice;
 
 /// Plain integers without padding: any bytes are a valid value, and all bytes of a value are set.
@@ -20,4 +21,12 @@ pub(crate) fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
 pub(crate) fn bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: a `T` has so many bytes, all of them set, and they live as long as the reference.
     unsafe { slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }
+}
+
+/// As the kernel side keeps it: IPv4 as IPv4-mapped IPv6. The way back is core's `passive::address`.
+pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
+        IpAddr::V6(a) => a.octets(),
+    }
 }

@@ -4,14 +4,14 @@
 //! What it attaches belongs to a file descriptor of this process: when the process ends, however it
 //! ends, the kernel detaches it.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::Error;
 use crate::balance::Balancer;
+use crate::object::holder;
 use crate::passive::attach::{Interface, index_of};
 use crate::probe_skel::{ProbeSkel, ProbeSkelBuilder};
 
@@ -58,11 +58,8 @@ impl Probe {
     /// # Errors
     /// When the kernel does not allow it.
     pub fn load(balancer: &Balancer) -> Result<Self, Error> {
-        // as in `sensor.rs`: the skeleton borrows its object, and lives as long as the process
-        let holder: &'static mut MaybeUninit<OpenObject> =
-            Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = ProbeSkelBuilder::default()
-            .open(holder)
+            .open(holder())
             .map_err(Error::bpf("opening the BPF object"))?;
         let reused = open.maps.backends.reuse_fd(balancer.backends_map());
         reused.map_err(Error::bpf("sharing the balancer's backends"))?;

@@ -1,19 +1,20 @@
 //! From the kernel's records (`intf.h`) to the plain structs of `batchwise-core`.
 
 use std::mem::size_of;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
+use batchwise_core::passive::address;
 use batchwise_core::queue::QueueState;
 use batchwise_core::report::Side;
 use batchwise_core::sample::Sample;
 use batchwise_core::wire::{PeerQueue, Queue, State};
 
-use crate::skel::types;
+use crate::plain::{Plain, read};
+use crate::sense_skel::types;
 
-// bw_record.flags, as in intf.h
-const SERVER: u32 = 0x1;
-const AGREED: u32 = 0x8;
-const LATE_SEND: u32 = 0x10;
+const SERVER: u32 = types::bw_record_flag::BW_F_SERVER.0;
+const AGREED: u32 = types::bw_record_flag::BW_F_AGREED.0;
+const LATE_SEND: u32 = types::bw_record_flag::BW_F_LATE_SEND.0;
 
 /// What bw_dump writes per connection: the record, then its version as read after it was copied.
 #[repr(C)]
@@ -80,11 +81,6 @@ pub struct PeerState {
     pub state: State,
 }
 
-fn address(addr: [u8; 16], port: u16) -> SocketAddr {
-    let v6 = Ipv6Addr::from(addr);
-    SocketAddr::new(v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4), port)
-}
-
 impl Connection {
     /// The server's end.
     pub fn server(&self) -> SocketAddr {
@@ -124,8 +120,8 @@ impl From<&types::bw_record> for Connection {
         let peer = r.peer.map(|queues| queues.map(heard));
         Self {
             cookie: r.cookie,
-            local: address(r.local_addr, r.local_port),
-            remote: address(r.remote_addr, r.remote_port),
+            local: SocketAddr::new(address(r.local_addr), r.local_port),
+            remote: SocketAddr::new(address(r.remote_addr), r.remote_port),
             netns: r.netns,
             side: if r.flags & SERVER != 0 {
                 Side::Server
@@ -176,10 +172,8 @@ pub(crate) fn parse_dump(bytes: &[u8]) -> (Vec<Connection>, usize) {
     let mut torn = 0;
     let connections = bytes
         .chunks_exact(size_of::<Snapshot>())
-        .filter_map(|chunk| {
-            // SAFETY: the chunk has the size of a Snapshot, which is plain integers: any bytes
-            // are a valid value; read_unaligned asks for no alignment.
-            let s = unsafe { chunk.as_ptr().cast::<Snapshot>().read_unaligned() };
+        .filter_map(read::<Snapshot>)
+        .filter_map(|s| {
             let whole = s.rec.version % 2 == 0 && u64::from(s.rec.version) == s.version;
             torn += usize::from(!whole);
             whole.then(|| Connection::from(&s.rec))
@@ -190,9 +184,8 @@ pub(crate) fn parse_dump(bytes: &[u8]) -> (Vec<Connection>, usize) {
 
 /// A record from the ring buffer of closed connections.
 pub(crate) fn parse_closed(bytes: &[u8]) -> Option<Connection> {
-    (bytes.len() >= size_of::<types::bw_record>()).then(|| {
-        // SAFETY: there are at least as many bytes as the struct has; see parse_dump.
-        let rec = unsafe { bytes.as_ptr().cast::<types::bw_record>().read_unaligned() };
-        Connection::from(&rec)
-    })
+    read::<types::bw_record>(bytes).map(|rec| Connection::from(&rec))
 }
+
+impl Plain for Snapshot {}
+impl Plain for types::bw_record {}

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{Ordering, fence};
@@ -18,13 +17,19 @@ use batchwise_core::report::Unit;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 
-use crate::actuator::{Actuator, bytes};
+use crate::actuator::Actuator;
 use crate::cgroup::{self, Cgroup};
+use crate::object::holder;
+use crate::plain::{Plain, bytes};
 use crate::record::{Connection, parse_closed, parse_dump};
-use crate::skel::{SenseSkel, SenseSkelBuilder, types};
+use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 use crate::{Error, netns};
+
+const CALLS: u32 = 1 << types::bw_unit::BW_CALLS.0;
+const BYTES: u32 = 1 << types::bw_unit::BW_BYTES.0;
+const SEGMENTS: u32 = 1 << types::bw_unit::BW_SEGS.0;
 
 /// Which items are counted, a bit per kind as in `enum bw_unit`, and which the peer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +45,13 @@ impl Units {
     pub fn of(units: &[Unit]) -> Self {
         let told = units.iter().fold(0, |bits, u| {
             bits | match u {
-                Unit::Sends => 0b011,
-                Unit::Bytes => 0b010,
-                Unit::Packets => 0b100,
+                Unit::Sends => CALLS | BYTES,
+                Unit::Bytes => BYTES,
+                Unit::Packets => SEGMENTS,
             }
         });
         Self {
-            counted: told | 0b011,
+            counted: told | CALLS | BYTES,
             told,
         }
     }
@@ -238,7 +243,7 @@ impl Sensor {
                     size: q.size,
                     reserved: 0,
                 };
-                map.update(&key, &bytes(&value), MapFlags::ANY)
+                map.update(&key, bytes(&value), MapFlags::ANY)
             }
         };
         done.map_err(Error::bpf("writing a hint"))
@@ -351,11 +356,8 @@ fn load(
     cgroup: Option<&Cgroup>,
     late_send: bool,
 ) -> Result<SenseSkel<'static>, Error> {
-    // The skeleton borrows its object; a sensor lives as long as its process, so leaking the few
-    // bytes of the holder is the simple way to own both.
-    let holder: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = SenseSkelBuilder::default()
-        .open(holder)
+        .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
 
     let ro = open.maps.rodata_data.as_deref_mut();
@@ -408,3 +410,5 @@ fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
     iter.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
+
+impl Plain for types::bw_queue {}

@@ -1,188 +1,20 @@
 //! The C estimator of gaps, compiled on the host, against its reference in batchwise-core: the same
 //! packets must leave the same modes and give the same estimate, bit for bit.
 
+mod c_gaps;
+
 // brings in the static library that its build script makes of the C side
 use batchwise_bpf as _;
 
-use batchwise_core::passive::flight::{FLIGHT, Flight};
 use batchwise_core::passive::stream::{Segment, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, MODES, Params, Stream};
 use proptest::prelude::*;
 
-const EMPTY: u8 = 0xff;
-const ACKS: u8 = 1;
-const FULL: u8 = 2;
-const AFTER_FULL: u8 = 4;
-const IN_FLIGHT: u8 = 8;
-const BURSTS: u8 = 16;
-
-/// `struct bw_mode`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct CMode {
-    sum: u32,
-    count: u16,
-    marked: u16,
-}
-
-/// The modes of `struct bw_gaps`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct CModes {
-    mode: [CMode; MODES],
-    lo: [u8; MODES],
-    hi: [u8; MODES],
-}
-
-/// `struct bw_flight`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct CFlight {
-    sent: [u32; FLIGHT],
-    sum: u64,
-    told_sum: u64,
-    count: u32,
-    gaps: u32,
-    usual: u32,
-    begun: u32,
-    alone: u32,
-    told: u16,
-    missing: u16,
-    head: u8,
-    len: u8,
-    cap: u8,
-    pending: u8,
-    tainted: u8,
-    late: u8,
-    grows: u8,
-    sure: u8,
-}
-
-impl CFlight {
-    fn plain(&self) -> Flight {
-        Flight {
-            sent: self.sent,
-            sum: self.sum,
-            told_sum: self.told_sum,
-            count: self.count,
-            gaps: self.gaps,
-            told: self.told,
-            missing: self.missing,
-            usual: self.usual,
-            begun: self.begun,
-            alone: self.alone,
-            head: self.head,
-            len: self.len,
-            cap: self.cap,
-            pending: self.pending,
-            tainted: self.tainted,
-            late: self.late,
-            grows: self.grows != 0,
-            sure: self.sure != 0,
-        }
-    }
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-union CKept {
-    modes: CModes,
-    flight: CFlight,
-}
-
-impl Default for CKept {
-    fn default() -> Self {
-        Self {
-            modes: CModes::default(),
-        }
-    }
-}
-
-/// `struct bw_gaps`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct CGaps {
-    start: u64,
-    last: u64,
-    kept: CKept,
-    discarded: u16,
-    idle: u16,
-    resent: u16,
-    flags: u8,
-    largest: u8,
-}
-
-/// `struct bw_stream`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct CStream {
-    next_seq: u32,
-    ack: u32,
-    acked_at: u32,
-}
-
-/// `struct bw_gaps_params`.
-#[repr(C)]
-struct CParams {
-    epoch_ns: u64,
-    max_ns: u64,
-    idle_ns: u64,
-    fixed_ns: u64,
-    algorithm: u32,
-    min_gaps: u32,
-}
-
-/// `struct bw_estimate`.
-#[repr(C)]
-#[derive(Default)]
-struct CEstimate {
-    latency: u64,
-    ibg: u64,
-    batches: u32,
-    gaps: u32,
-    idle: u32,
-    confidence: u32,
-    flags: u32,
-    reserved: u32,
-}
-
-unsafe extern "C" {
-    fn bw_twin_gaps_due(g: *const CGaps, p: *const CParams, now: u64) -> i32;
-    fn bw_twin_gaps_open(g: *mut CGaps, now: u64);
-    #[rustfmt::skip]
-    fn bw_twin_gaps_tcp(
-        g: *mut CGaps,
-        s: *mut CStream,
-        p: *const CParams,
-        now: u64,
-        seq: u32,
-        len: u32,
-        ack: u32,
-        ip_len: u32,
-    );
-    fn bw_twin_gaps_tcp_ack(g: *const CGaps, s: *mut CStream, now: u64, ack: u32);
-    fn bw_twin_gaps_datagram(g: *mut CGaps, p: *const CParams, now: u64, ip_len: u32);
-    fn bw_twin_gaps_packet(g: *mut CGaps, p: *const CParams, now: u64, marked: i32, resent: i32);
-    fn bw_twin_gaps_estimate(g: *const CGaps, p: *const CParams, out: *mut CEstimate);
-}
-
-impl From<&Params> for CParams {
-    fn from(p: &Params) -> Self {
-        let (algorithm, fixed_ns) = match p.algorithm {
-            Algorithm::Auto => (0, 0),
-            Algorithm::Modes => (1, 0),
-            Algorithm::Fixed(delta) => (2, delta),
-        };
-        Self {
-            epoch_ns: p.epoch_ns,
-            max_ns: p.max_ns,
-            idle_ns: p.idle_ns,
-            fixed_ns,
-            algorithm,
-            min_gaps: p.min_gaps,
-        }
-    }
-}
+use c_gaps::{
+    ACKS, AFTER_FULL, BURSTS, CEstimate, CGaps, CModes, CParams, CStream, EMPTY, FULL, IN_FLIGHT,
+    bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_estimate, bw_twin_gaps_open,
+    bw_twin_gaps_packet, bw_twin_gaps_tcp, bw_twin_gaps_tcp_ack,
+};
 
 /// Both sides of one flow.
 struct Pair {

@@ -2,16 +2,11 @@
 //! which other programs rely on. Field names are a contract; fields may be added, never renamed.
 
 use alloc::string::String;
-#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 /// Which end of the connections this machine's sockets are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Side {
     /// The sockets' local port is the watched one.
     Server,
@@ -20,12 +15,8 @@ pub enum Side {
 }
 
 /// How an estimate was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "snake_case")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Estimator {
     /// From both ends' queue states, the peer's learned through the exchange.
     TwoSided,
@@ -36,12 +27,8 @@ pub enum Estimator {
 }
 
 /// What is counted as one item of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// One call of `send` or its like: the closest thing to a request that the kernel sees.
     Sends,
@@ -53,12 +40,8 @@ pub enum Unit {
 
 /// Whose `unacked` and `ackdelay` queues the network latency was computed from: the paper takes
 /// the larger of the two views (§3.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum View {
     /// This end's unacked queue.
     Local,
@@ -67,12 +50,8 @@ pub enum View {
 }
 
 /// The Nagle setting of a service's sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Nagle {
     /// TCP_NODELAY is off on all of them.
     On,
@@ -83,8 +62,7 @@ pub enum Nagle {
 }
 
 /// Mean latency of a request, split by where it is spent. `None` is "not known", never 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// The paper's L: both network stacks and the wire, without the application's own time.
     pub network: Option<u64>,
@@ -96,8 +74,7 @@ pub struct Latency {
 
 /// The mean queueing delays from which `network` was computed, ns. `unacked`, `ackdelay_remote`
 /// belong to the end that [`View`] names and to its peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
     /// Handed over by the application, not yet acknowledged.
     pub unacked: Option<u64>,
@@ -110,8 +87,7 @@ pub struct Stages {
 }
 
 /// One service (or, with `--per-connection`, one connection) in one interval.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// End of the interval, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -122,10 +98,7 @@ pub struct Line {
     /// Which end this is.
     pub side: Side,
     /// `local -> remote`, with `--per-connection` only.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Option::is_none")
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// Where the estimate was made: `socket` is the queues of a TCP socket, `application` a queue
     /// that the client itself keeps.

@@ -106,17 +106,6 @@ impl Flow {
         self.overlaps += other.overlaps;
         self.rtt_min = smaller_known(self.rtt_min, other.rtt_min);
     }
-
-    /// Whether nothing moved in either direction.
-    pub fn is_idle(&self) -> bool {
-        let moved = |q| {
-            let w = self.here(Item::Bytes, q);
-            w.total > 0 || w.integral > 0
-        };
-        !QUEUES
-            .into_iter()
-            .any(|q| q != Queue::Turnaround && moved(q))
-    }
 }
 
 fn smaller_known(a: u64, b: u64) -> u64 {

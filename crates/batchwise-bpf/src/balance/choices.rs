@@ -6,9 +6,9 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::Error;
+use crate::balance_skel::types;
 
-/// As `BW_SEEN_SHIFT` in balance_intf.h.
-const SEEN_SHIFT: u32 = 26;
+const SEEN_SHIFT: u32 = types::bw_seen_unit::BW_SEEN_SHIFT.0;
 
 /// Until when, in units of the program; `None`: until just now. The units wrap in nine years, and what
 /// is over for half of that would begin again: it has to be written while it is over, too.

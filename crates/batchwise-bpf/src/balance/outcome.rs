@@ -1,7 +1,7 @@
 //! What became of the packets that a load balancer saw, counted over all CPUs.
 
-use crate::balance_skel::types;
-use crate::plain::{Plain, read};
+use crate::balance_skel::{types, types::bw_outcome};
+use crate::plain::Plain;
 
 /// Packets by their outcome; each has exactly one. Only `forwarded`, `icmp_forwarded` and `passed`
 /// went on; `icmp_answered` and `too_big` were answered, all others dropped.
@@ -67,53 +67,40 @@ impl Outcomes {
         ]
     }
 
-    /// The sum over CPUs; each value is a `struct bw_tallies`.
-    pub(super) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    /// The sum over CPUs.
+    pub(super) fn sum(cpus: impl Iterator<Item = types::bw_tallies>) -> Self {
         let mut sum = types::bw_tallies::default();
-        for cpu in cpus.into_iter().filter_map(read::<types::bw_tallies>) {
+        for cpu in cpus {
             for (sum, n) in sum.outcome.iter_mut().zip(cpu.outcome) {
                 *sum += n;
             }
             sum.unknown_flow += cpu.unknown_flow;
             sum.insert_failed += cpu.insert_failed;
         }
-        // as in enum bw_outcome
-        let [
-            forwarded,
-            passed,
-            no_backend,
-            no_service,
-            fragment,
-            options,
-            extensions,
-            malformed,
-            expired,
-            too_big,
-            icmp_forwarded,
-            icmp_answered,
-            icmp_unknown,
-            unsent,
-        ] = sum.outcome;
+        let of = |outcome: bw_outcome| sum.outcome[outcome.0 as usize];
         Self {
-            forwarded,
-            passed,
-            no_backend,
-            no_service,
-            fragment,
-            options,
-            extensions,
-            malformed,
-            expired,
-            too_big,
-            icmp_forwarded,
-            icmp_answered,
-            icmp_unknown,
-            unsent,
+            forwarded: of(bw_outcome::BW_OUT_FORWARDED),
+            passed: of(bw_outcome::BW_OUT_PASSED),
+            no_backend: of(bw_outcome::BW_OUT_NO_BACKEND),
+            no_service: of(bw_outcome::BW_OUT_NO_SERVICE),
+            fragment: of(bw_outcome::BW_OUT_FRAGMENT),
+            options: of(bw_outcome::BW_OUT_OPTIONS),
+            extensions: of(bw_outcome::BW_OUT_EXTENSIONS),
+            malformed: of(bw_outcome::BW_OUT_MALFORMED),
+            expired: of(bw_outcome::BW_OUT_EXPIRED),
+            too_big: of(bw_outcome::BW_OUT_TOO_BIG),
+            icmp_forwarded: of(bw_outcome::BW_OUT_ICMP_FORWARDED),
+            icmp_answered: of(bw_outcome::BW_OUT_ICMP_ANSWERED),
+            icmp_unknown: of(bw_outcome::BW_OUT_ICMP_UNKNOWN),
+            unsent: of(bw_outcome::BW_OUT_UNSENT),
             unknown_flow: sum.unknown_flow,
             insert_failed: sum.insert_failed,
         }
     }
 }
+
+// an outcome that the kernel side gains has to be named above, twice
+const _: () = assert!(bw_outcome::BW_OUTS.0 == 14);
 
 /// What a backend was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,9 +116,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The sum over CPUs; each value is a `struct bw_backend_tally`.
-    pub(super) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let cpus = cpus.into_iter().filter_map(read::<types::bw_backend_tally>);
+    /// The sum over CPUs.
+    pub(super) fn sum(cpus: impl Iterator<Item = types::bw_backend_tally>) -> Self {
         cpus.fold(Self::default(), |sum, c| Self {
             packets: sum.packets + c.packets,
             bytes: sum.bytes + c.bytes,

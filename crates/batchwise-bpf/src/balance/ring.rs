@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
-use super::{BATCH, Balancer, SERVICES, SLOTS, read_u32};
+use super::{BATCH, Balancer, SERVICES, SLOTS};
 use crate::Error;
 
 /// An empty ring that is no service's yet.
@@ -32,7 +32,7 @@ impl Balancer {
         let key = u32::from(service).to_ne_bytes();
         let id = self.skel.maps.rings.lookup(&key, MapFlags::ANY);
         let id = id.map_err(Error::bpf(doing))?;
-        let Some(id) = id.and_then(|id| Some(u32::from_ne_bytes(id.try_into().ok()?))) else {
+        let Some(id) = id.as_deref().and_then(read_u32) else {
             return Ok(None);
         };
         MapHandle::from_map_id(id)
@@ -109,4 +109,8 @@ impl Balancer {
         }
         Ok(())
     }
+}
+
+fn read_u32(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use batchwise_core::passive::address;
 
 use crate::balance_skel::types;
+use crate::balance_skel::types::{bw_backend_state as state, bw_method as method};
+use crate::plain::octets;
 
-// as in balance_intf.h
-const BY_CLIENT: u16 = 0x1;
-const TWO_CHOICES: u16 = 0x2;
-const DRAINED: u8 = 0x1;
-const DOUBTED: u8 = 0x2;
-pub(super) const VACANT: u8 = 0;
+const BY_CLIENT: u16 = types::bw_vip_flag::BW_VIP_BY_CLIENT.0 as u16;
+const TWO_CHOICES: u16 = types::bw_vip_flag::BW_VIP_TWO_CHOICES.0 as u16;
+const DRAINED: u8 = types::bw_backend_flag::BW_BACKEND_DRAINED.0 as u8;
+const DOUBTED: u8 = types::bw_backend_flag::BW_BACKEND_DOUBTED.0 as u8;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
 
@@ -93,9 +93,9 @@ pub struct Backend {
     pub state: State,
     /// Its latency is not believed: of two choices the second is never this one.
     pub doubted: bool,
-    /// Drained by the operator; kept here for the agent, as the next three.
+    /// Drained by the operator; kept here for the agent, as `base_weight` and `identity`.
     pub drained: bool,
-    /// Its effective weight.
+    /// Its effective weight: of two choices the less busy for its weight gets a new flow.
     pub weight: u32,
     /// The configured weight that the effective one was made from.
     pub base_weight: u32,
@@ -112,14 +112,6 @@ pub struct Backend {
 fn last_bits(bits: u8) -> u32 {
     let others = 32 - u32::from(bits.min(32));
     u32::MAX.checked_shr(others).unwrap_or(0).to_be()
-}
-
-/// IPv4 as IPv4-mapped IPv6.
-pub(super) fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
-        IpAddr::V6(a) => a.octets(),
-    }
 }
 
 impl ServiceKey {
@@ -190,13 +182,13 @@ impl Backend {
             mtu: self.mtu,
             service: self.service,
             method: match self.method {
-                Method::L2 => 1,
-                Method::Ipip => 2,
+                Method::L2 => method::BW_METHOD_L2,
+                Method::Ipip => method::BW_METHOD_IPIP,
             },
             state: match self.state {
-                State::Serving => 1,
-                State::Draining => 2,
-                State::Down => 3,
+                State::Serving => state::BW_BACKEND_SERVING,
+                State::Draining => state::BW_BACKEND_DRAINING,
+                State::Down => state::BW_BACKEND_DOWN,
             },
             generation: self.generation,
             flags: (u8::from(self.drained) * DRAINED) | (u8::from(self.doubted) * DOUBTED),
@@ -219,14 +211,14 @@ impl Backend {
             ifindex: b.ifindex,
             mtu: b.mtu,
             method: match b.method {
-                1 => Method::L2,
-                2 => Method::Ipip,
+                method::BW_METHOD_L2 => Method::L2,
+                method::BW_METHOD_IPIP => Method::Ipip,
                 _ => return None,
             },
             state: match b.state {
-                1 => State::Serving,
-                2 => State::Draining,
-                3 => State::Down,
+                state::BW_BACKEND_SERVING => State::Serving,
+                state::BW_BACKEND_DRAINING => State::Draining,
+                state::BW_BACKEND_DOWN => State::Down,
                 _ => return None,
             },
             doubted: b.flags & DOUBTED != 0,

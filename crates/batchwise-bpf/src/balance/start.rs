@@ -1,16 +1,16 @@
 //! Loading the data path: afresh, or onto the maps that an earlier one has pinned.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapHandle, OpenObject};
+use libbpf_rs::{MapCore, MapHandle};
 
 use super::{Balancer, INTERFACES, Kept, Options, choices, macs, pins};
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
+use crate::object::holder;
 use crate::passive::attach::Interface;
 use crate::passive::events::{Events, algorithm, buckets, event_bytes, hash_keys};
 
@@ -18,8 +18,6 @@ use crate::passive::events::{Events, algorithm, buckets, event_bytes, hash_keys}
 const LEAST_YOUNG: u32 = 1024;
 /// New flows may choose for so long before [`Balancer::let_choose`] was called.
 const FIRST_CHOICES: Duration = Duration::from_secs(5);
-/// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).
-const XDP_FRAGS: u32 = 1 << 5;
 
 pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     if options.interfaces.len() > INTERFACES {
@@ -111,10 +109,8 @@ fn other_version(options: &Options, error: Error) -> Error {
 }
 
 fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>, Error> {
-    // as in `sensor.rs`: the skeleton borrows its object, and lives as long as the process
-    let holder: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = BalanceSkelBuilder::default()
-        .open(holder)
+        .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
     configure(&mut open, options)?;
     size(&mut open, options).map_err(Error::bpf("sizing the tables"))?;
@@ -122,7 +118,6 @@ fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>
         pin(&mut open, folder).map_err(Error::bpf("pinning the maps"))?;
     }
     open.progs.bw_sweep.set_autoload(options.measure.is_some());
-    open.progs.bw_balance.set_flags(XDP_FRAGS);
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 
@@ -146,7 +141,7 @@ fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Er
         max_ns: measure.params.max_ns,
         idle_ns: measure.params.idle_ns,
         fixed_ns,
-        algorithm,
+        algorithm: types::bw_gaps_algorithm(algorithm),
         min_gaps: measure.params.min_gaps,
     };
     ro.measuring = true;

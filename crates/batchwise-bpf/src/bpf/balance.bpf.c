@@ -144,7 +144,7 @@ BW_INLINE int bw_decide(struct xdp_md *ctx)
 	return bw_exception(ctx, parsed);
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int bw_balance(struct xdp_md *ctx)
 {
 	__u64 done = bw_decide(ctx);
@@ -156,3 +156,10 @@ int bw_balance(struct xdp_md *ctx)
 		all->outcome[outcome]++;
 	return done & 0xff;
 }
+
+/* No struct has these: they tell the loader's generator of them, as flows.h does. */
+enum bw_bound *of_bound;
+enum bw_vip_flag *of_vip_flag;
+enum bw_backend_flag *of_backend_flag;
+enum bw_seen_unit *of_seen_unit;
+enum bw_outcome *of_outcome;

@@ -9,11 +9,13 @@
 
 #include "intf.h"
 
-#define BW_RING_SLOTS 65537 /* prime; as core's balance::maglev::SLOTS */
-#define BW_SERVICES 512	    /* numbers that services can have */
-#define BW_SERVICE_KEYS 4096
-#define BW_BACKENDS 4096 /* a power of two; index 0 is nobody */
-#define BW_INTERFACES 64 /* that packets can arrive at */
+enum bw_bound {
+	BW_RING_SLOTS = 65537, /* prime; as core's balance::maglev::SLOTS */
+	BW_SERVICES = 512,     /* numbers that services can have */
+	BW_SERVICE_KEYS = 4096,
+	BW_BACKENDS = 4096, /* a power of two; index 0 is nobody */
+	BW_INTERFACES = 64, /* that packets can arrive at */
+};
 
 /* Where a service is reached. Port 0: at all that have no entry of their own. */
 struct bw_vip_key {
@@ -24,26 +26,31 @@ struct bw_vip_key {
 };
 
 /* bw_vip.flags */
-#define BW_VIP_BY_CLIENT 0x1 /* all connections of a client's address go to one backend */
-#define BW_VIP_TWO_CHOICES 0x2 /* of two slots the backend with fewer busy flows for its weight */
+enum bw_vip_flag {
+	BW_VIP_BY_CLIENT = 0x1,	  /* all connections of a client's address go to one backend */
+	BW_VIP_TWO_CHOICES = 0x2, /* of two slots the backend with fewer busy flows for its weight */
+};
 
 struct bw_vip {
 	__u16 number; /* its ring's index */
 	__u16 flags;
 };
 
-enum bw_method { BW_METHOD_NONE, BW_METHOD_L2, BW_METHOD_IPIP };
+/* As the next, a byte. */
+enum bw_method { BW_METHOD_NONE, BW_METHOD_L2, BW_METHOD_IPIP } __attribute__((packed));
 
 enum bw_backend_state {
 	BW_BACKEND_VACANT,   /* nobody's: flows that were sent here are forgotten */
 	BW_BACKEND_SERVING,
 	BW_BACKEND_DRAINING, /* keeps its flows */
 	BW_BACKEND_DOWN,     /* keeps its TCP connections */
-};
+} __attribute__((packed));
 
 /* bw_backend.flags */
-#define BW_BACKEND_DRAINED 0x1 /* by the operator; read by the agent alone */
-#define BW_BACKEND_DOUBTED 0x2 /* its latency is not believed: nobody's second choice */
+enum bw_backend_flag {
+	BW_BACKEND_DRAINED = 0x1, /* by the operator; read by the agent alone */
+	BW_BACKEND_DOUBTED = 0x2, /* its latency is not believed: nobody's second choice */
+};
 
 struct bw_backend {
 	__u8 addr[16];
@@ -53,18 +60,20 @@ struct bw_backend {
 	__u32 ifindex;
 	__u16 mtu;	  /* of the way out, bytes of IP */
 	__u16 service;	  /* number */
-	__u8 method;	  /* enum bw_method */
-	__u8 state;	  /* enum bw_backend_state */
+	enum bw_method method;
+	enum bw_backend_state state;
 	__u8 generation;  /* tells whose flow an entry of the index is */
 	__u8 flags;
-	__u32 weight;	  /* the agent's memory, as .identity */
+	__u32 weight;	  /* effective: of two choices the less busy for its weight gets a new flow */
 	__u32 spread;	  /* bits of source's last 4 bytes that tell flows apart, IPv4 only */
-	__u64 identity;
+	__u64 identity;	  /* the agent's memory, as .base_weight */
 	__u32 base_weight; /* what .weight was made from */
 	__u32 reserved;
 };
 
-#define BW_SEEN_SHIFT 26 /* bw_affinity.seen counts 2^26 ns (67 ms), CLOCK_MONOTONIC_COARSE */
+enum bw_seen_unit {
+	BW_SEEN_SHIFT = 26, /* bw_affinity.seen counts 2^26 ns (67 ms), CLOCK_MONOTONIC_COARSE */
+};
 
 /* bw_affinity.flags */
 #define BW_FLOW_CLOSING 0x1 /* FIN or RST was seen, and no payload since */

@@ -14,12 +14,6 @@
 #include "lib/gaps.h"
 #include "lib/packet.h"
 
-/*
- * A function that the verifier checks once, for all arguments, instead of at every call with what it
- * knows there.
- */
-#define BW_APART __attribute__((noinline))
-
 /* Below so many flows in its first bucket a flow does not look at the second. */
 #define BW_AMPLE 12
 

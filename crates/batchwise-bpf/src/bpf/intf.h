@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The only definition of every struct that BPF programs, host-side tests and the loader share.
- * Rust types are generated from it at build time. Layouts have no implicit padding.
+ * What the programs that watch, tune and measure share with the loader and with host-side tests: the
+ * only definition of each struct (the load balancer's are in balance_intf.h, the decapsulator's in
+ * decap_intf.h). Rust types are generated from it at build time. Layouts have no implicit padding.
  */
 #ifndef BW_INTF_H
 #define BW_INTF_H
@@ -46,7 +47,7 @@ enum bw_arm { BW_ARM_WISH, BW_ARM_ON, BW_ARM_OFF };
 
 /* What the agent decided for a service. */
 struct bw_control {
-	__u32 arm;   /* enum bw_arm */
+	enum bw_arm arm;
 	__u32 limit; /* with BW_ARM_ON: bytes held back that the next ACK releases; 0: none */
 	__u32 told;  /* BW_STATE_*, for the peer's agent */
 };
@@ -80,12 +81,14 @@ struct bw_marks {
 };
 
 /* bw_record.flags */
-#define BW_F_SERVER 0x1	  /* the local port is the watched one */
-#define BW_F_BIRTH 0x2	  /* counted from the connection's first byte */
-#define BW_F_AGREED 0x8	  /* the peer speaks the exchange */
-#define BW_F_LATE_SEND 0x10 /* sends are seen only after the call (no tcp_sendmsg_locked) */
-#define BW_F_HINTED 0x40  /* the peer's application itself counts: it needs no queue of ours */
-#define BW_F_CLOSED 0x20  /* the connection is gone: this is its last record */
+enum bw_record_flag {
+	BW_F_SERVER = 0x1,     /* the local port is the watched one */
+	BW_F_BIRTH = 0x2,      /* counted from the connection's first byte */
+	BW_F_AGREED = 0x8,     /* the peer speaks the exchange */
+	BW_F_LATE_SEND = 0x10, /* sends are seen only after the call (no tcp_sendmsg_locked) */
+	BW_F_CLOSED = 0x20,    /* the connection is gone: this is its last record */
+	BW_F_HINTED = 0x40,    /* the peer's application itself counts: it needs no queue of ours */
+};
 
 /* What the kernel itself keeps of a socket, read with the record. */
 struct bw_sock_info {
@@ -185,11 +188,13 @@ struct bw_mode {
 };
 
 /* bw_gaps.flags */
-#define BW_GAPS_ACKS 0x1 /* marks tell which packets a response triggered (TCP), not only sizes */
-#define BW_GAPS_FULL 0x2 /* a counter is at its end: close the epoch */
-#define BW_GAPS_AFTER_FULL 0x4 /* the last packet was full-sized */
-#define BW_GAPS_FLIGHT 0x8 /* requests in flight are kept, not modes */
-#define BW_GAPS_BURSTS 0x10 /* modes are kept for now: the client sends bursts */
+enum bw_gaps_flag {
+	BW_GAPS_ACKS = 0x1, /* marks tell which packets a response triggered (TCP), not only sizes */
+	BW_GAPS_FULL = 0x2, /* a counter is at its end: close the epoch */
+	BW_GAPS_AFTER_FULL = 0x4, /* the last packet was full-sized */
+	BW_GAPS_FLIGHT = 0x8,	  /* requests in flight are kept, not modes */
+	BW_GAPS_BURSTS = 0x10,	  /* modes are kept for now: the client sends bursts */
+};
 
 #define BW_FLIGHT 8
 
@@ -248,12 +253,14 @@ struct bw_gaps_params {
 	__u64 max_ns;	/* and at most this while it has fewer than min_gaps marked; at most 30 s */
 	__u64 idle_ns;	/* gaps as long as this may be timeouts or idle time; at most 3 s */
 	__u64 fixed_ns; /* BW_GAPS_FIXED: a longer gap begins a batch */
-	__u32 algorithm; /* enum bw_gaps_algorithm */
+	enum bw_gaps_algorithm algorithm;
 	__u32 min_gaps;
 };
 
 /* bw_estimate.flags */
-#define BW_EST_STALLED 0x1 /* nothing but retransmissions and waiting: no latency */
+enum bw_estimate_flag {
+	BW_EST_STALLED = 0x1, /* nothing but retransmissions and waiting: no latency */
+};
 
 /* What a closed epoch says. */
 struct bw_estimate {

@@ -212,3 +212,7 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 	bpf_seq_write(ctx->meta->seq, &version, sizeof(version));
 	return 0;
 }
+
+/* No struct has these: they tell the loader's generator of them. */
+enum bw_unit *of_unit;
+enum bw_record_flag *of_record_flag;

@@ -11,7 +11,8 @@ use libbpf_rs::{MapMut, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder}
 
 use super::record::Collector;
 use crate::Error;
-use crate::passive_skel::types;
+use crate::passive_skel::{types, types::bw_gaps_algorithm};
+use crate::plain::{Plain, bytes, read};
 
 /// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
 /// flow's own 124 that two choices of 16 places do.
@@ -23,11 +24,6 @@ const EVENT_BYTES_PER_FLOW: u32 = 64;
 const EVENT_BYTES: [u32; 2] = [1 << 20, 1 << 24];
 /// Buckets that one run of the sweep looks at: events are taken out in between.
 const SWEEP_BUCKETS: u32 = 256;
-
-// enum bw_gaps_algorithm
-const ALGORITHM_AUTO: u32 = 0;
-const ALGORITHM_MODES: u32 = 1;
-const ALGORITHM_FIXED: u32 = 2;
 
 /// Buckets for so many flows.
 pub(crate) fn buckets(flows: u32) -> u32 {
@@ -46,11 +42,12 @@ pub(crate) fn event_bytes(flows: u32) -> u32 {
 
 /// `algorithm` and `fixed_ns` of `struct bw_gaps_params`.
 pub(crate) fn algorithm(params: &Params) -> (u32, u64) {
-    match params.algorithm {
-        Algorithm::Auto => (ALGORITHM_AUTO, 0),
-        Algorithm::Modes => (ALGORITHM_MODES, 0),
-        Algorithm::Fixed(delta) => (ALGORITHM_FIXED, delta),
-    }
+    let (algorithm, fixed_ns) = match params.algorithm {
+        Algorithm::Auto => (bw_gaps_algorithm::BW_GAPS_AUTO, 0),
+        Algorithm::Modes => (bw_gaps_algorithm::BW_GAPS_MODES, 0),
+        Algorithm::Fixed(delta) => (bw_gaps_algorithm::BW_GAPS_FIXED, delta),
+    };
+    (algorithm.0, fixed_ns)
 }
 
 /// Keys of the table's hash: else a stranger could choose flows that fall into one bucket.
@@ -133,15 +130,20 @@ fn sweep_buckets(
     buckets: u32,
     all: bool,
 ) -> Result<u32, Error> {
-    let mut context = [first, buckets, 0, all.into()]
-        .map(u32::to_ne_bytes)
-        .concat(); // struct bw_sweep
+    let asked = types::bw_sweep {
+        first,
+        buckets,
+        live: 0,
+        all: all.into(),
+    };
+    let mut context = bytes(&asked).to_vec();
     let run = ProgramInput {
         context_in: Some(&mut context),
         ..Default::default()
     };
     let swept = sweep.test_run(run);
     swept.map_err(Error::bpf("closing the epochs of idle flows"))?;
-    let live = context.get(8..12).and_then(|b| b.try_into().ok());
-    Ok(live.map_or(0, u32::from_ne_bytes))
+    Ok(read::<types::bw_sweep>(&context).map_or(0, |found| found.live))
 }
+
+impl Plain for types::bw_sweep {}

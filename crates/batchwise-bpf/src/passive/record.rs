@@ -7,17 +7,17 @@ use std::net::SocketAddr;
 use batchwise_core::passive::flight::Flight;
 use batchwise_core::passive::{Epoch, Estimate, Gaps, Kind, Mode, Transport, Tuple, address};
 
-use crate::passive_skel::types;
+use crate::passive_skel::{types, types::bw_fate, types::bw_gaps_flag};
 use crate::plain::{Plain, read};
 
-// as in intf.h
+/// As in lib/modes.h: a place without a mode.
 const NO_MODE: u8 = 0xff;
-const GAPS_ACKS: u8 = 0x1;
-const GAPS_FULL: u8 = 0x2;
-const GAPS_AFTER_FULL: u8 = 0x4;
-const GAPS_FLIGHT: u8 = 0x8;
-const GAPS_BURSTS: u8 = 0x10;
-const EST_STALLED: u32 = 0x1;
+const GAPS_ACKS: u8 = bw_gaps_flag::BW_GAPS_ACKS.0 as u8;
+const GAPS_FULL: u8 = bw_gaps_flag::BW_GAPS_FULL.0 as u8;
+const GAPS_AFTER_FULL: u8 = bw_gaps_flag::BW_GAPS_AFTER_FULL.0 as u8;
+const GAPS_FLIGHT: u8 = bw_gaps_flag::BW_GAPS_FLIGHT.0 as u8;
+const GAPS_BURSTS: u8 = bw_gaps_flag::BW_GAPS_BURSTS.0 as u8;
+const EST_STALLED: u32 = types::bw_estimate_flag::BW_EST_STALLED.0;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
 
@@ -49,19 +49,18 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The sum over CPUs; each value is a `struct bw_counters`.
-    pub(crate) fn sum<'a>(cpus: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let counters = cpus.into_iter().filter_map(read::<types::bw_counters>);
-        counters.fold(Self::default(), |sum, c| {
-            let [measured, acks, fragments, other, malformed, contended] = c.fate;
+    /// The sum over CPUs.
+    pub(crate) fn sum(cpus: impl Iterator<Item = types::bw_counters>) -> Self {
+        cpus.fold(Self::default(), |sum, c| {
+            let fate = |fate: bw_fate| c.fate[fate.0 as usize];
             Self {
                 packets: sum.packets + c.fate.iter().sum::<u64>(),
-                measured: sum.measured + measured,
-                acks: sum.acks + acks,
-                fragments: sum.fragments + fragments,
-                other: sum.other + other,
-                malformed: sum.malformed + malformed,
-                contended: sum.contended + contended,
+                measured: sum.measured + fate(bw_fate::BW_FATE_MEASURED),
+                acks: sum.acks + fate(bw_fate::BW_FATE_ACK),
+                fragments: sum.fragments + fate(bw_fate::BW_FATE_FRAGMENT),
+                other: sum.other + fate(bw_fate::BW_FATE_OTHER),
+                malformed: sum.malformed + fate(bw_fate::BW_FATE_MALFORMED),
+                contended: sum.contended + fate(bw_fate::BW_FATE_CONTENDED),
                 born: sum.born + c.born,
                 evicted: sum.evicted + c.evicted,
                 lost_events: sum.lost_events + c.lost_events,
@@ -69,6 +68,9 @@ impl Counters {
         })
     }
 }
+
+// a fate that the kernel side gains has to be named above
+const _: () = assert!(bw_fate::BW_FATES.0 == 6);
 
 /// What the ring buffer brought: who flows are, and the epochs that closed.
 #[derive(Debug)]

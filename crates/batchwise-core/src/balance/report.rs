@@ -6,19 +6,14 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use super::controller::Why;
 use crate::passive::report::LatencyQuantiles;
 
 /// One line.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(tag = "kind", rename_all = "lowercase")
-)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {
     /// A backend in an interval.
     Backend(Box<BackendLine>),
@@ -31,12 +26,8 @@ pub enum Line {
 }
 
 /// Whether a backend gets connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum State {
     /// New ones and old ones.
     Serving,
@@ -47,12 +38,8 @@ pub enum State {
 }
 
 /// What health checks say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Health {
     /// It answers as it should.
     Up,
@@ -65,12 +52,8 @@ pub enum Health {
 }
 
 /// Who decides on weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// The configuration.
     Static,
@@ -81,8 +64,7 @@ pub enum Policy {
 }
 
 /// A backend in an interval.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BackendLine {
     /// End of the interval, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -135,8 +117,7 @@ pub struct BackendLine {
 }
 
 /// What was decided for a service at the end of an interval.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionLine {
     /// ns since the Unix epoch.
     pub ts_ns: u64,
@@ -153,8 +134,7 @@ pub struct DecisionLine {
 }
 
 /// A backend in a decision.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionBackend {
     /// Its name.
     pub backend: String,
@@ -175,8 +155,7 @@ pub struct DecisionBackend {
 }
 
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventLine {
     /// ns since the Unix epoch.
     pub ts_ns: u64,
@@ -191,13 +170,12 @@ pub struct EventLine {
 }
 
 /// Packets' fates since the start.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TotalsLine {
     /// ns since the Unix epoch.
     pub ts_ns: u64,
     /// Packets by their one fate.
-    #[cfg_attr(feature = "serde", serde(flatten))]
+    #[serde(flatten)]
     pub outcomes: BTreeMap<String, u64>,
     /// Packets of connections that no table knew.
     pub unknown_flows: u64,

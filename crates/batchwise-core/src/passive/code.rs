@@ -1,7 +1,7 @@
 //! Lengths as codes, 8 to the octave, so that a difference of codes is a ratio of gaps.
 
-use super::gaps::SHIFT;
-
+/// Gaps are kept in units of 2^SHIFT ns.
+pub const SHIFT: u32 = 4;
 /// Steps in an octave.
 pub const OCTAVE: u32 = 8;
 

@@ -1,8 +1,7 @@
 //! What a closed epoch says: which gaps are pauses between batches, which lie inside bursts, which
 //! are no latency at all (docs/passive.md has the evidence for each number).
 
-use super::code::{OCTAVE, code_of};
-use super::gaps::SHIFT;
+use super::code::{OCTAVE, SHIFT, code_of};
 use super::{Algorithm, Estimate, Gaps, Kind, MODES, Mode, Params};
 
 /// A ratio of 4 between neighbouring modes separates bursts from pauses.

@@ -6,7 +6,7 @@
 //! news belongs to the same burst. Which response answers which request does not matter to the mean:
 //! the sum over all of (released - sent) is the same in any order.
 
-use super::gaps::SHIFT;
+use super::code::SHIFT;
 
 /// Most requests in flight that are told apart; with more, the oldest are taken for answered.
 pub const FLIGHT: usize = 8;

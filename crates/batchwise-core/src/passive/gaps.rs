@@ -1,12 +1,10 @@
 //! An open epoch of one flow and what a packet does to it: the reference for `lib/gaps.h` of
 //! batchwise-bpf, which runs in the kernel and is tested against this module.
 
-use super::code::{code_of_units, floor_of, units_of};
+use super::code::{SHIFT, code_of_units, floor_of, units_of};
 use super::flight::{BURSTS, Cause, ENOUGH, Flight};
 use super::{Algorithm, Estimate, MODES, Params, estimate};
 
-/// Gaps are kept in units of 2^SHIFT ns.
-pub const SHIFT: u32 = 4;
 /// Gaps of `idle_ns` times 2^IDLE_SHIFT are beyond all latencies.
 pub const IDLE_SHIFT: u32 = 3;
 /// Gaps this many codes from a mode join it: about 25 %.

@@ -4,19 +4,14 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use super::server::Server;
 use super::{Epoch, Transport};
 
 /// One line.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(Serialize, Deserialize),
-    serde(tag = "kind", rename_all = "lowercase")
-)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {
     /// A server in an interval.
     Server(ServerLine),
@@ -27,8 +22,7 @@ pub enum Line {
 }
 
 /// Mean response latency and its quantiles over epochs, weighted by batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyQuantiles {
     /// Mean of all batches, ns.
     pub mean: Option<u64>,
@@ -41,8 +35,7 @@ pub struct LatencyQuantiles {
 }
 
 /// All flows of a server in an interval.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerLine {
     /// End of the interval, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -111,8 +104,7 @@ impl ServerLine {
 }
 
 /// Gaps of about the same length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeLine {
     /// ns.
     pub mean_ns: u64,
@@ -127,8 +119,7 @@ pub struct ModeLine {
 }
 
 /// A flow's epoch.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochLine {
     /// When it was reported, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -197,8 +188,7 @@ impl EpochLine {
 }
 
 /// What was seen in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalsLine {
     /// ns since the Unix epoch.
     pub ts_ns: u64,

@@ -1,8 +1,8 @@
 //! What the headers of one flow's packets say about its gaps: which may be pauses, which end in a
 //! retransmission, where the client thought. Reference for `bw_gaps_tcp()` and its like in `lib/gaps.h`.
 
+use super::code::SHIFT;
 use super::flight::Cause;
-use super::gaps::SHIFT;
 use super::{Algorithm, Gaps, Kind, Params};
 use crate::endpoint::after;
 

@@ -5,12 +5,8 @@ use alloc::string::String;
 use super::{Arm, Peer};
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "snake_case")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Happened {
     /// The first time that the service's latency is known.
     Start,
@@ -39,8 +35,7 @@ pub enum Happened {
 }
 
 /// What is known of an arm under the present load.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Known {
     /// Mean latency, ns.
     pub latency_ns: u64,

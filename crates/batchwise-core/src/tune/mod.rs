@@ -24,12 +24,10 @@ pub use policy::{BadPolicy, Policy};
 pub use tuning::Tuning;
 
 /// Nagle's algorithm on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
+#[serde(rename_all = "lowercase")]
 pub enum Arm {
     /// Small segments wait for the acknowledgment of the one before: batches form.
     On,

@@ -38,8 +38,6 @@ const SERVICE6: Ipv6Addr = Ipv6Addr::new(0xfd79, 9, 0, 0, 0, 0, 0, 1);
 const MACS: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x79, 0x11];
 /// Where BPF_PROG_TEST_RUN says that packets arrive.
 const LOOPBACK: u32 = 1;
-/// The programs take frames of more than one part, and call only their like.
-const XDP_FRAGS: u32 = 1 << 5;
 const ACK: u8 = 0x10;
 const SYN: u8 = 0x02;
 
@@ -179,13 +177,6 @@ impl Bench {
         let holder: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = AgainSkelBuilder::default().open(holder)?;
-        for program in [
-            &mut open.progs.again,
-            &mut open.progs.nothing,
-            &mut open.progs.forward,
-        ] {
-            program.set_flags(XDP_FRAGS);
-        }
         let bss = open.maps.bss_data.as_deref_mut();
         let bss = bss.context("again.bpf.c has no .bss")?;
         bss.out = out;

@@ -10,6 +10,12 @@
 
 #define BW_INLINE static inline __attribute__((always_inline))
 
+/*
+ * A function that the verifier checks once, for all arguments, instead of at every call with what it
+ * knows there.
+ */
+#define BW_APART __attribute__((noinline))
+
 /* RFC 1982 comparison: a is after b. */
 BW_INLINE int bw_after(__u32 a, __u32 b)
 {

@@ -14,8 +14,7 @@ use super::maglev::BackendId;
 pub const UNIT: u32 = 1000;
 
 /// What the controller is tuned by. Factors are of a backend's configured weight.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Params {
     /// Of the best latency: above it a server gives weight away (the paper's).
     pub alpha_high: f64,
@@ -97,12 +96,8 @@ pub struct Seen {
 }
 
 /// Why a backend has its weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "snake_case")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Why {
     /// Weights are the configured ones.
     Static,
