@@ -22,7 +22,7 @@ use crate::plain::{Plain, read};
 pub struct DecapConfig {
     /// Name of the interface, in our network namespace; not used by [`Decap::load`].
     pub interface: String,
-    /// Prefixes of the outer sources that are accepted; none: all are.
+    /// Prefixes of the outer sources that are accepted, each of its IP version; none: all are.
     pub from: Vec<(IpAddr, u8)>,
     /// Addresses of this host: only tunnels to one of them that carry a packet to one of them are
     /// taken.
@@ -201,11 +201,12 @@ fn mapped(address: IpAddr) -> [u8; 16] {
 }
 
 /// `struct bw_decap_prefix`.
-fn prefix(address: IpAddr, bits: u8) -> [u8; 20] {
-    let family = if address.is_ipv4() { 96 } else { 0 };
-    let mut key = [0; 20];
-    key[..4].copy_from_slice(&(family + u32::from(bits)).to_ne_bytes());
-    key[4..].copy_from_slice(&mapped(address));
+fn prefix(address: IpAddr, bits: u8) -> [u8; 24] {
+    let (version, before): (u32, u32) = if address.is_ipv4() { (4, 96) } else { (6, 0) };
+    let mut key = [0; 24];
+    key[..4].copy_from_slice(&(32 + before + u32::from(bits)).to_ne_bytes());
+    key[4..8].copy_from_slice(&version.to_ne_bytes());
+    key[8..].copy_from_slice(&mapped(address));
     key
 }
 
