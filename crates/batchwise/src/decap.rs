@@ -273,7 +273,10 @@ mod tests {
             open_to(&from.expect("prefixes"))
         };
         assert_eq!(open(&["10.79.0.0/16", "fd79::/64"]), None);
-        assert_eq!(open(&["fd79::/64", "0.0.0.0/0"]), Some("every IPv4 address"));
+        assert_eq!(
+            open(&["fd79::/64", "0.0.0.0/0"]),
+            Some("every IPv4 address")
+        );
         assert_eq!(open(&["10.79.0.10", "::/0"]), Some("every IPv6 address"));
         assert_eq!(open(&["0.0.0.0/0", "::/0"]), Some("everywhere"));
         assert_eq!(open(&[]), Some("everywhere"));

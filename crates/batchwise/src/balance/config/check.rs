@@ -182,8 +182,8 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
         }
         Some(given) if port == 0 && *given.get_ref() == 2 => {
             let what = format!(
-                "service {name:?} keeps a client's connections to all its ports together, so that \
-                 there is nothing to choose: take out choices, or give the service a port"
+                "service {name:?} is for all ports and keeps a client's connections from one port \
+                 together, so that there is nothing to choose: take out choices, or give it a port"
             );
             return Err(lines.wrong(&given.span(), what));
         }

@@ -183,7 +183,7 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
         (
             "port = 80",
             "port = 0\nchoices = 2",
-            "lb.toml:6: service \"web\" keeps a client's connections to all its ports together, so that there is nothing to choose: take out choices, or give the service a port",
+            "lb.toml:6: service \"web\" is for all ports and keeps a client's connections from one port together, so that there is nothing to choose: take out choices, or give it a port",
         ),
         (
             "port = 80",
