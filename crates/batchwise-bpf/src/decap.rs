@@ -22,7 +22,7 @@ use crate::plain::{Plain, bytes, octets};
 pub struct DecapConfig {
     /// Name of the interface, in our network namespace; not used by [`Decap::load`].
     pub interface: String,
-    /// Prefixes of the outer sources that are accepted; none: all are.
+    /// Prefixes of the outer sources that are accepted, each of its IP version; none: all are.
     pub from: Vec<(IpAddr, u8)>,
     /// Addresses of this host: only tunnels to one of them that carry a packet to one of them are
     /// taken.
@@ -186,9 +186,10 @@ impl Decap {
 
 /// The key of the sources with this prefix.
 fn prefix(address: IpAddr, bits: u8) -> types::bw_decap_prefix {
-    let family = if address.is_ipv4() { 96 } else { 0 };
+    let (version, before) = if address.is_ipv4() { (4, 96) } else { (6, 0) };
     types::bw_decap_prefix {
-        bits: family + u32::from(bits),
+        bits: 32 + before + u32::from(bits),
+        version,
         addr: octets(address),
     }
 }

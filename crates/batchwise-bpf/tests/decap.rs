@@ -244,10 +244,37 @@ fn headers_that_contradict_each_other_or_the_frame_are_malformed() {
     let mut longer = inner6();
     longer[5] += 1;
     assert_unchanged("longer inside, IPv6", &tunnel6(IPV6, &longer), malformed);
-    // ::ffff:10.9.0.1 to ::ffff:10.9.0.2 must not pass for the IPv4 addresses
+    // ::ffff:10.9.0.2 and ::ffff:10.9.0.1 must not pass for the IPv4 addresses
     let mapped = |a: [u8; 4]| std::net::Ipv4Addr::from(a).to_ipv6_mapped().segments();
-    let outer = outer6(IPIP, mapped(BALANCER), mapped(SERVER), &inner4());
-    assert_unchanged("mapped addresses", &ethernet(&[], &outer), malformed);
+    let outer = outer6(IPIP, BALANCER6, mapped(SERVER), &inner4());
+    assert_unchanged("to a mapped address", &ethernet(&[], &outer), malformed);
+    let foreign = only(|f| f.foreign_source = 1);
+    let outer = outer6(IPIP, mapped(BALANCER), SERVER6, &inner4());
+    assert_unchanged("from a mapped address", &ethernet(&[], &outer), foreign);
+}
+
+#[test]
+fn a_prefix_of_one_ip_version_lets_nobody_of_the_other_in() {
+    need_root();
+    let taken = |from: (IpAddr, u8)| {
+        let from = vec![from];
+        let decap = Decap::load(&DecapConfig { from, ..config() }).unwrap();
+        [tunnel4(IPIP, &inner4()), tunnel6(IPIP, &inner4())].map(|frame| {
+            let before = decap.counters().unwrap();
+            kernel::run(decap.program(), &frame);
+            let after = decap.counters().unwrap();
+            let refused = after.foreign_source - before.foreign_source;
+            assert_eq!(after.decapsulated - before.decapsulated + refused, 1);
+            refused == 0
+        })
+    };
+    let v6 = |text: &str| text.parse::<IpAddr>().expect("an address");
+    assert_eq!(taken((v6("::"), 0)), [false, true]);
+    assert_eq!(taken(([0; 4].into(), 0)), [true, false]);
+    // these cover IPv4-mapped addresses
+    assert_eq!(taken((v6("::"), 80)), [false, false]);
+    assert_eq!(taken((v6("::ffff:0:0"), 96)), [false, false]);
+    assert_eq!(taken((v6("::ffff:10.9.0.1"), 128)), [false, false]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,7 +41,8 @@ pub struct DecapArgs {
     /// Where the tunnels arrive
     #[arg(long, value_name = "IF")]
     iface: String,
-    /// Accept tunnels from here (may be repeated); without it, from everywhere
+    /// Accept tunnels from here (may be repeated; ::/0 is all of IPv6 and none of IPv4); without it,
+    /// from everywhere
     #[arg(long, value_name = "ADDR/PREFIX", value_delimiter = ',', value_parser = parse_prefix)]
     from: Vec<Prefix>,
     /// Stop after this time; without it, at Ctrl-C
@@ -73,10 +74,37 @@ fn parse_prefix(text: &str) -> Result<Prefix, String> {
     let address: IpAddr = address
         .parse()
         .map_err(|_| "write an address or a prefix, such as 10.79.0.10 or fd79::/64".to_owned())?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let most: u8 = if address.is_ipv4() { 32 } else { 128 };
     match bits.map_or(Ok(most), str::parse) {
-        Ok(bits) if bits <= most => Ok((address, bits)),
+        Ok(bits) if bits <= most => match (ipv4_mapped(address), bits.checked_sub(96)) {
+            // outer IPv6 headers have no such sources
+            (Some(v4), Some(bits)) => Err(format!(
+                "this is an IPv4 address in IPv6's form: write {v4}/{bits}"
+            )),
+            _ => Ok((address, bits)),
+        },
         _ => Err(format!("the length of the prefix is 0 to {most}")),
+    }
+}
+
+fn ipv4_mapped(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
+    }
+}
+
+/// Where tunnels are accepted from without bounds, if they are.
+fn open_to(from: &[Prefix]) -> Option<&'static str> {
+    let all = |v4: bool| {
+        let mut of_version = from.iter().filter(|(address, _)| address.is_ipv4() == v4);
+        from.is_empty() || of_version.any(|(_, bits)| *bits == 0)
+    };
+    match (all(true), all(false)) {
+        (true, true) => Some("everywhere"),
+        (true, false) => Some("every IPv4 address"),
+        (false, true) => Some("every IPv6 address"),
+        (false, false) => None,
     }
 }
 
@@ -119,9 +147,9 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
         let interface = &args.iface;
         format!("cannot decapsulate on {interface} (`batchwise doctor` checks what is needed)")
     })?;
-    if args.from.is_empty() {
+    if let Some(sources) = open_to(&args.from) {
         tracing::warn!(
-            "tunnels are accepted from everywhere: whoever can reach this host can get packets past \
+            "tunnels are accepted from {sources}: whoever can reach this host can get packets past \
              filters that stand before it; name the balancers with --from ADDR/PREFIX"
         );
     }
@@ -227,12 +255,31 @@ mod tests {
             ("10.79.0.0/33", "0 to 32"),
             ("10.79.0.0/", "0 to 32"),
             ("fd79::/129", "0 to 128"),
+            ("::ffff:10.79.0.10", "10.79.0.10/32"),
+            ("::ffff:10.79.0.0/120", "10.79.0.0/24"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
         ] {
             assert!(
                 parse_prefix(wrong).is_err_and(|e| e.contains(word)),
                 "{wrong}"
             );
         }
+    }
+
+    #[test]
+    fn sources_without_bounds_are_warned_of_by_their_ip_version() {
+        let open = |from: &[&str]| {
+            let from: Result<Vec<Prefix>, _> = from.iter().map(|p| parse_prefix(p)).collect();
+            open_to(&from.expect("prefixes"))
+        };
+        assert_eq!(open(&["10.79.0.0/16", "fd79::/64"]), None);
+        assert_eq!(
+            open(&["fd79::/64", "0.0.0.0/0"]),
+            Some("every IPv4 address")
+        );
+        assert_eq!(open(&["10.79.0.10", "::/0"]), Some("every IPv6 address"));
+        assert_eq!(open(&["0.0.0.0/0", "::/0"]), Some("everywhere"));
+        assert_eq!(open(&[]), Some("everywhere"));
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::passive::attach::index_of;
 pub const BPFFS: &str = "/sys/fs/bpf";
 /// What attachments' names begin with; the interface's name follows.
 const LINK: &str = "link-";
+/// For a dot, which bpffs has in no name (the kernel's `bpf_lookup`). No interface has a % in its name
+/// (`dev_get_valid_name`).
+const DOT: &str = "%2e";
 /// A map without which nothing is there to take over.
 const PROOF: &str = "services";
 
@@ -58,14 +61,15 @@ pub(super) fn links(folder: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     let files = fs::read_dir(folder).map_err(Error::io("reading bpffs"))?;
     let link = |file: fs::DirEntry| {
         let name = file.file_name().into_string().ok()?;
-        Some((name.strip_prefix(LINK)?.to_owned(), file.path()))
+        let interface = name.strip_prefix(LINK)?.replace(DOT, ".");
+        Some((interface, file.path()))
     };
     Ok(files.flatten().filter_map(link).collect())
 }
 
 /// Where an interface's attachment is pinned.
 pub(super) fn link(folder: &Path, interface: &str) -> PathBuf {
-    folder.join(format!("{LINK}{interface}"))
+    folder.join(format!("{LINK}{}", interface.replace('.', DOT)))
 }
 
 /// The calling thread's network namespace.

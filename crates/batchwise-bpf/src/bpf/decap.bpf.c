@@ -51,9 +51,9 @@ enum bw_outer_kind {
 };
 
 struct bw_outer {
-	__u32 head; /* bytes */
 	struct bw_decap_prefix src;
 	__u8 dst[16];
+	__u32 head; /* bytes */
 	__u32 rest; /* bytes after it, as it says */
 	__u32 proto;
 } __attribute__((aligned(8)));
@@ -70,6 +70,7 @@ BW_INLINE int bw_read_outer4(const __u8 *p, const __u8 *end, struct bw_outer *o)
 	o->head = 20;
 	o->rest = bw_be16(p + 2) - 20;
 	o->proto = p[9];
+	o->src.version = 4;
 	bw_map_ipv4(o->src.addr, p + 12);
 	bw_map_ipv4(o->dst, p + 16);
 	if (p[0] >> 4 != 4 || (p[0] & 0xf) < 5 || bw_be16(p + 2) < 20)
@@ -102,6 +103,7 @@ BW_INLINE int bw_read_outer6(const __u8 *p, const __u8 *end, struct bw_outer *o)
 	o->head = 40;
 	o->rest = bw_be16(p + 4);
 	o->proto = next;
+	o->src.version = 6;
 	bw_copy_ipv6(o->src.addr, p + 8);
 	bw_copy_ipv6(o->dst, p + 24);
 	if (p[0] >> 4 != 6 || bw_is_ipv4(o->src.addr) || bw_is_ipv4(o->dst))
@@ -195,7 +197,7 @@ int bw_decap(struct xdp_md *ctx)
 		else if (type == BW_TYPE_IPV6)
 			seen = bw_read_outer6(p, end, &o);
 	}
-	o.src.bits = 128;
+	o.src.bits = 32 + 128;
 	if (seen == BW_NO_TUNNEL)
 		count->no_tunnel++;
 	else if (!bpf_map_lookup_elem(&local, o.dst))

@@ -7,7 +7,8 @@
 
 /* Key of the trie of allowed outer sources. */
 struct bw_decap_prefix {
-	__u32 bits; /* of addr that count; IPv4: 96 more than its own */
+	__u32 bits; /* of what follows that count: 32, and those of addr; IPv4: 96 more than its own */
+	__u32 version; /* 4, 6: a prefix of IPv6 that covers IPv4-mapped addresses is not for IPv4 */
 	__u8 addr[16]; /* IPv4 as IPv4-mapped IPv6 */
 };
 

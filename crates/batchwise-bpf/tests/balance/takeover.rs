@@ -136,6 +136,25 @@ fn an_interface_that_is_made_anew_gets_the_program_and_its_new_mac_address_while
 }
 
 #[test]
+fn an_interface_with_a_dot_in_its_name_is_taken_over_and_given_up_as_others_are() {
+    let name = Clean::new("b-test-dot");
+    let dotted = "bw-b.2.7";
+    in_own_network(|| {
+        veth("bw-b0", VIP_MAC);
+        veth(dotted, VIP_MAC);
+        let both = || Balancer::start(pinned(name.0, &["bw-b0", dotted]));
+        drop(both().unwrap_or_else(|e| panic!("{e}")));
+        let first = attached(dotted);
+        assert!(first.is_some(), "it outlives us");
+        drop(both().unwrap());
+        assert!(attached(dotted).is_some());
+        drop(Balancer::start(pinned(name.0, &["bw-b0"])).unwrap());
+        assert_eq!(attached(dotted), None);
+        assert!(attached("bw-b0").is_some());
+    });
+}
+
+#[test]
 fn one_of_another_network_is_refused_while_that_forwards_and_taken_over_when_it_is_gone() {
     let name = Clean::new("b-test-netns");
     // both have the same name and the same index

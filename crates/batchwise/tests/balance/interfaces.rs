@@ -10,8 +10,8 @@ use crate::balancer::Balancer;
 use crate::site::{PORT, Site};
 use crate::stage::connect;
 
-/// A link from the second client to the balancer.
-const OTHER: &str = "bw-x";
+/// A link from the second client to the balancer; bpffs has no names with dots.
+const OTHER: &str = "bw-x.7";
 const PEER: &str = "bw-xp";
 
 /// Makes it, and the client's way to the service by it.

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use batchwise_bpf::balance::BPFFS;
 use batchwise_lab::host::ip;
-use batchwise_lab::segment::{VIP, server};
+use batchwise_lab::segment::{VIP, client, server};
 use libbpf_rs::MapHandle;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
@@ -77,6 +77,38 @@ fn a_drained_backend_keeps_its_connections_gets_no_new_ones_and_can_be_given_bac
             .find(|l| l["backend"] == "s1" && l["kind"] == "backend");
         s1.is_some_and(|l| l["share"].as_f64() > Some(0.0))
     });
+}
+
+#[test]
+fn a_backend_that_is_not_drained_any_more_and_still_gets_nothing_is_told_why() {
+    let site = Site::build("und");
+    let mut balancer = Balancer::new(&site.segment.balancer, "und");
+    // a host that takes packets to the virtual address and drops them
+    let silent = backend("silent", client(1).0.into());
+    balancer.write(&(balancer.text(&[1, 2]) + "weight = 0\n" + &silent));
+    balancer.start(2);
+    balancer.until("checks to have failed", |status| {
+        let silent = status.iter().find(|l| l["backend"] == "silent");
+        silent.is_some_and(|l| l["health"] == "down")
+    });
+    let given_back = |name: &str| {
+        balancer.must(&["drain", name]);
+        balancer.must(&["drain", name, "--undo"])
+    };
+    let said = given_back("s1");
+    assert!(said.contains("web/s1 gets new connections again"), "{said}");
+    for (name, why) in [
+        ("s2", "its weight in the configuration is 0"),
+        ("silent", "it is down: "),
+    ] {
+        let said = given_back(name);
+        let not = format!("web/{name} is not drained any more, but gets no new connections: {why}");
+        assert!(said.contains(&not), "{said}");
+    }
+    let said = balancer.status();
+    let said = said.iter().rfind(|l| l["what"] == "drain");
+    let detail = said.map_or("", |l| l["detail"].as_str().unwrap_or_default());
+    assert!(detail.contains("it is down: "), "{detail}");
 }
 
 #[test]

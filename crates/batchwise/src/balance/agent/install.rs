@@ -139,10 +139,7 @@ impl Agent {
             let value = bpf::Service {
                 number: service.number,
                 by_client: service.spec.by_client,
-                two_choices: service
-                    .spec
-                    .choices
-                    .unwrap_or(self.config.policy == Policy::Latency),
+                two_choices: service.spec.two_choices(self.config.policy),
             };
             self.balancer.set_service(key(&service.spec), value)?;
         }

@@ -99,7 +99,7 @@ impl Agent {
         backend.drained = !undo;
         let connections = backend.connections.unwrap_or(0);
         let detail = if undo {
-            "gets new connections again".to_owned()
+            given_back(service, b)
         } else {
             format!("gets no new connections; {connections} are active")
         };
@@ -194,6 +194,20 @@ impl Agent {
         }
         self.install(next.ready, before)
     }
+}
+
+/// What holds for a backend, by its place, that the operator does not drain any more.
+fn given_back(service: &Service, at: usize) -> String {
+    let state = service.states().get(at).copied();
+    let why = match (service.backends.get(at), state) {
+        (_, Some(State::Draining)) => "its weight in the configuration is 0".to_owned(),
+        (Some(backend), Some(State::Down)) => {
+            let why = backend.health_why(State::Down).unwrap_or_default();
+            format!("it is down: {why}")
+        }
+        _ => return "gets new connections again".to_owned(),
+    };
+    format!("is not drained any more, but gets no new connections: {why}")
 }
 
 /// What nothing keeps from being brought into force.

@@ -180,6 +180,13 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
             );
             return Err(lines.wrong(&given.span(), what));
         }
+        Some(given) if port == 0 && *given.get_ref() == 2 => {
+            let what = format!(
+                "service {name:?} is for all ports and keeps a client's connections from one port \
+                 together, so that there is nothing to choose: take out choices, or give it a port"
+            );
+            return Err(lines.wrong(&given.span(), what));
+        }
         Some(_) => Some(number(lines, "choices", raw.choices.as_ref(), 1, 1..=2)? == 2),
         None => None,
     };

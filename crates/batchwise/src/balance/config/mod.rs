@@ -97,7 +97,8 @@ pub struct Service {
     pub method: Method,
     /// A client's connections all go to one backend.
     pub by_client: bool,
-    /// Whether a new connection goes to the less busy of two backends; `None`: with policy `latency`.
+    /// Whether a new connection goes to the less busy of two backends, where the file says it; see
+    /// [`Service::two_choices`].
     pub choices: Option<bool>,
     /// Outer source of packets to IPv4 backends: a prefix and its length; the rest of the address
     /// tells flows apart.
@@ -110,6 +111,16 @@ pub struct Service {
     pub backends: Vec<Backend>,
     /// Line of the file.
     pub line: usize,
+}
+
+impl Service {
+    /// Whether a new connection goes to the less busy of two backends. Where a client's connections
+    /// belong together it must not, as a choice would part them.
+    pub fn two_choices(&self, policy: Policy) -> bool {
+        let together = self.by_client || self.port == 0;
+        let default = policy == Policy::Latency && !together;
+        self.choices.unwrap_or(default)
+    }
 }
 
 /// A file's content.
@@ -232,13 +243,23 @@ impl Config {
             if service.backends.is_empty() {
                 doubt("has no backend: its packets are dropped".to_owned());
             }
-            let check = match service.check.kind {
-                Kind::Http { .. } => continue,
-                Kind::Tcp => "tcp",
-                Kind::None => "none",
-            };
             // one alone has nobody to take traffic from
-            if self.policy == Policy::Latency && service.backends.len() > 1 {
+            if self.policy != Policy::Latency || service.backends.len() < 2 {
+                continue;
+            }
+            if service.by_client {
+                doubt(
+                    "has affinity = \"client\" and policy = \"latency\": each change of weights moves \
+                     clients to other backends; use policy = \"static\" or \"observe\""
+                        .to_owned(),
+                );
+            }
+            let check = match service.check.kind {
+                Kind::Http { .. } => None,
+                Kind::Tcp => Some("tcp"),
+                Kind::None => Some("none"),
+            };
+            if let Some(check) = check {
                 doubt(format!(
                     "has policy = \"latency\" and check = \"{check}\": nothing vouches for answers: a \
                      server that fails fast is never given more than its share, and cannot be told from \

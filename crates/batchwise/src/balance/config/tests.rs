@@ -87,6 +87,49 @@ fn a_service_without_backends_and_latency_that_nothing_vouches_for_are_doubts_of
 }
 
 #[test]
+fn clients_that_are_to_stay_while_latency_moves_weights_are_a_doubt() {
+    let text = RIGHT.replace("port = 80", "port = 80\naffinity = \"client\"");
+    let doubts = |text: &str| parse(text).expect("it holds").doubts();
+    let told = doubts(&text);
+    let told: Vec<String> = told.iter().map(|d| d.what.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "lb.toml:2: service web has affinity = \"client\" and policy = \"latency\": each change of \
+          weights moves clients to other backends; use policy = \"static\" or \"observe\""
+        ]
+    );
+    for policy in ["static", "observe"] {
+        let kept = format!("policy = \"{policy}\"\n{text}");
+        assert_eq!(doubts(&kept).len(), 0, "{policy}");
+    }
+    let (one, _) = text.rsplit_once("[[service.backend]]").expect("two");
+    assert_eq!(doubts(one).len(), 0, "there is nowhere to move to");
+}
+
+#[test]
+fn new_flows_choose_by_default_under_latency_unless_they_belong_to_others() {
+    let chooses = |text: &str, policy| {
+        let config = parse(text).expect("it holds");
+        config.services[0].two_choices(policy)
+    };
+    let all_ports = RIGHT
+        .replace("port = 80", "port = 0")
+        .replace("\"http\"", "\"none\"");
+    let by_client = RIGHT.replace("port = 80", "port = 80\naffinity = \"client\"");
+    assert!(chooses(RIGHT, Policy::Latency));
+    assert!(!chooses(RIGHT, Policy::Static));
+    assert!(!chooses(&all_ports, Policy::Latency));
+    assert!(!chooses(&by_client, Policy::Latency));
+    for (given, expected) in [(1, false), (2, true)] {
+        let text = RIGHT.replace("port = 80", &format!("port = 80\nchoices = {given}"));
+        for policy in [Policy::Latency, Policy::Observe, Policy::Static] {
+            assert_eq!(chooses(&text, policy), expected);
+        }
+    }
+}
+
+#[test]
 fn udp_is_not_checked_unless_a_port_is_given() {
     let text = "interfaces = [\"e\"]\n[[service]]\nname = \"dns\"\naddress = \"fd79:9::1\"\nport = 53\nprotocol = \"udp\"\n";
     let config = parse(text).expect("it holds");
@@ -136,6 +179,11 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
             "port = 80",
             "port = 80\naffinity = \"client\"\nchoices = 2",
             "lb.toml:7: service \"web\" sends all connections of a client to one backend, so that there is nothing to choose: take out choices or affinity = \"client\"",
+        ),
+        (
+            "port = 80",
+            "port = 0\nchoices = 2",
+            "lb.toml:6: service \"web\" is for all ports and keeps a client's connections from one port together, so that there is nothing to choose: take out choices, or give it a port",
         ),
         (
             "port = 80",
