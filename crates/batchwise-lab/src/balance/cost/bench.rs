@@ -18,7 +18,7 @@ use nix::net::if_::if_nametoindex;
 use super::{Case, FLOWS, Program};
 use crate::bpf_stats::map_memory;
 use crate::pass::attach_program;
-use crate::passive_cost::bench::{LIVE_FRAMES, set, test_run};
+use crate::passive::cost::bench::{LIVE_FRAMES, set, test_run};
 use crate::topology::{LINK, TwoHosts};
 
 #[allow(
