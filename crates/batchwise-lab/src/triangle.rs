@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::cgroup::{self, Cgroup};
 use crate::host::{Host, Namespace, ip};
-use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers};
+use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers, veth};
 use crate::wire::{Wire, WireSpec};
 
 /// The server's IPv4 address.
@@ -126,13 +126,7 @@ impl Triangle {
 
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
-        Ok(NetworkSettings {
-            tcp_congestion_control: CONGESTION_CONTROL,
-            tcp_autocorking: self.server.sysctl("net/ipv4/tcp_autocorking")?,
-            mtu: 1500,
-            server_cpu: self.server.cpu(),
-            client_cpu: self.client.cpu(),
-        })
+        NetworkSettings::of(&self.server, &self.client, 1500)
     }
 
     /// Fails when a wire has ended.
@@ -342,11 +336,4 @@ impl End<'_> {
         }
         Ok(())
     }
-}
-
-/// Joins the link `a_link` of the namespace `a` with the link `b_link` of `b`.
-pub(crate) fn veth(a: &str, a_link: &str, b: &str, b_link: &str) -> Result<()> {
-    ip(&[
-        "link", "add", a_link, "netns", a, "type", "veth", "peer", "name", b_link, "netns", b,
-    ])
 }
