@@ -21,6 +21,7 @@ pub mod memcached;
 pub mod nginx;
 pub mod output;
 pub mod overhead;
+pub mod packet_cost;
 pub mod pass;
 pub mod passive;
 pub mod plot;
