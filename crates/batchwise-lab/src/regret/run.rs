@@ -167,7 +167,7 @@ impl Tally {
         self.done += passed.done;
         self.waited += passed.waited;
         self.window += passed.waited;
-        if (tick + 1) % PER_WINDOW == 0 {
+        if (tick + 1).is_multiple_of(PER_WINDOW) {
             self.windows.push(std::mem::take(&mut self.window));
         }
         let (best, factor) = load.costs.better(load.rate);
