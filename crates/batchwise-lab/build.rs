@@ -7,8 +7,8 @@ use libbpf_cargo::SkeletonBuilder;
 
 /// Where they are, and the names of their skeletons.
 const SOURCES: [(&str, &str); 2] = [
-    ("src/passive_cost/vary.bpf.c", "vary"),
-    ("src/balance_cost/again.bpf.c", "again"),
+    ("src/passive/cost/vary.bpf.c", "vary"),
+    ("src/balance/cost/again.bpf.c", "again"),
 ];
 
 fn main() {

@@ -156,7 +156,7 @@ pub struct Balancer {
     said: Arc<Mutex<Said>>,
     reader: Option<Reader>,
     // Outlives the process: fields are dropped in order.
-    files: Files,
+    _files: Files,
 }
 
 /// A directory that goes when it is dropped.
@@ -198,7 +198,7 @@ impl Balancer {
             process,
             said,
             reader: Some(reader),
-            files,
+            _files: files,
         };
         let ready = stop.wait_until(START_LIMIT, || {
             started.process.check_alive()?;
@@ -211,26 +211,6 @@ impl Balancer {
                 started.process.quote()
             ),
         }
-    }
-
-    /// Its configuration file.
-    pub fn config(&self) -> PathBuf {
-        self.files.0.join("lb.toml")
-    }
-
-    /// Where its control socket is: `BATCHWISE_RUN_DIR` of commands to it.
-    pub fn run_dir(&self) -> &Path {
-        &self.files.0
-    }
-
-    /// Fails when it has ended.
-    pub fn check_alive(&mut self) -> Result<()> {
-        self.process.check_alive()
-    }
-
-    /// What it has printed so far.
-    pub fn said(&self) -> Said {
-        lock(&self.said).clone()
     }
 
     /// Ends it in order, with everything that it put into the kernel; gives what it printed.

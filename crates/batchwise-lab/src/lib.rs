@@ -4,8 +4,6 @@
 pub mod accuracy;
 pub mod arm;
 pub mod balance;
-pub mod balance_cost;
-pub mod balance_policies;
 pub mod balancer;
 pub mod bpf_stats;
 pub mod cdf;
@@ -23,10 +21,9 @@ pub mod memcached;
 pub mod nginx;
 pub mod output;
 pub mod overhead;
+pub mod packet_cost;
 pub mod pass;
 pub mod passive;
-pub mod passive_cost;
-pub mod passive_modes;
 pub mod plot;
 pub mod preload;
 pub mod process;
@@ -122,12 +119,12 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::robustness::PassiveRobustness,
         &passive::transports::PassiveTransports,
         &passive::heuristics::PassiveHeuristics,
-        &passive_cost::PassiveCost,
-        &passive_modes::PassiveModes,
-        &balance_policies::BalancePolicies,
+        &passive::cost::PassiveCost,
+        &passive::modes::PassiveModes,
+        &balance::policies::BalancePolicies,
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,
-        &balance_cost::BalanceCost,
+        &balance::cost::BalanceCost,
     ]
 }
 

@@ -12,8 +12,7 @@ use anyhow::Result;
 use crate::cgroup::{self, Cgroup};
 use crate::host::{Host, Namespace, ip};
 use crate::pass;
-use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers};
-use crate::triangle::veth;
+use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers, veth};
 
 /// The address of the service: on every server's loopback, announced by none.
 pub const VIP: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
@@ -182,14 +181,7 @@ impl Segment {
 
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
-        let (client, server) = (&self.clients[0], &self.servers[0]);
-        Ok(NetworkSettings {
-            tcp_congestion_control: CONGESTION_CONTROL,
-            tcp_autocorking: server.sysctl("net/ipv4/tcp_autocorking")?,
-            mtu: self.spec.mtu,
-            server_cpu: server.cpu(),
-            client_cpu: client.cpu(),
-        })
+        NetworkSettings::of(&self.servers[0], &self.clients[0], self.spec.mtu)
     }
 
     /// All hosts, with their numbers and the names of their ports at the bridge.

@@ -40,6 +40,17 @@ pub struct NetworkSettings {
 }
 
 impl NetworkSettings {
+    /// Of the network between `server` and `client`, whose links carry `mtu` bytes.
+    pub(crate) fn of(server: &Host, client: &Host, mtu: u32) -> Result<Self> {
+        Ok(Self {
+            tcp_congestion_control: CONGESTION_CONTROL,
+            tcp_autocorking: server.sysctl("net/ipv4/tcp_autocorking")?,
+            mtu,
+            server_cpu: server.cpu(),
+            client_cpu: client.cpu(),
+        })
+    }
+
     /// As names and values, for a report.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let cpus = format!("{} / {}", self.server_cpu, self.client_cpu);
@@ -109,13 +120,7 @@ impl TwoHosts {
 
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
-        Ok(NetworkSettings {
-            tcp_congestion_control: CONGESTION_CONTROL,
-            tcp_autocorking: self.server.sysctl("net/ipv4/tcp_autocorking")?,
-            mtu: 1500,
-            server_cpu: self.server.cpu(),
-            client_cpu: self.client.cpu(),
-        })
+        NetworkSettings::of(&self.server, &self.client, 1500)
     }
 
     fn connect(&self) -> Result<()> {
@@ -123,10 +128,7 @@ impl TwoHosts {
             self.server.namespace().name(),
             self.client.namespace().name(),
         );
-        ip(&[
-            "link", "add", LINK, "netns", server, "type", "veth", "peer", "name", LINK, "netns",
-            client,
-        ])?;
+        veth(server, LINK, client, LINK)?;
         let ends = [
             (&self.server, "02:00:00:00:77:01", "10.77.0.1", "fd77::1"),
             (&self.client, "02:00:00:00:77:02", "10.77.0.2", "fd77::2"),
@@ -188,4 +190,11 @@ pub(crate) fn remove_leftovers(tag: &str, root: &Path, roles: &[&str]) -> Result
         Namespace::remove(&format!("bw-{tag}-{role}"))?;
     }
     Ok(())
+}
+
+/// Joins the link `a_link` of the namespace `a` with the link `b_link` of `b`.
+pub(crate) fn veth(a: &str, a_link: &str, b: &str, b_link: &str) -> Result<()> {
+    ip(&[
+        "link", "add", a_link, "netns", a, "type", "veth", "peer", "name", b_link, "netns", b,
+    ])
 }

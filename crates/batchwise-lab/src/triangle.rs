@@ -2,14 +2,14 @@
 //! straight from the server to the client, as with direct server return. Everything is named
 //! `bw-*`, removed when dropped, and what a killed run of the same tag left is removed first.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixListener;
 
 use anyhow::Result;
 
 use crate::cgroup::{self, Cgroup};
 use crate::host::{Host, Namespace, ip};
-use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers};
+use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers, veth};
 use crate::wire::{Wire, WireSpec};
 
 /// The server's IPv4 address.
@@ -126,13 +126,7 @@ impl Triangle {
 
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
-        Ok(NetworkSettings {
-            tcp_congestion_control: CONGESTION_CONTROL,
-            tcp_autocorking: self.server.sysctl("net/ipv4/tcp_autocorking")?,
-            mtu: 1500,
-            server_cpu: self.server.cpu(),
-            client_cpu: self.client.cpu(),
-        })
+        NetworkSettings::of(&self.server, &self.client, 1500)
     }
 
     /// Fails when a wire has ended.
@@ -205,103 +199,45 @@ impl Triangle {
     }
 
     fn route(&self) -> Result<()> {
-        let hosts = [
-            (
-                &self.client,
-                IpAddr::from(CLIENT_IP),
-                IpAddr::from(CLIENT_IP6),
-            ),
-            (
-                &self.server,
-                IpAddr::from(SERVER_IP),
-                IpAddr::from(SERVER_IP6),
-            ),
-        ];
-        for (host, v4, v6) in hosts {
-            let n = host.namespace().name();
-            ip(&["-n", n, "addr", "add", &format!("{v4}/32"), "dev", "lo"])?;
-            ip(&[
-                "-n",
-                n,
-                "addr",
-                "add",
-                &format!("{v6}/128"),
-                "dev",
-                "lo",
-                "nodad",
-            ])?;
+        let (client, vantage, server) = (
+            self.client.namespace().name(),
+            self.vantage.namespace(),
+            self.server.namespace().name(),
+        );
+        for (n, v4, v6) in [
+            (client, CLIENT_IP, CLIENT_IP6),
+            (server, SERVER_IP, SERVER_IP6),
+        ] {
+            let (v4, v6) = (v4.to_string(), v6.to_string());
+            ip(&["-n", n, "addr", "add", &v4, "dev", "lo"])?;
+            ip(&["-n", n, "addr", "add", &v6, "dev", "lo", "nodad"])?;
         }
-        let vantage = self.vantage.namespace();
         vantage.set_sysctl("net/ipv4/ip_forward", "1")?;
         vantage.set_sysctl("net/ipv6/conf/all/forwarding", "1")?;
         // A redirect would teach the client another way.
         vantage.set_sysctl("net/ipv4/conf/all/send_redirects", "0")?;
 
-        let add = |host: &Host, to: &str, via: &str, device: &str, from: Option<&str>| {
-            let mut route = vec!["-n", host.namespace().name(), "route", "add", to];
-            route.extend(["via", via, "dev", device]);
-            if let Some(from) = from {
-                route.extend(["src", from, "congctl", CONGESTION_CONTROL]);
-            }
-            ip(&route)
-        };
-        add(
-            &self.client,
-            "10.78.0.1/32",
-            "10.78.1.1",
-            CLIENT_LINK,
-            Some("10.78.0.2"),
-        )?;
-        add(
-            &self.client,
-            "fd78::1/128",
-            "fd78:1::1",
-            CLIENT_LINK,
-            Some("fd78::2"),
-        )?;
-        add(
-            &self.server,
-            "10.78.0.2/32",
-            "10.78.3.2",
-            BACK_LINK,
-            Some("10.78.0.1"),
-        )?;
-        add(
-            &self.server,
-            "fd78::2/128",
-            "fd78:3::2",
-            BACK_LINK,
-            Some("fd78::1"),
-        )?;
-        add(
-            &self.vantage,
-            "10.78.0.1/32",
-            "10.78.2.2",
-            VANTAGE_SERVER_LINK,
-            None,
-        )?;
-        add(
-            &self.vantage,
-            "fd78::1/128",
-            "fd78:2::2",
-            VANTAGE_SERVER_LINK,
-            None,
-        )?;
-        // For what the vantage itself has to say to the client.
-        add(
-            &self.vantage,
-            "10.78.0.2/32",
-            "10.78.1.2",
-            VANTAGE_LINK,
-            None,
-        )?;
-        add(
-            &self.vantage,
-            "fd78::2/128",
-            "fd78:1::2",
-            VANTAGE_LINK,
-            None,
-        )
+        for (n, to, via, device, from) in [
+            (client, "10.78.0.1", "10.78.1.1", CLIENT_LINK, "10.78.0.2"),
+            (client, "fd78::1", "fd78:1::1", CLIENT_LINK, "fd78::2"),
+            (server, "10.78.0.2", "10.78.3.2", BACK_LINK, "10.78.0.1"),
+            (server, "fd78::2", "fd78:3::2", BACK_LINK, "fd78::1"),
+        ] {
+            let by = ["via", via, "dev", device, "src", from];
+            let by = [&by[..], &["congctl", CONGESTION_CONTROL]].concat();
+            ip(&[&["-n", n, "route", "add", to], &by[..]].concat())?;
+        }
+        for (to, via, device) in [
+            ("10.78.0.1", "10.78.2.2", VANTAGE_SERVER_LINK),
+            ("fd78::1", "fd78:2::2", VANTAGE_SERVER_LINK),
+            // For what the vantage itself has to say to the client.
+            ("10.78.0.2", "10.78.1.2", VANTAGE_LINK),
+            ("fd78::2", "fd78:1::2", VANTAGE_LINK),
+        ] {
+            let n = vantage.name();
+            ip(&["-n", n, "route", "add", to, "via", via, "dev", device])?;
+        }
+        Ok(())
     }
 }
 
@@ -342,11 +278,4 @@ impl End<'_> {
         }
         Ok(())
     }
-}
-
-/// Joins the link `a_link` of the namespace `a` with the link `b_link` of `b`.
-pub(crate) fn veth(a: &str, a_link: &str, b: &str, b_link: &str) -> Result<()> {
-    ip(&[
-        "link", "add", a_link, "netns", a, "type", "veth", "peer", "name", b_link, "netns", b,
-    ])
 }

@@ -24,7 +24,7 @@ pub use line::{Counts, Line, WireSpec};
 
 use crate::host::{Namespace, ip};
 use crate::process::lock;
-use crate::triangle::veth;
+use crate::topology::veth;
 
 /// Room of a socket for frames that the thread has not read yet, bytes.
 const RECEIVE_BUFFER: libc::c_int = 8 << 20;

@@ -1,4 +1,6 @@
-//! The experiments of `batchwise balance`, before real servers.
+//! The experiments of `batchwise balance`.
 
+pub mod cost;
 pub mod faults;
+pub mod policies;
 pub mod tail;

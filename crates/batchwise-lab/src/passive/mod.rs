@@ -3,8 +3,10 @@
 
 pub mod accuracy;
 pub mod capture;
+pub mod cost;
 pub mod figures;
 pub mod heuristics;
+pub mod modes;
 pub mod observer;
 pub mod robustness;
 pub mod tcp_probe;

@@ -2,6 +2,7 @@
 //! in each epoch of each connection.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,15 +10,17 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::capture::{Capture, ack_round_trips, handshakes};
-use super::observer::{Observer, PassiveSpec, Totals};
+use super::observer::{Observed, Observer, PassiveSpec, Totals};
 use super::tcp_probe::TcpProbe;
 use super::workload::{Server, Workload};
 use crate::Context;
 use crate::cpu_share::trace::Trace;
 use crate::cpu_share::{Applied, CpuShare};
+use crate::stop::Stop;
 use crate::triangle::{Triangle, VANTAGE_LINK};
 use crate::truth::{
-    Epoch, Errors, Paired, Truth, by_connection, with_constants, with_samples, with_triggered,
+    Epoch, Errors, Paired, Request, Truth, by_connection, with_constants, with_samples,
+    with_triggered,
 };
 use crate::wire::Counts;
 
@@ -139,6 +142,52 @@ impl Point {
     }
 }
 
+/// The baselines at work.
+struct Beside {
+    probe: TcpProbe,
+    at_client: Capture,
+    at_vantage: Capture,
+}
+
+impl Beside {
+    fn start(triangle: &Triangle, port: u16, stop: &Stop) -> Result<Self> {
+        Ok(Self {
+            probe: TcpProbe::start("passive", port)?,
+            at_client: Capture::start(&triangle.client, "any", port, stop)?,
+            at_vantage: Capture::start(&triangle.vantage, VANTAGE_LINK, port, stop)?,
+        })
+    }
+
+    /// These epochs with what each baseline made of them.
+    fn finish(
+        mut self,
+        paired: &[Paired],
+        server: SocketAddr,
+    ) -> Result<[(Baseline, Vec<Paired>); 3]> {
+        self.at_client.end();
+        self.at_vantage.end();
+        let probed = self.probe.finish()?;
+        let acknowledged = ack_round_trips(self.at_client.file(), server)?;
+        let begun = handshakes(self.at_vantage.file(), server)?;
+        Ok([
+            (Baseline::TcpProbe, with_samples(paired, &probed)),
+            (Baseline::AckRtt, with_samples(paired, &acknowledged)),
+            (Baseline::SynAck, with_constants(paired, &begun)),
+        ])
+    }
+}
+
+/// What a run left when its load was over.
+struct Over {
+    load: serde_json::Value,
+    requests: Vec<Request>,
+    observed: Observed,
+    beside: Option<Beside>,
+    shares: Vec<Applied>,
+    captures: Vec<Capture>,
+    wire: Option<Counts>,
+}
+
 impl Trial {
     /// Runs it against a server that was started; `arm` names it in the results.
     pub fn run(
@@ -148,77 +197,19 @@ impl Trial {
         triangle: &mut Triangle,
         server: &mut Server,
     ) -> Result<Outcome> {
-        let (batchwise, stop): (&Path, _) = (&context.command, &context.stop);
-        let port = self.workload.service.port();
-        let before = triangle.access.as_ref().map(|wire| wire.counts());
-        let beside = if self.baselines {
-            Some((
-                TcpProbe::start("passive", port)?,
-                Capture::start(&triangle.client, "any", port, stop)?,
-                Capture::start(&triangle.vantage, VANTAGE_LINK, port, stop)?,
-            ))
-        } else {
-            None
+        let over = self.until_over(context, triangle, server)?;
+        let sent = over.requests.iter().map(|request| request.sent_ns);
+        let Some((first, last)) = sent.clone().min().zip(sent.max()) else {
+            bail!("the load logged no request: {}", over.load);
         };
-        let capture = |filter: &String| {
-            Capture::start_matching(&triangle.vantage, VANTAGE_LINK, filter, stop)
-        };
-        let mut captures = self
-            .captures
-            .iter()
-            .map(capture)
-            .collect::<Result<Vec<_>>>()?;
-        let spec = PassiveSpec {
-            port,
-            epoch: self.epoch,
-            estimator: None,
-        };
-        let observer = Observer::start(batchwise, triangle, &spec, stop)?;
-        let share = match &self.share {
-            Some(trace) => {
-                let share = CpuShare::of(&triangle.server, &[server.pid()])?;
-                Some(share.follow(trace.clone().first(self.workload.duration)))
-            }
-            None => None,
-        };
-        let load = self.workload.start(batchwise, triangle)?;
-        let (report, requests) = load.finish(stop)?;
-        let observed = observer.finish()?;
-        server.check_alive()?;
-        triangle.check()?;
-        captures.iter_mut().for_each(Capture::end);
-        let shares = match share {
-            Some(follower) => {
-                let (share, applied) = follower.finish()?;
-                share.release()?;
-                applied
-            }
-            None => Vec::new(),
-        };
-
-        let Some(first) = requests.iter().map(|request| request.sent_ns).min() else {
-            bail!("the load logged no request: {report}");
-        };
-        let last = requests
-            .iter()
-            .map(|request| request.sent_ns)
-            .max()
-            .unwrap_or(first);
         let from_ns = first + SETTLE.as_nanos() as u64;
-        let truth = Truth::of(&requests, from_ns, u64::MAX);
-        let paired = pair_from(&truth, &observed.epochs, from_ns);
+        let truth = Truth::of(&over.requests, from_ns, u64::MAX);
+        let paired = pair_from(&truth, &over.observed.epochs, from_ns);
 
         let mut baselines = BTreeMap::from([(Baseline::ReqToReq, with_triggered(&paired))]);
-        if let Some((probe, mut at_client, mut at_vantage)) = beside {
-            at_client.end();
-            at_vantage.end();
-            let address = triangle.server_address(port);
-            let probed = probe.finish()?;
-            let acknowledged = ack_round_trips(at_client.file(), address)?;
-            let begun = handshakes(at_vantage.file(), address)?;
-            baselines.insert(Baseline::TcpProbe, with_samples(&paired, &probed));
-            baselines.insert(Baseline::AckRtt, with_samples(&paired, &acknowledged));
-            baselines.insert(Baseline::SynAck, with_constants(&paired, &begun));
+        if let Some(beside) = over.beside {
+            let address = triangle.server_address(self.workload.service.port());
+            baselines.extend(beside.finish(&paired, address)?);
         }
         let seconds = last.saturating_sub(from_ns) as f64 / 1e9;
         let point = Point {
@@ -238,22 +229,74 @@ impl Trial {
                 .iter()
                 .map(|(&b, epochs)| (b, Errors::of(epochs)))
                 .collect(),
-            totals: observed.totals,
-            wire: triangle
-                .access
-                .as_ref()
-                .zip(before)
-                .map(|(w, b)| w.counts().since(&b)),
-            load: report,
+            totals: over.observed.totals,
+            wire: over.wire,
+            load: over.load,
         };
         Ok(Outcome {
             truth,
             paired,
             baselines,
-            shares,
+            shares: over.shares,
             from_ns,
-            captures,
+            captures: over.captures,
             point,
+        })
+    }
+
+    /// Starts all, and waits until the load is over.
+    fn until_over(
+        &self,
+        context: &Context,
+        triangle: &mut Triangle,
+        server: &mut Server,
+    ) -> Result<Over> {
+        let (batchwise, stop): (&Path, _) = (&context.command, &context.stop);
+        let port = self.workload.service.port();
+        let before = triangle.access.as_ref().map(|wire| wire.counts());
+        let beside = self.baselines.then(|| Beside::start(triangle, port, stop));
+        let beside = beside.transpose()?;
+        let capture = |filter: &String| {
+            Capture::start_matching(&triangle.vantage, VANTAGE_LINK, filter, stop)
+        };
+        let captures = self.captures.iter().map(capture);
+        let mut captures = captures.collect::<Result<Vec<_>>>()?;
+        let spec = PassiveSpec {
+            port,
+            epoch: self.epoch,
+            estimator: None,
+        };
+        let observer = Observer::start(batchwise, triangle, &spec, stop)?;
+        let share = match &self.share {
+            Some(trace) => {
+                let share = CpuShare::of(&triangle.server, &[server.pid()])?;
+                Some(share.follow(trace.clone().first(self.workload.duration)))
+            }
+            None => None,
+        };
+        let load = self.workload.start(batchwise, triangle)?;
+        let (load, requests) = load.finish(stop)?;
+        let observed = observer.finish()?;
+        server.check_alive()?;
+        triangle.check()?;
+        captures.iter_mut().for_each(Capture::end);
+        let shares = match share {
+            Some(follower) => {
+                let (share, applied) = follower.finish()?;
+                share.release()?;
+                applied
+            }
+            None => Vec::new(),
+        };
+        let wire = triangle.access.as_ref().zip(before);
+        Ok(Over {
+            load,
+            requests,
+            observed,
+            beside,
+            shares,
+            captures,
+            wire: wire.map(|(wire, before)| wire.counts().since(&before)),
         })
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::costs::Batching;
 use super::policies::{Decider, Kind};
 use super::scenarios::Scenario;
-use super::world::{Gauge, TICK, Weather, World};
+use super::world::{Gauge, Load, Passed, TICK, Weather, World};
 
 /// Arms that differ by less than this are alike.
 const ALIKE: f64 = 1.05;
@@ -19,6 +19,9 @@ pub const WINDOW_S: f64 = 10.0;
 const FOUND: u64 = 50;
 /// ...and as a change at all, when it stays the best for this long, ticks.
 const LASTING: u64 = 500;
+/// Length of a window, ticks, and of a sample for a plot.
+const PER_WINDOW: u64 = (WINDOW_S * 1e9) as u64 / TICK;
+const PER_SAMPLE: u64 = 5;
 /// What the peer's agent says is this old, ticks.
 const PEER_DELAY: usize = 2;
 
@@ -89,6 +92,130 @@ struct Change {
     since: Option<u64>,
 }
 
+/// How long lasting changes of the better arm wait until it is in force.
+#[derive(Default)]
+struct Settling {
+    best_before: Option<Arm>,
+    change: Option<Change>,
+    settle_s: Vec<f64>,
+}
+
+impl Settling {
+    /// `arm` was in force, for more than a trial if `decided`; `best` was better by `factor`.
+    fn tick(&mut self, tick: u64, (best, factor): (Arm, f64), arm: Arm, decided: bool) {
+        let lasting = factor > CLEAR;
+        if lasting {
+            if self.best_before.is_some_and(|b| b != best) {
+                self.change = Some(Change {
+                    at: tick,
+                    since: None,
+                });
+            }
+            self.best_before = Some(best);
+        }
+        let Some(change) = &mut self.change else {
+            return;
+        };
+        if decided {
+            change.since = (arm == best).then(|| change.since.unwrap_or(tick));
+        }
+        let since = change.since.filter(|since| tick - since >= FOUND);
+        if !lasting {
+            self.change = None;
+        } else if let Some(since) = since.filter(|_| tick - change.at >= LASTING) {
+            self.settle_s.push(seconds_of(since - change.at));
+            self.change = None;
+        }
+    }
+
+    /// A change that was not answered took the rest of the `ticks`.
+    fn finish(mut self, ticks: u64) -> Vec<f64> {
+        let unanswered = self.change.filter(|change| change.since.is_none());
+        if let Some(change) = unanswered.filter(|change| ticks - change.at > LASTING) {
+            self.settle_s.push(seconds_of(ticks - change.at));
+        }
+        self.settle_s
+    }
+}
+
+/// Of so many ticks, s.
+fn seconds_of(ticks: u64) -> f64 {
+    ticks as f64 * TICK as f64 / 1e9
+}
+
+/// What a run comes to, while it runs.
+#[derive(Default)]
+struct Tally {
+    done: f64,
+    waited: f64,
+    /// Since the last window ended.
+    window: f64,
+    windows: Vec<f64>,
+    wrong: u64,
+    settling: Settling,
+    sample_waited: f64,
+    sample_done: f64,
+    trace: Vec<Sample>,
+    switches: u64,
+    probes: u64,
+    sensing: u64,
+}
+
+impl Tally {
+    /// The client's end had this arm in force, and this command.
+    fn tick(&mut self, tick: u64, load: &Load, passed: &Passed, arm: Arm, command: &Command) {
+        self.done += passed.done;
+        self.waited += passed.waited;
+        self.window += passed.waited;
+        if (tick + 1).is_multiple_of(PER_WINDOW) {
+            self.windows.push(std::mem::take(&mut self.window));
+        }
+        let (best, factor) = load.costs.better(load.rate);
+        self.wrong += u64::from(factor > ALIKE && arm != best);
+        let decided = !command.probing && !command.pulse;
+        self.settling.tick(tick, (best, factor), arm, decided);
+    }
+
+    /// The same, for a plot.
+    fn sample(&mut self, tick: u64, load: &Load, passed: &Passed, arm: Arm) {
+        self.sample_waited += passed.waited;
+        self.sample_done += passed.done;
+        if tick % PER_SAMPLE == PER_SAMPLE - 1 {
+            self.trace.push(Sample {
+                at: (tick * TICK) as f64 / 1e9,
+                arm,
+                rate: load.rate,
+                latency_ns: self.sample_waited / self.sample_done.max(1.0),
+            });
+            (self.sample_waited, self.sample_done) = (0.0, 0.0);
+        }
+    }
+
+    /// The client's end gets another command.
+    fn command(&mut self, before: &Command, now: &Command, wish: Arm) {
+        let arm = |command: &Command| command.arm.unwrap_or(wish);
+        self.switches += u64::from(arm(now) != arm(before));
+        self.probes += u64::from(now.probing && !before.probing);
+        self.sensing += u64::from(now.sensing);
+    }
+
+    fn finish(self, ticks: u64, seconds: f64) -> Outcome {
+        let (share, minutes) = (1.0 / ticks as f64, seconds / 60.0);
+        Outcome {
+            latency_ns: self.waited / self.done,
+            throughput_per_s: self.done / seconds,
+            wrong: self.wrong as f64 * share,
+            switches_per_min: self.switches as f64 / minutes,
+            probes_per_min: self.probes as f64 / minutes,
+            sensing: self.sensing as f64 * share,
+            settle_s: self.settling.finish(ticks),
+            windows: self.windows,
+            trace: self.trace,
+            ..Outcome::default()
+        }
+    }
+}
+
 /// Runs a policy. `traced`: with samples for a plot.
 pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -> Outcome {
     let wish = scenario.wish;
@@ -111,74 +238,22 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
     let mut weather = Weather::new(scenario.noise, seed ^ 0x5eed);
     let mut offers = scenario.pattern.start(seed);
     let mut world = World::default();
-    let mut out = Outcome::default();
-    let (mut done, mut waited, mut window) = (0.0, 0.0, 0.0);
-    let (mut wrong, mut switches, mut probes, mut sensing) = (0u64, 0u64, 0u64, 0u64);
-    let mut best_before = None;
-    let mut change: Option<Change> = None;
+    let mut tally = Tally::default();
+    let mut events = Vec::new();
+    let mut both_probing = 0;
     let ticks = (scenario.seconds * 1e9) as u64 / TICK;
-    let per_window = (WINDOW_S * 1e9) as u64 / TICK;
-    let (mut sample_waited, mut sample_done) = (0.0, 0.0);
     for tick in 0..ticks {
         let now = tick * TICK;
         let load = offers.next(now as f64 / 1e9, ends[0].command.probing);
-        let arms = [ends[0].arm(wish), ends.get(1).map_or(wish, |e| e.arm(wish))];
+        let arm = ends[0].arm(wish);
         let here = ends[0].batching(wish);
         let there = ends
             .get(1)
             .map_or(Batching::Arm(wish), |e| e.batching(wish));
         let passed = world.tick(&load, [here, there], &weather.tick());
-        (done, waited, window) = (
-            done + passed.done,
-            waited + passed.waited,
-            window + passed.waited,
-        );
-        if (tick + 1) % per_window == 0 {
-            out.windows.push(std::mem::take(&mut window));
-        }
-        let (best, factor) = load.costs.better(load.rate);
-        if factor > ALIKE {
-            wrong += u64::from(arms[0] != best);
-        }
-        let lasting = factor > CLEAR;
-        if lasting {
-            if best_before.is_some_and(|b| b != best) {
-                change = Some(Change {
-                    at: tick,
-                    since: None,
-                });
-            }
-            best_before = Some(best);
-        }
-        if let Some(c) = &mut change {
-            let decided = !ends[0].command.probing && !ends[0].command.pulse;
-            if arms[0] == best && decided {
-                c.since = c.since.or(Some(tick));
-            } else if arms[0] != best && decided {
-                c.since = None;
-            }
-            if !lasting {
-                change = None;
-            } else if let Some(since) = c
-                .since
-                .filter(|s| tick - s >= FOUND && tick - c.at >= LASTING)
-            {
-                out.settle_s.push((since - c.at) as f64 * TICK as f64 / 1e9);
-                change = None;
-            }
-        }
+        tally.tick(tick, &load, &passed, arm, &ends[0].command);
         if traced {
-            (sample_waited, sample_done) =
-                (sample_waited + passed.waited, sample_done + passed.done);
-            if tick % 5 == 4 {
-                out.trace.push(Sample {
-                    at: now as f64 / 1e9,
-                    arm: arms[0],
-                    rate: load.rate,
-                    latency_ns: sample_waited / sample_done.max(1.0),
-                });
-                (sample_waited, sample_done) = (0.0, 0.0);
-            }
+            tally.sample(tick, &load, &passed, arm);
         }
         let heard: Vec<_> = ends.iter().map(|e| e.said[0]).collect();
         let mut trying = 0;
@@ -216,27 +291,19 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
             });
             let command = end.decider.tick(&vitals, &mut end.gauge, oracle);
             if index == 0 {
-                switches += u64::from(command.arm.unwrap_or(wish) != end.arm(wish));
-                probes += u64::from(command.probing && !end.command.probing);
-                sensing += u64::from(command.sensing);
+                tally.command(&end.command, &command, wish);
             }
             trying += u64::from(command.probing);
             end.command = command;
             end.said.rotate_left(1);
             end.said[PEER_DELAY - 1] = command;
-            out.events.extend(end.decider.events());
+            events.extend(end.decider.events());
         }
-        out.both_probing += u64::from(trying > 1);
+        both_probing += u64::from(trying > 1);
     }
-    if let Some(c) = change.filter(|c| c.since.is_none() && ticks - c.at > LASTING) {
-        out.settle_s.push((ticks - c.at) as f64 * TICK as f64 / 1e9);
+    Outcome {
+        both_probing,
+        events,
+        ..tally.finish(ticks, scenario.seconds)
     }
-    let (share, minutes) = (1.0 / ticks as f64, scenario.seconds / 60.0);
-    out.latency_ns = waited / done;
-    out.throughput_per_s = done / scenario.seconds;
-    out.wrong = wrong as f64 * share;
-    out.switches_per_min = switches as f64 / minutes;
-    out.probes_per_min = probes as f64 / minutes;
-    out.sensing = sensing as f64 * share;
-    out
 }

@@ -44,7 +44,7 @@ pub enum Policy {
     Static,
     /// The less busy of two by Maglev, weights all the same.
     Choices,
-    /// Maglev, weights by latency: what the paper does.
+    /// Maglev alone, this project's weights by latency.
     Weights,
     /// The less busy of two by Maglev, weights by latency: `--policy latency` as it comes.
     Latency,

@@ -31,10 +31,10 @@ pub enum Servers {
 }
 
 impl Servers {
-    /// In words.
+    /// As in results.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Traced => "changing",
+            Self::Traced => "traced",
             Self::Equal => "equal",
         }
     }

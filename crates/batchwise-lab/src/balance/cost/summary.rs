@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Arm, Case, FLOWS, Point, Program};
-use crate::rounds::pairs;
+use super::{Arm, Case, Point, Program};
+use crate::packet_cost::{FLOWS, differences, spread};
 use crate::stats::{MedianInterval, Spread};
 
 /// The bars, ns a packet of a warm flow.
@@ -109,17 +109,8 @@ fn held(ns: PerProgram<Option<f64>>) -> PerProgram<Option<bool>> {
 
 fn case(points: &[Point], case: Case) -> CaseSummary {
     let arm = |program| Arm { case, program };
-    let spread = |program| {
-        let of = points.iter().filter(|p| p.arm == arm(program));
-        Spread::of(&of.map(|p| p.ns_per_packet).collect::<Vec<_>>())
-    };
-    let above = |program, base| {
-        let pairs = pairs(points.iter(), arm(program), arm(base));
-        let ns: Vec<_> = pairs
-            .map(|(with, without)| with.ns_per_packet - without.ns_per_packet)
-            .collect();
-        MedianInterval::of(&ns)
-    };
+    let spread = |program| spread(points, arm(program));
+    let above = |program, base| differences(points, arm(program), arm(base));
     let gross_ns = PerProgram {
         plain: spread(Program::Plain),
         measured: spread(Program::Measured),

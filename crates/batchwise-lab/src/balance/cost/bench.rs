@@ -15,10 +15,10 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use nix::net::if_::if_nametoindex;
 
-use super::{Case, FLOWS, Program};
+use super::{Case, Program};
 use crate::bpf_stats::map_memory;
+use crate::packet_cost::{self, FLOWS, set_callee};
 use crate::pass::attach_program;
-use crate::passive_cost::bench::{LIVE_FRAMES, set, test_run};
 use crate::topology::{LINK, TwoHosts};
 
 #[allow(
@@ -209,7 +209,7 @@ impl Bench {
             Program::Plain => self.plain.program(),
             Program::Measured => self.measured.program(),
         };
-        set(&self.again.maps.measured, measured)?;
+        set_callee(&self.again.maps.measured, measured)?;
         let packet = case.packet();
         let bss = self.again.maps.bss_data.as_deref_mut();
         let bss = bss.context("again.bpf.c has no .bss")?;
@@ -217,22 +217,11 @@ impl Bench {
         bss.v6 = case.is_v6().into();
         let data = self.again.maps.data_data.as_deref_mut();
         data.context("again.bpf.c has no .data")?.flows = case.flows();
-        let again = self.again.progs.again.as_fd().as_raw_fd();
-        // the flows are there, and have modes
-        let warm_up = if case.flows() > FLOWS {
-            1000
-        } else {
-            case.flows() * 3 + 1000
-        };
-        test_run(again, &packet, warm_up, 0)?;
+        let again = self.again.progs.again.as_fd();
+        packet_cost::warm_up(again, &packet, case.flows())?;
         let before = self.forwarded(program)?;
-        let ns = if case.redirects() {
-            hosts
-                .server
-                .inside(|| test_run(again, &packet, packets, LIVE_FRAMES))?
-        } else {
-            test_run(again, &packet, packets, 0)?
-        };
+        let live = case.redirects().then_some(&hosts.server);
+        let ns = packet_cost::run(again, &packet, packets, live)?;
         if program != Program::Nothing {
             let forwarded = self.forwarded(program)? - before;
             ensure!(

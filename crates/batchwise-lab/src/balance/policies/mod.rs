@@ -1,8 +1,8 @@
 //! Experiment `balance-policies`: who decides where new connections go, in virtual time. Needs no
 //! network; its table is the evidence in docs/balance.md.
 
+pub mod deciders;
 mod figures;
-pub mod policies;
 pub mod scenarios;
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::output::Progress;
 use crate::stats::{Spread, quantile};
 use crate::{Context, Experiment};
-use policies::Kind;
+use deciders::Kind;
 use scenarios::Scenario;
 use world::{Outcome, Setup, run};
 

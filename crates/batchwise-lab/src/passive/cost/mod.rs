@@ -1,7 +1,7 @@
 //! Experiment `passive-cost` (the paper's §5.5 and Table 1): what the passive vantage adds to each
 //! packet, and the memory of a flow. This file owns the measuring.
 
-pub(crate) mod bench;
+mod bench;
 mod figures;
 mod summary;
 
@@ -10,15 +10,13 @@ use serde::Serialize;
 
 use crate::frame::{Frame, Measured};
 use crate::output::Progress;
-use crate::rounds::{InRound, in_random_order};
+use crate::packet_cost::{self, FLOWS};
+use crate::rounds::in_random_order;
 use crate::stats::median;
 use crate::topology::TwoHosts;
 use crate::{Context, Experiment};
 use bench::Bench;
 use summary::Summary;
-
-/// Flows that the table is to hold: the paper's 65K.
-const FLOWS: u32 = 65_536;
 
 /// What the passive vantage costs.
 pub struct PassiveCost;
@@ -77,36 +75,8 @@ pub enum Program {
     Passive,
 }
 
-/// What differs within a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Arm {
-    /// Whose packets come.
-    pub case: Case,
-    /// What runs for each.
-    pub program: Program,
-}
-
-/// One run.
-#[derive(Clone, Debug, Serialize)]
-pub struct Point {
-    /// Runs of one round are compared with each other.
-    pub round: u32,
-    /// Position in the round, from 0.
-    pub position: usize,
-    /// What was run.
-    #[serde(flatten)]
-    pub arm: Arm,
-    /// Time a packet, ns.
-    pub ns_per_packet: f64,
-}
-
-impl InRound for Point {
-    type Arm = Arm;
-
-    fn round_and_arm(&self) -> (u32, Arm) {
-        (self.round, self.arm)
-    }
-}
+type Arm = packet_cost::Arm<Case, Program>;
+type Point = packet_cost::Point<Case, Program>;
 
 /// What is measured once.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -198,12 +168,7 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<(
             turn.arm.case.name(),
             turn.arm.program
         ));
-        measured.points.push(Point {
-            round: turn.round,
-            position: turn.position,
-            arm: turn.arm,
-            ns_per_packet: ns,
-        });
+        measured.points.push(Point::of(turn, ns));
         let counters = bench.counters()?;
         measured.once.measured = counters.measured;
         measured.once.evicted = counters.evicted;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use maud::{Markup, html};
 use plotters::prelude::*;
 
-use super::policies::Kind;
+use super::deciders::Kind;
 use super::world::Outcome;
 use super::{INTERVAL, Point, Results};
 use crate::output::Output;

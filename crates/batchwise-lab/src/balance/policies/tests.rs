@@ -1,6 +1,6 @@
 //! What must hold of the policies, on short simulations.
 
-use super::policies::Kind;
+use super::deciders::Kind;
 use super::{Point, compare, scenarios};
 
 const LENGTH: f64 = 30.0;

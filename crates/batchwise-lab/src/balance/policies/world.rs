@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Exp1, Geometric, LogNormal};
 
-use super::policies::{Decider, Kind};
+use super::deciders::{Decider, Kind};
 use super::scenarios::{CAPACITY, IN_FLIGHT, PAGE, Scenario};
 
 /// Slots of the simulated tables: fewer than real ones, so that hours take minutes.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Arm, Case, FLOWS, Once, Point, Program};
-use crate::rounds::pairs;
+use super::{Arm, Case, Once, Point, Program};
+use crate::packet_cost::{FLOWS, differences, spread};
+use crate::rounds::ratios;
 use crate::stats::{MedianInterval, Spread};
 
 /// One case.
@@ -56,25 +57,26 @@ impl Summary {
 
 fn case(points: &[Point], case: Case) -> CaseSummary {
     let arm = |program| Arm { case, program };
-    let spread = |program| {
-        let of = points.iter().filter(|p| p.arm == arm(program));
-        Spread::of(&of.map(|p| p.ns_per_packet).collect::<Vec<_>>())
-    };
-    let compared = |program, value: fn(f64, f64) -> f64| {
-        let pairs = pairs(points.iter(), arm(program), arm(Program::Nothing));
-        let values: Vec<_> = pairs
-            .map(|(with, without)| value(with.ns_per_packet, without.ns_per_packet))
-            .collect();
-        MedianInterval::of(&values)
-    };
+    let spread = |program| spread(points, arm(program));
+    let added = |program| differences(points, arm(program), arm(Program::Nothing));
+    let throughput = || MedianInterval::of(&throughput_ratios(points, Program::Passive));
     CaseSummary {
         nothing_ns: spread(Program::Nothing),
         passive_ns: spread(Program::Passive),
-        added_ns: compared(Program::Passive, |with, without| with - without),
-        tail_added_ns: compared(Program::Tail, |with, without| with - without),
-        throughput_ratio: compared(Program::Passive, |with, without| without / with)
-            .filter(|_| case == Case::Forward),
+        added_ns: added(Program::Passive),
+        tail_added_ns: added(Program::Tail),
+        throughput_ratio: (case == Case::Forward).then(throughput).flatten(),
     }
+}
+
+/// Packets that are forwarded in a second with the program over those without, by round.
+pub(super) fn throughput_ratios(points: &[Point], program: Program) -> Vec<f64> {
+    let arm = |program| Arm {
+        case: Case::Forward,
+        program,
+    };
+    let speed = |p: &Point| 1.0 / p.ns_per_packet;
+    ratios(points, arm(program), arm(Program::Nothing), speed)
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use anyhow::Result;
 use maud::{Markup, html};
 
-use super::summary::Summary;
-use super::{Arm, Case, Point, Program};
+use super::summary::{Summary, throughput_ratios};
+use super::{Case, Point, Program};
 use crate::frame::Frame;
 use crate::plot::{self, NAGLE, NODELAY, Strip};
 use crate::report::{Table, figure, interval, quartiles};
-use crate::rounds::ratios;
 
 /// Writes the plot and the report.
 pub(super) fn write(
@@ -17,18 +16,12 @@ pub(super) fn write(
     points: &[Point],
     summary: &Summary,
 ) -> Result<()> {
-    let strips = [(Program::Passive, NODELAY), (Program::Tail, NAGLE)].map(|(program, color)| {
-        let arm = |program| Arm {
-            case: Case::Forward,
-            program,
-        };
-        let speed = |p: &Point| 1.0 / p.ns_per_packet;
-        Strip {
+    let strips =
+        [(Program::Passive, NODELAY), (Program::Tail, NAGLE)].map(|(program, color)| Strip {
             label: format!("{program:?}"),
             color,
-            values: ratios(points, arm(program), arm(Program::Nothing), speed),
-        }
-    });
+            values: throughput_ratios(points, program),
+        });
     let svg = plot::ratios(
         "Forwarding throughput over that of the same round without",
         "throughput ratio",

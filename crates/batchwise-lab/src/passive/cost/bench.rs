@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io, process};
+use std::{fs, process};
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::Params;
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{MapCore as _, MapFlags, OpenObject, libbpf_sys};
 use nix::net::if_::if_nametoindex;
 use nix::unistd::Pid;
 
-use super::{Case, FLOWS, Program};
+use super::{Case, Program};
 use crate::bpf_stats::{Runs, StatsEnabled, map_memory, runs_of};
+use crate::packet_cost::{self, FLOWS, set_callee};
 use crate::pass::attach_program;
 use crate::topology::{LINK, SERVER_IP, TwoHosts};
 
@@ -31,9 +32,6 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/vary.skel.rs"));
 }
 use skel::{VarySkel, VarySkelBuilder};
-
-/// `BPF_F_TEST_XDP_LIVE_FRAMES`: verdicts are carried out.
-pub(crate) const LIVE_FRAMES: u32 = 1 << 1;
 
 /// A program's name in bpffs, until dropped.
 struct Pin(PathBuf);
@@ -80,7 +78,7 @@ impl Bench {
         let mut vary = open.load()?;
         let program = vary.progs.sink.as_fd().as_raw_fd();
         let sink = hosts.client.inside(|| attach_program(LINK, program))?;
-        set(&vary.maps.onward, vary.progs.forward.as_fd())?;
+        set_callee(&vary.maps.onward, vary.progs.forward.as_fd())?;
 
         let pin = Pin(Path::new("/sys/fs/bpf").join(format!("bw-passive-cost-{}", process::id())));
         vary.progs
@@ -118,25 +116,13 @@ impl Bench {
             (_, Program::Passive) => self.measure.program(),
             _ => progs.nothing.as_fd(),
         };
-        set(&self.vary.maps.measured, measured)?;
-        let flows = case.flows();
+        set_callee(&self.vary.maps.measured, measured)?;
         let data = self.vary.maps.data_data.as_deref_mut();
-        data.context("vary.bpf.c has no .data")?.flows = flows;
-        let (vary, packet) = (self.vary.progs.vary.as_fd().as_raw_fd(), &self.packet);
-        // the flows are there, and have modes
-        let warm_up = if flows > FLOWS {
-            1000
-        } else {
-            flows * 2 + 1000
-        };
-        test_run(vary, packet, warm_up, 0)?;
-        let ns = if case == Case::Forward {
-            hosts
-                .server
-                .inside(|| test_run(vary, packet, packets, LIVE_FRAMES))?
-        } else {
-            test_run(vary, packet, packets, 0)?
-        };
+        data.context("vary.bpf.c has no .data")?.flows = case.flows();
+        let vary = self.vary.progs.vary.as_fd();
+        packet_cost::warm_up(vary, &self.packet, case.flows())?;
+        let live = (case == Case::Forward).then_some(&hosts.server);
+        let ns = packet_cost::run(vary, &self.packet, packets, live)?;
         self.measure.poll()?;
         self.measure_then.poll()?;
         Ok(ns)
@@ -146,29 +132,6 @@ impl Bench {
     pub(super) fn counters(&self) -> Result<batchwise_bpf::passive::Counters> {
         Ok(self.measure.counters()?)
     }
-}
-
-/// Runs a program on a packet so many times; ns a time.
-pub(crate) fn test_run(program: RawFd, packet: &[u8], repeat: u32, flags: u32) -> Result<f64> {
-    let mut opts = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-        data_in: packet.as_ptr().cast(),
-        data_size_in: packet.len().try_into()?,
-        repeat: repeat.try_into()?,
-        flags,
-        ..Default::default()
-    };
-    // SAFETY: the descriptor is open; the packet is as long as `opts` says and only read.
-    let error = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &raw mut opts) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(-error)).context("BPF_PROG_TEST_RUN");
-    }
-    Ok(f64::from(opts.duration)) // without the time that others had the CPU
-}
-
-pub(crate) fn set(array: &libbpf_rs::Map<'_>, program: BorrowedFd<'_>) -> Result<()> {
-    let fd = program.as_raw_fd().to_ne_bytes();
-    Ok(array.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)?)
 }
 
 /// TCP over IPv4, 100 bytes of payload.

@@ -12,14 +12,12 @@ use serde::Serialize;
 
 use crate::frame::{Frame, Measured};
 use crate::output::Progress;
-use crate::rounds::{InRound, in_random_order};
+use crate::packet_cost::{self, FLOWS};
+use crate::rounds::in_random_order;
 use crate::topology::TwoHosts;
 use crate::{Context, Experiment};
 use bench::Bench;
 use summary::Summary;
-
-/// Flows that the tables are to hold: the paper's 65K.
-const FLOWS: u32 = 65_536;
 
 /// What balancing costs.
 pub struct BalanceCost;
@@ -115,36 +113,8 @@ impl Program {
     pub const ALL: [Self; 3] = [Self::Nothing, Self::Plain, Self::Measured];
 }
 
-/// What differs within a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Arm {
-    /// Whose packets come, and how they go on.
-    pub case: Case,
-    /// What runs for each.
-    pub program: Program,
-}
-
-/// One run.
-#[derive(Clone, Debug, Serialize)]
-pub struct Point {
-    /// Runs of one round are compared with each other.
-    pub round: u32,
-    /// Position in the round, from 0.
-    pub position: usize,
-    /// What was run.
-    #[serde(flatten)]
-    pub arm: Arm,
-    /// Time a packet, ns.
-    pub ns_per_packet: f64,
-}
-
-impl InRound for Point {
-    type Arm = Arm;
-
-    fn round_and_arm(&self) -> (u32, Arm) {
-        (self.round, self.arm)
-    }
-}
+type Arm = packet_cost::Arm<Case, Program>;
+type Point = packet_cost::Point<Case, Program>;
 
 /// What was measured so far.
 #[derive(Default)]
@@ -208,12 +178,7 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, runs: &mut Runs) -> Result<()> {
             turn.round + 1,
             case.name(),
         ));
-        runs.points.push(Point {
-            round: turn.round,
-            position: turn.position,
-            arm: turn.arm,
-            ns_per_packet: ns,
-        });
+        runs.points.push(Point::of(turn, ns));
         Ok(())
     })
 }
