@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use batchwise_bpf::balance::{
-    Backend, Balancer, Measure, Method, Options, Protocol, SLOTS, Service, ServiceKey, State,
+    Backend, Balancer, Measure, Method, Options, Protocol, Ring, SLOTS, Service, ServiceKey, State,
 };
 use batchwise_core::passive::Params;
 use libbpf_rs::OpenObject;
@@ -242,13 +242,14 @@ impl Bench {
     }
 }
 
+/// The name of a service's ring.
+pub(super) const RING: &str = "bw_ring";
+
 /// Memory of a balancer's maps for so many flows as the kernel accounts it, bytes by name.
 pub(super) fn memory() -> Result<BTreeMap<String, u64>> {
     let balancer = Balancer::start(options(FLOWS, true))?;
     balancer.write_ring(0, &[(0, 0)])?;
-    let mut memory = map_memory()?;
-    // inner maps are held by the array, not by us
-    let ring = (SLOTS * 4) as u64;
-    memory.insert("ring of a service".to_owned(), ring.next_multiple_of(4096));
-    Ok(memory)
+    // a service's is held by an array of maps, not by us
+    let _ring = Ring::new()?;
+    map_memory()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::bench::RING;
 use super::{Arm, Case, Point, Program};
 use crate::packet_cost::{FLOWS, differences, spread};
 use crate::stats::{MedianInterval, Spread};
@@ -94,7 +95,7 @@ impl Summary {
                 plain: bytes(&["flows_settled", "flows_young"]),
                 measured: bytes(&["flows_settled", "flows_young", "flows"]),
             },
-            bytes_per_service: memory.get("ring of a service").copied().unwrap_or_default(),
+            bytes_per_service: memory.get(RING).copied().unwrap_or_default(),
             cases,
         }
     }
