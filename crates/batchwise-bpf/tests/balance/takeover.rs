@@ -7,18 +7,19 @@ use batchwise_bpf::balance::{Balancer, Change, Options};
 
 use crate::frames::{ACK, SYN};
 use crate::kernel::{self, in_own_network, need_root};
-use crate::setup::{Lb, VIP_MAC, options, tcp, veth};
+use crate::setup::{Lb, VIP_MAC, options, own, tcp, veth};
 
 fn folder(name: &str) -> std::path::PathBuf {
     Path::new("/sys/fs/bpf/batchwise/balance").join(name)
 }
 
-/// Removes what a name has, at the end and what a killed run left.
+/// Removes what a name has, at the end and what a killed run of the same number left.
 struct Clean(&'static str);
 
 impl Clean {
-    fn new(name: &'static str) -> Self {
+    fn new(name: &str) -> Self {
         need_root();
+        let name = own(name);
         Balancer::remove(name).unwrap();
         Self(name)
     }
@@ -203,12 +204,13 @@ fn what_is_not_pinned_ends_with_the_balancer() {
     need_root();
     in_own_network(|| {
         veth("bw-b0", VIP_MAC);
-        let mut options = pinned("b-test-unpinned", &["bw-b0"]);
+        let name = own("b-test-unpinned");
+        let mut options = pinned(name, &["bw-b0"]);
         options.pin = false;
         let lb = Balancer::start(options).unwrap();
         assert!(attached("bw-b0").is_some());
         drop(lb);
         assert!(attached("bw-b0").is_none());
-        assert!(!folder("b-test-unpinned").exists());
+        assert!(!folder(name).exists());
     });
 }

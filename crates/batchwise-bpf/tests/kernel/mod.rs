@@ -153,8 +153,9 @@ pub struct Pin(pub PathBuf);
 
 impl Pin {
     pub fn new(program: &OwnedFd, name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id()); // another run has another
         let path = Path::new("/sys/fs/bpf").join(name);
-        drop(std::fs::remove_file(&path)); // what a killed run left
+        drop(std::fs::remove_file(&path)); // what a killed run of the same number left
         let c_path = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: the path is a string and the descriptor is open.
         let error =
