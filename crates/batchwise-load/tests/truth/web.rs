@@ -179,8 +179,10 @@ fn connections_that_last_for_a_few_pages_are_replaced_and_told_apart_in_the_log(
     let opened = report.connections_opened;
     // The last one may not have got as far as an answer.
     assert!((opened - 1..=opened).contains(&(connections.len() as u64)));
-    let per_connection = report.pages.unwrap() as f64 / opened as f64;
-    assert!((1.4..3.0).contains(&per_connection), "{per_connection}");
+    // every page is its connection's last by the throw of a coin: five times the deviation
+    let (opened, pages) = (opened as f64, report.pages.unwrap() as f64);
+    let off = (opened - pages / 2.0).abs();
+    assert!(off < 2.0 + 2.5 * pages.sqrt(), "{opened} for {pages}");
 }
 
 #[test]
