@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> HashMap<String, Vec<Line>> {
 pub fn check(report: &TruthReport, path: &Path, in_flight: usize) -> HashMap<String, Vec<Line>> {
     assert_eq!(report.errors, 0, "{report:?}");
     let connections = read(path);
-    assert_eq!(connections.len() as u64, report.connections);
+    assert_eq!(connections.len() as u64, report.connections, "{report:?}");
     let all: Vec<_> = connections.values().flatten().copied().collect();
     assert_eq!(all.len() as u64, report.requests, "{report:?}");
     let triggers = all.iter().filter(|line| line.triggered.is_some()).count();

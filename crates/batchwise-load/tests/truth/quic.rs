@@ -18,7 +18,7 @@ fn server(work_ns: f64) -> Server {
 
 fn config(server: &Server) -> Config {
     let mut options = Options::new(server.addr());
-    options.duration = Duration::from_millis(400);
+    options.duration = Duration::from_secs(1);
     Config::new(options)
 }
 
