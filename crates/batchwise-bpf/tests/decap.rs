@@ -4,7 +4,6 @@ mod frames;
 mod kernel;
 
 use std::net::{IpAddr, UdpSocket};
-use std::thread::sleep;
 use std::time::Duration;
 
 use batchwise_bpf::decap::{Decap, DecapConfig, Fates};
@@ -355,7 +354,8 @@ fn what_arrives_through_a_tunnel_reaches_the_socket_that_it_is_for() {
         ] {
             kernel::ip(&["address", "add", address, "dev", device]);
         }
-        for device in ["bw-a", "bw-b"] {
+        // last the one that sends: what the kernel does later when its peer comes up, it does at once
+        for device in ["bw-b", "bw-a"] {
             kernel::ip(&["link", "set", device, "up"]);
         }
         kernel::ip(&["route", "add", "10.0.0.0/24", "dev", "bw-b"]);
@@ -385,7 +385,6 @@ fn what_arrives_through_a_tunnel_reaches_the_socket_that_it_is_for() {
         let built = PacketBuilder::ipv6(from, to, 64).udp(40_000, port6);
         built.write(&mut inside6, b"through six").unwrap();
 
-        sleep(Duration::from_millis(50)); // the links come up
         send("bw-a", &tunnel4(IPIP, &inside4));
         send("bw-a", &tunnel4(IPV6, &inside6));
         let mut buffer = [0; 64];

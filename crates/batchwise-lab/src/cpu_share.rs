@@ -143,6 +143,11 @@ pub struct Follower {
 }
 
 impl Follower {
+    /// What came into force so far, and when.
+    pub fn applied(&self) -> Vec<Applied> {
+        lock(&self.applied).clone()
+    }
+
     /// Ends following; gives the quota back, and what came into force when.
     pub fn finish(mut self) -> Result<(CpuShare, Vec<Applied>)> {
         self.stop.set();
@@ -150,8 +155,7 @@ impl Follower {
         let Some(Ok(share)) = ended else {
             bail!("the thread that sets CPU shares panicked");
         };
-        let applied = std::mem::take(&mut *lock(&self.applied));
-        Ok((share?, applied))
+        Ok((share?, self.applied()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, anyhow};
 use nix::mount::{MsFlags, mount};
@@ -223,7 +224,11 @@ impl Host {
     /// Makes the host's CPU process the packets that `link` receives, as the interrupts of a
     /// network card would. On a veth the sender's CPU does it otherwise.
     pub fn receive_on_own_cpu(&self, link: &str) -> Result<()> {
-        let dir = std::env::temp_dir().join(format!("bw-sysfs-{}", std::process::id()));
+        // a folder of this call's own: another thread may do the same just now
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let dir = format!("bw-sysfs-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(dir);
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let steered = self.inside(|| {
             // Sysfs shows the network namespace of whoever mounts it; the mount ends with this

@@ -255,7 +255,11 @@ fn a_wire_can_be_set_anew_and_reorders() {
         .inside(|| Ok(UdpSocket::bind("10.78.0.2:0")?))
         .unwrap();
     server.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let orders = [WireSpec::default(), WireSpec::reordering(0.25)].map(|spec| {
+    let reordering = WireSpec {
+        hold: Duration::from_millis(20), // until the next frames are sent also on a slow machine
+        ..WireSpec::reordering(0.25)
+    };
+    let orders = [WireSpec::default(), reordering].map(|spec| {
         triangle.access.as_ref().unwrap().set(&spec);
         let mut order = Vec::new();
         for burst in 0..20u8 {
@@ -311,7 +315,9 @@ fn a_server_gets_the_share_of_a_cpu_that_a_trace_gives_it() {
     let step = Duration::from_secs(1);
     let trace = Trace::steps_of(&[0.3], step, step);
     let follower = share.follow(trace);
-    std::thread::sleep(Duration::from_millis(50));
+    let given = || Ok((!follower.applied().is_empty()).then_some(()));
+    let given = Stop::default().wait_until(TIMEOUT, given).unwrap();
+    given.expect("the share in force");
     let (before, began) = (cpu_time(spinner.pid()).unwrap(), std::time::Instant::now());
     std::thread::sleep(step);
     let used = cpu_time(spinner.pid()).unwrap() - before;

@@ -2,7 +2,7 @@
 //! what comes out of that.
 
 use crate::config::Config;
-use crate::engine::{DRAIN_NS, Engine};
+use crate::engine::{Drain, Engine};
 use crate::phase::Stretch;
 use crate::progress::Stopped;
 use crate::schedule::Mix;
@@ -29,8 +29,10 @@ pub(crate) fn run(
     for index in 0..engine.connections() {
         send(engine, &mut mix, index, pipeline);
     }
+    let mut drain = Drain::default();
     loop {
         let now = engine.clock.now();
+        let stop = drain.stop(now, end);
         engine.recorder.tick(now)?;
         if engine.alive == 0 {
             engine.recorder.end_at(now);
@@ -39,7 +41,7 @@ pub(crate) fn run(
         if now >= end {
             engine.recorder.finish(now)?;
         }
-        if now >= end && (engine.outstanding == 0 || now >= end + DRAIN_NS) {
+        if now >= end && (engine.outstanding == 0 || now >= stop) {
             break;
         }
         let next = engine
@@ -47,7 +49,7 @@ pub(crate) fn run(
             .progress
             .as_ref()
             .map_or(u64::MAX, |p| p.next_end);
-        let next = next.min(if now < end { end } else { end + DRAIN_NS });
+        let next = next.min(stop);
         let wait_ms = next.saturating_sub(now).div_ceil(1_000_000).clamp(1, 1000) as u16;
         engine.poll(wait_ms, |engine, index, replies| {
             send(engine, &mut mix, index, replies)

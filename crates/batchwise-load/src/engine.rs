@@ -24,7 +24,22 @@ const BUFFER: usize = 256 << 10;
 /// Sockets served between two looks at the schedule.
 const EVENTS: usize = 16;
 /// How long after the end answers are waited for, ns.
-pub(crate) const DRAIN_NS: u64 = 1_000_000_000;
+const DRAIN_NS: u64 = 1_000_000_000;
+
+/// Until when answers are waited for. That counts from when the generator sees that the end has
+/// come: one that did not run at the end has not read either what had come by then.
+#[derive(Debug, Default)]
+pub(crate) struct Drain(Option<u64>);
+
+impl Drain {
+    /// When the next thing ends: the window, or from its `end` on the wait for the last answers.
+    pub fn stop(&mut self, now: u64, end: u64) -> u64 {
+        if now < end {
+            return end;
+        }
+        *self.0.get_or_insert(now + DRAIN_NS)
+    }
+}
 
 pub(crate) struct Engine {
     pub clock: Clock,
@@ -275,5 +290,18 @@ fn spin(clock: &Clock, busy_ns: u64) -> u64 {
             return now;
         }
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_the_last_answers_begins_when_the_end_is_seen() {
+        let mut drain = Drain::default();
+        assert_eq!(drain.stop(10, 100), 100);
+        assert_eq!(drain.stop(5_000, 100), 5_000 + DRAIN_NS);
+        assert_eq!(drain.stop(6_000, 100), 5_000 + DRAIN_NS);
     }
 }

@@ -1,7 +1,7 @@
 //! The open loop: a busy thread that sends each request when it is due, whatever the server does.
 
 use crate::config::Config;
-use crate::engine::{DRAIN_NS, Engine};
+use crate::engine::{Drain, Engine};
 use crate::phase::Stretch;
 use crate::progress::Stopped;
 use crate::schedule::{Arrivals, Mix, Schedule};
@@ -22,6 +22,7 @@ pub(crate) fn run(
     let end = engine.recorder.to;
     let connections = engine.connections();
     let mut turn = 0;
+    let mut drain = Drain::default();
     loop {
         let now = engine.clock.now();
         for _ in 0..BURST {
@@ -53,7 +54,7 @@ pub(crate) fn run(
                 return Ok(());
             }
         }
-        if now >= end + DRAIN_NS {
+        if now >= drain.stop(now, end) {
             break;
         }
     }

@@ -127,11 +127,12 @@ impl Progress {
     /// Ends the last interval at `now`, if it has begun: nothing follows that waiting for the
     /// reader could delay.
     pub fn finish(mut self, now: u64) -> Result<(), Stopped> {
+        let now = now.min(self.end());
         if now <= self.current.from {
             return Ok(());
         }
         let spare = self.empty.recv().map_err(|_| Stopped)?;
-        self.flip(now.min(self.end()), spare)
+        self.flip(now, spare)
     }
 
     /// The end of the last phase.

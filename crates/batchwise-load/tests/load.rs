@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufReader, Cursor};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -130,6 +130,7 @@ fn a_server_that_dies_leaves_an_invalid_report_that_says_so() {
         });
         let config = Config {
             mode,
+            duration: 60_000 * MS,
             warmup: Duration::ZERO,
             ..config(addr)
         };
@@ -141,7 +142,7 @@ fn a_server_that_dies_leaves_an_invalid_report_that_says_so() {
         );
         let length = report.measured_to_ts_ns - report.measured_from_ts_ns;
         assert!(
-            length < 300_000_000,
+            length < 60_000_000_000,
             "the window ends with the last connection: {report:?}"
         );
     }
@@ -265,7 +266,7 @@ fn a_schedule_changes_load_and_value_size_on_one_connection_and_reports_each_pha
         phases: vec![
             phase(150 * MS, 1_000.0, 64, 0.5),
             phase(110 * MS, 4_000.0, 4096, 0.5),
-            phase(100 * MS, 1_000.0, 64, 0.0),
+            phase(1_000 * MS, 1_000.0, 64, 0.0),
         ],
         progress: Some(40 * MS),
         ..config(addr)
@@ -391,10 +392,10 @@ fn the_clients_own_work_counts_as_latency() {
 
 #[test]
 fn a_server_that_is_not_there_is_a_connect_error() {
-    let addr = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    // the port of a connection's other end: nobody listens there, nor can begin to
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let addr = taken.local_addr().unwrap();
     let failed = run(&config(addr), |_| Ok(())).unwrap_err();
     assert!(matches!(failed, Error::Connect { .. }), "{failed}");
 }

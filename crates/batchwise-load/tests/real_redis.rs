@@ -31,11 +31,13 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .ok()?;
-        let redis = Self {
+        let mut redis = Self {
             process,
             addr: free,
         };
-        for _ in 0..500 {
+        for _ in 0..3000 {
+            let ended = redis.process.try_wait().unwrap();
+            assert!(ended.is_none(), "is {free} taken? redis-server: {ended:?}");
             if TcpStream::connect(free).is_ok() {
                 return Some(redis);
             }

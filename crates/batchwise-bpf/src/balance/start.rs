@@ -7,7 +7,7 @@ use std::time::Duration;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle};
 
-use super::{Balancer, INTERFACES, Kept, Options, choices, macs, pins};
+use super::{Balancer, INTERFACES, Kept, Options, macs, pins};
 use crate::Error;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
 use crate::object::holder;
@@ -72,6 +72,7 @@ fn begin(options: &Options, folder: Option<&Path>, taken_over: bool) -> Result<B
         taken_over,
         kept: Kept::default(),
     };
+    balancer.let_choose(Some(FIRST_CHOICES))?;
     if options.attach {
         balancer.attach()?;
     }
@@ -130,7 +131,6 @@ fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Er
     ro.n_own_macs = options.interfaces.len() as u32;
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         macs::write(&mut bss.own_macs, &macs::of(&options.interfaces)?);
-        bss.choices_until = choices::until(Some(FIRST_CHOICES))?;
     }
     let Some(measure) = &options.measure else {
         return Ok(());

@@ -6,7 +6,7 @@ use batchwise_bpf::balance::{Balancer, Counted, Protocol, SLOTS, Service, State}
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::frames::{ACK, FIN, RST, SYN, Segment, TCP, UDP, ethernet, udp, v4, v4_from};
-use crate::setup::{Lb, VIP, XDP_DROP, key, options, tcp};
+use crate::setup::{Lb, VIP, XDP_DROP, key, options, own, tcp};
 
 /// A datagram of the one UDP flow.
 fn datagram() -> Vec<u8> {
@@ -220,7 +220,7 @@ struct Pinned(&'static str);
 
 impl Pinned {
     fn lb(&self) -> Lb {
-        Balancer::remove(self.0).unwrap(); // what a killed run left
+        Balancer::remove(self.0).unwrap(); // what a killed run of the same number left
         let mut options = options(self.0);
         options.pin = true;
         let lb = Lb::with(options);
@@ -259,7 +259,7 @@ impl Drop for Pinned {
 
 #[test]
 fn idle_udp_flows_go_by_the_ring_again() {
-    let name = Pinned("b-test-udp");
+    let name = Pinned(own("b-test-udp"));
     let lb = name.lb();
     for _ in 0..3 {
         assert_eq!(lb.sent_to(&datagram()), 5);
@@ -275,7 +275,7 @@ fn idle_udp_flows_go_by_the_ring_again() {
 
 #[test]
 fn a_flow_that_another_cpu_saw_a_moment_later_is_not_idle() {
-    let name = Pinned("b-test-later");
+    let name = Pinned(own("b-test-later"));
     let lb = name.lb();
     lb.segment(tcp(1, SYN, 0));
     lb.segment(tcp(1, ACK, 0));
@@ -294,7 +294,7 @@ fn a_flow_that_another_cpu_saw_a_moment_later_is_not_idle() {
 
 #[test]
 fn an_idle_tcp_connection_is_kept_and_one_that_never_began_is_not() {
-    let name = Pinned("b-test-tcp");
+    let name = Pinned(own("b-test-tcp"));
     let lb = name.lb();
     lb.segment(tcp(1, SYN, 0));
     lb.segment(tcp(1, ACK, 0));
@@ -308,7 +308,7 @@ fn an_idle_tcp_connection_is_kept_and_one_that_never_began_is_not() {
 
 #[test]
 fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
-    let name = Pinned("b-test-census");
+    let name = Pinned(own("b-test-census"));
     let mut lb = name.lb();
     for sport in 1..=10 {
         lb.segment(tcp(sport, SYN, 0));
@@ -354,7 +354,7 @@ fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
 
 #[test]
 fn a_half_closed_connection_that_waits_for_its_answer_keeps_its_backend_while_there_is_room() {
-    let name = Pinned("b-test-half");
+    let name = Pinned(own("b-test-half"));
     let mut lb = name.lb();
     let open = |sport| {
         lb.segment(tcp(sport, SYN, 0));

@@ -1,18 +1,17 @@
 //! What is measured of flows says which backend they were sent to.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use batchwise_bpf::balance::{Measure, Options};
-use batchwise_core::passive::Params;
 
-use crate::frames::{ACK, FIN, SYN, Segment, UDP, ethernet, udp, v4};
+use crate::frames::{self, ACK, AT_ONCE, FIN, SYN, UDP, ethernet, udp, undisturbed, v4};
+use crate::kernel::patient;
 use crate::setup::{Lb, options, tcp};
 
 fn measuring() -> Lb {
     let lb = Lb::with(Options {
         measure: Some(Measure {
-            params: Params::default(),
+            params: patient(),
             flows: 1024,
             forget: Duration::from_secs(60),
             udp_acks: 0,
@@ -23,28 +22,26 @@ fn measuring() -> Lb {
     lb
 }
 
-/// Bursts of three segments, 2 ms apart, each answered before the next.
-fn bursts(lb: &Lb, sport: u16) {
+/// A connection of bursts; as [`frames::bursts`].
+fn bursts(lb: &Lb, sport: u16) -> Option<Duration> {
     lb.segment(tcp(sport, SYN, 0));
-    for i in 0..20 {
-        for j in 0..3 {
-            lb.segment(Segment {
-                seq: 1 + (i * 3 + j) * 100,
-                ack: 1 + i * 1000,
-                ..tcp(sport, ACK, 100)
-            });
-        }
-        sleep(Duration::from_millis(2));
-    }
+    frames::bursts(20, sport, |segment| {
+        lb.segment(segment);
+    })
 }
 
 #[test]
 fn epochs_say_whose_they_are() {
-    let mut lb = measuring();
-    for (sport, index) in [(1, 5), (2, 6)] {
-        lb.all_to(index);
-        bursts(&lb, sport);
+    let (mut lb, aparts) = undisturbed(|| {
+        let lb = measuring();
+        let two = [(1, 5), (2, 6)].map(|(sport, index)| {
+            lb.all_to(index);
+            bursts(&lb, sport)
+        });
         lb.all_to(0);
+        Some((lb, [two[0]?, two[1]?]))
+    });
+    for ((sport, index), apart) in [(1, 5), (2, 6)].into_iter().zip(aparts) {
         lb.segment(tcp(sport, ACK | FIN, 0));
         let epochs = lb.0.poll().unwrap();
         let [epoch] = &epochs[..] else {
@@ -53,8 +50,8 @@ fn epochs_say_whose_they_are() {
         let tuple = epoch.tuple.unwrap();
         assert_eq!((tuple.backend, tuple.client.port()), (index, sport));
         assert_eq!(tuple.server.to_string(), "10.0.0.1:80");
-        let latency = epoch.estimate.latency.unwrap();
-        assert!((2_000_000..20_000_000).contains(&latency), "{latency}");
+        let latency = Duration::from_nanos(epoch.estimate.latency.unwrap());
+        assert!(latency.abs_diff(apart) < AT_ONCE, "{latency:?} {apart:?}");
     }
     let measured = lb.0.measured().unwrap();
     assert_eq!((measured.measured, measured.acks), (120, 4));

@@ -39,6 +39,11 @@ pub fn mac(index: u16) -> [u8; 6] {
     [2, 0, 0, 1, high, low]
 }
 
+/// A name that another run of the tests at the same time does not have.
+pub fn own(name: &str) -> &'static str {
+    format!("{name}-{}", std::process::id()).leak()
+}
+
 pub fn options(name: &str) -> Options {
     Options {
         name: name.into(),

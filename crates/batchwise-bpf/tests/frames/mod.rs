@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // each test uses its part
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 pub const FIN: u8 = 0x01;
 pub const SYN: u8 = 0x02;
 pub const RST: u8 = 0x04;
@@ -137,6 +140,38 @@ pub fn ethernet_of(tags: &[u16], kind: u16, packet: &[u8]) -> Vec<u8> {
 /// Over IPv4.
 pub fn tcp_frame(segment: Segment) -> Vec<u8> {
     ethernet(&[], &v4(TCP, 0, 0, &segment.bytes()))
+}
+
+/// What a burst's segments may take to be handed over: far from what a gap between bursts is told by.
+pub const AT_ONCE: Duration = Duration::from_micros(200);
+
+/// Hands over bursts of three segments of a connection, 2 ms apart, each answered before the next.
+/// How far apart they were in the mean; `None` when those of some burst did not come at once, as when
+/// another process ran between them: what is measured is then another flow than this.
+pub fn bursts(count: u32, sport: u16, mut hand_over: impl FnMut(Segment)) -> Option<Duration> {
+    let start = Instant::now();
+    let (mut last, mut at_once) = (start, true);
+    for i in 0..count {
+        last = Instant::now();
+        for j in 0..3 {
+            hand_over(Segment {
+                sport,
+                seq: 1 + (i * 3 + j) * 100,
+                ack: 1 + i * 1000,
+                ..Segment::default()
+            });
+        }
+        at_once &= last.elapsed() < AT_ONCE;
+        sleep(Duration::from_millis(2));
+    }
+    at_once.then(|| (last - start) / (count - 1))
+}
+
+/// Begins anew until `attempt` was not disturbed by other processes.
+pub fn undisturbed<T>(attempt: impl FnMut() -> Option<T>) -> T {
+    let mut attempts = std::iter::repeat_with(attempt).take(200);
+    let undisturbed = attempts.find_map(|attempt| attempt);
+    undisturbed.expect("a time at which three packets come within 200 us")
 }
 
 /// What a parser should make of each: valid frames of every kind, to begin with.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{io, ptr, thread};
 
+use batchwise_core::passive::Params;
 use libbpf_sys::{bpf_insn, bpf_prog_load, bpf_prog_test_run_opts, bpf_test_run_opts};
 use nix::sched::{CloneFlags, unshare};
 
@@ -19,6 +20,16 @@ pub fn need_root() {
         nix::unistd::geteuid().is_root(),
         "this test loads BPF programs: run it as root"
     );
+}
+
+/// No epoch ends of itself, and no flow is idle, before a test has ended on the slowest machine.
+pub fn patient() -> Params {
+    Params {
+        epoch_ns: 60_000_000_000,
+        max_ns: 60_000_000_000,
+        idle_ns: 60_000_000_000,
+        ..Params::default()
+    }
 }
 
 /// Runs a program on a frame; its verdict and the frame as it left it.
@@ -153,8 +164,9 @@ pub struct Pin(pub PathBuf);
 
 impl Pin {
     pub fn new(program: &OwnedFd, name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id()); // another run has another
         let path = Path::new("/sys/fs/bpf").join(name);
-        drop(std::fs::remove_file(&path)); // what a killed run left
+        drop(std::fs::remove_file(&path)); // what a killed run of the same number left
         let c_path = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: the path is a string and the descriptor is open.
         let error =

@@ -6,14 +6,16 @@ use std::time::Duration;
 use batchwise_bpf::passive::Config;
 use batchwise_core::passive::{Algorithm, Params, Transport};
 
-use crate::frames::{ACK, FIN, RST, SYN, Segment};
-use crate::setup::{bursts, config, counters, gaps, segment, sensor};
+use crate::frames::{ACK, AT_ONCE, FIN, RST, SYN, Segment};
+use crate::kernel::patient;
+use crate::setup::{bursts, config, counters, gaps, segment, sensor, undisturbed};
 
 #[test]
 fn an_epoch_says_what_core_makes_of_the_same_gaps() {
+    let params = patient();
+    let config = Config { params, ..config() };
     for (name, end) in [("SYN", SYN), ("FIN", ACK | FIN), ("RST", RST)] {
-        let mut sensor = sensor(config());
-        bursts(&sensor, 20);
+        let (mut sensor, apart) = undisturbed(&config, 20);
         segment(
             &sensor,
             Segment {
@@ -31,11 +33,11 @@ fn an_epoch_says_what_core_makes_of_the_same_gaps() {
         assert_eq!(tuple.server.to_string(), "10.0.0.1:80");
         assert_eq!(tuple.transport, Transport::Tcp);
         assert_eq!(gaps(epoch), 59, "{name}: {epoch:?}");
-        assert_eq!(epoch.estimate, epoch.gaps.estimate(&Params::default()));
+        assert_eq!(epoch.estimate, epoch.gaps.estimate(&params));
         // three at a time are answered together; the last three are still in flight
         assert_eq!(epoch.estimate.batches, 57, "{epoch:?}");
-        let latency = epoch.estimate.latency.unwrap();
-        assert!((2_000_000..20_000_000).contains(&latency), "{latency}");
+        let latency = Duration::from_nanos(epoch.estimate.latency.unwrap());
+        assert!(latency.abs_diff(apart) < AT_ONCE, "{latency:?} {apart:?}");
         assert!(epoch.start < epoch.gaps.last && epoch.gaps.last <= epoch.end);
         sensor.sweep().unwrap();
         assert_eq!(sensor.flows_live(), 0, "{name} ends the flow");
@@ -67,10 +69,9 @@ fn an_epoch_closes_with_the_first_packet_after_its_time() {
 fn fixed_thresholds_are_kept_to() {
     let params = Params {
         algorithm: Algorithm::Fixed(1_000_000),
-        ..Params::default()
+        ..patient()
     };
-    let mut sensor = sensor(Config { params, ..config() });
-    bursts(&sensor, 10);
+    let (mut sensor, _) = undisturbed(&Config { params, ..config() }, 10);
     segment(
         &sensor,
         Segment {
@@ -122,30 +123,41 @@ fn retransmissions_are_apart_and_pure_acks_do_not_count() {
 
 #[test]
 fn the_sweep_closes_epochs_of_idle_flows_by_name_and_forgets_them_later() {
-    let mut sensor = sensor(Config {
+    let idle_soon = Config {
         params: Params {
             idle_ns: 5_000_000,
-            ..Params::default()
+            ..patient()
         },
-        forget: Duration::from_millis(500),
         ..config()
-    });
-    bursts(&sensor, 5);
+    };
+    let mut keeps = sensor(idle_soon.clone());
+    bursts(&keeps, 5);
     sleep(Duration::from_millis(10));
-    let epochs = sensor.sweep().unwrap();
+    let epochs = keeps.sweep().unwrap();
     assert_eq!(epochs.len(), 1);
     assert!(epochs[0].tuple.is_some());
     assert_eq!(gaps(&epochs[0]), 14);
-    assert_eq!(sensor.flows_live(), 1);
-    assert_eq!(sensor.sweep().unwrap().len(), 0, "nothing new");
-    sleep(Duration::from_millis(510));
-    assert_eq!(sensor.sweep().unwrap().len(), 0);
-    assert_eq!(sensor.flows_live(), 0);
+    assert_eq!(keeps.flows_live(), 1);
+    assert_eq!(keeps.sweep().unwrap().len(), 0, "nothing new");
+
+    let mut forgets = sensor(Config {
+        forget: Duration::from_millis(100),
+        ..idle_soon
+    });
+    bursts(&forgets, 5);
+    sleep(Duration::from_millis(10));
+    assert_eq!(forgets.sweep().unwrap().len(), 1);
+    sleep(Duration::from_millis(110));
+    assert_eq!(forgets.sweep().unwrap().len(), 0);
+    assert_eq!(forgets.flows_live(), 0);
 }
 
 #[test]
 fn at_the_end_epochs_of_flows_that_are_not_idle_are_closed_too() {
-    let mut sensor = sensor(config());
+    let mut sensor = sensor(Config {
+        params: patient(),
+        ..config()
+    });
     bursts(&sensor, 5);
     assert_eq!(sensor.sweep().unwrap().len(), 0);
     let epochs = sensor.close_all().unwrap();
@@ -157,10 +169,7 @@ fn at_the_end_epochs_of_flows_that_are_not_idle_are_closed_too() {
 #[test]
 fn the_sweep_lets_flows_alone_that_are_not_idle() {
     let mut sensor = sensor(Config {
-        params: Params {
-            idle_ns: 3_000_000_000,
-            ..Params::default()
-        },
+        params: patient(),
         ..config()
     });
     bursts(&sensor, 2);

@@ -1,13 +1,12 @@
 //! A sensor that packets are handed to.
 
 use std::os::fd::BorrowedFd;
-use std::thread::sleep;
 use std::time::Duration;
 
 use batchwise_bpf::passive::{Attach, Config, Counters, PassiveSensor};
 use batchwise_core::passive::{Epoch, Params};
 
-use crate::frames::{Segment, tcp_frame};
+use crate::frames::{self, CLIENT_PORT, Segment, tcp_frame};
 use crate::kernel::{self, XDP_PASS, need_root};
 
 pub fn config() -> Config {
@@ -48,19 +47,16 @@ pub fn counters(sensor: &PassiveSensor) -> Counters {
     sensor.counters().unwrap()
 }
 
-/// `bursts` of three segments each, 2 ms apart, each answered before the next.
-pub fn bursts(sensor: &PassiveSensor, bursts: u32) {
-    for i in 0..bursts {
-        for j in 0..3 {
-            segment(
-                sensor,
-                Segment {
-                    seq: 1 + (i * 3 + j) * 100,
-                    ack: 1 + i * 1000,
-                    ..Segment::default()
-                },
-            );
-        }
-        sleep(Duration::from_millis(2));
-    }
+/// As [`frames::bursts`].
+pub fn bursts(sensor: &PassiveSensor, count: u32) -> Option<Duration> {
+    frames::bursts(count, CLIENT_PORT, |s| segment(sensor, s))
+}
+
+/// A sensor that saw bursts and nothing else, and how far apart they were.
+pub fn undisturbed(config: &Config, count: u32) -> (PassiveSensor, Duration) {
+    frames::undisturbed(|| {
+        let sensor = sensor(config.clone());
+        let apart = bursts(&sensor, count)?;
+        Some((sensor, apart))
+    })
 }

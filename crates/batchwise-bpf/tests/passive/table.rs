@@ -3,6 +3,7 @@
 use batchwise_bpf::passive::Config;
 
 use crate::frames::{ACK, FIN, Segment, TCP, ethernet, v4_from};
+use crate::kernel::patient;
 use crate::setup::{config, counters, gaps, pass, sensor};
 
 /// A flow's packet; there are 2^32 of them.
@@ -37,7 +38,10 @@ fn as_many_flows_as_asked_for_live_without_pushing_each_other_out() {
 
 #[test]
 fn a_scan_pushes_out_itself_and_not_a_flow_that_lives() {
-    let mut sensor = sensor(config());
+    let mut sensor = sensor(Config {
+        params: patient(),
+        ..config()
+    });
     for round in 0..20 {
         pass(sensor.program(), &flow(u32::MAX, 1 + round * 100));
         for number in 0..1_000 {

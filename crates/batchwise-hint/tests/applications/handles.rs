@@ -122,7 +122,8 @@ fn no_agent_is_left(path: &Path) {
     let hints = Hints::for_service(service(20));
     let application = agent.accept();
     let mut handle = agent.find(&application, service(20));
-    drop((application, agent));
+    drop(agent); // first: who is hung up on looks for it again
+    drop(application);
     until("calls to go untimed", || {
         hints.create(1);
         hints.complete(1);
@@ -161,8 +162,8 @@ fn agents_come_and_go_and_handles_find_the_next_one() {
         assert_eq!(handle.mean_since(&before).0, 4);
         completed += 4;
         // it hangs up without a word
-        drop(application);
         drop(agent);
+        drop(application);
         until("the calls to go untimed again", || {
             hints.create(1);
             hints.complete(1);

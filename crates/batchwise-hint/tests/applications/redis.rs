@@ -63,8 +63,12 @@ fn redis(folder: &Path) -> (Running, SocketAddr) {
         .stdout(Stdio::null())
         .spawn()
         .expect("redis-server");
-    let server = Running(server);
-    until("Redis", || TcpStream::connect(address).ok());
+    let mut server = Running(server);
+    until("Redis", || {
+        let ended = server.0.try_wait().expect("its state");
+        assert!(ended.is_none(), "is {address} taken? Redis: {ended:?}");
+        TcpStream::connect(address).ok()
+    });
     (server, address)
 }
 
@@ -76,9 +80,10 @@ fn a_c_client_of_redis_is_timed_as_it_times_itself() {
     let path = folder.path().join("hint.sock");
     let agent = Agent::listen(&path);
 
-    for depth in ["1", "16", "200"] {
+    // each takes so long that it does not matter when the client once waits for a CPU between the clocks
+    for (depth, count) in [("1", "20000"), ("16", "2000"), ("200", "2000")] {
         let client = Command::new(&program)
-            .args(["127.0.0.1", &address.port().to_string(), "2000", depth])
+            .args(["127.0.0.1", &address.port().to_string(), count, depth])
             .env(SOCKET_VARIABLE, &path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

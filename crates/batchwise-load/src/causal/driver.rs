@@ -8,7 +8,7 @@ use super::engine::Engine;
 use super::link::Dialogue;
 use super::options::Options;
 use super::tally::Tally;
-use super::truth_log::TruthLog;
+use super::truth_log::LogFile;
 use crate::Error;
 use crate::clock::Clock;
 use crate::cpu::{CpuUse, pin};
@@ -32,9 +32,9 @@ pub(crate) fn drive<D: Dialogue + Send>(
     let address = |why| Error::system("cannot find out a connection's address", why);
     let local = links.iter().map(|(stream, _)| stream.local_addr());
     let local: Vec<_> = local.collect::<Result<_, _>>().map_err(address)?;
-    let clock = Clock::start();
-    let log = options.log.as_deref();
-    let log = log.map(|path| TruthLog::create(path, local, clock));
+    let log = options.log.as_deref().map(LogFile::create).transpose()?;
+    let clock = Clock::start(); // after what can take long: it is not of the run
+    let log = log.map(|file| file.start(local, clock));
     let tally = Tally::new(
         options.duration.as_nanos() as u64,
         links.len() as u32,

@@ -17,7 +17,7 @@ use super::tally::{Break, Tally};
 use super::truth_log::Record;
 use crate::Error;
 use crate::clock::Clock;
-use crate::engine::DRAIN_NS;
+use crate::engine::Drain;
 
 /// The most that is read under one time stamp.
 const BUFFER: usize = 64 << 10;
@@ -101,10 +101,11 @@ impl<D: Dialogue> Engine<D> {
             self.speak(index);
         }
         let mut events = [EpollEvent::empty(); EVENTS];
+        let mut drain = Drain::default();
         loop {
             self.fire();
             let now = self.clock.now();
-            let stop = if now < end { end } else { end + DRAIN_NS };
+            let stop = drain.stop(now, end);
             if self.alive == 0 || now >= stop || (now >= end && self.outstanding == 0) {
                 break;
             }

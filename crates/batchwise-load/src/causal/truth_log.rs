@@ -42,24 +42,37 @@ pub(crate) struct TruthLog {
     writer: JoinHandle<io::Result<()>>,
 }
 
-impl TruthLog {
+/// An empty one.
+pub(crate) struct LogFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LogFile {
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let file = File::create(path).map_err(|why| failed(path, why))?;
+        let path = path.to_owned();
+        Ok(Self { path, file })
+    }
+
     /// `connections` are the clients' addresses as the network sees them.
-    pub fn create(path: &Path, connections: Vec<SocketAddr>, clock: Clock) -> Result<Self, Error> {
-        let failed = |why| failed(path, why);
-        let file = File::create(path).map_err(failed)?;
+    pub fn start(self, connections: Vec<SocketAddr>, clock: Clock) -> Result<TruthLog, Error> {
+        let Self { path, file } = self;
         let (chunks, received) = channel();
         let writer = std::thread::Builder::new()
             .name("truth-log".into())
             .spawn(move || write(BufWriter::new(file), &received, connections, &clock))
-            .map_err(failed)?;
-        Ok(Self {
-            path: path.to_owned(),
+            .map_err(|why| failed(&path, why))?;
+        Ok(TruthLog {
+            path,
             chunk: Vec::with_capacity(CHUNK),
             chunks,
             writer,
         })
     }
+}
 
+impl TruthLog {
     /// There is another connection: the next record may be of it.
     pub fn connection(&mut self, local: SocketAddr) {
         let _ = self.chunks.send(Chunk::Connection(local));
@@ -161,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_log_that_cannot_be_made_is_an_error_that_names_it() {
-        let made = TruthLog::create(Path::new("/nowhere/log.csv"), vec![], Clock::start());
+        let made = LogFile::create(Path::new("/nowhere/log.csv"));
         let why = made.err().expect("no such folder").to_string();
         assert!(why.contains("/nowhere/log.csv"), "{why}");
     }

@@ -20,11 +20,11 @@ use crate::causal::pace::Pace;
 use crate::causal::page::{Page, Walk};
 use crate::causal::report::{Context, conclude};
 use crate::causal::tally::Tally;
-use crate::causal::truth_log::{Record, TruthLog};
+use crate::causal::truth_log::{LogFile, Record};
 use crate::causal::{Options, TruthReport};
 use crate::clock::Clock;
 use crate::cpu::{CpuUse, pin};
-use crate::engine::DRAIN_NS;
+use crate::engine::Drain;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server is told that this is the end.
@@ -104,9 +104,9 @@ async fn load(config: &Config) -> Result<TruthReport, Error> {
         endpoints.push(endpoint);
         connections.push(connection);
     }
-    let clock = Clock::start();
-    let log = options.log.as_deref();
-    let log = log.map(|path| TruthLog::create(path, local, clock));
+    let log = options.log.as_deref().map(LogFile::create).transpose()?;
+    let clock = Clock::start(); // after what can take long: it is not of the run
+    let log = log.map(|file| file.start(local, clock));
     let end = options.duration.as_nanos() as u64;
     let tally = RefCell::new(Tally::new(
         end,
@@ -216,6 +216,7 @@ impl Client<'_> {
         let mut flights = FuturesUnordered::new();
         // The response whose consequences are being sent.
         let mut answered: Option<Outcome> = None;
+        let mut drain = Drain::default();
         loop {
             let mut first = None;
             if walk.finished() && self.clock.now() >= begins && begins < end {
@@ -253,8 +254,13 @@ impl Client<'_> {
                 tokio::time::sleep(pause).await;
                 continue;
             }
-            let left = Duration::from_nanos((end + DRAIN_NS).saturating_sub(self.clock.now()));
-            let Ok(Some(outcome)) = tokio::time::timeout(left, flights.next()).await else {
+            let now = self.clock.now();
+            let left = Duration::from_nanos(drain.stop(now, end).saturating_sub(now));
+            let next = tokio::time::timeout(left, flights.next()).await;
+            if next.is_err() && now < end {
+                continue;
+            }
+            let Ok(Some(outcome)) = next else {
                 self.tally.borrow_mut().failed(flights.len() as u64, || {
                     "no answer within a second after the end".to_owned()
                 });

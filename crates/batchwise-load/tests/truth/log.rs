@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::time::Duration;
 
 use batchwise_load::TruthReport;
 
@@ -13,6 +14,15 @@ pub struct Line {
     pub triggered: Option<u64>,
     pub request_bytes: u64,
     pub response_bytes: u64,
+}
+
+/// Waits until a run has connected: then it begins its log.
+pub fn begun(path: &Path) {
+    let begun = (0..3000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        path.exists()
+    });
+    assert!(begun, "no connection within 30 s");
 }
 
 /// The lines of each connection, in the order of their responses.
@@ -45,7 +55,7 @@ pub fn read(path: &Path) -> HashMap<String, Vec<Line>> {
 pub fn check(report: &TruthReport, path: &Path, in_flight: usize) -> HashMap<String, Vec<Line>> {
     assert_eq!(report.errors, 0, "{report:?}");
     let connections = read(path);
-    assert_eq!(connections.len() as u64, report.connections);
+    assert_eq!(connections.len() as u64, report.connections, "{report:?}");
     let all: Vec<_> = connections.values().flatten().copied().collect();
     assert_eq!(all.len() as u64, report.requests, "{report:?}");
     let triggers = all.iter().filter(|line| line.triggered.is_some()).count();

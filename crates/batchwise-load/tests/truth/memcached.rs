@@ -48,8 +48,12 @@ fn gets_and_sets_are_answered_with_as_many_in_flight_as_asked_for() {
             "{report:?}"
         );
         let gets = all.iter().filter(|line| line.request_bytes < 40).count();
-        let share = gets as f64 / all.len() as f64;
-        assert!((0.4..0.6).contains(&share), "{share} of {}", all.len());
+        let (gets, all) = (gets as f64, all.len() as f64);
+        // five times the deviation of as many throws of a coin
+        assert!(
+            (gets - all / 2.0).abs() < 2.5 * all.sqrt(),
+            "{gets} of {all}"
+        );
     }
 }
 
@@ -57,14 +61,14 @@ fn gets_and_sets_are_answered_with_as_many_in_flight_as_asked_for() {
 fn a_rate_leaves_most_requests_to_the_clock() {
     let server = memcached(&[]);
     let mut config = Config {
-        rate: Some(1000.0),
+        rate: Some(200.0),
         in_flight: 64,
         ..config(&server)
     };
-    config.options.duration = Duration::from_secs(1);
+    config.options.duration = Duration::from_secs(3);
     let report = run(&config).unwrap();
     assert_eq!(report.errors, 0, "{report:?}");
-    assert!((100..1200).contains(&report.requests), "{report:?}");
+    assert!((60..720).contains(&report.requests), "{report:?}");
     assert!(report.triggers < report.requests / 2, "{report:?}");
 }
 

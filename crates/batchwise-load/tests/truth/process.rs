@@ -27,8 +27,10 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .unwrap_or_else(|why| panic!("{program:?} is needed (make setup): {why}"));
-        let server = Self { process, addr };
-        for _ in 0..500 {
+        let mut server = Self { process, addr };
+        for _ in 0..3000 {
+            let ended = server.process.try_wait().unwrap();
+            assert!(ended.is_none(), "is {addr} taken? {program:?}: {ended:?}");
             if TcpStream::connect(addr).is_ok() {
                 return server;
             }

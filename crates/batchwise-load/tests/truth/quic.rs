@@ -18,7 +18,7 @@ fn server(work_ns: f64) -> Server {
 
 fn config(server: &Server) -> Config {
     let mut options = Options::new(server.addr());
-    options.duration = Duration::from_millis(400);
+    options.duration = Duration::from_secs(1);
     Config::new(options)
 }
 
@@ -73,9 +73,13 @@ fn the_servers_work_is_part_of_the_latency() {
 #[test]
 fn a_server_that_goes_away_leaves_an_invalid_report() {
     let server = server(0.0);
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("truth.csv");
     let mut config = config(&server);
     config.options.duration = Duration::from_secs(60);
+    config.options.log = Some(log.clone());
     let running = std::thread::spawn(move || run(&config));
+    log::begun(&log);
     std::thread::sleep(Duration::from_millis(300));
     drop(server);
     let report = running.join().unwrap().unwrap();

@@ -50,7 +50,7 @@ const ENDLESS: &str = "keepalive_requests 1000000000;";
 
 fn config(nginx: &Nginx) -> Config {
     let mut options = Options::new(nginx.server.addr);
-    options.duration = Duration::from_millis(600);
+    options.duration = Duration::from_secs(1);
     options.log = Some(nginx.folder.path().join("truth.csv"));
     Config {
         think: NOW,
@@ -97,16 +97,16 @@ fn compressed_responses_are_shorter_and_plain_ones_have_the_length_of_the_file()
 fn a_person_who_looks_at_a_page_makes_a_pause_that_no_response_is_blamed_for() {
     let nginx = nginx(ENDLESS);
     let mut config = Config {
-        think: Distribution::Constant(50e6),
+        think: Distribution::Constant(1e9),
         ..config(&nginx)
     };
-    config.options.duration = Duration::from_millis(1500);
+    config.options.duration = Duration::from_millis(3500);
     let report = run(&config).unwrap();
     let connections = log::check(&report, config.options.log.as_deref().unwrap(), 4);
     assert!(report.pages.unwrap() >= 2, "{report:?}");
     for line in connections.values().flatten() {
         let think = line.triggered.map_or(0, |at| at - line.response);
-        assert!(think < 50_000_000, "{line:?}");
+        assert!(think < 1_000_000_000, "{line:?}");
     }
 }
 
@@ -139,7 +139,7 @@ fn another_site_than_the_servers_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn a_server_that_limits_the_requests_of_a_connection_is_named_as_that() {
-    let nginx = nginx("keepalive_requests 50;");
+    let nginx = nginx("keepalive_requests 10;");
     let report = run(&config(&nginx)).unwrap();
     assert!(!report.valid, "{report:?}");
     assert!(
@@ -157,6 +157,7 @@ fn a_server_that_dies_leaves_an_invalid_report_and_none_a_plain_error() {
         let config = config.clone();
         move || run(&config)
     });
+    log::begun(config.options.log.as_ref().unwrap());
     std::thread::sleep(Duration::from_millis(300));
     nginx.server.kill();
     let report = running.join().unwrap().unwrap();
@@ -178,18 +179,21 @@ fn connections_that_last_for_a_few_pages_are_replaced_and_told_apart_in_the_log(
     let opened = report.connections_opened;
     // The last one may not have got as far as an answer.
     assert!((opened - 1..=opened).contains(&(connections.len() as u64)));
-    let per_connection = report.pages.unwrap() as f64 / opened as f64;
-    assert!((1.4..3.0).contains(&per_connection), "{per_connection}");
+    // every page is its connection's last by the throw of a coin: five times the deviation
+    let (opened, pages) = (opened as f64, report.pages.unwrap() as f64);
+    let off = (opened - pages / 2.0).abs();
+    assert!(off < 2.0 + 2.5 * pages.sqrt(), "{opened} for {pages}");
 }
 
 #[test]
 fn what_a_server_closes_between_requests_is_not_broken() {
-    let nginx = nginx("keepalive_timeout 20ms;");
-    let config = Config {
+    let nginx = nginx("keepalive_timeout 500ms;");
+    let mut config = Config {
         pages_per_connection: Some(1000.0),
-        think: Distribution::Constant(2e8),
+        think: Distribution::Constant(1.2e9),
         ..config(&nginx)
     };
+    config.options.duration = Duration::from_secs(4);
     let report = run(&config).unwrap();
     assert_eq!(report.broken_connections, 0, "{:?}", report.breaks);
     assert!(report.connections_opened > 1, "{report:?}");
@@ -203,7 +207,9 @@ fn what_a_dying_server_leaves_is_broken_and_what_it_then_refuses_is_told_apart()
         ..config(&nginx)
     };
     config.options.duration = Duration::from_secs(2);
+    let log = config.options.log.clone().unwrap();
     let running = std::thread::spawn(move || run(&config));
+    log::begun(&log);
     std::thread::sleep(Duration::from_millis(500));
     nginx.server.kill();
     let report = running.join().unwrap().unwrap();
