@@ -97,8 +97,9 @@ impl Metrics for BalanceMetrics {
 /// Without those that leave and whose names have new owners.
 fn distinct(backends: &[BackendLine]) -> Vec<&BackendLine> {
     let mut seen = BTreeSet::new();
-    let first = |l: &&BackendLine| seen.insert((l.service.as_str(), l.backend.as_str()));
-    backends.iter().filter(first).collect()
+    let mut distinct: Vec<&BackendLine> = backends.iter().collect();
+    distinct.retain(|l| seen.insert((&l.service, &l.backend)));
+    distinct
 }
 
 fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[&BackendLine]) -> fmt::Result {
