@@ -133,13 +133,13 @@ fn a_backend_that_is_taken_out_and_back_again_has_the_weight_that_it_had() {
         without.decide(POLICY, 0);
         let mut back = service(bpf::State::Serving);
         (back.backends[2].written.state, back.backends[2].weight) =
-            (bpf::State::Draining, 50 * UNIT);
+            (bpf::State::Draining, 40 * UNIT);
         back.backends[2].health = Health::new(State::Up);
         back.inherit(without, policy);
         let table = back.react(POLICY, 0);
         write(&mut back, table);
-        assert_eq!(weights(&back), [100, 100, 50], "{policy:?}");
-        assert_eq!(shares(&back)[3], 20, "{policy:?}");
+        assert_eq!(weights(&back), [100, 100, 40], "{policy:?}");
+        assert_eq!(shares(&back)[3], 16, "{policy:?}");
         assert_ne!(back.backends[2].why, Why::Returning);
     }
 }
