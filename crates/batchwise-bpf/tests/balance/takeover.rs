@@ -179,7 +179,7 @@ fn an_interface_that_refuses_the_program_after_its_return_is_still_waited_for() 
         kernel::ip(&["link", "del", "bw-b0"]);
         assert_eq!(balancer.follow_interfaces().unwrap().len(), 1);
         // no native XDP
-        kernel::ip(&["link", "add", "bw-b0", "type", "dummy"]);
+        kernel::ip(&["link", "add", "bw-b0", "type", "bridge"]);
         let changes = balancer.follow_interfaces().unwrap();
         assert!(
             matches!(&changes[..], [(_, Change::Refused(_))]),
