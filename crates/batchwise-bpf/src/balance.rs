@@ -149,7 +149,8 @@ impl Balancer {
     }
 
     /// Attaches to the interfaces; a program that is attached there under the name gives way, without
-    /// a packet being missed.
+    /// a packet being missed. One that is gone, and that the name was attached to, is waited for, see
+    /// [`Self::follow_interfaces`].
     ///
     /// # Errors
     /// When the interfaces or their drivers do not allow it; those before the one that does not are
@@ -158,9 +159,14 @@ impl Balancer {
         let folder = self.folder.as_deref();
         for interface in &self.interfaces {
             let program = self.skel.progs.bw_balance.as_fd();
+            let known = folder.is_some_and(|f| pins::link(f, interface).exists());
+            let attached = match attach::attach(interface, program, folder) {
+                Err(Error::NoInterface { .. }) if known => None,
+                attached => Some(attached?),
+            };
             self.links.push(Link {
-                attached: Some(attach::attach(interface, program, folder)?),
                 interface: interface.clone(),
+                attached,
             });
         }
         folder.map_or(Ok(()), |f| attach::detach_others(f, &self.interfaces))
@@ -176,6 +182,11 @@ impl Balancer {
         pins::exist(name)
     }
 
+    /// Whether a name was attached to an interface, which may be gone, when it was last started.
+    pub fn pinned_at(name: &str, interface: &str) -> bool {
+        pins::exist(name) && pins::link(&pins::folder(name), interface).exists()
+    }
+
     /// Detaches and unpins all that a name has; that it has nothing is no error.
     ///
     /// # Errors
@@ -185,22 +196,10 @@ impl Balancer {
         pins::remove(name)
     }
 
-    /// Reads the interfaces' MAC addresses again, so that frames to one that has changed do not pass.
-    /// Call it once per interval; the address of an interface that is gone stays.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub fn follow_macs(&mut self) -> Result<(), Error> {
-        let now = macs::of(&self.interfaces)?;
-        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            macs::write(&mut bss.own_macs, &now);
-        }
-        Ok(())
-    }
-
     /// Attaches the program again where an interface is another than it was attached to (one that was
-    /// deleted and made anew), and follows MAC addresses, as [`Self::follow_macs`]. What has changed,
-    /// by interface; one that refuses is tried, and given, again each time. Call it once a second.
+    /// deleted and made anew), and follows MAC addresses, so that frames to one that has changed do
+    /// not pass; that of an interface that is gone stays. What has changed, by interface; one that
+    /// refuses is tried, and given, again each time. Call it once a second.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -211,8 +210,9 @@ impl Balancer {
             let change = link.follow(program, self.folder.as_deref());
             changes.extend(change.map(|change| (link.interface.clone(), change)));
         }
-        if !changes.is_empty() {
-            self.follow_macs()?;
+        let now = macs::of(&self.interfaces)?;
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            macs::write(&mut bss.own_macs, &now);
         }
         Ok(changes)
     }

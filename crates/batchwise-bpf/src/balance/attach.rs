@@ -20,13 +20,13 @@ pub(super) fn attach(
 ) -> Result<OwnedFd, Error> {
     let found = Interface::find(interface)?;
     let path = folder.map(|f| pins::link(f, interface));
-    if let Some(path) = path.as_deref().filter(|p| p.exists()) {
+    let former = path.as_deref().filter(|p| p.exists());
+    if let Some(path) = former {
         let link = pins::open(path).map_err(Error::io("opening a pinned link"))?;
         if index_of(&link) == found.index().try_into().ok() {
             replace(&link, program).map_err(Error::io("replacing the program"))?;
             return Ok(link);
         }
-        pins::detach(path)?; // of an interface that is gone
     }
     let link = found.xdp(program).map_err(|source| {
         let interface = interface.to_owned();
@@ -36,6 +36,8 @@ pub(super) fn attach(
             _ => Error::NoXdp { interface, source },
         }
     })?;
+    // of an interface that is gone; until here it tells that this one was attached to
+    former.map_or(Ok(()), pins::detach)?;
     if let Some(path) = path {
         pins::pin(&link, &path).map_err(Error::io("pinning the link"))?;
     }

@@ -24,7 +24,8 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
         return Err(Error::TooManyInterfaces { most: INTERFACES });
     }
     if options.attach {
-        for interface in &options.interfaces {
+        let waits = |interface: &str| options.pin && Balancer::pinned_at(&options.name, interface);
+        for interface in options.interfaces.iter().filter(|name| !waits(name)) {
             Interface::find(interface)?;
         }
     }

@@ -167,6 +167,62 @@ fn an_interface_with_a_dot_in_its_name_is_taken_over_and_given_up_as_others_are(
 }
 
 #[test]
+fn an_interface_that_is_gone_keeps_no_next_start_from_the_others_and_gets_the_program_when_it_returns()
+ {
+    let name = Clean::new("b-test-away");
+    in_own_network(|| {
+        veth("bw-b0", VIP_MAC);
+        let both = || pinned(name.0, &["bw-b0", "bw-b2"]);
+        let error = Balancer::start(both()).err().unwrap();
+        assert!(matches!(error, Error::NoInterface { .. }), "{error}");
+        veth("bw-b2", VIP_MAC);
+        drop(Balancer::start(both()).unwrap());
+        kernel::ip(&["link", "del", "bw-b2"]);
+        // that it was attached to is known for more than one start
+        for _ in 0..2 {
+            let first = attached("bw-b0");
+            let balancer = Balancer::start(both()).unwrap();
+            assert_eq!(balancer.detached(), ["bw-b2"]);
+            assert_ne!(attached("bw-b0"), first, "by the new program");
+        }
+        let mut balancer = Balancer::start(both()).unwrap();
+        assert!(balancer.follow_interfaces().unwrap().is_empty());
+        veth("bw-b2", VIP_MAC);
+        let changes = balancer.follow_interfaces().unwrap();
+        assert!(
+            matches!(&changes[..], [(i, Change::Attached)] if i == "bw-b2"),
+            "{changes:?}"
+        );
+        assert!(attached("bw-b2").is_some() && balancer.detached().is_empty());
+        // one that was never there is a mistake
+        let error = Balancer::start(pinned(name.0, &["bw-b0", "bw-b4"])).err();
+        assert!(matches!(error, Some(Error::NoInterface { .. })));
+        assert!(attached("bw-b2").is_some(), "nothing has changed");
+    });
+}
+
+#[test]
+fn an_interface_that_refuses_the_program_after_its_return_is_still_waited_for() {
+    let name = Clean::new("b-test-refuse");
+    in_own_network(|| {
+        veth("bw-b0", VIP_MAC);
+        let mut balancer = Balancer::start(pinned(name.0, &["bw-b0"])).unwrap();
+        kernel::ip(&["link", "del", "bw-b0"]);
+        assert_eq!(balancer.follow_interfaces().unwrap().len(), 1);
+        // no native XDP
+        kernel::ip(&["link", "add", "bw-b0", "type", "bridge"]);
+        let changes = balancer.follow_interfaces().unwrap();
+        assert!(
+            matches!(&changes[..], [(_, Change::Refused(_))]),
+            "{changes:?}"
+        );
+        kernel::ip(&["link", "del", "bw-b0"]);
+        let balancer = Balancer::start(pinned(name.0, &["bw-b0"])).unwrap();
+        assert_eq!(balancer.detached(), ["bw-b0"]);
+    });
+}
+
+#[test]
 fn one_of_another_network_is_refused_while_that_forwards_and_taken_over_when_it_is_gone() {
     let name = Clean::new("b-test-netns");
     // both have the same name and the same index

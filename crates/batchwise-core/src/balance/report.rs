@@ -45,7 +45,7 @@ pub enum Health {
     Up,
     /// It does not.
     Down,
-    /// No check has ended yet.
+    /// No check has ended yet, or none is made any more.
     Unknown,
     /// Nothing is checked.
     Unchecked,
@@ -86,8 +86,11 @@ pub struct BackendLine {
     pub weight: u32,
     /// Of the slots, 0 to 1.
     pub share: f64,
-    /// Active at the interval's end.
+    /// Active at the interval's end; of one that leaves all that it keeps, also idle and closing ones.
     pub connections: Option<u64>,
+    /// It was taken out of the configuration, and is gone after its last connection or after so long
+    /// from now, ns; null: it is configured.
+    pub leaves_ns: Option<u64>,
     /// Opened in the interval.
     pub opened: u64,
     /// Closed in the interval.

@@ -50,6 +50,8 @@ pub struct Terms<'a> {
     /// What is wrong with such a backend, or with the checks of such a service, does not stop the
     /// others: it worked before.
     pub tolerates: &'a dyn Fn(&Service, Option<&config::Backend>) -> bool,
+    /// The same for an interface of this name that is gone: packets arrived there before.
+    pub tolerates_gone: &'a dyn Fn(&str) -> bool,
 }
 
 /// What is to be known of the machine for a configuration.
@@ -123,6 +125,9 @@ fn judge(config: &Config, known: &Known, terms: &Terms<'_>) -> Result<Vec<Fault>
     let mut arriving = BTreeMap::new();
     for name in &config.interfaces {
         let Some(link) = known.link(name) else {
+            if (terms.tolerates_gone)(name) {
+                continue;
+            }
             let names: Vec<&str> = known.links.values().map(|l| l.name.as_str()).collect();
             let what = format!(
                 "there is no interface {name:?} in this network namespace: give one of {}",
@@ -331,6 +336,7 @@ mod tests {
             attached: false,
             patience: Duration::ZERO,
             tolerates: &|_, _| false,
+            tolerates_gone: &|_| false,
         };
         let error = judge(&config, &known, &terms).expect_err("1500 into 1400");
         let error = error.to_string();
@@ -351,6 +357,27 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_that_is_gone_is_refused_unless_packets_arrived_there_before() {
+        let (mut config, known) = (config(), known());
+        config.interfaces = vec!["eth0".to_owned(), "eth9".to_owned()];
+        let judged = |before: bool| {
+            let terms = Terms {
+                attached: false,
+                patience: Duration::ZERO,
+                tolerates: &|_, _| false,
+                tolerates_gone: &|name| before && name == "eth9",
+            };
+            judge(&config, &known, &terms)
+        };
+        let error = judged(false).expect_err("never there").to_string();
+        assert!(
+            error.starts_with("t.toml:1: ") && error.contains("\"eth9\""),
+            "{error}"
+        );
+        assert_eq!(judged(true).expect("it is waited for"), []);
+    }
+
+    #[test]
     fn a_backend_without_a_route_is_refused_unless_it_is_tolerated() {
         let (config, mut known) = (config(), known());
         known.routes.clear();
@@ -358,6 +385,7 @@ mod tests {
             attached: false,
             patience: Duration::ZERO,
             tolerates,
+            tolerates_gone: &|_| false,
         };
         let error = judge(&config, &known, &terms(&|_, _| false)).expect_err("no route");
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
@@ -384,6 +412,7 @@ mod tests {
                 attached: false,
                 patience: Duration::ZERO,
                 tolerates: &|_, _| false,
+                tolerates_gone: &|_| false,
             };
             let judged = judge(&config, &known, &terms);
             judged.err().map(|error| error.to_string())

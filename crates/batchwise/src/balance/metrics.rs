@@ -1,6 +1,6 @@
 //! What `batchwise balance` serves to Prometheus.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use batchwise_core::balance::UNIT;
@@ -62,7 +62,7 @@ impl Metrics for BalanceMetrics {
         let Some(status) = &self.status else {
             return Ok(());
         };
-        of_backends(encoder, &status.backends)?;
+        of_backends(encoder, &distinct(&status.backends))?;
         type Of = fn(&Sums) -> u64;
         let families: [(&str, &str, Of); 5] = [
             ("balance_connections_opened", "Connections opened", |s| {
@@ -94,7 +94,15 @@ impl Metrics for BalanceMetrics {
     }
 }
 
-fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[BackendLine]) -> fmt::Result {
+/// Without those that leave and whose names have new owners.
+fn distinct(backends: &[BackendLine]) -> Vec<&BackendLine> {
+    let mut seen = BTreeSet::new();
+    let mut distinct: Vec<&BackendLine> = backends.iter().collect();
+    distinct.retain(|l| seen.insert((&l.service, &l.backend)));
+    distinct
+}
+
+fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[&BackendLine]) -> fmt::Result {
     let of = |line: &BackendLine| labels(&line.service, &line.backend);
     type Of = fn(&BackendLine) -> Option<f64>;
     let families: [(&str, &str, Of); 8] = [
@@ -292,6 +300,28 @@ mod tests {
         }
         let unknown = "batchwise_balance_connections{service=\"web\",backend=\"s2\"}";
         assert!(!body.contains(unknown), "{body}");
+    }
+
+    #[test]
+    fn one_that_leaves_is_not_mixed_up_with_a_new_owner_of_its_name() {
+        let exporter = Exporter::<BalanceMetrics>::bind("127.0.0.1:0").expect("a free port");
+        let mut status = samples::status();
+        let leaving = |name: &str| BackendLine {
+            backend: name.to_owned(),
+            connections: Some(77),
+            leaves_ns: Some(1),
+            ..samples::backend()
+        };
+        status.backends.extend([leaving("s1"), leaving("s9")]);
+        exporter.update(|m| m.interval(&status));
+        let body = scrape(&exporter);
+        assert_well_formed(&body);
+        for (name, connections) in [("s1", 12), ("s9", 77)] {
+            let head =
+                format!("batchwise_balance_connections{{service=\"web\",backend=\"{name}\"}} ");
+            let of: Vec<&str> = body.lines().filter_map(|l| l.strip_prefix(&head)).collect();
+            assert_eq!(of, [format!("{connections}.0")], "{name}");
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub fn backend() -> BackendLine {
         weight: 92_500,
         share: 0.9254,
         connections: Some(12),
+        leaves_ns: None,
         opened: 3,
         closed: 2,
         packets: 1_000,

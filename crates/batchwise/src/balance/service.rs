@@ -62,8 +62,7 @@ impl Service {
         mut backends: Vec<Backend>,
     ) -> Self {
         let mut controller = Controller::new(Params::default());
-        let served = |b: &&mut Backend| b.weight > 0 && b.written.state != bpf::State::Down;
-        for backend in backends.iter_mut().filter(served) {
+        for backend in backends.iter_mut().filter(|b| served(b)) {
             controller.resume(backend.index, backend.weight);
             // configured while no agent was there
             let (from, to) = (backend.written.base_weight, backend.spec.weight);
@@ -98,6 +97,10 @@ impl Service {
         };
         for backend in &mut self.backends {
             let Some(before) = known.remove(&backend.index) else {
+                // it was leaving, and is taken back
+                if served(backend) {
+                    self.controller.resume(backend.index, backend.weight);
+                }
                 continue;
             };
             let (from, to) = (before.spec.weight, backend.spec.weight);
@@ -364,6 +367,7 @@ impl Service {
                 weight: b.weight,
                 share: f64::from(owned) / SLOTS as f64,
                 connections: b.connections,
+                leaves_ns: None,
                 opened: b.grown.opened,
                 closed: b.grown.closed,
                 packets: b.grown.packets,
@@ -381,6 +385,11 @@ impl Service {
         };
         self.backends.iter().zip(self.states()).map(line).collect()
     }
+}
+
+/// The maps remember a weight of it that was in force.
+fn served(backend: &Backend) -> bool {
+    backend.weight > 0 && backend.written.state != bpf::State::Down
 }
 
 fn members(backends: &[Backend], weights: impl Iterator<Item = u32>) -> Vec<Member> {

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use batchwise_lab::host::ip;
-use batchwise_lab::segment::{LINK, VIP, client};
+use batchwise_lab::segment::{LINK, VIP, client, server};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::balancer::Balancer;
+use crate::balancer::{Balancer, backend};
+use crate::refusal::assert_refused;
 use crate::site::{PORT, Site};
 use crate::stage::connect;
 
@@ -38,14 +40,18 @@ fn detached(status: &[Value]) -> usize {
     status[0]["detached"].as_array().map_or(0, Vec::len)
 }
 
+/// A configuration with it.
+fn at_both(balancer: &Balancer<'_>) -> String {
+    let two = format!("[\"{LINK}\", \"{OTHER}\"]");
+    balancer.text(&[1]).replace(&format!("[\"{LINK}\"]"), &two)
+}
+
 #[test]
 fn an_interface_that_is_deleted_is_said_and_one_that_is_made_anew_is_forwarded_at() {
     let site = Site::build("ifa");
     make(&site);
     let mut balancer = Balancer::new(&site.segment.balancer, "ifa");
-    let two = format!("[\"{LINK}\", \"{OTHER}\"]");
-    let text = balancer.text(&[1]).replace(&format!("[\"{LINK}\"]"), &two);
-    balancer.write(&text);
+    balancer.write(&at_both(&balancer));
     balancer.start(1);
     let user = &site.segment.clients[1];
     let vip = SocketAddr::from((VIP, PORT));
@@ -68,4 +74,59 @@ fn an_interface_that_is_deleted_is_said_and_one_that_is_made_anew_is_forwarded_a
         drop(connect(user, vip));
     }
     assert_eq!(site.answers(4), ["s1"; 4]);
+}
+
+#[test]
+fn an_interface_that_is_gone_keeps_neither_a_reload_nor_the_next_agent_from_the_others() {
+    let site = Site::build("ifg");
+    make(&site);
+    let mut balancer = Balancer::new(&site.segment.balancer, "ifg");
+    balancer.write(&at_both(&balancer));
+    balancer.start(1);
+    let ns = site.segment.balancer.namespace().name();
+    ip(&["-n", ns, "link", "del", OTHER]).expect("it goes");
+    balancer.until("it to be missed", |status| detached(status) == 1);
+    // another policy is another program
+    let text = at_both(&balancer) + &backend("s2", server(1).0.into());
+    balancer.write(&format!("policy = \"static\"\n{text}"));
+    balancer.must(&["reload"]);
+    assert_eq!(detached(&balancer.status()), 1);
+    balancer.end(Signal::SIGKILL);
+    balancer.start(2);
+    balancer.until("it to be missed again", |status| {
+        let mut said = status.iter().filter(|l| l["what"] == "interface");
+        let gone = format!("{OTHER} is gone");
+        said.any(|l| l["detail"].as_str().is_some_and(|d| d.starts_with(&gone)))
+    });
+    assert_eq!(detached(&balancer.status()), 1);
+    balancer.must(&["drain", "s2"]);
+    assert_eq!(site.answers(4), ["s1"; 4]);
+    make(&site);
+    balancer.until("it to be taken up again", |status| detached(status) == 0);
+    drop(connect(
+        &site.segment.clients[1],
+        SocketAddr::from((VIP, PORT)),
+    ));
+    // where nothing forwards yet, the file is wrong
+    balancer.end(Signal::SIGTERM);
+    balancer.must(&["remove"]);
+    ip(&["-n", ns, "link", "del", OTHER]).expect("it goes");
+    let remedy = [&*format!("no interface \"{OTHER}\""), "give one of"];
+    assert_refused(&balancer.refused(), 1, &remedy);
+}
+
+#[test]
+fn a_changed_mac_address_is_followed_long_before_the_interval_ends() {
+    let site = Site::build("ifm");
+    make(&site);
+    let mut balancer = Balancer::new(&site.segment.balancer, "ifm");
+    let text = at_both(&balancer).replacen("\"100ms\"", "\"60s\"", 1);
+    balancer.write(&text);
+    balancer.start(1);
+    let (lb, user) = (&site.segment.balancer, &site.segment.clients[1]);
+    let (lb, user_ns) = (lb.namespace().name(), user.namespace().name());
+    let new = ["address", "02:00:00:00:77:07"];
+    ip(&[&["-n", lb, "link", "set", OTHER][..], &new].concat()).expect("it is set");
+    ip(&["-n", user_ns, "neigh", "flush", "dev", PEER]).expect("it asks anew");
+    drop(connect(user, SocketAddr::from((VIP, PORT))));
 }

@@ -252,6 +252,51 @@ fn a_backend_that_is_taken_out_keeps_its_connections_for_their_time() {
 }
 
 #[test]
+fn a_backend_that_is_taken_out_is_shown_until_it_is_gone_and_has_its_weight_when_it_is_taken_back()
+{
+    let site = Site::build("bak");
+    let mut balancer = Balancer::new(&site.segment.balancer, "bak");
+    balancer.write(&balancer.text(&[1, 2]));
+    balancer.start(2);
+    // a service that has begun: who comes to it starts low
+    balancer.end(Signal::SIGKILL);
+    balancer.start(2);
+    let mut kept = std::iter::repeat_with(|| site.connect())
+        .find_map(|mut c| (c.ask() == "s1").then_some(c))
+        .expect("one to s1");
+    balancer.write(&balancer.text(&[2]));
+    balancer.must(&["reload"]);
+    balancer.until("its connection to be counted", |status| {
+        let mut lines = status.iter().filter(|l| l["kind"] == "backend");
+        lines.any(|l| l["backend"] == "s1" && l["connections"].as_u64() > Some(0))
+    });
+    let line = balancer.backend("s1");
+    assert_eq!(
+        (&line["state"], &line["why"], &line["share"]),
+        (&"draining".into(), &"drained".into(), &0.0.into()),
+        "{line}"
+    );
+    assert!(line["leaves_ns"].as_u64() > Some(0), "{line}");
+    let table = balancer.must(&["status", "--format", "text"]);
+    assert!(table.contains("web/s1: taken out of the conf"), "{table}");
+    assert!(balancer.backend("s2")["leaves_ns"].is_null());
+
+    balancer.write(&balancer.text(&[1, 2]));
+    balancer.must(&["reload"]);
+    let line = balancer.backend("s1");
+    assert_eq!(
+        (&line["state"], &line["weight"]),
+        (&"serving".into(), &100_000.into()),
+        "{line}"
+    );
+    assert!(
+        line["leaves_ns"].is_null() && line["connections"].as_u64() > Some(0),
+        "{line}"
+    );
+    assert_eq!(kept.ask(), "s1");
+}
+
+#[test]
 fn a_reload_may_change_the_policy_and_weights_under_open_connections() {
     let site = Site::build("pol");
     let mut balancer = Balancer::new(&site.segment.balancer, "pol");

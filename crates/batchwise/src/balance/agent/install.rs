@@ -91,6 +91,8 @@ impl Agent {
                 let mut leaving = self.leaving.iter();
                 if let Some(back) = leaving.find(|leaving| leaving.index == slot.index) {
                     (new.health, new.trusted) = (back.health.clone(), back.trusted);
+                    let counted = self.census.get(usize::from(slot.index));
+                    new.connections = counted.map(|c| c.active);
                 }
                 new
             });
@@ -150,8 +152,10 @@ impl Agent {
                 let now = Instant::now();
                 let leaving = former.remove(&index).unwrap_or_else(|| Leaving {
                     index,
-                    service: String::new(),
+                    service: self.name_of(written.service),
                     name: written.address.to_string(),
+                    address: written.address,
+                    grown: bpf::Tally::default(),
                     health: Checks::new(Health::Unknown),
                     trusted: false,
                     since: now,
@@ -165,6 +169,13 @@ impl Agent {
             self.tallies.entry(index).or_insert(tally);
         }
         Ok(())
+    }
+
+    fn name_of(&self, service: u16) -> String {
+        let mut named = self.services.iter().filter(|s| s.number == service);
+        named
+            .next()
+            .map_or_else(String::new, |s| s.spec.name.clone())
     }
 
     /// A backend was taken out: it keeps its connections until its time is over.
@@ -189,6 +200,8 @@ impl Agent {
                 index: b.index,
                 service: s.spec.name.clone(),
                 name: b.spec.name.clone(),
+                address: b.spec.address,
+                grown: bpf::Tally::default(),
                 health: b.health.clone(),
                 trusted: b.trusted,
                 since: now,

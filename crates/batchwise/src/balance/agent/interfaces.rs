@@ -35,10 +35,7 @@ impl Agent {
                     self.journal.event("interface", About::default(), detail);
                     continue;
                 }
-                Change::Gone => format!(
-                    "{name} is gone, and with it what clients send there, until there is an interface of \
-                     this name again"
-                ),
+                Change::Gone => continue,
                 Change::Refused(error) => {
                     format!(
                         "{name} is there anew, and what clients send there is not forwarded: {error}"
@@ -48,6 +45,18 @@ impl Agent {
             if said.as_ref() != Some(&detail) {
                 self.journal.warn("interface", About::default(), &detail);
             }
+            self.interfaces.said.insert(name, detail);
+        }
+        // also those that were when the agent started
+        for name in self.balancer.detached() {
+            if self.interfaces.said.contains_key(&name) {
+                continue;
+            }
+            let detail = format!(
+                "{name} is gone, and with it what clients send there, until there is an interface of this \
+                 name again"
+            );
+            self.journal.warn("interface", About::default(), &detail);
             self.interfaces.said.insert(name, detail);
         }
         Ok(())

@@ -53,7 +53,6 @@ impl Agent {
     pub(super) fn interval(&mut self, now: Instant) -> anyhow::Result<Status> {
         let epochs = self.balancer.sweep()?;
         self.take(epochs);
-        self.balancer.follow_macs()?;
         self.count()?;
         let tallies: BTreeMap<u16, bpf::Tally> =
             self.balancer.backend_tallies()?.into_iter().collect();
@@ -79,6 +78,11 @@ impl Agent {
             // a table takes milliseconds; neither events nor health wait for all of them
             self.hear()?;
             self.sense()?;
+        }
+        for leaving in &mut self.leaving {
+            let tally = tallies.get(&leaving.index).copied().unwrap_or_default();
+            let before = self.tallies.get(&leaving.index).copied();
+            leaving.grown = grown(&before.unwrap_or_default(), &tally);
         }
         self.tallies.extend(tallies);
         self.vacate_leaving(now)?;
@@ -129,6 +133,7 @@ impl Agent {
                 .services
                 .iter()
                 .flat_map(|s| s.lines(ts_ns, now))
+                .chain(self.leaving_lines(ts_ns, now))
                 .collect(),
             totals: TotalsLine {
                 ts_ns,

@@ -1,6 +1,7 @@
 //! The agent's loop: sense (epochs, health, neighbours, requests), estimate, act on the maps.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +35,7 @@ mod exits;
 mod install;
 mod interfaces;
 mod interval;
+mod leaving;
 mod request;
 mod sense;
 
@@ -82,6 +84,10 @@ struct Leaving {
     service: String,
     /// Its name.
     name: String,
+    /// Its address.
+    address: IpAddr,
+    /// From clients in the interval.
+    grown: bpf::Tally,
     /// New flows have gone elsewhere since.
     since: Instant,
     /// What checks said of it last: if it is taken back, that still holds.
@@ -158,12 +164,14 @@ impl Agent {
     /// The configuration does not hold or does not fit the machine, or the kernel refuses.
     pub fn start(run: Run, config: Config, mut journal: Journal) -> anyhow::Result<Self> {
         let kernel = Kernel::open()?;
-        let pinned = Balancer::pinned(&config.name);
+        let name = config.name.clone();
+        let pinned = Balancer::pinned(&name);
         let terms = Terms {
             attached: false,
             patience: ARP,
             // what forwards already is better looked after than not
             tolerates: &|_, _| pinned,
+            tolerates_gone: &|interface| Balancer::pinned_at(&name, interface),
         };
         let checked = judge::check(&kernel, config, &terms, || Ok(()))?;
         let config = checked.config.clone();

@@ -163,6 +163,8 @@ impl Agent {
             attached: true,
             patience: ARP,
             tolerates: &|service, backend| has(&self.services, service, backend),
+            // all are in force already
+            tolerates_gone: &|_| true,
         };
         let mut epochs = Vec::new();
         let checked = judge::check(&self.kernel, config, &terms, || {

@@ -10,6 +10,7 @@ use batchwise_core::passive::Epoch;
 use super::super::attempt::{Nothing, Outcome};
 use super::super::config::Kind;
 use super::super::journal::About;
+use super::super::judge;
 use super::super::nexthop::{Known, ask};
 use super::super::show;
 use super::Agent;
@@ -117,7 +118,9 @@ impl Agent {
                 Nothing::Local(why) => self.say_local(&why),
             }
         }
-        if let Some(known) = self.follower.news() {
+        // what was looked for before a reload says nothing of addresses that came with it
+        let tells = |known: &Known| known.tells(&judge::wanted(&self.config, true).addresses);
+        if let Some(known) = self.follower.news().filter(tells) {
             changed |= self.follow_exits(&known);
             changed |= self.follow(&known);
         }

@@ -122,6 +122,46 @@ fn when_all_were_down_the_first_that_comes_back_gets_everything_at_once_and_the_
 }
 
 #[test]
+fn a_backend_that_is_taken_out_and_back_again_has_the_weight_that_it_had() {
+    for policy in [Policy::Latency, Policy::Static] {
+        let mut whole = service(bpf::State::Serving);
+        (0..3).for_each(|at| check(&mut whole, at, true));
+        whole.decide(POLICY, 0);
+        let mut without = service(bpf::State::Serving);
+        without.backends.truncate(2);
+        without.inherit(whole, policy);
+        without.decide(POLICY, 0);
+        let mut back = service(bpf::State::Serving);
+        (back.backends[2].written.state, back.backends[2].weight) =
+            (bpf::State::Draining, 40 * UNIT);
+        back.backends[2].health = Health::new(State::Up);
+        back.inherit(without, policy);
+        let table = back.react(POLICY, 0);
+        write(&mut back, table);
+        assert_eq!(weights(&back), [100, 100, 40], "{policy:?}");
+        assert_eq!(shares(&back)[3], 16, "{policy:?}");
+        assert_ne!(back.backends[2].why, Why::Returning);
+    }
+}
+
+#[test]
+fn a_backend_that_was_down_when_it_was_taken_out_comes_back_as_others_do() {
+    let mut without = service(bpf::State::Serving);
+    without.backends.truncate(2);
+    (0..2).for_each(|at| check(&mut without, at, true));
+    without.decide(POLICY, 0);
+    let mut back = service(bpf::State::Serving);
+    back.backends[2].written.state = bpf::State::Draining;
+    back.backends[2].health = Health::new(State::Down);
+    back.inherit(without, POLICY);
+    let table = back.react(POLICY, 0);
+    write(&mut back, table);
+    assert_eq!(weights(&back), [100, 100, 0]);
+    check(&mut back, 2, true);
+    assert_eq!(weights(&back), [100, 100, 10]);
+}
+
+#[test]
 fn a_backend_that_is_drained_no_more_has_slots_at_once() {
     let mut service = service(bpf::State::Serving);
     (0..3).for_each(|at| check(&mut service, at, true));
