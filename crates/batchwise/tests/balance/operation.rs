@@ -198,8 +198,13 @@ fn a_reload_that_the_kernel_refuses_amid_the_change_is_said_to_be_partly_in_forc
 fn a_backend_that_is_taken_out_keeps_its_connections_for_their_time() {
     let site = Site::build("out");
     let mut balancer = Balancer::new(&site.segment.balancer, "out");
-    let text = |servers: &[u8]| format!("drain_timeout = \"1s\"\n{}", balancer.text(servers));
-    let (before, after) = (text(&[1]), text(&[2]));
+    let text = |time: &str, servers: &[u8]| {
+        let text = balancer.text(servers);
+        format!("drain_timeout = \"{time}\"\n{text}")
+    };
+    let long = "10m";
+    let (before, after) = (text(long, &[1]), text(long, &[2]));
+    let (both, soon) = (text(long, &[1, 2]), text("100ms", &[2]));
     balancer.write(&before);
     balancer.start(1);
     let mut kept = site.connect();
@@ -211,6 +216,11 @@ fn a_backend_that_is_taken_out_keeps_its_connections_for_their_time() {
     balancer.must(&["reload"]);
     assert_eq!(site.answers(5), ["s2"; 5]);
     assert_eq!(kept.ask(), "s1");
+    // out once more, and with less time
+    for text in [both, soon] {
+        balancer.write(&text);
+        balancer.must(&["reload"]);
+    }
     balancer.until("it to be gone", |status| {
         let mut events = status.iter().filter(|l| l["what"] == "removed");
         events.any(|l| l["detail"] == "gone, with 2 connections left")

@@ -8,7 +8,7 @@ use batchwise_core::balance::report::{BackendLine, Line};
 use nix::sys::signal::Signal;
 use rand::Rng as _;
 
-use super::agent::{Policy, SERVICES, Settings, server_name};
+use super::agent::{LIMIT, Policy, SERVICES, Settings, server_name};
 use super::clients::while_clients_work;
 use super::outcome::{Outcome, opened, unharmed};
 use super::scenarios::{CALM, Scenario, Stage, VICTIM};
@@ -16,6 +16,8 @@ use crate::segment::{SERVERS, Segment};
 
 /// Between two changes of the weights.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
+/// So often they change.
+const CHANGES: u64 = 30;
 /// A slow server's part of its speed: beside the time that clients take between requests, which the
 /// balancer cannot tell from latency, it must show.
 const SLOW: f64 = 0.008;
@@ -32,41 +34,36 @@ pub(super) fn by_latency() -> Settings {
 }
 
 impl Stage<'_, '_> {
-    /// Has the agent read other weights, again and again; gives how often.
-    fn change_weights(&mut self, settings: &Settings, during: Duration) -> Result<u64> {
-        let mut times = 0;
-        let end = Instant::now() + during;
-        while Instant::now() < end {
+    /// Tells the agent of other weights, again and again, until it has read some so often.
+    fn change_weights(&mut self, settings: &Settings, times: u64) -> Result<()> {
+        let before = self.agent.events("reload");
+        let end = Instant::now() + LIMIT;
+        // signals that come together are one
+        while self.agent.events("reload") < before + times {
+            ensure!(Instant::now() < end, "weights are not read");
             let weights = std::array::from_fn(|_| rand::rng().random_range(1..=1000));
             self.agent.configure(&Settings {
                 weights,
                 ..settings.clone()
             })?;
             self.agent.signal(Signal::SIGHUP)?;
-            times += 1;
             self.stop.sleep(CHANGE_EVERY)?;
         }
-        self.agent.check_alive()?;
-        Ok(times)
+        self.agent.check_alive()
     }
 
     pub(super) fn weights_change(&mut self, segment: &Segment) -> Result<Outcome> {
-        let ((times, reloads), connections) = while_clients_work(segment, || {
-            let times = self.change_weights(&Settings::default(), 3 * CALM)?;
-            Ok((times, self.agent.events("reload")))
+        let ((), connections) = while_clients_work(segment, |_| {
+            self.change_weights(&Settings::default(), CHANGES)
         })?;
         let mut outcome = unharmed(Scenario::WeightsChange, &connections);
-        outcome.times = times;
-        // signals that come together are one
-        outcome.expect(reloads * 2 >= times, || {
-            format!("{reloads} reloads for {times} signals")
-        });
+        outcome.times = CHANGES;
         Ok(outcome)
     }
 
     pub(super) fn weights_by_latency(&mut self, segment: &Segment) -> Result<Outcome> {
         let fair = 1.0 / f64::from(SERVERS);
-        let (decisions, connections) = while_clients_work(segment, || {
+        let (decisions, connections) = while_clients_work(segment, |_| {
             self.stop.sleep(CALM)?;
             for (index, speed) in (0..SERVERS).zip(&self.site.speeds) {
                 speed.set(SLOW)?;
@@ -78,7 +75,7 @@ impl Stage<'_, '_> {
                 speed.set(1.0)?;
             }
             let decisions = self.agent.decisions();
-            self.change_weights(&by_latency(), 2 * CALM)?;
+            self.change_weights(&by_latency(), CHANGES / 2)?;
             Ok(decisions)
         })?;
         let mut outcome = unharmed(Scenario::WeightsByLatency, &connections);
@@ -90,7 +87,7 @@ impl Stage<'_, '_> {
     }
 
     pub(super) fn balancer_killed(&mut self, segment: &Segment) -> Result<Outcome> {
-        let (takeovers, connections) = while_clients_work(segment, || {
+        let (takeovers, connections) = while_clients_work(segment, |_| {
             self.stop.sleep(CALM)?;
             self.agent.signal(Signal::SIGKILL)?;
             // nobody decides, and all goes on
@@ -112,7 +109,7 @@ impl Stage<'_, '_> {
             without: Some(VICTIM),
             ..Settings::default()
         };
-        let (times, connections) = while_clients_work(segment, || {
+        let (times, connections) = while_clients_work(segment, |clients| {
             let mut times = Vec::new();
             for settings in [&without, &Settings::default()] {
                 self.stop.sleep(CALM)?;
@@ -122,7 +119,8 @@ impl Stage<'_, '_> {
                 self.agent.start_process()?;
                 times.push(Instant::now());
             }
-            self.stop.sleep(CALM)?;
+            let back = Instant::now();
+            clients.await_opened(self.stop, &victim, back)?;
             Ok(times)
         })?;
         let mut outcome = unharmed(Scenario::BalancerKilledAndChanged, &connections);
@@ -140,7 +138,7 @@ impl Stage<'_, '_> {
 
     pub(super) fn policy_changed(&mut self, segment: &Segment) -> Result<Outcome> {
         let policies = [Policy::Latency, Policy::Static];
-        let ((), connections) = while_clients_work(segment, || {
+        let ((), connections) = while_clients_work(segment, |_| {
             for policy in policies {
                 self.stop.sleep(CALM)?;
                 self.agent.configure(&Settings {
@@ -163,7 +161,7 @@ impl Stage<'_, '_> {
             ("[[service]]\nname = 7\n", 2),
             ("name = \"x\"\nintervall = \"1s\"\n", 2),
         ];
-        let (errors, connections) = while_clients_work(segment, || {
+        let (errors, connections) = while_clients_work(segment, |_| {
             self.stop.sleep(CALM)?;
             for (text, line) in spoiled {
                 self.agent.write(text)?;
