@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use batchwise_bpf::balance::BPFFS;
 use batchwise_lab::host::ip;
-use batchwise_lab::segment::{VIP, server};
+use batchwise_lab::segment::{LINK, VIP, server};
 use libbpf_rs::MapHandle;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
@@ -198,8 +198,13 @@ fn a_reload_that_the_kernel_refuses_amid_the_change_is_said_to_be_partly_in_forc
 fn a_backend_that_is_taken_out_keeps_its_connections_for_their_time() {
     let site = Site::build("out");
     let mut balancer = Balancer::new(&site.segment.balancer, "out");
+    // whom nobody has seen serves at once where its MAC address is known and no check has failed
+    let s2 = server(1).0.to_string();
+    let mac = ["lladdr", "02:00:00:00:79:16", "dev", LINK];
+    let of = ["-n", site.segment.balancer.namespace().name()];
+    ip(&[&of[..], &["neigh", "replace", &s2], &mac].concat()).expect("an entry");
     let text = |time: &str, servers: &[u8]| {
-        let text = balancer.text(servers);
+        let text = balancer.text(servers).replace("fall = 2", "fall = 100");
         format!("drain_timeout = \"{time}\"\n{text}")
     };
     let long = "10m";

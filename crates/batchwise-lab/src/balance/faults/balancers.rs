@@ -17,7 +17,7 @@ use crate::segment::{SERVERS, Segment};
 /// Between two changes of the weights.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
 /// So often they change.
-const CHANGES: u64 = 30;
+const CHANGES: u64 = 20;
 /// A slow server's part of its speed: beside the time that clients take between requests, which the
 /// balancer cannot tell from latency, it must show.
 const SLOW: f64 = 0.008;
@@ -36,11 +36,11 @@ pub(super) fn by_latency() -> Settings {
 impl Stage<'_, '_> {
     /// Tells the agent of other weights, again and again, until it has read some so often.
     fn change_weights(&mut self, settings: &Settings, times: u64) -> Result<()> {
-        let before = self.agent.events("reload");
-        let end = Instant::now() + LIMIT;
+        let mut read = self.agent.events("reload");
+        let (enough, mut last) = (read + times, Instant::now());
         // signals that come together are one
-        while self.agent.events("reload") < before + times {
-            ensure!(Instant::now() < end, "weights are not read");
+        while read < enough {
+            ensure!(last.elapsed() < LIMIT, "the agent reads no other weights");
             let weights = std::array::from_fn(|_| rand::rng().random_range(1..=1000));
             self.agent.configure(&Settings {
                 weights,
@@ -48,6 +48,10 @@ impl Stage<'_, '_> {
             })?;
             self.agent.signal(Signal::SIGHUP)?;
             self.stop.sleep(CHANGE_EVERY)?;
+            let now = self.agent.events("reload");
+            if now > read {
+                (read, last) = (now, Instant::now());
+            }
         }
         self.agent.check_alive()
     }
@@ -119,8 +123,7 @@ impl Stage<'_, '_> {
                 self.agent.start_process()?;
                 times.push(Instant::now());
             }
-            let back = Instant::now();
-            clients.await_opened(self.stop, &victim, back)?;
+            clients.await_opened(self.stop, &victim, Instant::now())?;
             Ok(times)
         })?;
         let mut outcome = unharmed(Scenario::BalancerKilledAndChanged, &connections);

@@ -21,7 +21,7 @@ use crate::stop::Stop;
 /// The file that says which server it is.
 pub(super) const WHO: &str = "who";
 /// An answer or a connection that takes longer is none: more than any machine's slowness.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// Connections of each client at a time; half of them IPv4.
 const WORKERS: usize = 24;
 /// Requests of a connection, and time between two: it lives for 50 ms to 2 s.
