@@ -20,7 +20,7 @@ const CHANGE_EVERY: Duration = Duration::from_millis(100);
 const CHANGES: u64 = 20;
 /// A slow server's part of its speed: beside the time that clients take between requests, which the
 /// balancer cannot tell from latency, it must show.
-const SLOW: f64 = 0.008;
+const SLOW: f64 = 0.003;
 /// A slow server's answers to health checks come later than others', and it is not down.
 const PATIENT: Duration = Duration::from_secs(2);
 
