@@ -243,7 +243,10 @@ fn random() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    use socket2::{Domain, Socket, Type};
 
     use super::super::attempt::Nothing;
     use super::super::config::Kind;
@@ -343,10 +346,12 @@ mod tests {
                 ..check(1, 1)
             },
         };
-        let closed = {
-            let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            closed.local_addr().expect("its address").port()
-        };
+        // bound, so that it is nobody else's, and does not listen
+        let closed = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        closed.bind(&any.into()).expect("a port");
+        let closed_at = closed.local_addr().ok().and_then(|at| at.as_socket());
+        let closed_port = closed_at.expect("its address").port();
         let syns = AtomicU64::new(0);
         // of 3 none is seen
         let syns = move |index| {
@@ -357,7 +362,7 @@ mod tests {
             })
         };
         let checker = Checker::start(syns).expect("a thread");
-        let targets = vec![target(1, port), target(2, closed), target(3, port)];
+        let targets = vec![target(1, port), target(2, closed_port), target(3, port)];
         checker.set(targets).expect("it runs");
         let (mut open, mut refused, mut astray) = (None, None, None);
         while open.is_none() || refused.is_none() || astray.is_none() {

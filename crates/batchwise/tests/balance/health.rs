@@ -73,8 +73,9 @@ fn a_backend_that_is_taken_back_while_it_drains_serves_as_before_without_waiting
     let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
     let text = |servers: &[u8]| {
         let text = balancer.text(servers).replace("check = \"tcp\"", &http);
-        // so many that none is down when its checks begin to fail
-        text.replace("fall = 2", "fall = 100")
+        // so many, and so seldom, that none is down when its checks begin to fail
+        text.replace("interval = \"100ms\"\nrise", "interval = \"300ms\"\nrise")
+            .replace("fall = 2", "fall = 100")
     };
     let (both, one) = (text(&[1, 2]), text(&[2]));
     balancer.write(&both);
@@ -109,7 +110,9 @@ fn a_new_backend_that_never_answers_gets_no_slots() {
     balancer.start(2);
     // a host that takes packets to the virtual address and drops them
     let silent = client(1).0.into();
-    balancer.write(&(balancer.text(&[1, 2]) + &backend("silent", silent)));
+    let text = balancer.text(&[1, 2]) + &backend("silent", silent);
+    // so many that none of its checks is judged while it is looked at
+    balancer.write(&text.replace("fall = 2", "fall = 100"));
     balancer.must(&["reload"]);
     let line = balancer.backend("silent");
     assert_eq!(
@@ -117,6 +120,8 @@ fn a_new_backend_that_never_answers_gets_no_slots() {
         (&"unknown".into(), &"down".into())
     );
     assert_eq!(site.answers(20).len(), 20);
+    balancer.write(&text);
+    balancer.must(&["reload"]);
     balancer.until("checks to have failed", |status| {
         let silent = status.iter().find(|l| l["backend"] == "silent");
         silent.is_some_and(|l| l["health"] == "down")

@@ -36,7 +36,7 @@ fn passes(scenario: Scenario) -> Outcome {
 #[test]
 fn no_connection_breaks_while_weights_change_every_100_ms() {
     let outcome = passes(Scenario::WeightsChange);
-    assert!(outcome.times > 20, "{outcome:#?}");
+    assert!(outcome.times >= 20, "{outcome:#?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_core::balance::report::{BackendLine, EventLine, Health, Line};
+use batchwise_core::balance::report::{BackendLine, EventLine, Health, Line, TotalsLine};
 use nix::sys::signal::{Signal, kill};
 
 use super::clients::WHO;
@@ -24,12 +24,13 @@ use crate::stop::Stop;
 pub(super) const SERVICES: [&str; 2] = ["web", "web6"];
 /// Between two health checks.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(200);
-/// For so long a check is waited for.
-pub(super) const CHECK_TIMEOUT: Duration = Duration::from_millis(200);
+/// For so long a check is waited for: on a slow machine servers that live must not look dead, least
+/// of all all of them.
+pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// So many checks in a row fail until a server is down.
 pub(super) const FALL: u32 = 2;
-/// Within this an agent is ready, or answers a command.
-const LIMIT: Duration = Duration::from_secs(10);
+/// For how long a condition may take to come true: only a broken product or machine needs it all.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// A policy of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,7 @@ struct Said {
     events: Vec<EventLine>,
     /// Decisions that moved slots.
     decisions: u64,
+    totals: TotalsLine,
 }
 
 /// The balancer: what belongs to its name, and a process while one runs. All is removed when it is
@@ -195,7 +197,7 @@ impl<'a> Agent<'a> {
                 Ok(Line::Decision(line)) => {
                     said.decisions += u64::from(line.applied && line.moved_slots > 0);
                 }
-                Ok(Line::Totals(_)) => {}
+                Ok(Line::Totals(line)) => said.totals = line,
                 Err(error) => tracing::warn!("{line:?} is not what the balancer prints: {error}"),
             }
         });
@@ -282,6 +284,13 @@ impl<'a> Agent<'a> {
                 lock(&self.said).backends.get(&key)
             ),
         }
+    }
+
+    /// Packets' fates, and what the agent that runs told beside reloads.
+    pub(super) fn account(&self) -> (TotalsLine, Vec<EventLine>) {
+        let said = lock(&self.said);
+        let told = said.events.iter().filter(|e| e.what != "reload");
+        (said.totals.clone(), told.cloned().collect())
     }
 
     /// How many of its decisions moved slots.

@@ -8,7 +8,7 @@ use batchwise_core::balance::report::{BackendLine, Line};
 use nix::sys::signal::Signal;
 use rand::Rng as _;
 
-use super::agent::{Policy, SERVICES, Settings, server_name};
+use super::agent::{LIMIT, Policy, SERVICES, Settings, server_name};
 use super::clients::while_clients_work;
 use super::outcome::{Outcome, opened, unharmed};
 use super::scenarios::{CALM, Scenario, Stage, VICTIM};
@@ -16,9 +16,11 @@ use crate::segment::{SERVERS, Segment};
 
 /// Between two changes of the weights.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
+/// So often they change.
+const CHANGES: u64 = 20;
 /// A slow server's part of its speed: beside the time that clients take between requests, which the
 /// balancer cannot tell from latency, it must show.
-const SLOW: f64 = 0.008;
+const SLOW: f64 = 0.003;
 /// A slow server's answers to health checks come later than others', and it is not down.
 const PATIENT: Duration = Duration::from_secs(2);
 
@@ -32,41 +34,40 @@ pub(super) fn by_latency() -> Settings {
 }
 
 impl Stage<'_, '_> {
-    /// Has the agent read other weights, again and again; gives how often.
-    fn change_weights(&mut self, settings: &Settings, during: Duration) -> Result<u64> {
-        let mut times = 0;
-        let end = Instant::now() + during;
-        while Instant::now() < end {
+    /// Tells the agent of other weights, again and again, until it has read some so often.
+    fn change_weights(&mut self, settings: &Settings, times: u64) -> Result<()> {
+        let mut read = self.agent.events("reload");
+        let (enough, mut last) = (read + times, Instant::now());
+        // signals that come together are one
+        while read < enough {
+            ensure!(last.elapsed() < LIMIT, "the agent reads no other weights");
             let weights = std::array::from_fn(|_| rand::rng().random_range(1..=1000));
             self.agent.configure(&Settings {
                 weights,
                 ..settings.clone()
             })?;
             self.agent.signal(Signal::SIGHUP)?;
-            times += 1;
             self.stop.sleep(CHANGE_EVERY)?;
+            let now = self.agent.events("reload");
+            if now > read {
+                (read, last) = (now, Instant::now());
+            }
         }
-        self.agent.check_alive()?;
-        Ok(times)
+        self.agent.check_alive()
     }
 
     pub(super) fn weights_change(&mut self, segment: &Segment) -> Result<Outcome> {
-        let ((times, reloads), connections) = while_clients_work(segment, || {
-            let times = self.change_weights(&Settings::default(), 3 * CALM)?;
-            Ok((times, self.agent.events("reload")))
+        let ((), connections) = while_clients_work(segment, |_| {
+            self.change_weights(&Settings::default(), CHANGES)
         })?;
         let mut outcome = unharmed(Scenario::WeightsChange, &connections);
-        outcome.times = times;
-        // signals that come together are one
-        outcome.expect(reloads * 2 >= times, || {
-            format!("{reloads} reloads for {times} signals")
-        });
+        outcome.times = CHANGES;
         Ok(outcome)
     }
 
     pub(super) fn weights_by_latency(&mut self, segment: &Segment) -> Result<Outcome> {
         let fair = 1.0 / f64::from(SERVERS);
-        let (decisions, connections) = while_clients_work(segment, || {
+        let (decisions, connections) = while_clients_work(segment, |_| {
             self.stop.sleep(CALM)?;
             for (index, speed) in (0..SERVERS).zip(&self.site.speeds) {
                 speed.set(SLOW)?;
@@ -78,7 +79,7 @@ impl Stage<'_, '_> {
                 speed.set(1.0)?;
             }
             let decisions = self.agent.decisions();
-            self.change_weights(&by_latency(), 2 * CALM)?;
+            self.change_weights(&by_latency(), CHANGES / 2)?;
             Ok(decisions)
         })?;
         let mut outcome = unharmed(Scenario::WeightsByLatency, &connections);
@@ -90,7 +91,7 @@ impl Stage<'_, '_> {
     }
 
     pub(super) fn balancer_killed(&mut self, segment: &Segment) -> Result<Outcome> {
-        let (takeovers, connections) = while_clients_work(segment, || {
+        let (takeovers, connections) = while_clients_work(segment, |_| {
             self.stop.sleep(CALM)?;
             self.agent.signal(Signal::SIGKILL)?;
             // nobody decides, and all goes on
@@ -112,7 +113,7 @@ impl Stage<'_, '_> {
             without: Some(VICTIM),
             ..Settings::default()
         };
-        let (times, connections) = while_clients_work(segment, || {
+        let (times, connections) = while_clients_work(segment, |clients| {
             let mut times = Vec::new();
             for settings in [&without, &Settings::default()] {
                 self.stop.sleep(CALM)?;
@@ -122,7 +123,7 @@ impl Stage<'_, '_> {
                 self.agent.start_process()?;
                 times.push(Instant::now());
             }
-            self.stop.sleep(CALM)?;
+            clients.await_opened(self.stop, &victim, Instant::now())?;
             Ok(times)
         })?;
         let mut outcome = unharmed(Scenario::BalancerKilledAndChanged, &connections);
@@ -140,7 +141,7 @@ impl Stage<'_, '_> {
 
     pub(super) fn policy_changed(&mut self, segment: &Segment) -> Result<Outcome> {
         let policies = [Policy::Latency, Policy::Static];
-        let ((), connections) = while_clients_work(segment, || {
+        let ((), connections) = while_clients_work(segment, |_| {
             for policy in policies {
                 self.stop.sleep(CALM)?;
                 self.agent.configure(&Settings {
@@ -163,7 +164,7 @@ impl Stage<'_, '_> {
             ("[[service]]\nname = 7\n", 2),
             ("name = \"x\"\nintervall = \"1s\"\n", 2),
         ];
-        let (errors, connections) = while_clients_work(segment, || {
+        let (errors, connections) = while_clients_work(segment, |_| {
             self.stop.sleep(CALM)?;
             for (text, line) in spoiled {
                 self.agent.write(text)?;

@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use rand::Rng as _;
 
+use super::agent::LIMIT;
+use super::outcome::opened;
 use crate::nginx::PORT;
 use crate::process::lock;
 use crate::segment::{Segment, VIP, VIP6};
+use crate::stop::Stop;
 
 /// The file that says which server it is.
 pub(super) const WHO: &str = "who";
-/// An answer or a connection that takes longer is none.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// An answer or a connection that takes longer is none: more than any machine's slowness.
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// Connections of each client at a time; half of them IPv4.
 const WORKERS: usize = 24;
 /// Requests of a connection, and time between two: it lives for 50 ms to 2 s.
@@ -49,21 +52,42 @@ pub(super) struct Connection {
     pub ended: Instant,
     /// Answers.
     pub answers: u64,
+    /// What was waited for longest: it, or an answer.
+    pub longest: Duration,
     /// How it ended.
     pub end: End,
 }
 
 /// What all clients saw so far.
 #[derive(Default)]
-struct Watch {
+pub(super) struct Watch {
     done: Mutex<Vec<Connection>>,
     over: AtomicBool,
+}
+
+impl Watch {
+    /// Waits until a connection to `server` has broken, for a limited time.
+    pub(super) fn await_broken(&self, stop: &Stop, server: &str) -> Result<()> {
+        let broken =
+            |c: &Connection| matches!(c.end, End::Broken(_)) && c.server.as_deref() == Some(server);
+        let look = || Ok(lock(&self.done).iter().any(broken).then_some(()));
+        stop.wait_until(LIMIT, look).map(|_| ())
+    }
+
+    /// Waits until a connection to `server` that began after `since` has ended, for a limited time.
+    pub(super) fn await_opened(&self, stop: &Stop, server: &str, since: Instant) -> Result<()> {
+        let look = || {
+            let any = opened(&lock(&self.done), server, since..Instant::now()) > 0;
+            Ok(any.then_some(()))
+        };
+        stop.wait_until(LIMIT, look).map(|_| ())
+    }
 }
 
 /// Has clients at work while `during` runs; what it gives, and all connections.
 pub(super) fn while_clients_work<T>(
     segment: &Segment,
-    during: impl FnOnce() -> Result<T>,
+    during: impl FnOnce(&Watch) -> Result<T>,
 ) -> Result<(T, Vec<Connection>)> {
     let watch = Watch::default();
     let given = thread::scope(|scope| {
@@ -73,7 +97,7 @@ pub(super) fn while_clients_work<T>(
             .iter()
             .map(|client| scope.spawn(|| client.inside(|| work(watch))))
             .collect();
-        let given = during();
+        let given = during(watch);
         watch.over.store(true, Ordering::Relaxed);
         for client in clients {
             let worked = client.join().map_err(|_| anyhow!("a client panicked"))?;
@@ -118,9 +142,11 @@ fn connection(service: IpAddr, over: &AtomicBool) -> Connection {
         began,
         ended: began,
         answers: 0,
+        longest: Duration::ZERO,
         end: End::Closed,
     };
     let opened = TcpStream::connect_timeout(&SocketAddr::from((service, PORT)), PATIENCE);
+    connection.longest = began.elapsed();
     connection.end = match opened {
         Ok(stream) => match talk(stream, &mut connection, over) {
             Ok(()) => End::Closed,
@@ -138,8 +164,11 @@ fn talk(mut stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut read = Vec::new();
     for _ in 0..rand::rng().random_range(REQUESTS) {
+        let asked = Instant::now();
         stream.write_all(request(WHO, connection.service).as_bytes())?;
-        let name = answer(&mut stream, &mut read)?;
+        let name = answer(&mut stream, &mut read);
+        connection.longest = connection.longest.max(asked.elapsed());
+        let name = name?;
         connection.answers += 1;
         match &connection.server {
             Some(server) if *server != name => {

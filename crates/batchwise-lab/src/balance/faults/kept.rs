@@ -88,6 +88,7 @@ fn open(service: IpAddr, half_closed: bool) -> Result<Kept> {
         began,
         ended: began,
         answers: 1,
+        longest: Duration::ZERO,
         end: End::Closed,
     };
     Ok(Kept {

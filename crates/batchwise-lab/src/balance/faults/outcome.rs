@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use batchwise_core::balance::report::{EventLine, TotalsLine};
 use serde::Serialize;
 
 use super::clients::{Connection, End};
@@ -33,6 +34,12 @@ pub struct Outcome {
     pub notice_within_ns: Option<u64>,
     /// How often the thing was done.
     pub times: u64,
+    /// What a client waited for longest, a connection or an answer, ns.
+    pub longest_wait_ns: u64,
+    /// Packets' fates, as the balancer said last.
+    pub totals: TotalsLine,
+    /// What the last agent told beside reloads.
+    pub events: Vec<EventLine>,
     /// What was not as it must be, in words, the first of each kind.
     pub wrong: Vec<String>,
 }
@@ -51,11 +58,15 @@ impl Outcome {
             noticed_after_ns: None,
             notice_within_ns: None,
             times: 1,
+            longest_wait_ns: 0,
+            totals: TotalsLine::default(),
+            events: Vec::new(),
             wrong: Vec::new(),
         };
         for connection in connections {
             outcome.connections += u64::from(!matches!(connection.end, End::Refused(_)));
             outcome.answers += connection.answers;
+            outcome.longest_wait_ns = outcome.longest_wait_ns.max(nanos(connection.longest));
         }
         outcome
     }

@@ -165,7 +165,7 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
         site: &mut site,
         stop,
     };
-    match scenario {
+    let outcome = match scenario {
         Scenario::WeightsChange => stage.weights_change(&segment),
         Scenario::WeightsByLatency => stage.weights_by_latency(&segment),
         Scenario::BackendKilled => stage.backend_killed(&segment),
@@ -177,7 +177,10 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
         Scenario::BalancerKilledAndChanged => stage.balancer_killed_and_changed(&segment),
         Scenario::PolicyChanged => stage.policy_changed(&segment),
         Scenario::ConfigurationSpoiled => stage.configuration_spoiled(&segment),
-    }
+    };
+    let mut outcome = outcome?;
+    (outcome.totals, outcome.events) = agent.account();
+    Ok(outcome)
 }
 
 /// Where a scenario happens.

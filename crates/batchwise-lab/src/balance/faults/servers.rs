@@ -1,6 +1,7 @@
 //! Servers that are killed, vanish, are drained or taken out of the configuration.
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -14,8 +15,6 @@ use super::outcome::{Outcome, nanos, opened, unharmed};
 use super::scenarios::{CALM, Scenario, Stage, VICTIM};
 use crate::segment::{Segment, VIP, VIP6};
 
-/// What the machine's scheduler may add to a time that checks are to keep.
-const LATENESS: Duration = Duration::from_millis(500);
 /// Connections of each kind and service that rest.
 const RESTING: usize = 2;
 
@@ -23,33 +22,50 @@ impl Stage<'_, '_> {
     pub(super) fn backend_killed(&mut self, segment: &Segment) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let pid = self.site.servers[usize::from(VICTIM)].pid();
-        let (killed, connections) = while_clients_work(segment, || {
+        let (span, connections) = while_clients_work(segment, |_| {
             self.stop.sleep(CALM)?;
             let killed = Instant::now();
             kill(pid, Signal::SIGKILL).context("killing a server")?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
+            let noticed = Instant::now();
             self.stop.sleep(CALM)?;
-            Ok(killed)
+            Ok(killed..noticed)
         })?;
-        Ok(lost(Scenario::BackendKilled, &connections, &victim, killed))
+        // refused at once
+        let takes = Duration::ZERO;
+        Ok(lost(
+            Scenario::BackendKilled,
+            &connections,
+            &victim,
+            span,
+            takes,
+        ))
     }
 
     pub(super) fn host_vanished(&mut self, segment: &Segment) -> Result<Outcome> {
         let victim = server_name(VICTIM);
-        let (times, connections) = while_clients_work(segment, || {
+        let (times, connections) = while_clients_work(segment, |clients| {
             self.stop.sleep(CALM)?;
             let gone = Instant::now();
             segment.plug(VICTIM, false)?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
-            self.stop.sleep(CALM)?;
+            let noticed = Instant::now();
+            // else they could go on
+            clients.await_broken(self.stop, &victim)?;
             segment.plug(VICTIM, true)?;
             self.victim_has("slots again", |b| b.share > 0.0)?;
             let back = Instant::now();
-            self.stop.sleep(CALM)?;
-            Ok((gone, back))
+            clients.await_opened(self.stop, &victim, back)?;
+            Ok((gone..noticed, back))
         })?;
-        let (gone, back) = times;
-        let mut outcome = lost(Scenario::HostVanished, &connections, &victim, gone);
+        let (span, back) = times;
+        let mut outcome = lost(
+            Scenario::HostVanished,
+            &connections,
+            &victim,
+            span,
+            CHECK_TIMEOUT,
+        );
         let again = opened(&connections, &victim, back..Instant::now());
         outcome.expect(again > 0, || format!("{victim} was not taken back"));
         Ok(outcome)
@@ -74,7 +90,7 @@ impl Stage<'_, '_> {
             }
             Ok(())
         };
-        let (times, connections) = while_clients_work(segment, || {
+        let (times, connections) = while_clients_work(segment, |clients| {
             self.stop.sleep(CALM)?;
             all(self.agent, &[])?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
@@ -82,7 +98,7 @@ impl Stage<'_, '_> {
             self.stop.sleep(CALM)?;
             let undone = Instant::now();
             all(self.agent, &["--undo"])?;
-            self.stop.sleep(CALM)?;
+            clients.await_opened(self.stop, &victim, undone)?;
             Ok((drained, undone))
         })?;
         let (drained, undone) = times;
@@ -104,7 +120,7 @@ impl Stage<'_, '_> {
     ) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let client = segment.clients.first().context("no client")?;
-        let (done, mut connections) = while_clients_work(segment, || {
+        let (done, mut connections) = while_clients_work(segment, |_| {
             let mut resting: Vec<Kept> = Vec::new();
             for service in [IpAddr::from(VIP), VIP6.into()] {
                 resting.extend(keep(client, service, &victim, RESTING, true)?);
@@ -136,27 +152,34 @@ impl Stage<'_, '_> {
     }
 }
 
-/// A server went at this time: its own connections are lost with it, and it is found out by when
-/// health checks must have.
-fn lost(scenario: Scenario, connections: &[Connection], victim: &str, gone: Instant) -> Outcome {
-    // a check that has just begun, those that count, and the last of them waits for its end
-    let bound = (CHECK_EVERY * FALL).mul_f64(1.1) + CHECK_TIMEOUT + LATENESS;
+/// A server went at the beginning of `span`, and had no slots any more at its end: its own
+/// connections are lost with it, and none that begins afterwards. `check_takes`: until one fails.
+fn lost(
+    scenario: Scenario,
+    connections: &[Connection],
+    victim: &str,
+    span: Range<Instant>,
+    check_takes: Duration,
+) -> Outcome {
+    // a check that has just ended, and those that count
+    let every = CHECK_EVERY.mul_f64(1.1);
+    let bound = every + every.max(check_takes) * FALL;
     let mut outcome = Outcome::of(scenario, connections);
     let mut noticed = Duration::ZERO;
     for connection in connections {
         let of_victim = connection.server.as_deref() == Some(victim);
         match &connection.end {
-            End::Broken(_) if of_victim && connection.ended >= gone => {
+            End::Broken(_) if of_victim && connection.ended >= span.start => {
                 outcome.lost_with_server += 1;
             }
             // which server refused it is not known: at that time it can only be the dead one
             End::Refused(_) | End::Broken(_)
-                if connection.server.is_none() && connection.ended >= gone =>
+                if connection.server.is_none() && connection.ended >= span.start =>
             {
-                let after = connection.began.saturating_duration_since(gone);
+                let after = connection.began.saturating_duration_since(span.start);
                 noticed = noticed.max(after);
                 outcome.refused_by_server += 1;
-                if after > bound {
+                if connection.began > span.end {
                     outcome.count_against(connection);
                 }
             }
@@ -167,7 +190,7 @@ fn lost(scenario: Scenario, connections: &[Connection], victim: &str, gone: Inst
     outcome.notice_within_ns = Some(nanos(bound));
     let lost = outcome.lost_with_server;
     outcome.expect(lost > 0, || format!("no connection was lost with {victim}"));
-    let later = connections.iter().filter(|c| c.began > gone + bound);
+    let later = connections.iter().filter(|c| c.began > span.end);
     let later = later.filter(|c| c.server.is_some()).count();
     outcome.expect(later > 0, || {
         "no connection was opened afterwards".to_owned()

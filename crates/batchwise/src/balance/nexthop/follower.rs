@@ -34,8 +34,10 @@ pub fn ask(station: IpAddr) {
 }
 /// Looks again and again, in a thread of its own.
 pub struct Follower {
-    wanted: Sender<Wanted>,
-    news: Receiver<Known>,
+    wanted: Sender<(u64, Wanted)>,
+    news: Receiver<(u64, Known)>,
+    /// How often something else was wanted.
+    turn: u64,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -46,25 +48,25 @@ impl Follower {
     /// # Errors
     /// The thread cannot be started.
     pub fn start() -> anyhow::Result<Self> {
-        let (tell_wanted, wanted) = channel::<Wanted>();
+        let (tell_wanted, wanted) = channel::<(u64, Wanted)>();
         let (tell, news) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let kernel = Kernel::open()?;
         let run = move || {
-            let mut looked_for = Wanted::default();
+            let (mut turn, mut looked_for) = (0, Wanted::default());
             let mut soon = 0;
             while !stopped.load(Ordering::Relaxed) {
                 let wait = if soon > 0 { SOON } else { EVERY };
                 soon = u32::saturating_sub(soon, 1);
                 match wanted.recv_timeout(wait) {
-                    Ok(new) => (looked_for, soon) = (new, TIMES_SOON),
+                    Ok((next, new)) => (turn, looked_for, soon) = (next, new, TIMES_SOON),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
                 match kernel.know(&looked_for) {
                     Ok(known) => {
-                        if tell.send(known).is_err() {
+                        if tell.send((turn, known)).is_err() {
                             return;
                         }
                     }
@@ -79,6 +81,7 @@ impl Follower {
         Ok(Self {
             wanted: tell_wanted,
             news,
+            turn: 0,
             stop,
             thread: Some(thread),
         })
@@ -88,14 +91,17 @@ impl Follower {
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn follow(&self, wanted: Wanted) -> anyhow::Result<()> {
-        let sent = self.wanted.send(wanted);
+    pub fn follow(&mut self, wanted: Wanted) -> anyhow::Result<()> {
+        self.turn += 1;
+        let sent = self.wanted.send((self.turn, wanted));
         sent.map_err(|_| anyhow!("the thread that follows neighbours has ended"))
     }
 
-    /// The newest, if there is any since the last call.
+    /// The newest, if there is any since the last call. What was looked at for an earlier
+    /// configuration says nothing: it knows of no route to whom that did not have.
     pub fn news(&self) -> Option<Known> {
-        self.news.try_iter().last()
+        let of_now = self.news.try_iter().filter(|(turn, _)| *turn == self.turn);
+        of_now.last().map(|(_, known)| known)
     }
 }
 
@@ -109,5 +115,34 @@ impl Drop for Follower {
             // a panic there has been printed
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_looked_at_for_an_earlier_configuration_is_no_news() {
+        let [before, after] = [1, 2].map(|n| IpAddr::from([127, 0, 0, n]));
+        let of = |address| Wanted {
+            addresses: vec![address],
+            ..Wanted::default()
+        };
+        let mut follower = Follower::start().expect("netlink");
+        let next = |follower: &Follower| {
+            loop {
+                if let Some(known) = follower.news() {
+                    return known;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        follower.follow(of(before)).expect("it runs");
+        assert!(next(&follower).routes.contains_key(&before));
+        // it looks again, and again, and that is not read any more
+        std::thread::sleep(3 * SOON);
+        follower.follow(of(after)).expect("it runs");
+        assert!(next(&follower).routes.contains_key(&after));
     }
 }
