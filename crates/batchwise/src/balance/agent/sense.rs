@@ -10,7 +10,6 @@ use batchwise_core::passive::Epoch;
 use super::super::attempt::{Nothing, Outcome};
 use super::super::config::Kind;
 use super::super::journal::About;
-use super::super::judge;
 use super::super::nexthop::{Known, ask};
 use super::super::show;
 use super::Agent;
@@ -118,9 +117,7 @@ impl Agent {
                 Nothing::Local(why) => self.say_local(&why),
             }
         }
-        // what was looked for before a reload says nothing of addresses that came with it
-        let tells = |known: &Known| known.tells(&judge::wanted(&self.config, true).addresses);
-        if let Some(known) = self.follower.news().filter(tells) {
+        if let Some(known) = self.follower.news() {
             changed |= self.follow_exits(&known);
             changed |= self.follow(&known);
         }

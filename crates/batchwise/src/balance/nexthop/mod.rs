@@ -160,11 +160,6 @@ impl Known {
         })
     }
 
-    /// Whether routes to all of these were looked for.
-    pub fn tells(&self, addresses: &[IpAddr]) -> bool {
-        addresses.iter().all(|a| self.routes.contains_key(a))
-    }
-
     /// The interface of this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.values().find(|l| l.name == name)
@@ -292,13 +287,6 @@ mod tests {
         assert_eq!(service_route(&known, lost, false), Ok(None));
         let error = service_route(&known, lost, true).expect_err("no route");
         assert!(error.contains("type dummy"), "{error}");
-    }
-
-    #[test]
-    fn what_was_looked_for_before_tells_nothing_of_an_address_that_has_come_since() {
-        let known = known();
-        assert!(known.tells(&[ip(HERE), ip("10.8.0.1")]), "also of no route");
-        assert!(!known.tells(&[ip(HERE), ip("10.0.0.77")]));
     }
 
     #[test]
