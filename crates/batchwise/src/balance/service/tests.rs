@@ -134,7 +134,7 @@ fn a_backend_that_is_taken_out_and_back_again_has_the_weight_that_it_had() {
         let mut back = service(bpf::State::Serving);
         (back.backends[2].written.state, back.backends[2].weight) =
             (bpf::State::Draining, 40 * UNIT);
-        back.backends[2].health = Health::new(State::Up);
+        back.backends[2].health = Checks::new(Health::Up);
         back.inherit(without, policy);
         let table = back.react(POLICY, 0);
         write(&mut back, table);
@@ -152,7 +152,7 @@ fn a_backend_that_was_down_when_it_was_taken_out_comes_back_as_others_do() {
     without.decide(POLICY, 0);
     let mut back = service(bpf::State::Serving);
     back.backends[2].written.state = bpf::State::Draining;
-    back.backends[2].health = Health::new(State::Down);
+    back.backends[2].health = Checks::new(Health::Down);
     back.inherit(without, POLICY);
     let table = back.react(POLICY, 0);
     write(&mut back, table);
