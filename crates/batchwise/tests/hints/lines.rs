@@ -35,7 +35,10 @@ struct Client {
 }
 
 impl Client {
-    fn new(stream: TcpStream, hints: Hints) -> Self {
+    fn new(stream: TcpStream, hints: impl FnOnce(&TcpStream) -> Hints) -> Self {
+        // where its hints go is looked up with the first
+        socket();
+        let hints = hints(&stream);
         let requests = Vec::new();
         Self {
             stream,
@@ -67,13 +70,17 @@ impl Client {
         self.run(4 * crate::watch::INTERVAL);
     }
 
-    /// Number and mean latency, ns, of the requests that ended in the line's interval.
+    /// Number of the requests that ended in the line's interval, and the time that requests were
+    /// under way in it, ns, for each of these: what a queue's mean delay is.
     fn own(&self, line: &Line) -> (f64, f64) {
         let begin = line.ts_ns - line.interval_ns;
-        let within = |r: &&(u64, Duration)| (begin..line.ts_ns).contains(&r.0);
-        let times: Vec<_> = self.requests.iter().filter(within).map(|r| r.1).collect();
-        let sum = times.iter().sum::<Duration>().as_nanos() as f64;
-        (times.len() as f64, sum / times.len() as f64)
+        let (mut n, mut sum) = (0.0, 0);
+        for &(ended, took) in &self.requests {
+            let came = ended - took.as_nanos() as u64;
+            sum += ended.min(line.ts_ns).saturating_sub(came.max(begin));
+            n += f64::from(u8::from((begin..line.ts_ns).contains(&ended)));
+        }
+        (n, sum as f64 / n)
     }
 }
 
@@ -113,7 +120,7 @@ fn a_clients_hint_of_a_service_takes_the_place_of_its_sockets_estimate() {
     let _redis = stage.redis();
     let address = stage.redis_address();
     let watch = watch(&stage, &["--unit", "sends,bytes"]);
-    let mut client = Client::new(stage.connect(address), Hints::for_service(address));
+    let mut client = Client::new(stage.connect(address), |_| Hints::for_service(address));
     // a hint of a service that no socket is seen of
     let elsewhere: SocketAddr = "10.99.0.1:6379".parse().expect("an address");
     let idle = Hints::for_service(elsewhere);
@@ -141,8 +148,7 @@ fn a_hint_of_a_connection_is_told_of_that_connection() {
     let mut other = stage.connect(address);
     let stream = stage.connect(address);
     let local = stream.local_addr().expect("connected");
-    let hints = Hints::for_connection(&stream);
-    let mut client = Client::new(stream, hints);
+    let mut client = Client::new(stream, Hints::for_connection::<TcpStream>);
     ask(&mut other, b"PING\r\n", b"+PONG\r\n");
     client.run_until_heard(&watch);
     let lines = watch.finish();
@@ -159,7 +165,7 @@ fn an_application_outlives_its_watcher_and_finds_the_next() {
     let stage = Stage::build("hintk");
     let _redis = stage.redis();
     let address = stage.redis_address();
-    let mut client = Client::new(stage.connect(address), Hints::for_service(address));
+    let mut client = Client::new(stage.connect(address), |_| Hints::for_service(address));
     for round in 0..2 {
         let watch = watch(&stage, &[]);
         client.run_until_heard(&watch);
