@@ -345,10 +345,13 @@ mod tests {
                 ..check(1, 1)
             },
         };
-        let closed = {
-            let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            closed.local_addr().expect("its address").port()
-        };
+        // bound, so that it is nobody else's, but nobody listens
+        let bound = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let bound = bound.expect("a socket");
+        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        bound.bind(&any.into()).expect("a port");
+        let closed = bound.local_addr().expect("its address").as_socket();
+        let closed = closed.expect("IPv4").port();
         let syns = AtomicU64::new(0);
         // of 3 none is seen
         let syns = move |index| {
