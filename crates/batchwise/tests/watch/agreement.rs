@@ -23,10 +23,6 @@ pub const SINGLE: &str = "--closed --duration 2s --warmup 0s --keys 1 --value-si
 /// report, which says nothing then.
 const ATTEMPTS: u32 = 3;
 const TOO_LATE: &str = "no answer within a second after the end of the window";
-/// A server that is not told may count a request twice that is under way between two lines, and the last
-/// line may be missing that has hardly any.
-const SHARE: f64 = 0.05;
-
 /// A load from its first request to its last, and what it measured.
 pub struct Measured {
     since_ns: u64,
@@ -40,14 +36,14 @@ impl Measured {
             let since_ns = now_ns();
             let report = Load::start(host, address, options).any_report();
             assert_eq!(report.warmup_ns, 0);
+            // for the line of its last requests, and for lines of their own for those after it
+            std::thread::sleep(INTERVAL * 2);
             if report.errors == 0 {
                 return Self { since_ns, report };
             }
             let why = report.why_invalid.join("; ");
             assert!(why.contains(TOO_LATE), "{report:?}");
             println!("attempt {attempt} of {ATTEMPTS} at {options}: {why}");
-            // what is left of it ends in lines of its own
-            std::thread::sleep(INTERVAL * 2);
         }
         panic!("the machine served no load in time");
     }
@@ -59,9 +55,16 @@ impl Measured {
         (report.requests + report.connections + report.keys) as f64
     }
 
+    /// By how much a count of them may be off. A request under way between two lines may be in both.
+    /// The client's last count may not be told: with a schedule, there are as many requests after it
+    /// as a busy machine has to catch up with.
+    fn share(&self) -> f64 {
+        if self.report.closed { 0.05 } else { 0.15 }
+    }
+
     /// The watcher's lines of all its requests.
     pub fn lines(&self, watch: &Watch, side: Side) -> Vec<Line> {
-        let enough = self.sent() * (1.0 - SHARE);
+        let enough = self.sent() * (1.0 - self.share());
         let mine = |lines: &[Line]| -> Vec<Line> {
             let later = lines.iter().filter(|l| l.ts_ns > self.since_ns);
             later.cloned().collect()
@@ -77,7 +80,7 @@ impl Measured {
         let (counted, sent) = (items(&sends(lines, side)), self.sent());
         println!("{side:?}: {counted:.0} counted of {sent}");
         assert!(
-            close(counted, sent, SHARE),
+            close(counted, sent, self.share()),
             "{side:?}: {counted} counted of {sent}: {lines:#?}"
         );
     }
