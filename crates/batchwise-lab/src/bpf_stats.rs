@@ -16,8 +16,11 @@ use crate::stop::Stop;
 const STATS_SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 /// How long a process may take to attach its programs.
 const ATTACH_LIMIT: Duration = Duration::from_secs(30);
-/// For how long the number of attached programs must not grow before all are taken to be there.
-const ATTACH_SETTLE: Duration = Duration::from_millis(400);
+/// For how long a process must be seen asleep, while the number of its attached programs does not grow,
+/// before all are taken to be there. Time in which it waits for a CPU or the kernel says nothing.
+const ATTACH_SETTLE: Duration = Duration::from_millis(250);
+/// What one look at a process that is asleep tells at most.
+const ATTACH_LOOK: Duration = Duration::from_millis(50);
 
 /// Keeps `kernel.bpf_stats_enabled` on; gives back what it was when dropped.
 #[derive(Debug)]
@@ -100,19 +103,35 @@ fn attached_links(pid: Pid) -> Result<usize> {
     Ok(fd_fields(pid, "link_id")?.len())
 }
 
-/// Waits until a process has attached its programs: the number of its links no longer grows.
-/// Messages call it `name`.
+/// Whether all threads of a process sleep until something happens.
+fn is_asleep(pid: Pid) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    tasks.flatten().all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // proc_pid_stat(5): the state comes after the name, which may hold anything
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('S'))
+    })
+}
+
+/// Waits until a process has attached its programs: it sleeps, and the number of its links no longer
+/// grows. Messages call it `name`.
 pub fn wait_attached(process: &mut Process, name: &str, stop: &Stop) -> Result<()> {
-    let (mut seen, mut since) = (0, Instant::now());
+    let (mut seen, mut settled, mut looked) = (0, Duration::ZERO, Instant::now());
     let attached = stop.wait_until(ATTACH_LIMIT, || {
         process.check_alive()?;
         let now = attached_links(process.pid())
             .with_context(|| format!("looking at what {name} has attached"))?;
+        let since = std::mem::replace(&mut looked, Instant::now()).elapsed();
         // fewer later is no news: an agent that tunes detaches some whenever it is asleep
         if now > seen {
-            (seen, since) = (now, Instant::now());
+            (seen, settled) = (now, Duration::ZERO);
+        } else if is_asleep(process.pid()) {
+            settled += since.min(ATTACH_LOOK);
         }
-        Ok((now > 0 && since.elapsed() >= ATTACH_SETTLE).then_some(()))
+        Ok((now > 0 && settled >= ATTACH_SETTLE).then_some(()))
     })?;
     match attached {
         Some(()) => Ok(()),

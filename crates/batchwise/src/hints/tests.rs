@@ -1,20 +1,23 @@
 //! The listener against real handles of this process, and against those who mean harm.
 
 use std::fs::File;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use batchwise_hint::layout::{Header, Identity, MAGIC, PAGE, Registration};
+use batchwise_hint::reader::{Calibration, Mapping};
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket,
 };
 use nix::sys::uio::pwrite;
 use nix::unistd::ftruncate;
@@ -24,6 +27,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const SERVICE: &str = "10.9.8.7:6379";
+const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// The socket that this process's hints look for; the tests take turns at it.
 struct Place {
@@ -110,9 +114,51 @@ fn geteuid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
+/// This process has noticed that its last agent is gone: also that of the test before.
+fn no_agent_is_left(path: &Path) {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let agent = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).expect("a socket");
+    let address = UnixAddr::new(path).expect("its address");
+    bind(agent.as_raw_fd(), &address).expect("it is free");
+    listen(&agent, Backlog::new(1).expect("a number")).expect("it listens");
+    let hints = Hints::for_service("10.0.0.2:1".parse().expect("an address"));
+    let mut ready = [PollFd::new(agent.as_fd(), PollFlags::POLLIN)];
+    poll(&mut ready, 30_000u16).expect("the link");
+    let accepted = accept4(agent.as_raw_fd(), flags | SockFlag::SOCK_NONBLOCK);
+    // SAFETY: the descriptor was just made, and is nobody else's.
+    let link = unsafe { OwnedFd::from_raw_fd(accepted.expect("the link calls")) };
+    let calibration = Calibration::start();
+    let mut handle = until("its handle", || received(&link, &calibration));
+    drop((link, agent));
+    std::fs::remove_file(path).expect("the socket");
+    until("calls to go untimed", || {
+        hints.create(1);
+        hints.complete(1);
+        let counted = handle.read(&calibration).sums;
+        (counted.untimed_completed > 0).then_some(())
+    });
+}
+
+/// The memory that an application hands over.
+fn received(link: &OwnedFd, calibration: &Calibration) -> Option<Mapping> {
+    let mut message = [0; 64];
+    let mut parts = [IoSliceMut::new(&mut message)];
+    let mut space = nix::cmsg_space!(RawFd);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let got = recvmsg::<()>(link.as_raw_fd(), &mut parts, Some(&mut space), flags).ok()?;
+    let told = got.cmsgs().expect("what was told").next();
+    let Some(ControlMessageOwned::ScmRights(memory)) = told else {
+        panic!("no memory: {told:?}");
+    };
+    // SAFETY: the descriptor has just come, and is nobody else's.
+    let memory = unsafe { OwnedFd::from_raw_fd(memory[0]) };
+    Some(Mapping::new(&memory, calibration).expect("a segment"))
+}
+
 #[test]
 fn what_was_outstanding_when_an_agent_comes_is_counted_from_then_on() {
     let place = place();
+    no_agent_is_left(&place.path);
     let hints = Hints::for_service(SERVICE.parse().expect("an address"));
     for round in 0..2 {
         hints.create(3);
@@ -266,7 +312,7 @@ fn what_cannot_be_read_safely_is_refused_and_disturbs_nobody() {
         memory(page, ALL, &[]),
         memory(page, ALL, &header(0, now)),
         memory(page, ALL, &header(32, now)),
-        memory(page, ALL, &header(1, now + 1_000_000_000)),
+        memory(page, ALL, &header(1, now + HOUR_NS)),
         File::open("/dev/zero").expect("zeros").into(),
     ];
     let mut peers = Vec::new();
@@ -298,9 +344,14 @@ fn what_cannot_be_read_safely_is_refused_and_disturbs_nobody() {
     assert!(descriptors() <= before, "what they sent is closed");
 }
 
+/// How often this process has the memory open that means harm.
 fn descriptors() -> usize {
     let open = std::fs::read_dir("/proc/self/fd").expect("our descriptors");
-    open.count()
+    let links = open
+        .flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    let harm = links.filter(|link| link.to_string_lossy().starts_with("/memfd:harm"));
+    harm.count()
 }
 
 #[test]
@@ -325,6 +376,8 @@ fn a_liar_is_dropped() {
 
 #[test]
 fn other_users_are_refused_unless_they_are_allowed() {
+    // another test counts who has such memory
+    let _turn = place();
     const NOBODY: u32 = 65_534;
     let folder = TempDir::new().expect("a folder");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -371,8 +424,7 @@ fn a_second_agent_at_one_socket_is_refused_and_a_dead_ones_socket_taken_over() {
 
     let flags = SockFlag::SOCK_CLOEXEC;
     let dead = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).expect("a socket");
-    nix::sys::socket::bind(dead.as_raw_fd(), &UnixAddr::new(&path).expect("an address"))
-        .expect("a file");
+    bind(dead.as_raw_fd(), &UnixAddr::new(&path).expect("an address")).expect("a file");
     drop(dead);
     assert!(path.exists());
     drop(HintListener::bind(&path, &[]).expect("a stale socket is no obstacle"));

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::closeness::close;
 use crate::request::ask;
-use crate::stage::{PATIENCE, Stage};
+use crate::scene::Scene;
+use crate::stage::PATIENCE;
 use crate::watch::{Watch, now_ns, of};
 
 /// The socket that this process's hints look for.
@@ -67,20 +68,26 @@ impl Client {
         self.run(4 * crate::watch::INTERVAL);
     }
 
-    /// Number and mean latency, ns, of the requests that ended in the line's interval.
+    /// Number of the requests that ended in the line's interval, and for how long requests were under
+    /// way in it, ns, for each of these: what a queue's mean delay is.
     fn own(&self, line: &Line) -> (f64, f64) {
         let begin = line.ts_ns - line.interval_ns;
-        let within = |r: &&(u64, Duration)| (begin..line.ts_ns).contains(&r.0);
-        let times: Vec<_> = self.requests.iter().filter(within).map(|r| r.1).collect();
-        let sum = times.iter().sum::<Duration>().as_nanos() as f64;
-        (times.len() as f64, sum / times.len() as f64)
+        let (mut n, mut sum) = (0, 0);
+        for &(ended, took) in &self.requests {
+            let came = ended - took.as_nanos() as u64;
+            sum += ended.min(line.ts_ns).saturating_sub(came.max(begin));
+            n += u32::from((begin..line.ts_ns).contains(&ended));
+        }
+        (f64::from(n), sum as f64 / f64::from(n))
     }
 }
 
-fn watch(stage: &Stage, args: &[&str]) -> Watch {
+/// Watches both hosts, and nothing else on the machine.
+fn watch(scene: &Scene, args: &[&str]) -> Watch {
     let socket = socket();
     let hints = ["--hints", socket.to_str().expect("text")];
-    Watch::start(&stage.hosts.client, PORT, None, &[&hints, args].concat())
+    let both = scene.client().cgroup().parent();
+    Watch::start(scene.client(), PORT, both, &[&hints, args].concat())
 }
 
 /// The lines made by hints, which must be there and agree with what the client measured.
@@ -109,11 +116,10 @@ fn assert_told(lines: &[Line], client: &Client) {
 
 #[test]
 fn a_clients_hint_of_a_service_takes_the_place_of_its_sockets_estimate() {
-    let stage = Stage::build("hints");
-    let _redis = stage.redis();
-    let address = stage.redis_address();
-    let watch = watch(&stage, &["--unit", "sends,bytes"]);
-    let mut client = Client::new(stage.connect(address), Hints::for_service(address));
+    let scene = Scene::build("hints");
+    let address = scene.address();
+    let watch = watch(&scene, &["--unit", "sends,bytes"]);
+    let mut client = Client::new(scene.stage.connect(address), Hints::for_service(address));
     // a hint of a service that no socket is seen of
     let elsewhere: SocketAddr = "10.99.0.1:6379".parse().expect("an address");
     let idle = Hints::for_service(elsewhere);
@@ -121,7 +127,9 @@ fn a_clients_hint_of_a_service_takes_the_place_of_its_sockets_estimate() {
     client.run_until_heard(&watch);
     let lines = watch.finish();
     assert_told(&lines, &client);
-    assert!(lines.iter().all(|l| l.service == address.to_string()));
+    for line in &lines {
+        assert_eq!(line.service, address.to_string(), "{line:?}");
+    }
     for line in of(&lines, Side::Server) {
         assert_ne!(line.estimator, Estimator::Hint, "a hint is the client's");
     }
@@ -134,12 +142,11 @@ fn a_clients_hint_of_a_service_takes_the_place_of_its_sockets_estimate() {
 
 #[test]
 fn a_hint_of_a_connection_is_told_of_that_connection() {
-    let stage = Stage::build("hintc");
-    let _redis = stage.redis();
-    let address = stage.redis_address();
-    let watch = watch(&stage, &["--per-connection"]);
-    let mut other = stage.connect(address);
-    let stream = stage.connect(address);
+    let scene = Scene::build("hintc");
+    let address = scene.address();
+    let watch = watch(&scene, &["--per-connection"]);
+    let mut other = scene.stage.connect(address);
+    let stream = scene.stage.connect(address);
     let local = stream.local_addr().expect("connected");
     let hints = Hints::for_connection(&stream);
     let mut client = Client::new(stream, hints);
@@ -156,12 +163,13 @@ fn a_hint_of_a_connection_is_told_of_that_connection() {
 
 #[test]
 fn an_application_outlives_its_watcher_and_finds_the_next() {
-    let stage = Stage::build("hintk");
-    let _redis = stage.redis();
-    let address = stage.redis_address();
-    let mut client = Client::new(stage.connect(address), Hints::for_service(address));
+    let scene = Scene::build("hintk");
+    let address = scene.address();
+    // the first handle of all looks up the variable
+    socket();
+    let mut client = Client::new(scene.stage.connect(address), Hints::for_service(address));
     for round in 0..2 {
-        let watch = watch(&stage, &[]);
+        let watch = watch(&scene, &[]);
         client.run_until_heard(&watch);
         let lines = if round == 0 {
             watch.sigkill()

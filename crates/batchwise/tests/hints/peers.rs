@@ -22,7 +22,7 @@ use crate::lines::socket;
 use crate::request::ask;
 use crate::scene::Scene;
 use crate::stage::{BATCHWISE, PATIENCE, eventually};
-use crate::watch::{Watch, of};
+use crate::watch::{Watch, items, of};
 
 /// A request waits for so long in the application before it is sent: no queue of TCP's knows.
 const HELD: Duration = Duration::from_millis(20);
@@ -93,14 +93,28 @@ impl Drop for Application {
     }
 }
 
-/// Far above all that TCP's queues can hold, and of the size of what was held back. (Requests that
-/// are under way at a window's ends weigh: it may be a little less.)
-fn assert_is_the_clients(latency_ns: f64) {
+/// Far above all that TCP's queues can hold, and of the size of what the client measured, which is
+/// what was held back and what a busy machine adds. (Requests that are under way at a window's ends
+/// weigh: it may be a little less.)
+fn assert_is_the_clients(latency_ns: f64, own_ns: f64) {
     let held = HELD.as_nanos() as f64;
+    assert!(own_ns >= held, "{own_ns} ns");
     assert!(
-        (held / 2.0..3.0 * held).contains(&latency_ns),
-        "{latency_ns} ns"
+        (held / 2.0..3.0 * own_ns).contains(&latency_ns),
+        "{latency_ns} ns told, {own_ns} ns measured"
     );
+}
+
+/// The mean latency of all requests of these lines, ns.
+fn mean(lines: &[&Line]) -> f64 {
+    let parts = lines.iter().filter_map(|l| {
+        let total = l.latency_ns.total? as f64;
+        Some((items(&[l]), total))
+    });
+    let (n, sum) = parts.fold((0.0, 0.0), |(n, sum), (items, total)| {
+        (n + items, sum + items * total)
+    });
+    sum / n
 }
 
 /// Both ends watch and exchange, the client's with hints.
@@ -129,26 +143,26 @@ fn a_servers_agent_reports_what_the_clients_application_measures_and_that_alone_
     let lines = server.until("lines made by the client's hints", 0, |lines| {
         lines.iter().filter(|l| hinted(l)).count() >= ENOUGH
     });
+    let asked = application.requests() as f64;
     let own = application.finish();
     let segments = capture.finish();
     client.finish();
     server.finish();
 
     // in the first the hints begin
-    for line in lines.iter().filter(|l| hinted(l)).skip(1) {
-        let total = line.latency_ns.total.expect("a total") as f64;
-        println!("told {total} ns, measured {own:.0} ns");
-        assert_is_the_clients(total);
+    let lines: Vec<&Line> = lines.iter().filter(|l| hinted(l)).skip(1).collect();
+    for line in &lines {
         assert_eq!(
             (line.unit, line.vantage.as_str()),
             (Unit::Sends, "application")
         );
         assert_eq!(line.latency_ns.network, None, "{line:?}");
-        let most = 1e9 / HELD.as_nanos() as f64;
-        assert!(line.throughput_per_s < 1.5 * most, "{line:?}");
-        assert!(line.throughput_per_s > most / 4.0, "{line:?}");
     }
-    assert_is_the_clients(own);
+    println!("told {} ns, measured {own:.0} ns", mean(&lines));
+    assert_is_the_clients(mean(&lines), own);
+    // what was asked before the first and after the last of them is not in them
+    let told = items(&lines);
+    assert!(told < 1.05 * asked && told > asked / 4.0, "{told} {asked}");
 
     // once the server's end has heard that there are hints, and answered
     let is_hint = |s: &Segment| s.ours().iter().any(|o| o.len() == 16 && o[4] >> 4 == HINT);
@@ -163,7 +177,8 @@ fn a_servers_agent_reports_what_the_clients_application_measures_and_that_alone_
     );
     for segment in later.iter().filter(|s| s.from_server) {
         let headers = usize::from(segment.ip_length) - segment.payload;
-        assert_eq!(headers, PLAIN_HEADERS, "padding: {:?}", segment.options);
+        let plain = PLAIN_HEADERS + segment.sack();
+        assert_eq!(headers, plain, "padding: {:?}", segment.options);
     }
     println!("{} options in {} segments", kinds.len(), later.len());
 }
@@ -178,16 +193,18 @@ fn where_no_application_gives_hints_none_are_told() {
         let two_sided = |l: &&&Line| l.estimator == Estimator::TwoSided;
         of(lines, Side::Server).iter().filter(two_sided).count() >= ENOUGH
     });
-    application.finish();
+    let own = application.finish();
     let kinds = kinds(&capture.finish());
     client.finish();
     server.finish();
     assert!(!kinds.is_empty() && !kinds.contains(&HINT), "{kinds:?}");
-    for line in lines {
+    for line in &lines {
         assert_ne!(line.estimator, Estimator::Hint, "{line:?}");
-        let total = line.latency_ns.total.unwrap_or(0);
-        assert!(u128::from(total) < HELD.as_nanos(), "TCP knew: {line:?}");
     }
+    // what a busy machine adds is in both
+    let told = mean(&of(&lines, Side::Server));
+    let held = HELD.as_nanos() as f64;
+    assert!(told < own - held / 2.0, "TCP knew: {told} ns of {own} ns");
 }
 
 /// A tuner at `host`; its log.
@@ -239,8 +256,7 @@ fn a_servers_tuner_decides_by_the_latency_and_the_load_that_the_clients_applicat
         assert!(status.success(), "{status}{}", agent.quote());
     }
     println!("told {latency} ns at {load}/s; measured {own:.0} ns at {rate:.0}/s");
-    assert_is_the_clients(latency);
-    assert_is_the_clients(own);
+    assert_is_the_clients(latency, own);
     // every connection tells its part, not the whole
     assert!((rate / 3.0..3.0 * rate).contains(&load), "{load} {rate}");
 }

@@ -35,6 +35,7 @@ fn a_path_that_cannot_be_the_socket_is_refused_with_the_remedy() {
 
 #[test]
 fn users_are_allowed_only_where_hints_are_taken() {
+    let _turn = turn();
     let output = watch(&["--hints-uid", "1000"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let error = String::from_utf8_lossy(&output.stderr);

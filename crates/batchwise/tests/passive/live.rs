@@ -114,12 +114,19 @@ fn tc_measures_where_it_is_asked_for() {
     let stage = Stage::build("ptc");
     let address = stage.hosts.server_address(PORT);
     start(&stage.hosts.server, address);
-    // it hangs on no link that `ip` shows: the first lines tell that it is there
+    // it hangs on no link that `ip` shows: its first line tells that it is there
     let mut command = Command::new(crate::stage::BATCHWISE);
     command.args([
         "passive", "--iface", "bw-veth", "--port", "8080", "--attach", "tc",
     ]);
-    command.args(["--format", "jsonl", "--epoch", "300ms", "--duration", "4s"]);
+    command.args([
+        "--format",
+        "jsonl",
+        "--epoch",
+        "300ms",
+        "--interval",
+        "300ms",
+    ]);
     let run = stage
         .hosts
         .server
@@ -132,10 +139,23 @@ fn tc_measures_where_it_is_asked_for() {
         text.push_str(&line);
         text.push('\n');
     });
+    let printed = || crate::run::Lines::read(&batchwise_lab::process::lock(&lines));
+    eventually(
+        "its first line",
+        || {
+            ask(&stage.hosts.client, address, ASKING / 10);
+            (!printed().servers.is_empty()).then_some(())
+        },
+        || run.quote(),
+    );
+    // what was asked until now is in the lines of these intervals
+    std::thread::sleep(Duration::from_secs(1));
+    batchwise_lab::process::lock(&lines).clear();
     let truth = ask(&stage.hosts.client, address, ASKING);
+    kill(run.pid(), Signal::SIGINT).expect("it runs");
     let status = run.wait(&Stop::default(), PATIENCE).expect("it ends");
     assert!(status.success(), "{status}{}", run.quote());
     reader.finish();
-    let lines = crate::run::Lines::read(&batchwise_lab::process::lock(&lines));
+    let lines = printed();
     assert_like("tc", lines.mean(SERVER).1, truth);
 }

@@ -8,8 +8,8 @@ use batchwise_lab::host::Host;
 
 use crate::stage::connect;
 
-/// What the service takes for an answer.
-pub const DELAY: Duration = Duration::from_millis(5);
+/// What the service takes for an answer: much more than what a busy machine adds.
+pub const DELAY: Duration = Duration::from_millis(20);
 const REQUEST: usize = 100;
 const ANSWER: usize = 500;
 

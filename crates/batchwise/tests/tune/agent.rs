@@ -67,6 +67,24 @@ impl Agent {
         Some(Pid::from_raw(first.parse().expect("a process id")))
     }
 
+    /// Waits for a guard other than `dead` that no signal ends any more: one that has just been
+    /// started is still a process like others.
+    pub fn next_guard(&self, dead: Pid) -> Pid {
+        let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
+        let all = signals.iter().fold(0, |all, &s| all | 1 << (s as u64 - 1));
+        let caught = |guard: &Pid| -> Option<u64> {
+            let status = fs::read_to_string(format!("/proc/{guard}/status")).ok()?;
+            let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"))?;
+            u64::from_str_radix(caught.trim(), 16).ok()
+        };
+        let ready = |guard: &Pid| caught(guard).is_some_and(|c| c & all == all);
+        eventually(
+            "another guard",
+            || self.guard().filter(|g| *g != dead && ready(g)),
+            || format!("there is {:?}", self.guard()),
+        )
+    }
+
     /// Memory that it has in use, bytes, without what it maps of files and of the kernel.
     pub fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("status");

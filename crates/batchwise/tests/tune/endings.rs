@@ -9,7 +9,6 @@ use crate::agent::Agent;
 use crate::application::{Application, Style};
 use crate::scene::Scene;
 use crate::sockets::{assert_given_back, assert_given_back_in_time, until_held};
-use crate::stage::eventually;
 
 const PAUSE: Duration = Duration::from_micros(500);
 const HOLD: [&str; 2] = ["--hold", "off"];
@@ -21,7 +20,7 @@ fn when_an_agent_has_ended_in_order_the_sockets_are_given_back_already() {
     let application = Application::start(&scene, 4, Style::Whole, PAUSE);
     let sockets = application.wish(false);
     for signal in [Some(Signal::SIGTERM), Some(Signal::SIGINT), None] {
-        let duration = if signal.is_some() { "300s" } else { "2s" };
+        let duration = if signal.is_some() { "300s" } else { "4s" };
         let args = [&HOLD[..], &["--duration", duration]].concat();
         let mut agent = Agent::launch(scene.client(), logs.path(), &args);
         until_held(&sockets, true);
@@ -47,11 +46,7 @@ fn an_agent_whose_guard_is_killed_gets_itself_a_new_one_and_goes_on() {
     until_held(&sockets, true);
     let first = agent.guard().expect("a guard");
     kill(first, Signal::SIGKILL).expect("the guard is there");
-    let second = eventually(
-        "another guard",
-        || agent.guard().filter(|&g| g != first),
-        || "there is none".to_owned(),
-    );
+    let second = agent.next_guard(first);
     until_held(&sockets, true);
 
     // as systemd does it: a signal to all processes of the unit

@@ -12,7 +12,8 @@ use batchwise_lab::redis::{PORT, RedisServer};
 use crate::stage::Stage;
 
 /// The test's process as a member of a host's cgroup, until dropped: a socket belongs to the cgroup
-/// of the process that makes it.
+/// of the process that makes it. So does a process, and is killed with the host: tests of the same
+/// binary that start any must wait for their turn.
 struct Membership {
     home: PathBuf,
 }

@@ -37,6 +37,7 @@ fn a_second_agent_for_the_same_cgroup_is_refused() {
 
 #[test]
 fn wrong_arguments_are_usage_errors_that_say_what_is_right() {
+    let _turn = turn();
     for policy in ["fast", "slo", "slo:5", "slo:0us", ""] {
         let output = tune(&["--port", SILENT, "--policy", policy]);
         assert_refused(&output, 2, &["--policy", "slo:500us"]);

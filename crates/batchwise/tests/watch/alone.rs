@@ -1,14 +1,16 @@
 //! One end watches, its peer does not: local estimates, which connections they cover, how they are
 //! told apart.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use batchwise_core::report::{Estimator, Line, Nagle, Side};
 use batchwise_lab::redis::PORT;
 
-use crate::agreement::{LIGHT, assert_throughput, estimate};
-use crate::closeness::close;
-use crate::generator::{LASTING, Load};
+use crate::agreement::{LIGHT, Measured, SINGLE, estimate};
+use crate::request::ask;
 use crate::stage::Stage;
 use crate::watch::{Watch, items, now_ns, of};
 
@@ -17,8 +19,9 @@ fn a_server_alone_gives_local_estimates_that_leave_the_peers_half_unknown() {
     let stage = Stage::build("alone");
     let _redis = stage.redis();
     let watch = Watch::host(&stage.hosts.server, PORT, &[]);
-    let load = Load::start(&stage.hosts.client, stage.redis_address(), LIGHT).report();
-    let lines = watch.finish();
+    let load = Measured::run(&stage.hosts.client, stage.redis_address(), SINGLE);
+    let lines = load.lines(&watch, Side::Server);
+    watch.finish();
 
     assert!(!lines.is_empty());
     for line in &lines {
@@ -30,14 +33,14 @@ fn a_server_alone_gives_local_estimates_that_leave_the_peers_half_unknown() {
         assert_eq!((line.view, line.lost_events), (None, 0), "{line:?}");
         assert_eq!(line.connection, None, "{line:?}");
     }
-    let estimate = estimate(&lines, Side::Server, &load);
+    let estimate = estimate(&lines, Side::Server);
     assert!(
         estimate.turnaround_ns.is_some_and(|t| t > 0.0),
         "{estimate:?}"
     );
     assert!(estimate.total_ns > estimate.turnaround_ns, "{estimate:?}");
     assert!(estimate.confidence < 0.5, "{estimate:?}");
-    assert_throughput(estimate.throughput_per_s, &load);
+    load.assert_counted(&lines, Side::Server);
 }
 
 #[test]
@@ -46,46 +49,108 @@ fn a_client_alone_gives_a_total_that_it_cannot_split() {
     let _redis = stage.redis();
     let watch = Watch::host(&stage.hosts.client, PORT, &[]);
     let options = format!("{LIGHT} --nodelay off");
-    let load = Load::start(&stage.hosts.client, stage.redis_address(), &options).report();
-    let lines = watch.finish();
+    let load = Measured::run(&stage.hosts.client, stage.redis_address(), &options);
+    let lines = load.lines(&watch, Side::Client);
+    watch.finish();
 
-    let estimate = estimate(&lines, Side::Client, &load);
+    let estimate = estimate(&lines, Side::Client);
     assert!(of(&lines, Side::Server).is_empty());
     assert_eq!(estimate.estimator, Estimator::Local);
     assert_eq!((estimate.network_ns, estimate.turnaround_ns), (None, None));
     assert!(estimate.total_ns.is_some_and(|t| t > 0.0), "{estimate:?}");
     assert_eq!(estimate.nagle, Nagle::On);
-    assert_throughput(estimate.throughput_per_s, &load);
+    load.assert_counted(&lines, Side::Client);
+}
+
+/// Asks so often on each of these connections.
+fn ask_on(streams: &mut [TcpStream], times: &[u32]) {
+    for (stream, &times) in streams.iter_mut().zip(times) {
+        for _ in 0..times {
+            ask(stream, b"PING\r\n", b"+PONG\r\n");
+        }
+    }
+}
+
+/// Waits for a line of an interval in which nothing happened: what happens from now on is in the
+/// lines after it. Gives its time.
+fn quiet(watch: &Watch, side: Side) -> u64 {
+    let idle = |l: &Line| l.side == side && l.throughput_per_s == 0.0;
+    let lines = watch.until("a quiet interval", now_ns(), |lines| lines.iter().any(idle));
+    lines.iter().rfind(|l| idle(l)).expect("it came").ts_ns
+}
+
+/// Whether these lines of one connection, or of some, count what was asked. A server that is not told
+/// sees the request come and the reply leave, and takes the larger number: a request that is under
+/// way between two lines may be in both.
+fn count(lines: &[&Line], asked: u32, connections: u64) -> bool {
+    let twice = lines.len() as u64 * connections;
+    (f64::from(asked)..=f64::from(asked) + twice as f64).contains(&items(lines).round())
+}
+
+/// Waits until the lines after `since_ns` count `asked` requests; gives these lines.
+fn counted(watch: &Watch, side: Side, since_ns: u64, asked: u32) -> Vec<Line> {
+    let own = |lines: &[Line]| -> Vec<Line> {
+        let own = |l: &&Line| l.side == side && l.ts_ns > since_ns;
+        lines.iter().filter(own).cloned().collect()
+    };
+    let sum = |lines: &[Line]| items(&own(lines).iter().collect::<Vec<_>>()).round();
+    let lines = watch.until("all requests", 0, |lines| sum(lines) >= f64::from(asked));
+    let lines = own(&lines);
+    let connections = lines.iter().map(|l| l.connections).max().unwrap_or(0);
+    let all: Vec<&Line> = lines.iter().collect();
+    assert!(count(&all, asked, connections), "{asked} asked: {lines:#?}");
+    lines
 }
 
 #[test]
 fn connections_open_before_watch_starts_are_found_also_in_another_network_namespace() {
     let stage = Stage::build("adopt");
     let _redis = stage.redis();
-    let options = LASTING.replace("300s", "6s") + " --connections 3";
-    let mut load = Load::start(&stage.hosts.client, stage.redis_address(), &options);
-    let before = Watch::host(&stage.hosts.client, PORT, &[]);
-    before.until("traffic", 0, |l| !l.is_empty());
-
-    let server = stage.hosts.server.cgroup();
-    let there = Watch::start(&stage.hosts.client, PORT, Some(server), &[]);
-    let here = Watch::host(&stage.hosts.server, PORT, &[]);
-    load.assert_alive();
-    for watch in [&there, &here] {
-        watch.until("the three open connections", 0, |lines| {
-            lines.iter().any(|l| {
-                l.side == Side::Server
-                    && l.service == "10.77.0.1:6379"
-                    && l.connections == 3
-                    && l.throughput_per_s > 0.0
-                    && l.latency_ns.total.is_some()
-            })
+    let mut streams: Vec<TcpStream> = (0..3)
+        .map(|_| stage.connect(stage.redis_address()))
+        .collect();
+    let stop = AtomicBool::new(false);
+    let (there, here) = thread::scope(|scope| {
+        // in use while watchers come
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                ask_on(&mut streams, &[1; 3]);
+            }
         });
+        // also when something fails
+        let _stopper = Stopper(&stop);
+        let before = Watch::start(&stage.hosts.client, PORT, None, &[]);
+        before.until("traffic", 0, |l| !l.is_empty());
+
+        let server = stage.hosts.server.cgroup();
+        let there = Watch::start(&stage.hosts.client, PORT, Some(server), &[]);
+        let here = Watch::host(&stage.hosts.server, PORT, &[]);
+        for watch in [&there, &here] {
+            watch.until("the three open connections", 0, |lines| {
+                lines.iter().any(|l| {
+                    l.side == Side::Server
+                        && l.service == "10.77.0.1:6379"
+                        && l.connections == 3
+                        && l.throughput_per_s > 0.0
+                        && l.latency_ns.total.is_some()
+                })
+            });
+        }
+        (there, here)
+    });
+    let since = [&there, &here].map(|watch| quiet(watch, Side::Server));
+    ask_on(&mut streams, &[500; 3]);
+    for (watch, since) in [there, here].into_iter().zip(since) {
+        counted(&watch, Side::Server, since, 3 * 500);
+        watch.finish();
     }
-    let load = load.report();
-    for watch in [there, here] {
-        let estimate = estimate(&watch.finish(), Side::Server, &load);
-        assert_throughput(estimate.throughput_per_s, &load);
+}
+
+struct Stopper<'a>(&'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -96,13 +161,14 @@ fn an_ipv6_service_is_shown_in_brackets() {
     let address: SocketAddr = "[fd77::1]:6379".parse().expect("an address");
     let server = Watch::host(&stage.hosts.server, PORT, &["--per-connection"]);
     let client = Watch::host(&stage.hosts.client, PORT, &[]);
-    let load = Load::start(&stage.hosts.client, address, LIGHT).report();
+    let load = Measured::run(&stage.hosts.client, address, SINGLE);
     for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
-        let lines = watch.finish();
+        let lines = load.lines(&watch, side);
+        watch.finish();
         for line in &lines {
             assert_eq!((line.service.as_str(), line.side), ("[fd77::1]:6379", side));
         }
-        assert_throughput(estimate(&lines, side, &load).throughput_per_s, &load);
+        load.assert_counted(&lines, side);
         if side == Side::Server {
             let ends = lines[0].connection.as_deref().unwrap_or_default();
             assert!(ends.starts_with("[fd77::1]:6379 -> [fd77::2]:"), "{ends}");
@@ -112,48 +178,31 @@ fn an_ipv6_service_is_shown_in_brackets() {
 
 #[test]
 fn per_connection_lines_add_up_to_the_service() {
+    const TIMES: [u32; 2] = [500, 1500];
     let stage = Stage::build("percon");
     let _redis = stage.redis();
     let service = Watch::host(&stage.hosts.server, PORT, &[]);
     let each = Watch::host(&stage.hosts.server, PORT, &["--per-connection"]);
-    let start = |rate| {
-        let options = format!("--rate {rate} --duration 300s --value-size 64 --arrivals constant");
-        Load::start(&stage.hosts.client, stage.redis_address(), &options)
-    };
-    let _loads = [start("1000"), start("3000")];
-    let enough = |lines: &[Line]| lines.iter().filter(|l| l.throughput_per_s > 500.0).count() > 12;
-    each.until("lines of two connections", 0, enough);
-    service.until("lines of the service", now_ns(), |lines| lines.len() >= 3);
+    let mut streams = [0, 1].map(|_| stage.connect(stage.redis_address()));
+    let since = now_ns();
+    ask_on(&mut streams, &TIMES);
 
-    // the same span of time for both
-    let lines = service.lines();
-    let (from, to) = (lines[lines.len() - 3].ts_ns, lines[lines.len() - 1].ts_ns);
-    each.until("as much of each", to, |lines| !lines.is_empty());
-    let rate = |lines: &[Line]| {
-        let chosen = lines.iter().filter(|l| l.ts_ns > from && l.ts_ns <= to);
-        let chosen: Vec<&Line> = chosen.collect();
-        let last = chosen.last().expect("a line").ts_ns;
-        let spans = chosen
-            .iter()
-            .filter(|l| l.connection == chosen[0].connection);
-        let ns: u64 = spans.map(|l| l.interval_ns).sum();
-        assert!(last > from);
-        items(&chosen) * 1e9 / ns as f64
-    };
-    let each = each.finish();
-    let at_once = |ts| each.iter().filter(move |l| l.ts_ns == ts);
-    let last = each.last().expect("lines").ts_ns;
-    let names: std::collections::BTreeSet<_> = at_once(last).map(|l| &l.connection).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
-    for line in &each {
+    let whole = counted(&service, Side::Server, since, TIMES.iter().sum());
+    assert!(whole.iter().all(|l| l.connection.is_none()), "{whole:#?}");
+    let each_lines = counted(&each, Side::Server, since, TIMES.iter().sum());
+    let mut by_connection: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
+    for line in &each_lines {
         let ends = line.connection.as_deref().expect("`connection` is set");
-        assert!(ends.starts_with("10.77.0.1:6379 -> 10.77.0.2:"), "{ends}");
+        by_connection.entry(ends).or_default().push(line);
         assert_eq!(line.connections, 1, "{line:?}");
         assert_eq!(line.service, "10.77.0.1:6379");
     }
-    let (sum, whole) = (rate(&each), rate(&lines));
-    assert!(
-        close(sum, whole, 0.15),
-        "{sum}/s in sum, {whole}/s of the service"
-    );
+    assert_eq!(by_connection.len(), 2, "{each_lines:#?}");
+    for (stream, times) in streams.iter().zip(TIMES) {
+        let client = stream.local_addr().expect("connected");
+        let lines = &by_connection[format!("10.77.0.1:6379 -> {client}").as_str()];
+        assert!(count(lines, times, 1), "{times} asked: {lines:#?}");
+    }
+    service.finish();
+    each.finish();
 }

@@ -53,7 +53,13 @@ impl Segment {
     }
 
     pub fn has_sack(&self) -> bool {
-        self.options.iter().any(|o| o[0] == SACK)
+        self.sack() > 0
+    }
+
+    /// Bytes of the SACK option, with the two in front that align it.
+    pub fn sack(&self) -> usize {
+        let sack = self.options.iter().filter(|o| o[0] == SACK);
+        sack.map(|o| 2 + o.len()).sum()
     }
 }
 

@@ -4,7 +4,7 @@
 use batchwise_core::report::{Estimator, Line, Side};
 use batchwise_lab::redis::PORT;
 
-use crate::agreement::{LIGHT, assert_agrees, assert_throughput, estimate};
+use crate::agreement::{LIGHT, Measured, SINGLE, estimate};
 use crate::generator::{LASTING, Load};
 use crate::nft::{Filter, STRIP, STRIP_SYN};
 use crate::stage::Stage;
@@ -31,11 +31,12 @@ fn both_ends_agree_with_the_load_generator_while_they_exchange() {
     // Redis listens before the watchers start: the exchange must reach its listener
     let _redis = stage.redis();
     let (server, client) = watch_both(&stage);
-    let load = Load::start(&stage.hosts.client, stage.redis_address(), LIGHT).report();
+    let load = Measured::run(&stage.hosts.client, stage.redis_address(), LIGHT);
     for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
-        let lines = watch.finish();
-        assert_agrees(&lines, side, &load);
-        let estimate = estimate(&lines, side, &load);
+        let lines = load.lines(&watch, side);
+        watch.finish();
+        load.assert_agrees(&lines, side);
+        let estimate = estimate(&lines, side);
         assert!(estimate.confidence > 0.5, "{estimate:?}");
         assert!(estimate.network_ns > estimate.turnaround_ns, "{estimate:?}");
         for line in of(&lines, side) {
@@ -61,10 +62,17 @@ fn both_ends_agree_with_the_load_generator_over_ipv6_with_large_values() {
     let _redis = stage.redis();
     let (server, client) = watch_both(&stage);
     let address = "[fd77::1]:6379".parse().expect("an address");
-    let options = "--rate 2000 --duration 3s --value-size 16384 --get-ratio 0.5";
-    let load = Load::start(&stage.hosts.client, address, options).report();
+    let options = LIGHT
+        .replace("4000", "2000")
+        .replace("size 64", "size 16384");
+    let load = Measured::run(
+        &stage.hosts.client,
+        address,
+        &(options + " --get-ratio 0.5"),
+    );
     for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
-        assert_agrees(&watch.finish(), side, &load);
+        load.assert_agrees(&load.lines(&watch, side), side);
+        watch.finish();
     }
 }
 
@@ -123,15 +131,16 @@ fn a_handshake_that_loses_the_option_connects_and_stays_local() {
     let _redis = stage.redis();
     let (server, client) = watch_both(&stage);
     let filter = Filter::add(&stage.hosts.server, STRIP_SYN);
-    let load = Load::start(&stage.hosts.client, stage.redis_address(), LIGHT).report();
+    let load = Measured::run(&stage.hosts.client, stage.redis_address(), SINGLE);
     assert!(filter.hits() > 0, "no SYN carried the option");
     for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
-        let lines = watch.finish();
+        let lines = load.lines(&watch, side);
+        watch.finish();
         assert!(
             lines.iter().all(|l| l.estimator == Estimator::Local),
             "{lines:#?}"
         );
-        assert_throughput(estimate(&lines, side, &load).throughput_per_s, &load);
+        load.assert_counted(&lines, side);
     }
 }
 
@@ -141,14 +150,15 @@ fn a_syn_ack_that_loses_the_option_connects_and_stays_local() {
     let _redis = stage.redis();
     let (server, client) = watch_both(&stage);
     let filter = Filter::add(&stage.hosts.client, STRIP_SYN);
-    let load = Load::start(&stage.hosts.client, stage.redis_address(), LIGHT).report();
+    let load = Measured::run(&stage.hosts.client, stage.redis_address(), SINGLE);
     assert!(filter.hits() > 0, "no SYN-ACK carried the option");
     for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
-        let lines = watch.finish();
+        let lines = load.lines(&watch, side);
+        watch.finish();
         assert!(
             lines.iter().all(|l| l.estimator == Estimator::Local),
             "{lines:#?}"
         );
-        assert_throughput(estimate(&lines, side, &load).throughput_per_s, &load);
+        load.assert_counted(&lines, side);
     }
 }

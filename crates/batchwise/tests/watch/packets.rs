@@ -126,8 +126,12 @@ fn under_loss_transfers_complete_and_options_give_way_to_sack() {
     let _redis = stage.redis();
     let (server, client) = both(&stage);
     let capture = Capture::start(&stage, PORT);
-    let options = "--rate 300 --duration 8s --value-size 16384 --get-ratio 0.5 --connections 4";
-    let load = Load::start(&stage.hosts.client, stage.redis_address(), options);
+    let load = |rate, duration| {
+        let what = "--value-size 16384 --get-ratio 0.5 --connections 4";
+        let options = format!("--rate {rate} --duration {duration} {what}");
+        Load::start(&stage.hosts.client, stage.redis_address(), &options)
+    };
+    let lasting = load(300, "300s");
     let ends = [(&server, Side::Server), (&client, Side::Client)];
     for (watch, side) in ends {
         watch.until_estimator(side, Estimator::TwoSided);
@@ -146,7 +150,8 @@ fn under_loss_transfers_complete_and_options_give_way_to_sack() {
     for (watch, side) in ends {
         watch.until_estimator(side, Estimator::TwoSided);
     }
-    let report = load.report();
+    drop(lasting);
+    let report = load(600, "2s").report();
     assert!(report.requests > 1000, "{report:?}");
     let segments = capture.finish();
     assert_segments_fit(&segments);
