@@ -58,7 +58,14 @@ impl Sample {
         flow.hint = self.peer_hint.since(&earlier.peer_hint, Item::Calls);
         flow.hints_heard = self.peer_hint.heard.wrapping_sub(earlier.peer_hint.heard);
         flow.overlaps = u64::from(self.overlaps.wrapping_sub(earlier.overlaps));
+        flow.under_way = self.under_way() - earlier.under_way();
         flow
+    }
+
+    fn under_way(&self) -> i64 {
+        let queues = [Queue::Turnaround, Queue::Unacked].iter();
+        let sizes = queues.map(|&q| self.local[Item::Calls as usize][q as usize].size);
+        sizes.map(i64::from).sum()
     }
 }
 
@@ -77,6 +84,9 @@ pub struct Flow {
     pub heard: Grid<u32>,
     /// As in [`Sample`].
     pub overlaps: u64,
+    /// By how many more messages were read here and not yet answered, or answered and not yet
+    /// acknowledged, at the end than at the beginning.
+    pub under_way: i64,
     /// As in [`Sample`].
     pub rtt_min: u64,
 }
@@ -104,6 +114,7 @@ impl Flow {
         self.hint.add(&other.hint);
         self.hints_heard = self.hints_heard.saturating_add(other.hints_heard);
         self.overlaps += other.overlaps;
+        self.under_way += other.under_way;
         self.rtt_min = smaller_known(self.rtt_min, other.rtt_min);
     }
 }

@@ -59,7 +59,9 @@ impl ServiceSum {
     }
 
     /// Requests on a connection. A send call of the client's is the best witness, its own or as
-    /// the exchange tells; a server alone counts the messages that it could tell apart.
+    /// the exchange tells; a server alone counts the messages that it could tell apart, when it
+    /// read them or when it answered: an answer that is acknowledged in a later interval than its
+    /// request was read in is not another.
     fn items_of(&self, flow: &Flow, two_sided: bool) -> u64 {
         let requests = |item| match self.side {
             Side::Server => flow.here(item, Queue::Unread).total,
@@ -73,7 +75,8 @@ impl ServiceSum {
                 flow.there(Item::Calls, Queue::Unacked).total
             }
             (Unit::Sends, Side::Server) => {
-                requests(Item::Calls).max(flow.here(Item::Calls, Queue::Unacked).total)
+                let acked = flow.here(Item::Calls, Queue::Unacked).total;
+                requests(Item::Calls).max(acked.saturating_add_signed(flow.under_way))
             }
         }
     }
@@ -108,6 +111,7 @@ impl ServiceSum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Sample;
     use crate::wire::QUEUES;
 
     const SECOND: u64 = 1_000_000_000;
@@ -147,6 +151,40 @@ mod tests {
         assert_eq!(e.latency.total, Some(2_000_000));
         assert!((e.throughput - 1_000.0).abs() < 1.0, "{e:?}");
         assert!(e.confidence < 0.9, "{e:?}");
+    }
+
+    #[test]
+    fn a_server_alone_counts_a_request_once_whatever_intervals_its_stages_fall_into() {
+        let mut now = Sample::birth(0);
+        let mut readings = alloc::vec![now];
+        for step in [
+            (Queue::Unread, 1),
+            (Queue::Unread, -1),
+            (Queue::Turnaround, 1),
+            (Queue::Turnaround, -1),
+            (Queue::Unacked, 1),
+            (Queue::Unacked, -1),
+        ] {
+            now.at += SECOND;
+            now.local[Item::Calls as usize][step.0 as usize].track(now.at, step.1);
+            // what is read is in hand at once, and what is in hand leaves by being sent
+            if !matches!(step, (Queue::Unread, -1) | (Queue::Turnaround, -1)) {
+                readings.push(now);
+            }
+        }
+        let readings = &readings;
+        let counted = |edges: &[usize]| -> u64 {
+            let pairs = edges.windows(2);
+            let items = pairs.map(|w| {
+                let flow = readings[w[1]].since(&readings[w[0]]);
+                ServiceSum::new(Unit::Sends, Side::Server, SECOND).items_of(&flow, false)
+            });
+            items.sum()
+        };
+        assert_eq!(readings.len(), 5);
+        for edges in [&[0, 4][..], &[0, 2, 4], &[0, 3, 4], &[0, 1, 2, 3, 4]] {
+            assert_eq!(counted(edges), 1, "{edges:?}");
+        }
     }
 
     #[test]
