@@ -11,9 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
+use batchwise_core::sense::wire::State;
 use batchwise_core::tune::Arm;
-use batchwise_core::wire::State;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
 use crate::plain::{Plain, bytes, octets};

@@ -4,10 +4,10 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
-use batchwise_core::queue::QueueState;
-use batchwise_core::report::Side;
-use batchwise_core::sample::Sample;
-use batchwise_core::wire::{PeerQueue, Queue, State};
+use batchwise_core::sense::queue::QueueState;
+use batchwise_core::sense::report::Side;
+use batchwise_core::sense::sample::Sample;
+use batchwise_core::sense::wire::{PeerQueue, Queue, State};
 
 use crate::plain::{Plain, read};
 use crate::sense_skel::types;

@@ -12,8 +12,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use batchwise_core::queue::QueueState;
-use batchwise_core::report::Unit;
+use batchwise_core::sense::queue::QueueState;
+use batchwise_core::sense::report::Unit;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};

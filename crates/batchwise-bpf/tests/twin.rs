@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 // brings in the static library that its build script makes of the C side
 use batchwise_bpf as _;
 
-use batchwise_core::endpoint::{Endpoint, Segment, SockView};
-use batchwise_core::queue::QueueState;
-use batchwise_core::wire::{ITEMS, LEN, PeerQueue, QUEUES, Tuple};
+use batchwise_core::sense::queue::QueueState;
+use batchwise_core::sense::wire::{ITEMS, LEN, PeerQueue, QUEUES, Tuple};
+use batchwise_reference::{Endpoint, Segment, SockView};
 use proptest::prelude::*;
 
 /// `struct bw_sock_view`.

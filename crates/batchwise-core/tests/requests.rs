@@ -1,11 +1,11 @@
 //! Whole requests through two model endpoints: what the estimators say against what happened.
 
-use batchwise_core::endpoint::{Endpoint, MARKS, Segment, SockView};
-use batchwise_core::estimate::is_two_sided;
-use batchwise_core::report::{Estimator, Side, Unit, View};
-use batchwise_core::sample::{Flow, Sample};
-use batchwise_core::service::ServiceSum;
-use batchwise_core::wire::{ITEMS, Item, QUEUES, Queue, Tuple};
+use batchwise_core::sense::estimate::is_two_sided;
+use batchwise_core::sense::report::{Estimator, Side, Unit, View};
+use batchwise_core::sense::sample::{Flow, Sample};
+use batchwise_core::sense::service::ServiceSum;
+use batchwise_core::sense::wire::{ITEMS, Item, QUEUES, Queue, Tuple};
+use batchwise_reference::{Endpoint, MARKS, Segment, SockView};
 
 const US: u64 = 1_000;
 
@@ -149,7 +149,12 @@ fn flows(n: u64, stay: Stay, exchange: bool) -> (Flow, Flow, u64) {
     (c, s, end)
 }
 
-fn estimate(flow: &Flow, unit: Unit, side: Side, end: u64) -> batchwise_core::estimate::Estimate {
+fn estimate(
+    flow: &Flow,
+    unit: Unit,
+    side: Side,
+    end: u64,
+) -> batchwise_core::sense::estimate::Estimate {
     let mut sum = ServiceSum::new(unit, side, end);
     sum.add(flow);
     sum.estimate()

@@ -1,7 +1,7 @@
 //! The controller under any sequence of ticks and measurements, and its behaviour in short stories.
 //! How well it decides is the business of the lab's simulator.
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{
     Arm, Command, Controller, Happened, Measurement, Meter, Peer, Policy, Quick, Tuning, Vitals,
 };

@@ -1,6 +1,6 @@
 //! Decisions over time as parts of a plot: when Nagle's algorithm worked, and what was tried.
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use plotters::style::RGBColor;
 
 use crate::tuner::Decision;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use serde::{Deserialize, Serialize};
 
 use crate::Context;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use batchwise_core::report::Line;
+use batchwise_core::sense::report::Line;
 use nix::unistd::Pid;
 
 use crate::bpf_stats;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::report::{Estimator, Line, Nagle, Side, Unit, View};
+use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit, View};
 use serde::Serialize;
 
 /// Estimated delays of one stage, ns; `None` is "not known".
@@ -180,7 +180,7 @@ fn weighted_mean(lines: &[Part<'_>], value: impl Fn(&Line) -> Option<f64>) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use batchwise_core::report::{Latency, Stages};
+    use batchwise_core::sense::report::{Latency, Stages};
 
     fn line(ts_ns: u64, per_s: f64, total: Option<u64>) -> Line {
         Line {

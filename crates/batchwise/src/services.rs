@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use batchwise_bpf::{Connection, Reading};
-use batchwise_core::hint;
-use batchwise_core::report::{Estimator, Line, Nagle, Side, Unit};
-use batchwise_core::sample::Sample;
-use batchwise_core::service::ServiceSum;
+use batchwise_core::sense::hint;
+use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
+use batchwise_core::sense::sample::Sample;
+use batchwise_core::sense::service::ServiceSum;
 
 use crate::hints::HintWindows;
 
@@ -189,7 +189,7 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
-    use batchwise_core::wire::{Item, Queue};
+    use batchwise_core::sense::wire::{Item, Queue};
 
     use super::*;
 

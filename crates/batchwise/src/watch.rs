@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{Config, Sensor, Units};
-use batchwise_core::report::{Line, Unit};
+use batchwise_core::sense::report::{Line, Unit};
 use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
 

@@ -4,7 +4,7 @@
 use super::code::SHIFT;
 use super::flight::Cause;
 use super::{Algorithm, Gaps, Kind, Params};
-use crate::endpoint::after;
+use crate::sense::wire::after;
 
 /// What is remembered of a TCP flow from packet to packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

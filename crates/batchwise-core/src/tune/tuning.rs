@@ -1,7 +1,7 @@
 //! What a controller may be told to do differently.
 
 use super::Policy;
-use crate::report::Side;
+use crate::sense::report::Side;
 
 const MS: u64 = 1_000_000;
 

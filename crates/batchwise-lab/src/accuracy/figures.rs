@@ -1,7 +1,7 @@
 //! Figures and report of the accuracy experiment.
 
 use anyhow::Result;
-use batchwise_core::report::Unit;
+use batchwise_core::sense::report::Unit;
 use maud::{Markup, html};
 
 use super::Point;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_core::report::{Line, Side, Unit};
+use batchwise_core::sense::report::{Line, Side, Unit};
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured, NoMore};

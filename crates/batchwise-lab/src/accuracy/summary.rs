@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::report::{Estimator, Unit};
+use batchwise_core::sense::report::{Estimator, Unit};
 use serde::Serialize;
 
 use super::Point;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::report::{Estimator, Nagle, Unit};
+use batchwise_core::sense::report::{Estimator, Nagle, Unit};
 
 use super::*;
 use crate::accuracy::plan::NagleAt;

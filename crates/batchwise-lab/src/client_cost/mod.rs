@@ -9,7 +9,7 @@ mod summary;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use serde::Serialize;
 
 use crate::arm::{self, Arm};

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use batchwise_core::report::{Estimator, Nagle, Side};
+use batchwise_core::sense::report::{Estimator, Nagle, Side};
 
 use super::moment::Moment;
 use super::plan::{self, Phase, Plan, VALUE_SIZE};

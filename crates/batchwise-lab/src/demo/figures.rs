@@ -1,7 +1,7 @@
 //! The demo's plots and report, from its results.
 
 use anyhow::Result;
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use maud::html;
 
 use super::display::{error, estimator, nagle, one_cpu};

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use batchwise_core::report::{Estimator, Line, Nagle, Side, Unit};
+use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use serde::Serialize;
 
 use super::plan::{Phase, Plan};

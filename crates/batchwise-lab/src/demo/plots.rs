@@ -2,7 +2,7 @@
 //! log scale, and the stages stacked.
 
 use anyhow::Result;
-use batchwise_core::report::{Nagle, Side};
+use batchwise_core::sense::report::{Nagle, Side};
 use plotters::prelude::*;
 
 use super::moment::Moment;

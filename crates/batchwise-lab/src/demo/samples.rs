@@ -1,6 +1,6 @@
 //! Moments and lines for the tests of this experiment.
 
-use batchwise_core::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
+use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
 
 use super::moment::Moment;
 use crate::arm::Arm;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use serde::Serialize;
 
 use super::moment::Moment;

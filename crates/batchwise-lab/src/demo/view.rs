@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};

@@ -1,7 +1,7 @@
 //! Who decides: the static arms, ε-greedy and a gradual limit as the paper proposes them, and
 //! batchwise's controller.
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{
     Arm, Command, Controller, Event, Gradual, Meter, Policy as Aim, Tuning, Vitals,
 };

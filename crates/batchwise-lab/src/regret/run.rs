@@ -1,6 +1,6 @@
 //! One policy in one scenario, and what that came to.
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{Arm, Command, Event, Peer, Policy as Aim, Vitals};
 use serde::Serialize;
 

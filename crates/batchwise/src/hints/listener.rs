@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use batchwise_core::hint::{HintQueue, Implausible, Moment};
+use batchwise_core::sense::hint::{HintQueue, Implausible, Moment};
 use batchwise_hint::layout::REGISTRATION_LEN;
 use batchwise_hint::reader::{Calibration, Identity, Mapping, Registration, Snapshot};
 use nix::errno::Errno;

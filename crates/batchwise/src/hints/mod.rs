@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use batchwise_bpf::{Connection, Sensor};
-use batchwise_core::hint;
-use batchwise_core::queue::{QueueState, Window};
+use batchwise_core::sense::hint;
+use batchwise_core::sense::queue::{QueueState, Window};
 use clap::Args;
 
 use listener::HintListener;

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use batchwise_bpf::{Connection, Sensor};
-use batchwise_core::queue::{QueueState, Window};
-use batchwise_core::report::Side;
+use batchwise_core::sense::queue::{QueueState, Window};
+use batchwise_core::sense::report::Side;
 
 use super::HintWindows;
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use batchwise_core::report::Line;
+use batchwise_core::sense::report::Line;
 
 use super::{Sink, Watched, pipe};
 

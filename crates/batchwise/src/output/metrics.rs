@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use batchwise_core::report::{Line, Nagle};
+use batchwise_core::sense::report::{Line, Nagle};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;

@@ -5,7 +5,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use batchwise_core::report::Line;
+use batchwise_core::sense::report::Line;
 
 pub mod aside;
 pub mod exporter;

@@ -1,7 +1,7 @@
 //! A line's latency as the consecutive parts that people see, and the words for its properties:
 //! what the text and the terminal view have in common.
 
-use batchwise_core::report::{Estimator, Line, Nagle, Side, Unit, View};
+use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit, View};
 
 use super::human;
 

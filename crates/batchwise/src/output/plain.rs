@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
-use batchwise_core::report::Line;
+use batchwise_core::sense::report::Line;
 
 use super::{Sink, Watched, human, parts, pipe};
 

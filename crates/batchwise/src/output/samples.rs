@@ -1,6 +1,6 @@
 //! Lines for the tests of this module.
 
-use batchwise_core::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
+use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
 
 /// A server with everything known.
 pub fn two_sided() -> Line {

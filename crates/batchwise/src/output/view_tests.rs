@@ -1,6 +1,6 @@
 //! Pictures of the view at 80x24, compared as text.
 
-use batchwise_core::report::{Estimator, Latency, Stages};
+use batchwise_core::sense::report::{Estimator, Latency, Stages};
 
 use super::super::samples;
 use super::*;

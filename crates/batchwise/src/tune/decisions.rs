@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::Context;
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
 use serde::Serialize;
 

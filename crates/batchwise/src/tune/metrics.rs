@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{Arm, Known};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units, release};
-use batchwise_core::report::{Side, Unit};
+use batchwise_core::sense::report::{Side, Unit};
+use batchwise_core::sense::wire::State;
 use batchwise_core::tune::{Arm, Policy, Tuning};
-use batchwise_core::wire::State;
 use batchwise_load::units::parse_duration;
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use batchwise_bpf::{Connection, Control, PeerState};
-use batchwise_core::report::{Side, Unit};
-use batchwise_core::sample::{Flow, Sample};
-use batchwise_core::service::ServiceSum;
+use batchwise_core::sense::report::{Side, Unit};
+use batchwise_core::sense::sample::{Flow, Sample};
+use batchwise_core::sense::service::ServiceSum;
+use batchwise_core::sense::wire::{Item, Queue};
+use batchwise_core::sense::{hint, queue};
 use batchwise_core::tune::{
     Arm, Command, Event, Happened, Measurement, Meter, Peer, Quick, Vitals,
 };
-use batchwise_core::wire::{Item, Queue};
-use batchwise_core::{hint, queue};
 
 use super::decider::Decider;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use batchwise_core::report::{Estimator, Line, Side, Unit};
+use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
 use batchwise_lab::redis::PORT;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use batchwise_core::report::{Estimator, Line, Side, Unit};
+use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_hint::Hints;
 use batchwise_lab::bpf_stats::wait_attached;
 use batchwise_lab::host::{Host, Place};

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use batchwise_core::report::{Estimator, Line, Side, Unit};
+use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_lab::host::Host;
 use batchwise_lab::window::{EndEstimate, estimates_in};
 use batchwise_load::Report;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use batchwise_core::report::{Estimator, Line, Nagle, Side};
+use batchwise_core::sense::report::{Estimator, Line, Nagle, Side};
 use batchwise_lab::redis::PORT;
 
 use crate::agreement::{LIGHT, Measured, SINGLE, estimate};

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Command;
 
-use batchwise_core::wire::{KIND, LEN, Tuple};
+use batchwise_core::sense::wire::{KIND, LEN, Tuple};
 use batchwise_lab::host::{Host, Place};
 use batchwise_lab::process::Process;
 use batchwise_lab::stop::Stop;

@@ -1,7 +1,7 @@
 //! Both ends watch and tell each other their queue states: two-sided estimates, and what happens
 //! when the exchange is cut.
 
-use batchwise_core::report::{Estimator, Line, Side};
+use batchwise_core::sense::report::{Estimator, Line, Side};
 use batchwise_lab::redis::PORT;
 
 use crate::agreement::{LIGHT, Measured, SINGLE, estimate};

@@ -1,6 +1,6 @@
 //! What happens around the watcher: servers restart, namespaces go.
 
-use batchwise_core::report::Side;
+use batchwise_core::sense::report::Side;
 use batchwise_lab::redis::PORT;
 use batchwise_lab::topology::TwoHosts;
 use batchwise_lab::{redis::RedisServer, stop::Stop};

@@ -1,6 +1,6 @@
 //! A watcher that is killed under load leaves nothing behind: no program, no changed socket.
 
-use batchwise_core::report::{Estimator, Side};
+use batchwise_core::sense::report::{Estimator, Side};
 
 use crate::echo::Echo;
 use crate::programs::{programs_of, until_freed};

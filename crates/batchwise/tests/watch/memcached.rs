@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use batchwise_core::report::{Estimator, Line, Side, Unit};
+use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_lab::host::Place;
 use batchwise_lab::window::estimates_in;
 

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use batchwise_core::report::{Estimator, Line, Side};
-use batchwise_core::wire::{EXID, HELLO_LEN, KIND, LEN, Tuple};
+use batchwise_core::sense::report::{Estimator, Line, Side};
+use batchwise_core::sense::wire::{EXID, HELLO_LEN, KIND, LEN, Tuple};
 use batchwise_lab::redis::PORT;
 
 use crate::capture::{Capture, Segment};

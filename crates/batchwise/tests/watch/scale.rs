@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use batchwise_core::report::{Line, Side};
+use batchwise_core::sense::report::{Line, Side};
 use batchwise_lab::redis::PORT;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;

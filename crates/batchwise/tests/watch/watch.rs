@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use batchwise_core::report::{Estimator, Line, Side};
+use batchwise_core::sense::report::{Estimator, Line, Side};
 use batchwise_lab::bpf_stats::wait_attached;
 use batchwise_lab::host::{Host, Place};
 use batchwise_lab::process::{Process, Reader, lock};

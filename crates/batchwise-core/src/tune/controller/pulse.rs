@@ -9,7 +9,7 @@ use alloc::format;
 
 use super::super::{Arm, Context, Happened, Measurement, Vitals};
 use super::{Controller, LONG, MS};
-use crate::report::Side;
+use crate::sense::report::Side;
 
 /// A pulse lasts until so many messages are expected in it, within these limits.
 const MESSAGES: f64 = 400.0;

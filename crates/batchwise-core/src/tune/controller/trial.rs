@@ -6,7 +6,7 @@ use alloc::string::String;
 use super::super::probe::{Hurt, Probe};
 use super::super::{Arm, Context, Happened, Measurement, Meter, Perf, Quick, Vitals};
 use super::{Controller, LOAD_STEP, LONG, MS, SHORTEST_SLEEP, us};
-use crate::report::Side;
+use crate::sense::report::Side;
 
 /// What a message waits at a sender that cannot keep up, ns, once that goes on for a while.
 pub(super) const HIDDEN: f64 = 50e6;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::report::Side;
+use crate::sense::report::Side;
 use crate::tune::Policy;
 
 const TICK: u64 = 4_000_000;

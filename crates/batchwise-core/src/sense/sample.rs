@@ -1,7 +1,7 @@
 //! One reading of a connection's counters, and the difference of two.
 
-use crate::queue::{QueueState, Window};
-use crate::wire::{ITEMS, Item, PeerQueue, QUEUES, Queue};
+use crate::sense::queue::{QueueState, Window};
+use crate::sense::wire::{ITEMS, Item, PeerQueue, QUEUES, Queue};
 
 /// A value per kind of item and queue, indexed by [`Item`] and [`Queue`].
 pub type Grid<T> = [[T; 4]; 3];

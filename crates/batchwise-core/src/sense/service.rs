@@ -1,12 +1,12 @@
 //! A service's connections in one interval, summed so that every request weighs alike, and the one
 //! estimate that is made of them.
 
-use crate::estimate::{self, Estimate};
-use crate::hint;
-use crate::queue::Window;
-use crate::report::{Estimator, Side, Unit};
-use crate::sample::Flow;
-use crate::wire::{Item, Queue};
+use crate::sense::estimate::{self, Estimate};
+use crate::sense::hint;
+use crate::sense::queue::Window;
+use crate::sense::report::{Estimator, Side, Unit};
+use crate::sense::sample::Flow;
+use crate::sense::wire::{Item, Queue};
 
 /// The sum of a service's flows, as one unit sees them.
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +111,8 @@ impl ServiceSum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
-    use crate::wire::QUEUES;
+    use crate::sense::sample::Sample;
+    use crate::sense::wire::QUEUES;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -1,7 +1,7 @@
 //! The exchange's TCP option: one queue's three counters in 16 bytes (docs/exchange.md). The C twin
 //! is `lib/wire.h` of batchwise-bpf.
 
-use crate::queue::{QueueState, Window};
+use crate::sense::queue::{QueueState, Window};
 
 /// RFC 4727: TCP option kind for experiments.
 pub const KIND: u8 = 253;
@@ -219,6 +219,11 @@ impl PeerQueue {
             total: self.total.wrapping_sub(earlier.total),
         }
     }
+}
+
+/// Sequence numbers wrap (RFC 1982): whether `a` is after `b`.
+pub fn after(a: u32, b: u32) -> bool {
+    (b.wrapping_sub(a) as i32) < 0
 }
 
 #[cfg(test)]

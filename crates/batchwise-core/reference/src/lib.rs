@@ -1,10 +1,11 @@
 //! What each event on a TCP socket does to its queues: the reference for `lib/endpoint.h` and
-//! `lib/queue.h` of batchwise-bpf, which run in the kernel and are tested against this module.
+//! `lib/queue.h` of batchwise-bpf, which run in the kernel and are tested against this crate. Only
+//! tests use it.
 
-use alloc::collections::VecDeque;
+use std::collections::VecDeque;
 
-use crate::queue::QueueState;
-use crate::wire::{Item, Queue};
+use batchwise_core::sense::queue::QueueState;
+use batchwise_core::sense::wire::{Item, Queue, after};
 
 /// Marks kept per consumer; a full list grows its newest mark instead.
 pub const MARKS: usize = 64;
@@ -53,11 +54,6 @@ struct Mark {
 /// Where items end in a stream, as far as one consumer has not passed them.
 #[derive(Clone, Debug, Default)]
 struct Marks(VecDeque<Mark>);
-
-/// RFC 1982 comparison: `a` is after `b`.
-pub fn after(a: u32, b: u32) -> bool {
-    (b.wrapping_sub(a) as i32) < 0
-}
 
 impl Marks {
     fn push(&mut self, mark: Mark) {

@@ -6,7 +6,6 @@ use batchwise_core::balance::{
 };
 use proptest::prelude::*;
 
-#[path = "balance_controller/doubted.rs"]
 mod doubted;
 
 const MS: f64 = 1e6;

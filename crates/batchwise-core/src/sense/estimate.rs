@@ -7,10 +7,10 @@
 //! Both ends' views are computed and the larger one is taken. The paper's L ends where the
 //! application begins; `turnaround`, the server application's own time, is reported beside it.
 
-use crate::queue::Window;
-use crate::report::{Estimator, Latency, Side, Stages, Unit, View};
-use crate::sample::{Flow, Grid};
-use crate::wire::{Item, Queue};
+use crate::sense::queue::Window;
+use crate::sense::report::{Estimator, Latency, Side, Stages, Unit, View};
+use crate::sense::sample::{Flow, Grid};
+use crate::sense::wire::{Item, Queue};
 
 /// What can be said of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,9 @@
 //! Hints (§3.3 of the paper): a queue state that the application keeps, turned from its sums into
 //! [`QueueState`] without trusting it, and the estimate that it gives.
 
-use crate::estimate::{Estimate, sample_trust};
-use crate::queue::{QueueState, Window};
-use crate::report::{Estimator, Latency, Stages};
+use crate::sense::estimate::{Estimate, sample_trust};
+use crate::sense::queue::{QueueState, Window};
+use crate::sense::report::{Estimator, Latency, Stages};
 
 /// What an application has counted; times are in ticks of its clock, everything wraps. Sums need no
 /// order between the threads that add to them: at time t the integral of the queue is
