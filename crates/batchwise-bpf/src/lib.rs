@@ -20,7 +20,10 @@ pub mod sense;
 pub use attach::cgroup::mount_point as cgroup_mount_point;
 pub use attach::xdp;
 pub use error::Error;
-pub use sense::*;
+pub use sense::{
+    Actuator, Advertiser, Config, Connection, Control, Exchange, Extension, GuardFds, Hints,
+    PeerState, Reading, Sensor, Tuning, Units, Vitals, release,
+};
 
 /// A module for each skeleton that the build script makes.
 macro_rules! skeletons {

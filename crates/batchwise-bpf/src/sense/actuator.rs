@@ -16,10 +16,11 @@ use batchwise_core::tune::Arm;
 use batchwise_core::wire::State;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
+use super::extension::{Extension, Loaded};
 use crate::Error;
 use crate::attach::netns;
 use crate::plain::{Plain, bytes, octets};
-use crate::sense_skel::{SenseSkel, types};
+use crate::sense_skel::{OpenSenseSkel, types};
 
 /// What a service's sockets are to do, and what the other end's agent is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,10 @@ pub struct Control {
     /// What the other end's agent is told.
     pub told: State,
 }
+
+/// Lets sockets be changed. Counting then begins switched off: [`super::Sensor::count`].
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning;
 
 /// Changes sockets.
 pub struct Actuator {
@@ -46,17 +51,39 @@ pub struct Actuator {
 /// Looking through /proc for namespaces costs milliseconds: not more often than this.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
-impl Actuator {
-    pub(crate) fn new(skel: &SenseSkel<'_>, cgroup: Option<PathBuf>) -> Result<Self, Error> {
-        let walk = skel.progs.bw_apply.attach();
+impl Extension for Tuning {
+    type Attached = Actuator;
+
+    fn needs_cgroup(&self) -> bool {
+        true
+    }
+
+    fn configure(&self, open: &mut OpenSenseSkel<'_>) {
+        open.progs.bw_apply.set_autoload(true);
+        open.progs.bw_wish.set_autoload(true);
+        if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
+            ro.tuning = true;
+        }
+        if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+            bss.paused = 1;
+        }
+    }
+
+    fn attach(&self, loaded: &mut Loaded<'_>) -> Result<Actuator, Error> {
+        let (progs, maps) = (&loaded.skel.progs, &loaded.skel.maps);
+        if let Some(cgroup) = &loaded.cgroup {
+            let link = progs.bw_wish.attach_cgroup(cgroup.as_raw_fd());
+            let attached = link.map_err(Error::bpf("attaching cgroup/setsockopt"))?;
+            loaded.links.push(attached);
+        }
+        let opening = Error::bpf;
         let own = std::fs::metadata("/proc/self/ns/net");
-        Ok(Self {
-            controls: MapHandle::try_from(&skel.maps.controls)
-                .map_err(Error::bpf("opening a map"))?,
-            released: MapHandle::try_from(&skel.maps.released)
-                .map_err(Error::bpf("opening a map"))?,
+        let walk = progs.bw_apply.attach();
+        Ok(Actuator {
+            controls: MapHandle::try_from(&maps.controls).map_err(opening("opening a map"))?,
+            released: MapHandle::try_from(&maps.released).map_err(opening("opening a map"))?,
             walk: walk.map_err(Error::bpf("creating iter/tcp for changing sockets"))?,
-            cgroup,
+            cgroup: loaded.config.cgroup.clone(),
             namespaces: HashMap::new(),
             own: own
                 .map_err(Error::io("reading our network namespace"))?
@@ -64,7 +91,9 @@ impl Actuator {
             searched: None,
         })
     }
+}
 
+impl Actuator {
     /// What another process needs for [`release`].
     pub fn guard_fds(&self) -> GuardFds {
         GuardFds {
