@@ -1,7 +1,7 @@
 //! Compiles the BPF programs and generates their Rust skeletons, types included, from the C sources.
 
 use std::path::{Path, PathBuf};
-use std::{env, ffi::OsString};
+use std::{env, ffi::OsString, fs};
 
 use libbpf_cargo::SkeletonBuilder;
 
@@ -15,20 +15,35 @@ fn main() {
     };
     // for tests/; nothing else refers to it, so nothing of it is linked elsewhere
     cc::Build::new()
-        .files(["twin", "gaps", "packet"].map(|f| format!("src/bpf/host/{f}.c")))
+        .files(["twin", "gaps", "packet"].map(|f| format!("host/{f}.c")))
         .warnings(true)
         .compile("bw_twin");
 
     println!("cargo:rerun-if-env-changed=CLANG");
-    println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-changed=host");
+    for folder in [
+        "sense", "passive", "balance", "decap", "probe", "flows", "lib",
+    ] {
+        watch(&Path::new("src").join(folder));
+    }
     for system in ["sense", "passive", "balance", "decap", "probe"] {
         skeleton(system, &out, kernel_arch, multiarch);
     }
 }
 
-/// `src/bpf/<system>.bpf.c` to `<system>.skel.rs`.
+/// Has the programs built again when the C in this folder changes, not for the Rust beside it.
+fn watch(folder: &Path) {
+    for file in fs::read_dir(folder).expect("a folder of the sources") {
+        let path = file.expect("an entry of it").path();
+        if path.extension().is_some_and(|e| e == "c" || e == "h") {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+    }
+}
+
+/// `src/<system>/<system>.bpf.c` to `<system>.skel.rs`.
 fn skeleton(system: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
-    let source = format!("src/bpf/{system}.bpf.c");
+    let source = format!("src/{system}/{system}.bpf.c");
     let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang-19"));
     SkeletonBuilder::new()
         .source(&source)

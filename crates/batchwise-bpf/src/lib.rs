@@ -1,28 +1,29 @@
 //! The BPF programs of batchwise and their loaders. They sense and hand over plain structs of
 //! `batchwise-core`; they decide nothing.
 //!
-//! `src/bpf/intf.h`, `src/bpf/balance_intf.h` and `src/bpf/decap_intf.h` are the only definition of
-//! what the kernel side and this side share: the types in the generated skeletons come from them.
+//! A folder a system: its program (`.bpf.c`), the structs that it shares with this side (`*_intf.h`, their
+//! only definition: the types in the generated skeletons come from it) and its loader. Several systems use
+//! `attach/` (where programs are attached), `flows/` (the table of measured flows) and `lib/` (helper-free
+//! C, which tests also compile for the host).
 
-mod actuator;
+mod attach;
 pub mod balance;
-mod cgroup;
 pub mod decap;
 mod error;
-mod netns;
+mod flows;
 mod object;
 pub mod passive;
 mod plain;
 pub mod probe;
-mod record;
-mod sensor;
-pub mod xdp;
+pub mod sense;
 
-pub use actuator::{Actuator, Control, GuardFds, release};
-pub use cgroup::mount_point as cgroup_mount_point;
+pub use attach::cgroup::mount_point as cgroup_mount_point;
+pub use attach::xdp;
 pub use error::Error;
-pub use record::{Connection, PeerState, Vitals};
-pub use sensor::{Config, Reading, Sensor, Units};
+pub use sense::{
+    Actuator, Advertiser, Config, Connection, Control, Exchange, Extension, GuardFds, Hints,
+    PeerState, Reading, Sensor, Tuning, Units, Vitals, release,
+};
 
 /// A module for each skeleton that the build script makes.
 macro_rules! skeletons {

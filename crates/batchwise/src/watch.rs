@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use batchwise_bpf::{Config, Sensor, Units};
+use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units};
 use batchwise_core::sense::report::{Line, Unit};
 use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
@@ -108,16 +108,17 @@ pub fn parse_period(text: &str) -> Result<Duration, String> {
 pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     let units: Vec<Unit> = args.units.iter().map(|u| (*u).into()).collect();
-    let sensor = Sensor::open(Config {
+    let config = Config {
         ports: args.ports.numbers().to_vec(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&units),
-        exchange: args.exchange.then_some(args.exchange_period),
-        hints: args.exchange && args.hints.are_wanted(),
-        tune: false,
-    })
-    .context("cannot watch (`batchwise doctor` checks what is needed)")?;
-    let mut hints = args.hints.listen(args.exchange)?;
+    };
+    let period = args.exchange_period;
+    let exchange = args.exchange.then_some(Exchange { period });
+    let hinting = (args.exchange && args.hints.are_wanted()).then_some(Hints);
+    let (sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
+        .context("cannot watch (`batchwise doctor` checks what is needed)")?;
+    let mut hints = args.hints.listen(advertiser)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let mut sink = output::open(args.format, args.ports.numbers())?;
     let mut services = Services::new(units, args.per_connection);
@@ -137,7 +138,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         while !quit && Instant::now() < next {
             let mut wait = next.saturating_duration_since(Instant::now());
             if let Some(hints) = hints.as_mut().filter(|h| h.are_told()) {
-                hints.poll(&sensor)?;
+                hints.poll()?;
                 wait = wait.min(TELL_EVERY);
             }
             quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait)?;
@@ -149,7 +150,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         let mut told = HintWindows::default();
         if let Some(hints) = &mut hints {
             hints.see(&reading.open);
-            hints.poll(&sensor)?;
+            hints.poll()?;
             told = hints.take();
         }
         let now = Instant::now();

@@ -1,7 +1,6 @@
 //! Attaching the data path to interfaces, by links that outlive us where they are pinned.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -9,7 +8,8 @@ use nix::net::if_::if_nametoindex;
 
 use super::{Change, Link, pins};
 use crate::Error;
-use crate::passive::attach::{Interface, index_of};
+use crate::attach::interface::{Interface, index_of};
+use crate::attach::pins::{detach, open, pin, replace};
 
 /// Attaches to an interface; with a folder, the link is pinned there, and one that is there already
 /// goes on with the new program.
@@ -22,7 +22,7 @@ pub(super) fn attach(
     let path = folder.map(|f| pins::link(f, interface));
     let former = path.as_deref().filter(|p| p.exists());
     if let Some(path) = former {
-        let link = pins::open(path).map_err(Error::io("opening a pinned link"))?;
+        let link = open(path).map_err(Error::io("opening a pinned link"))?;
         if index_of(&link) == found.index().try_into().ok() {
             replace(&link, program).map_err(Error::io("replacing the program"))?;
             return Ok(link);
@@ -37,9 +37,9 @@ pub(super) fn attach(
         }
     })?;
     // of an interface that is gone; until here it tells that this one was attached to
-    former.map_or(Ok(()), pins::detach)?;
+    former.map_or(Ok(()), detach)?;
     if let Some(path) = path {
-        pins::pin(&link, &path).map_err(Error::io("pinning the link"))?;
+        pin(&link, &path).map_err(Error::io("pinning the link"))?;
     }
     Ok(link)
 }
@@ -74,19 +74,8 @@ pub(super) fn detach_others(folder: &Path, interfaces: &[String]) -> Result<(), 
     for (interface, path) in pins::links(folder)? {
         if !interfaces.contains(&interface) {
             tracing::info!("{interface} is no longer balanced on: the program is detached");
-            pins::detach(&path)?;
+            detach(&path)?;
         }
-    }
-    Ok(())
-}
-
-fn replace(link: &OwnedFd, program: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: both descriptors are open; no options.
-    let error = unsafe {
-        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
-    };
-    if error < 0 {
-        return Err(io::Error::from_raw_os_error(-error));
     }
     Ok(())
 }

@@ -1,16 +1,14 @@
-//! Where a load balancer's maps and attachments are pinned, and taking them away.
+//! Where a load balancer's maps and attachments are pinned, and taking them all away.
 
-use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use crate::Error;
-use crate::passive::attach::index_of;
+use crate::attach::interface::index_of;
+use crate::attach::pins::{detach, open};
 
 /// Where bpffs is mounted.
 pub const BPFFS: &str = "/sys/fs/bpf";
@@ -27,7 +25,7 @@ const PROOF: &str = "services";
 const NETWORK: &str = "network";
 
 /// The folder of a name.
-pub(crate) fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     Path::new(BPFFS).join("batchwise/balance").join(name)
 }
 
@@ -103,39 +101,6 @@ pub(super) fn claim(folder: &Path) -> Result<(), Error> {
         fs::remove_file(&path).map_err(Error::io(doing))?;
     }
     symlink(own, path).map_err(Error::io(doing))
-}
-
-/// Opens what is pinned.
-pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: the path is a string that lives through the call.
-    let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the call made this descriptor and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Pins a descriptor.
-pub(super) fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: the descriptor is open and the path a string that lives through the call.
-    let error = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) };
-    if error < 0 {
-        return Err(io::Error::from_raw_os_error(-error));
-    }
-    Ok(())
-}
-
-/// Takes an attachment away, also from processes that hold it.
-pub(super) fn detach(path: &Path) -> Result<(), Error> {
-    let doing = "detaching the program";
-    if let Ok(link) = open(path) {
-        // SAFETY: the descriptor is open. That its interface is gone is no error.
-        unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
-    }
-    fs::remove_file(path).map_err(Error::io(doing))
 }
 
 /// Takes all that a name has away.

@@ -9,10 +9,10 @@ use libbpf_rs::{MapCore, MapHandle};
 
 use super::{Balancer, INTERFACES, Kept, Options, macs, pins};
 use crate::Error;
+use crate::attach::interface::Interface;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
+use crate::flows::events::{Events, algorithm, buckets, event_bytes, hash_keys};
 use crate::object::holder;
-use crate::passive::attach::Interface;
-use crate::passive::events::{Events, algorithm, buckets, event_bytes, hash_keys};
 
 /// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
 const LEAST_YOUNG: u32 = 1024;

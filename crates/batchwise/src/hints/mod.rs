@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use batchwise_bpf::{Connection, Sensor};
+use batchwise_bpf::{Advertiser, Connection};
 use batchwise_core::sense::hint;
 use batchwise_core::sense::queue::{QueueState, Window};
 use clap::Args;
@@ -35,18 +35,18 @@ impl HintArgs {
         self.socket.is_some()
     }
 
-    /// Listens, if hints are wanted; those of clients are also told to their peers if `tell`.
+    /// Listens, if hints are wanted; an `advertiser` tells those of clients to their peers.
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub fn listen(&self, tell: bool) -> anyhow::Result<Option<Hints>> {
+    pub fn listen(&self, advertiser: Option<Advertiser>) -> anyhow::Result<Option<Hints>> {
         let Some(path) = &self.socket else {
             return Ok(None);
         };
         Ok(Some(Hints {
             listener: HintListener::bind(path, &self.uids)?,
             history: HintHistory::default(),
-            teller: tell.then(Teller::default),
+            teller: advertiser.map(Teller::new),
             heard: HintWindows::default(),
         }))
     }
@@ -73,10 +73,10 @@ impl Hints {
     ///
     /// # Errors
     /// The kernel does not take it.
-    pub fn poll(&mut self, sensor: &Sensor) -> anyhow::Result<()> {
+    pub fn poll(&mut self) -> anyhow::Result<()> {
         let windows = self.history.windows(&self.listener.poll());
         if let Some(teller) = &mut self.teller {
-            teller.tell(sensor, &windows)?;
+            teller.tell(&windows)?;
         }
         self.heard.add(&windows);
         Ok(())

@@ -4,15 +4,16 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use batchwise_bpf::{Connection, Sensor};
+use batchwise_bpf::{Advertiser, Connection};
 use batchwise_core::sense::queue::{QueueState, Window};
 use batchwise_core::sense::report::Side;
 
 use super::HintWindows;
 
 /// Remembers what peers have been told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Teller {
+    advertiser: Advertiser,
     clients: HashMap<u64, Client>,
     /// Told, and no longer there.
     gone: Vec<u64>,
@@ -31,6 +32,15 @@ struct Client {
 }
 
 impl Teller {
+    /// Nobody has been told anything yet.
+    pub fn new(advertiser: Advertiser) -> Self {
+        Self {
+            advertiser,
+            clients: HashMap::new(),
+            gone: Vec::new(),
+        }
+    }
+
     /// The connections that are open.
     pub fn see(&mut self, connections: &[Connection]) {
         let mut before = std::mem::take(&mut self.clients);
@@ -56,9 +66,9 @@ impl Teller {
     ///
     /// # Errors
     /// The kernel does not take it.
-    pub fn tell(&mut self, sensor: &Sensor, heard: &HintWindows) -> anyhow::Result<()> {
+    pub fn tell(&mut self, heard: &HintWindows) -> anyhow::Result<()> {
         for cookie in self.gone.drain(..) {
-            sensor.hint(cookie, None)?;
+            self.advertiser.advertise(cookie, None)?;
         }
         let mut deals = deals(&self.clients, heard);
         let mut told = self.clients.values().filter(|c| c.is_told).count();
@@ -68,16 +78,16 @@ impl Teller {
                 None => deals.get_mut(&client.service).map(|d| d.next(client)),
             };
             match window {
-                Some(window) if client.is_told || told < Sensor::MOST_HINTS => {
+                Some(window) if client.is_told || told < Advertiser::MOST => {
                     client.queue.time = heard.at;
                     client.queue.integral = client.queue.integral.wrapping_add(window.integral);
                     client.queue.total = client.queue.total.wrapping_add(window.total);
-                    sensor.hint(*cookie, Some(&client.queue))?;
+                    self.advertiser.advertise(*cookie, Some(&client.queue))?;
                     told += usize::from(!client.is_told);
                     client.is_told = true;
                 }
                 None if client.is_told => {
-                    sensor.hint(*cookie, None)?;
+                    self.advertiser.advertise(*cookie, None)?;
                     client.is_told = false;
                     told -= 1;
                 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use batchwise_bpf::{Actuator, Config, Control, Reading, Sensor, Units, release};
+use batchwise_bpf::{self as bpf, Actuator, Config, Control, Reading, Sensor, Units, release};
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::wire::State;
 use batchwise_core::tune::{Arm, Policy, Tuning};
@@ -129,23 +129,23 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let cgroup = match &args.cgroup {
         Some(dir) => dir.clone(),
-        None => batchwise_bpf::cgroup_mount_point()?,
+        None => bpf::cgroup_mount_point()?,
     };
     let lock = lock(&cgroup)?;
     first_in_line();
-    let sensor = Sensor::open(Config {
+    let config = Config {
         ports: args.ports.numbers().to_vec(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
-        exchange: Some(args.exchange_period),
-        hints: args.hints.are_wanted(),
-        tune: true,
-    })
-    .context("cannot tune (`batchwise doctor` checks what is needed)")?;
-    let actuator = sensor.actuator()?;
+    };
+    let period = args.exchange_period;
+    let hinting = args.hints.are_wanted().then_some(bpf::Hints);
+    let extensions = (bpf::Exchange { period }, (hinting, bpf::Tuning));
+    let (sensor, ((), (advertiser, actuator))) = Sensor::open(&config, &extensions)
+        .context("cannot tune (`batchwise doctor` checks what is needed)")?;
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), lock.as_fd())?;
     let mut agent = Agent {
-        hints: args.hints.listen(true)?,
+        hints: args.hints.listen(advertiser)?,
         args,
         sensor,
         actuator,
@@ -289,7 +289,7 @@ impl Agent {
         let mut hints = HintWindows::default();
         if let Some(h) = &mut self.hints {
             h.see(&reading.open);
-            h.poll(&self.sensor)?;
+            h.poll()?;
             hints = h.take();
         }
         let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;

@@ -1,0 +1,54 @@
+//! Programs' attachments in bpffs: opening, pinning, giving them another program, taking them away.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{fs, io};
+
+use crate::Error;
+
+/// Opens what is pinned.
+pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a string that lives through the call.
+    let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the call made this descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Pins a descriptor.
+pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the descriptor is open and the path a string that lives through the call.
+    let error = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) };
+    if error < 0 {
+        return Err(io::Error::from_raw_os_error(-error));
+    }
+    Ok(())
+}
+
+/// Takes an attachment away, also from processes that hold it.
+pub(crate) fn detach(path: &Path) -> Result<(), Error> {
+    let doing = "detaching the program";
+    if let Ok(link) = open(path) {
+        // SAFETY: the descriptor is open. That its interface is gone is no error.
+        unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
+    }
+    fs::remove_file(path).map_err(Error::io(doing))
+}
+
+/// Has an attachment go on with another program, without a packet being missed.
+pub(crate) fn replace(link: &OwnedFd, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are open; no options.
+    let error = unsafe {
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
+    };
+    if error < 0 {
+        return Err(io::Error::from_raw_os_error(-error));
+    }
+    Ok(())
+}

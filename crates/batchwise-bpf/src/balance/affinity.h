@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Which backend a packet goes to: the service that it is for, the flow that it belongs to, and for
+ * flows that are new the slot of the service's ring.
+ */
+#ifndef BW_AFFINITY_H
+#define BW_AFFINITY_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "balance_intf.h"
+#include "../lib/packet.h"
+
+#define BW_SEEN_SECOND (1000000000ULL >> BW_SEEN_SHIFT)
+#define BW_UDP_IDLE (30 * BW_SEEN_SECOND)
+#define BW_SYN_IDLE (130 * BW_SEEN_SECOND) /* SYNs are sent again for so long (tcp_syn_retries) */
+#define BW_TCP_IDLE (7500 * BW_SEEN_SECOND) /* keepalives come every two hours */
+
+/* Set before loading: without it nothing of the measuring part is left. */
+const volatile bool measuring;
+
+/* A service without a port of its own: with enum BW_VIP_*, in how a packet's service is passed on. */
+#define BW_VIP_ANY_PORT 0x4000
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BW_SERVICE_KEYS);
+	__type(key, struct bw_vip_key);
+	__type(value, struct bw_vip);
+} services SEC(".maps");
+
+struct bw_ring {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BW_RING_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, BW_SERVICES);
+	__type(key, __u32);
+	__array(values, struct bw_ring);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BW_BACKENDS);
+	__type(key, __u32);
+	__type(value, struct bw_backend);
+} backends SEC(".maps");
+
+/*
+ * Two tables, so that flows of which only one packet was seen (a flood's) push out each other and
+ * none that has settled. An entry is found from any CPU.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct bw_tuple);
+	__type(value, struct bw_affinity);
+} flows_young SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct bw_tuple);
+	__type(value, struct bw_affinity);
+} flows_settled SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_tallies);
+} tallies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, BW_BACKENDS);
+	__type(key, __u32);
+	__type(value, struct bw_backend_tally);
+} backend_tallies SEC(".maps");
+
+/*
+ * Flows that begin, or wait for an answer, by index: what latency will be, where it only says what it
+ * was. Packets count; each census makes it right again.
+ */
+__s64 busy_flows[BW_BACKENDS];
+
+/*
+ * The second choice is taken until then, in units of bw_affinity.seen: nothing makes busy_flows right
+ * when nobody takes a census, and where flows_young pushes out flows between SYN and ACK, these must
+ * go by their first choice. The loader says so again and again.
+ */
+__u32 choices_until;
+
+BW_INLINE void bw_busy(__u32 index, __s64 by)
+{
+	__sync_fetch_and_add(&busy_flows[index & (BW_BACKENDS - 1)], by);
+}
+
+/* A settled flow's packet: whether it waits now. A pure ACK says that an answer has come; UDP has none. */
+BW_INLINE __u32 bw_asks(const struct bw_affinity *flow, const struct bw_packet *pkt, __u32 service)
+{
+	__u32 flags = flow->flags & ~BW_FLOW_ASKS, asks = pkt->payload ? BW_FLOW_ASKS : 0;
+
+	if (!measuring && !(service >> 16 & BW_VIP_TWO_CHOICES))
+		return flow->flags;
+	if (pkt->tuple.proto != BW_PROTO_TCP || pkt->flags & (BW_TCP_FIN | BW_TCP_RST))
+		asks = 0;
+	if ((flow->flags & BW_FLOW_ASKS) != asks)
+		bw_busy(flow->backend, asks ? 1 : -1);
+	return flags | asks;
+}
+
+BW_INLINE struct bw_tallies *bw_tallies(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&tallies, &zero);
+}
+
+BW_INLINE struct bw_backend_tally *bw_backend_tally(__u32 index)
+{
+	return bpf_map_lookup_elem(&backend_tallies, &index);
+}
+
+BW_INLINE struct bw_backend *bw_backend(__u32 index)
+{
+	return bpf_map_lookup_elem(&backends, &index);
+}
+
+/* Units of bw_affinity.seen. The coarse clock costs a fifth of the precise one. */
+BW_INLINE __u32 bw_seen_now(void)
+{
+	return bpf_ktime_get_coarse_ns() >> BW_SEEN_SHIFT;
+}
+
+BW_INLINE struct bw_vip *bw_vip(const __u8 *addr, __u32 port, __u32 proto)
+{
+	struct bw_vip_key key __attribute__((aligned(8)));
+
+	*(bw_word64 *)key.addr = *(const bw_word64 *)addr;
+	*(bw_word64 *)(key.addr + 8) = *(const bw_word64 *)(addr + 8);
+	*(bw_word32 *)&key.port = port | proto << 16;
+	return bpf_map_lookup_elem(&services, &key);
+}
+
+/* The service that a tuple is for: its number, and from bit 16 on its flags; below 0: none. */
+BW_INLINE int bw_service_of(const struct bw_tuple *t)
+{
+	const struct bw_vip *vip = bw_vip(t->dst, t->dport, t->proto);
+
+	if (vip)
+		return *(const bw_word32 *)vip;
+	vip = bw_vip(t->dst, 0, t->proto);
+	if (!vip)
+		return -1;
+	return *(const bw_word32 *)vip | BW_VIP_ANY_PORT << 16;
+}
+
+BW_INLINE __u64 bw_ring_mix(__u64 h, __u64 word)
+{
+	h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
+	return h ^ h >> 32;
+}
+
+/* Odd multipliers; each makes another hash. */
+#define BW_FIRST_CHOICE 0xbf58476d1ce4e5b9ULL
+#define BW_SECOND_CHOICE 0x94d049bb133111ebULL
+
+/* Without keys: it must be the same on every machine, and after every restart. */
+BW_INLINE __u32 bw_ring_slot(const struct bw_tuple *t, __u32 flags, __u64 choice)
+{
+	const bw_word64 *w = (const bw_word64 *)t;
+	__u64 h = 0xd6e8feb86659fd93ULL, ports = w[4];
+
+	h = bw_ring_mix(h, w[0]);
+	h = bw_ring_mix(h, w[1]);
+	if (!(flags & BW_VIP_BY_CLIENT)) {
+		if (flags & BW_VIP_ANY_PORT)
+			ports &= ~0xffff0000ULL; /* .dport */
+		h = bw_ring_mix(h, w[2]);
+		h = bw_ring_mix(h, w[3]);
+		h = bw_ring_mix(h, ports);
+	}
+	h *= choice;
+	return (h >> 32) * BW_RING_SLOTS >> 32;
+}
+
+/* The index that the ring has for a tuple; 0: nobody. */
+BW_INLINE __u32 bw_by_ring(const struct bw_tuple *t, __u32 service, __u64 choice)
+{
+	__u32 number = service & 0xffff, slot = bw_ring_slot(t, service >> 16, choice), *index;
+	void *ring = bpf_map_lookup_elem(&rings, &number);
+
+	if (!ring)
+		return 0;
+	index = bpf_map_lookup_elem(ring, &slot);
+	return index ? *index & (BW_BACKENDS - 1) : 0;
+}
+
+/*
+ * Where a new flow goes; 0: nowhere. Of two backends the one with fewer busy flows for its weight:
+ * of many flows that come between two decisions not all go where there was least to do. Who fails
+ * fast is never busy: while that is suspected of it, its own slots are all that it gets.
+ */
+BW_INLINE __u32 bw_choose(const struct bw_tuple *t, __u32 service, __u32 now)
+{
+	__u32 first = bw_by_ring(t, service, BW_FIRST_CHOICE), second;
+	const struct bw_backend *a, *b;
+	__s64 busy_a, busy_b;
+
+	if (!(service >> 16 & BW_VIP_TWO_CHOICES) || (__s32)(choices_until - now) <= 0)
+		return first;
+	second = bw_by_ring(t, service, BW_SECOND_CHOICE);
+	a = bw_backend(first);
+	b = bw_backend(second);
+	if (first == second || !second || !a || !b || b->flags & BW_BACKEND_DOUBTED)
+		return first;
+	busy_a = busy_flows[first & (BW_BACKENDS - 1)];
+	busy_b = busy_flows[second & (BW_BACKENDS - 1)];
+	if (busy_a < 0)
+		busy_a = 0;
+	if (busy_b < 0)
+		busy_b = 0;
+	return (__u64)(busy_b + 1) * a->weight < (__u64)(busy_a + 1) * b->weight ? second : first;
+}
+
+/*
+ * An entry as it is at one moment. Other CPUs change it, and may give its place to another flow: what
+ * belongs together is read at once, and only what does little harm there is written in place.
+ */
+BW_INLINE struct bw_affinity bw_read(const struct bw_affinity *a)
+{
+	union {
+		__u64 word;
+		struct bw_affinity flow;
+	} entry = { .word = *(const volatile bw_word64 *)a };
+
+	return entry.flow;
+}
+
+/* How long a flow is idle. Another CPU may have seen a packet of it after `now` was read. */
+BW_INLINE __u32 bw_idle(const struct bw_affinity *a, __u32 now)
+{
+	__u32 idle = now - a->seen;
+
+	return (__s32)idle < 0 ? 0 : idle;
+}
+
+/* The backend of an entry, unless it is gone and another may have its index. */
+BW_INLINE struct bw_backend *bw_kept(const struct bw_affinity *a)
+{
+	struct bw_backend *b = bw_backend(a->backend);
+
+	return b && b->state != BW_BACKEND_VACANT && b->generation == a->generation ? b : NULL;
+}
+
+/* Whether a packet goes where its flow's entry says; `idle`: after at most so long, for SYNs. */
+BW_INLINE int bw_keeps(const struct bw_affinity *a, const struct bw_packet *pkt, int syn, __u32 now,
+		       __u32 idle)
+{
+	const struct bw_backend *b = bw_kept(a);
+
+	if (!b)
+		return 0;
+	if (pkt->tuple.proto != BW_PROTO_TCP)
+		return b->state != BW_BACKEND_DOWN && bw_idle(a, now) <= BW_UDP_IDLE;
+	if (!syn)
+		return 1;
+	return b->state != BW_BACKEND_DOWN && !(a->flags & BW_FLOW_CLOSING) &&
+	       bw_idle(a, now) <= idle;
+}
+
+/* A whole entry at once: what other CPUs read is the old one or the new one. */
+BW_INLINE __u64 bw_entry(__u32 index, __u32 generation, __u32 flags, __u32 now)
+{
+	return (__u64)now << 32 | (flags & 0xff) << 24 | (generation & 0xff) << 16 |
+	       (index & 0xffff);
+}
+
+/* A packet of a flow that has settled, whose entry at `a` is `flow`. */
+BW_INLINE void bw_note(struct bw_affinity *a, const struct bw_affinity *flow,
+		       const struct bw_packet *pkt, __u32 service, int syn, __u32 now)
+{
+	struct bw_backend_tally *t = bw_backend_tally(flow->backend);
+	__u32 flags;
+
+	if (flow->seen != now)
+		a->seen = now;
+	if (!t || syn)
+		return;
+	flags = bw_asks(flow, pkt, service);
+	if (flags & BW_FLOW_NEW) {
+		flags &= ~BW_FLOW_NEW;
+		t->opened++;
+	}
+	if (pkt->flags & (BW_TCP_FIN | BW_TCP_RST)) {
+		if (!(flags & BW_FLOW_CLOSING))
+			t->closed++;
+		flags |= BW_FLOW_CLOSING;
+	} else if (flags & BW_FLOW_CLOSING && pkt->payload) {
+		flags &= ~BW_FLOW_CLOSING; /* the RST was not from the client */
+		t->opened++;
+	}
+	if (flags != flow->flags)
+		a->flags = flags;
+}
+
+/* The second packet of a flow: it has settled. */
+BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *pkt, __u32 now)
+{
+	struct bw_backend_tally *t = bw_backend_tally(index);
+	struct bw_tallies *all = bw_tallies();
+	int ends = (pkt->flags & BW_TCP_FIN) != 0;
+	/* a handshake's end: what it asks comes at once */
+	__u32 asks = pkt->tuple.proto == BW_PROTO_TCP && !ends ? BW_FLOW_ASKS : 0;
+	__u64 entry = bw_entry(index, generation, ends ? BW_FLOW_CLOSING : asks, now);
+
+	if (bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY)) {
+		if (all)
+			all->insert_failed++;
+		return;
+	}
+	bpf_map_delete_elem(&flows_young, &pkt->tuple);
+	if (!asks)
+		bw_busy(index, -1);
+	if (t) {
+		t->opened++;
+		t->closed += ends;
+	}
+}
+
+/* All but a further packet of a flow that goes on: the index of its backend; 0: nobody. */
+BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
+{
+	struct bw_tallies *all = bw_tallies();
+	struct bw_affinity *settled, *young, flow;
+	const struct bw_backend *b;
+	__u32 now, index;
+	__u64 entry;
+	long failed;
+	int syn;
+
+	if (!pkt || !all)
+		return 0;
+	now = bw_seen_now();
+	syn = (pkt->flags & (BW_TCP_SYN | BW_TCP_ACK)) == BW_TCP_SYN;
+	settled = bpf_map_lookup_elem(&flows_settled, &pkt->tuple);
+	if (settled) {
+		flow = bw_read(settled);
+		if (bw_keeps(&flow, pkt, syn, now, BW_TCP_IDLE)) {
+			bw_note(settled, &flow, pkt, service, syn, now);
+			return flow.backend;
+		}
+	}
+	young = bpf_map_lookup_elem(&flows_young, &pkt->tuple);
+	if (young) {
+		flow = bw_read(young);
+		if (bw_keeps(&flow, pkt, syn, now, BW_SYN_IDLE)) {
+			if (pkt->flags & BW_TCP_RST) {
+				young->flags = flow.flags | BW_FLOW_CLOSING;
+				if (!(flow.flags & BW_FLOW_CLOSING))
+					bw_busy(flow.backend, -1);
+			}
+			else if (!syn)
+				bw_settle(flow.backend, flow.generation, pkt, now);
+			else
+				young->seen = now;
+			return flow.backend;
+		}
+	}
+	if (pkt->tuple.proto == BW_PROTO_TCP && !syn) {
+		all->unknown_flow++;
+		index = bw_by_ring(&pkt->tuple, service, BW_FIRST_CHOICE);
+	} else {
+		index = bw_choose(&pkt->tuple, service, now);
+	}
+	b = bw_backend(index);
+	if (!index || !b || b->state == BW_BACKEND_VACANT)
+		return 0;
+	entry = bw_entry(index, b->generation, settled ? BW_FLOW_NEW | BW_FLOW_ASKS : BW_FLOW_NEW,
+			 now);
+	if (settled)
+		failed = bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY);
+	else if (pkt->flags & BW_TCP_RST && !young)
+		return index; /* nothing will follow */
+	else
+		failed = bpf_map_update_elem(&flows_young, &pkt->tuple, &entry, BPF_ANY);
+	if (failed)
+		all->insert_failed++;
+	else
+		bw_busy(index, 1);
+	return index;
+}
+
+/* The index of the packet's backend; 0: nobody. */
+BW_INLINE __u32 bw_route(const struct bw_packet *pkt, __u32 service)
+{
+	struct bw_affinity *a, flow;
+	const struct bw_backend *b;
+	__u32 now, flags;
+
+	if (pkt->flags & (BW_TCP_SYN | BW_TCP_FIN | BW_TCP_RST))
+		return bw_place(pkt, service);
+	a = bpf_map_lookup_elem(&flows_settled, &pkt->tuple);
+	if (!a)
+		return bw_place(pkt, service);
+	flow = bw_read(a);
+	if (flow.flags & ~BW_FLOW_ASKS)
+		return bw_place(pkt, service);
+	b = bw_kept(&flow);
+	if (!b)
+		return bw_place(pkt, service);
+	now = bw_seen_now();
+	if (pkt->tuple.proto != BW_PROTO_TCP &&
+	    (b->state == BW_BACKEND_DOWN || bw_idle(&flow, now) > BW_UDP_IDLE))
+		return bw_place(pkt, service);
+	if (flow.seen != now)
+		a->seen = now; /* the line is shared: it is written as seldom as can be */
+	flags = bw_asks(&flow, pkt, service);
+	if (flags != flow.flags)
+		a->flags = flags;
+	return flow.backend;
+}
+
+/* Where an entry sends; 0: nowhere any more. */
+BW_INLINE __u32 bw_goes_to(const struct bw_affinity *a)
+{
+	struct bw_affinity flow;
+
+	if (!a)
+		return 0;
+	flow = bw_read(a);
+	return bw_kept(&flow) ? flow.backend : 0;
+}
+
+/* Where a connection goes, without a packet of it; 0: nobody. */
+BW_INLINE __u32 bw_route_of(const struct bw_tuple *t, __u32 service)
+{
+	__u32 index = bw_goes_to(bpf_map_lookup_elem(&flows_settled, t));
+
+	if (!index)
+		index = bw_goes_to(bpf_map_lookup_elem(&flows_young, t));
+	return index ? index : bw_by_ring(t, service, BW_FIRST_CHOICE);
+}
+
+#endif

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * The far end of the balancer's tunnels: takes the outer header off IP-in-IP packets (RFC 2003,
+ * RFC 2473, protocols 4 and 41) and lets what was inside go on up the stack, as if it had arrived so.
+ * Anything else goes its way unchanged, and is counted.
+ */
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "decap_intf.h"
+#include "../lib/encap.h"
+
+#define BW_ECN 0x3
+#define BW_ECN_CE 0x3
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile bool any_source; /* else those in `from` */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 1); /* set by the loader */
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct bw_decap_prefix);
+	__type(value, __u8);
+} from SEC(".maps");
+
+/* Addresses of this host. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u8[16]);
+	__type(value, __u8);
+} local SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_decap_fates);
+} fates SEC(".maps");
+
+enum bw_outer_kind {
+	BW_TUNNEL,
+	BW_NO_TUNNEL,
+	BW_FRAGMENT,
+	BW_OPTIONS,
+	BW_MALFORMED,
+};
+
+struct bw_outer {
+	struct bw_decap_prefix src;
+	__u8 dst[16];
+	__u32 head; /* bytes */
+	__u32 rest; /* bytes after it, as it says */
+	__u32 proto;
+} __attribute__((aligned(8)));
+
+BW_INLINE int bw_is_tunnel(__u32 proto)
+{
+	return proto == BW_PROTO_IPV4 || proto == BW_PROTO_IPV6;
+}
+
+BW_INLINE int bw_read_outer4(const __u8 *p, const __u8 *end, struct bw_outer *o)
+{
+	if (p + 20 > end || !bw_is_tunnel(p[9]))
+		return BW_NO_TUNNEL;
+	o->head = 20;
+	o->rest = bw_be16(p + 2) - 20;
+	o->proto = p[9];
+	o->src.version = 4;
+	bw_map_ipv4(o->src.addr, p + 12);
+	bw_map_ipv4(o->dst, p + 16);
+	if (p[0] >> 4 != 4 || (p[0] & 0xf) < 5 || bw_be16(p + 2) < 20)
+		return BW_MALFORMED;
+	if ((p[0] & 0xf) != 5)
+		return BW_OPTIONS;
+	if (bw_be16(p + 6) & 0x3fff) /* more to come, or not the first */
+		return BW_FRAGMENT;
+	/* what is inside would else be taken in with an address that was damaged on the way */
+	return bw_checksum(bw_sum(p, BW_IPV4_HEADER)) ? BW_MALFORMED : BW_TUNNEL;
+}
+
+BW_INLINE int bw_read_outer6(const __u8 *p, const __u8 *end, struct bw_outer *o)
+{
+	__u32 next;
+	int seen = BW_TUNNEL;
+
+	if (p + 40 > end)
+		return BW_NO_TUNNEL;
+	next = p[6];
+	/* one header between them is looked behind: Linux's own tunnels put a limit of nesting there */
+	if (next == BW_EXT_DEST || next == BW_EXT_FRAGMENT) {
+		if (p + 48 > end)
+			return BW_NO_TUNNEL;
+		seen = next == BW_EXT_DEST ? BW_OPTIONS : BW_FRAGMENT;
+		next = p[40];
+	}
+	if (!bw_is_tunnel(next))
+		return BW_NO_TUNNEL;
+	o->head = 40;
+	o->rest = bw_be16(p + 4);
+	o->proto = next;
+	o->src.version = 6;
+	bw_copy_ipv6(o->src.addr, p + 8);
+	bw_copy_ipv6(o->dst, p + 24);
+	if (p[0] >> 4 != 6 || bw_is_ipv4(o->src.addr) || bw_is_ipv4(o->dst))
+		return BW_MALFORMED; /* no packet may have them: they would be taken for IPv4's */
+	return seen;
+}
+
+/* Whose the packet inside is; 0: it is none. */
+BW_INLINE int bw_read_inner(const __u8 *q, const __u8 *end, const struct bw_outer *o, __u8 *dst)
+{
+	__u32 head;
+
+	if (o->proto == BW_PROTO_IPV4) {
+		if (q + 20 > end)
+			return 0;
+		head = (q[0] & 0xf) * 4;
+		bw_map_ipv4(dst, q + 16);
+		return q[0] >> 4 == 4 && head >= 20 && bw_be16(q + 2) >= head &&
+		       bw_be16(q + 2) <= o->rest;
+	}
+	if (q + 40 > end)
+		return 0;
+	bw_copy_ipv6(dst, q + 24);
+	return q[0] >> 4 == 6 && bw_be16(q + 4) + 40 <= o->rest && !bw_is_ipv4(dst);
+}
+
+/* The mark of congestion on the way of the tunnel (RFC 6040 4.2) goes on with what was inside. */
+BW_INLINE void bw_mark_congestion(__u8 *ip, int v6)
+{
+	__u32 sum, before;
+
+	if (v6) {
+		ip[1] |= BW_ECN_CE << 4;
+		return;
+	}
+	before = bw_be16(ip);
+	ip[1] |= BW_ECN_CE;
+	sum = (~bw_be16(ip + 10) & 0xffff) + (~before & 0xffff) + bw_be16(ip); /* RFC 1624 */
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	*(bw_wire16 *)(ip + 10) = __builtin_bswap16(~sum);
+}
+
+/* Moves the Ethernet header over the outer one: 0, or the frame is as it was. */
+BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
+{
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const __u8 *outer = data + BW_ETH_HEADER;
+	int v6 = o->proto == BW_PROTO_IPV6;
+	__u32 mac[3], congested;
+	__u8 *to;
+
+	if (outer + 2 > end)
+		return -1;
+	congested = (bw_tos(outer, o->head != BW_IPV4_HEADER) & BW_ECN) == BW_ECN_CE;
+	mac[0] = *(const bw_wire32 *)data;
+	mac[1] = *(const bw_wire32 *)(data + 4);
+	mac[2] = *(const bw_wire32 *)(data + 8);
+	if (bpf_xdp_adjust_head(ctx, o->head == BW_IPV4_HEADER ? BW_IPV4_HEADER : BW_IPV6_HEADER))
+		return -1;
+	to = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (to + BW_ETH_HEADER + BW_IPV4_HEADER > end)
+		return -1; /* cannot be: the packet inside was read */
+	*(bw_wire32 *)to = mac[0];
+	*(bw_wire32 *)(to + 4) = mac[1];
+	*(bw_wire32 *)(to + 8) = mac[2];
+	bw_put_type(to, v6 ? BW_TYPE_IPV6 : BW_TYPE_IPV4);
+	if (congested && bw_tos(to + BW_ETH_HEADER, v6) & BW_ECN)
+		bw_mark_congestion(to + BW_ETH_HEADER, v6);
+	return 0;
+}
+
+SEC("xdp.frags")
+int bw_decap(struct xdp_md *ctx)
+{
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const __u8 *p = data + BW_ETH_HEADER;
+	__u32 zero = 0, type;
+	struct bw_decap_fates *count = bpf_map_lookup_elem(&fates, &zero);
+	struct bw_outer o = {};
+	__u8 inner[16] __attribute__((aligned(8))) = {};
+	int seen = BW_NO_TUNNEL;
+
+	if (!count)
+		return XDP_PASS;
+	if (p <= end) {
+		type = bw_be16(p - 2);
+		if (type == BW_TYPE_IPV4)
+			seen = bw_read_outer4(p, end, &o);
+		else if (type == BW_TYPE_IPV6)
+			seen = bw_read_outer6(p, end, &o);
+	}
+	o.src.bits = 32 + 128;
+	if (seen == BW_NO_TUNNEL)
+		count->no_tunnel++;
+	else if (!bpf_map_lookup_elem(&local, o.dst))
+		count->elsewhere++;
+	else if (!any_source && !bpf_map_lookup_elem(&from, &o.src))
+		count->foreign_source++;
+	else if (seen == BW_FRAGMENT)
+		count->fragment++;
+	else if (seen == BW_OPTIONS)
+		count->options++;
+	else if (seen == BW_MALFORMED ||
+		 BW_ETH_HEADER + o.head + o.rest > bpf_xdp_get_buff_len(ctx) ||
+		 !bw_read_inner(o.head == 20 ? p + 20 : p + 40, end, &o, inner))
+		count->malformed++;
+	else if (!bpf_map_lookup_elem(&local, inner))
+		count->foreign_inner++;
+	else if (bw_strip(ctx, &o))
+		count->malformed++;
+	else
+		count->decapsulated++;
+	return XDP_PASS;
+}

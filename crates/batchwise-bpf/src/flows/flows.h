@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The table of flows: finding and giving places, and closing epochs. One CPU at a time works on a
+ * place; another that comes meanwhile goes on its way and is counted.
+ */
+#ifndef BW_FLOWS_H
+#define BW_FLOWS_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flows_intf.h"
+#include "../lib/gaps.h"
+#include "../lib/packet.h"
+
+/*
+ * Below so many flows in its first bucket a flow does not look at the second. With 12, one table of
+ * 65,536 in 250 pushes a flow out before as many live as it is made for; with 10, one in 8,000
+ * (simulated).
+ */
+#define BW_AMPLE 10
+
+/* Set before loading. */
+const volatile struct bw_gaps_params gaps_params;
+const volatile __u64 hash_keys[2]; /* random; the second is odd */
+const volatile __u32 n_buckets = 1;
+
+/* The loader's own memory has it, too: that makes buckets begin on cache lines. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_bucket);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
+
+/* A ring buffer has no type: these tell the loader's generator what is in it. */
+struct bw_born *of_born;
+struct bw_epoch *of_epoch;
+
+/* A flow's table position, once found. */
+struct bw_place {
+	struct bw_bucket *bucket;
+	struct bw_slot *slot;
+	__u32 way;
+};
+
+BW_INLINE const struct bw_gaps_params *bw_params(void)
+{
+	const struct bw_gaps_params *p = (const void *)&gaps_params;
+
+	barrier_var(p); /* or the compiler takes the values that it sees here for final */
+	return p;
+}
+
+BW_INLINE struct bw_counters *bw_counters(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&counters, &zero);
+}
+
+BW_INLINE __u64 bw_mix(__u64 h, __u64 word)
+{
+	h = (h ^ word) * hash_keys[1];
+	return h ^ h >> 32;
+}
+
+/* Names a flow; neither half is 0. */
+BW_INLINE __u64 bw_tag(const struct bw_tuple *t)
+{
+	const bw_word64 *w = (const bw_word64 *)t;
+	__u64 h = hash_keys[0];
+
+	if (w[0] | w[2]) { /* not IPv4 */
+		h = bw_mix(h, w[0]);
+		h = bw_mix(h, w[2]);
+	}
+	h = bw_mix(h, w[1]);
+	h = bw_mix(h, w[3]);
+	h = bw_mix(h, w[4]);
+	h *= 0x9e3779b97f4a7c15ULL;
+	h ^= h >> 29;
+	if (!(__u32)h)
+		h |= 1;
+	return h >> 32 ? h : h | 1ULL << 32;
+}
+
+BW_INLINE struct bw_bucket *bw_bucket(__u64 tag, int second)
+{
+	__u32 i;
+
+	if (second)
+		tag *= 0xd6e8feb86659fd93ULL;
+	i = (tag >> 32) * n_buckets >> 32;
+	return bpf_map_lookup_elem(&flows, &i);
+}
+
+/*
+ * Which way of the bucket is the tag's: BW_WAYS + way, or 0. Without branches: the processor would
+ * mispredict them, and the verifier follow each.
+ */
+BW_INLINE __u32 bw_way(const struct bw_bucket *b, __u32 tag)
+{
+	__u64 d;
+	__u32 way = 0, i;
+
+#pragma unroll
+	for (i = 0; i < BW_WAYS; i++) {
+		d = b->tag[i] ^ tag;
+		barrier_var(d);
+		way |= (d - 1) >> 59 & (BW_WAYS | i); /* 31 of 0 - 1, else 0 */
+	}
+	return way;
+}
+
+/* What the place's `rest` was; 0: another CPU has it, or nobody. */
+BW_INLINE __u32 bw_lock(struct bw_slot *s)
+{
+	return __sync_lock_test_and_set(&s->rest, 0);
+}
+
+BW_INLINE void bw_unlock(struct bw_slot *s, __u32 rest)
+{
+#ifdef __TARGET_ARCH_x86
+	barrier(); /* stores are seen in order */
+	*(volatile __u32 *)&s->rest = rest;
+#else
+	__sync_lock_test_and_set(&s->rest, rest);
+#endif
+}
+
+/* 1: found, and locked; 0: not there; -1: another CPU has it. */
+BW_INLINE int bw_find(__u64 tag, struct bw_place *at)
+{
+	__u32 way, rest;
+
+	at->bucket = bw_bucket(tag, 0);
+	if (!at->bucket)
+		return 0;
+	way = bw_way(at->bucket, tag);
+	if (!way) {
+		at->bucket = bw_bucket(tag, 1);
+		if (!at->bucket)
+			return 0;
+		way = bw_way(at->bucket, tag);
+		if (!way)
+			return 0;
+	}
+	at->way = way & (BW_WAYS - 1);
+	at->slot = &at->bucket->slot[at->way];
+	rest = bw_lock(at->slot);
+	if (rest == tag >> 32)
+		return 1;
+	if (!rest)
+		return -1;
+	bw_unlock(at->slot, rest); /* another flow's */
+	return 0;
+}
+
+/* How many ways of the bucket are taken; times 256, plus a free one. Verified on its own. */
+BW_APART int bw_taken(struct bw_bucket *b)
+{
+	__u32 taken = 0, vacant = 0, i;
+
+	if (!b)
+		return 0;
+	for (i = 0; i < BW_WAYS; i++) {
+		if (b->tag[i])
+			taken++;
+		else
+			vacant = i;
+	}
+	return taken << 8 | vacant;
+}
+
+/*
+ * The way to give to a new flow: the least recently used. Flows that never showed a gap go first,
+ * so that a scan displaces the scan.
+ */
+BW_APART int bw_victim(struct bw_bucket *b)
+{
+	__u64 least = ~0ULL, age;
+	__u32 way = 0, i;
+
+	if (!b)
+		return 0;
+	for (i = 0; i < BW_WAYS; i++) {
+		age = b->slot[i].gaps.last;
+		if (b->slot[i].gaps.flags & BW_SLOT_BORN)
+			age |= 1ULL << 63;
+		if (age < least) {
+			least = age;
+			way = i;
+		}
+	}
+	return way;
+}
+
+/*
+ * Tells the loader what an epoch comes to; `tuple` may be NULL. Verified on its own, since the
+ * estimate is long and there are many callers. 0, or -1 when there was no room.
+ */
+BW_APART int bw_close(struct bw_slot *s, __u64 tag, const struct bw_tuple *tuple, __u64 now,
+			__u32 gone)
+{
+	struct bw_counters *c = bw_counters();
+	struct bw_epoch *e;
+
+	if (!s || !c)
+		return -1;
+	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e) {
+		c->lost_events++;
+		return -1;
+	}
+	e->tag = tag;
+	if (tuple)
+		e->tuple = *tuple;
+	else
+		__builtin_memset(&e->tuple, 0, sizeof(e->tuple));
+	e->end = now;
+	e->gaps = s->gaps;
+	e->gone = gone;
+	e->reserved = 0;
+	bw_gaps_estimate(&s->gaps, bw_params(), &e->est);
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* A locked place's flow is no more. One that the loader knows of is said to be gone in any case. */
+BW_INLINE void bw_end(struct bw_place *at, __u64 tag, const struct bw_tuple *tuple, __u64 now)
+{
+	if (at->slot->gaps.flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
+		bw_close(at->slot, tag, tuple, now, 1);
+	at->slot->gaps.flags = 0;
+	barrier();
+	*(volatile __u32 *)&at->bucket->tag[at->way] = 0; /* from here on it may be taken */
+}
+
+/* A place for a new flow, locked; 0 when another CPU has it. */
+BW_INLINE int bw_insert(__u64 tag, __u64 now, struct bw_counters *c, struct bw_place *at)
+{
+	struct bw_bucket *first = bw_bucket(tag, 0), *second = bw_bucket(tag, 1);
+	__u32 taken, other, rest;
+
+	if (!first || !second)
+		return 0;
+	at->bucket = first;
+	taken = bw_taken(first);
+	if (taken >> 8 >= BW_AMPLE) {
+		other = bw_taken(second);
+		if (other >> 8 < taken >> 8) {
+			at->bucket = second;
+			taken = other;
+		}
+	}
+	if (taken >> 8 < BW_WAYS) {
+		at->way = taken & (BW_WAYS - 1);
+		at->slot = &at->bucket->slot[at->way];
+		if (__sync_val_compare_and_swap(&at->bucket->tag[at->way], 0, (__u32)tag))
+			return 0;
+	} else {
+		at->way = bw_victim(at->bucket) & (BW_WAYS - 1);
+		at->slot = &at->bucket->slot[at->way];
+		rest = bw_lock(at->slot);
+		if (!rest)
+			return 0;
+		c->evicted++;
+		if (at->slot->gaps.flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
+			bw_close(at->slot, (__u64)rest << 32 | at->bucket->tag[at->way], NULL, now, 1);
+		at->bucket->tag[at->way] = tag;
+	}
+	__builtin_memset(&at->slot->gaps, 0, sizeof(at->slot->gaps));
+	__builtin_memset(&at->slot->stream, 0, sizeof(at->slot->stream));
+	bw_gaps_open(&at->slot->gaps, now); /* .last is 0: no packet yet */
+	return 1;
+}
+
+#endif

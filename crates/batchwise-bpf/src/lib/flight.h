@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Requests in flight on one TCP flow, by the acknowledgments that its own packets carry
+ * (docs/passive.md). Helper-free: compiled into the BPF programs and, for the tests, on the host. The
+ * reference is batchwise-core, passive/flight.rs.
+ */
+#ifndef BW_FLIGHT_H
+#define BW_FLIGHT_H
+
+#include "base.h"
+#include "../flows/flows_intf.h"
+
+#define BW_GAP_SHIFT 4
+
+/* An ACK so long after the request, 2^BW_GAP_SHIFT ns, may be a delayed one (TCP_DELACK_MIN). */
+#define BW_DELACK (40000000 >> BW_GAP_SHIFT)
+#define BW_SOON_SHIFT 2 /* a quarter of the usual latency after an ACK, a request follows what it tells */
+#define BW_ENOUGH 64 /* fewer requests tell nothing of how the client sends */
+
+/* Whether so many of all that do not wait for news are bursts' doing: half of them. */
+#define bw_are_bursts(alone, all) ((alone) >= (all) / 2)
+
+/* What a packet is to the requests in flight. */
+enum bw_cause {
+	BW_NO_NEWS, /* it belongs to the burst before it */
+	BW_NEWS,    /* it acknowledges more than was known: a response came just now */
+	BW_TOLD,    /* a pure ACK had already told all */
+};
+
+BW_INLINE __u32 bw_flight_oldest(const struct bw_flight *f)
+{
+	return f->sent[f->head & (BW_FLIGHT - 1)];
+}
+
+/* Begins an epoch; keeps what is in flight. */
+BW_INLINE void bw_flight_open(struct bw_flight *f)
+{
+	f->sum = 0;
+	f->told_sum = 0;
+	f->count = 0;
+	f->told = 0;
+	f->gaps = 0;
+	if (f->begun >= BW_ENOUGH) {
+		f->begun = 0;
+		f->alone = 0;
+	}
+}
+
+/* Nothing is in flight any more, and it is not known since when. */
+BW_INLINE void bw_flight_drained(struct bw_flight *f)
+{
+	f->len = 0;
+	f->tainted = 0;
+	f->missing = 0;
+	f->late = 0;
+	f->grows = 1;
+	f->sure = 1;
+}
+
+/* So many bytes before a packet were not seen: they were overtaken, or are lost. */
+BW_INLINE void bw_flight_jumped(struct bw_flight *f, __u32 bytes)
+{
+	__u32 room = 0xffff - f->missing;
+
+	f->missing += bytes < room ? bytes : room;
+}
+
+/*
+ * A packet of `len` bytes, none beyond the highest: whether it is a retransmission, not one that was
+ * overtaken. For a retransmission all in flight wait, unless the client resends what came late: then
+ * nothing was lost.
+ */
+BW_INLINE int bw_flight_resent(struct bw_flight *f, __u32 len)
+{
+	if (len <= f->missing) {
+		f->missing -= len;
+		f->late += f->late != 0xff;
+		return 0;
+	}
+	if (f->late)
+		f->late--;
+	else
+		f->tainted = f->len;
+	return 1;
+}
+
+/* The oldest was answered at `at`, unless a retransmission says that it is not known. */
+BW_INLINE void bw_flight_pop(struct bw_flight *f, __u32 at)
+{
+	__u32 waited = at - bw_flight_oldest(f);
+
+	f->head = (f->head + 1) & (BW_FLIGHT - 1);
+	f->len--;
+	if (f->tainted) {
+		f->tainted--;
+		return;
+	}
+	f->sum += waited;
+	f->count++;
+	f->usual = f->usual ? f->usual - f->usual / 8 + waited / 8 : waited;
+}
+
+/*
+ * A burst that began with nothing in flight is over: so many the client has in flight at most, if it
+ * shows it twice (responses that came together make a burst look longer).
+ */
+BW_INLINE void bw_flight_end_growth(struct bw_flight *f)
+{
+	if (!f->grows || f->len <= f->cap)
+		return;
+	if (f->cap <= 1 || f->len == f->pending)
+		f->cap = f->len;
+	f->pending = f->len;
+}
+
+/* A response came at `at`. */
+BW_INLINE void bw_flight_released(struct bw_flight *f, __u32 at)
+{
+	bw_flight_end_growth(f);
+	if (f->len)
+		bw_flight_pop(f, at);
+	f->grows = !f->len;
+}
+
+/* The client thought: all responses came in `wait` after the packet at `last`, evenly. */
+BW_INLINE void bw_flight_all_answered(struct bw_flight *f, __u32 last, __u32 wait)
+{
+	__u32 n = f->len;
+
+	bw_flight_end_growth(f);
+	if (wait < BW_DELACK) {
+		for (__u32 i = 1; i <= BW_FLIGHT; i++)
+			if (i <= n)
+				bw_flight_pop(f, last + wait * i / n);
+	} else if (n == 1 && !f->tainted && f->told != 0xffff) {
+		f->told_sum += (__u32)(last + wait - bw_flight_oldest(f));
+		f->told++;
+	}
+	bw_flight_drained(f);
+}
+
+/* All that the packet acknowledges a pure ACK had told at `at`, `wait` after the packet before. */
+BW_INLINE void bw_flight_told(struct bw_flight *f, __u32 now, __u32 at, __u32 last, __u32 quiet,
+			      __u32 wait)
+{
+	if (quiet <= f->usual >> BW_SOON_SHIFT)
+		bw_flight_released(f, now); /* the ACK came before the client had read all */
+	else if (quiet <= (f->usual ? f->usual : wait))
+		bw_flight_released(f, at);
+	else
+		bw_flight_all_answered(f, last, wait);
+}
+
+/* A request begins; `soon` after the packet before, or with news of its own. */
+BW_INLINE void bw_flight_begin(struct bw_flight *f, __u32 now, int soon)
+{
+	f->begun++;
+	f->grows |= !f->cap;
+	/* another response came with the last one; long after it, nothing says when */
+	if (f->len >= BW_FLIGHT || (!f->grows && f->len && f->len >= f->cap)) {
+		if (!soon && !f->tainted)
+			f->tainted = 1;
+		bw_flight_pop(f, now);
+	}
+	f->sent[(f->head + f->len) & (BW_FLIGHT - 1)] = now;
+	f->len++;
+}
+
+/*
+ * A packet with payload at `now`; `last`: that before it; `at`: when a pure ACK told, all ns;
+ * `begins`: a request begins with it.
+ */
+BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum bw_cause cause,
+				__u64 at, int begins)
+{
+	__u32 units = now >> BW_GAP_SHIFT;
+
+	if (cause == BW_NEWS)
+		bw_flight_released(f, units);
+	else if (cause == BW_TOLD)
+		bw_flight_told(f, units, at >> BW_GAP_SHIFT, last >> BW_GAP_SHIFT,
+			       now > at ? (now - at) >> BW_GAP_SHIFT : 0,
+			       at > last ? (at - last) >> BW_GAP_SHIFT : 0);
+	else if (begins && f->len)
+		f->alone++;
+	if (begins)
+		bw_flight_begin(f, units,
+				cause != BW_NO_NEWS || units - (__u32)(last >> BW_GAP_SHIFT) <=
+							       f->usual >> BW_SOON_SHIFT);
+}
+
+/* What requests in flight say. */
+BW_INLINE void bw_flight_estimate(const struct bw_flight *f, struct bw_estimate *out)
+{
+	/* a pure ACK that was delayed makes a latency longer: only where nothing better is known */
+	__u64 sum = f->count ? f->sum : f->told_sum, n = f->count ? f->count : f->told;
+	__u64 trust = !f->count ? 500 : f->sure ? 950 : 800;
+
+	out->batches = n;
+	if (!n)
+		return;
+	out->latency = (sum << BW_GAP_SHIFT) / n;
+	out->confidence = trust * n / (n + 3);
+}
+
+#endif

@@ -1,0 +1,280 @@
+//! The passive vantage's loader: loads and attaches the program that measures the gaps of the flows
+//! that pass an interface, and hands over the epochs that it closes.
+//!
+//! What it attaches belongs to file descriptors of this process: when the process ends, however it
+//! ends, the kernel detaches it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use batchwise_core::passive::{Epoch, Params};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, ProgramHandle, ProgramType};
+
+use crate::Error;
+use crate::attach::interface::Interface;
+pub use crate::flows::Counters;
+use crate::flows::events::{self, Events, buckets, event_bytes};
+use crate::object::{holder, percpu};
+use crate::passive_skel::{OpenPassiveSkel, PassiveSkel, PassiveSkelBuilder, types};
+
+/// Where packets are seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attach {
+    /// Native XDP, or tc where the driver has none.
+    #[default]
+    Auto,
+    /// Native XDP.
+    Native,
+    /// tc ingress (tcx): after XDP, and after GRO has merged packets, which hides gaps.
+    Tc,
+    /// Nowhere: another XDP program calls [`PassiveSensor::program`].
+    Called,
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the interface, in our network namespace; not used with [`Attach::Called`].
+    pub interface: String,
+    /// Where packets are seen.
+    pub attach: Attach,
+    /// Destination ports; none: all.
+    pub ports: Vec<u16>,
+    /// Flows that are to find room at a time.
+    pub flows: u32,
+    /// The estimator.
+    pub params: Params,
+    /// UDP payloads of at most so many bytes are taken for acknowledgments (QUIC); 0: none are.
+    pub udp_acks: u16,
+    /// A flow without a packet for so long is forgotten.
+    pub forget: Duration,
+    /// A pinned XDP program that decides what becomes of every packet.
+    pub then: Option<PathBuf>,
+}
+
+/// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).
+const XDP_FRAGS: u32 = 1 << 5;
+
+/// The program, loaded and attached; detached when dropped.
+pub struct PassiveSensor {
+    // before the programs: what is attached goes first
+    _link: Option<OwnedFd>,
+    events: Events,
+    skel: PassiveSkel<'static>,
+    attached: Attach,
+    then: bool,
+}
+
+impl PassiveSensor {
+    /// Loads and attaches the program.
+    ///
+    /// # Errors
+    /// When the interface, the driver or the kernel does not allow it; each says the remedy.
+    pub fn attach(config: Config) -> Result<Self, Error> {
+        if config.attach == Attach::Called {
+            return Self::load(&config, Attach::Called);
+        }
+        let interface = Interface::find(&config.interface)?;
+        if config.attach != Attach::Tc {
+            let mut sensor = Self::load(&config, Attach::Native)?;
+            match interface.native(sensor.program()) {
+                Ok(link) => {
+                    sensor._link = Some(link);
+                    return Ok(sensor);
+                }
+                Err(Error::NoNativeXdp { source, .. })
+                    if config.attach == Attach::Auto && config.then.is_none() =>
+                {
+                    let name = &config.interface;
+                    tracing::info!("{name} takes no native XDP program ({source}): tc is used");
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let mut sensor = Self::load(&config, Attach::Tc)?;
+        sensor._link = Some(interface.tc(sensor.program())?);
+        Ok(sensor)
+    }
+
+    fn load(config: &Config, attached: Attach) -> Result<Self, Error> {
+        let buckets = buckets(config.flows);
+        let skel = match &config.then {
+            Some(path) if attached == Attach::Tc => {
+                return Err(Error::BadThen {
+                    path: path.clone(),
+                    why: "tc programs are not chained: use --attach native".into(),
+                });
+            }
+            Some(_) => load_then(config, buckets)?,
+            // most dispatchers know no frames of more than one part, and call only their like
+            None => load(config, buckets, attached, attached != Attach::Called)?,
+        };
+        let events = Events::open(&skel.maps.events, buckets)?;
+        Ok(Self {
+            _link: None,
+            events,
+            skel,
+            attached,
+            then: config.then.is_some(),
+        })
+    }
+
+    /// Where packets are seen; never [`Attach::Auto`].
+    pub fn attached(&self) -> Attach {
+        self.attached
+    }
+
+    /// The program, for another XDP program that is to call it (`bpf_tail_call`).
+    pub fn program(&self) -> BorrowedFd<'_> {
+        let progs = &self.skel.progs;
+        match self.attached {
+            Attach::Tc => progs.bw_tc.as_fd(),
+            _ if self.then => progs.bw_xdp_then.as_fd(),
+            _ => progs.bw_xdp.as_fd(),
+        }
+    }
+
+    /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC. Call
+    /// it at least ten times a second: events wait in a buffer of limited size.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn poll(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.events.poll()
+    }
+
+    /// Closes the epochs of idle flows, forgets the long idle, and gives what closed, as
+    /// [`Self::poll`] does. Call it once per interval.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.events.sweep(&self.skel.progs.bw_sweep, false)
+    }
+
+    /// Closes all epochs, as at the end: what they have measured is not lost.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
+        self.events.sweep(&self.skel.progs.bw_sweep, true)
+    }
+
+    /// What became of the packets so far.
+    ///
+    /// # Errors
+    /// When the kernel does not let us read.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let cpus = percpu(&self.skel.maps.counters, 0, "reading the counters")?;
+        Ok(Counters::sum(cpus))
+    }
+
+    /// Flows in the table as of the last [`Self::sweep`].
+    pub fn flows_live(&self) -> u64 {
+        self.events.live()
+    }
+
+    /// Places in the table: more than were asked for, since not all can be filled without pushing
+    /// out others.
+    pub fn flows_capacity(&self) -> u64 {
+        self.events.capacity()
+    }
+}
+
+/// The programs, with `config.then` in their prog array. The kernel keeps programs that take frames
+/// of more than one part from calling others, and the reverse; which it is cannot be asked.
+fn load_then(config: &Config, buckets: u32) -> Result<PassiveSkel<'static>, Error> {
+    let path = config.then.clone().unwrap_or_default();
+    let bad = |why: &dyn std::fmt::Display| Error::BadThen {
+        path: path.clone(),
+        why: why.to_string(),
+    };
+    let next = ProgramHandle::from_pinned_path(&path).map_err(|e| {
+        bad(&format_args!(
+            "{e}; pin an XDP program there, e.g. with `bpftool prog load FILE.o {}`",
+            path.display()
+        ))
+    })?;
+    if next.prog_type() != ProgramType::Xdp {
+        return Err(bad(&"it is no XDP program"));
+    }
+    let fd = next.as_fd().as_raw_fd().to_ne_bytes();
+    let mut refused = None;
+    for frags in [true, false] {
+        let skel = load(config, buckets, Attach::Native, frags)?;
+        match skel
+            .maps
+            .then
+            .update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)
+        {
+            Ok(()) => return Ok(skel),
+            Err(e) => refused = Some(e),
+        }
+    }
+    Err(bad(&format_args!(
+        "the kernel does not let it be called ({}); load it as an ordinary XDP program, for no \
+         device and not as an extension",
+        refused.map_or_else(String::new, |e| e.to_string())
+    )))
+}
+
+fn load(
+    config: &Config,
+    buckets: u32,
+    attached: Attach,
+    frags: bool,
+) -> Result<PassiveSkel<'static>, Error> {
+    let mut open = PassiveSkelBuilder::default()
+        .open(holder())
+        .map_err(Error::bpf("opening the BPF object"))?;
+    configure(&mut open, config, buckets)?;
+
+    let sizing = Error::bpf;
+    let events = open.maps.events.set_max_entries(event_bytes(config.flows));
+    events.map_err(sizing("sizing the ring buffer"))?;
+    let flows = open.maps.flows.set_max_entries(buckets);
+    flows.map_err(sizing("sizing the flow table"))?;
+
+    let then = config.then.is_some();
+    open.progs.bw_tc.set_autoload(attached == Attach::Tc);
+    let xdp = attached != Attach::Tc;
+    open.progs.bw_xdp.set_autoload(xdp && !then);
+    open.progs.bw_xdp_then.set_autoload(xdp && then);
+    let flags = if frags { XDP_FRAGS } else { 0 };
+    open.progs.bw_xdp.set_flags(flags);
+    open.progs.bw_xdp_then.set_flags(flags);
+    open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> Result<(), Error> {
+    let ro = open.maps.rodata_data.as_deref_mut();
+    let ro = ro.ok_or(Error::Bpf {
+        doing: "configuring the BPF programs",
+        source: io::Error::other("no .rodata").into(),
+    })?;
+    let (algorithm, fixed_ns) = events::algorithm(&config.params);
+    ro.gaps_params = types::bw_gaps_params {
+        epoch_ns: config.params.epoch_ns,
+        max_ns: config.params.max_ns,
+        idle_ns: config.params.idle_ns,
+        fixed_ns,
+        algorithm: types::bw_gaps_algorithm(algorithm),
+        min_gaps: config.params.min_gaps,
+    };
+    ro.hash_keys = events::hash_keys();
+    ro.n_buckets = buckets;
+    ro.udp_acks = config.udp_acks.into();
+    ro.forget_ns = config
+        .forget
+        .as_nanos()
+        .try_into()
+        .unwrap_or(i64::MAX as u64);
+    ro.some_ports = !config.ports.is_empty();
+    for &port in &config.ports {
+        ro.port_bits[usize::from(port) / 64] |= 1 << (port % 64);
+    }
+    Ok(())
+}

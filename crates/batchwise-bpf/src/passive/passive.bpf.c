@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * The passive vantage: sees the packets that clients send as they pass, and keeps the gaps between
+ * those of each flow. The packet is read, never written, and goes its way.
+ */
+#include "../flows/measure.h"
+
+#define TCX_NEXT -1
+#define BW_PULL 256 /* headers that a socket buffer may keep in another part */
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile bool some_ports; /* else all */
+const volatile __u64 port_bits[65536 / 64];
+
+/* The program that decides what becomes of a packet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} then SEC(".maps");
+
+BW_INLINE int bw_port_watched(__u32 port)
+{
+	port &= 0xffff;
+	return !some_ports || (port_bits[port / 64] >> (port % 64) & 1);
+}
+
+BW_INLINE int bw_see_watched(const struct bw_packet *pkt)
+{
+	return bw_port_watched(pkt->tuple.dport) ? bw_see(pkt) : BW_FATE_OTHER;
+}
+
+/* `frame`: bytes. */
+BW_INLINE int bw_fate(int parsed, const struct bw_packet *pkt, __u64 frame)
+{
+	if (parsed == BW_PARSED)
+		return pkt->link + pkt->length <= frame ? bw_see_watched(pkt) : BW_FATE_MALFORMED;
+	if (parsed == BW_PARSE_FRAGMENT)
+		return BW_FATE_FRAGMENT;
+	return parsed == BW_PARSE_OTHER ? BW_FATE_OTHER : BW_FATE_MALFORMED;
+}
+
+BW_INLINE void bw_see_xdp(struct xdp_md *ctx)
+{
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct bw_counters *c = bw_counters();
+	struct bw_packet pkt;
+	__u64 frame = end - data;
+	int parsed;
+
+	if (!c)
+		return;
+	parsed = bw_parse_packet(data, end, &pkt);
+	if (parsed == BW_PARSED && pkt.link + pkt.length > frame)
+		frame = bpf_xdp_get_buff_len(ctx); /* with the parts beyond the first */
+	bw_tally(c, bw_fate(parsed, &pkt, frame));
+}
+
+/* Whether frames may have more than one part is the loader's choice: programs that call each other agree. */
+SEC("?xdp")
+int bw_xdp(struct xdp_md *ctx)
+{
+	bw_see_xdp(ctx);
+	return XDP_PASS;
+}
+
+/* The same, and the verdict is another program's. */
+SEC("?xdp")
+int bw_xdp_then(struct xdp_md *ctx)
+{
+	bw_see_xdp(ctx);
+	bpf_tail_call(ctx, &then, 0);
+	return XDP_PASS; /* it was taken out */
+}
+
+SEC("?tcx/ingress")
+int bw_tc(struct __sk_buff *skb)
+{
+	struct bw_counters *c = bw_counters();
+	__u32 linear = skb->data_end - skb->data, headers = skb->len;
+	struct bw_packet pkt;
+
+	if (headers > BW_PULL)
+		headers = BW_PULL;
+	if (linear < headers) /* else the driver left headers in the buffer's other parts */
+		bpf_skb_pull_data(skb, headers);
+	if (c) {
+		const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+		bw_tally(c, bw_fate(bw_parse_packet(data, end, &pkt), &pkt, skb->len));
+	}
+	return TCX_NEXT;
+}
+
+/* No struct has these: they tell the loader's generator of them, as flows.h does. */
+enum bw_gaps_flag *of_gaps_flag;
+enum bw_estimate_flag *of_estimate_flag;
+enum bw_fate *of_fate;

@@ -1,0 +1,48 @@
+//! What is watched, and what is counted of it.
+
+use std::path::PathBuf;
+
+use batchwise_core::sense::report::Unit;
+
+use crate::sense_skel::types;
+
+const CALLS: u32 = 1 << types::bw_unit::BW_CALLS.0;
+const BYTES: u32 = 1 << types::bw_unit::BW_BYTES.0;
+const SEGMENTS: u32 = 1 << types::bw_unit::BW_SEGS.0;
+
+/// Which items are counted, a bit per kind as in `enum bw_unit`, and which the peer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Units {
+    pub(super) counted: u32,
+    pub(super) told: u32,
+}
+
+impl Units {
+    /// What an estimate in each of `units` needs. Send calls need bytes, too: coalesced messages
+    /// are told apart by them. Calls and bytes are always counted here: confidence comes from the
+    /// number of requests, and a peer's claims are held against the bytes that passed.
+    pub fn of(units: &[Unit]) -> Self {
+        let told = units.iter().fold(0, |bits, u| {
+            bits | match u {
+                Unit::Sends => CALLS | BYTES,
+                Unit::Bytes => BYTES,
+                Unit::Packets => SEGMENTS,
+            }
+        });
+        Self {
+            counted: told | CALLS | BYTES,
+            told,
+        }
+    }
+}
+
+/// What to watch.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Local (server) or remote (client) ports.
+    pub ports: Vec<u16>,
+    /// Only sockets made in this cgroup v2 or below it.
+    pub cgroup: Option<PathBuf>,
+    /// What to count.
+    pub units: Units,
+}

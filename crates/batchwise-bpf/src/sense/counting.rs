@@ -1,0 +1,75 @@
+//! Counting on demand: the programs that see every segment, send and read. Even one that does nothing
+//! costs a request several percent, so while nothing is counted none is attached.
+
+use std::sync::atomic::{Ordering, fence};
+
+use libbpf_rs::Link;
+
+use super::sensor::Sensor;
+use crate::Error;
+
+impl Sensor {
+    /// Attaches what sees every segment, send and read.
+    pub(super) fn hooks(&self) -> Result<Vec<Link>, Error> {
+        let attach = Error::bpf;
+        let progs = &self.skel.progs;
+        let segment = progs.bw_segment.attach();
+        let read = progs.bw_read.attach();
+        let send = if self.late_send {
+            let link = progs.bw_send_late.attach();
+            link.map_err(attach("attaching to sock_send_length"))
+        } else {
+            let link = progs.bw_send.attach();
+            link.map_err(attach("attaching to tcp_sendmsg_locked"))
+        };
+        Ok(vec![
+            segment.map_err(attach("attaching to tcp_probe"))?,
+            read.map_err(attach("attaching to tcp_rcv_space_adjust"))?,
+            send?,
+        ])
+    }
+
+    /// Switches counting on or off. On, it begins anew: see [`Self::epoch`].
+    pub fn count(&mut self, on: bool) -> Result<(), Error> {
+        if on == self.is_counting() {
+            return Ok(());
+        }
+        if on {
+            self.counting = self.hooks()?;
+        }
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.epoch = bss.epoch.wrapping_add(u32::from(on));
+            // the programs must not see the new value before the new epoch
+            fence(Ordering::SeqCst);
+            bss.paused = u32::from(!on);
+        }
+        if !on {
+            self.counting.clear();
+        }
+        Ok(())
+    }
+
+    /// Whether events are being counted.
+    pub fn is_counting(&self) -> bool {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .is_some_and(|b| b.paused == 0)
+    }
+
+    /// How often counting has begun. A connection counts only once its own epoch is this: until
+    /// then it had no event since.
+    pub fn epoch(&self) -> u32 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |b| b.epoch)
+    }
+
+    /// When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC; 0: never.
+    pub fn wanted_at(&self) -> u64 {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |b| b.wanted_at)
+    }
+}

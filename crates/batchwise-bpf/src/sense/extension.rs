@@ -1,0 +1,93 @@
+//! What is built on the sensor: an extension switches its programs on before they are loaded, attaches
+//! them, and gives what acts through them.
+
+use std::fs::File;
+
+use libbpf_rs::Link;
+
+use super::config::Config;
+use crate::Error;
+use crate::sense_skel::{OpenSenseSkel, SenseSkel};
+
+/// An extension of the sensor. Two of them make one, and one may be left out.
+pub trait Extension {
+    /// What acts through its programs.
+    type Attached;
+
+    /// Whether its programs are attached to a cgroup.
+    fn needs_cgroup(&self) -> bool;
+
+    /// Switches its programs on.
+    fn configure(&self, open: &mut OpenSenseSkel<'_>);
+
+    /// Attaches its programs.
+    ///
+    /// # Errors
+    /// When the kernel does not allow it.
+    fn attach(&self, loaded: &mut Loaded<'_>) -> Result<Self::Attached, Error>;
+}
+
+/// The programs, loaded, and what is attached of them.
+pub struct Loaded<'a> {
+    /// The programs.
+    pub skel: &'a SenseSkel<'static>,
+    /// What is watched.
+    pub config: &'a Config,
+    /// The cgroup's directory, if an extension needs it.
+    pub cgroup: Option<File>,
+    /// Attached for as long as the sensor is there.
+    pub links: Vec<Link>,
+    /// Walks over the sockets that are there at the start, in each network namespace.
+    pub walks: Vec<Link>,
+}
+
+impl Extension for () {
+    type Attached = ();
+
+    fn needs_cgroup(&self) -> bool {
+        false
+    }
+
+    fn configure(&self, _: &mut OpenSenseSkel<'_>) {}
+
+    fn attach(&self, _: &mut Loaded<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl<A: Extension, B: Extension> Extension for (A, B) {
+    type Attached = (A::Attached, B::Attached);
+
+    fn needs_cgroup(&self) -> bool {
+        self.0.needs_cgroup() || self.1.needs_cgroup()
+    }
+
+    fn configure(&self, open: &mut OpenSenseSkel<'_>) {
+        self.0.configure(open);
+        self.1.configure(open);
+    }
+
+    fn attach(&self, loaded: &mut Loaded<'_>) -> Result<Self::Attached, Error> {
+        let first = self.0.attach(loaded)?;
+        Ok((first, self.1.attach(loaded)?))
+    }
+}
+
+impl<E: Extension> Extension for Option<E> {
+    type Attached = Option<E::Attached>;
+
+    fn needs_cgroup(&self) -> bool {
+        self.as_ref().is_some_and(E::needs_cgroup)
+    }
+
+    fn configure(&self, open: &mut OpenSenseSkel<'_>) {
+        if let Some(extension) = self {
+            extension.configure(open);
+        }
+    }
+
+    fn attach(&self, loaded: &mut Loaded<'_>) -> Result<Self::Attached, Error> {
+        let attached = self.as_ref().map(|e| e.attach(loaded));
+        attached.transpose()
+    }
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Which sockets are watched (port, cgroup), and the storage that makes a socket a member. The hooks
+ * pass over sockets without storage.
+ */
+#ifndef BW_MEMBERS_H
+#define BW_MEMBERS_H
+
+#include "kernel.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "../lib/endpoint.h"
+
+#define BW_MAX_PORTS 8
+
+/* What the exchange sends in turn: a queue each, then the agent's state, then the hint. */
+enum { BW_SLOT_STATE = BW_UNITS * BW_QUEUES, BW_SLOT_HINT, BW_SLOTS };
+
+/* Set by the loader before the programs are verified, so that what is off costs nothing. */
+const volatile __u32 units = 1 << BW_CALLS | 1 << BW_BYTES;
+const volatile __u32 told_units = 1 << BW_CALLS | 1 << BW_BYTES; /* to the peer */
+const volatile __u16 ports[BW_MAX_PORTS];
+const volatile __u32 n_ports;
+const volatile __u64 cgroup_id; /* 0: any */
+const volatile __u32 cgroup_level;
+const volatile __u32 exchange_period_ns;
+const volatile bool exchanging;
+const volatile bool tuning;
+const volatile bool late_send; /* no tcp_sendmsg_locked: sock_send_length stands in */
+
+/*
+ * Whether events go uncounted. The agent that tunes pauses between its windows, since
+ * counting costs more than much of what it could gain; every time that it goes on `epoch`
+ * grows, and a connection begins anew at its first event.
+ */
+volatile __u32 paused;
+volatile __u32 epoch;
+
+/* Records of connections that closed and did not fit into `closed`. */
+__u64 lost_events;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct bw_endpoint);
+} endpoints SEC(".maps");
+
+/* Last records of connections that closed: room for tens of thousands at once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 << 20);
+} closed SEC(".maps");
+
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
+
+#define BW_CAST(ptr, type) \
+	((type *)bpf_rdonly_cast((const void *)(ptr), bpf_core_type_id_kernel(type)))
+
+/* BW_F_SERVER, 0 for a client, -1 for a port that nobody asked for. */
+BW_INLINE int bw_side(__u16 local, __u16 remote)
+{
+	for (__u32 i = 0; i < BW_MAX_PORTS && i < n_ports; i++) {
+		if (ports[i] == local)
+			return BW_F_SERVER;
+		if (ports[i] == remote)
+			return 0;
+	}
+	return -1;
+}
+
+BW_INLINE int bw_port_matches(const struct sock *sk)
+{
+	return bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport)) >= 0;
+}
+
+/* The same test as bpf_sk_under_cgroup(), for sockets rather than packets. */
+BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
+{
+	struct cgroup *cgrp, *ancestor;
+
+	if (!cgroup_id)
+		return true;
+	cgrp = BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
+	if (!cgrp ||
+	    bpf_core_read(&ancestor, sizeof(ancestor), &cgrp->ancestors[cgroup_level]) ||
+	    !ancestor)
+		return false;
+	return BPF_CORE_READ(ancestor, kn, id) == cgroup_id;
+}
+
+BW_INLINE void bw_view(const struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
+		       struct bw_sock_view *v)
+{
+	v->write_seq = tp->write_seq;
+	v->rcv_nxt = tp->rcv_nxt;
+	v->copied_seq = tp->copied_seq;
+	v->rcv_wup = tp->rcv_wup;
+	/* as in bw_log_wants_last_tx(): only then can it matter */
+	v->last_tx = now - e->rec.last > BW_DELACK_FLOOR_NS ? tp->tcp_wstamp_ns : 0;
+}
+
+/*
+ * The record is read without the socket's lock: an odd or changed version tells the reader to read
+ * again. x86 does not reorder stores; elsewhere an atomic orders them.
+ */
+BW_INLINE void bw_version_bump(struct bw_endpoint *e)
+{
+#if defined(__TARGET_ARCH_x86)
+	barrier();
+	*(volatile __u32 *)&e->rec.version += 1;
+	barrier();
+#else
+	__sync_fetch_and_add(&e->rec.version, 1);
+#endif
+}
+
+/* A function of its own, so that the verifier walks its loops once and not at every caller. */
+__noinline int bw_drain_log(struct bw_endpoint *e)
+{
+	if (!e)
+		return 0;
+	bw_drain(e, units);
+	return 0;
+}
+
+/* Begins anew if counting has paused since the last event; before any other use of the queues. */
+BW_INLINE void bw_wake(struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
+		       const struct bw_sock_view *v)
+{
+	if (!tuning || e->rec.epoch == epoch)
+		return;
+	bw_resync(e, units, now, v, tp->snd_una);
+	e->rec.epoch = epoch;
+	e->next_option = BW_SLOT_STATE - 1; /* first of all */
+}
+
+BW_INLINE void bw_addr(__u8 *to, __be32 v4)
+{
+	to[10] = to[11] = 0xff;
+	__builtin_memcpy(to + 12, &v4, 4);
+}
+
+BW_INLINE void bw_identify(struct bw_endpoint *e, const struct sock *sk, int side)
+{
+	struct bw_record *r = &e->rec;
+
+	r->local_port = sk->__sk_common.skc_num;
+	r->remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	r->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	r->flags = side | (late_send ? BW_F_LATE_SEND : 0);
+	if (sk->__sk_common.skc_family == AF_INET6) {
+		BPF_CORE_READ_INTO(&r->local_addr, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
+		BPF_CORE_READ_INTO(&r->remote_addr, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
+	} else {
+		bw_addr(r->local_addr, sk->__sk_common.skc_rcv_saddr);
+		bw_addr(r->remote_addr, sk->__sk_common.skc_daddr);
+	}
+}
+
+BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
+{
+	struct bw_record *r = &e->rec;
+
+	/*
+	 * With arrivals still in the log the counters stand where the last drain left them. Else they
+	 * are current, but that nobody may have noticed the last ACK leave.
+	 */
+	r->info.now = e->logged == e->tail ? bpf_ktime_get_ns() : r->last;
+	r->info.ack_left = e->logged != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
+				   0 :
+				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
+	r->info.bytes = tp->bytes_acked + tp->bytes_received;
+	r->info.outstanding = tp->write_seq - tp->snd_una;
+	r->info.retransmits = tp->total_retrans;
+	r->info.srtt_us = tp->srtt_us >> 3;
+	r->info.rtt_min_us = tp->rtt_min.s[0].v;
+	r->info.mss = tp->mss_cache;
+	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;
+}
+
+#endif

@@ -1,0 +1,22 @@
+//! Sensing what TCP sockets do: [`Sensor`] counts and is read. On top of it [`Exchange`] tells peers and
+//! hears them, [`Hints`] advertises what applications count themselves, and [`Tuning`] changes sockets.
+//!
+//! Everything that is attached belongs to file descriptors of this process: when the process ends,
+//! however it ends, the kernel detaches it all.
+
+mod actuator;
+mod config;
+mod counting;
+mod exchange;
+mod extension;
+mod hints;
+mod record;
+mod sensor;
+
+pub use actuator::{Actuator, Control, GuardFds, Tuning, release};
+pub use config::{Config, Units};
+pub use exchange::Exchange;
+pub use extension::Extension;
+pub use hints::{Advertiser, Hints};
+pub use record::{Connection, PeerState, Vitals};
+pub use sensor::{Reading, Sensor};

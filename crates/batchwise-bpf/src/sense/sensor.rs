@@ -1,0 +1,248 @@
+//! The sensor: loads and attaches the programs that count what TCP sockets do, and reads what they count.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, Link, MapMut, RingBuffer, RingBufferBuilder};
+
+use super::config::Config;
+use super::extension::{Extension, Loaded};
+use super::record::{Connection, parse_closed, parse_dump};
+use crate::Error;
+use crate::attach::cgroup::{self, Cgroup};
+use crate::attach::netns;
+use crate::object::holder;
+use crate::sense_skel::{SenseSkel, SenseSkelBuilder};
+
+/// What [`Sensor::read`] returns.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Connections that are open.
+    pub open: Vec<Connection>,
+    /// Last states of connections that closed since the last reading.
+    pub closed: Vec<Connection>,
+    /// Events lost since the start: closed connections whose last state found no room.
+    pub lost_events: u64,
+}
+
+/// The attached programs.
+pub struct Sensor {
+    pub(super) skel: SenseSkel<'static>,
+    dump: Link,
+    closed: Arc<Mutex<Vec<Connection>>>,
+    closed_ring: RingBuffer<'static>,
+    pub(super) late_send: bool,
+    /// The programs that run at every segment, send and read.
+    pub(super) counting: Vec<Link>,
+    _links: Vec<Link>,
+}
+
+/// How often a dump is repeated for records that were being written while they were read.
+const DUMP_TRIES: usize = 4;
+
+impl Sensor {
+    /// Loads and attaches the programs, with those of an extension (none: `()`), and adopts the
+    /// connections that are already open. Gives what acts through the extension, too.
+    ///
+    /// # Errors
+    /// When the kernel lacks a tracepoint, the cgroup is none, or loading is not allowed; each says the
+    /// remedy.
+    pub fn open<E: Extension>(
+        config: &Config,
+        extension: &E,
+    ) -> Result<(Self, E::Attached), Error> {
+        let late_send = sends_are_seen_late()?;
+        let cgroup = match &config.cgroup {
+            Some(path) => Some(Cgroup::open(path)?),
+            None if extension.needs_cgroup() => Some(Cgroup::open(&cgroup::mount_point()?)?),
+            None => None,
+        };
+        let skel = load(config, extension, cgroup.as_ref(), late_send)?;
+
+        let progs = &skel.progs;
+        let state = progs.bw_state.attach();
+        let adopt = progs.bw_adopt.attach();
+        let mut loaded = Loaded {
+            skel: &skel,
+            config,
+            cgroup: match cgroup.filter(|_| extension.needs_cgroup()) {
+                Some(c) => Some(File::open(c.path).map_err(Error::io("opening the cgroup"))?),
+                None => None,
+            },
+            links: vec![state.map_err(Error::bpf("attaching to inet_sock_set_state"))?],
+            walks: vec![adopt.map_err(Error::bpf("creating iter/tcp"))?],
+        };
+        let attached = extension.attach(&mut loaded)?;
+        let Loaded { links, walks, .. } = loaded;
+        let dump = progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd());
+        let dump = dump.map_err(Error::bpf("creating the iterator of connections"))?;
+        let closed = Arc::default();
+        let closed_ring = collect(&skel.maps.closed, &closed)?;
+        let mut sensor = Self {
+            skel,
+            dump,
+            closed,
+            closed_ring,
+            late_send,
+            counting: Vec::new(),
+            _links: links,
+        };
+        sensor.counting = sensor.hooks()?;
+        if !sensor.is_counting() {
+            sensor.counting.clear(); // they can be attached; `count` does
+        }
+        adopt_all(&walks, config.cgroup.as_deref())?;
+        Ok((sensor, attached))
+    }
+
+    /// Reads all counters. Between two events of a connection its record stands still, so a record
+    /// that is written while it is copied is rare; it is read again.
+    pub fn read(&self) -> Result<Reading, Error> {
+        // closed first: a connection that closes in between is then in neither, and in the next
+        self.closed_ring
+            .consume()
+            .map_err(Error::bpf("reading closed connections"))?;
+        let mut open = BTreeMap::new();
+        for _ in 0..DUMP_TRIES {
+            let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
+            let (whole, torn) = parse_dump(&bytes);
+            for c in whole {
+                open.entry(c.cookie).or_insert(c);
+            }
+            if torn == 0 {
+                break;
+            }
+        }
+        let open = open.into_values().collect();
+        let closed = self
+            .closed
+            .lock()
+            .map(|mut c| std::mem::take(&mut *c))
+            .unwrap_or_default();
+        let lost_events = self
+            .skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |b| b.lost_events);
+        Ok(Reading {
+            open,
+            closed,
+            lost_events,
+        })
+    }
+}
+
+/// Whether sends are seen only after the call; an error where the kernel lacks what none can do without.
+fn sends_are_seen_late() -> Result<bool, Error> {
+    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
+    let has = |name: &str| {
+        btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
+            .is_some()
+    };
+    for name in ["tcp_probe", "tcp_rcv_space_adjust", "inet_sock_set_state"] {
+        if !has(name) {
+            return Err(Error::NoTracepoint {
+                name,
+                remedy: "use Linux 6.3 or newer",
+            });
+        }
+    }
+    let late_send = !has("tcp_sendmsg_locked");
+    if late_send && !has("sock_send_length") {
+        return Err(Error::NoTracepoint {
+            name: "tcp_sendmsg_locked",
+            remedy: "use Linux 6.16 or newer, or at least 6.3 for sock_send_length",
+        });
+    }
+    Ok(late_send)
+}
+
+fn load(
+    config: &Config,
+    extension: &impl Extension,
+    cgroup: Option<&Cgroup>,
+    late_send: bool,
+) -> Result<SenseSkel<'static>, Error> {
+    let mut open = SenseSkelBuilder::default()
+        .open(holder())
+        .map_err(Error::bpf("opening the BPF object"))?;
+
+    let ro = open.maps.rodata_data.as_deref_mut();
+    let ro = ro.ok_or(Error::Bpf {
+        doing: "configuring the BPF programs",
+        source: io::Error::other("no .rodata").into(),
+    })?;
+    if config.ports.len() > ro.ports.len() {
+        return Err(Error::TooManyPorts {
+            given: config.ports.len(),
+            most: ro.ports.len(),
+        });
+    }
+    for (slot, port) in ro.ports.iter_mut().zip(&config.ports) {
+        *slot = *port;
+    }
+    ro.n_ports = config.ports.len() as u32;
+    ro.units = config.units.counted;
+    ro.told_units = config.units.told;
+    ro.late_send = late_send;
+    if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
+        ro.cgroup_id = c.id;
+        ro.cgroup_level = c.level;
+    }
+    open.progs.bw_send.set_autoload(!late_send);
+    open.progs.bw_send_late.set_autoload(late_send);
+    extension.configure(&mut open);
+    open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+/// The ring buffer that puts the last states of connections that close into `closed`.
+fn collect(
+    ring: &MapMut<'_>,
+    closed: &Arc<Mutex<Vec<Connection>>>,
+) -> Result<RingBuffer<'static>, Error> {
+    let closed = Arc::clone(closed);
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(ring, move |bytes| {
+            if let (Some(c), Ok(mut list)) = (parse_closed(bytes), closed.lock()) {
+                list.push(c);
+            }
+            0
+        })
+        .map_err(Error::bpf("opening the ring buffer"))?;
+    let built = builder.build();
+    built.map_err(Error::bpf("opening the ring buffer"))
+}
+
+/// Runs walks over the sockets that are already there, in every network namespace that the cgroup's
+/// processes live in.
+fn adopt_all(walks: &[Link], cgroup: Option<&Path>) -> Result<(), Error> {
+    for link in walks {
+        read_iter(link).map_err(Error::io("searching our network namespace"))?;
+    }
+    for ns in netns::others(cgroup) {
+        for link in walks {
+            let walked = netns::within(&ns, || read_iter(link).map(drop));
+            if let Err(e) = walked {
+                // the namespace's last process may just have ended
+                tracing::warn!("a network namespace could not be searched: {e}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
+    let mut iter = Iter::new(link).map_err(io::Error::other)?;
+    let mut bytes = Vec::new();
+    iter.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
