@@ -21,7 +21,7 @@ demo: build
 test: setup lint
 	cargo test --workspace --profile tested --locked
 
-## target/release/batchwise
+## target/release/batchwise, batchwise-load and batchwise-lab
 build: setup
 	cargo build --release --locked
 

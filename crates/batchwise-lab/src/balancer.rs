@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::host::Place;
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::segment::{self, LINK, SERVERS, Segment, VIP};
+use batchwise_testbed::stop::Stop;
 use serde::{Deserialize, Serialize};
-
-use crate::host::Place;
-use crate::process::{Process, Reader, lock};
-use crate::segment::{self, LINK, SERVERS, Segment, VIP};
-use crate::stop::Stop;
 
 /// How long it may take until all servers serve, and until it has ended.
 const START_LIMIT: Duration = Duration::from_secs(15);

@@ -2,14 +2,14 @@
 //! they grow, and the facts that every report states.
 
 use anyhow::Result;
+use batchwise_testbed::topology::{NetworkSettings, TwoHosts};
+use batchwise_testbed::triangle::{Triangle, TriangleSpec};
 use maud::Markup;
 use serde::Serialize;
 
 use crate::Context;
 use crate::machine::Machine;
 use crate::report::Page;
-use crate::topology::{NetworkSettings, TwoHosts};
-use crate::triangle::{Triangle, TriangleSpec};
 
 /// Where an experiment runs.
 pub struct Frame<'a> {

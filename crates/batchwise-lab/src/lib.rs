@@ -1,59 +1,41 @@
-//! The lab: two hosts made of network namespaces, workloads between them, and experiments that
-//! redo the papers' figures. This file owns the list of experiments and how one is started.
+//! The lab: experiments on hosts made of network namespaces (`batchwise-testbed`) that redo the
+//! papers' figures. This file owns the list of experiments and how one is started.
 
 pub mod accuracy;
 pub mod arm;
 pub mod balance;
 pub mod balancer;
-pub mod bpf_stats;
 pub mod cdf;
-pub mod cgroup;
 pub mod client_cost;
-pub mod cpu_share;
 pub mod decisions;
 pub mod demo;
 pub mod frame;
-pub mod host;
 pub mod ladder;
-pub mod load;
 pub mod machine;
-pub mod memcached;
-pub mod nginx;
 pub mod output;
 pub mod overhead;
 pub mod packet_cost;
-pub mod pass;
 pub mod passive;
 pub mod plot;
-pub mod preload;
-pub mod process;
-pub mod redis;
 pub mod redis_nagle;
 pub mod regret;
 pub mod report;
 pub mod rounds;
-pub mod segment;
 pub mod shift;
-pub mod speed;
 pub mod stats;
-pub mod stop;
 pub mod timeplot;
-pub mod topology;
-pub mod triangle;
 pub mod truth;
 pub mod tune_cost;
 pub mod tuner;
-pub mod watcher;
-pub mod window;
-pub mod wire;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use batchwise_testbed::commands;
+use batchwise_testbed::stop::Stop;
 
 use crate::machine::Machine;
 use crate::output::Output;
-use crate::stop::Stop;
 
 /// What one run was asked to do.
 #[derive(Clone, Debug)]
@@ -62,8 +44,6 @@ pub struct RunOptions {
     pub quick: bool,
     /// Where results go; `out/<experiment>` when `None`.
     pub out: Option<PathBuf>,
-    /// The `batchwise` command that provides `watch` and `load`.
-    pub command: PathBuf,
 }
 
 /// What an experiment works with.
@@ -140,13 +120,16 @@ pub fn run(name: &str, options: &RunOptions) -> Result<PathBuf> {
     if !nix::unistd::geteuid().is_root() {
         bail!("the lab makes network namespaces and cgroups, which needs root: run it with sudo");
     }
+    let command = commands::find("batchwise")?;
+    // `batchwise load` needs it: better to miss it now than in the middle of a run
+    commands::find("batchwise-load")?;
     let dir = options
         .out
         .clone()
         .unwrap_or_else(|| Path::new("out").join(name));
     let context = Context {
         quick: options.quick,
-        command: options.command.clone(),
+        command,
         output: Output::create(&dir)?,
         stop: Stop::install()?,
     };

@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::host::Host;
 use libbpf_rs::{Map, MapCore as _, MapFlags, libbpf_sys};
 use serde::Serialize;
 
-use crate::host::Host;
 use crate::rounds::{InRound, Turn, pairs};
 use crate::stats::{MedianInterval, Spread};
 

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use batchwise_core::sense::report::Side;
+use batchwise_testbed::bpf_stats;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::{Process, cpu_time};
+use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::topology::TwoHosts;
 use serde::{Deserialize, Serialize};
 
 use crate::Context;
-use crate::bpf_stats;
-use crate::host::{Host, Place};
-use crate::process::{Process, cpu_time};
-use crate::redis::PORT;
-use crate::stop::Stop;
-use crate::topology::TwoHosts;
 
 /// The latency that the service must keep, as in the paper (its §4).
 pub const SLO: Duration = Duration::from_micros(500);

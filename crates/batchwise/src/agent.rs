@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -39,4 +40,13 @@ pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
     }
     Ok(stop)
+}
+
+/// Reads `500ms`, `5s`, `10us`, `0ns`, `1m 30s`.
+///
+/// # Errors
+/// It is none; the message has an example.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|why| format!("{why}; write a number with a unit, such as 10us, 500ms or 5s"))
 }

@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::decap::{Decap, DecapConfig, Fates};
-use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
 use nix::ifaddrs::getifaddrs;
 use prometheus_client::encoding::DescriptorEncoder;
 use serde_json::{Map, Value};
 
-use crate::agent::stop_flag;
+use crate::agent::{parse_duration, stop_flag};
 use crate::clock::wall_clock_ns;
 use crate::output::aside::Aside;
 use crate::output::exporter::{Exporter, Metrics, counters};

@@ -15,11 +15,10 @@ mod clock;
 mod decap;
 mod doctor;
 mod hints;
-mod lab;
-mod load;
 mod output;
 mod passive;
 mod services;
+mod sibling;
 mod tune;
 mod watch;
 
@@ -85,12 +84,12 @@ enum Command {
     Guard(tune::GuardArgs),
 
     /// Load a service and measure its latency honestly, from the intended send times
-    #[command(after_long_help = LOAD_EXAMPLES)]
-    Load(load::LoadArgs),
+    #[command(disable_help_flag = true)]
+    Load(sibling::SiblingArgs),
 
     /// Run experiments in network namespaces of their own
-    #[command(after_long_help = LAB_EXAMPLES)]
-    Lab(lab::LabArgs),
+    #[command(disable_help_flag = true)]
+    Lab(sibling::SiblingArgs),
 }
 
 const WATCH_EXAMPLES: &str = "\
@@ -122,24 +121,8 @@ Run it on both hosts: each agent changes its own host's sockets, and learns of t
 TCP options, on connections that are made from now on. Whatever happens to the agent, every socket
 has its application's own setting back within a second.";
 
-const LOAD_EXAMPLES: &str = "\
-Examples:
-  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 16384
-      SET of 16 KiB values, Poisson arrivals
-  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64 \\
-      --nodelay off --format json
-      the same with Nagle's algorithm at the client, for programs";
-
-const LAB_EXAMPLES: &str = "\
-Examples:
-  batchwise lab list
-  sudo batchwise lab run accuracy --quick --out out/accuracy
-      writes result.json, plots and report.html
-
-What an experiment creates is named bw-* and is removed at its end, also after Ctrl-C.";
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(sibling::reorder_help(std::env::args_os()));
     if let Err(error) = start_log() {
         return fail(&error);
     }
@@ -151,8 +134,8 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(args),
         Command::Balance(args) => balance::run(args),
         Command::Guard(args) => tune::guard(args),
-        Command::Load(args) => load::run(args),
-        Command::Lab(args) => lab::run(args),
+        Command::Load(args) => sibling::run("load", &args).map(|never| match never {}),
+        Command::Lab(args) => sibling::run("lab", &args).map(|never| match never {}),
     };
     match result {
         Ok(code) => code,

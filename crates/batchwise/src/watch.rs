@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units};
 use batchwise_core::sense::report::{Line, Unit};
-use batchwise_load::units::parse_duration;
 use clap::{Args, ValueEnum};
 
-use crate::agent::{PortArgs, stop_flag};
+use crate::agent::{PortArgs, parse_duration, stop_flag};
 use crate::clock::{nanos, wall_clock_ns};
 use crate::hints::{HintArgs, HintWindows};
 use crate::output::exporter::Exporter;

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use batchwise_core::sense::report::Unit;
+use batchwise_testbed::window::PARTS;
 use maud::{Markup, html};
 
 use super::Point;
@@ -14,7 +15,6 @@ use crate::ladder::Workload;
 use crate::output::Output;
 use crate::plot::{self, Bar, Curve, Group, Mark, NAGLE, NODELAY, thousands};
 use crate::report::{Table, figure, percent, remark};
-use crate::window::PARTS;
 
 /// Writes the plots and the report.
 pub fn write(frame: &Frame<'_>, complete: bool, points: &[Point], summary: &Summary) -> Result<()> {

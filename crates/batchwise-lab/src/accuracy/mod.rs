@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_core::sense::report::{Line, Side, Unit};
+use batchwise_testbed::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
+use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
+use batchwise_testbed::topology::TwoHosts;
+use batchwise_testbed::watcher::{WatchSpec, Watcher};
+use batchwise_testbed::window::{EndEstimate, estimates_in};
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured, NoMore};
 use crate::ladder::{OnLadder, Rung, collapses};
-use crate::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
 use crate::output::Progress;
-use crate::redis::{NAGLE_PORT, PORT, RedisServer};
-use crate::topology::TwoHosts;
-use crate::watcher::{WatchSpec, Watcher};
-use crate::window::{EndEstimate, estimates_in};
 use crate::{Context, Experiment};
 use plan::{Extent, NagleAt, Switched, WORKLOADS};
 use summary::Summary;
@@ -143,7 +143,7 @@ struct Watchers {
 
 impl Watchers {
     fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
-        let start = |host: &crate::host::Host| {
+        let start = |host: &batchwise_testbed::host::Host| {
             let spec = WatchSpec {
                 ports: &[PORT, NAGLE_PORT],
                 interval: INTERVAL,

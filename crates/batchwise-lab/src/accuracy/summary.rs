@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Estimator, Unit};
+use batchwise_testbed::window::EndEstimate;
 use serde::Serialize;
 
 use super::Point;
 use crate::ladder::{self, middle, per_workload};
 use crate::stats::{median, quantile};
-use crate::window::EndEstimate;
 
 /// Which end made an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

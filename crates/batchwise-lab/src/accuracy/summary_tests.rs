@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Estimator, Nagle, Unit};
+use batchwise_testbed::load::samples::latency;
+use batchwise_testbed::window::StageMeans;
 
 use super::*;
 use crate::accuracy::plan::NagleAt;
 use crate::accuracy::{Ends, Truth};
-use crate::load::samples::latency;
-use crate::window::StageMeans;
 
 const INF: f64 = f64::INFINITY;
 

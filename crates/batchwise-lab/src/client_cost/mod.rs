@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use batchwise_core::sense::report::Side;
+use batchwise_testbed::load::{LoadPhase, LoadSpec, PhaseReport};
+use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::topology::TwoHosts;
 use serde::Serialize;
 
 use crate::arm::{self, Arm};
 use crate::frame::{Frame, Measured};
-use crate::load::{LoadPhase, LoadSpec, PhaseReport};
 use crate::output::Progress;
 use crate::plot;
-use crate::redis::{PORT, RedisServer};
 use crate::rounds::InRound;
-use crate::topology::TwoHosts;
 use crate::tuner::{Tuners, nagle_share};
 use crate::{Context, Experiment};
 use search::{CHEAP, Grid, Setting, Trial, most_opposite};

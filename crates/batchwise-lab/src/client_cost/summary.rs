@@ -92,7 +92,7 @@ fn client_summary(points: &[&Point]) -> ClientSummary {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::load::samples::window;
+    use batchwise_testbed::load::samples::window;
 
     pub fn point(client: Client, arm: Arm, round: u32, us: f64, share: Option<f64>) -> Point {
         Point {

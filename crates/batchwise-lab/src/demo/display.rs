@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use batchwise_core::sense::report::{Estimator, Nagle, Side};
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::window::EndEstimate;
 
 use super::moment::Moment;
 use super::plan::{self, Phase, Plan, VALUE_SIZE};
@@ -13,8 +15,6 @@ use super::screen::Screen;
 use super::view::View;
 use crate::machine::Machine;
 use crate::plot::{maybe_duration, thousands};
-use crate::stop::Stop;
-use crate::window::EndEstimate;
 
 /// Columns of an ordinary terminal.
 const WIDTH: usize = 79;

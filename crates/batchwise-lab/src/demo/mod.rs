@@ -17,17 +17,17 @@ mod view;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::load::LoadReport;
+use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::stop::POLL;
+use batchwise_testbed::topology::{NetworkSettings, TwoHosts};
+use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use serde::Serialize;
 
 use crate::arm::{self, Arm};
-use crate::host::Host;
-use crate::load::LoadReport;
 use crate::machine::Machine;
-use crate::redis::{PORT, RedisServer};
-use crate::stop::POLL;
-use crate::topology::{NetworkSettings, TwoHosts};
 use crate::tuner::Tuners;
-use crate::watcher::{WatchSpec, Watcher};
 use crate::{Context, Experiment};
 use display::{Display, Story};
 use moment::{Matcher, Moment};

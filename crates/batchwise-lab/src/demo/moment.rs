@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
+use batchwise_testbed::load::{LoadInterval, saturated};
+use batchwise_testbed::window::{EndEstimate, estimate_across};
 use serde::Serialize;
 
 use super::plan::{Phase, Plan};
 use crate::arm::Arm;
-use crate::load::{LoadInterval, saturated};
 use crate::tuner::Decision;
-use crate::window::{EndEstimate, estimate_across};
 
 /// How long to wait for the watchers' lines that complete a second: longer than their interval.
 const PATIENCE: Duration = Duration::from_millis(800);

@@ -4,8 +4,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use batchwise_testbed::load::{LoadPhase, LoadSpec};
+
 use crate::arm::Arm;
-use crate::load::{LoadPhase, LoadSpec};
 
 /// Bytes of a value: small ones, where batching decides how much can be carried.
 pub const VALUE_SIZE: u32 = 64;

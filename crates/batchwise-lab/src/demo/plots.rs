@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use batchwise_core::sense::report::{Nagle, Side};
+use batchwise_testbed::window::PARTS;
 use plotters::prelude::*;
 
 use super::moment::Moment;
@@ -11,7 +12,6 @@ use crate::decisions::join;
 use crate::plot::{self, GREY, GRID, PART_COLORS, axes, draw, legend_line, legend_text, legend_y};
 use crate::stats::quantile;
 use crate::timeplot::{Curve, Height, Span, TimePlot};
-use crate::window::PARTS;
 
 const MEASURED: RGBColor = RGBColor(20, 20, 20);
 const CLIENT: RGBColor = RGBColor(32, 96, 168);

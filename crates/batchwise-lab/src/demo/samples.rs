@@ -1,11 +1,11 @@
 //! Moments and lines for the tests of this experiment.
 
 use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
+use batchwise_testbed::load::{LoadInterval, saturated};
+use batchwise_testbed::window::estimate_across;
 
 use super::moment::Moment;
 use crate::arm::Arm;
-use crate::load::{LoadInterval, saturated};
-use crate::window::estimate_across;
 
 /// A second of the generator that ends at `ts_ns`.
 pub fn interval(ts_ns: u64, offered_rps: f64, mean_ns: f64) -> LoadInterval {

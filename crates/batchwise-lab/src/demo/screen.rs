@@ -7,12 +7,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::stop::Stop;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::display::{Display, Story};
 use super::view::View;
-use crate::stop::Stop;
 
 /// How long one wait for keys takes.
 const WAIT: Duration = Duration::from_millis(100);

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::Side;
+use batchwise_testbed::load::LoadReport;
 use serde::Serialize;
 
 use super::moment::Moment;
 use crate::arm::Arm;
-use crate::load::LoadReport;
 use crate::plot::thousands;
 use crate::stats::{median, quantile};
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use batchwise_core::sense::report::Side;
+use batchwise_testbed::window::EndEstimate;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
@@ -15,7 +16,6 @@ use super::display::{Story, error, estimator, nagle};
 use super::moment::Moment;
 use super::plan::{self, PHASES, Phase, VALUE_SIZE};
 use crate::plot::{duration, maybe_duration, thousands};
-use crate::window::EndEstimate;
 
 const MEASURED: Color = Color::White;
 const CLIENT: Color = Color::Cyan;

@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::bpf_stats::{self, StatsEnabled, runs_of};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::redis::{Benchmark, PORT, RedisServer};
+use batchwise_testbed::topology::TwoHosts;
+use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use serde::Serialize;
 
-use crate::bpf_stats::{self, StatsEnabled, runs_of};
 use crate::frame::{Frame, Measured};
-use crate::host::Host;
 use crate::output::Progress;
-use crate::redis::{Benchmark, PORT, RedisServer};
 use crate::rounds::{InRound, in_random_order};
-use crate::topology::TwoHosts;
-use crate::watcher::{WatchSpec, Watcher};
 use crate::{Context, Experiment};
 use summary::Summary;
 

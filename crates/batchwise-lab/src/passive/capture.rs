@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::Process;
+use batchwise_testbed::stop::Stop;
 
-use crate::host::{Host, Place};
-use crate::process::Process;
-use crate::stop::Stop;
 use crate::truth::Sample;
 
 /// Bytes of each packet: headers with all options.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::cpu_share::trace::Trace;
+use batchwise_testbed::triangle::{Triangle, TriangleSpec};
 use maud::html;
 use plotters::style::RGBColor;
 use serde::Serialize;
@@ -13,11 +15,9 @@ use super::figures::{error_table, estimates, latencies, relative_errors, truths}
 use super::observer::PassiveSpec;
 use super::trial::{Outcome, Trial};
 use super::workload::{Server, Service, Workload};
-use crate::cpu_share::trace::Trace;
 use crate::frame::{Frame, Measured, NoMore};
 use crate::plot::BATCHWISE;
 use crate::report::figure;
-use crate::triangle::{Triangle, TriangleSpec};
 use crate::truth::{Errors, Paired};
 use crate::{Context, Experiment};
 

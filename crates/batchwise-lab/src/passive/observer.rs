@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::bpf_stats;
+use batchwise_testbed::host::Place;
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::triangle::{Triangle, VANTAGE_LINK};
 use serde::{Deserialize, Serialize};
 
-use crate::bpf_stats;
-use crate::host::Place;
-use crate::process::{Process, Reader, lock};
-use crate::stop::Stop;
-use crate::triangle::{Triangle, VANTAGE_LINK};
 use crate::truth::Epoch;
 
 /// How long it may take to end, with all epochs written.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::triangle::{Triangle, TriangleSpec};
+use batchwise_testbed::wire::WireSpec;
 use maud::html;
 use plotters::style::BLACK;
 use serde::Serialize;
@@ -18,9 +20,7 @@ use crate::frame::{Frame, Measured, NoMore};
 use crate::output::Progress;
 use crate::plot::{self, BATCHWISE, Curve};
 use crate::report::figure;
-use crate::triangle::{Triangle, TriangleSpec};
 use crate::truth::{Errors, by_connection};
-use crate::wire::WireSpec;
 use crate::{Context, Experiment};
 
 /// Requests a second of the arms with loss and reordering.

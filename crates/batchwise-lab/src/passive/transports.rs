@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
+use batchwise_testbed::triangle::{Triangle, TriangleSpec};
 use maud::html;
 use plotters::style::RGBColor;
 use serde::Serialize;
@@ -18,7 +19,6 @@ use crate::frame::{Frame, Measured, NoMore};
 use crate::output::Progress;
 use crate::plot::BATCHWISE;
 use crate::report::figure;
-use crate::triangle::{Triangle, TriangleSpec};
 use crate::truth::{Errors, Paired};
 use crate::{Context, Experiment};
 

@@ -7,6 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use batchwise_testbed::cpu_share::trace::Trace;
+use batchwise_testbed::cpu_share::{Applied, CpuShare};
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::triangle::{Triangle, VANTAGE_LINK};
+use batchwise_testbed::wire::Counts;
 use serde::Serialize;
 
 use super::capture::{Capture, ack_round_trips, handshakes};
@@ -14,15 +19,10 @@ use super::observer::{Observed, Observer, PassiveSpec, Totals};
 use super::tcp_probe::TcpProbe;
 use super::workload::{Server, Workload};
 use crate::Context;
-use crate::cpu_share::trace::Trace;
-use crate::cpu_share::{Applied, CpuShare};
-use crate::stop::Stop;
-use crate::triangle::{Triangle, VANTAGE_LINK};
 use crate::truth::{
     Epoch, Errors, Paired, Request, Truth, by_connection, with_constants, with_samples,
     with_triggered,
 };
-use crate::wire::Counts;
 
 /// Requests of the first moments do not count: connections are being made.
 const SETTLE: Duration = Duration::from_secs(1);

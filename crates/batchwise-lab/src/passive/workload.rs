@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::memcached::{self, Memcached};
+use batchwise_testbed::nginx::{self, Nginx};
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::triangle::{SERVER_IP, Triangle};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use crate::host::{Host, Place};
-use crate::memcached::{self, Memcached};
-use crate::nginx::{self, Nginx};
-use crate::process::{Process, Reader, lock};
-use crate::stop::Stop;
-use crate::triangle::{SERVER_IP, Triangle};
 use crate::truth::Request;
 
 /// The port of the QUIC server.

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use batchwise_core::sense::report::Side;
+use batchwise_testbed::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
+use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::topology::TwoHosts;
 use serde::Serialize;
 
 use crate::arm::{self, Arm};
 use crate::frame::{Frame, Measured};
 use crate::ladder::{OnLadder, Rung, Workload, collapses};
-use crate::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
 use crate::output::Progress;
 use crate::plot;
-use crate::redis::{PORT, RedisServer};
-use crate::topology::TwoHosts;
 use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
 use crate::{Context, Experiment};
 use plan::{Extent, WORKLOADS};

@@ -1,8 +1,9 @@
 //! Tests of the summary, with made-up points.
 
+use batchwise_testbed::load::samples::window;
+use batchwise_testbed::load::{LatencySummary, PhaseReport};
+
 use super::*;
-use crate::load::samples::window;
-use crate::load::{LatencySummary, PhaseReport};
 
 /// At so many thousand requests a second; a mean of `None` is a collapse.
 pub fn point(arm: Arm, step_k: u64, repeat: u32, mean_us: Option<f64>) -> Point {

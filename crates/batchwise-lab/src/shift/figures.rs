@@ -113,7 +113,9 @@ fn over_time(schedule: &Schedule, points: &[&Point]) -> Result<String> {
     let curve = |point: &&Point| {
         let zero = point.report.measured_from_ts_ns;
         let at = |ts: u64| ts.saturating_sub(zero) as f64 / 1e9;
-        let known = |i: &crate::load::LoadInterval| Some((at(i.ts_ns), i.mean_from_intended_ns?));
+        let known = |i: &batchwise_testbed::load::LoadInterval| {
+            Some((at(i.ts_ns), i.mean_from_intended_ns?))
+        };
         Curve {
             label: point.arm.label().into(),
             color: point.arm.color(),

@@ -8,16 +8,16 @@ mod summary;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport, LoadSpec};
+use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::topology::TwoHosts;
 use serde::Serialize;
 
 use crate::arm::{self, Arm};
 use crate::frame::{Frame, Measured};
-use crate::load::{LoadInterval, LoadPhase, LoadReport, LoadSpec};
 use crate::output::Progress;
 use crate::plot;
-use crate::redis::{PORT, RedisServer};
 use crate::rounds::InRound;
-use crate::topology::TwoHosts;
 use crate::tuner::{Decision, SLO_POLICY, Tuners};
 use crate::{Context, Experiment};
 use plan::{Extent, INTERVAL, Schedule, WARMUP};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::load::LoadPhase;
+use batchwise_testbed::load::LoadPhase;
 
 /// Between two reports of the load: also how finely a settling time is known.
 pub const INTERVAL: Duration = Duration::from_millis(100);

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use batchwise_testbed::load::{LoadInterval, LoadPhase};
 use serde::Serialize;
 
 use super::plan::Schedule;
 use super::{Point, Steady};
 use crate::arm::Arm;
-use crate::load::{LoadInterval, LoadPhase};
 use crate::rounds::pairs;
 use crate::stats::median;
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::load::LoadReport;
+use batchwise_testbed::load::samples::latency;
+
 use super::super::plan::Extent;
 use super::*;
-use crate::load::LoadReport;
-use crate::load::samples::latency;
 
 /// An interval of 100 ms, which ends at so many tenths of a second.
 pub fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
@@ -38,6 +39,10 @@ pub fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> 
             valid: true,
             why_invalid: Vec::new(),
             cpu_wait_ns: None,
+            connections: 1,
+            keys: 1000,
+            closed: false,
+            warmup_ns: 0,
             measured_from_ts_ns: 0,
             measured_to_ts_ns: 6_000_000_000,
             phases: Vec::new(),

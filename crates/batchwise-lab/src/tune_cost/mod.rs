@@ -9,14 +9,14 @@ mod summary;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use batchwise_testbed::load::{LoadPhase, LoadSpec};
+use batchwise_testbed::redis::{Benchmark, PORT, RedisServer};
+use batchwise_testbed::topology::TwoHosts;
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured, NoMore};
-use crate::load::{LoadPhase, LoadSpec};
 use crate::output::Progress;
-use crate::redis::{Benchmark, PORT, RedisServer};
 use crate::rounds::{InRound, Turn, in_random_order};
-use crate::topology::TwoHosts;
 use crate::tuner::{SLO_POLICY, Tuners};
 use crate::{Context, Experiment};
 use summary::Summary;

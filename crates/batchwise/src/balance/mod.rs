@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use batchwise_bpf::balance::Balancer;
 use batchwise_core::balance::report::Policy;
-use batchwise_load::units::parse_duration;
 use clap::{Args, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGHUP;
@@ -34,7 +33,7 @@ mod show;
 mod status;
 mod view;
 
-use crate::agent::stop_flag;
+use crate::agent::{parse_duration, stop_flag};
 use crate::output::exporter::Exporter;
 use crate::output::live::Live;
 use crate::output::{Form, Format, Sink, pipe};

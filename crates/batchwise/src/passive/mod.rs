@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use batchwise_bpf::passive::Attach;
 use batchwise_core::passive::{Algorithm, Params};
-use batchwise_load::units::parse_duration;
 use clap::{ArgGroup, Args, ValueEnum};
 
 mod capture;
@@ -24,7 +23,7 @@ mod show;
 mod summary;
 mod view;
 
-use crate::agent::stop_flag;
+use crate::agent::{parse_duration, stop_flag};
 use crate::clock::nanos;
 use crate::output::{self, Form, Format};
 use capture::Capture;

@@ -21,14 +21,13 @@ use batchwise_bpf::{self as bpf, Actuator, Config, Control, Reading, Sensor, Uni
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::wire::State;
 use batchwise_core::tune::{Arm, Policy, Tuning};
-use batchwise_load::units::parse_duration;
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::agent::{PortArgs, stop_flag};
+use crate::agent::{PortArgs, parse_duration, stop_flag};
 use crate::clock::monotonic_ns;
 use crate::hints::{HintArgs, HintWindows, Hints};
 use crate::output::exporter::Exporter;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::Process;
-use batchwise_lab::segment::{LINK, VIP, VIP6, server};
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::Process;
+use batchwise_testbed::segment::{LINK, VIP, VIP6, server};
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use batchwise_lab::host::ip;
-use batchwise_lab::segment::{LINK, VIP, balancer as own, server};
+use batchwise_testbed::host::ip;
+use batchwise_testbed::segment::{LINK, VIP, balancer as own, server};
 use serde_json::Value;
 
 use crate::balancer::{Balancer, backend};

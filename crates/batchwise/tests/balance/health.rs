@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use batchwise_lab::segment::{VIP, client};
+use batchwise_testbed::segment::{VIP, client};
 
 use crate::balancer::{Balancer, backend};
 use crate::site::{Site, listen};

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use batchwise_lab::host::ip;
-use batchwise_lab::segment::{LINK, VIP, client, server};
+use batchwise_testbed::host::ip;
+use batchwise_testbed::segment::{LINK, VIP, client, server};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

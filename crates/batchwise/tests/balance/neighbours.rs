@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use batchwise_lab::host::{Host, ip};
-use batchwise_lab::segment::{LINK, server};
+use batchwise_testbed::host::{Host, ip};
+use batchwise_testbed::segment::{LINK, server};
 
 use crate::balancer::Balancer;
 use crate::site::Site;

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use batchwise_bpf::balance::BPFFS;
-use batchwise_lab::host::ip;
-use batchwise_lab::segment::{LINK, VIP, client, server};
+use batchwise_testbed::host::ip;
+use batchwise_testbed::segment::{LINK, VIP, client, server};
 use libbpf_rs::MapHandle;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;

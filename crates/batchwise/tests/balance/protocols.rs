@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 use std::process::Command;
 
-use batchwise_lab::host::Place;
-use batchwise_lab::segment::{LINK, SegmentSpec, VIP, VIP6, balancer};
+use batchwise_testbed::host::Place;
+use batchwise_testbed::segment::{LINK, SegmentSpec, VIP, VIP6, balancer};
 
 use crate::balancer::Balancer;
 use crate::site::{PORT, Site};

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use batchwise_lab::host::Host;
-use batchwise_lab::segment::{Segment, SegmentSpec, VIP, VIP6};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::segment::{Segment, SegmentSpec, VIP, VIP6};
 use socket2::{Domain, Socket, Type};
 
 use crate::stage::{PATIENCE, connect, turn};

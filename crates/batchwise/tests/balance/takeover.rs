@@ -4,8 +4,8 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use batchwise_lab::host::ip;
-use batchwise_lab::segment::LINK;
+use batchwise_testbed::host::ip;
+use batchwise_testbed::segment::LINK;
 use nix::sys::signal::Signal;
 
 use crate::balancer::{Balancer, backend};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
-use batchwise_lab::redis::PORT;
+use batchwise_testbed::redis::PORT;
 use tempfile::TempDir;
 
 use crate::closeness::close;

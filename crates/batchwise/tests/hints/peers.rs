@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_hint::Hints;
-use batchwise_lab::bpf_stats::wait_attached;
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::Process;
-use batchwise_lab::redis::PORT;
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::bpf_stats::wait_attached;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::Process;
+use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use tempfile::TempDir;

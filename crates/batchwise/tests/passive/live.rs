@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::Process;
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::Process;
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
@@ -135,11 +135,11 @@ fn tc_measures_where_it_is_asked_for() {
     let lines = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
     let sink = std::sync::Arc::clone(&lines);
     let reader = run.on_line(move |line| {
-        let mut text = batchwise_lab::process::lock(&sink);
+        let mut text = batchwise_testbed::process::lock(&sink);
         text.push_str(&line);
         text.push('\n');
     });
-    let printed = || crate::run::Lines::read(&batchwise_lab::process::lock(&lines));
+    let printed = || crate::run::Lines::read(&batchwise_testbed::process::lock(&lines));
     eventually(
         "its first line",
         || {
@@ -150,7 +150,7 @@ fn tc_measures_where_it_is_asked_for() {
     );
     // what was asked until now is in the lines of these intervals
     std::thread::sleep(Duration::from_secs(1));
-    batchwise_lab::process::lock(&lines).clear();
+    batchwise_testbed::process::lock(&lines).clear();
     let truth = ask(&stage.hosts.client, address, ASKING);
     kill(run.pid(), Signal::SIGINT).expect("it runs");
     let status = run.wait(&Stop::default(), PATIENCE).expect("it ends");

@@ -5,9 +5,9 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 
 use batchwise_core::passive::report::{EpochLine, Line, ServerLine, TotalsLine};
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::{Process, Reader, lock};
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 
 use crate::refusal::run;

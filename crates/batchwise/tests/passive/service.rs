@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use batchwise_lab::host::Host;
+use batchwise_testbed::host::Host;
 
 use crate::stage::connect;
 

@@ -3,10 +3,11 @@
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::{Process, Reader, lock};
-use batchwise_lab::stop::Stop;
-use batchwise_load::Report;
+use batchwise_testbed::commands;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::load::LoadReport;
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::stop::Stop;
 
 use crate::stage::{BATCHWISE, PATIENCE};
 
@@ -20,6 +21,7 @@ pub struct Load {
 impl Load {
     /// `batchwise load redis` at `host` with these options, written as in a shell.
     pub fn start(host: &Host, address: std::net::SocketAddr, options: &str) -> Self {
+        commands::required("batchwise-load");
         let mut command = Command::new(BATCHWISE);
         command.args(["load", "redis", "--format", "json"]);
         command.arg("--addr").arg(address.to_string());
@@ -57,14 +59,14 @@ impl Load {
     }
 
     /// Waits for its end; gives the report of `batchwise load`, which must be free of errors.
-    pub fn report(self) -> Report {
+    pub fn report(self) -> LoadReport {
         let report = self.any_report();
         assert_eq!(report.errors, 0, "{report:?}");
         report
     }
 
     /// The same, errors or not.
-    pub fn any_report(self) -> Report {
+    pub fn any_report(self) -> LoadReport {
         let output = self.output();
         let last = output.lines().last().unwrap_or_default();
         serde_json::from_str(last).expect("a report")

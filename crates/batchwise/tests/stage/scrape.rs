@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use batchwise_lab::host::Host;
+use batchwise_testbed::host::Host;
 
 use crate::stage::connect;
 

@@ -4,10 +4,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use batchwise_lab::host::Host;
-use batchwise_lab::redis::{PORT, RedisServer};
-use batchwise_lab::stop::Stop;
-use batchwise_lab::topology::TwoHosts;
+use batchwise_testbed::host::Host;
+use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::topology::TwoHosts;
 
 /// The command under test.
 pub const BATCHWISE: &str = env!("CARGO_BIN_EXE_batchwise");

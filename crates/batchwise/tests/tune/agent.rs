@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
-use batchwise_lab::bpf_stats::wait_attached;
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::Process;
-use batchwise_lab::redis::PORT;
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::bpf_stats::wait_attached;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::Process;
+use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

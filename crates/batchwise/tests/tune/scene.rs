@@ -5,9 +5,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use batchwise_lab::cgroup;
-use batchwise_lab::host::Host;
-use batchwise_lab::redis::{PORT, RedisServer};
+use batchwise_testbed::cgroup;
+use batchwise_testbed::host::Host;
+use batchwise_testbed::redis::{PORT, RedisServer};
 
 use crate::stage::Stage;
 

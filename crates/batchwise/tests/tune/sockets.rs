@@ -5,9 +5,9 @@ use std::fs;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use batchwise_lab::cgroup;
-use batchwise_lab::host::Host;
-use batchwise_lab::redis::PORT;
+use batchwise_testbed::cgroup;
+use batchwise_testbed::host::Host;
+use batchwise_testbed::redis::PORT;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
 

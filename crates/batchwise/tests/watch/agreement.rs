@@ -5,9 +5,9 @@
 use std::net::SocketAddr;
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
-use batchwise_lab::host::Host;
-use batchwise_lab::window::{EndEstimate, estimates_in};
-use batchwise_load::Report;
+use batchwise_testbed::host::Host;
+use batchwise_testbed::load::LoadReport;
+use batchwise_testbed::window::{EndEstimate, estimates_in};
 
 use crate::closeness::close;
 use crate::generator::Load;
@@ -26,7 +26,7 @@ const TOO_LATE: &str = "no answer within a second after the end of the window";
 /// A load from its first request to its last, and what it measured.
 pub struct Measured {
     since_ns: u64,
-    pub report: Report,
+    pub report: LoadReport,
 }
 
 impl Measured {
@@ -90,7 +90,7 @@ impl Measured {
     pub fn assert_agrees(&self, lines: &[Line], side: Side) {
         let estimate = estimate(lines, side);
         assert_eq!(estimate.estimator, Estimator::TwoSided, "{estimate:?}");
-        let measured = self.report.latency_from_send_ns.mean.expect("requests") as f64;
+        let measured = self.report.latency_from_send_ns.mean;
         let total = estimate.total_ns.expect("a total");
         println!("{side:?}: {total:.0} ns estimated, {measured} ns measured");
         assert!(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side};
-use batchwise_lab::redis::PORT;
+use batchwise_testbed::redis::PORT;
 
 use crate::agreement::{LIGHT, Measured, SINGLE, estimate};
 use crate::request::ask;

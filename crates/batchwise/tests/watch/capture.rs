@@ -4,9 +4,9 @@ use std::fs::File;
 use std::process::Command;
 
 use batchwise_core::sense::wire::{KIND, LEN, Tuple};
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::Process;
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::Process;
+use batchwise_testbed::stop::Stop;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use nix::sys::signal::{Signal, kill};
 use pcap_file::pcap::PcapReader;

@@ -2,7 +2,7 @@
 //! when the exchange is cut.
 
 use batchwise_core::sense::report::{Estimator, Line, Side};
-use batchwise_lab::redis::PORT;
+use batchwise_testbed::redis::PORT;
 
 use crate::agreement::{LIGHT, Measured, SINGLE, estimate};
 use crate::generator::{LASTING, Load};

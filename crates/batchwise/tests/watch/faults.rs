@@ -1,9 +1,9 @@
 //! What happens around the watcher: servers restart, namespaces go.
 
 use batchwise_core::sense::report::Side;
-use batchwise_lab::redis::PORT;
-use batchwise_lab::topology::TwoHosts;
-use batchwise_lab::{redis::RedisServer, stop::Stop};
+use batchwise_testbed::redis::PORT;
+use batchwise_testbed::topology::TwoHosts;
+use batchwise_testbed::{redis::RedisServer, stop::Stop};
 
 use crate::generator::{LASTING, Load};
 use crate::stage::Stage;

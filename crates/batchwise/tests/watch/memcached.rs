@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
-use batchwise_lab::host::Place;
-use batchwise_lab::window::estimates_in;
+use batchwise_testbed::host::Place;
+use batchwise_testbed::window::estimates_in;
 
 use crate::closeness::close;
 use crate::request::ask;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use batchwise_lab::host::Host;
+use batchwise_testbed::host::Host;
 
 /// The middlebox that knows nothing of option 253.
 pub const STRIP: &str = "tcp option 253 exists counter reset tcp option 253";

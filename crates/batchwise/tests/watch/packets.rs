@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use batchwise_core::sense::report::{Estimator, Line, Side};
 use batchwise_core::sense::wire::{EXID, HELLO_LEN, KIND, LEN, Tuple};
-use batchwise_lab::redis::PORT;
+use batchwise_testbed::redis::PORT;
 
 use crate::capture::{Capture, Segment};
 use crate::generator::Load;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use batchwise_core::sense::report::{Line, Side};
-use batchwise_lab::redis::PORT;
+use batchwise_testbed::redis::PORT;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 

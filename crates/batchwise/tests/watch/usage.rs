@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
-use batchwise_lab::redis::PORT;
+use batchwise_testbed::redis::PORT;
 
 use crate::generator::{LASTING, Load};
 use crate::refusal::{assert_refused, run, run_as_nobody};
@@ -39,7 +39,7 @@ fn wrong_arguments_are_usage_errors() {
 #[test]
 fn a_cgroup_that_is_none_is_refused_with_the_place_where_they_are() {
     let _turn = turn();
-    let mount = batchwise_lab::cgroup::mount_point().expect("cgroup v2");
+    let mount = batchwise_testbed::cgroup::mount_point().expect("cgroup v2");
     let mount = mount.to_string_lossy();
     for path in ["/tmp", "/no/such/directory"] {
         let output = watch(&["--port", SILENT, "--duration", "1s", "--cgroup", path]);

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use batchwise_core::sense::report::{Estimator, Line, Side};
-use batchwise_lab::bpf_stats::wait_attached;
-use batchwise_lab::host::{Host, Place};
-use batchwise_lab::process::{Process, Reader, lock};
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::bpf_stats::wait_attached;
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -11,15 +11,15 @@ use batchwise_bpf::balance::{
     Backend, Balancer, Measure, Method, Options, Protocol, Ring, SLOTS, Service, ServiceKey, State,
 };
 use batchwise_core::passive::Params;
+use batchwise_testbed::bpf_stats::map_memory;
+use batchwise_testbed::pass::attach_program;
+use batchwise_testbed::topology::{LINK, TwoHosts};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use nix::net::if_::if_nametoindex;
 
 use super::{Case, Program};
-use crate::bpf_stats::map_memory;
 use crate::packet_cost::{self, FLOWS, set_callee};
-use crate::pass::attach_program;
-use crate::topology::{LINK, TwoHosts};
 
 #[allow(
     missing_docs,

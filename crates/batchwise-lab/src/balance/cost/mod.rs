@@ -8,13 +8,13 @@ mod summary;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use batchwise_testbed::topology::TwoHosts;
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured};
 use crate::output::Progress;
 use crate::packet_cost::{self, FLOWS};
 use crate::rounds::in_random_order;
-use crate::topology::TwoHosts;
 use crate::{Context, Experiment};
 use bench::Bench;
 use summary::Summary;

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_core::balance::report::{BackendLine, EventLine, Health, Line, TotalsLine};
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::nginx::PORT;
+use batchwise_testbed::process::{Process, lock};
+use batchwise_testbed::segment::{self, LINK, SERVERS, VIP, VIP6};
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 
 use super::clients::WHO;
-use crate::host::{Host, Place};
-use crate::nginx::PORT;
-use crate::process::{Process, lock};
-use crate::segment::{self, LINK, SERVERS, VIP, VIP6};
-use crate::stop::Stop;
 
 /// Both services: by layer 2, and through tunnels.
 pub(super) const SERVICES: [&str; 2] = ["web", "web6"];

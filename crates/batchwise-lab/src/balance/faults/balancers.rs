@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use batchwise_core::balance::report::{BackendLine, Line};
+use batchwise_testbed::segment::{SERVERS, Segment};
 use nix::sys::signal::Signal;
 use rand::Rng as _;
 
@@ -12,7 +13,6 @@ use super::agent::{LIMIT, Policy, SERVICES, Settings, server_name};
 use super::clients::while_clients_work;
 use super::outcome::{Outcome, opened, unharmed};
 use super::scenarios::{CALM, Scenario, Stage, VICTIM};
-use crate::segment::{SERVERS, Segment};
 
 /// Between two changes of the weights.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);

@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
+use batchwise_testbed::nginx::PORT;
+use batchwise_testbed::process::lock;
+use batchwise_testbed::segment::{Segment, VIP, VIP6};
+use batchwise_testbed::stop::Stop;
 use rand::Rng as _;
 
 use super::agent::LIMIT;
 use super::outcome::opened;
-use crate::nginx::PORT;
-use crate::process::lock;
-use crate::segment::{Segment, VIP, VIP6};
-use crate::stop::Stop;
 
 /// The file that says which server it is.
 pub(super) const WHO: &str = "who";

@@ -7,14 +7,14 @@ use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::nginx::PORT;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
 use super::clients::{Connection, End, PATIENCE, WHO, answer, request};
-use crate::host::Host;
-use crate::nginx::PORT;
 
 /// The file of which the server has more than the client takes.
 pub(super) const LONG: &str = "long";

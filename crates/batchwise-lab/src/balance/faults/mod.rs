@@ -12,13 +12,13 @@ mod servers;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use batchwise_testbed::segment::{Segment, SegmentSpec};
 use maud::html;
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured, NoMore};
 use crate::output::Progress;
 use crate::report::Table;
-use crate::segment::{Segment, SegmentSpec};
 use crate::{Context, Experiment};
 pub use outcome::Outcome;
 pub use scenarios::{Scenario, run};

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use batchwise_core::balance::report::{EventLine, TotalsLine};
+use batchwise_testbed::segment::{SERVERS, VIP, VIP6};
 use serde::Serialize;
 
 use super::clients::{Connection, End};
 use super::scenarios::Scenario;
-use crate::segment::{SERVERS, VIP, VIP6};
 
 /// What came of a scenario.
 #[derive(Clone, Debug, Serialize)]

@@ -6,6 +6,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
+use batchwise_testbed::host::Place;
+use batchwise_testbed::nginx::Nginx;
+use batchwise_testbed::process::Process;
+use batchwise_testbed::segment::{self, LINK, SERVERS, Segment, SegmentSpec};
+use batchwise_testbed::speed::{Brake, Speed};
+use batchwise_testbed::stop::Stop;
 use serde::Serialize;
 
 use super::agent::{Agent, Settings, server_name};
@@ -13,12 +19,6 @@ use super::balancers::by_latency;
 use super::clients::WHO;
 use super::kept::{LONG, long};
 use super::outcome::Outcome;
-use crate::host::Place;
-use crate::nginx::Nginx;
-use crate::process::Process;
-use crate::segment::{self, LINK, SERVERS, Segment, SegmentSpec};
-use crate::speed::{Brake, Speed};
-use crate::stop::Stop;
 
 /// Room for the outer header of the tunnels.
 const MTU: u32 = 1600;

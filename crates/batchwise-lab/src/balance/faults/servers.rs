@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use batchwise_core::balance::report::BackendLine;
+use batchwise_testbed::segment::{Segment, VIP, VIP6};
 use nix::sys::signal::{Signal, kill};
 
 use super::agent::{Agent, CHECK_EVERY, CHECK_TIMEOUT, FALL, SERVICES, Settings, server_name};
@@ -13,7 +14,6 @@ use super::clients::{Connection, End, while_clients_work};
 use super::kept::{Kept, keep};
 use super::outcome::{Outcome, nanos, opened, unharmed};
 use super::scenarios::{CALM, Scenario, Stage, VICTIM};
-use crate::segment::{Segment, VIP, VIP6};
 
 /// Connections of each kind and service that rest.
 const RESTING: usize = 2;

@@ -1,6 +1,6 @@
 //! Servers, clients and loads that policies are held against.
 
-use crate::cpu_share::trace::Trace;
+use batchwise_testbed::cpu_share::trace::Trace;
 
 /// Responses a second of a server with a whole CPU.
 pub const CAPACITY: f64 = 1000.0;

@@ -11,18 +11,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::cpu_share::trace::Trace;
+use batchwise_testbed::nginx::{self, Nginx};
+use batchwise_testbed::segment::{Segment, SegmentSpec};
+use batchwise_testbed::speed::{Brake, Follower, Speed};
 use serde::Serialize;
 
 use crate::balancer::{Balancer, BalancerSpec};
-use crate::cpu_share::trace::Trace;
 use crate::frame::{Frame, Measured};
-use crate::nginx::{self, Nginx};
 use crate::output::Progress;
 use crate::passive::workload::write_site;
 use crate::plot::maybe_duration;
 use crate::rounds::{InRound, in_random_order};
-use crate::segment::{Segment, SegmentSpec};
-use crate::speed::{Brake, Follower, Speed};
 use crate::{Context, Experiment};
 use plan::{EQUAL_SHARE, Extent, SCALE, Servers};
 use point::{Load, Moment};

@@ -149,6 +149,6 @@ mod tests {
 
     #[test]
     fn servers_at_full_speed_leave_some_of_their_cpu() {
-        assert!(SCALE * f64::from(crate::segment::SERVERS) < 0.95);
+        assert!(SCALE * f64::from(batchwise_testbed::segment::SERVERS) < 0.95);
     }
 }

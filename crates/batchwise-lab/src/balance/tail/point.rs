@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::cpu_share::trace::Trace;
+use batchwise_testbed::host::Place;
+use batchwise_testbed::nginx;
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::segment::{Segment, VIP};
 use serde::Deserialize;
 
 use crate::Context;
 use crate::balancer::BackendMoment;
-use crate::cpu_share::trace::Trace;
-use crate::host::Place;
-use crate::nginx;
-use crate::process::{Process, Reader, lock};
-use crate::segment::{Segment, VIP};
 use crate::stats::quantile;
 use crate::truth::Request;
 

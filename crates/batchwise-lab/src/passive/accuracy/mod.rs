@@ -8,13 +8,13 @@ mod summary;
 use std::time::Duration;
 
 use anyhow::Result;
+use batchwise_testbed::cpu_share::trace::Trace;
+use batchwise_testbed::triangle::{Triangle, TriangleSpec};
 
 use super::trial::{Outcome, Point, Trial};
 use super::workload::{Server, Service, Workload};
-use crate::cpu_share::trace::Trace;
 use crate::frame::{Frame, Measured, NoMore};
 use crate::output::Progress;
-use crate::triangle::{Triangle, TriangleSpec};
 use crate::{Context, Experiment};
 use summary::Summary;
 

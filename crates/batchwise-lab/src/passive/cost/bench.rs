@@ -11,16 +11,16 @@ use std::{fs, process};
 use anyhow::{Context as _, Result, bail};
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::Params;
+use batchwise_testbed::bpf_stats::{Runs, StatsEnabled, map_memory, runs_of};
+use batchwise_testbed::pass::attach_program;
+use batchwise_testbed::topology::{LINK, SERVER_IP, TwoHosts};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use nix::net::if_::if_nametoindex;
 use nix::unistd::Pid;
 
 use super::{Case, Program};
-use crate::bpf_stats::{Runs, StatsEnabled, map_memory, runs_of};
 use crate::packet_cost::{self, FLOWS, set_callee};
-use crate::pass::attach_program;
-use crate::topology::{LINK, SERVER_IP, TwoHosts};
 
 #[allow(
     missing_docs,

@@ -6,6 +6,7 @@ mod figures;
 mod summary;
 
 use anyhow::Result;
+use batchwise_testbed::topology::TwoHosts;
 use serde::Serialize;
 
 use crate::frame::{Frame, Measured};
@@ -13,7 +14,6 @@ use crate::output::Progress;
 use crate::packet_cost::{self, FLOWS};
 use crate::rounds::in_random_order;
 use crate::stats::median;
-use crate::topology::TwoHosts;
 use crate::{Context, Experiment};
 use bench::Bench;
 use summary::Summary;

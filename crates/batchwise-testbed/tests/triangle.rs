@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use batchwise_lab::cgroup;
-use batchwise_lab::cpu_share::CpuShare;
-use batchwise_lab::cpu_share::trace::Trace;
-use batchwise_lab::host::{Namespace, Place};
-use batchwise_lab::process::cpu_time;
-use batchwise_lab::stop::Stop;
-use batchwise_lab::triangle::{Triangle, TriangleSpec};
-use batchwise_lab::wire::WireSpec;
+use batchwise_testbed::cgroup;
+use batchwise_testbed::cpu_share::CpuShare;
+use batchwise_testbed::cpu_share::trace::Trace;
+use batchwise_testbed::host::{Namespace, Place};
+use batchwise_testbed::process::cpu_time;
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::triangle::{Triangle, TriangleSpec};
+use batchwise_testbed::wire::WireSpec;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -1,6 +1,5 @@
 //! The open-loop load: how `batchwise load redis` is called and what it answers.
 
-#[cfg(test)]
 pub mod samples;
 
 use std::net::SocketAddr;
@@ -300,6 +299,18 @@ pub struct LoadReport {
     /// Time that the generator was ready to run and did not get its CPU, ns.
     #[serde(default)]
     pub cpu_wait_ns: Option<u64>,
+    /// Connections that carried the load.
+    #[serde(default, skip_serializing)]
+    pub connections: u64,
+    /// Different keys; each was set once before the load.
+    #[serde(default, skip_serializing)]
+    pub keys: u64,
+    /// Whether a response triggered the next request.
+    #[serde(default, skip_serializing)]
+    pub closed: bool,
+    /// How long was sent before measuring, ns.
+    #[serde(default, skip_serializing)]
+    pub warmup_ns: u64,
     /// Begin of the measured window, ns since the Unix epoch.
     pub measured_from_ts_ns: u64,
     /// End of the measured window, ns since the Unix epoch.

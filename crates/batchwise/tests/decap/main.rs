@@ -1,13 +1,22 @@
-//! `batchwise decap` as its users meet it.
+//! `batchwise decap` as its users meet it. Needs root.
+
+#[path = "../stage/refusal.rs"]
+mod refusal;
+#[allow(
+    dead_code,
+    reason = "shared with the tests of watch, which use more of it"
+)]
+#[path = "../stage/stage.rs"]
+mod stage;
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-use batchwise_lab::host::Place;
-use batchwise_lab::process::lock;
-use batchwise_lab::stop::Stop;
-use batchwise_lab::topology::{CLIENT_IP, LINK, SERVER_IP};
+use batchwise_testbed::host::Place;
+use batchwise_testbed::process::lock;
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::topology::{CLIENT_IP, LINK, SERVER_IP};
 use etherparse::{IpNumber, PacketBuilder};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
@@ -74,7 +83,7 @@ fn an_address_that_the_host_gets_later_is_served_through_the_tunnel() {
     let name = server.namespace().name();
     let service = format!("{SERVICE}/32");
     let add = ["-n", name, "addr", "add", &service, "dev", "lo"];
-    batchwise_lab::host::ip(&add).expect("an address");
+    batchwise_testbed::host::ip(&add).expect("an address");
     let socket = server.inside(|| Ok(UdpSocket::bind((SERVICE, 0))?));
     let socket = socket.expect("a socket");
     let port = socket.local_addr().expect("an address").port();

@@ -1,4 +1,4 @@
-//! `batchwise load memcached`.
+//! `batchwise-load memcached`.
 
 use batchwise_load::Distribution;
 use batchwise_load::distribution::parse_amounts;

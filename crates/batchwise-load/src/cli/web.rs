@@ -1,4 +1,4 @@
-//! `batchwise load web` and `web-site`.
+//! `batchwise-load web` and `web-site`.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,10 @@
-//! `batchwise load`: the load generators of `batchwise-load` on the command line.
+//! The load generators on the command line: a workload is a subcommand.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::process::ExitCode;
 
 use batchwise_load::LatencySummary;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 
 mod memcached;
 mod quic;
@@ -13,9 +12,18 @@ mod redis;
 mod truth;
 mod web;
 
-/// Offer load whose latencies can be trusted.
-#[derive(Debug, Args)]
-pub struct LoadArgs {
+const EXAMPLES: &str = "\
+Examples:
+  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 16384
+      SET of 16 KiB values, Poisson arrivals
+  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64 \\
+      --nodelay off --format json
+      the same with Nagle's algorithm at the client, for programs";
+
+/// Load a service and measure its latency honestly, from the intended send times
+#[derive(Debug, Parser)]
+#[command(version, after_long_help = EXAMPLES)]
+struct Cli {
     #[command(subcommand)]
     workload: Workload,
 }
@@ -64,18 +72,17 @@ fn parse_addr(text: &str) -> Result<SocketAddr, String> {
         .ok_or_else(|| format!("`{text}` has no address"))
 }
 
-/// Runs a load and prints its report. The exit code is 0 also when the report says that it is
-/// not valid; it is an error if there is no report.
-pub fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
-    match args.workload {
-        Workload::Redis(args) => redis::run(&args)?,
-        Workload::Web(args) => web::run(&args)?,
-        Workload::WebSite(args) => web::write_site(&args)?,
-        Workload::Memcached(args) => memcached::run(&args)?,
-        Workload::Quic(args) => quic::run(&args)?,
-        Workload::QuicServer(args) => quic::serve(&args)?,
+/// Runs a load and prints its report. It is no error when the report says that it is not valid; it is
+/// one if there is no report.
+pub fn run() -> anyhow::Result<()> {
+    match Cli::parse().workload {
+        Workload::Redis(args) => redis::run(&args),
+        Workload::Web(args) => web::run(&args),
+        Workload::WebSite(args) => web::write_site(&args),
+        Workload::Memcached(args) => memcached::run(&args),
+        Workload::Quic(args) => quic::run(&args),
+        Workload::QuicServer(args) => quic::serve(&args),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn write_latency(out: &mut impl Write, name: &str, latency: &LatencySummary) -> io::Result<()> {

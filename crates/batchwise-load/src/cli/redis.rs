@@ -1,4 +1,4 @@
-//! `batchwise load redis`.
+//! `batchwise-load redis`.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! `batchwise load quic` and `quic-server`.
+//! `batchwise-load quic` and `quic-server`.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use batchwise_lab::cgroup;
-use batchwise_lab::host::{Host, Namespace, ip};
-use batchwise_lab::segment::{self, LINK, SERVERS, Segment, SegmentSpec, VIP, VIP6};
+use batchwise_testbed::cgroup;
+use batchwise_testbed::host::{Host, Namespace, ip};
+use batchwise_testbed::segment::{self, LINK, SERVERS, Segment, SegmentSpec, VIP, VIP6};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PORT: u16 = 8080;

@@ -1,30 +1,25 @@
 //! What `batchwise balance` does to connections when weights change, servers and balancers die and
-//! configurations are wrong: the scenarios of `lab run balance-faults`, once each, and `batchwise
-//! decap`. Needs root. One binary, so that the tests can take turns.
+//! configurations are wrong: the scenarios of `lab run balance-faults`, once each. Needs root. One
+//! binary, so that the tests can take turns.
 
-#[path = "../stage/refusal.rs"]
-mod refusal;
-#[allow(
-    dead_code,
-    reason = "shared with the tests of watch, which use more of it"
-)]
-#[path = "../stage/stage.rs"]
-mod stage;
-
-mod decap;
-
-use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use batchwise_lab::balance::faults::{Outcome, Scenario, run};
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::commands;
+use batchwise_testbed::stop::Stop;
 
-use stage::{BATCHWISE, turn};
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Runs it; nothing may have gone wrong.
 fn passes(scenario: Scenario) -> Outcome {
-    let _turn = turn();
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let tag = format!("bf{}", std::process::id());
-    let outcome = run(scenario, &tag, Path::new(BATCHWISE), &Stop::default());
+    let outcome = run(
+        scenario,
+        &tag,
+        &commands::required("batchwise"),
+        &Stop::default(),
+    );
     let outcome = outcome.unwrap_or_else(|e| panic!("{e:#}"));
     assert_eq!(outcome.wrong, [""; 0], "{outcome:#?}");
     assert_eq!((outcome.broken, outcome.refused), (0, 0), "{outcome:#?}");

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use batchwise_lab::cgroup;
-use batchwise_lab::host::{Namespace, Place};
-use batchwise_lab::topology::TwoHosts;
+use batchwise_testbed::cgroup;
+use batchwise_testbed::host::{Namespace, Place};
+use batchwise_testbed::topology::TwoHosts;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
 
@@ -100,7 +100,7 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     let root = cgroup::mount_point().unwrap().join(format!("bw-{tag}"));
     let left = root.join("srv");
     fs::create_dir_all(&left).unwrap();
-    batchwise_lab::host::ip(&["netns", "add", &format!("bw-{tag}-srv")]).unwrap();
+    batchwise_testbed::host::ip(&["netns", "add", &format!("bw-{tag}-srv")]).unwrap();
     let mut sleeper = Command::new("sleep").arg("3600").spawn().unwrap();
     fs::write(left.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
 

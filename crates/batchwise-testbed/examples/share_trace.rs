@@ -1,6 +1,6 @@
 //! Prints the trace of CPU shares that is committed as `traces/share.csv`.
 
-use batchwise_lab::cpu_share::trace::{SECONDS, SEED, Trace};
+use batchwise_testbed::cpu_share::trace::{SECONDS, SEED, Trace};
 
 fn main() -> anyhow::Result<()> {
     print!("{}", Trace::generate(SEED, SECONDS)?.csv());

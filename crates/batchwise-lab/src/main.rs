@@ -1,0 +1,91 @@
+//! The `batchwise-lab` command, which `batchwise lab` starts: lists and runs the experiments.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use batchwise_lab::{RunOptions, experiments};
+use batchwise_testbed::stop::Stopped;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// What a shell reports for a command that SIGINT ended.
+const EXIT_STOPPED: u8 = 130;
+
+const EXAMPLES: &str = "\
+Examples:
+  batchwise lab list
+  sudo batchwise lab run accuracy --quick --out out/accuracy
+      writes result.json, plots and report.html
+
+What an experiment creates is named bw-* and is removed at its end, also after Ctrl-C.";
+
+/// Run experiments in network namespaces of their own
+#[derive(Debug, Parser)]
+#[command(version, after_long_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the experiments
+    List,
+    /// Run an experiment and write result.json, plots and report.html (needs root)
+    Run {
+        /// Name of the experiment, as `lab list` shows it
+        name: String,
+        /// Fewer points, shorter ones: minutes instead of a quarter to half an hour
+        #[arg(long)]
+        quick: bool,
+        /// Directory for the results [default: out/NAME]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log();
+    match cli.command {
+        Command::List => {
+            for experiment in experiments() {
+                println!("{:<18} {}", experiment.name(), experiment.about());
+            }
+            ExitCode::SUCCESS
+        }
+        Command::Run { name, quick, out } => {
+            match batchwise_lab::run(&name, &RunOptions { quick, out }) {
+                Ok(dir) => {
+                    println!("{}", dir.join("report.html").display());
+                    ExitCode::SUCCESS
+                }
+                Err(error) => {
+                    eprintln!("batchwise: {error:#}");
+                    match error.is::<Stopped>() {
+                        true => ExitCode::from(EXIT_STOPPED),
+                        false => ExitCode::FAILURE,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Warnings to standard error, or what `RUST_LOG` says, which `batchwise` has checked.
+fn start_log() {
+    let wanted = std::env::var("RUST_LOG")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let format = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time();
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(format)
+        .init();
+}
