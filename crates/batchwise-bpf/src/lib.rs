@@ -9,6 +9,7 @@ pub mod balance;
 mod cgroup;
 pub mod decap;
 mod error;
+pub mod features;
 mod netns;
 mod object;
 pub mod passive;

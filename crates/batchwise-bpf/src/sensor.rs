@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use batchwise_core::queue::QueueState;
 use batchwise_core::report::Unit;
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 
 use crate::actuator::Actuator;
 use crate::cgroup::{self, Cgroup};
+use crate::features::{self, Machine, SEND_BEGINS, Subcommand};
 use crate::object::holder;
 use crate::plain::{Plain, bytes};
 use crate::record::{Connection, parse_closed, parse_dump};
@@ -106,26 +105,13 @@ const DUMP_TRIES: usize = 4;
 impl Sensor {
     /// Loads and attaches the programs, and adopts the connections that are already open.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-        let has = |name: &str| {
-            btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
-                .is_some()
+        let machine = Machine::look();
+        let subcommand = match config.tune {
+            true => Subcommand::Tune,
+            false => Subcommand::Watch,
         };
-        for name in ["tcp_probe", "tcp_rcv_space_adjust", "inet_sock_set_state"] {
-            if !has(name) {
-                return Err(Error::NoTracepoint {
-                    name,
-                    remedy: "use Linux 6.3 or newer",
-                });
-            }
-        }
-        let late_send = !has("tcp_sendmsg_locked");
-        if late_send && !has("sock_send_length") {
-            return Err(Error::NoTracepoint {
-                name: "tcp_sendmsg_locked",
-                remedy: "use Linux 6.16 or newer, or at least 6.3 for sock_send_length",
-            });
-        }
+        features::require(&machine, subcommand)?;
+        let late_send = !machine.has(SEND_BEGINS);
         let cgroup = match (&config.cgroup, config.exchange) {
             (Some(path), _) => Some(Cgroup::open(path)?),
             (None, None) if !config.tune => None,
