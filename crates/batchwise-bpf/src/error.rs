@@ -16,13 +16,15 @@ pub enum Error {
         "the kernel has no BTF at /sys/kernel/btf/vmlinux: use one built with CONFIG_DEBUG_INFO_BTF=y"
     )]
     NoBtf,
-    /// A tracepoint is missing.
-    #[error("the kernel lacks the tracepoint {name}: {remedy}")]
-    NoTracepoint {
-        /// Its name.
-        name: &'static str,
+    /// The kernel has not what a subcommand cannot do without.
+    #[error("`batchwise {subcommand}` needs what the kernel has not ({found}): {remedy}")]
+    NoFeature {
+        /// The subcommand.
+        subcommand: &'static str,
+        /// What is missing.
+        found: String,
         /// What to do.
-        remedy: &'static str,
+        remedy: String,
     },
     /// No cgroup v2.
     #[error(

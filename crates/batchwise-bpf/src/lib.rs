@@ -10,6 +10,7 @@ mod attach;
 pub mod balance;
 pub mod decap;
 mod error;
+pub mod features;
 mod flows;
 mod object;
 pub mod passive;

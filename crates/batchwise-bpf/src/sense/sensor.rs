@@ -7,8 +7,6 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapMut, RingBuffer, RingBufferBuilder};
 
@@ -18,6 +16,7 @@ use super::record::{Connection, parse_closed, parse_dump};
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
+use crate::features::{self, Machine, SEND_BEGINS, Subcommand};
 use crate::object::holder;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder};
 
@@ -142,27 +141,9 @@ impl Sensor {
 
 /// Whether sends are seen only after the call; an error where the kernel lacks what none can do without.
 fn sends_are_seen_late() -> Result<bool, Error> {
-    let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-    let has = |name: &str| {
-        btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
-            .is_some()
-    };
-    for name in ["tcp_probe", "tcp_rcv_space_adjust", "inet_sock_set_state"] {
-        if !has(name) {
-            return Err(Error::NoTracepoint {
-                name,
-                remedy: "use Linux 6.3 or newer",
-            });
-        }
-    }
-    let late_send = !has("tcp_sendmsg_locked");
-    if late_send && !has("sock_send_length") {
-        return Err(Error::NoTracepoint {
-            name: "tcp_sendmsg_locked",
-            remedy: "use Linux 6.16 or newer, or at least 6.3 for sock_send_length",
-        });
-    }
-    Ok(late_send)
+    let machine = Machine::look();
+    features::require(&machine, Subcommand::Watch)?;
+    Ok(!machine.has(SEND_BEGINS))
 }
 
 fn load(

@@ -1,127 +1,130 @@
-//! What `batchwise doctor` looks at: this process's capabilities, the kernel's BTF, its settings.
-//! Only looking: [`super::checks`] says what it means.
+//! What the feature table is held against: this process's capabilities, the kernel's BTF, its
+//! settings. Only looking.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
-use batchwise_bpf::balance::BPFFS;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Func, Typedef};
 use libbpf_rs::{MapType, ProgramType};
 
-use super::checks::{HOOKS, WANTED_ENUMERATORS, WANTED_FUNCTIONS};
+use super::{FEATURES, Probe, Version};
+use crate::balance::BPFFS;
 
 /// CAP_NET_ADMIN.
-pub const NET_ADMIN: u32 = 12;
+const NET_ADMIN: u32 = 12;
 /// CAP_SYS_ADMIN, which includes CAP_PERFMON and CAP_BPF.
-pub const SYS_ADMIN: u32 = 21;
+const SYS_ADMIN: u32 = 21;
 /// CAP_PERFMON.
-pub const PERFMON: u32 = 38;
+const PERFMON: u32 = 38;
 /// CAP_BPF.
-pub const BPF: u32 = 39;
+const BPF: u32 = 39;
 
-/// This machine and these privileges; a setting that cannot be read is `None`.
+/// This machine and these privileges.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct Machine {
     /// Effective capabilities, a bit each.
     pub capabilities: u64,
     /// As `uname -r` says.
     pub release: String,
-    /// The wanted names that the kernel's BTF has, or why it cannot be read.
-    pub btf: Result<BTreeSet<String>, String>,
+    /// The names of the table that the kernel's BTF has, or why it cannot be read.
+    pub btf: Result<BTreeSet<&'static str>, String>,
     /// Whether the kernel takes the kinds of programs and maps; `None` without the privileges.
-    pub loads: Option<Result<(), String>>,
-    /// The same for what `passive` needs.
-    pub loads_xdp: Option<Result<(), String>>,
-    /// net.core.bpf_jit_enable.
-    pub jit: Option<String>,
-    /// kernel.bpf_stats_enabled.
-    pub stats: Option<String>,
-    /// net.ipv4.tcp_autocorking.
-    pub autocorking: Option<String>,
-    /// net.ipv4.tcp_congestion_control.
-    pub congestion_control: Option<String>,
+    pub loads_socket_programs: Option<Result<(), String>>,
+    /// The same for programs that see packets.
+    pub loads_packet_programs: Option<Result<(), String>>,
+    /// The settings of the table that can be read, by sysctl(8)'s name.
+    pub settings: BTreeMap<&'static str, String>,
     /// Where cgroup v2 is mounted.
     pub cgroup2: Option<PathBuf>,
     /// Whether programs and maps can be pinned where `balance` does.
     pub bpffs: bool,
 }
 
-impl Facts {
-    /// Looks at this machine. Nothing is changed, and nothing fails: what cannot be seen is said.
-    pub fn gather() -> Self {
+impl Machine {
+    /// Looks at what costs nothing: no program is loaded. Nothing fails: what cannot be seen is said.
+    pub fn look() -> Self {
         let capabilities = fs::read_to_string("/proc/self/status")
             .ok()
             .and_then(|status| effective_capabilities(&status))
             .unwrap_or(0);
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-        let mut facts = Self {
+        Self {
             capabilities,
-            release: setting("/proc/sys/kernel/osrelease").unwrap_or_default(),
-            btf: wanted_in_btf(),
-            loads: None,
-            loads_xdp: None,
-            jit: setting("/proc/sys/net/core/bpf_jit_enable"),
-            stats: setting("/proc/sys/kernel/bpf_stats_enabled"),
-            autocorking: setting("/proc/sys/net/ipv4/tcp_autocorking"),
-            congestion_control: setting("/proc/sys/net/ipv4/tcp_congestion_control"),
+            release: release(),
+            btf: names_in_btf(),
+            loads_socket_programs: None,
+            loads_packet_programs: None,
+            settings: settings(),
             cgroup2: mount_of(&mounts, |_, kind| kind == "cgroup2"),
             bpffs: mount_of(&mounts, |path, kind| path == BPFFS && kind == "bpf").is_some(),
-        };
-        if facts.missing_capabilities().is_empty() {
-            facts.loads = Some(try_loading());
-            facts.loads_xdp = Some(try_loading_xdp());
-        }
-        facts
-    }
-
-    /// A machine of which nothing can be seen.
-    #[cfg(test)]
-    pub fn none() -> Self {
-        Self {
-            capabilities: 0,
-            release: String::new(),
-            btf: Err("gone".to_owned()),
-            loads: None,
-            loads_xdp: None,
-            jit: None,
-            stats: None,
-            autocorking: None,
-            congestion_control: None,
-            cgroup2: None,
-            bpffs: false,
         }
     }
 
-    /// The capabilities that `watch` needs and this process does not have.
+    /// The same, and where the privileges are there the kernel is given small programs to load.
+    pub fn examine() -> Self {
+        let mut machine = Self::look();
+        if machine.missing_capabilities().is_empty() {
+            machine.loads_socket_programs = Some(try_socket_programs());
+            machine.loads_packet_programs = Some(try_packet_programs());
+        }
+        machine
+    }
+
+    /// Whether the kernel's BTF has this name of the table.
+    pub fn has(&self, name: &str) -> bool {
+        self.btf.as_ref().is_ok_and(|names| names.contains(name))
+    }
+
+    /// The capabilities that loading needs and this process does not have.
     pub fn missing_capabilities(&self) -> Vec<&'static str> {
         let has = |capability: u32| self.capabilities & (1 << capability) != 0;
         let admin = has(SYS_ADMIN);
-        let needed = [
+        [
             ("CAP_BPF", has(BPF) || admin),
             ("CAP_PERFMON", has(PERFMON) || admin),
             ("CAP_NET_ADMIN", has(NET_ADMIN)),
-        ];
-        needed
-            .into_iter()
-            .filter(|(_, there)| !there)
-            .map(|(name, _)| name)
-            .collect()
+        ]
+        .into_iter()
+        .filter_map(|(name, there)| (!there).then_some(name))
+        .collect()
     }
 
     /// Major and minor number of the kernel.
-    pub fn kernel(&self) -> Option<(u32, u32)> {
-        let mut numbers = self.release.split(|c: char| !c.is_ascii_digit());
-        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    pub fn version(&self) -> Option<Version> {
+        version(&self.release)
     }
 }
 
-fn setting(path: &str) -> Option<String> {
-    fs::read_to_string(path)
-        .ok()
-        .map(|text| text.trim().to_owned())
+/// As `uname -r` says.
+pub(super) fn release() -> String {
+    read("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// Major and minor number of a release.
+pub(super) fn version(release: &str) -> Option<Version> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn read(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn settings() -> BTreeMap<&'static str, String> {
+    let names = FEATURES.iter().filter_map(|f| match f.probe {
+        Probe::Jit => Some(super::JIT),
+        Probe::Setting { name, .. } => Some(name),
+        _ => None,
+    });
+    let value = |name: &'static str| {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        Some((name, read(&path)?))
+    };
+    names.filter_map(value).collect()
 }
 
 fn effective_capabilities(status: &str) -> Option<u64> {
@@ -139,41 +142,42 @@ fn mount_of(mounts: &str, is: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     })
 }
 
-/// Which of the wanted tracepoints, functions and enumerators the kernel's BTF has.
-fn wanted_in_btf() -> Result<BTreeSet<String>, String> {
+/// Which tracepoints, functions and enumerators of the table the kernel's BTF has.
+fn names_in_btf() -> Result<BTreeSet<&'static str>, String> {
     let btf = Btf::from_vmlinux().map_err(|error| error.to_string())?;
+    let tracepoint = |name: &str| {
+        let name = format!("btf_trace_{name}");
+        btf.type_by_name::<Typedef<'_>>(&name).is_some()
+    };
     let mut found = BTreeSet::new();
-    for hook in HOOKS {
-        if btf
-            .type_by_name::<Typedef>(&format!("btf_trace_{hook}"))
-            .is_some()
-        {
-            found.insert(hook.to_owned());
-        }
-    }
-    for function in WANTED_FUNCTIONS {
-        if btf.type_by_name::<Func>(function).is_some() {
-            found.insert(function.to_owned());
+    let mut enumerators = BTreeSet::new();
+    for feature in FEATURES {
+        match feature.probe {
+            Probe::Tracepoint { name, stand_in } => {
+                let names = [Some(name), stand_in.map(|s| s.0)];
+                found.extend(names.into_iter().flatten().filter(|n| tracepoint(n)));
+            }
+            Probe::Function(name) | Probe::Iterator(name) => {
+                found.extend(btf.type_by_name::<Func<'_>>(name).map(|_| name));
+            }
+            Probe::Enumerator { name, .. } => {
+                enumerators.insert(name);
+            }
+            _ => {}
         }
     }
     // These enumerations have no name to look up.
-    for enumeration in btf.type_by_kind::<Enum>() {
-        for name in enumeration
-            .iter()
-            .filter_map(|member| member.name)
-            .filter_map(OsStr::to_str)
-        {
-            if WANTED_ENUMERATORS.contains(&name) {
-                found.insert(name.to_owned());
-            }
-        }
+    for enumeration in btf.type_by_kind::<Enum<'_>>() {
+        let names = enumeration.iter().filter_map(|member| member.name);
+        let known = names.filter_map(OsStr::to_str);
+        found.extend(known.filter_map(|name| enumerators.get(name).copied()));
     }
     Ok(found)
 }
 
 /// Has the kernel load the smallest program and map of each kind: a lockdown, a security module
 /// or a container's filter can forbid what the capabilities allow.
-fn try_loading() -> Result<(), String> {
+fn try_socket_programs() -> Result<(), String> {
     taken([
         // The same privileges and the same target as tp_btf programs. The probe of those tries
         // fentry, which some kernels forbid and nothing here uses.
@@ -186,7 +190,7 @@ fn try_loading() -> Result<(), String> {
     ])
 }
 
-fn try_loading_xdp() -> Result<(), String> {
+fn try_packet_programs() -> Result<(), String> {
     taken([
         ("XDP programs", ProgramType::Xdp.is_supported()),
         ("tc programs", ProgramType::SchedCls.is_supported()),
@@ -214,36 +218,32 @@ mod tests {
     #[test]
     fn capabilities_are_read_from_the_process_status() {
         let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t000000c000001000\n";
-        let facts = Facts {
+        let machine = Machine {
             capabilities: effective_capabilities(status).expect("a CapEff line"),
-            ..Facts::none()
+            ..Machine::look()
         };
-        assert!(facts.missing_capabilities().is_empty());
+        assert!(machine.missing_capabilities().is_empty());
         assert_eq!(effective_capabilities("Name:\tx\n"), None);
     }
 
     #[test]
     fn sys_admin_stands_for_bpf_and_perfmon_but_not_for_net_admin() {
-        let facts = Facts {
+        let machine = Machine {
             capabilities: 1 << SYS_ADMIN,
-            ..Facts::none()
+            ..Machine::look()
         };
-        assert_eq!(facts.missing_capabilities(), ["CAP_NET_ADMIN"]);
+        assert_eq!(machine.missing_capabilities(), ["CAP_NET_ADMIN"]);
     }
 
     #[test]
     fn the_kernel_version_is_read_from_distribution_releases() {
-        for (release, version) in [
+        for (release, expected) in [
             ("6.18.44-fc-v470", Some((6, 18))),
             ("6.1.0-13-amd64", Some((6, 1))),
             ("5.15-rc1", Some((5, 15))),
             ("", None),
         ] {
-            let facts = Facts {
-                release: release.to_owned(),
-                ..Facts::none()
-            };
-            assert_eq!(facts.kernel(), version, "{release}");
+            assert_eq!(version(release), expected, "{release}");
         }
     }
 

@@ -1,0 +1,421 @@
+//! The feature table: what each subcommand needs of the kernel, the machine and the process, since
+//! which kernel there is such a thing, and how it is found. `doctor` prints it, the loaders ask it
+//! before they load, and tests may skip only what it says this kernel is too old for.
+
+mod machine;
+mod table;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::Error;
+use crate::balance::BPFFS;
+pub use machine::Machine;
+pub use table::{FEATURES, SEND_BEGINS};
+
+/// Major and minor number of a Linux kernel.
+pub type Version = (u32, u32);
+
+/// A subcommand that depends on the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subcommand {
+    /// `batchwise watch`
+    Watch,
+    /// `batchwise tune`
+    Tune,
+    /// `batchwise passive`
+    Passive,
+    /// `batchwise balance`
+    Balance,
+    /// `batchwise decap`
+    Decap,
+}
+
+impl Subcommand {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Watch,
+        Self::Tune,
+        Self::Passive,
+        Self::Balance,
+        Self::Decap,
+    ];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::Tune => "tune",
+            Self::Passive => "passive",
+            Self::Balance => "balance",
+            Self::Decap => "decap",
+        }
+    }
+
+    /// The oldest kernel that has all that it cannot run without; a stand-in will do.
+    pub fn smallest_kernel(self) -> Version {
+        let needed = FEATURES.iter().filter(|f| f.essential_for(self));
+        let oldest = |f: &Feature| match f.probe {
+            Probe::Tracepoint {
+                stand_in: Some((_, since, _)),
+                ..
+            } => Some(since),
+            _ => f.since,
+        };
+        needed.filter_map(oldest).max().unwrap_or((0, 0))
+    }
+}
+
+impl fmt::Display for Subcommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How much a subcommand depends on a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It cannot run without.
+    Essential,
+    /// It does less without, or less well.
+    Optional,
+}
+
+/// Who uses a feature, and what for.
+#[derive(Clone, Copy, Debug)]
+pub struct User {
+    /// The subcommand.
+    pub subcommand: Subcommand,
+    /// How much.
+    pub need: Need,
+    /// What for; empty: for everything.
+    pub purpose: &'static str,
+}
+
+/// How a feature is looked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Probe {
+    /// The capabilities of this process.
+    Privileges,
+    /// The kernel's version against [`Subcommand::smallest_kernel`].
+    Kernel,
+    /// The kernel's type information.
+    Btf,
+    /// The kernel takes the kinds of programs and maps that sockets are sensed with.
+    LoadsSocketPrograms,
+    /// The same for packets.
+    LoadsPacketPrograms,
+    /// A tracepoint; its stand-in, the stand-in's smallest kernel, and what is lost with it.
+    Tracepoint {
+        /// Its name.
+        name: &'static str,
+        /// What can be used in its place.
+        stand_in: Option<(&'static str, Version, &'static str)>,
+    },
+    /// A function that programs may call, by name.
+    Function(&'static str),
+    /// A target of BPF iterators, by the name of the kernel's function.
+    Iterator(&'static str),
+    /// An enumerator of the kernel's interface.
+    Enumerator {
+        /// What it is, in a word.
+        kind: &'static str,
+        /// Its name.
+        name: &'static str,
+    },
+    /// A mounted hierarchy of cgroup v2.
+    Cgroup2,
+    /// A file system to pin programs in.
+    Bpffs,
+    /// The JIT compiler is on.
+    Jit,
+    /// A setting that explains results; nothing depends on it.
+    Setting {
+        /// As sysctl(8) names it.
+        name: &'static str,
+        /// What it means.
+        meaning: &'static str,
+    },
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Feature {
+    /// What people and programs know it by.
+    pub name: &'static str,
+    /// The smallest kernel that has it; none: it does not depend on the kernel's age.
+    pub since: Option<Version>,
+    /// How it is found.
+    pub probe: Probe,
+    /// Who uses it; nobody: it is information.
+    pub users: &'static [User],
+}
+
+/// How a feature is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// All that is wanted.
+    Ok,
+    /// It works, but not as well.
+    Degraded,
+    /// It is not there.
+    Missing,
+}
+
+/// What was found of a feature.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// How it is.
+    pub status: Status,
+    /// What there is.
+    pub found: String,
+    /// What to do about it; there is one unless the status is [`Status::Ok`].
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(found: impl Into<String>) -> Self {
+        Self {
+            status: Status::Ok,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    fn new(status: Status, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            status,
+            found: found.into(),
+            remedy: Some(remedy.into()),
+        }
+    }
+
+    fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Status::Missing, found, remedy)
+    }
+}
+
+impl Feature {
+    /// The feature of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        FEATURES.iter().find(|f| f.name == name)
+    }
+
+    /// What `subcommand` uses it for, if it does.
+    pub fn user(&self, subcommand: Subcommand) -> Option<&User> {
+        self.users.iter().find(|u| u.subcommand == subcommand)
+    }
+
+    /// Whether `subcommand` cannot run without.
+    pub fn essential_for(&self, subcommand: Subcommand) -> bool {
+        let user = self.user(subcommand);
+        user.is_some_and(|u| u.need == Need::Essential)
+    }
+
+    /// Who uses it and what for, in words.
+    pub fn needed_by(&self) -> String {
+        if let Probe::Setting { meaning, .. } = self.probe {
+            return meaning.to_owned();
+        }
+        let user = |u: &User| match u.purpose {
+            "" => u.subcommand.name().to_owned(),
+            // a flag belongs to the subcommand's name
+            flag if flag.starts_with("--") => format!("{} {flag}", u.subcommand),
+            purpose => format!("{}: {purpose}", u.subcommand),
+        };
+        self.users.iter().map(user).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The remedy where the kernel is too old.
+    fn newer(&self) -> String {
+        self.since
+            .map_or_else(|| "use a newer kernel".to_owned(), newer)
+    }
+
+    /// How it is on `machine`, for `subcommand`.
+    pub fn look(&self, machine: &Machine, subcommand: Subcommand) -> Finding {
+        match self.probe {
+            Probe::Privileges => privileges(machine),
+            Probe::Kernel => kernel(machine, subcommand),
+            Probe::Btf => btf(machine),
+            Probe::LoadsSocketPrograms => taken(machine.loads_socket_programs.as_ref()),
+            Probe::LoadsPacketPrograms => taken(machine.loads_packet_programs.as_ref()),
+            Probe::Tracepoint { name, stand_in } => self.tracepoint(machine, name, stand_in),
+            Probe::Function(name) => self.presence(machine, "function", name),
+            Probe::Iterator(name) => self.presence(machine, "iterator", name),
+            Probe::Enumerator { kind, name } => self.presence(machine, kind, name),
+            Probe::Cgroup2 => match &machine.cgroup2 {
+                Some(path) => Finding::ok(path.display().to_string()),
+                None => Finding::missing(
+                    "not mounted",
+                    "mount -t cgroup2 none /sys/fs/cgroup/unified (make the directory)",
+                ),
+            },
+            Probe::Bpffs if machine.bpffs => Finding::ok(BPFFS),
+            Probe::Bpffs => Finding::missing(
+                format!("not mounted at {BPFFS}"),
+                format!("mount -t bpf bpf {BPFFS}"),
+            ),
+            Probe::Jit => jit(machine),
+            Probe::Setting { name, .. } => Finding::ok(setting(machine, name)),
+        }
+    }
+
+    fn presence(&self, machine: &Machine, kind: &str, name: &str) -> Finding {
+        match (&machine.btf, machine.has(name)) {
+            (_, true) => Finding::ok(format!("{kind} {name}")),
+            (Ok(_), false) => {
+                Finding::missing(format!("this kernel has no {kind} {name}"), self.newer())
+            }
+            (Err(_), false) => Finding::missing("not known without BTF", "see BTF"),
+        }
+    }
+
+    fn tracepoint(
+        &self,
+        machine: &Machine,
+        name: &str,
+        stand_in: Option<(&str, Version, &str)>,
+    ) -> Finding {
+        let found = self.presence(machine, "tracepoint", name);
+        let Some((other, since, lost)) = stand_in else {
+            return found;
+        };
+        if found.status == Status::Ok || machine.btf.is_err() {
+            return found;
+        }
+        let best = self.newer();
+        if machine.has(other) {
+            let found = format!("tracepoint {other}: {lost}");
+            return Finding::new(Status::Degraded, found, best);
+        }
+        Finding::missing(
+            format!("neither tracepoint {name} nor {other}"),
+            format!("{}; best: {best}", newer(since)),
+        )
+    }
+}
+
+fn newer((major, minor): Version) -> String {
+    format!("use Linux {major}.{minor} or newer")
+}
+
+fn privileges(machine: &Machine) -> Finding {
+    let missing = machine.missing_capabilities();
+    if missing.is_empty() {
+        return Finding::ok("CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN");
+    }
+    Finding::missing(
+        format!("no {}", missing.join(", ")),
+        "run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon,cap_net_admin,\
+         cap_sys_admin,cap_sys_ptrace+ep \"$(command -v batchwise)\" (the last two only to \
+         find connections that are already open in other network namespaces)",
+    )
+}
+
+fn kernel(machine: &Machine, subcommand: Subcommand) -> Finding {
+    let smallest = subcommand.smallest_kernel();
+    let found = format!("Linux {}", machine.release);
+    match machine.version() {
+        Some(version) if version >= smallest => Finding::ok(found),
+        _ => Finding::missing(found, newer(smallest)),
+    }
+}
+
+fn btf(machine: &Machine) -> Finding {
+    match &machine.btf {
+        Ok(_) => Finding::ok("/sys/kernel/btf/vmlinux"),
+        Err(error) => Finding::missing(
+            format!("/sys/kernel/btf/vmlinux cannot be read: {error}"),
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, with sysfs mounted",
+        ),
+    }
+}
+
+fn taken(loads: Option<&Result<(), String>>) -> Finding {
+    match loads {
+        Some(Ok(())) => Finding::ok("the kernel takes them"),
+        Some(Err(why)) => Finding::missing(
+            why,
+            "look for what forbids bpf(2): /sys/kernel/security/lockdown, a security module, \
+             a container's seccomp filter or user namespace",
+        ),
+        None => Finding::new(
+            Status::Degraded,
+            "not tried without the privileges",
+            "run the doctor with the privileges too",
+        ),
+    }
+}
+
+const JIT: &str = "net.core.bpf_jit_enable";
+
+fn jit(machine: &Machine) -> Finding {
+    let found = setting(machine, JIT);
+    let remedy = match machine.settings.get(JIT).map(String::as_str) {
+        Some("0") => "sysctl -w net.core.bpf_jit_enable=1",
+        Some(_) => return Finding::ok(found),
+        None if machine.missing_capabilities().is_empty() => {
+            "only the host's network namespace shows it: nsenter --net=/proc/1/ns/net"
+        }
+        None => "run the doctor as root to see it",
+    };
+    Finding::new(Status::Degraded, found, remedy)
+}
+
+fn setting(machine: &Machine, name: &str) -> String {
+    let value = machine.settings.get(name).map_or("(not readable)", |v| v);
+    format!("{name} = {value}")
+}
+
+/// What a loader asks before it loads: that the kernel has all that `subcommand` cannot do without.
+/// What only the machine or the process lacks is said better by the call that fails.
+///
+/// # Errors
+/// The first feature that is not there, with its remedy.
+pub fn require(machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
+    if machine.btf.is_err() {
+        return Err(Error::NoBtf);
+    }
+    let of_kernel = |f: &&Feature| {
+        matches!(
+            f.probe,
+            Probe::Tracepoint { .. }
+                | Probe::Function(_)
+                | Probe::Iterator(_)
+                | Probe::Enumerator { .. }
+        )
+    };
+    let needed = FEATURES.iter().filter(|f| f.essential_for(subcommand));
+    for feature in needed.filter(of_kernel) {
+        let finding = feature.look(machine, subcommand);
+        if finding.status == Status::Missing {
+            return Err(Error::NoFeature {
+                subcommand: subcommand.name(),
+                found: finding.found,
+                remedy: finding.remedy.unwrap_or_default(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Why a test of the feature called `name` may be skipped here: this kernel is older than the table
+/// says is needed. A kernel that is new enough and lacks it is a failure of the test.
+///
+/// # Panics
+/// When the table has no such feature.
+pub fn too_old_for(name: &str) -> Option<String> {
+    let feature = Feature::named(name).unwrap_or_else(|| panic!("no feature is called {name:?}"));
+    let release = machine::release();
+    let since = feature.since?;
+    let old = machine::version(&release)? < since;
+    let (major, minor) = since;
+    old.then(|| format!("{name} needs Linux {major}.{minor}, this is {release}"))
+}
+
+#[cfg(test)]
+mod tests;

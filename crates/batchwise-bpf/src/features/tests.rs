@@ -1,0 +1,44 @@
+//! Tests of the table.
+
+use super::*;
+
+#[test]
+fn names_are_unique_and_everything_but_information_has_a_user() {
+    for (i, feature) in FEATURES.iter().enumerate() {
+        let others = &FEATURES[i + 1..];
+        assert!(others.iter().all(|f| f.name != feature.name), "{feature:?}");
+        let information = matches!(feature.probe, Probe::Setting { .. });
+        assert_eq!(feature.users.is_empty(), information, "{feature:?}");
+    }
+}
+
+#[test]
+fn the_smallest_kernel_is_that_of_the_youngest_essential_feature_or_its_stand_in() {
+    assert_eq!(Subcommand::Watch.smallest_kernel(), (6, 3));
+    assert_eq!(Subcommand::Tune.smallest_kernel(), (6, 3));
+    assert_eq!(Subcommand::Passive.smallest_kernel(), (5, 18));
+    assert_eq!(Subcommand::Balance.smallest_kernel(), (6, 6));
+    assert_eq!(Subcommand::Decap.smallest_kernel(), (5, 18));
+}
+
+#[test]
+fn a_loader_is_refused_with_the_feature_and_the_kernel_that_has_it() {
+    let mut machine = Machine::look();
+    machine.btf = Ok(["tcp_probe", "tcp_rcv_space_adjust", "bpf_rdonly_cast"].into());
+    let refused = require(&machine, Subcommand::Watch).expect_err("something is missing");
+    let text = refused.to_string();
+    assert!(text.contains("no tracepoint inet_sock_set_state"), "{text}");
+    assert!(text.contains("use Linux 5.5 or newer"), "{text}");
+    machine.btf = Err("gone".to_owned());
+    assert!(matches!(
+        require(&machine, Subcommand::Watch),
+        Err(Error::NoBtf)
+    ));
+}
+
+#[test]
+fn a_test_may_be_skipped_only_on_a_kernel_that_is_older_than_the_table_says() {
+    // what every kernel has that can run this at all
+    assert_eq!(too_old_for("bpffs"), None);
+    assert_eq!(too_old_for("BPF JIT"), None);
+}

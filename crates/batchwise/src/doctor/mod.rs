@@ -1,0 +1,198 @@
+//! `batchwise doctor`: what this kernel and these privileges allow, what needs it, and how to get
+//! what is missing, as the feature table of `batchwise-bpf` has it. It runs without any privilege.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use batchwise_bpf::features::{FEATURES, Feature, Machine, Probe, Status, Subcommand};
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// What the long help adds.
+pub const EXAMPLES: &str = "\
+Examples:
+  batchwise doctor
+  sudo batchwise doctor --for balance
+  sudo batchwise doctor --format json
+
+Each check is `ok`, `degraded` (it works, but not as well) or `missing`.
+
+Exit codes:
+  0  the subcommand (`watch`, or that of --for) can run fully
+  1  something essential is missing
+  3  it can run, but something is degraded or an optional part is missing";
+
+/// Arguments of `batchwise doctor`.
+#[derive(clap::Args)]
+pub struct DoctorArgs {
+    /// Only what this subcommand uses; the exit code is about it. Without it: everything, and the
+    /// exit code is about `watch`
+    #[arg(long = "for", value_enum, value_name = "SUBCOMMAND")]
+    subcommand: Option<Asked>,
+    /// How the checks are shown
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// A subcommand on the command line.
+#[derive(Clone, Copy)]
+struct Asked(Subcommand);
+
+impl ValueEnum for Asked {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [Asked; Subcommand::ALL.len()] = {
+            let mut all = [Asked(Subcommand::Watch); Subcommand::ALL.len()];
+            let mut i = 0;
+            while i < all.len() {
+                all[i] = Asked(Subcommand::ALL[i]);
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.name()))
+    }
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object
+    Json,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// The worst that matters: `missing` only if something essential is.
+    status: Status,
+    /// The subcommand that the status is about.
+    #[serde(rename = "for")]
+    subcommand: Subcommand,
+    /// As `uname -r` says.
+    kernel: String,
+    checks: Vec<Check>,
+}
+
+/// One thing that was looked at. The field names are a contract with programs.
+#[derive(Debug, Serialize)]
+struct Check {
+    /// What was looked at.
+    name: &'static str,
+    /// How it is.
+    status: Status,
+    /// The subcommand cannot run at all without it.
+    essential: bool,
+    /// What there is.
+    found: String,
+    /// What does not work without it.
+    needed_by: String,
+    /// The smallest kernel that has it, as "6.6"; absent where the kernel's age does not matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_kernel: Option<String>,
+    /// What to do about it; there is one unless the status is [`Status::Ok`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+/// Runs the checks and prints them.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let report = Report::of(&Machine::examine(), args.subcommand.map(|asked| asked.0));
+    let text = match args.format {
+        Format::Text => report.text(),
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // The exit code is still worth something to whoever closed the pipe.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write the output")?;
+        }
+        _ => {}
+    }
+    Ok(ExitCode::from(report.exit_code()))
+}
+
+impl Report {
+    /// About one subcommand, or all that there is to say with `watch` in mind.
+    fn of(machine: &Machine, only: Option<Subcommand>) -> Self {
+        let subcommand = only.unwrap_or(Subcommand::Watch);
+        let wanted = |f: &&Feature| {
+            let information = matches!(f.probe, Probe::Setting { .. });
+            only.is_none_or(|only| information || f.user(only).is_some())
+        };
+        let check = |feature: &Feature| {
+            let finding = feature.look(machine, subcommand);
+            Check {
+                name: feature.name,
+                status: finding.status,
+                essential: feature.essential_for(subcommand),
+                found: finding.found,
+                needed_by: feature.needed_by(),
+                since_kernel: feature
+                    .since
+                    .map(|(major, minor)| format!("{major}.{minor}")),
+                remedy: finding.remedy,
+            }
+        };
+        let checks: Vec<_> = FEATURES.iter().filter(wanted).map(check).collect();
+        let worst = checks.iter().map(|check| match check.essential {
+            true => check.status,
+            false => check.status.min(Status::Degraded),
+        });
+        Self {
+            status: worst.max().unwrap_or(Status::Ok),
+            subcommand,
+            kernel: machine.release.clone(),
+            checks,
+        }
+    }
+
+    const fn exit_code(&self) -> u8 {
+        match self.status {
+            Status::Ok => 0,
+            Status::Missing => 1,
+            Status::Degraded => 3,
+        }
+    }
+
+    fn text(&self) -> String {
+        let names = self.checks.iter().map(|check| check.name.len());
+        let width = names.max().unwrap_or(0);
+        let mut text = String::new();
+        for check in &self.checks {
+            let status = match check.status {
+                Status::Ok => "ok",
+                Status::Degraded => "degraded",
+                Status::Missing => "missing",
+            };
+            text += &format!("{status:8}  {:width$}  {}\n", check.name, check.found);
+            if check.status != Status::Ok {
+                text += &format!("{:8}  {:width$}  needed by {}\n", "", "", check.needed_by);
+            }
+            if let Some(remedy) = &check.remedy {
+                text += &format!("{:8}  {:width$}  → {remedy}\n", "", "");
+            }
+        }
+        let subcommand = self.subcommand;
+        text + &match self.status {
+            Status::Ok => format!("\n`batchwise {subcommand}` can run fully.\n"),
+            Status::Degraded => {
+                format!("\n`batchwise {subcommand}` can run, with the limits above.\n")
+            }
+            Status::Missing => {
+                format!("\n`batchwise {subcommand}` cannot run: something essential is missing.\n")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
