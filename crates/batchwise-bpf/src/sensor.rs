@@ -285,6 +285,11 @@ impl Sensor {
         }
         if !on {
             self.counting.clear();
+        } else if self.config.exchange.is_some() && !self.config.tune {
+            // The callbacks went silent in the pause; with an actuator its own walk wakes them.
+            let walk = self.skel.progs.bw_apply.attach();
+            let walk = walk.map_err(Error::bpf("creating iter/tcp to go on with the exchange"))?;
+            read_iter(&walk).map_err(Error::io("going on with the exchange"))?;
         }
         Ok(())
     }
@@ -397,7 +402,8 @@ fn load(
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         bss.paused = u32::from(config.tune);
     }
-    open.progs.bw_apply.set_autoload(config.tune);
+    let walks = config.tune || config.exchange.is_some();
+    open.progs.bw_apply.set_autoload(walks);
     open.progs.bw_wish.set_autoload(config.tune);
     open.progs.bw_send.set_autoload(!late_send);
     open.progs.bw_send_late.set_autoload(late_send);

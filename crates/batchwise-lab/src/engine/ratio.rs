@@ -199,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn three_hundred_pairs_tell_one_percent() {
-        let ratio = Ratio::of(&drifting(0.97, 300, 7)).unwrap();
+    fn four_hundred_pairs_tell_one_percent() {
+        let ratio = Ratio::of(&drifting(0.97, 400, 7)).unwrap();
         assert!(ratio.high - ratio.low < 0.02, "{ratio:?}");
     }
 
