@@ -9,6 +9,7 @@ pub mod cdf;
 pub mod client_cost;
 pub mod decisions;
 pub mod demo;
+pub mod engine;
 pub mod frame;
 pub mod ladder;
 pub mod machine;
@@ -30,9 +31,10 @@ pub mod tuner;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::commands;
 use batchwise_testbed::stop::Stop;
+use serde_json::Value;
 
 use crate::machine::Machine;
 use crate::output::Output;
@@ -82,6 +84,14 @@ pub trait Experiment: Sync {
     fn about(&self) -> &'static str;
     /// Measures, and writes `result.json`, plots and `report.html` into the context's output.
     fn run(&self, context: &Context) -> Result<()>;
+    /// The summary that follows from the points of a `result.json`.
+    fn summarise(&self, _result: &Value) -> Result<Value> {
+        bail!("{} does not read its results yet", self.name())
+    }
+    /// Writes plots and report again, from the `result.json` in the context's output.
+    fn redraw(&self, _context: &Context) -> Result<()> {
+        bail!("{} does not read its results yet", self.name())
+    }
 }
 
 /// Every experiment, in the order `lab list` shows them.
@@ -108,15 +118,39 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
     ]
 }
 
+/// The experiment called `name`.
+pub fn find(name: &str) -> Result<&'static dyn Experiment> {
+    match experiments().iter().find(|e| e.name() == name) {
+        Some(experiment) => Ok(*experiment),
+        None => {
+            let known: Vec<_> = experiments().iter().map(|e| e.name()).collect();
+            bail!(
+                "there is no experiment called {name:?}; there are: {}",
+                known.join(", ")
+            )
+        }
+    }
+}
+
+/// Draws the report of the results in `dir` again.
+pub fn report(dir: &Path) -> Result<()> {
+    let path = dir.join("result.json");
+    let reading = || format!("reading {}", path.display());
+    let text = std::fs::read_to_string(&path).with_context(reading)?;
+    let result: Value = serde_json::from_str(&text).with_context(reading)?;
+    let name = result["experiment"].as_str().unwrap_or_default();
+    let context = Context {
+        quick: result["run"]["quick"].as_bool().unwrap_or_default(),
+        command: PathBuf::new(),
+        output: Output::create(dir)?,
+        stop: Stop::default(),
+    };
+    find(name)?.redraw(&context)
+}
+
 /// Runs the experiment called `name`; gives the directory that holds its results.
 pub fn run(name: &str, options: &RunOptions) -> Result<PathBuf> {
-    let Some(experiment) = experiments().iter().find(|e| e.name() == name) else {
-        let known: Vec<_> = experiments().iter().map(|e| e.name()).collect();
-        bail!(
-            "there is no experiment called {name:?}; there are: {}",
-            known.join(", ")
-        );
-    };
+    let experiment = find(name)?;
     if !nix::unistd::geteuid().is_root() {
         bail!("the lab makes network namespaces and cgroups, which needs root: run it with sudo");
     }

@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::machine::Machine;
 use crate::stats::{MedianInterval, Spread};
 
-const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 body { font: 17px/1.55 Georgia, 'Liberation Serif', serif; color: #1d1d1f; background: #fff;
   max-width: 960px; margin: 2.5em auto; padding: 0 1.2em; }
 h1 { font-size: 1.75em; line-height: 1.2; margin-bottom: .2em; }

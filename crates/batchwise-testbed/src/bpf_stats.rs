@@ -99,7 +99,7 @@ pub fn map_memory() -> Result<BTreeMap<String, u64>> {
 }
 
 /// How many BPF links a process holds.
-fn attached_links(pid: Pid) -> Result<usize> {
+pub fn attached_links(pid: Pid) -> Result<usize> {
     Ok(fd_fields(pid, "link_id")?.len())
 }
 

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units};
 use batchwise_core::sense::report::{Line, Unit};
 use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::agent::{PortArgs, parse_duration, stop_flag};
 use crate::clock::{nanos, wall_clock_ns};
@@ -18,6 +20,9 @@ use crate::output::{self, Format, metrics::WatchMetrics};
 use crate::services::Services;
 
 /// Estimate the latency of a service from its TCP sockets.
+///
+/// For measuring what it costs: SIGUSR1 detaches what counts, SIGUSR2 attaches it again; what was
+/// counted before begins anew.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     #[command(flatten)]
@@ -115,7 +120,8 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let period = args.exchange_period;
     let exchange = args.exchange.then_some(Exchange { period });
     let hinting = (args.exchange && args.hints.are_wanted()).then_some(Hints);
-    let (sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
+    let pause = pause_flag()?;
+    let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
         .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     let mut hints = args.hints.listen(advertiser)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
@@ -133,7 +139,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let end = args.duration.map(|d| start + d);
     let mut quit = false;
     while !quit {
-        let next = last + args.interval;
+        let mut next = last + args.interval;
         while !quit && Instant::now() < next {
             let mut wait = next.saturating_duration_since(Instant::now());
             if let Some(hints) = hints.as_mut().filter(|h| h.are_told()) {
@@ -141,6 +147,8 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
                 wait = wait.min(TELL_EVERY);
             }
             quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait)?;
+            let paused = hold(&mut sensor, &pause, &stop)?;
+            (last, next) = (last + paused, next + paused);
         }
         if quit {
             break;
@@ -160,6 +168,31 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     }
     sink.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A flag that SIGUSR1 makes 1 and SIGUSR2 makes 0.
+fn pause_flag() -> anyhow::Result<Arc<AtomicUsize>> {
+    let pause = Arc::new(AtomicUsize::new(0));
+    for (signal, value) in [(SIGUSR1, 1), (SIGUSR2, 0)] {
+        signal_hook::flag::register_usize(signal, Arc::clone(&pause), value)
+            .context("catching signals")?;
+    }
+    Ok(pause)
+}
+
+/// Counts nothing while `pause` is 1; for how long that was.
+fn hold(sensor: &mut Sensor, pause: &AtomicUsize, stop: &AtomicBool) -> anyhow::Result<Duration> {
+    let begin = Instant::now();
+    if pause.load(Ordering::Relaxed) == 0 {
+        return Ok(Duration::ZERO);
+    }
+    sensor.count(false)?;
+    while pause.load(Ordering::Relaxed) == 1 && !stop.load(Ordering::Relaxed) {
+        // A signal ends it; one that came just before is sent again, or waits this long.
+        let _ = nix::poll::poll(&mut [], 50u8);
+    }
+    sensor.count(true)?;
+    Ok(begin.elapsed())
 }
 
 fn show(

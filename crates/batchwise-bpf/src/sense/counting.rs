@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use libbpf_rs::Link;
 
-use super::sensor::Sensor;
+use super::sensor::{Sensor, read_iter};
 use crate::Error;
 
 impl Sensor {
@@ -45,8 +45,19 @@ impl Sensor {
         }
         if !on {
             self.counting.clear();
+        } else if self.exchanges_alone() {
+            // The callbacks went silent in the pause; with an actuator its own walk wakes them.
+            let walk = self.skel.progs.bw_apply.attach();
+            let walk = walk.map_err(Error::bpf("creating iter/tcp to go on with the exchange"))?;
+            read_iter(&walk).map_err(Error::io("going on with the exchange"))?;
         }
         Ok(())
+    }
+
+    /// Whether there is an exchange, and no actuator that walks the sockets.
+    fn exchanges_alone(&self) -> bool {
+        let ro = self.skel.maps.rodata_data.as_deref();
+        ro.is_some_and(|ro| ro.exchanging && !ro.tuning)
     }
 
     /// Whether events are being counted.

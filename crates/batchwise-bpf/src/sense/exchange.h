@@ -79,7 +79,7 @@ BW_INLINE __u32 bw_ops_next(const struct bw_endpoint *e, const struct bw_queue *
  */
 BW_INLINE void bw_ops_pure_ack(struct bw_endpoint *e, const struct tcp_sock *tp)
 {
-	if (tuning && e->rec.epoch != epoch)
+	if (e->rec.epoch != epoch)
 		return; /* its counters are not in use */
 	bw_version_bump(e);
 	bw_drain_log(e);
@@ -110,7 +110,7 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (!e || !(e->rec.flags & BW_F_AGREED))
 		return;
-	if (tuning && paused) {
+	if (paused) {
 		/* even a callback that does nothing costs: not again until bw_apply or bw_speak */
 		bw_ops_flags(ops, 0, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		e->silent = 1;

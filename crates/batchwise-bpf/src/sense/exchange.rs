@@ -25,6 +25,7 @@ impl Extension for Exchange {
     fn configure(&self, open: &mut OpenSenseSkel<'_>) {
         open.progs.bw_exchange.set_autoload(true);
         open.progs.bw_adopt_listener.set_autoload(true);
+        open.progs.bw_apply.set_autoload(true); // goes on after a pause: `Sensor::count`
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.exchange_period_ns = self.period.as_nanos().try_into().unwrap_or(u32::MAX);
             ro.exchanging = true;

@@ -129,7 +129,7 @@ __noinline int bw_drain_log(struct bw_endpoint *e)
 BW_INLINE void bw_wake(struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
 		       const struct bw_sock_view *v)
 {
-	if (!tuning || e->rec.epoch == epoch)
+	if (e->rec.epoch == epoch)
 		return;
 	bw_resync(e, units, now, v, tp->snd_una);
 	e->rec.epoch = epoch;

@@ -39,6 +39,8 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	}
 	if (flags != tp->bpf_sock_ops_cb_flags)
 		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+	if (!tuning)
+		return 0; /* only to go on with the exchange after a pause */
 	off = bw_wants_nagle_off(e);
 	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
 		return 0;

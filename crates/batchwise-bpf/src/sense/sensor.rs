@@ -221,7 +221,7 @@ fn adopt_all(walks: &[Link], cgroup: Option<&Path>) -> Result<(), Error> {
     Ok(())
 }
 
-fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
+pub(super) fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
     let mut iter = Iter::new(link).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
     iter.read_to_end(&mut bytes)?;

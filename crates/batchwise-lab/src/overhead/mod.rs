@@ -1,40 +1,51 @@
-//! Experiment `overhead`: what watching costs a Redis server that is kept busy by
-//! `redis-benchmark`, in throughput, CPU time and time inside the hooks. This file owns the
-//! measuring.
+//! Experiment `overhead`: what watching costs a Redis server that `redis-benchmark` keeps busy, in
+//! throughput, CPU time and time inside the hooks. One run on the same connections; agents that
+//! stay begin and end counting from slice to slice.
 
-mod figures;
+mod agents;
 mod summary;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use batchwise_testbed::bpf_stats::{self, StatsEnabled, runs_of};
-use batchwise_testbed::host::Host;
-use batchwise_testbed::redis::{Benchmark, PORT, RedisServer};
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Context;
+use crate::engine::color::{NAGLE, NODELAY};
+use crate::engine::slices::{Slice, USUAL};
+use crate::engine::stalls::{Monitor, lost};
+use crate::engine::{
+    Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
+};
+use crate::report::{percent, quartiles};
+use agents::Agents;
+use batchwise_testbed::bpf_stats::{Runs, StatsEnabled, runs_of};
+use batchwise_testbed::host::Place;
+use batchwise_testbed::process::{Process, cpu_time};
+use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
-use batchwise_testbed::watcher::{WatchSpec, Watcher};
-use serde::Serialize;
+use summary::{Summary, of_blocks};
 
-use crate::frame::{Frame, Measured};
-use crate::output::Progress;
-use crate::rounds::{InRound, in_random_order};
-use crate::{Context, Experiment};
-use summary::Summary;
-
-/// Between two lines of a watcher.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// How long one run of the benchmark should last.
-const RUN_SECONDS: f64 = 3.0;
+/// Blocks of slices that are measured, and written, together.
+const BLOCKS: u32 = 20;
+/// For how long the time inside the hooks is taken.
+const HOOKS: Duration = Duration::from_secs(2);
+/// Before anything is measured: connections are made, caches are warm.
+const WARM_UP: Duration = Duration::from_secs(1);
 
 /// What watching costs.
 pub struct Overhead;
 
-/// What is attached during a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// Who counts during a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
-    /// Nothing.
+    /// Nobody.
     Off,
     /// One watcher that sees both ends.
     Watch,
@@ -56,16 +67,16 @@ impl Arm {
     }
 }
 
-/// One run of the benchmark.
-#[derive(Clone, Debug, Serialize)]
+/// One slice.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Runs of one round are compared with each other.
+    /// Slices of one block are compared with each other.
     pub round: u32,
-    /// Position in the round, from 0.
+    /// Position in the block, from 0.
     pub position: usize,
-    /// What was attached.
+    /// Who counted.
     pub arm: Arm,
-    /// Requests a second.
+    /// Requests a second of the time that the host did not take away.
     pub rps: f64,
     /// Requests.
     pub requests: u64,
@@ -73,14 +84,23 @@ pub struct Point {
     pub server_cpu_ns_per_request: f64,
     /// CPU time of the benchmark process a request, ns.
     pub client_cpu_ns_per_request: f64,
+    /// Share of the slice that the host took away: cut.
+    #[serde(default)]
+    pub cut_share: f64,
+    /// Requests a second with nothing cut.
+    #[serde(default)]
+    pub raw_rps: Option<f64>,
+    /// CPU time of the agents, as a share of one CPU.
+    #[serde(default)]
+    pub agents_cpu_share: Option<f64>,
 }
 
-/// Time inside the hooks during one run, from the kernel's statistics.
-#[derive(Clone, Debug, Serialize)]
+/// Time inside the hooks, from the kernel's statistics.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookCost {
-    /// What was attached.
+    /// Who counted.
     pub arm: Arm,
-    /// Requests in the run.
+    /// Requests in the time.
     pub requests: u64,
     /// A request at one of its two endpoints, ns.
     pub ns_per_request: f64,
@@ -89,7 +109,7 @@ pub struct HookCost {
 }
 
 /// One BPF program's part of [`HookCost`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramCost {
     /// Its name.
     pub name: String,
@@ -101,19 +121,42 @@ pub struct ProgramCost {
     pub runs_per_request: f64,
 }
 
-/// What was measured so far.
-#[derive(Default)]
-struct Runs {
-    points: Vec<Point>,
-    hooks: Vec<HookCost>,
+/// Fields beside the points.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct More {
+    /// One an arm that has hooks.
+    pub hooks: Vec<HookCost>,
 }
 
-#[derive(Serialize)]
-struct Hooks<'a> {
-    hooks: &'a [HookCost],
+/// Everything that runs all the time.
+pub struct Stage {
+    monitor: Monitor,
+    benchmark: Process,
+    info: TcpStream,
+    agents: Agents,
+    redis: RedisServer,
+    // Last: the others live in them.
+    _hosts: TwoHosts,
+}
+
+/// What is read at the ends of a slice.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    requests: u64,
+    server_cpu: Duration,
+    client_cpu: Duration,
+    agents_cpu: Duration,
 }
 
 impl Experiment for Overhead {
+    type Stage = Stage;
+    /// A batch of blocks of slices.
+    type Arm = ();
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "overhead"
     }
@@ -122,144 +165,303 @@ impl Experiment for Overhead {
         "what watching costs Redis: throughput, CPU time and hook time per request"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        Frame::run(self.name(), context, measure)
-    }
-}
-
-impl Measured for Runs {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<()>>> {
+        Ok(Round::shuffled(if quick { 8 } else { 22 }, &[()]))
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points, &self.hooks);
-        let hooks = Hooks { hooks: &self.hooks };
-        frame.write_result(complete, &self.points, &hooks, &summary)?;
-        figures::write(frame, complete, self, &summary)
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let (hosts, network) = two_hosts("overhead")?;
+        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let agents = Agents::start(context, &hosts)?;
+        let benchmark = start_benchmark(&hosts)?;
+        let info = hosts.server.inside(|| {
+            let stream = TcpStream::connect(("127.0.0.1", PORT))?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            Ok(stream)
+        })?;
+        let cpus = [hosts.server.cpu(), hosts.client.cpu()];
+        let stage = Stage {
+            monitor: Monitor::start(&cpus, &agents.pids()),
+            benchmark,
+            info,
+            agents,
+            redis,
+            _hosts: hosts,
+        };
+        context.stop.sleep(WARM_UP)?;
+        Ok((stage, network))
     }
-}
 
-impl InRound for Point {
-    type Arm = Arm;
-
-    fn round_and_arm(&self) -> (u32, Arm) {
-        (self.round, self.arm)
-    }
-}
-
-fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<()> {
-    let context = frame.context;
-    let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let benchmark = Benchmark::lasting(RUN_SECONDS, hosts, &context.stop)?;
-    let rounds: u32 = if context.quick { 6 } else { 30 };
-    let mut progress = Progress::new(rounds * 3 + 2);
-    // Time inside the hooks first: those who stop a long run early have it.
-    for arm in [Arm::Watch, Arm::WatchExchange] {
-        let cost = hook_cost(context, hosts, arm, &benchmark)?;
-        progress.step(&format!(
-            "{}: {:.0} ns in hooks per request and endpoint",
-            arm.name(),
-            cost.ns_per_request
-        ));
-        measured.hooks.push(cost);
-    }
-    in_random_order(frame, rounds, &Arm::ALL, measured, |measured, turn| {
-        let watchers = start_watchers(context, hosts, turn.arm)?;
-        let cpu_before = redis.cpu_time()?;
-        let result = benchmark.run(hosts, &context.stop)?;
-        let server_cpu = redis.cpu_time()?.saturating_sub(cpu_before);
-        finish_watchers(watchers)?;
-        redis.check_alive()?;
-        let per_request = |cpu: Duration| cpu.as_nanos() as f64 / benchmark.requests as f64;
-        progress.step(&format!(
-            "round {}: {} {:.0} requests/s",
-            turn.round + 1,
-            turn.arm.name(),
-            result.rps
-        ));
-        measured.points.push(Point {
-            round: turn.round,
-            position: turn.position,
-            arm: turn.arm,
-            rps: result.rps,
-            requests: benchmark.requests,
-            server_cpu_ns_per_request: per_request(server_cpu),
-            client_cpu_ns_per_request: per_request(result.client_cpu),
-        });
+    fn prepare(&self, run: &mut Run<'_, More>, stage: &mut Stage) -> Result<()> {
+        if run.more.hooks.is_empty() {
+            for arm in [Arm::Watch, Arm::WatchExchange] {
+                let cost = stage.hook_cost(run.context, arm)?;
+                run.note(&format!(
+                    "{}: {:.0} ns in hooks per request and endpoint",
+                    arm.name(),
+                    cost.ns_per_request
+                ));
+                run.more.hooks.push(cost);
+            }
+        }
         Ok(())
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        turn: Turn<'_, ()>,
+    ) -> Result<Vec<Point>> {
+        let Stage {
+            monitor,
+            benchmark,
+            info,
+            agents,
+            redis,
+            ..
+        } = stage;
+        let pids = agents.pids();
+        let slices = USUAL.run(
+            &run.context.stop,
+            (turn.round * BLOCKS, BLOCKS),
+            &Arm::ALL,
+            |arm| agents.switch(arm),
+            || sample(info, redis, benchmark, &pids),
+        )?;
+        redis.check_alive()?;
+        benchmark.check_alive()?;
+        agents.check()?;
+        Ok(slices.iter().map(|slice| point(slice, monitor)).collect())
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let cut = 100.0 * point.cut_share;
+        let (block, rps) = (point.round + 1, point.rps);
+        format!("block {block}: {rps:.0} requests/s, {cut:.0} % cut")
+    }
+
+    fn finish(&self, _run: &mut Run<'_, More>, stage: &mut Stage, _points: &[Point]) -> Result<()> {
+        stage.agents.finish()
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        Summary::of(&results.points, &results.more.hooks)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        let strip = |(arm, color): (Arm, _)| {
+            Strip::new(
+                arm.name(),
+                color,
+                &of_blocks(&results.points, arm, |p| p.rps),
+            )
+        };
+        let strips = [(Arm::Watch, NODELAY), (Arm::WatchExchange, NAGLE)].map(strip);
+        let mut report = Report::new(
+            "Overhead: what watching costs Redis",
+            "redis-benchmark, 64-byte SETs, 10 connections, one request in flight on each. Agents \
+             begin and end counting in slices of one run, in random order.",
+        )
+        .heading("Summary")
+        .table(table(summary))
+        .text(format!(
+            "Medians with quartiles. Ratios are medians over {} blocks of slices, of a slice over that \
+             of the same block in which nobody counted, with a 95 % bootstrap interval. The host took \
+             away {} of the time, which is cut in all arms by the same rule; what agents cause is \
+             not cut. That `watch` leaves at least 95 % of the throughput is **{}**.",
+            summary.pairs,
+            percent(summary.cut_share),
+            summary.verdict.name(),
+        ))
+        .figure(Figure::ratios(
+            "throughput-ratio.svg",
+            "Throughput over that of the same block with nothing attached",
+            "throughput ratio",
+            strips.into(),
+        ))
+        .heading("Time inside the hooks")
+        .text(
+            "From the kernel's own statistics, which add to it, in a separate time; for a request at \
+             one of its two endpoints. With a watcher at each end, both ends being on one machine, \
+             the tracepoints of each also run for the sockets of the other, which they skip.",
+        );
+        for cost in &results.more.hooks {
+            let (arm, ns) = (cost.arm.name(), cost.ns_per_request);
+            report = report
+                .subheading(format!("{arm}: {ns:.0} ns per request and endpoint"))
+                .table(hooks(cost));
+        }
+        report
+    }
+}
+
+fn table(summary: &Summary) -> Table {
+    let mut table = Table::new([
+        "arm",
+        "requests/s",
+        "ratio",
+        "server CPU, ns/request",
+        "ratio",
+        "client CPU, ns/request",
+        "ratio",
+        "hooks, ns/request",
+        "agents, of a CPU",
+    ]);
+    for (name, arm) in &summary.arms {
+        let ratio = |ratio: &Option<Ratio>| match *name {
+            "off" => "–".into(),
+            _ => Ratio::text(ratio.as_ref()),
+        };
+        let hooks = arm.hook_ns_per_request;
+        table.row([
+            (*name).into(),
+            quartiles(arm.rps),
+            ratio(&arm.throughput_ratio),
+            quartiles(arm.server_cpu_ns_per_request),
+            ratio(&arm.server_cpu_ratio),
+            quartiles(arm.client_cpu_ns_per_request),
+            ratio(&arm.client_cpu_ratio),
+            hooks.map_or_else(|| "–".into(), |ns| format!("{ns:.0}")),
+            percent(arm.agents_cpu_share),
+        ]);
+    }
+    table
+}
+
+fn hooks(cost: &HookCost) -> Table {
+    let rows = cost.programs.iter().map(|program| {
+        vec![
+            program.name.clone(),
+            program.runs.to_string(),
+            format!("{:.0}", program.ns_per_run),
+            format!("{:.2}", program.runs_per_request),
+        ]
+    });
+    Table::new(["program", "runs", "ns per run", "runs per request"]).with(rows)
+}
+
+/// A client that never ends by itself.
+fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
+    let SocketAddr::V4(server) = hosts.server_address(PORT) else {
+        anyhow::bail!("the server has no IPv4 address")
+    };
+    let mut command = Command::new("redis-benchmark");
+    command.args(["-h", &server.ip().to_string(), "-p", &PORT.to_string()]);
+    command.args([
+        "-t",
+        "set",
+        "--csv",
+        "-c",
+        "10",
+        "-d",
+        "64",
+        "-n",
+        "2000000000",
+    ]);
+    let client = &hosts.client;
+    let mut benchmark = client
+        .spawn("redis-benchmark", command, Place::Workload)
+        .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
+    // Read, so that it never blocks on a full pipe.
+    benchmark.on_line(drop);
+    Ok(benchmark)
+}
+
+fn sample(
+    info: &mut TcpStream,
+    redis: &RedisServer,
+    benchmark: &Process,
+    agents: &[nix::unistd::Pid],
+) -> Result<Sample> {
+    let asked = Instant::now();
+    let requests = requests(info)?;
+    let at = asked + asked.elapsed() / 2;
+    let of_agents = agents.iter().map(|&pid| cpu_time(pid));
+    Ok(Sample {
+        at,
+        requests,
+        server_cpu: redis.cpu_time()?,
+        client_cpu: cpu_time(benchmark.pid())?,
+        agents_cpu: of_agents.sum::<Result<_>>()?,
     })
 }
 
-/// Starts what `arm` has attached; returns once it is.
-fn start_watchers(context: &Context, hosts: &TwoHosts, arm: Arm) -> Result<Vec<Watcher>> {
-    let alone = WatchSpec {
-        ports: &[PORT],
-        interval: INTERVAL,
-        units: None,
-        exchange: false,
-        cgroup: None,
-    };
-    let start = |host: &Host, spec: &WatchSpec<'_>| {
-        Watcher::start(&context.command, host, spec, &context.stop)
-    };
-    let exchanging = |host: &Host| {
-        start(
-            host,
-            &WatchSpec {
-                exchange: true,
-                cgroup: Some(host.cgroup()),
-                ..alone.clone()
-            },
-        )
-    };
-    match arm {
-        Arm::Off => Ok(Vec::new()),
-        Arm::Watch => Ok(vec![start(&hosts.server, &alone)?]),
-        Arm::WatchExchange => Ok(vec![
-            exchanging(&hosts.server).context("at the server's end")?,
-            exchanging(&hosts.client).context("at the client's end")?,
-        ]),
-    }
-}
-
-/// Ends watchers; one that saw no request measured nothing, and neither did the run.
-fn finish_watchers(watchers: Vec<Watcher>) -> Result<()> {
-    for mut watcher in watchers {
-        watcher.check()?;
-        if !watcher
-            .finish()
-            .iter()
-            .any(|line| line.throughput_per_s > 0.0)
-        {
-            bail!("a watcher saw no request of the benchmark; see `batchwise doctor`");
+/// Commands that the server has served, as it says itself.
+fn requests(info: &mut TcpStream) -> Result<u64> {
+    info.write_all(b"INFO stats\r\n")?;
+    let mut text = String::new();
+    let mut buffer = [0; 16_384];
+    // `$LENGTH\r\n`, so many bytes, `\r\n`
+    loop {
+        let read = info
+            .read(&mut buffer)
+            .context("asking Redis for its statistics")?;
+        anyhow::ensure!(read > 0, "Redis closed the connection");
+        text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+        let whole = text.split_once("\r\n").and_then(|(head, rest)| {
+            let length: usize = head.strip_prefix('$')?.parse().ok()?;
+            (rest.len() >= length + 2).then_some(())
+        });
+        if whole.is_some() {
+            return parse_requests(&text).context("Redis does not say how much it has served");
         }
     }
-    Ok(())
 }
 
-fn hook_cost(
-    context: &Context,
-    hosts: &TwoHosts,
-    arm: Arm,
-    benchmark: &Benchmark,
-) -> Result<HookCost> {
-    let watchers = start_watchers(context, hosts, arm)?;
-    let pids: Vec<_> = watchers.iter().map(Watcher::pid).collect();
-    let enabled = StatsEnabled::new()?;
-    let before = runs_of(&pids)?;
-    benchmark.run(hosts, &context.stop)?;
-    let after = runs_of(&pids)?;
-    drop(enabled);
-    finish_watchers(watchers)?;
-    Ok(cost_between(arm, benchmark.requests, &before, &after))
+fn parse_requests(info: &str) -> Option<u64> {
+    let mut lines = info.lines();
+    lines.find_map(|line| {
+        line.strip_prefix("total_commands_processed:")?
+            .trim()
+            .parse()
+            .ok()
+    })
+}
+
+fn point(slice: &Slice<Arm, Sample>, monitor: &Monitor) -> Point {
+    let Slice { before, after, .. } = slice;
+    let elapsed = after.at - before.at;
+    let cut = lost(&monitor.gaps(before.at, after.at), before.at, after.at);
+    let requests = after.requests.saturating_sub(before.requests);
+    let per_request = |after: Duration, before: Duration| {
+        after.saturating_sub(before).as_nanos() as f64 / requests.max(1) as f64
+    };
+    let agents = after.agents_cpu.saturating_sub(before.agents_cpu);
+    Point {
+        round: slice.block,
+        position: slice.position,
+        arm: slice.arm,
+        rps: requests as f64 / elapsed.saturating_sub(cut).as_secs_f64(),
+        requests,
+        server_cpu_ns_per_request: per_request(after.server_cpu, before.server_cpu),
+        client_cpu_ns_per_request: per_request(after.client_cpu, before.client_cpu),
+        cut_share: cut.as_secs_f64() / elapsed.as_secs_f64(),
+        raw_rps: Some(requests as f64 / elapsed.as_secs_f64()),
+        agents_cpu_share: Some(agents.as_secs_f64() / elapsed.as_secs_f64()),
+    }
+}
+
+impl Stage {
+    fn hook_cost(&mut self, context: &Context, arm: Arm) -> Result<HookCost> {
+        self.agents.switch(arm)?;
+        let pids = self.agents.pids();
+        let enabled = StatsEnabled::new()?;
+        let (before, requests_before) = (runs_of(&pids)?, requests(&mut self.info)?);
+        context.stop.sleep(HOOKS)?;
+        let (after, requests_after) = (runs_of(&pids)?, requests(&mut self.info)?);
+        drop(enabled);
+        let requests = requests_after.saturating_sub(requests_before);
+        Ok(cost_between(arm, requests, &before, &after))
+    }
 }
 
 fn cost_between(
     arm: Arm,
     requests: u64,
-    before: &BTreeMap<String, bpf_stats::Runs>,
-    after: &BTreeMap<String, bpf_stats::Runs>,
+    before: &BTreeMap<String, Runs>,
+    after: &BTreeMap<String, Runs>,
 ) -> HookCost {
     let mut total_ns = 0;
     let mut programs = Vec::new();
@@ -293,7 +495,7 @@ mod tests {
 
     #[test]
     fn hook_time_is_what_was_added_per_request_and_endpoint() {
-        let runs = |count, time_ns| bpf_stats::Runs { count, time_ns };
+        let runs = |count, time_ns| Runs { count, time_ns };
         let before = BTreeMap::from([("bw_a".to_owned(), runs(10, 1000))]);
         let after = BTreeMap::from([
             ("bw_a".to_owned(), runs(210, 21_000)),
@@ -303,12 +505,15 @@ mod tests {
         let cost = cost_between(Arm::Watch, 100, &before, &after);
         assert_eq!(cost.ns_per_request, 125.0);
         assert_eq!(cost.programs.len(), 2);
-        assert_eq!(
-            (
-                cost.programs[0].ns_per_run,
-                cost.programs[0].runs_per_request
-            ),
-            (100.0, 2.0)
-        );
+        let first = &cost.programs[0];
+        assert_eq!((first.ns_per_run, first.runs_per_request), (100.0, 2.0));
+    }
+
+    #[test]
+    fn requests_are_what_redis_says() {
+        let info =
+            "$60\r\n# Stats\r\ntotal_connections_received:3\r\ntotal_commands_processed:12\r\n";
+        assert_eq!(parse_requests(info), Some(12));
+        assert_eq!(parse_requests("-ERR"), None);
     }
 }

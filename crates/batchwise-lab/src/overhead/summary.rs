@@ -1,39 +1,60 @@
-//! What the runs of the overhead experiment say: medians, spread, and ratios between runs of the
-//! same round, which a drift of the machine does not touch.
+//! What the slices say: medians, spread, and ratios between slices of the same block, which a drift
+//! of the machine does not touch.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::{Arm, HookCost, Point};
-use crate::rounds::ratios;
-use crate::stats::{MedianInterval, Spread};
+use crate::engine::{Ratio, Verdict, pairs};
+use crate::stats::{Spread, median};
+
+/// What `watch` may cost: this share of the throughput stays.
+const BAR: f64 = 0.95;
+/// A slice of which the host took away more decides nothing.
+const MOST_CUT: f64 = 0.25;
 
 /// One arm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArmSummary {
     /// Requests a second.
     pub rps: Spread,
+    /// The same with nothing cut.
+    pub raw_rps: Option<Spread>,
     /// CPU time of the server process a request, ns.
     pub server_cpu_ns_per_request: Spread,
     /// CPU time of the benchmark process a request, ns.
     pub client_cpu_ns_per_request: Spread,
-    /// Throughput over that of `off` in the same round.
-    pub throughput_ratio: Option<MedianInterval>,
-    /// Server CPU time a request over that of `off` in the same round.
-    pub server_cpu_ratio: Option<MedianInterval>,
-    /// Client CPU time a request over that of `off` in the same round.
-    pub client_cpu_ratio: Option<MedianInterval>,
+    /// Throughput over that of `off` in the same block.
+    pub throughput_ratio: Option<Ratio>,
+    /// Server CPU time a request over that of `off` in the same block.
+    pub server_cpu_ratio: Option<Ratio>,
+    /// Client CPU time a request over that of `off` in the same block.
+    pub client_cpu_ratio: Option<Ratio>,
     /// Time inside the hooks for a request at one endpoint, ns, by the kernel's statistics (which
     /// add to it themselves).
     pub hook_ns_per_request: Option<f64>,
+    /// CPU time of all agents while this arm is in force, as a share of one CPU; mean.
+    pub agents_cpu_share: Option<f64>,
+    /// Share of the time that was cut; mean.
+    pub cut_share: Option<f64>,
 }
 
 /// The experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// `watch` over `off`: median of the rounds' ratios.
+    /// `watch` over `off`: median of the blocks' ratios, if there are enough.
     pub throughput_ratio: Option<f64>,
+    /// The same with its 95 % interval.
+    pub interval: Option<Ratio>,
+    /// Whether `watch` leaves 95 % of the throughput.
+    pub verdict: Verdict,
+    /// Blocks that have both.
+    pub pairs: usize,
+    /// Share of all slices' time that the host took away, and that is cut.
+    pub cut_share: Option<f64>,
+    /// Slices that decide nothing because too much of them was cut.
+    pub slices_left_out: usize,
     /// `watch`: time inside the hooks for a request at one endpoint, ns.
     pub hook_ns_per_request: Option<f64>,
     /// By name of the arm.
@@ -41,49 +62,70 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these runs and hook costs.
+    /// Of these slices and hook costs.
     pub fn of(points: &[Point], hooks: &[HookCost]) -> Self {
         let arms: BTreeMap<_, _> = Arm::ALL
             .into_iter()
             .filter_map(|arm| Some((arm.name(), arm_summary(points, hooks, arm)?)))
             .collect();
+        let watch = arms.get(Arm::Watch.name());
+        let interval = watch.and_then(|watch| watch.throughput_ratio);
         Self {
-            throughput_ratio: arms
-                .get(Arm::Watch.name())
-                .and_then(|watch| Some(watch.throughput_ratio?.median)),
+            throughput_ratio: Ratio::decided(interval.as_ref()),
+            verdict: Verdict::at_least(interval.as_ref(), BAR),
+            pairs: interval.map_or(0, |interval| interval.pairs),
+            interval,
+            cut_share: mean(points.iter().map(|p| p.cut_share)),
+            slices_left_out: points.iter().filter(|p| !counts(p)).count(),
             hook_ns_per_request: hook_ns(hooks, Arm::Watch),
             arms,
         }
     }
 }
 
+/// A value of `arm` and that of `off`, of each block that has both.
+pub fn of_blocks(points: &[Point], arm: Arm, value: fn(&Point) -> f64) -> Vec<(f64, f64)> {
+    let counted: Vec<_> = points.iter().filter(|p| counts(p)).collect();
+    pairs(&counted, |p| (p.round, p.arm), arm, Arm::Off, |p| value(p))
+}
+
+fn counts(point: &Point) -> bool {
+    point.cut_share <= MOST_CUT
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<_> = values.collect();
+    let count = values.len() as f64;
+    (count > 0.0).then(|| values.iter().sum::<f64>() / count)
+}
+
 fn hook_ns(hooks: &[HookCost], arm: Arm) -> Option<f64> {
-    hooks
-        .iter()
-        .find(|h| h.arm == arm)
-        .map(|h| h.ns_per_request)
+    let of_arm = hooks.iter().filter(|h| h.arm == arm);
+    median(&of_arm.map(|h| h.ns_per_request).collect::<Vec<_>>())
 }
 
 fn arm_summary(points: &[Point], hooks: &[HookCost], arm: Arm) -> Option<ArmSummary> {
+    let own: Vec<_> = points.iter().filter(|p| p.arm == arm).collect();
     let spread = |value: fn(&Point) -> f64| {
-        let samples: Vec<_> = points.iter().filter(|p| p.arm == arm).map(value).collect();
-        Spread::of(&samples)
+        let counted = own.iter().filter(|p| counts(p));
+        Spread::of(&counted.map(|p| value(p)).collect::<Vec<_>>())
     };
-    let ratio = |value: fn(&Point) -> f64| {
-        if arm == Arm::Off {
-            None
-        } else {
-            MedianInterval::of(&ratios(points, arm, Arm::Off, value))
-        }
+    let ratio = |value: fn(&Point) -> f64| match arm {
+        Arm::Off => None,
+        _ => Ratio::of(&of_blocks(points, arm, value)),
     };
+    let raw: Vec<_> = own.iter().filter_map(|p| p.raw_rps).collect();
     Some(ArmSummary {
         rps: spread(|p| p.rps)?,
+        raw_rps: Spread::of(&raw),
         server_cpu_ns_per_request: spread(|p| p.server_cpu_ns_per_request)?,
         client_cpu_ns_per_request: spread(|p| p.client_cpu_ns_per_request)?,
         throughput_ratio: ratio(|p| p.rps),
         server_cpu_ratio: ratio(|p| p.server_cpu_ns_per_request),
         client_cpu_ratio: ratio(|p| p.client_cpu_ns_per_request),
         hook_ns_per_request: hook_ns(hooks, arm),
+        agents_cpu_share: mean(own.iter().filter_map(|p| p.agents_cpu_share)),
+        cut_share: mean(own.iter().map(|p| p.cut_share)),
     })
 }
 
@@ -100,29 +142,52 @@ mod tests {
             requests: 1000,
             server_cpu_ns_per_request: 1e9 / rps,
             client_cpu_ns_per_request: 1e9 / rps,
+            cut_share: 0.0,
+            raw_rps: Some(rps),
+            agents_cpu_share: Some(0.01),
         }
     }
 
+    fn blocks(count: u32) -> Vec<Point> {
+        let block = |i: u32| {
+            let speed = f64::from(i % 4 + 1) * 100.0;
+            [
+                point(i, Arm::Watch, speed * 0.98),
+                point(i, Arm::Off, speed),
+            ]
+        };
+        (0..count).flat_map(block).collect()
+    }
+
     #[test]
-    fn ratios_are_within_rounds_so_that_drift_cancels() {
-        let points = [
-            point(0, Arm::Off, 100.0),
-            point(0, Arm::Watch, 98.0),
-            point(1, Arm::Watch, 49.0),
-            point(1, Arm::Off, 50.0),
-            point(2, Arm::Off, 200.0),
-            point(2, Arm::Watch, 196.0),
-        ];
-        let summary = Summary::of(&points, &[]);
+    fn ratios_are_within_blocks_so_that_drift_cancels() {
+        let summary = Summary::of(&blocks(20), &[]);
         assert!((summary.throughput_ratio.unwrap() - 0.98).abs() < 1e-9);
+        assert_eq!((summary.verdict, summary.pairs), (Verdict::Met, 20));
         let watch = &summary.arms["watch"];
         assert!((watch.server_cpu_ratio.unwrap().median - 1.0 / 0.98).abs() < 1e-9);
         assert_eq!(summary.arms["off"].throughput_ratio, None);
     }
 
     #[test]
-    fn a_round_that_was_cut_short_gives_no_ratio() {
-        let points = [point(0, Arm::Watch, 98.0)];
-        assert_eq!(Summary::of(&points, &[]).throughput_ratio, None);
+    fn too_few_blocks_give_an_interval_and_no_number() {
+        let summary = Summary::of(&blocks(6), &[]);
+        assert_eq!(summary.throughput_ratio, None);
+        assert_eq!((summary.verdict, summary.pairs), (Verdict::Undecided, 6));
+        let cut_short = [point(0, Arm::Watch, 98.0)];
+        assert_eq!(Summary::of(&cut_short, &[]).interval, None);
+    }
+
+    #[test]
+    fn a_slice_that_the_host_took_away_decides_nothing_and_is_counted() {
+        let mut points = blocks(20);
+        for i in 0..3 {
+            points[2 * i].rps = 1.0;
+            points[2 * i].cut_share = 0.5;
+        }
+        let summary = Summary::of(&points, &[]);
+        assert!((summary.throughput_ratio.unwrap() - 0.98).abs() < 1e-9);
+        assert_eq!((summary.pairs, summary.slices_left_out), (17, 3));
+        assert!((summary.cut_share.unwrap() - 1.5 / 40.0).abs() < 1e-9);
     }
 }

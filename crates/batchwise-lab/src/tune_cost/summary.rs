@@ -4,24 +4,24 @@
 use serde::Serialize;
 
 use super::{Agents, Point};
-use crate::rounds;
-use crate::stats::{MedianInterval, Spread, median};
+use crate::engine::{Ratio, pairs};
+use crate::stats::{Spread, median};
 
 /// The experiment. Ratios are with agents over without.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// Throughput of the benchmark: the median.
+    /// Throughput of the benchmark: the median, if there are enough rounds.
     pub throughput_ratio: Option<f64>,
     /// The same with its 95 % bootstrap interval.
-    pub throughput: Option<MedianInterval>,
+    pub throughput: Option<Ratio>,
     /// The same in the runs before, while the agents learn.
-    pub learning: Option<MedianInterval>,
+    pub learning: Option<Ratio>,
     /// CPU time of the server process a request of the benchmark.
-    pub server_cpu: Option<MedianInterval>,
+    pub server_cpu: Option<Ratio>,
     /// CPU time of the server process a request of the open loop.
-    pub open_server_cpu: Option<MedianInterval>,
+    pub open_server_cpu: Option<Ratio>,
     /// Mean latency of the open loop.
-    pub open_latency: Option<MedianInterval>,
+    pub open_latency: Option<Ratio>,
     /// Both agents' CPU time, as a share of one CPU.
     pub agents_cpu_share: Option<f64>,
     /// Requests a second without agents.
@@ -35,7 +35,7 @@ pub struct Summary {
 impl Summary {
     /// Of these points.
     pub fn of(points: &[Point]) -> Self {
-        let ratio = |value: fn(&Point) -> f64| MedianInterval::of(&ratios(points, value));
+        let ratio = |value: fn(&Point) -> f64| Ratio::of(&of_rounds(points, value));
         let rps = |agents| {
             let of_it = points.iter().filter(|p| p.agents == agents);
             Spread::of(&of_it.map(|p| p.rps).collect::<Vec<_>>())
@@ -43,7 +43,7 @@ impl Summary {
         let shares: Vec<f64> = points.iter().filter_map(|p| p.agents_cpu_share).collect();
         let throughput = ratio(|p| p.rps);
         Self {
-            throughput_ratio: throughput.map(|t| t.median),
+            throughput_ratio: Ratio::decided(throughput.as_ref()),
             throughput,
             learning: ratio(|p| p.learning_rps),
             server_cpu: ratio(|p| p.server_cpu_ns_per_request),
@@ -52,21 +52,27 @@ impl Summary {
             agents_cpu_share: median(&shares),
             rps_off: rps(Agents::Off),
             rps_on: rps(Agents::On),
-            rounds: ratios(points, |p| p.rps).len(),
+            rounds: throughput.map_or(0, |ratio| ratio.pairs),
         }
     }
 }
 
-/// A value with agents over that without, for each round that has both.
-pub fn ratios(points: &[Point], value: fn(&Point) -> f64) -> Vec<f64> {
-    rounds::ratios(points, Agents::On, Agents::Off, value)
+/// A value with agents and that without, of each round that has both.
+pub fn of_rounds(points: &[Point], value: fn(&Point) -> f64) -> Vec<(f64, f64)> {
+    pairs(
+        points,
+        |p| (p.round, p.agents),
+        Agents::On,
+        Agents::Off,
+        value,
+    )
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    pub fn point(round: u32, agents: Agents, rps: f64) -> Point {
+    fn point(round: u32, agents: Agents, rps: f64) -> Point {
         Point {
             round,
             position: 0,
@@ -77,27 +83,34 @@ pub(super) mod tests {
             open_mean_ns: 20_000.0,
             open_server_cpu_ns_per_request: 4000.0,
             agents_cpu_share: (agents == Agents::On).then_some(0.02),
+            why_invalid: Vec::new(),
         }
     }
 
     #[test]
     fn ratios_are_within_rounds_so_that_drift_cancels() {
-        let points = [
-            point(0, Agents::Off, 100.0),
-            point(0, Agents::On, 98.0),
-            point(1, Agents::On, 49.0),
-            point(1, Agents::Off, 50.0),
-            point(2, Agents::On, 1.0),
-        ];
+        let round = |i: u32| {
+            let speed = f64::from(i % 3 + 1) * 100.0;
+            [
+                point(i, Agents::Off, speed),
+                point(i, Agents::On, speed * 0.98),
+            ]
+        };
+        let mut points: Vec<_> = (0..15).flat_map(round).collect();
+        points.push(point(15, Agents::On, 1.0));
         let summary = Summary::of(&points);
         assert!((summary.throughput_ratio.unwrap() - 0.98).abs() < 1e-9);
         assert!((summary.server_cpu.unwrap().median - 1.0 / 0.98).abs() < 1e-9);
         assert_eq!(summary.open_latency.unwrap().median, 1.0);
-        assert_eq!((summary.rounds, summary.agents_cpu_share), (2, Some(0.02)));
+        assert_eq!((summary.rounds, summary.agents_cpu_share), (15, Some(0.02)));
     }
 
     #[test]
-    fn a_run_that_was_stopped_at_once_knows_nothing() {
+    fn two_rounds_give_an_interval_but_no_number() {
+        let points = [point(0, Agents::Off, 100.0), point(0, Agents::On, 98.0)];
+        let summary = Summary::of(&points);
+        assert_eq!((summary.rounds, summary.throughput_ratio), (1, None));
+        assert!(Ratio::text(summary.throughput.as_ref()).starts_with("undecided"));
         assert_eq!(Summary::of(&[]), Summary::default());
     }
 }

@@ -1,0 +1,170 @@
+//! `report.html`: one file with everything in it, readable on its own, and its figures as files.
+
+use anyhow::Result;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+
+use super::draw;
+use super::record::{Record, Refused, facts};
+use super::report::{Part, Report, Table};
+use crate::Context;
+use crate::report::STYLE;
+
+/// Draws the figures and writes the page.
+pub(super) fn write<P, M>(
+    name: &str,
+    context: &Context,
+    record: &Record<P, M>,
+    report: &Report,
+) -> Result<()> {
+    let output = &context.output;
+    for (name, content) in &report.files {
+        output.write(name, content)?;
+    }
+    let mut body = Vec::new();
+    for part in &report.parts {
+        body.push(html_of(part, context)?);
+    }
+    let machine = |name: &str| match &record.machine[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => "–".into(),
+        other => other.to_string(),
+    };
+    let mut about: Vec<(String, String)> = [
+        ("Date", machine("date")),
+        ("Kernel", machine("kernel")),
+        ("CPU", format!("{} × {}", machine("cpus"), machine("cpu"))),
+        ("Load average at the start", machine("load_average")),
+        ("BPF JIT", machine("bpf_jit")),
+        ("batchwise", machine("batchwise")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    about.extend(facts(&record.network));
+    let refused = [
+        (
+            "Missing: invalid in every attempt",
+            &record.progressed.missing,
+        ),
+        (
+            "Repeated, because it was invalid",
+            &record.progressed.repeated,
+        ),
+    ];
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (report.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (report.title) }
+                p class="lead" { (inline(&report.lead)) }
+                @if !record.complete {
+                    p class="warn" {
+                        "This run is not complete: it is under way, or was stopped before its end. \
+                         What is shown is what was measured until then."
+                    }
+                }
+                @for part in &body { (part) }
+                @if refused.iter().any(|(_, list)| !list.is_empty()) {
+                    h2 { "What does not count" }
+                    @for (title, list) in refused { (refusals(title, list)) }
+                }
+                h2 { "Machine" }
+                table class="facts" {
+                    @for (name, value) in &about { tr { td { (name) } td { (value) } } }
+                }
+                h2 { "How to repeat it" }
+                pre { (context.reproduce(name)) }
+                p { "All numbers are in " code { "result.json" } " next to this file." }
+            }
+        }
+    };
+    output.write("report.html", &page.into_string())
+}
+
+fn refusals(title: &str, list: &[Refused]) -> Markup {
+    html! {
+        @if !list.is_empty() {
+            details {
+                summary { (title) " (" (list.len()) ")" }
+                ul { @for one in list { li { (one.what) ": " (one.why) } } }
+            }
+        }
+    }
+}
+
+fn html_of(part: &Part, context: &Context) -> Result<Markup> {
+    Ok(match part {
+        Part::Heading(text) => html! { h2 { (inline(text)) } },
+        Part::Subheading(text) => html! { h3 { (inline(text)) } },
+        Part::Text(text) => html! { p { (inline(text)) } },
+        Part::Warning(text) => html! { p class="warn" { (inline(text)) } },
+        Part::List(items) => html! { ul { @for item in items { li { (inline(item)) } } } },
+        Part::Table(table) => table_html(table),
+        Part::Figure(figure) => {
+            let svg = draw::svg(figure)?;
+            context.output.write(&figure.file, &svg)?;
+            html! { (PreEscaped(svg)) }
+        }
+        Part::Details(title, parts) => {
+            let parts = parts.iter().map(|part| html_of(part, context));
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            html! { details { summary { (title) } @for part in &parts { (part) } } }
+        }
+    })
+}
+
+fn table_html(table: &Table) -> Markup {
+    html! {
+        div class="scroll" { table {
+            tr { @for name in &table.header { th { (name) } } }
+            @for row in &table.rows { tr { @for cell in row { td { (cell) } } } }
+        } }
+    }
+}
+
+/// Text with `code` and **strong** parts.
+fn inline(text: &str) -> Markup {
+    let pieces = |text: &str, mark: &str| -> Vec<(bool, String)> {
+        let split = text.split(mark).enumerate();
+        split
+            .map(|(i, piece)| (i % 2 == 1, piece.to_owned()))
+            .collect()
+    };
+    html! {
+        @for (is_code, piece) in pieces(text, "`") {
+            @if is_code { code { (piece) } } @else {
+                @for (is_strong, piece) in pieces(&piece, "**") {
+                    @if is_strong { strong { (piece) } } @else { (piece) }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_escaped_and_marked_up() {
+        let html = inline("a < b, `x & y` is **strong**").into_string();
+        assert_eq!(
+            html,
+            "a &lt; b, <code>x &amp; y</code> is <strong>strong</strong>"
+        );
+    }
+
+    #[test]
+    fn cells_are_escaped() {
+        let mut table = Table::new(["a", "b"]);
+        table.row(["<script>", "1 & 2"]);
+        let html = table_html(&table).into_string();
+        assert!(html.contains("&lt;script&gt;") && html.contains("1 &amp; 2"));
+    }
+}

@@ -1,0 +1,253 @@
+//! Ratios of paired measurements: the median with its 95 % bootstrap interval, and what that says
+//! about a bar.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde::{Deserialize, Serialize};
+
+/// With fewer pairs nothing is decided.
+pub const ENOUGH_PAIRS: usize = 15;
+/// Resamples of a bootstrap.
+const RESAMPLES: usize = 2000;
+
+/// The values of `arm` and `base` of each round that has both. `key` gives a point's round and arm.
+pub fn pairs<P, R: Ord, A: PartialEq>(
+    points: &[P],
+    key: impl Fn(&P) -> (R, A),
+    arm: A,
+    base: A,
+    value: impl Fn(&P) -> f64,
+) -> Vec<(f64, f64)> {
+    let mut rounds: BTreeMap<R, (Option<f64>, Option<f64>)> = BTreeMap::new();
+    for point in points {
+        let (round, of) = key(point);
+        let slot = rounds.entry(round).or_default();
+        if of == arm {
+            slot.0 = Some(value(point));
+        } else if of == base {
+            slot.1 = Some(value(point));
+        }
+    }
+    let both = rounds.into_values();
+    both.filter_map(|(above, below)| Some((above?, below?)))
+        .collect()
+}
+
+/// The median of paired ratios with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The median of the pairs' ratios.
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Pairs.
+    pub pairs: usize,
+}
+
+impl Ratio {
+    /// Of these pairs, in log-ratios; a pair with a value that is not positive does not count.
+    /// `None` without pairs. The same pairs always give the same interval.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let log = |&(arm, base): &(f64, f64)| {
+            let log = (arm / base).ln();
+            (arm > 0.0 && base > 0.0 && log.is_finite()).then_some(log)
+        };
+        let logs: Vec<f64> = pairs.iter().filter_map(log).collect();
+        let median = median(&mut logs.clone())?;
+        let (low, high) = bootstrap(&logs, median);
+        Some(Self {
+            median: median.exp(),
+            low: low.exp(),
+            high: high.exp(),
+            pairs: logs.len(),
+        })
+    }
+
+    /// Whether there are enough pairs to say anything.
+    pub fn has_power(&self) -> bool {
+        self.pairs >= ENOUGH_PAIRS
+    }
+
+    /// The median if there are enough pairs: never a number without power.
+    pub fn decided(of: Option<&Self>) -> Option<f64> {
+        of.filter(|ratio| ratio.has_power())
+            .map(|ratio| ratio.median)
+    }
+
+    /// For people: the median with its interval, or that there are too few pairs.
+    pub fn text(of: Option<&Self>) -> String {
+        match of {
+            Some(r) if r.has_power() => format!("{:.3} ({:.3} – {:.3})", r.median, r.low, r.high),
+            Some(r) => format!(
+                "undecided: {} pairs ({:.2} – {:.2})",
+                r.pairs, r.low, r.high
+            ),
+            None => "undecided: no pairs".into(),
+        }
+    }
+}
+
+/// What an interval says about a bar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// All of the interval is on the good side.
+    Met,
+    /// All of it is on the bad side.
+    Missed,
+    /// The bar is inside the interval, or there are too few pairs: run longer.
+    #[default]
+    Undecided,
+}
+
+impl Verdict {
+    /// Whether the ratio is at most `bar`.
+    pub fn at_most(ratio: Option<&Ratio>, bar: f64) -> Self {
+        match ratio.filter(|ratio| ratio.has_power()) {
+            Some(ratio) if ratio.high <= bar => Self::Met,
+            Some(ratio) if ratio.low > bar => Self::Missed,
+            _ => Self::Undecided,
+        }
+    }
+
+    /// Whether the ratio is at least `bar`.
+    pub fn at_least(ratio: Option<&Ratio>, bar: f64) -> Self {
+        match ratio.filter(|ratio| ratio.has_power()) {
+            Some(ratio) if ratio.low >= bar => Self::Met,
+            Some(ratio) if ratio.high < bar => Self::Missed,
+            _ => Self::Undecided,
+        }
+    }
+
+    /// As in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+/// The middle of the samples, which it puts in another order.
+fn median(samples: &mut [f64]) -> Option<f64> {
+    let (middle, odd) = (samples.len() / 2, samples.len() % 2 == 1);
+    if samples.is_empty() {
+        return None;
+    }
+    let (below, &mut upper, _) = samples.select_nth_unstable_by(middle, f64::total_cmp);
+    Some(match odd {
+        true => upper,
+        false => below
+            .iter()
+            .copied()
+            .max_by(f64::total_cmp)
+            .map_or(upper, |lower| f64::midpoint(lower, upper)),
+    })
+}
+
+/// The 95 % percentile-bootstrap interval of the median.
+fn bootstrap(samples: &[f64], center: f64) -> (f64, f64) {
+    let mut rng = StdRng::seed_from_u64(0);
+    let mut resample = vec![0.0; samples.len()];
+    let mut medians: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            resample.fill_with(|| samples[rng.random_range(0..samples.len())]);
+            median(&mut resample).unwrap_or(center)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    let at = |share: f64| medians[(share * (RESAMPLES - 1) as f64).round() as usize];
+    (at(0.025), at(0.975))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_distr::{Distribution as _, StandardNormal};
+
+    /// Pairs with this true ratio: a drift of the machine that both share, and noise of each.
+    fn drifting(ratio: f64, count: usize, seed: u64) -> Vec<(f64, f64)> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut noise = |scale: f64| {
+            let unit: f64 = StandardNormal.sample(&mut rng);
+            (unit * scale).exp()
+        };
+        (0..count)
+            .map(|_| {
+                let speed = 1e5 * noise(0.3);
+                (speed * ratio * noise(0.05), speed * noise(0.05))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_interval_covers_the_truth_about_95_times_of_100_whatever_the_drift() {
+        for count in [ENOUGH_PAIRS, 60] {
+            let covers = |seed| {
+                let ratio = Ratio::of(&drifting(0.97, count, seed)).unwrap();
+                (ratio.low..=ratio.high).contains(&0.97)
+            };
+            let covered = (0..300).filter(|&seed| covers(seed)).count();
+            // 95 % of 300 are 285; its standard deviation is 3.8.
+            assert!((270..=298).contains(&covered), "{count}: {covered} of 300");
+        }
+    }
+
+    #[test]
+    fn four_hundred_pairs_tell_one_percent() {
+        let ratio = Ratio::of(&drifting(0.97, 400, 7)).unwrap();
+        assert!(ratio.high - ratio.low < 0.02, "{ratio:?}");
+    }
+
+    #[test]
+    fn stalls_in_a_few_pairs_do_not_move_the_ratio() {
+        let calm = drifting(1.0, 200, 3);
+        let mut stalled = calm.clone();
+        for pair in stalled.iter_mut().step_by(20) {
+            pair.0 *= 0.2;
+        }
+        let [calm, stalled] = [calm, stalled].map(|pairs| Ratio::of(&pairs).unwrap().median);
+        assert!((calm - stalled).abs() < 0.01, "{calm} {stalled}");
+    }
+
+    #[test]
+    fn a_bar_inside_the_interval_and_too_few_pairs_decide_nothing() {
+        let ratio = |median, low, high, pairs| Ratio {
+            median,
+            low,
+            high,
+            pairs,
+        };
+        let at_most = |r: Ratio| Verdict::at_most(Some(&r), 1.05);
+        assert_eq!(at_most(ratio(1.0, 0.99, 1.02, 30)), Verdict::Met);
+        assert_eq!(at_most(ratio(1.1, 1.06, 1.2, 30)), Verdict::Missed);
+        assert_eq!(at_most(ratio(1.04, 1.0, 1.08, 30)), Verdict::Undecided);
+        assert_eq!(at_most(ratio(1.0, 0.99, 1.02, 14)), Verdict::Undecided);
+        assert_eq!(Verdict::at_most(None, 1.05), Verdict::Undecided);
+        let at_least = |r: Ratio| Verdict::at_least(Some(&r), 0.95);
+        assert_eq!(at_least(ratio(0.98, 0.96, 0.99, 30)), Verdict::Met);
+        assert_eq!(at_least(ratio(0.9, 0.88, 0.94, 30)), Verdict::Missed);
+        assert_eq!(at_least(ratio(0.9, 0.88, 0.99, 30)), Verdict::Undecided);
+        let one = ratio(0.77, 0.77, 0.77, 1);
+        assert!(Ratio::text(Some(&one)).starts_with("undecided: 1 pair"));
+    }
+
+    #[test]
+    fn only_runs_of_one_round_are_compared_whatever_their_order() {
+        let runs = [
+            (0, 'a', 2.0),
+            (0, 'b', 3.0),
+            (1, 'b', 30.0),
+            (1, 'a', 10.0),
+            (2, 'b', 7.0),
+        ];
+        let found = pairs(&runs, |r| (r.0, r.1), 'b', 'a', |r| r.2);
+        assert_eq!(found, [(3.0, 2.0), (30.0, 10.0)]);
+        assert_eq!(Ratio::of(&[(1.0, 0.0)]), None, "nothing is compared with 0");
+    }
+}

@@ -1,0 +1,245 @@
+//! Running a declared experiment: turns, repeats, ladders, progress, writing, resuming.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use serde_json::Value;
+
+use super::record::{Progressed, Record, Refused};
+use super::{ATTEMPTS, Experiment, Judgement, Results, Round, Turn, page};
+use crate::Context;
+use crate::output::Progress;
+
+/// How often a load that could not be carried is measured.
+const SATURATED_ATTEMPTS: u32 = 2;
+
+/// What an experiment may use while it measures.
+pub struct Run<'a, M> {
+    /// The command, the output's directory, the flag that stops, whether it is a quick run.
+    pub context: &'a Context,
+    /// Fields beside the points.
+    pub more: &'a mut M,
+    progress: &'a Progress,
+}
+
+impl<M> Run<'_, M> {
+    /// Something besides the turns was done.
+    pub fn note(&self, what: &str) {
+        self.progress.note(what);
+    }
+}
+
+type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
+
+/// Measures, and writes what there is after each round and at the end, however that comes.
+pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()> {
+    let rounds = experiment.rounds(context.quick)?;
+    let turns = rounds.iter().map(|round| round.arms.len()).sum();
+    let machine = serde_json::to_value(context.machine()?)?;
+    let mut record = resumed(experiment, context, turns, &machine);
+    record.machine = machine;
+    let done_turns = rounds[..record.progressed.round.min(rounds.len())]
+        .iter()
+        .map(|round| round.arms.len())
+        .sum::<usize>()
+        + record.progressed.done.len();
+    let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
+    let mut progress = Progress::new(count(turns));
+    if record.progressed.resumed > 0 {
+        progress.note(&format!(
+            "continues after {done_turns} of {turns} turns; remove result.json to begin anew"
+        ));
+        progress.skip(count(done_turns));
+    }
+    let (mut stage, network) = experiment.stage(context)?;
+    record.network = network;
+    let mut running = Running {
+        experiment,
+        context,
+        record,
+        progress,
+    };
+    let outcome = running.measure(&mut stage, &rounds);
+    drop(stage);
+    running.record.complete = outcome.is_ok();
+    if outcome.is_ok() || !running.record.results.points.is_empty() {
+        write(experiment, context, &running.record)?;
+    }
+    outcome
+}
+
+/// Draws the report again from `result.json`.
+pub(super) fn redraw<E: Experiment>(experiment: &E, context: &Context) -> Result<()> {
+    let path = context.output.dir().join("result.json");
+    let record = Record::parse(experiment, &read(&path)?)
+        .with_context(|| format!("reading {}", path.display()))?;
+    let summary = experiment.summary(&record.results);
+    let report = experiment.report(&record.results, &summary);
+    page::write(experiment.name(), context, &record, &report)
+}
+
+fn read(path: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(path)?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// What an interrupted run of the same plan left in the output's directory, or nothing yet.
+fn resumed<E: Experiment>(
+    experiment: &E,
+    context: &Context,
+    turns: usize,
+    machine: &Value,
+) -> RecordOf<E> {
+    let quick = context.quick;
+    let path = context.output.dir().join("result.json");
+    let left = read(&path).and_then(|value| Record::parse(experiment, &value));
+    match left {
+        Ok(mut left) if left.continues(quick, turns, machine) => {
+            left.progressed.resumed += 1;
+            left
+        }
+        _ => Record {
+            machine: Value::Null,
+            network: Value::Null,
+            complete: false,
+            progressed: Progressed {
+                quick,
+                turns,
+                ..Progressed::default()
+            },
+            results: Results {
+                quick,
+                points: Vec::new(),
+                invalid: Vec::new(),
+                more: E::More::default(),
+            },
+        },
+    }
+}
+
+fn write<E: Experiment>(experiment: &E, context: &Context, record: &RecordOf<E>) -> Result<()> {
+    let summary = experiment.summary(&record.results);
+    let text = record.write(experiment.name(), &summary)?;
+    context.output.write("result.json", &text)?;
+    let report = experiment.report(&record.results, &summary);
+    page::write(experiment.name(), context, record, &report)
+}
+
+struct Running<'a, E: Experiment> {
+    experiment: &'a E,
+    context: &'a Context,
+    record: RecordOf<E>,
+    progress: Progress,
+}
+
+impl<E: Experiment> Running<'_, E> {
+    fn measure(&mut self, stage: &mut E::Stage, rounds: &[Round<E::Arm>]) -> Result<()> {
+        let experiment = self.experiment;
+        experiment.prepare(&mut self.handle(), stage)?;
+        let mut rng = StdRng::seed_from_u64(rand::rng().random());
+        while let Some(round) = rounds.get(self.record.progressed.round) {
+            self.round(stage, round, &mut rng)?;
+            let progressed = &mut self.record.progressed;
+            progressed.round += 1;
+            progressed.done.clear();
+            progressed.ended.clear();
+            if progressed.round < rounds.len() {
+                write(experiment, self.context, &self.record)?;
+            }
+        }
+        let mut run = Run {
+            context: self.context,
+            more: &mut self.record.results.more,
+            progress: &self.progress,
+        };
+        experiment.finish(&mut run, stage, &self.record.results.points)
+    }
+
+    fn handle(&mut self) -> Run<'_, E::More> {
+        Run {
+            context: self.context,
+            more: &mut self.record.results.more,
+            progress: &self.progress,
+        }
+    }
+
+    fn round(
+        &mut self,
+        stage: &mut E::Stage,
+        round: &Round<E::Arm>,
+        rng: &mut StdRng,
+    ) -> Result<()> {
+        let experiment = self.experiment;
+        let number = u32::try_from(self.record.progressed.round)?;
+        let done = self.record.progressed.done.clone();
+        let order = round.order(rng).into_iter().filter(|i| !done.contains(i));
+        experiment.begin(&mut self.handle(), stage, number, &round.arms)?;
+        for (position, index) in (done.len()..).zip(order) {
+            self.context.stop.check()?;
+            let arm = &round.arms[index];
+            let ladder = experiment.ladder(arm);
+            let ended = |name: &String| self.record.progressed.ended.contains(name);
+            if ladder.as_ref().is_some_and(ended) {
+                self.progress.skip(1);
+            } else {
+                let turn = Turn {
+                    round: number,
+                    position,
+                    attempt: 0,
+                    arm,
+                };
+                let saturated = self.turn(stage, turn)?;
+                self.record
+                    .progressed
+                    .ended
+                    .extend(ladder.filter(|_| saturated));
+            }
+            self.record.progressed.done.push(index);
+        }
+        experiment.end(&mut self.handle(), stage, number)
+    }
+
+    /// Measures a turn until its points count; whether it is saturated for good.
+    fn turn(&mut self, stage: &mut E::Stage, mut turn: Turn<'_, E::Arm>) -> Result<bool> {
+        let experiment = self.experiment;
+        let (mut saturated, mut refused) = (0, 0);
+        loop {
+            let points = experiment.measure(&mut self.handle(), stage, turn)?;
+            let text = match points.last() {
+                Some(point) => experiment.describe(point),
+                None => String::from("done"),
+            };
+            let judgements: Vec<_> = points.iter().map(|p| experiment.judge(p)).collect();
+            let why = judgements.iter().find_map(|judged| match judged {
+                Judgement::Invalid(why) => Some(why.clone()),
+                _ => None,
+            });
+            if let Some(why) = why {
+                refused += 1;
+                self.progress
+                    .note(&format!("{text}; does not count: {why}"));
+                let refusal = Refused { what: text, why };
+                if refused < ATTEMPTS {
+                    self.record.progressed.repeated.push(refusal);
+                    continue;
+                }
+                self.progress.step("missing: invalid in every attempt");
+                self.record.progressed.missing.push(refusal);
+                self.record.results.invalid.extend(points);
+                return Ok(false);
+            }
+            self.record.results.points.extend(points);
+            if judgements.contains(&Judgement::Saturated) {
+                saturated += 1;
+                if saturated < SATURATED_ATTEMPTS {
+                    self.progress.note(&text);
+                    turn.attempt += 1;
+                    continue;
+                }
+            }
+            self.progress.step(&text);
+            return Ok(saturated == SATURATED_ATTEMPTS);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Exogenous stalls: time in which the host took a CPU away. On each CPU a thread of real-time
+//! priority wakes up every millisecond; when it wakes up late, whatever ran before it had no CPU
+//! either. What an agent of ours causes is never cut: a gap in which one of them used CPU time is
+//! no exogenous stall.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use batchwise_testbed::process::{cpu_time, lock};
+use batchwise_testbed::stop::Stop;
+
+/// Between two wake-ups.
+const PERIOD: Duration = Duration::from_millis(1);
+/// A thread of real-time priority that wakes up so late had no CPU.
+const LATE: Duration = Duration::from_millis(1);
+/// An agent that ran for this share of a gap is its cause.
+const OURS: f64 = 0.1;
+/// Among real-time threads.
+const PRIORITY: i32 = 50;
+
+/// A time without a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Begin.
+    pub from: Instant,
+    /// End.
+    pub to: Instant,
+}
+
+/// Watches CPUs for stalls until it is dropped.
+#[derive(Debug)]
+pub struct Monitor {
+    gaps: Arc<Mutex<Vec<Gap>>>,
+    stop: Stop,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Monitor {
+    /// Watches these CPUs; `own` are the agents whose run time is never cut.
+    pub fn start(cpus: &[usize], own: &[Pid]) -> Self {
+        let (gaps, stop) = (Arc::new(Mutex::new(Vec::new())), Stop::default());
+        let threads = cpus.iter().map(|&cpu| {
+            let (gaps, stop, own) = (Arc::clone(&gaps), stop.clone(), own.to_vec());
+            std::thread::spawn(move || watch(cpu, &own, &stop, &gaps))
+        });
+        let threads = threads.collect();
+        Self {
+            gaps,
+            stop,
+            threads,
+        }
+    }
+
+    /// The gaps between two moments; those that ended before `from` are forgotten.
+    pub fn gaps(&self, from: Instant, to: Instant) -> Vec<Gap> {
+        let mut gaps = lock(&self.gaps);
+        gaps.retain(|gap| gap.to > from);
+        gaps.iter().copied().filter(|gap| gap.from < to).collect()
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop.set();
+        for thread in self.threads.drain(..) {
+            // A panic there was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(cpu: usize, own: &[Pid], stop: &Stop, gaps: &Mutex<Vec<Gap>>) {
+    let mut cpus = CpuSet::new();
+    let pinned = cpus
+        .set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpus));
+    if pinned.is_err() || !become_real_time() {
+        tracing::warn!("stalls of CPU {cpu} cannot be told: no real-time priority there");
+        return;
+    }
+    let used = || -> Duration { own.iter().filter_map(|&pid| cpu_time(pid).ok()).sum() };
+    let (mut last, mut used_before) = (Instant::now(), used());
+    while stop.check().is_ok() {
+        std::thread::sleep(PERIOD);
+        let (now, used_now) = (Instant::now(), used());
+        let expected = last + PERIOD;
+        let ours = used_now.saturating_sub(used_before);
+        if let Some(gap) = exogenous(expected, now, ours) {
+            lock(gaps).push(gap);
+        }
+        (last, used_before) = (now, used_now);
+    }
+}
+
+/// The gap of a wake-up, if it was late and none of our own ran in it.
+fn exogenous(expected: Instant, now: Instant, ours: Duration) -> Option<Gap> {
+    let late = now.saturating_duration_since(expected);
+    let is_ours = ours.as_secs_f64() > OURS * late.as_secs_f64();
+    (late >= LATE && !is_ours).then_some(Gap {
+        from: expected,
+        to: now,
+    })
+}
+
+/// Gives the calling thread real-time priority.
+fn become_real_time() -> bool {
+    let parameter = nix::libc::sched_param {
+        sched_priority: PRIORITY,
+    };
+    // SAFETY: the parameter lives through the call; 0 is the calling thread.
+    unsafe { nix::libc::sched_setscheduler(0, nix::libc::SCHED_FIFO, &raw const parameter) == 0 }
+}
+
+/// How much of a time was lost to gaps, which may overlap, on whichever CPU: what waits for each
+/// other stands still when one of them does.
+pub fn lost(gaps: &[Gap], from: Instant, to: Instant) -> Duration {
+    let mut within: Vec<_> = gaps
+        .iter()
+        .map(|gap| (gap.from.max(from), gap.to.min(to)))
+        .filter(|(from, to)| from < to)
+        .collect();
+    within.sort();
+    let (mut lost, mut end) = (Duration::ZERO, from);
+    for (from, to) in within {
+        lost += to.saturating_duration_since(from.max(end));
+        end = end.max(to);
+    }
+    lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn overlapping_gaps_count_once_and_only_within_the_time() {
+        let zero = Instant::now();
+        let gap = |from, to| Gap {
+            from: zero + ms(from),
+            to: zero + ms(to),
+        };
+        let gaps = [gap(0, 20), gap(30, 40), gap(35, 50), gap(90, 120)];
+        assert_eq!(lost(&gaps, zero + ms(10), zero + ms(100)), ms(10 + 20 + 10));
+        assert_eq!(lost(&[], zero, zero + ms(5)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_late_wake_up_is_a_stall_unless_an_agent_of_ours_ran() {
+        let zero = Instant::now();
+        let gap = exogenous(zero, zero + ms(5), Duration::ZERO).unwrap();
+        assert_eq!(gap.to - gap.from, ms(5));
+        assert_eq!(exogenous(zero, zero + ms(5), ms(2)), None);
+        assert_eq!(
+            exogenous(zero, zero + Duration::from_micros(80), ms(0)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_stall_does_not_move_the_throughput_of_a_slice_once_it_is_cut() {
+        let zero = Instant::now();
+        let gap = Gap {
+            from: zero + ms(50),
+            to: zero + ms(80),
+        };
+        // 100 requests a millisecond, but none in the gap
+        let served = 100.0 * 120.0;
+        let ran = ms(150) - lost(&[gap], zero, zero + ms(150));
+        assert!((served / ran.as_secs_f64() - 100_000.0).abs() < 1.0);
+    }
+}
