@@ -8,7 +8,7 @@
 //! side: string = client server
 //! ```
 //!
-//! `?`: not in every line. In parentheses: allowed, but nothing waits for it.
+//! `?`: not in every line. In parentheses: allowed, but nothing waits for it; so is null always.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -112,7 +112,13 @@ impl Shape {
             for (path, field) in fields {
                 let demanded = field.types.iter().filter(|(_, demanded)| **demanded);
                 let Some(found) = there.get(path) else {
-                    if demanded.count() > 0 {
+                    let above = match parent(path) {
+                        "" => !there.is_empty(),
+                        parent => there
+                            .get(parent)
+                            .is_some_and(|p| p.types.contains_key("object")),
+                    };
+                    if demanded.count() > 0 || field.always && above {
                         misses.push(format!("[{kind}] {path} is not there"));
                     }
                     continue;
@@ -207,7 +213,7 @@ fn add(fields: &mut Fields, counts: &mut Counts, path: &str, value: &Value) {
     };
     if !path.is_empty() {
         let field = fields.entry(path.to_owned()).or_default();
-        field.types.insert(name.to_owned(), true);
+        field.types.insert(name.to_owned(), name != "null");
         *counts.fields.entry(path.to_owned()).or_default() += 1;
         let key = path.rsplit('.').next().unwrap_or_default();
         if let Some(word) = value.as_str().filter(|w| is_word(w))

@@ -55,7 +55,7 @@ fn exit_codes() {
     let code = |args: &str| {
         let output = run(args);
         let code = output.status.code().expect("no signal ended it");
-        format!("{code}: batchwise {args}")
+        format!("{code}: batchwise {args}").trim_end().to_owned()
     };
     hold_all_now("exit-codes", &set(REFUSED.map(code)));
 }
