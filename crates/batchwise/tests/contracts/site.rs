@@ -32,7 +32,7 @@ pub const METRICS: &str = "127.0.0.1:9464";
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Whether an older program is recorded instead of holding the current one to what it did.
+/// Whether the program named by `BATCHWISE_RECORD` is recorded, and the current one not tested.
 pub fn recording() -> bool {
     env::var_os("BATCHWISE_RECORD").is_some()
 }
@@ -69,7 +69,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks until it `holds`, and not longer than is bearable; then whoever asked says what is wrong.
+/// Looks until it `holds`, for [`PATIENCE`] at most; the caller says then what is missing.
 pub fn eventually(mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() && Instant::now() < end {
@@ -190,12 +190,11 @@ impl Running {
         let status = status.expect("it ends");
         assert!(status.success(), "{status}{}", self.process.quote());
         self.reader.finish();
-        let lines = lock(&self.lines).clone();
-        lines
+        lock(&self.lines).clone()
     }
 }
 
-/// Someone who asks over and over, each time in a thread of its own, until dropped.
+/// Threads that ask a server over and over, until dropped.
 pub struct Asking {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
