@@ -1,0 +1,64 @@
+//! The decisions of `batchwise tune`.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::metrics::hold_metrics;
+use crate::shape::{hold, hold_now};
+use crate::site::{METRICS, Pair, Running, json};
+
+/// Always dissatisfied, so that there is reason to try the other arm.
+const TUNE: &str = "tune --port 6379 --policy slo:1us --format jsonl";
+
+/// The whole lines of a log.
+fn read(log: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    json(&text[..text.rfind('\n').map_or(0, |end| end + 1)])
+}
+
+#[test]
+fn both_ends_that_try_arms_and_give_sockets_back() {
+    let pair = Pair::build("tune");
+    let _redis = pair.redis();
+    let folder = TempDir::new().expect("a folder");
+    let log = folder.path().join("log");
+    let at_server = Running::agent(&pair.hosts.server, TUNE);
+    let options = format!("{TUNE} --metrics {METRICS} --log {}", log.display());
+    let at_client = Running::agent(&pair.hosts.client, &options);
+    let _load = pair.load("--rate 4000 --connections 4");
+    hold("tune", || read(&log));
+    hold("tune", || at_server.lines());
+    hold_metrics("tune-metrics", &pair.hosts.client);
+    let (printed, code) = at_client.end(Signal::SIGTERM);
+    assert_eq!(code, Some(0));
+    let logged = read(&log);
+    hold_now("tune-ended", &logged);
+    assert_eq!(printed, logged);
+    assert_eq!(at_server.end(Signal::SIGINT).1, Some(0));
+}
+
+#[test]
+fn a_dry_run_and_a_limit_that_moves() {
+    let pair = Pair::build("dry");
+    let _redis = pair.redis();
+    let folder = TempDir::new().expect("a folder");
+    let log = |name| folder.path().join(name);
+    let start = |host, options: &str, log: &Path| {
+        let options = format!(
+            "{TUNE} --min-confidence 0.2 {options} --log {}",
+            log.display()
+        );
+        Running::agent(host, &options)
+    };
+    let dry = start(&pair.hosts.client, "--dry-run", &log("dry"));
+    let _moving = start(&pair.hosts.server, "--hold aimd", &log("aimd"));
+    let _load = pair.load("--rate 4000 --connections 4");
+    hold("tune-dry-run", || read(&log("dry")));
+    hold("tune-aimd", || read(&log("aimd")));
+    assert_eq!(dry.end(Signal::SIGTERM).1, Some(0));
+    hold_now("tune-dry-run-ended", &read(&log("dry")));
+}
