@@ -26,7 +26,7 @@ void bw_twin_segment(struct bw_endpoint *e, __u64 now, const struct bw_sock_view
 		     __u32 len, __u32 ack, __u32 segs, int push)
 {
 	bw_log(e, now, bw_log_wants_last_tx(e, now) ? v->last_tx : 0, seq, ack, v->rcv_wup,
-	       bw_seen_extent(len, segs, push));
+	       bw_arrival_extent(len, segs, push));
 	if (bw_log_is_filling(e))
 		bw_drain(e, ALL_UNITS);
 }

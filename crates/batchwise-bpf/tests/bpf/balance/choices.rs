@@ -166,10 +166,10 @@ fn a_flood_of_syns_shows_in_the_young_table_which_it_fills_by_more_than_half() {
         ));
         if n == calm {
             lb.0.census().unwrap();
-            assert!(lb.0.kept().young < lb.0.young_room() / 2);
+            assert!(lb.0.flow_counts().young < lb.0.young_room() / 2);
         }
     }
     lb.0.census().unwrap();
-    let young = lb.0.kept().young;
+    let young = lb.0.flow_counts().young;
     assert!(young > lb.0.young_room() / 2, "{young}");
 }

@@ -329,7 +329,7 @@ fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
         (of(5, &counted), of(6, &counted), all),
         ((9, 11), (3, 3), 14)
     );
-    let kept = lb.0.kept();
+    let kept = lb.0.flow_counts();
     assert_eq!((kept.settled, kept.young, kept.removed), (13, 1, 0));
 
     lb.0.vacate(6).unwrap();
@@ -344,12 +344,12 @@ fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
         ((3, 9), (0, 0)),
         "idle ones are kept"
     );
-    let kept = lb.0.kept();
+    let kept = lb.0.flow_counts();
     // the vacated one's, and the SYN that nothing followed; the one that closed may be half-closed
     assert_eq!((kept.settled, kept.young, kept.removed), (10, 0, 4));
     name.age("flows_settled", 8000);
     lb.0.census().unwrap();
-    assert_eq!(lb.0.kept().settled, 0);
+    assert_eq!(lb.0.flow_counts().settled, 0);
 }
 
 #[test]
@@ -371,16 +371,16 @@ fn a_half_closed_connection_that_waits_for_its_answer_keeps_its_backend_while_th
 
     name.age("flows_settled", 70);
     lb.0.census().unwrap();
-    assert_eq!(lb.0.kept().settled, 2);
+    assert_eq!(lb.0.flow_counts().settled, 2);
     for sport in 3..5000 {
         lb.segment(tcp(sport, SYN, 0));
         lb.segment(tcp(sport, ACK, 100));
     }
     lb.0.census().unwrap();
-    assert_eq!(lb.0.kept().settled, 4999);
+    assert_eq!(lb.0.flow_counts().settled, 4999);
     lb.0.census().unwrap();
     assert_eq!(
-        lb.0.kept().settled,
+        lb.0.flow_counts().settled,
         4998,
         "the table is more than half full"
     );
