@@ -20,7 +20,7 @@ fn main() {
     ] {
         watch(&Path::new("src").join(folder));
     }
-    for system in ["sense", "passive", "balance", "decap", "probe"] {
+    for system in ["sense", "flows", "passive", "balance", "decap", "probe"] {
         skeleton(system, &out, kernel_arch, multiarch);
     }
 }

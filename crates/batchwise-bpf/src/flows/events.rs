@@ -11,7 +11,7 @@ use libbpf_rs::{MapMut, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder}
 
 use super::record::Collector;
 use crate::Error;
-use crate::passive_skel::{types, types::bw_gaps_algorithm};
+use crate::flows_skel::{types, types::bw_gaps_algorithm};
 use crate::plain::{Plain, bytes, read};
 
 /// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a

@@ -47,10 +47,6 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
-/* A ring buffer has no type: these tell the loader's generator what is in it. */
-struct bw_born *of_born;
-struct bw_epoch *of_epoch;
-
 /* A flow's table position, once found. */
 struct bw_position {
 	struct bw_bucket *bucket;

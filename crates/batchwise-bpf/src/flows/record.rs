@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use batchwise_core::passive::flight::Flight;
 use batchwise_core::passive::{Epoch, Estimate, Gaps, Kind, Mode, Transport, Tuple, address};
 
-use crate::passive_skel::{types, types::bw_fate, types::bw_gaps_flag};
+use crate::flows_skel::{types, types::bw_fate, types::bw_gaps_flag};
 use crate::plain::{Plain, read};
 
 /// As in lib/modes.h: a slot without a mode.
