@@ -13,20 +13,14 @@ fn main() {
         "aarch64" => ("arm64", "aarch64-linux-gnu"),
         other => panic!("batchwise-bpf does not know the target architecture {other}"),
     };
-    // for tests/; nothing else refers to it, so nothing of it is linked elsewhere
-    cc::Build::new()
-        .files(["twin", "gaps", "packet"].map(|f| format!("host/{f}.c")))
-        .warnings(true)
-        .compile("bw_twin");
 
     println!("cargo:rerun-if-env-changed=CLANG");
-    println!("cargo:rerun-if-changed=host");
     for folder in [
         "sense", "passive", "balance", "decap", "probe", "flows", "lib",
     ] {
         watch(&Path::new("src").join(folder));
     }
-    for system in ["sense", "passive", "balance", "decap", "probe"] {
+    for system in ["sense", "flows", "passive", "balance", "decap", "probe"] {
         skeleton(system, &out, kernel_arch, multiarch);
     }
 }

@@ -44,6 +44,7 @@ macro_rules! skeletons {
 skeletons! {
     sense_skel: "sense.skel.rs",
     passive_skel: "passive.skel.rs",
+    flows_skel: "flows.skel.rs",
     balance_skel: "balance.skel.rs",
     decap_skel: "decap.skel.rs",
     probe_skel: "probe.skel.rs"

@@ -209,7 +209,7 @@ mod tests {
             side: Side::Server,
             born: 0,
             nagle_off: true,
-            wish_off: true,
+            app_setting_off: true,
             epoch: 0,
             vitals: Default::default(),
             peer: None,

@@ -157,7 +157,7 @@ int bw_balance(struct xdp_md *ctx)
 	return done & 0xff;
 }
 
-/* No struct has these: they tell the loader's generator of them, as flows.h does. */
+/* No struct has these: they tell the loader's generator of them. */
 enum bw_bound *of_bound;
 enum bw_vip_flag *of_vip_flag;
 enum bw_backend_flag *of_backend_flag;

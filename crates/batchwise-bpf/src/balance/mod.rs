@@ -82,7 +82,7 @@ pub struct Measure {
 
 /// Flows that are kept, as of the last [`Balancer::census`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct FlowCounts {
     /// Of which more than one packet was seen.
     pub settled: u32,
     /// Of which one packet was seen.
@@ -115,7 +115,7 @@ pub struct Balancer {
     /// Where all is pinned, if it is.
     folder: Option<PathBuf>,
     taken_over: bool,
-    kept: Kept,
+    flow_counts: FlowCounts,
 }
 
 /// An interface that packets can arrive at.
@@ -278,7 +278,7 @@ impl Balancer {
             bss.busy.fill(0);
         }
         // some room is free again before entries would have to make way for others
-        let crowded = self.kept.settled > self.skel.maps.flows_settled.max_entries() / 2;
+        let crowded = self.flow_counts.settled > self.skel.maps.flows_settled.max_entries() / 2;
         let census = types::bw_census {
             crowded: crowded.into(),
             ..Default::default()
@@ -291,7 +291,7 @@ impl Balancer {
         let counted = self.skel.progs.bw_census.test_run(run);
         counted.map_err(Error::bpf("counting flows"))?;
         let census: types::bw_census = read(&context).unwrap_or_default();
-        self.kept = Kept {
+        self.flow_counts = FlowCounts {
             settled: census.settled,
             young: census.young,
             removed: census.removed,
@@ -333,8 +333,8 @@ impl Balancer {
     }
 
     /// Flows that are kept, as of the last [`Self::census`].
-    pub fn kept(&self) -> Kept {
-        self.kept
+    pub fn flow_counts(&self) -> FlowCounts {
+        self.flow_counts
     }
 
     /// What became of the packets since the name was first started.

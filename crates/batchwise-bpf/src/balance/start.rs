@@ -7,7 +7,7 @@ use std::time::Duration;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle};
 
-use super::{Balancer, INTERFACES, Kept, Options, macs, pins};
+use super::{Balancer, FlowCounts, INTERFACES, Options, macs, pins};
 use crate::Error;
 use crate::attach::interface::Interface;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
@@ -71,7 +71,7 @@ fn begin(options: &Options, folder: Option<&Path>, taken_over: bool) -> Result<B
         interfaces: options.interfaces.clone(),
         folder: folder.map(Path::to_owned),
         taken_over,
-        kept: Kept::default(),
+        flow_counts: FlowCounts::default(),
     };
     balancer.let_choose(Some(FIRST_CHOICES))?;
     if options.attach {

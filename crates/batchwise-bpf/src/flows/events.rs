@@ -11,11 +11,11 @@ use libbpf_rs::{MapMut, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder}
 
 use super::record::Collector;
 use crate::Error;
-use crate::passive_skel::{types, types::bw_gaps_algorithm};
+use crate::flows_skel::{types, types::bw_gaps_algorithm};
 use crate::plain::{Plain, bytes, read};
 
 /// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
-/// flow's own 124 that two choices of 16 places do.
+/// flow's own 124 that two choices of 16 slots do.
 const BYTES_PER_FLOW: usize = 154;
 /// What the kernel adds to the table: its head, and up to a whole page.
 const TABLE_OVERHEAD: usize = 2 * 4096;
@@ -67,8 +67,8 @@ pub(crate) struct Events {
 impl Events {
     /// Of a table of so many buckets.
     pub(crate) fn open(ring: &MapMut<'_>, buckets: u32) -> Result<Self, Error> {
-        let places = buckets as usize * types::bw_bucket::default().tag.len();
-        let collector = Arc::new(Mutex::new(Collector::new(places)));
+        let slots = buckets as usize * types::bw_bucket::default().tag.len();
+        let collector = Arc::new(Mutex::new(Collector::new(slots)));
         let ring = {
             let collector = Arc::clone(&collector);
             let mut builder = RingBufferBuilder::new();
@@ -117,7 +117,7 @@ impl Events {
         self.live
     }
 
-    /// Places in the table.
+    /// Slots in the table.
     pub(crate) fn capacity(&self) -> u64 {
         u64::from(self.buckets) * types::bw_bucket::default().tag.len() as u64
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The table of flows: finding and giving places, and closing epochs. One CPU at a time works on a
- * place; another that comes meanwhile goes on its way and is counted.
+ * The table of flows: finding and giving slots, and closing epochs. One CPU at a time works on a
+ * slot; another that comes meanwhile goes on its way and is counted.
  */
 #ifndef BW_FLOWS_H
 #define BW_FLOWS_H
@@ -47,12 +47,8 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
-/* A ring buffer has no type: these tell the loader's generator what is in it. */
-struct bw_born *of_born;
-struct bw_epoch *of_epoch;
-
 /* A flow's table position, once found. */
-struct bw_place {
+struct bw_position {
 	struct bw_bucket *bucket;
 	struct bw_slot *slot;
 	__u32 way;
@@ -127,7 +123,7 @@ BW_INLINE __u32 bw_way(const struct bw_bucket *b, __u32 tag)
 	return way;
 }
 
-/* What the place's `rest` was; 0: another CPU has it, or nobody. */
+/* What the slot's `rest` was; 0: another CPU has it, or nobody. */
 BW_INLINE __u32 bw_lock(struct bw_slot *s)
 {
 	return __sync_lock_test_and_set(&s->rest, 0);
@@ -144,7 +140,7 @@ BW_INLINE void bw_unlock(struct bw_slot *s, __u32 rest)
 }
 
 /* 1: found, and locked; 0: not there; -1: another CPU has it. */
-BW_INLINE int bw_find(__u64 tag, struct bw_place *at)
+BW_INLINE int bw_find(__u64 tag, struct bw_position *at)
 {
 	__u32 way, rest;
 
@@ -241,8 +237,8 @@ BW_APART int bw_close(struct bw_slot *s, __u64 tag, const struct bw_tuple *tuple
 	return 0;
 }
 
-/* A locked place's flow is no more. One that the loader knows of is said to be gone in any case. */
-BW_INLINE void bw_end(struct bw_place *at, __u64 tag, const struct bw_tuple *tuple, __u64 now)
+/* A locked slot's flow is no more. One that the loader knows of is said to be gone in any case. */
+BW_INLINE void bw_end(struct bw_position *at, __u64 tag, const struct bw_tuple *tuple, __u64 now)
 {
 	if (at->slot->gaps.flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
 		bw_close(at->slot, tag, tuple, now, 1);
@@ -251,8 +247,8 @@ BW_INLINE void bw_end(struct bw_place *at, __u64 tag, const struct bw_tuple *tup
 	*(volatile __u32 *)&at->bucket->tag[at->way] = 0; /* from here on it may be taken */
 }
 
-/* A place for a new flow, locked; 0 when another CPU has it. */
-BW_INLINE int bw_insert(__u64 tag, __u64 now, struct bw_counters *c, struct bw_place *at)
+/* A slot for a new flow, locked; 0 when another CPU has it. */
+BW_INLINE int bw_insert(__u64 tag, __u64 now, struct bw_counters *c, struct bw_position *at)
 {
 	struct bw_bucket *first = bw_bucket(tag, 0), *second = bw_bucket(tag, 1);
 	__u32 taken, other, rest;

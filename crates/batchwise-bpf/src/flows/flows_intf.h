@@ -111,9 +111,9 @@ struct bw_estimate {
 
 /* bw_gaps.flags, too: the table's own */
 #define BW_SLOT_OPEN 0x40 /* the epoch has something to say */
-#define BW_SLOT_BORN 0x80 /* the loader was told who the flow is */
+#define BW_SLOT_BORN 0x80 /* the loader knows who the flow is */
 
-/* A place in the flow table. */
+/* A slot in the flow table. */
 struct bw_slot {
 	struct bw_gaps gaps;
 	struct bw_stream stream; /* TCP */
@@ -123,8 +123,8 @@ struct bw_slot {
 #define BW_WAYS 16
 
 /*
- * A flow has its place in one of two buckets. The halves of their flows' tags that are searched
- * fill one cache line. With two choices of 16 places each, 65,536 flows at 154 B each find room;
+ * A flow has its slot in one of two buckets. The halves of their flows' tags that are searched
+ * fill one cache line. With two choices of 16 slots each, 65,536 flows at 154 B each find room;
  * with two of 8, some 50 do not.
  */
 struct bw_bucket {

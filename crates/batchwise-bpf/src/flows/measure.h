@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Measuring the packets that clients send: from a parsed packet into its flow's place, and the sweep
+ * Measuring the packets that clients send: from a parsed packet into its flow's slot, and the sweep
  * over flows from which no packet comes.
  */
 #ifndef BW_MEASURE_H
@@ -29,7 +29,7 @@ BW_INLINE void bw_tell_born(struct bw_slot *s, __u64 tag, const struct bw_tuple 
 	c->born++;
 }
 
-/* A packet with payload enters its flow's place, which is locked. */
+/* A packet with payload enters its flow's slot, which is locked. */
 BW_INLINE void bw_count(struct bw_slot *s, const struct bw_packet *pkt, __u64 tag, __u64 now,
 			struct bw_counters *c)
 {
@@ -61,7 +61,7 @@ BW_INLINE void bw_count(struct bw_slot *s, const struct bw_packet *pkt, __u64 ta
 BW_APART int bw_measure(const struct bw_packet *pkt)
 {
 	struct bw_counters *c = bw_counters();
-	struct bw_place at;
+	struct bw_position at;
 	__u64 now, tag;
 	int found;
 
@@ -85,7 +85,7 @@ BW_APART int bw_measure(const struct bw_packet *pkt)
 /* A TCP segment that has no payload, or begins a connection anew: only flows that are there care. */
 BW_APART int bw_signal(const struct bw_packet *pkt)
 {
-	struct bw_place at;
+	struct bw_position at;
 	__u64 now, tag;
 
 	int found;
@@ -130,7 +130,7 @@ BW_INLINE void bw_tally(struct bw_counters *c, __u64 fate)
 /* Looks at one flow: 1 while it lives. `all`: even if it is not idle. */
 BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now, __u32 all)
 {
-	struct bw_place at = { .bucket = b, .slot = &b->slot[way], .way = way };
+	struct bw_position at = { .bucket = b, .slot = &b->slot[way], .way = way };
 	struct bw_slot *s = at.slot;
 	__s64 idle = now - s->gaps.last;
 	int lives = idle < (__s64)forget_ns;

@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use batchwise_core::passive::flight::Flight;
 use batchwise_core::passive::{Epoch, Estimate, Gaps, Kind, Mode, Transport, Tuple, address};
 
-use crate::passive_skel::{types, types::bw_fate, types::bw_gaps_flag};
+use crate::flows_skel::{types, types::bw_fate, types::bw_gaps_flag};
 use crate::plain::{Plain, read};
 
-/// As in lib/modes.h: a place without a mode.
+/// As in lib/modes.h: a slot without a mode.
 const NO_MODE: u8 = 0xff;
 const GAPS_ACKS: u8 = bw_gaps_flag::BW_GAPS_ACKS.0 as u8;
 const GAPS_FULL: u8 = bw_gaps_flag::BW_GAPS_FULL.0 as u8;
@@ -42,7 +42,7 @@ pub struct Counters {
     pub contended: u64,
     /// Flows that showed a first gap.
     pub born: u64,
-    /// Flows that lost their place to a new one.
+    /// Flows that lost their slot to a new one.
     pub evicted: u64,
     /// Events that found no room.
     pub lost_events: u64,

@@ -23,7 +23,7 @@ struct bw_sock_view {
 	__u64 last_tx;	  /* tp->tcp_wstamp_ns: when the last segment left */
 };
 
-BW_INLINE __u32 bw_seen_extent(__u32 len, __u32 segs, int push)
+BW_INLINE __u32 bw_arrival_extent(__u32 len, __u32 segs, int push)
 {
 	if (segs > 0x7ff)
 		segs = 0x7ff;
@@ -155,7 +155,7 @@ BW_INLINE void bw_on_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 ac
 }
 
 /* The ns of bw_seen.last_tx, which holds the 32 bits that matter near `time`. */
-BW_INLINE __u64 bw_seen_last_tx(const struct bw_seen *s)
+BW_INLINE __u64 bw_seen_last_tx(const struct bw_arrival *s)
 {
 	__u64 time = s->time >> 10;
 
@@ -163,7 +163,7 @@ BW_INLINE __u64 bw_seen_last_tx(const struct bw_seen *s)
 }
 
 /* A segment arrived. */
-BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw_seen *s)
+BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw_arrival *s)
 {
 	__u32 end = s->seq + (s->extent >> 12);
 
@@ -180,7 +180,7 @@ BW_INLINE void bw_drain(struct bw_endpoint *e, __u32 units)
 	__u32 tail = e->tail;
 
 	for (int i = 0; i < BW_LOG; i++) {
-		const struct bw_seen *s = &e->log[tail & (BW_LOG - 1)];
+		const struct bw_arrival *s = &e->log[tail & (BW_LOG - 1)];
 
 		if (s->number != tail + 1)
 			break;
@@ -204,7 +204,7 @@ BW_INLINE void bw_log(struct bw_endpoint *e, __u64 now, __u64 last_tx, __u32 seq
 		      __u32 rcv_wup, __u32 extent)
 {
 	__u32 n = e->logged;
-	struct bw_seen *s = &e->log[n & (BW_LOG - 1)];
+	struct bw_arrival *s = &e->log[n & (BW_LOG - 1)];
 
 	s->time = now;
 	s->last_tx = (last_tx < now ? last_tx : now) >> 10;

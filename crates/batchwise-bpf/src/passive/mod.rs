@@ -177,7 +177,7 @@ impl PassiveSensor {
         self.events.live()
     }
 
-    /// Places in the table: more than were asked for, since not all can be filled without pushing
+    /// Slots in the table: more than were asked for, since not all can be filled without pushing
     /// out others.
     pub fn flows_capacity(&self) -> u64 {
         self.events.capacity()

@@ -93,8 +93,3 @@ int bw_tc(struct __sk_buff *skb)
 	}
 	return TCX_NEXT;
 }
-
-/* No struct has these: they tell the loader's generator of them, as flows.h does. */
-enum bw_gaps_flag *of_gaps_flag;
-enum bw_estimate_flag *of_estimate_flag;
-enum bw_fate *of_fate;

@@ -22,15 +22,15 @@ use crate::attach::netns;
 use crate::plain::{Plain, bytes, octets};
 use crate::sense_skel::{OpenSenseSkel, types};
 
-/// What a service's sockets are to do, and what the other end's agent is told.
+/// What a service's sockets are to do, and what is advertised to the other end's agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// Nagle's algorithm; `None`: as each application asked for.
     pub arm: Option<Arm>,
     /// With [`Arm::On`]: bytes held back that the next ACK releases; 0: none.
     pub limit: u32,
-    /// What the other end's agent is told.
-    pub told: State,
+    /// What is advertised to the other end's agent.
+    pub advertised: State,
 }
 
 /// Lets sockets be changed. Counting then begins switched off: [`super::Sensor::count`].
@@ -60,7 +60,7 @@ impl Extension for Tuning {
 
     fn configure(&self, open: &mut OpenSenseSkel<'_>) {
         open.progs.bw_apply.set_autoload(true);
-        open.progs.bw_wish.set_autoload(true);
+        open.progs.bw_app_setting.set_autoload(true);
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.tuning = true;
         }
@@ -72,7 +72,7 @@ impl Extension for Tuning {
     fn attach(&self, loaded: &mut Loaded<'_>) -> Result<Actuator, Error> {
         let (progs, maps) = (&loaded.skel.progs, &loaded.skel.maps);
         if let Some(cgroup) = &loaded.cgroup {
-            let link = progs.bw_wish.attach_cgroup(cgroup.as_raw_fd());
+            let link = progs.bw_app_setting.attach_cgroup(cgroup.as_raw_fd());
             let attached = link.map_err(Error::bpf("attaching cgroup/setsockopt"))?;
             loaded.links.push(attached);
         }
@@ -106,12 +106,12 @@ impl Actuator {
     pub fn control(&self, server: SocketAddr, side: Side, control: &Control) -> Result<(), Error> {
         let value = types::bw_control {
             arm: match control.arm {
-                None => types::bw_arm::BW_ARM_WISH,
+                None => types::bw_arm::BW_ARM_APP_SETTING,
                 Some(Arm::On) => types::bw_arm::BW_ARM_ON,
                 Some(Arm::Off) => types::bw_arm::BW_ARM_OFF,
             },
             limit: control.limit,
-            told: control.told.flags(),
+            advertised: control.advertised.flags(),
         };
         self.controls
             .update(bytes(&key(server, side)), bytes(&value), MapFlags::ANY)

@@ -10,11 +10,11 @@ const CALLS: u32 = 1 << types::bw_unit::BW_CALLS.0;
 const BYTES: u32 = 1 << types::bw_unit::BW_BYTES.0;
 const SEGMENTS: u32 = 1 << types::bw_unit::BW_SEGS.0;
 
-/// Which items are counted, a bit per kind as in `enum bw_unit`, and which the peer is told.
+/// Which items are counted, a bit per kind as in `enum bw_unit`, and which are advertised to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Units {
     pub(super) counted: u32,
-    pub(super) told: u32,
+    pub(super) advertised: u32,
 }
 
 impl Units {
@@ -22,7 +22,7 @@ impl Units {
     /// are told apart by them. Calls and bytes are always counted here: confidence comes from the
     /// number of requests, and a peer's claims are held against the bytes that passed.
     pub fn of(units: &[Unit]) -> Self {
-        let told = units.iter().fold(0, |bits, u| {
+        let advertised = units.iter().fold(0, |bits, u| {
             bits | match u {
                 Unit::Sends => CALLS | BYTES,
                 Unit::Bytes => BYTES,
@@ -30,8 +30,8 @@ impl Units {
             }
         });
         Self {
-            counted: told | CALLS | BYTES,
-            told,
+            counted: advertised | CALLS | BYTES,
+            advertised,
         }
     }
 }

@@ -59,11 +59,11 @@ BW_INLINE struct bw_control *bw_control(const struct bw_endpoint *e)
 	return bpf_map_lookup_elem(&controls, &s);
 }
 
-BW_INLINE __u32 bw_told(const struct bw_endpoint *e)
+BW_INLINE __u32 bw_advertised(const struct bw_endpoint *e)
 {
 	struct bw_control *c = bw_control(e);
 
-	return c ? c->told : 0;
+	return c ? c->advertised : 0;
 }
 
 /* Whether the socket is to have TCP_NODELAY. */
@@ -71,8 +71,8 @@ BW_INLINE bool bw_wants_nagle_off(const struct bw_endpoint *e)
 {
 	struct bw_control *c = bw_control(e);
 
-	if (!c || c->arm == BW_ARM_WISH)
-		return e->rec.wish_off;
+	if (!c || c->arm == BW_ARM_APP_SETTING)
+		return e->rec.app_setting_off;
 	return c->arm == BW_ARM_OFF;
 }
 

@@ -46,7 +46,7 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 }
 
 /*
- * What is sent in turn: the queues of the units asked for (turnaround is the server's to tell), or,
+ * What is sent in turn: the queues of the units asked for (turnaround is the server's to advertise), or,
  * where the client's application itself says when its requests begin and end, that alone, and from
  * the server nothing (§3.3); and the state of an agent that tunes.
  */
@@ -55,8 +55,8 @@ BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struc
 	if (slot == BW_SLOT_STATE)
 		return tuning;
 	if (slot == BW_SLOT_HINT)
-		return hint && hint->time != e->hint_told;
-	return !hint && !(e->rec.flags & BW_F_HINTED) && BW_WANT(told_units, slot / BW_QUEUES) &&
+		return hint && hint->time != e->hint_advertised;
+	return !hint && !(e->rec.flags & BW_F_HINTED) && BW_WANT(advertised_units, slot / BW_QUEUES) &&
 	       (slot % BW_QUEUES != BW_TURNAROUND || e->rec.flags & BW_F_SERVER);
 }
 
@@ -172,11 +172,11 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 		return;
 	now = bpf_ktime_get_ns();
 	if (n == BW_SLOT_STATE) {
-		bw_wire_encode_state(opt, now, bw_told(e));
+		bw_wire_encode_state(opt, now, bw_advertised(e));
 	} else if (n == BW_SLOT_HINT) {
 		if (!hint)
 			return;
-		e->hint_told = hint->time;
+		e->hint_advertised = hint->time;
 		bw_wire_encode(opt, BW_WIRE_AGENT, BW_WIRE_HINT, hint);
 	} else {
 		bw_ops_encode_queue(e, opt, n / BW_QUEUES, n % BW_QUEUES, now);
@@ -226,7 +226,7 @@ BW_INLINE int bw_ops_hear(struct bw_endpoint *e, const struct bw_wire *w)
 	return 0;
 }
 
-/* The peer has begun to tell: answer. Where we begin, the walk reaches the sockets. */
+/* The peer has begun to advertise: answer. Where we begin, the walk reaches the sockets. */
 BW_INLINE void bw_speak(struct bpf_sock_ops *ops, struct bw_endpoint *e)
 {
 	if (!e->silent || paused)

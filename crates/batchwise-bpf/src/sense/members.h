@@ -19,7 +19,7 @@ enum { BW_SLOT_STATE = BW_UNITS * BW_QUEUES, BW_SLOT_HINT, BW_SLOTS };
 
 /* Set by the loader before the programs are verified, so that what is off costs nothing. */
 const volatile __u32 units = 1 << BW_CALLS | 1 << BW_BYTES;
-const volatile __u32 told_units = 1 << BW_CALLS | 1 << BW_BYTES; /* to the peer */
+const volatile __u32 advertised_units = 1 << BW_CALLS | 1 << BW_BYTES; /* to the peer */
 const volatile __u16 ports[BW_MAX_PORTS];
 const volatile __u32 n_ports;
 const volatile __u64 cgroup_id; /* 0: any */

@@ -93,11 +93,11 @@ BW_INLINE void bw_flush(struct bpf_sock_ops *ops)
 }
 
 /*
- * An application sets TCP_NODELAY: that is its wish from now on. While the agent has decided
- * otherwise the decision goes into effect instead.
+ * An application sets TCP_NODELAY: from now on that is its own setting. While the agent has decided
+ * otherwise, the decision goes into effect instead.
  */
 SEC("?cgroup/setsockopt")
-int bw_wish(struct bpf_sockopt *ctx)
+int bw_app_setting(struct bpf_sockopt *ctx)
 {
 	int *value = ctx->optval;
 	struct bw_endpoint *e;
@@ -109,7 +109,7 @@ int bw_wish(struct bpf_sockopt *ctx)
 	e = bpf_sk_storage_get(&endpoints, ctx->sk, NULL, 0);
 	if (!e)
 		return 1;
-	e->rec.wish_off = !!*value;
+	e->rec.app_setting_off = !!*value;
 	*value = bw_wants_nagle_off(e);
 	return 1;
 }

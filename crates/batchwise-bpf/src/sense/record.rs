@@ -42,7 +42,7 @@ pub struct Connection {
     /// TCP_NODELAY is set.
     pub nagle_off: bool,
     /// The application asked for TCP_NODELAY.
-    pub wish_off: bool,
+    pub app_setting_off: bool,
     /// When counting last began or began again, as [`crate::Sensor::epoch`] counts.
     pub epoch: u32,
     /// What the kernel knows without counting.
@@ -72,7 +72,7 @@ pub struct Vitals {
     pub rtt: u64,
 }
 
-/// An agent's state as it told it through the exchange.
+/// An agent's state as it advertised it through the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerState {
     /// When it was heard, ns, CLOCK_MONOTONIC.
@@ -130,7 +130,7 @@ impl From<&types::bw_record> for Connection {
             },
             born: r.born,
             nagle_off: r.info.nagle_off != 0,
-            wish_off: r.wish_off != 0,
+            app_setting_off: r.app_setting_off != 0,
             epoch: r.epoch,
             vitals: Vitals {
                 bytes: r.info.bytes,

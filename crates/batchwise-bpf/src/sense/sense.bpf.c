@@ -45,7 +45,7 @@ int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 	if (bw_log_wants_last_tx(e, now))
 		last_tx = tp->tcp_wstamp_ns;
 	bw_log(e, now, last_tx, seq, cb->ack_seq, tp->rcv_wup,
-	       bw_seen_extent(len, nsegs, flags & TCPHDR_PSH));
+	       bw_arrival_extent(len, nsegs, flags & TCPHDR_PSH));
 	if (bw_log_is_filling(e)) {
 		bw_version_bump(e);
 		bw_drain_log(e);
@@ -146,7 +146,7 @@ BW_INLINE bool bw_start(struct sock *sk, __u32 flags)
 	/* at birth snd_una is that of the SYN: nothing is outstanding */
 	e->rec.born = now;
 	e->rec.epoch = epoch;
-	e->rec.wish_off = tp->nonagle & TCP_NAGLE_OFF;
+	e->rec.app_setting_off = tp->nonagle & TCP_NAGLE_OFF;
 	bw_resync(e, units, now, &v, flags & BW_F_BIRTH ? v.write_seq : tp->snd_una);
 	bw_version_bump(e);
 	return true;

@@ -43,19 +43,19 @@ struct bw_service {
 };
 
 /* The arm of Nagle's algorithm that a service's sockets are to use. */
-enum bw_arm { BW_ARM_WISH, BW_ARM_ON, BW_ARM_OFF };
+enum bw_arm { BW_ARM_APP_SETTING, BW_ARM_ON, BW_ARM_OFF };
 
 /* What the agent decided for a service. */
 struct bw_control {
 	enum bw_arm arm;
 	__u32 limit; /* with BW_ARM_ON: bytes held back that the next ACK releases; 0: none */
-	__u32 told;  /* BW_STATE_*, for the peer's agent */
+	__u32 advertised; /* BW_STATE_*, to the peer's agent */
 };
 
-/* What agents tell each other about themselves (docs/exchange.md). */
+/* What agents advertise about themselves (docs/exchange.md). */
 #define BW_STATE_NAGLE_OFF 0x1 /* the sender's sockets send at once */
 #define BW_STATE_PROBING 0x2   /* that is on trial */
-#define BW_STATE_WANTS 0x4     /* the sender is measuring: count and tell */
+#define BW_STATE_WANTS 0x4     /* the sender is measuring: count and advertise */
 
 /* The last state heard from the peer's agent. */
 struct bw_peer_state {
@@ -118,7 +118,7 @@ struct bw_record {
 	struct bw_peer_state peer_state;
 	struct bw_peer_queue peer_hint; /* requests as the peer's application knows them */
 	__u32 epoch; /* when counting last began, see members.h */
-	__u32 wish_off; /* the application asked for TCP_NODELAY */
+	__u32 app_setting_off; /* the application asked for TCP_NODELAY */
 	__u64 cookie;
 	__u64 born; /* ns, CLOCK_MONOTONIC */
 	__u8 local_addr[16]; /* IPv4 as IPv4-mapped IPv6 */
@@ -131,14 +131,14 @@ struct bw_record {
 #define BW_LOG 16 /* a power of two */
 
 /* A segment that arrived, as the socket's state was before it was processed. */
-struct bw_seen {
+struct bw_arrival {
 	__u64 time;	/* ns */
 	__u32 number; /* counts arrivals from 1: tells the reader that the entry is new */
 	__u32 last_tx; /* tp->tcp_wstamp_ns in 2^10 ns, where a delayed ACK may have left */
 	__u32 seq;
 	__u32 ack;
 	__u32 rcv_wup;	/* tp->rcv_wup */
-	__u32 extent; /* payload length, segments, PSH: see bw_seen_extent() */
+	__u32 extent; /* payload length, segments, PSH: see bw_arrival_extent() */
 };
 
 /*
@@ -156,7 +156,7 @@ struct bw_endpoint {
 	__u32 logged; /* arrivals, free-running */
 	__u32 reserved_logged[29];
 
-	struct bw_seen log[BW_LOG];
+	struct bw_arrival log[BW_LOG];
 
 	/* process context's alone */
 	__u32 tail;  /* arrivals worked off */
@@ -169,7 +169,7 @@ struct bw_endpoint {
 	__u16 limited; /* RTT_CB is ours: a batching limit is in force */
 	__u16 silent;  /* the callback before each segment is off while nothing is counted */
 	__u64 option_sent; /* ns */
-	__u64 hint_told;   /* ns: `time` of the hint that was told last */
+	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
 	struct bw_record rec;
 	struct bw_marks out;	 /* send calls not yet acknowledged */
 	struct bw_marks in_read; /* received messages not yet read */

@@ -172,7 +172,7 @@ fn load(
     }
     ro.n_ports = config.ports.len() as u32;
     ro.units = config.units.counted;
-    ro.told_units = config.units.told;
+    ro.advertised_units = config.units.advertised;
     ro.late_send = late_send;
     if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
         ro.cgroup_id = c.id;

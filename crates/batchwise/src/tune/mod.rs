@@ -373,7 +373,7 @@ impl Agent {
             let control = Control {
                 arm,
                 limit,
-                told: State {
+                advertised: State {
                     nagle_off: arm.unwrap_or(service.decider().wish()) == Arm::Off,
                     probing: command.probing,
                     wants: command.sensing,

@@ -122,7 +122,7 @@ impl Service {
             rtt: 0,
             netns: c.netns,
             nagle_off: c.nagle_off,
-            wish_off: c.wish_off,
+            wish_off: c.app_setting_off,
             exchanges: c.exchanges,
             peer: None,
             sample: None,
@@ -153,7 +153,7 @@ impl Service {
         seen.outstanding = c.vitals.outstanding;
         seen.retransmits = c.vitals.retransmits;
         seen.rtt = c.vitals.rtt;
-        (seen.nagle_off, seen.wish_off) = (c.nagle_off, c.wish_off);
+        (seen.nagle_off, seen.wish_off) = (c.nagle_off, c.app_setting_off);
         seen.exchanges = c.exchanges;
         seen.peer = c.peer;
         seen.here = true;

@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use batchwise_lab::process::{Process, Reader, lock};
-use batchwise_lab::stop::Stop;
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
-pub use batchwise_lab::host::{Host, Place};
-pub use batchwise_lab::memcached::{Memcached, PORT as MEMCACHED};
-pub use batchwise_lab::nginx::{Nginx, PORT as NGINX};
-pub use batchwise_lab::redis::{PORT as REDIS, RedisServer};
-pub use batchwise_lab::segment::{LINK as LAN, Segment, SegmentSpec, VIP, server};
-pub use batchwise_lab::topology::{CLIENT_IP, LINK, SERVER_IP, TwoHosts};
+pub use batchwise_testbed::host::{Host, Place};
+pub use batchwise_testbed::memcached::{Memcached, PORT as MEMCACHED};
+pub use batchwise_testbed::nginx::{Nginx, PORT as NGINX};
+pub use batchwise_testbed::redis::{PORT as REDIS, RedisServer};
+pub use batchwise_testbed::segment::{LINK as LAN, Segment, SegmentSpec, VIP, server};
+pub use batchwise_testbed::topology::{CLIENT_IP, LINK, SERVER_IP, TwoHosts};
 
 /// For how long a state may take to come.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -161,7 +161,7 @@ impl Running {
     }
 
     fn until_attached(&mut self) {
-        let attached = batchwise_lab::bpf_stats::wait_attached(
+        let attached = batchwise_testbed::bpf_stats::wait_attached(
             &mut self.process,
             "the agent",
             &Stop::default(),

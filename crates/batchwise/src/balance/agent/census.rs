@@ -39,7 +39,7 @@ impl LastCensus {
 impl Agent {
     /// Counts the flows, if it is time to.
     pub(super) fn count(&mut self) -> anyhow::Result<()> {
-        let kept = self.balancer.kept();
+        let kept = self.balancer.flow_counts();
         let few = kept.settled.saturating_add(kept.young) <= MANY_FLOWS;
         let hurry = few || !self.leaving.is_empty(); // they go by what is counted
         let began = Instant::now();
@@ -54,7 +54,10 @@ impl Agent {
 
     /// Says for how long new flows may go by what was counted.
     pub(super) fn let_choose(&mut self) -> anyhow::Result<()> {
-        let (young, room) = (self.balancer.kept().young, self.balancer.young_room());
+        let (young, room) = (
+            self.balancer.flow_counts().young,
+            self.balancer.young_room(),
+        );
         let within = choosing(young, room, self.config.interval);
         Ok(self.balancer.let_choose(within)?)
     }

@@ -113,7 +113,7 @@ impl Agent {
     pub(super) fn status(&mut self, news: Vec<Line>) -> anyhow::Result<Status> {
         let (ts_ns, now) = (wall_clock_ns(), Instant::now());
         let outcomes = self.balancer.outcomes()?;
-        let kept = self.balancer.kept();
+        let kept = self.balancer.flow_counts();
         let by_name = outcomes.by_name().into_iter();
         Ok(Status {
             agent: AgentLine {

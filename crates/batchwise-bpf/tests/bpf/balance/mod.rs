@@ -1,0 +1,12 @@
+//! The load balancer's data path in the kernel, packet in and packet out. Needs root.
+
+mod choices;
+mod flows;
+mod fuzz;
+mod measured;
+mod paths;
+mod refused;
+mod replies;
+mod setup;
+mod takeover;
+mod tunnels;

@@ -1,0 +1,426 @@
+//! The C estimator of gaps, compiled on the host, against its reference in batchwise-core: the same
+//! packets must leave the same modes and give the same estimate, bit for bit.
+
+use batchwise_core::passive::flight::Flight;
+use batchwise_core::passive::stream::{Segment, datagram};
+use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, MODES, Params, Stream};
+use batchwise_twins::types::{
+    __anon_bw_gaps_2 as bw_modes, bw_estimate, bw_flight, bw_gaps, bw_gaps_algorithm, bw_gaps_flag,
+    bw_gaps_params, bw_stream,
+};
+use batchwise_twins::{
+    bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_estimate, bw_twin_gaps_open,
+    bw_twin_gaps_packet, bw_twin_gaps_tcp, bw_twin_gaps_tcp_ack,
+};
+use proptest::prelude::*;
+
+/// As in lib/modes.h: no mode.
+const EMPTY: u8 = 0xff;
+const ACKS: u8 = bw_gaps_flag::BW_GAPS_ACKS.0 as u8;
+const FULL: u8 = bw_gaps_flag::BW_GAPS_FULL.0 as u8;
+const AFTER_FULL: u8 = bw_gaps_flag::BW_GAPS_AFTER_FULL.0 as u8;
+const IN_FLIGHT: u8 = bw_gaps_flag::BW_GAPS_FLIGHT.0 as u8;
+const BURSTS: u8 = bw_gaps_flag::BW_GAPS_BURSTS.0 as u8;
+
+fn c_params(p: &Params) -> bw_gaps_params {
+    let (algorithm, fixed_ns) = match p.algorithm {
+        Algorithm::Auto => (bw_gaps_algorithm::BW_GAPS_AUTO, 0),
+        Algorithm::Modes => (bw_gaps_algorithm::BW_GAPS_MODES, 0),
+        Algorithm::Fixed(delta) => (bw_gaps_algorithm::BW_GAPS_FIXED, delta),
+    };
+    bw_gaps_params {
+        epoch_ns: p.epoch_ns,
+        max_ns: p.max_ns,
+        idle_ns: p.idle_ns,
+        fixed_ns,
+        algorithm,
+        min_gaps: p.min_gaps,
+    }
+}
+
+fn plain(f: &bw_flight) -> Flight {
+    Flight {
+        sent: f.sent,
+        sum: f.sum,
+        told_sum: f.told_sum,
+        count: f.count,
+        gaps: f.gaps,
+        told: f.told,
+        missing: f.missing,
+        usual: f.usual,
+        begun: f.begun,
+        alone: f.alone,
+        head: f.head,
+        len: f.len,
+        cap: f.cap,
+        pending: f.pending,
+        tainted: f.tainted,
+        late: f.late,
+        grows: f.grows != 0,
+        sure: f.sure != 0,
+    }
+}
+
+/// Both sides of one flow.
+struct Pair {
+    ours: Gaps,
+    twin: bw_gaps,
+    params: Params,
+    c_params: bw_gaps_params,
+}
+
+/// A packet that counts.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    gap: u64,
+    marked: bool,
+    resent: bool,
+}
+
+impl Pair {
+    fn new(params: Params, acks: bool) -> Self {
+        let ours = Gaps::new(acks);
+        let twin = bw_gaps {
+            flags: if acks { ACKS } else { 0 },
+            ..bw_gaps::default()
+        };
+        let c_params = c_params(&params);
+        let mut pair = Self {
+            ours,
+            twin,
+            params,
+            c_params,
+        };
+        pair.open(1);
+        pair
+    }
+
+    fn open(&mut self, now: u64) {
+        self.ours.open(now);
+        bw_twin_gaps_open(&mut self.twin, now);
+    }
+
+    fn due(&self, now: u64) -> bool {
+        let theirs = bw_twin_gaps_due(&self.twin, &self.c_params, now) != 0;
+        assert_eq!(self.ours.due(&self.params, now), theirs);
+        theirs
+    }
+
+    fn packet(&mut self, now: u64, p: Packet) {
+        self.ours.packet(&self.params, now, p.marked, p.resent);
+        let (marked, resent) = (p.marked.into(), p.resent.into());
+        bw_twin_gaps_packet(&mut self.twin, &self.c_params, now, marked, resent);
+    }
+
+    fn estimate(&self) -> Estimate {
+        let mut out = bw_estimate::default();
+        bw_twin_gaps_estimate(&self.twin, &self.c_params, &mut out);
+        let known = |ns| (out.batches > 0).then_some(ns);
+        let in_flight = self.ours.kind == Kind::Flight;
+        let theirs = Estimate {
+            latency: known(out.latency),
+            ibg: known(out.ibg).filter(|_| !in_flight),
+            batches: out.batches,
+            gaps: out.gaps,
+            idle: out.idle,
+            confidence: out.confidence,
+            stalled: out.flags & 1 != 0,
+        };
+        assert_eq!(self.ours.estimate(&self.params), theirs);
+        theirs
+    }
+
+    fn same_modes(&self, twin: &bw_modes) {
+        let theirs: Vec<_> = (0..MODES)
+            .filter(|&i| twin.lo[i] != EMPTY)
+            .map(|i| {
+                let m = twin.mode[i];
+                (m.sum, m.count, m.marked, twin.lo[i], twin.hi[i])
+            })
+            .collect();
+        let modes = self.ours.modes().iter();
+        let fixed = matches!(self.params.algorithm, Algorithm::Fixed(_));
+        let modes: Vec<_> = modes
+            .filter(|m| !fixed || m.count > 0)
+            .map(|m| (m.sum, m.count, m.marked, m.lo, m.hi))
+            .collect();
+        assert_eq!(modes, theirs);
+    }
+
+    fn same(&self) {
+        let (ours, twin) = (&self.ours, &self.twin);
+        let kind = match twin.flags & (IN_FLIGHT | BURSTS) {
+            0 => Kind::Modes,
+            BURSTS => Kind::Bursts,
+            _ => Kind::Flight,
+        };
+        assert_eq!(ours.kind, kind);
+        let kept = &twin.__anon_bw_gaps_1;
+        if kind == Kind::Flight {
+            // SAFETY: plain integers, any bytes of which are valid.
+            assert_eq!(ours.flight, plain(unsafe { &kept.flight }));
+        } else {
+            // SAFETY: as above.
+            self.same_modes(unsafe { &kept.__anon_bw_gaps_2 });
+        }
+        assert_eq!(
+            (
+                ours.start,
+                ours.last,
+                ours.discarded,
+                ours.idle,
+                ours.resent
+            ),
+            (
+                twin.start,
+                twin.last,
+                twin.discarded,
+                twin.idle,
+                twin.resent
+            )
+        );
+        assert_eq!(
+            (ours.full, ours.after_full, ours.acks, ours.largest),
+            (
+                twin.flags & FULL != 0,
+                twin.flags & AFTER_FULL != 0,
+                twin.flags & ACKS != 0,
+                twin.largest
+            )
+        );
+    }
+}
+
+/// Any gaps, without the headers that requests in flight would need.
+const GAPS: Params = Params {
+    algorithm: Algorithm::Modes,
+    epoch_ns: 1_000_000_000,
+    max_ns: 10_000_000_000,
+    idle_ns: 200_000_000,
+    min_gaps: 5,
+};
+
+fn run(params: Params, acks: bool, close: bool, packets: &[Packet]) {
+    let mut pair = Pair::new(params, acks);
+    let mut now = 1_000u64;
+    for (i, p) in packets.iter().enumerate() {
+        // a gap may be negative: clocks of CPUs differ
+        now = if i % 17 == 16 {
+            now.saturating_sub(p.gap / 64)
+        } else {
+            now + p.gap
+        };
+        if pair.due(now) && close {
+            pair.estimate();
+            pair.open(now);
+        }
+        pair.packet(now, *p);
+        pair.same();
+    }
+    pair.estimate();
+}
+
+/// Gaps over the whole range, evenly by their logarithm.
+fn gap() -> impl Strategy<Value = u64> {
+    (0u32..38, any::<u64>()).prop_map(|(bits, low)| (1 << bits) | (low & ((1 << bits) - 1)))
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let resent = prop_oneof![19 => Just(false), 1 => Just(true)];
+    (gap(), any::<bool>(), resent).prop_map(|(gap, marked, resent)| Packet {
+        gap,
+        marked,
+        resent,
+    })
+}
+
+/// As flows are: bursts with pauses between them.
+fn bursts() -> impl Strategy<Value = Vec<Packet>> {
+    let burst = (1u64..6, 0u64..100, 0u64..100);
+    (10u32..34, 1u32..8, proptest::collection::vec(burst, 1..80)).prop_map(
+        |(scale, under, bursts)| {
+            let mut packets = Vec::new();
+            for (n, pause, spread) in bursts {
+                for i in 0..n {
+                    let base = if i == 0 {
+                        1 << scale
+                    } else {
+                        1u64 << scale >> under
+                    };
+                    packets.push(Packet {
+                        gap: base + base * (pause + spread) / 200,
+                        marked: i == 0 || pause % 7 == 0,
+                        resent: pause == 99,
+                    });
+                }
+            }
+            packets
+        },
+    )
+}
+
+fn params() -> impl Strategy<Value = Params> {
+    let algorithm = prop_oneof![
+        3 => Just(Algorithm::Modes),
+        1 => gap().prop_map(Algorithm::Fixed),
+    ];
+    (
+        algorithm,
+        0u64..2_000_000_000,
+        0u64..3_000_000_000,
+        0u32..50,
+    )
+        .prop_map(|(algorithm, epoch_ns, idle_ns, min_gaps)| Params {
+            algorithm,
+            epoch_ns,
+            max_ns: epoch_ns * 4,
+            idle_ns,
+            min_gaps,
+        })
+}
+
+proptest! {
+    #[test]
+    fn c_and_rust_agree_on_any_gaps(
+        params in params(), acks: bool, close: bool,
+        packets in proptest::collection::vec(packet(), 0..400),
+    ) {
+        run(params, acks, close, &packets);
+    }
+
+    #[test]
+    fn c_and_rust_agree_on_bursts(
+        params in params(), acks: bool, close: bool, packets in bursts(),
+    ) {
+        run(params, acks, close, &packets);
+    }
+
+    #[test]
+    fn c_and_rust_read_any_headers_alike(
+        base: u32, auto: bool, udp: bool,
+        headers in proptest::collection::vec(
+            (gap(), 0u32..3_000, 0u32..4_000, 0u32..3_000, 0u32..2_000, 0u8..8), 0..300,
+        ),
+    ) {
+        let algorithm = if auto { Algorithm::Auto } else { Algorithm::Modes };
+        let mut pair = Pair::new(Params { algorithm, ..Params::default() }, false);
+        let (mut ours, mut twin) = (Stream::default(), bw_stream::default());
+        let (mut now, mut from) = (1_000, base);
+        for (gap, seq, len, ack, ip_len, kind) in headers {
+            now += gap >> 4;
+            from = from.wrapping_add(seq / 2);
+            if pair.due(now) {
+                pair.estimate();
+                pair.open(now);
+                pair.same();
+            }
+            let s = Segment { seq: from.wrapping_sub(seq), len, ack: from.wrapping_add(ack), ip_len };
+            let (g, p) = (&mut pair.twin, &pair.c_params);
+            match kind {
+                _ if udp => {
+                    datagram(&mut pair.ours, &pair.params, now, ip_len);
+                    bw_twin_gaps_datagram(g, p, now, ip_len);
+                }
+                0 | 1 => {
+                    ours.ack(&pair.ours, now, s.ack);
+                    bw_twin_gaps_tcp_ack(g, &mut twin, now, s.ack);
+                }
+                _ => {
+                    ours.segment(&mut pair.ours, &pair.params, now, &s);
+                    bw_twin_gaps_tcp(g, &mut twin, p, now, s.seq, len, s.ack, ip_len);
+                }
+            }
+            pair.same();
+            let theirs = (twin.next_seq, twin.ack, twin.acked_at);
+            prop_assert_eq!((ours.next_seq, ours.ack, ours.acked_at), theirs);
+        }
+        pair.estimate();
+    }
+}
+
+#[test]
+fn c_and_rust_agree_when_counters_are_at_their_end() {
+    let packets: Vec<_> = (0..150_000u64)
+        .map(|i| Packet {
+            gap: if i % 2 == 0 { 1_000 } else { 2_000_000 },
+            marked: i % 2 == 1,
+            resent: false,
+        })
+        .collect();
+    run(GAPS, true, false, &packets);
+    let many: Vec<_> = packets
+        .iter()
+        .map(|p| Packet { resent: true, ..*p })
+        .collect();
+    run(GAPS, false, false, &many);
+}
+
+/// Golden vectors: `tests/gaps/*.txt`; see the first lines of each.
+#[test]
+fn c_and_rust_both_give_the_vectors_estimates() {
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gaps")).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        play(&text, &path.display().to_string());
+    }
+}
+
+fn play(text: &str, name: &str) {
+    let mut pair = Pair::new(GAPS, false);
+    let mut now = 1_000;
+    for (number, line) in text.lines().enumerate() {
+        let mut words = line.split('#').next().unwrap().split_whitespace();
+        let Some(verb) = words.next() else {
+            continue;
+        };
+        let at = format!("{name}:{}", number + 1);
+        match verb {
+            "flow" => {
+                let acks = words.next() == Some("acks");
+                pair = Pair::new(GAPS, acks);
+                pair.packet(
+                    now,
+                    Packet {
+                        gap: 0,
+                        marked: true,
+                        resent: false,
+                    },
+                );
+            }
+            // repeat=N gaps in us: plain, + marked, ! resent
+            "gaps" => {
+                let times = words.next().and_then(|w| w.strip_prefix("x")?.parse().ok());
+                let gaps: Vec<Packet> = words
+                    .map(|w| Packet {
+                        gap: w.trim_end_matches(['+', '!']).parse::<u64>().expect(&at) * 1_000,
+                        marked: w.ends_with('+'),
+                        resent: w.ends_with('!'),
+                    })
+                    .collect();
+                for p in std::iter::repeat_n(&gaps, times.expect(&at)).flatten() {
+                    now += p.gap;
+                    pair.packet(now, *p);
+                    pair.same();
+                }
+            }
+            "expect" => {
+                let e = pair.estimate();
+                for word in words {
+                    let (key, value) = word.split_once('=').expect(&at);
+                    let got = match key {
+                        "latency_us" => e
+                            .latency
+                            .map_or("none".into(), |ns| (ns / 1_000).to_string()),
+                        "batches" => e.batches.to_string(),
+                        "gaps" => e.gaps.to_string(),
+                        "idle" => e.idle.to_string(),
+                        "stalled" => e.stalled.to_string(),
+                        other => panic!("{at}: {other}?"),
+                    };
+                    assert_eq!(got, value, "{at}: {key}");
+                }
+            }
+            other => panic!("{at}: {other}?"),
+        }
+    }
+}

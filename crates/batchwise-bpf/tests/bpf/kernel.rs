@@ -1,0 +1,204 @@
+//! Running and attaching XDP programs in tests, and making small ones.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{io, ptr, thread};
+
+use batchwise_core::passive::Params;
+use libbpf_sys::{bpf_insn, bpf_prog_load, bpf_prog_test_run_opts, bpf_test_run_opts};
+use nix::sched::{CloneFlags, unshare};
+
+pub const XDP_DROP: u32 = 1;
+pub const XDP_PASS: u32 = 2;
+
+pub fn need_root() {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "this test loads BPF programs: run it as root"
+    );
+}
+
+/// No epoch ends of itself, and no flow is idle, before a test has ended on the slowest machine.
+pub fn patient() -> Params {
+    Params {
+        epoch_ns: 60_000_000_000,
+        max_ns: 60_000_000_000,
+        idle_ns: 60_000_000_000,
+        ..Params::default()
+    }
+}
+
+/// Runs a program on a frame; its verdict and the frame as it left it.
+pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> (u32, Vec<u8>) {
+    let mut out = vec![0; frame.len() + 256];
+    let mut opts = bpf_test_run_opts {
+        sz: size_of::<bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open; the buffers are as long as `opts` says.
+    let error = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
+    out.truncate(opts.data_size_out as usize);
+    (opts.retval, out)
+}
+
+/// Runs a tc program on a frame that loopback would send, with a mark; its verdict, the frame as it
+/// left it, and the mark that it left.
+pub fn run_marked(program: BorrowedFd<'_>, frame: &[u8], mark: u32) -> (i32, Vec<u8>, u32) {
+    const MARK: std::ops::Range<usize> = 8..12; // in struct __sk_buff
+    let mut out = vec![0; frame.len() + 256];
+    let (mut context, mut left) = ([0u8; 48], [0u8; 256]);
+    context[MARK].copy_from_slice(&mark.to_ne_bytes());
+    let mut opts = bpf_test_run_opts {
+        sz: size_of::<bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        ctx_out: left.as_mut_ptr().cast(),
+        ctx_size_out: left.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open; the buffers are as long as `opts` says.
+    let error = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
+    out.truncate(opts.data_size_out as usize);
+    let left = left[MARK].try_into().map(u32::from_ne_bytes);
+    (opts.retval.cast_signed(), out, left.unwrap())
+}
+
+const fn insn(code: u8, dst: u8, src: u8, imm: u32) -> u64 {
+    code as u64 | (dst as u64) << 8 | (src as u64) << 12 | (imm as u64) << 32
+}
+
+const EXIT: u64 = insn(0x95, 0, 0, 0);
+
+const fn set(register: u8, value: u32) -> u64 {
+    insn(0xb7, register, 0, value)
+}
+
+/// An XDP program with one verdict for all.
+pub fn verdict(verdict: u32) -> OwnedFd {
+    load(&[set(0, verdict), EXIT])
+}
+
+/// An XDP program that calls that of a prog array's first slot.
+pub fn dispatcher(programs: BorrowedFd<'_>) -> OwnedFd {
+    const TAIL_CALL: u32 = 12;
+    load(&[
+        insn(0x18, 2, 1, programs.as_raw_fd() as u32), // BPF_PSEUDO_MAP_FD
+        0,
+        set(3, 0),
+        insn(0x85, 0, 0, TAIL_CALL),
+        set(0, 0),
+        EXIT,
+    ])
+}
+
+fn load(insns: &[u64]) -> OwnedFd {
+    // as libbpf does for `SEC("xdp")`; the kernel compares it before it lets one call another
+    let mut opts = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: libbpf_sys::BPF_XDP,
+        ..Default::default()
+    };
+    // SAFETY: instructions are 8 bytes each; the strings are static; `opts` says its size.
+    let fd = unsafe {
+        bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_XDP,
+            c"bw_test".as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            insns.as_ptr().cast::<bpf_insn>(),
+            insns.len() as _,
+            &raw mut opts,
+        )
+    };
+    owned(fd)
+}
+
+/// A prog array of one slot.
+pub fn prog_array(program: BorrowedFd<'_>) -> OwnedFd {
+    // SAFETY: the name is static; no options.
+    let map = owned(unsafe {
+        libbpf_sys::bpf_map_create(
+            libbpf_sys::BPF_MAP_TYPE_PROG_ARRAY,
+            c"bw_test".as_ptr(),
+            4,
+            4,
+            1,
+            ptr::null(),
+        )
+    });
+    let (key, value) = (0u32, program.as_raw_fd());
+    // SAFETY: key and value have the sizes that the map was made with.
+    let error = unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            (&raw const key).cast(),
+            (&raw const value).cast(),
+            0,
+        )
+    };
+    assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
+    map
+}
+
+fn owned(fd: i32) -> OwnedFd {
+    assert!(fd >= 0, "{}", io::Error::from_raw_os_error(-fd));
+    // SAFETY: libbpf just made it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A program's name in bpffs, until dropped.
+pub struct Pin(pub PathBuf);
+
+impl Pin {
+    pub fn new(program: &OwnedFd, name: &str) -> Self {
+        let name = format!("{name}-{}", std::process::id()); // another run has another
+        let path = Path::new("/sys/fs/bpf").join(name);
+        drop(std::fs::remove_file(&path)); // what a killed run of the same number left
+        let c_path = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the path is a string and the descriptor is open.
+        let error =
+            unsafe { libbpf_sys::bpf_obj_pin(program.as_fd().as_raw_fd(), c_path.as_ptr()) };
+        assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
+        Self(path)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// Runs `f` in a network namespace that nobody else sees and that ends with it.
+pub fn in_own_network<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            ip(&["link", "set", "lo", "up"]);
+            f()
+        });
+        worker
+            .join()
+            .unwrap_or_else(|e| std::panic::resume_unwind(e))
+    })
+}
+
+pub fn ip(args: &[&str]) {
+    let done = Command::new("ip").args(args).output().unwrap();
+    assert!(
+        done.status.success(),
+        "ip {args:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}

@@ -1,0 +1,12 @@
+//! The BPF programs in the kernel, packet in and packet out (needs root), and their helper-free C against
+//! its references.
+
+mod balance;
+mod decap;
+mod endpoint;
+mod frames;
+mod gaps;
+mod kernel;
+mod packet;
+mod passive;
+mod probe;

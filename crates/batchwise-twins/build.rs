@@ -1,0 +1,32 @@
+//! Compiles the helper-free C of the BPF programs for the host, and generates Rust types from its structs.
+
+use std::path::PathBuf;
+use std::{env, ffi::OsString};
+
+use libbpf_cargo::SkeletonBuilder;
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo:rerun-if-changed=src");
+    for room in ["lib", "sense", "flows"] {
+        println!("cargo:rerun-if-changed=../batchwise-bpf/src/{room}");
+    }
+    cc::Build::new()
+        .files(["endpoint", "gaps", "packet"].map(|f| format!("src/{f}.c")))
+        .include("../batchwise-bpf/src")
+        .warnings(true)
+        .compile("bw_twins");
+    let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang-19"));
+    SkeletonBuilder::new()
+        .source("src/types.bpf.c")
+        .clang(clang)
+        .clang_args([
+            "-I../batchwise-bpf/src",
+            // Debian keeps <asm/types.h> in the multiarch folder
+            &format!("-I/usr/include/{arch}-linux-gnu"),
+        ])
+        .build_and_generate(out.join("types.skel.rs"))
+        .expect("src/types.bpf.c builds (is clang-19 installed? `make setup`)");
+}

@@ -1,0 +1,99 @@
+//! The helper-free C of the BPF programs (`batchwise-bpf/src/lib`), compiled for the host, so that tests
+//! hold it against its reference in batchwise-core: the same input must leave the same bits. Only tests
+//! use this crate.
+
+use std::ffi::c_int;
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/types.skel.rs"));
+}
+
+pub use skel::types;
+
+use types::{
+    bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_packet, bw_peer_queue, bw_queue,
+    bw_sock_view, bw_stream,
+};
+
+/// Length of an option of the exchange, as `BW_OPT_LEN`.
+const OPTION: usize = 16;
+
+// the types are generated from the same headers as the C is compiled from
+unsafe extern "C" {
+    /// Begins anew, as after a pause.
+    pub safe fn bw_twin_resync(e: &mut bw_endpoint, now: u64, v: &bw_sock_view, snd_una: u32);
+    /// The application sends.
+    #[rustfmt::skip]
+    pub safe fn bw_twin_send(
+        e: &mut bw_endpoint,
+        now: u64,
+        v: &bw_sock_view,
+        end: u32,
+        more: c_int,
+        mss: u32,
+    );
+    /// A segment arrives.
+    #[rustfmt::skip]
+    pub safe fn bw_twin_segment(
+        e: &mut bw_endpoint,
+        now: u64,
+        v: &bw_sock_view,
+        seq: u32,
+        len: u32,
+        ack: u32,
+        segs: u32,
+        push: c_int,
+    );
+    /// Works off the log of arrivals.
+    pub safe fn bw_twin_drain(e: &mut bw_endpoint);
+    /// The application reads.
+    pub safe fn bw_twin_read(e: &mut bw_endpoint, now: u64, v: &bw_sock_view);
+    /// A queue's option; unit and queue are within the arrays.
+    pub safe fn bw_twin_encode(opt: &mut [u8; OPTION], unit: u32, queue: u32, q: &bw_queue);
+    /// -2: it is no option of a queue; -1: a stale one; 0: it counts.
+    pub safe fn bw_twin_hear(p: &mut bw_peer_queue, opt: &[u8; OPTION]) -> c_int;
+
+    /// Whether the open epoch is to be closed.
+    pub safe fn bw_twin_gaps_due(g: &bw_gaps, p: &bw_gaps_params, now: u64) -> c_int;
+    /// Opens an epoch.
+    pub safe fn bw_twin_gaps_open(g: &mut bw_gaps, now: u64);
+    /// A packet that counts.
+    #[rustfmt::skip]
+    pub safe fn bw_twin_gaps_packet(
+        g: &mut bw_gaps,
+        p: &bw_gaps_params,
+        now: u64,
+        marked: c_int,
+        resent: c_int,
+    );
+    /// What the epoch comes to.
+    pub safe fn bw_twin_gaps_estimate(g: &bw_gaps, p: &bw_gaps_params, out: &mut bw_estimate);
+    /// A TCP segment with payload.
+    #[rustfmt::skip]
+    pub safe fn bw_twin_gaps_tcp(
+        g: &mut bw_gaps,
+        s: &mut bw_stream,
+        p: &bw_gaps_params,
+        now: u64,
+        seq: u32,
+        len: u32,
+        ack: u32,
+        ip_len: u32,
+    );
+    /// A TCP segment without payload.
+    pub safe fn bw_twin_gaps_tcp_ack(g: &bw_gaps, s: &mut bw_stream, now: u64, ack: u32);
+    /// A datagram.
+    pub safe fn bw_twin_gaps_datagram(g: &mut bw_gaps, p: &bw_gaps_params, now: u64, ip_len: u32);
+
+    /// Reads a frame: `enum bw_parse`.
+    ///
+    /// # Safety
+    /// `len` bytes from `data` on can be read, and `pkt` is aligned to 8 bytes.
+    pub fn bw_twin_packet(data: *const u8, len: u32, pkt: *mut bw_packet) -> c_int;
+}

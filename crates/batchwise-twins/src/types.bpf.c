@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/* Never loaded: tells the generator of Rust types of the structs that the twins take. */
+#include "lib/endpoint.h"
+#include "lib/gaps.h"
+#include "lib/packet.h"
+
+struct bw_endpoint *of_endpoint;
+struct bw_sock_view *of_sock_view;
+struct bw_gaps *of_gaps;
+struct bw_stream *of_stream;
+struct bw_gaps_params *of_gaps_params;
+struct bw_estimate *of_estimate;
+struct bw_packet *of_packet;
+enum bw_gaps_flag *of_gaps_flag;
+enum bw_estimate_flag *of_estimate_flag;
