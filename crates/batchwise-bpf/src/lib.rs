@@ -18,11 +18,12 @@ mod record;
 mod sensor;
 pub mod xdp;
 
+pub use batchwise_core::sense::connection::{Connection, PeerState, Reading, Vitals};
+
 pub use actuator::{Actuator, Control, GuardFds, release};
 pub use cgroup::mount_point as cgroup_mount_point;
 pub use error::Error;
-pub use record::{Connection, PeerState, Vitals};
-pub use sensor::{Config, Reading, Sensor, Units};
+pub use sensor::{Config, Sensor, Units};
 
 /// A module for each skeleton that the build script makes.
 macro_rules! skeletons {

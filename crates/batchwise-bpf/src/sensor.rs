@@ -12,6 +12,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use batchwise_core::sense::connection::{Connection, Reading};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Unit;
 use libbpf_rs::btf::Btf;
@@ -23,7 +24,7 @@ use crate::actuator::Actuator;
 use crate::cgroup::{self, Cgroup};
 use crate::object::holder;
 use crate::plain::{Plain, bytes};
-use crate::record::{Connection, parse_closed, parse_dump};
+use crate::record::{parse_closed, parse_dump};
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 use crate::{Error, netns};
 
@@ -73,17 +74,6 @@ pub struct Config {
     pub hints: bool,
     /// Also change sockets: [`Sensor::actuator`]. Counting then begins switched off.
     pub tune: bool,
-}
-
-/// What [`Sensor::read`] returns.
-#[derive(Clone, Debug, Default)]
-pub struct Reading {
-    /// Connections that are open.
-    pub open: Vec<Connection>,
-    /// Last states of connections that closed since the last reading.
-    pub closed: Vec<Connection>,
-    /// Events lost since the start: closed connections whose last state found no room.
-    pub lost_events: u64,
 }
 
 /// The attached programs.

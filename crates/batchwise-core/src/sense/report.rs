@@ -26,6 +26,16 @@ pub enum Estimator {
     Hint,
 }
 
+impl Estimator {
+    /// Where it looks from: `socket`, or `application` for a queue that the application keeps.
+    pub fn vantage(self) -> &'static str {
+        match self {
+            Self::TwoSided | Self::Local => "socket",
+            Self::Hint => "application",
+        }
+    }
+}
+
 /// What is counted as one item of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
