@@ -97,6 +97,7 @@ pub struct Seen {
 
 /// Why a backend has its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// Weights are the configured ones.
