@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::server::LatencyQuantiles;
 use super::server::Server;
 use super::{Epoch, Transport};
 
@@ -20,21 +21,6 @@ pub enum Line {
     Epoch(EpochLine),
     /// At the end.
     Totals(TotalsLine),
-}
-
-/// Mean response latency and its quantiles over epochs, weighted by batches, ns. null is "not known",
-/// never 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LatencyQuantiles {
-    /// Mean of all batches, ns. null: not known.
-    pub mean: Option<u64>,
-    /// Median of the epochs' means, ns. null: not known.
-    pub p50: Option<u64>,
-    /// 90th percentile of the epochs' means, ns. null: not known.
-    pub p90: Option<u64>,
-    /// 99th percentile of the epochs' means, ns. null: not known.
-    pub p99: Option<u64>,
 }
 
 /// All flows of a server in an interval.
