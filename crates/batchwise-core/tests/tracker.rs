@@ -224,7 +224,7 @@ fn a_connection_that_was_there_before_counts_from_its_first_reading() {
 }
 
 #[test]
-fn a_connection_is_missing_until_it_is_read_again_however_late() {
+fn a_connection_is_missing_until_it_is_read_again() {
     let (mut c, mut tracker) = (born(1, 0), Tracker::new(0));
     answered(&mut c, 7);
     assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(7));
@@ -234,6 +234,20 @@ fn a_connection_is_missing_until_it_is_read_again_however_late() {
         let missing = tracker.connections().next().unwrap();
         assert_eq!((missing.stage, missing.bytes), (Stage::Missing, 0));
     }
+    assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(3));
+}
+
+#[test]
+fn a_connection_whose_close_nobody_saw_is_forgotten_and_never_counted_again() {
+    let (mut c, mut tracker) = (born(1, 0), Tracker::new(0));
+    answered(&mut c, 7);
+    assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(7));
+    for _ in 0..300 {
+        read(&mut tracker, None, Some(0));
+    }
+    assert_eq!(tracker.connections().count(), 0);
+    assert_eq!(read(&mut tracker, Some(&c), Some(0)), None);
+    answered(&mut c, 3);
     assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(3));
 }
 

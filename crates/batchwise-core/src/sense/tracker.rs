@@ -1,5 +1,5 @@
-//! Follows connections from one reading to the next: what has passed on each in between. Every
-//! counted item is in exactly one difference, also when readings miss a connection.
+//! Follows connections from one reading to the next: what has passed on each in between. No item is
+//! counted twice, and none is missed while no event is lost, also when readings miss a connection.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -49,8 +49,11 @@ pub struct Tracker {
     connections: BTreeMap<(u64, u64), Box<TrackedConnection>>,
 }
 
-/// A connection that is missing from more readings than this, while events were lost, has closed.
+/// A connection that is missing from more readings than this, while events were lost, has closed …
 const MOST_MISSED: u32 = 2;
+/// … and one that is missing from more than this has closed without an event: the kernel skips a
+/// program that would interrupt itself on its CPU, and does not tell.
+const MOST_MISSED_SILENTLY: u32 = 200;
 
 impl Tracker {
     /// Connections born at `since` or later count from their birth, others from when they are first
@@ -77,12 +80,13 @@ impl Tracker {
         for c in &reading.open {
             self.take(c, Stage::Open, reading.lost_events, epoch);
         }
-        // without a lost event its close would have been heard of
         let since = &mut self.since;
         self.connections.retain(|&(_, born), c| {
-            let gone = c.stage == Stage::Missing
-                && c.missed > MOST_MISSED
-                && c.lost_events < reading.lost_events;
+            let most = match c.lost_events < reading.lost_events {
+                true => MOST_MISSED,
+                false => MOST_MISSED_SILENTLY,
+            };
+            let gone = c.stage == Stage::Missing && c.missed > most;
             if gone {
                 // should it come back, what it has counted so far is no news
                 *since = (*since).max(born + 1);
