@@ -18,12 +18,14 @@ mod plain;
 pub mod probe;
 pub mod sense;
 
+pub use batchwise_core::sense::connection::{Connection, PeerState, Reading, Vitals};
+
 pub use attach::cgroup::mount_point as cgroup_mount_point;
 pub use attach::xdp;
 pub use error::Error;
 pub use sense::{
-    Actuator, Advertiser, Config, Connection, Control, Exchange, Extension, GuardFds, Hints,
-    PeerState, Reading, Sensor, Tuning, Units, Vitals, release,
+    Actuator, Advertiser, Config, Control, Exchange, Extension, GuardFds, Hints, Sensor, Tuning,
+    Units, release,
 };
 
 /// A module for each skeleton that the build script makes.

@@ -1,14 +1,13 @@
-//! From readings of the kernel's counters to report lines: subtracts a connection's previous
-//! reading, sums by service and lets `batchwise-core` estimate.
+//! From readings of the kernel's counters to the lines of `watch`: sums what has passed on each
+//! connection by service and lets `batchwise-core` estimate.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use batchwise_bpf::{Connection, Reading};
-use batchwise_core::sense::hint;
-use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
-use batchwise_core::sense::sample::Sample;
+use batchwise_bpf::Reading;
+use batchwise_core::sense::report::{Line, Nagle, Side, Unit};
 use batchwise_core::sense::service::ServiceSum;
+use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
 use crate::hints::HintWindows;
 
@@ -29,29 +28,17 @@ struct Group {
     sums: Vec<ServiceSum>,
     connections: u64,
     nagle_off: u64,
-    late_send: bool,
 }
 
-/// Remembers the last reading of every connection.
+/// All services, and where their connections stand.
 pub struct Services {
     units: Vec<Unit>,
     per_connection: bool,
-    previous: HashMap<u64, Previous>,
+    tracker: Tracker,
 }
 
-/// A connection's last reading, and how many readings it has been missing from since: one that
-/// closes while the others are read is in none, and its last record in the next.
-#[derive(Clone, Copy)]
-struct Previous {
-    sample: Sample,
-    missed: u8,
-}
-
-/// A connection that was missing more often than this will not come back.
-const MOST_MISSED: u8 = 2;
-
-/// Send times taken after the call hide the time that the call took.
-const LATE_SEND_TRUST: f64 = 0.7;
+/// `watch` counts from its start to its end: the first epoch.
+const EPOCH: u32 = 0;
 
 impl Services {
     /// Reports in each of `units`.
@@ -59,7 +46,7 @@ impl Services {
         Self {
             units,
             per_connection,
-            previous: HashMap::new(),
+            tracker: Tracker::new(0),
         }
     }
 
@@ -72,63 +59,54 @@ impl Services {
         ts_ns: u64,
         interval_ns: u64,
     ) -> Vec<Line> {
+        self.tracker.read(reading, Some(EPOCH));
         let mut groups = BTreeMap::new();
-        let mut seen = HashMap::with_capacity(reading.open.len());
-        for c in &reading.closed {
-            self.add(&mut groups, c, interval_ns);
-        }
-        for c in &reading.open {
-            self.add(&mut groups, c, interval_ns);
-            let (sample, missed) = (c.sample, 0);
-            seen.insert(c.cookie, Previous { sample, missed });
-        }
-        for c in &reading.closed {
-            self.previous.remove(&c.cookie);
-        }
-        for (cookie, p) in self.previous.drain() {
-            if p.missed < MOST_MISSED {
-                let missed = p.missed + 1;
-                seen.entry(cookie).or_insert(Previous { missed, ..p });
+        for c in self.tracker.connections() {
+            if c.stage != Stage::Missing {
+                self.add(&mut groups, c, interval_ns);
             }
         }
-        self.previous = seen;
-        groups
-            .into_iter()
-            .flat_map(|(key, group)| {
-                self.report(&key, &group, (reading, hints), ts_ns, interval_ns)
-            })
-            .collect()
+        for (key, group) in &mut groups {
+            let hint = match (key.side, self.per_connection) {
+                (Side::Server, _) => None,
+                (Side::Client, false) => hints.of_service(&group.server),
+                (Side::Client, true) => hints.of_connection(group.cookie),
+            };
+            for sum in &mut group.sums {
+                hint.into_iter().for_each(|hint| sum.hear(hint));
+            }
+        }
+        let lines = groups.iter().flat_map(|(key, group)| {
+            self.report(key, group, reading.lost_events, ts_ns, interval_ns)
+        });
+        lines.collect()
     }
 
-    fn add(&self, groups: &mut BTreeMap<Key, Group>, c: &Connection, interval_ns: u64) {
-        let server = c.server();
+    fn add(&self, groups: &mut BTreeMap<Key, Group>, c: &TrackedConnection, interval_ns: u64) {
+        let last = &c.last;
+        let server = last.server();
         let key = Key {
             service: server.to_string(),
-            side: c.side,
+            side: last.side,
             connection: self
                 .per_connection
-                .then(|| format!("{} -> {}", c.local, c.remote)),
+                .then(|| format!("{} -> {}", last.local, last.remote)),
         };
         let group = groups.entry(key).or_insert_with(|| Group {
             server,
-            cookie: c.cookie,
+            cookie: last.cookie,
             sums: self
                 .units
                 .iter()
-                .map(|u| ServiceSum::new(*u, c.side, interval_ns))
+                .map(|u| ServiceSum::new(*u, last.side, interval_ns))
                 .collect(),
             connections: 0,
             nagle_off: 0,
-            late_send: false,
         });
-        let birth = Sample::birth(c.born);
-        let previous = self.previous.get(&c.cookie);
-        let flow = c.sample.since(previous.map_or(&birth, |p| &p.sample));
         group.connections += 1;
-        group.nagle_off += u64::from(c.nagle_off);
-        group.late_send |= c.late_send;
+        group.nagle_off += u64::from(last.nagle_off);
         for sum in &mut group.sums {
-            sum.add(&flow);
+            c.flow.iter().for_each(|flow| sum.add(flow));
         }
     }
 
@@ -136,7 +114,7 @@ impl Services {
         &self,
         key: &Key,
         group: &Group,
-        (reading, hints): (&Reading, &HintWindows),
+        lost_events: u64,
         ts_ns: u64,
         interval_ns: u64,
     ) -> Vec<Line> {
@@ -145,42 +123,25 @@ impl Services {
             n if n == group.connections => Nagle::Off,
             _ => Nagle::Mixed,
         };
-        let trust = if group.late_send {
-            LATE_SEND_TRUST
-        } else {
-            1.0
-        };
-        let hint = match (key.side, self.per_connection) {
-            (Side::Server, _) => None,
-            (Side::Client, false) => hints.of_service(&group.server),
-            (Side::Client, true) => hints.of_connection(group.cookie),
-        };
         let line = |(unit, sum): (&Unit, &ServiceSum)| {
-            let hint = hint.filter(|_| *unit == Unit::Sends);
-            let (e, vantage, trust) = match hint.and_then(|w| hint::estimate(w, interval_ns)) {
-                Some(e) => (e, "application", 1.0),
-                None => match sum.estimate() {
-                    e if e.estimator == Estimator::Hint => (e, "application", 1.0),
-                    e => (e, "socket", trust),
-                },
-            };
+            let e = sum.estimate();
             Line {
                 ts_ns,
                 interval_ns,
                 service: key.service.clone(),
                 side: key.side,
                 connection: key.connection.clone(),
-                vantage: vantage.to_owned(),
+                vantage: e.estimator.vantage().to_owned(),
                 estimator: e.estimator,
                 view: e.view,
                 unit: *unit,
                 connections: group.connections,
-                confidence: e.confidence * trust,
+                confidence: e.confidence,
                 throughput_per_s: e.throughput,
                 latency_ns: e.latency,
                 stages_ns: e.stages,
                 nagle,
-                lost_events: reading.lost_events,
+                lost_events,
             }
         };
         self.units.iter().zip(&group.sums).map(line).collect()
@@ -189,6 +150,8 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
+    use batchwise_bpf::Connection;
+    use batchwise_core::sense::sample::Sample;
     use batchwise_core::sense::wire::{Item, Queue};
 
     use super::*;
@@ -209,12 +172,11 @@ mod tests {
             side: Side::Server,
             born: 0,
             nagle_off: true,
-            app_setting_off: true,
+            app_nagle_off: true,
             epoch: 0,
             vitals: Default::default(),
             peer: None,
             exchanges: false,
-            late_send: false,
             options: [0; 3],
             sample,
         }

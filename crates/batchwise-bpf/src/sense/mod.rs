@@ -18,5 +18,4 @@ pub use config::{Config, Units};
 pub use exchange::Exchange;
 pub use extension::Extension;
 pub use hints::{Advertiser, Hints};
-pub use record::{Connection, PeerState, Vitals};
-pub use sensor::{Reading, Sensor};
+pub use sensor::Sensor;

@@ -4,6 +4,7 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
+use batchwise_core::sense::connection::{Connection, PeerState, Vitals};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::sample::Sample;
@@ -22,73 +23,6 @@ const LATE_SEND: u32 = types::bw_record_flag::BW_F_LATE_SEND.0;
 pub(crate) struct Snapshot {
     pub rec: types::bw_record,
     pub version: u64,
-}
-
-/// A connection as it was when it was read.
-#[derive(Clone, Debug)]
-pub struct Connection {
-    /// The kernel's socket cookie: unique until reboot.
-    pub cookie: u64,
-    /// This end.
-    pub local: SocketAddr,
-    /// The other end.
-    pub remote: SocketAddr,
-    /// Inode of its network namespace.
-    pub netns: u32,
-    /// Which end this is.
-    pub side: Side,
-    /// When counting began, ns, CLOCK_MONOTONIC.
-    pub born: u64,
-    /// TCP_NODELAY is set.
-    pub nagle_off: bool,
-    /// The application asked for TCP_NODELAY.
-    pub app_setting_off: bool,
-    /// When counting last began or began again, as [`crate::Sensor::epoch`] counts.
-    pub epoch: u32,
-    /// What the kernel knows without counting.
-    pub vitals: Vitals,
-    /// What the peer's agent last said of itself.
-    pub peer: Option<PeerState>,
-    /// The peer speaks the exchange.
-    pub exchanges: bool,
-    /// Send times are taken after the call, not at its beginning.
-    pub late_send: bool,
-    /// Options of the exchange: sent, heard, refused.
-    pub options: [u32; 3],
-    /// Its counters.
-    pub sample: Sample,
-}
-
-/// What the kernel itself keeps of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Vitals {
-    /// Bytes that the peer has acknowledged, and bytes received.
-    pub bytes: u64,
-    /// Bytes handed over and not acknowledged.
-    pub outstanding: u32,
-    /// Segments sent again.
-    pub retransmits: u32,
-    /// Smoothed round trip, ns.
-    pub rtt: u64,
-}
-
-/// An agent's state as it advertised it through the exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerState {
-    /// When it was heard, ns, CLOCK_MONOTONIC.
-    pub at: u64,
-    /// What it was.
-    pub state: State,
-}
-
-impl Connection {
-    /// The server's end.
-    pub fn server(&self) -> SocketAddr {
-        match self.side {
-            Side::Server => self.local,
-            Side::Client => self.remote,
-        }
-    }
 }
 
 impl From<&types::bw_record> for Connection {
@@ -130,7 +64,7 @@ impl From<&types::bw_record> for Connection {
             },
             born: r.born,
             nagle_off: r.info.nagle_off != 0,
-            app_setting_off: r.app_setting_off != 0,
+            app_nagle_off: r.app_setting_off != 0,
             epoch: r.epoch,
             vitals: Vitals {
                 bytes: r.info.bytes,
@@ -143,7 +77,6 @@ impl From<&types::bw_record> for Connection {
                 state: State::from_flags(r.peer_state.flags),
             }),
             exchanges: r.flags & AGREED != 0,
-            late_send: r.flags & LATE_SEND != 0,
             options: [r.options_sent, r.options_heard, r.options_refused],
             sample: Sample {
                 at: r.info.now,
@@ -152,6 +85,7 @@ impl From<&types::bw_record> for Connection {
                 peer_hint: heard(r.peer_hint),
                 overlaps: r.overlaps,
                 rtt_min: known_rtt(r.info.rtt_min_us),
+                late_send: r.flags & LATE_SEND != 0,
             },
         }
     }

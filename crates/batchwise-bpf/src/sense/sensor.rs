@@ -7,29 +7,19 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use batchwise_core::sense::connection::{Connection, Reading};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapMut, RingBuffer, RingBufferBuilder};
 
 use super::config::Config;
 use super::extension::{Extension, Loaded};
-use super::record::{Connection, parse_closed, parse_dump};
+use super::record::{parse_closed, parse_dump};
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
 use crate::features::{self, Machine, SEND_BEGINS, Subcommand};
 use crate::object::holder;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder};
-
-/// What [`Sensor::read`] returns.
-#[derive(Clone, Debug, Default)]
-pub struct Reading {
-    /// Connections that are open.
-    pub open: Vec<Connection>,
-    /// Last states of connections that closed since the last reading.
-    pub closed: Vec<Connection>,
-    /// Events lost since the start: closed connections whose last state found no room.
-    pub lost_events: u64,
-}
 
 /// The attached programs.
 pub struct Sensor {

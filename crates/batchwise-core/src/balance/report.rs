@@ -1,5 +1,5 @@
 //! What `batchwise balance` prints and logs: lines that other programs rely on. Field names are a
-//! contract; fields may be added, never renamed. `None` is "not known", never 0.
+//! contract; fields may be added, never renamed. null is "not known", never 0.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -13,6 +13,7 @@ use crate::passive::report::LatencyQuantiles;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {
     /// A backend in an interval.
@@ -27,6 +28,7 @@ pub enum Line {
 
 /// Whether a backend gets connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// New ones and old ones.
@@ -39,6 +41,7 @@ pub enum State {
 
 /// What health checks say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// It answers as it should.
@@ -53,6 +56,7 @@ pub enum Health {
 
 /// Who decides on weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// The configuration.
@@ -65,6 +69,7 @@ pub enum Policy {
 
 /// A backend in an interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackendLine {
     /// End of the interval, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -72,42 +77,43 @@ pub struct BackendLine {
     pub service: String,
     /// The backend's name.
     pub backend: String,
-    /// Its address.
+    /// Its `address:port`.
     pub address: String,
     /// Whether it gets connections.
     pub state: State,
     /// What health checks say.
     pub health: Health,
-    /// Why they say it; null when there is nothing to say.
+    /// Why they say it. null: there is nothing to say.
     pub health_why: Option<String>,
     /// Configured weight.
     pub base_weight: u32,
-    /// Weight in force, times [`super::UNIT`].
+    /// Weight in force: 1000 times that of the configuration, where nothing moved it.
     pub weight: u32,
-    /// Of the slots, 0 to 1.
+    /// Its share of the slots, 0 to 1.
     pub share: f64,
-    /// Active at the interval's end; of one that leaves all that it keeps, also idle and closing ones.
+    /// How many connections are active at the interval's end; of a backend that leaves all that it
+    /// keeps, also idle and closing ones. null: not known.
     pub connections: Option<u64>,
     /// It was taken out of the configuration, and is gone after its last connection or after so long
-    /// from now, ns; null: it is configured.
+    /// from now, ns. null: it is configured.
     pub leaves_ns: Option<u64>,
-    /// Opened in the interval.
+    /// How many connections were opened in the interval.
     pub opened: u64,
-    /// Closed in the interval.
+    /// How many connections were closed in the interval.
     pub closed: u64,
-    /// From clients in the interval.
+    /// Packets from clients in the interval.
     pub packets: u64,
-    /// From clients in the interval.
+    /// Bytes from clients in the interval.
     pub bytes: u64,
-    /// Response latency.
+    /// Response latency, ns.
     pub latency_ns: LatencyQuantiles,
-    /// Responses that it is made from.
+    /// How many responses it is made from.
     pub samples: u64,
-    /// Responses over active connections.
+    /// Responses over active connections. null: not known.
     pub freshness: Option<f64>,
-    /// 0 (guess) to 1: how far to trust the latency.
+    /// 0 (guess) to 1: how far to trust the latency. null: there is none.
     pub confidence: Option<f64>,
-    /// Of the latency, ns.
+    /// Age of the latency, ns. null: there is none.
     pub age_ns: Option<u64>,
     /// Where the latency was estimated: `path`, between client and server.
     pub vantage: String,
@@ -115,22 +121,23 @@ pub struct BackendLine {
     pub estimator: String,
     /// Why it has its weight.
     pub why: Why,
-    /// When its weight last changed, ns since the Unix epoch.
+    /// When its weight last changed, ns since the Unix epoch. null: never.
     pub changed_ts_ns: Option<u64>,
 }
 
 /// What was decided for a service at the end of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecisionLine {
-    /// ns since the Unix epoch.
+    /// When it was decided, ns since the Unix epoch.
     pub ts_ns: u64,
     /// The service's name.
     pub service: String,
     /// Who decides.
     pub policy: Policy,
-    /// The table was changed accordingly; under `observe` it is not.
+    /// Whether the table was changed accordingly; under `observe` it is not.
     pub applied: bool,
-    /// Slots whose backend changed, or would have.
+    /// How many slots changed their backend, or would have.
     pub moved_slots: u64,
     /// All backends.
     pub backends: Vec<DecisionBackend>,
@@ -138,20 +145,21 @@ pub struct DecisionLine {
 
 /// A backend in a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecisionBackend {
     /// Its name.
     pub backend: String,
-    /// With the common mix of clients, ns.
+    /// Latency with the common mix of clients, ns. null: not known.
     pub latency_ns: Option<u64>,
-    /// Responses in the interval.
+    /// How many responses it is made from.
     pub samples: u64,
-    /// Active at the interval's end.
+    /// How many connections are active at the interval's end.
     pub connections: u64,
-    /// Responses over active connections.
+    /// Responses over active connections. null: not known.
     pub freshness: Option<f64>,
-    /// Weight until now, times [`super::UNIT`].
+    /// Weight until now, on the same scale as `weight`.
     pub before: u32,
-    /// Weight from now on, times [`super::UNIT`].
+    /// Weight from now on, on the same scale as `weight`.
     pub after: u32,
     /// The reason.
     pub why: Why,
@@ -159,14 +167,15 @@ pub struct DecisionBackend {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventLine {
-    /// ns since the Unix epoch.
+    /// When it happened, ns since the Unix epoch.
     pub ts_ns: u64,
     /// `health`, `reload`, `drain`, `takeover`, `config_error`, `neighbour` and so on.
     pub what: String,
-    /// The service's name, if it is about one.
+    /// The service's name. null: it is about none.
     pub service: Option<String>,
-    /// The backend's name, if it is about one.
+    /// The backend's name. null: it is about none.
     pub backend: Option<String>,
     /// In words.
     pub detail: String,
@@ -174,20 +183,21 @@ pub struct EventLine {
 
 /// Packets' fates since the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TotalsLine {
-    /// ns since the Unix epoch.
+    /// When it was counted, ns since the Unix epoch.
     pub ts_ns: u64,
     /// Packets by their one fate.
     #[serde(flatten)]
     pub outcomes: BTreeMap<String, u64>,
-    /// Packets of connections that no table knew.
+    /// How many packets were of connections that no table knew.
     pub unknown_flows: u64,
-    /// Flows for which there was no room.
+    /// For how many flows there was no room.
     pub insert_failed: u64,
-    /// Flows that are remembered.
+    /// How many flows are remembered.
     pub flows_settled: u64,
-    /// Flows that have only begun.
+    /// How many flows have only begun.
     pub flows_young: u64,
-    /// Events of the kernel that were lost.
+    /// How many events of the kernel were lost since the start.
     pub lost_events: u64,
 }

@@ -2,7 +2,27 @@
 //! are no latency at all (docs/passive.md has the evidence for each number).
 
 use super::code::{OCTAVE, SHIFT, code_of};
-use super::{Algorithm, Estimate, Gaps, Kind, MODES, Mode, Params};
+use super::{Algorithm, Gaps, Kind, MODES, Mode, Params};
+
+/// What a closed epoch says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// Mean response latency, ns; `None`: not known.
+    pub latency: Option<u64>,
+    /// Mean pause between batches, ns: the paper's IBG.
+    pub ibg: Option<u64>,
+    /// Batches that the latency is the mean of.
+    pub batches: u32,
+    /// All gaps that were seen.
+    pub gaps: u32,
+    /// Of these, taken for timeouts, think or idle time.
+    pub idle: u32,
+    /// 0 to 1000: how far to trust the latency.
+    pub confidence: u32,
+    /// Nothing but retransmissions and waiting was seen: a server that does not answer, or one
+    /// that nobody asked.
+    pub stalled: bool,
+}
 
 /// A ratio of 4 between neighbouring modes separates bursts from pauses.
 const VALLEY: u32 = 2 * OCTAVE;
@@ -103,7 +123,14 @@ fn shape(gaps: &Gaps, p: &Params) -> Shape {
 }
 
 /// What an epoch says.
-pub fn of(gaps: &Gaps, p: &Params) -> Estimate {
+impl Gaps {
+    /// What the epoch says.
+    pub fn estimate(&self, p: &Params) -> Estimate {
+        of(self, p)
+    }
+}
+
+fn of(gaps: &Gaps, p: &Params) -> Estimate {
     if gaps.kind == Kind::Flight {
         return of_flight(gaps);
     }

@@ -26,7 +26,7 @@ pub enum Cause {
     /// It acknowledges more than was known: a response came just now.
     News,
     /// A pure ACK had already told all; the response was complete at that time, ns.
-    Told(u64),
+    PureAck(u64),
     /// Neither: it belongs to the burst before it.
     None,
 }
@@ -132,7 +132,7 @@ impl Flight {
         let units = (now >> SHIFT) as u32;
         match cause {
             Cause::News => self.released(units),
-            Cause::Told(at) => {
+            Cause::PureAck(at) => {
                 let told = (at >> SHIFT) as u32;
                 let quiet = (now.saturating_sub(at) >> SHIFT) as u32;
                 let wait = (at.saturating_sub(last) >> SHIFT) as u32;

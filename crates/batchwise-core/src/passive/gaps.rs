@@ -3,7 +3,7 @@
 
 use super::code::{SHIFT, code_of_units, floor_of, units_of};
 use super::flight::{BURSTS, Cause, ENOUGH, Flight};
-use super::{Algorithm, Estimate, MODES, Params, estimate};
+use super::{Algorithm, MODES, Params};
 
 /// Gaps of `idle_ns` times 2^IDLE_SHIFT are beyond all latencies.
 pub const IDLE_SHIFT: u32 = 3;
@@ -218,11 +218,6 @@ impl Gaps {
             }
         }
         f.packet(now, last, cause, begins);
-    }
-
-    /// What the epoch says.
-    pub fn estimate(&self, p: &Params) -> Estimate {
-        estimate::of(self, p)
     }
 
     fn discard(&mut self, gaps: u16) {

@@ -1,16 +1,18 @@
 //! What `batchwise passive` prints: lines that other programs rely on. Field names are a contract;
-//! fields may be added, never renamed. `None` is "not known", never 0.
+//! fields may be added, never renamed. null is "not known", never 0.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::server::LatencyQuantiles;
 use super::server::Server;
 use super::{Epoch, Transport};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Line {
     /// A server in an interval.
@@ -21,27 +23,15 @@ pub enum Line {
     Totals(TotalsLine),
 }
 
-/// Mean response latency and its quantiles over epochs, weighted by batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LatencyQuantiles {
-    /// Mean of all batches, ns.
-    pub mean: Option<u64>,
-    /// Median of the epochs' means, ns.
-    pub p50: Option<u64>,
-    /// 90th percentile, ns.
-    pub p90: Option<u64>,
-    /// 99th percentile, ns.
-    pub p99: Option<u64>,
-}
-
 /// All flows of a server in an interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServerLine {
     /// End of the interval, ns since the Unix epoch.
     pub ts_ns: u64,
     /// Length of the interval, ns.
     pub interval_ns: u64,
-    /// `address:port`.
+    /// `address:port` of the server.
     pub server: String,
     /// What carries the requests.
     pub transport: Transport,
@@ -49,26 +39,26 @@ pub struct ServerLine {
     pub vantage: String,
     /// How: `passive`, from packets of one direction.
     pub estimator: String,
-    /// Flows that closed an epoch.
+    /// How many flows closed an epoch.
     pub flows: u64,
-    /// Epochs that closed.
+    /// How many epochs closed.
     pub epochs: u64,
-    /// Batches of requests that the latency is the mean of.
+    /// How many batches of requests the latency is the mean of.
     pub batches: u64,
-    /// 0 (guess) to 1: how far to trust the latency.
+    /// 0 (guess) to 1: how far to trust the latency. null: there is none.
     pub confidence: Option<f64>,
-    /// Response latency.
+    /// Response latency, ns.
     pub latency_ns: LatencyQuantiles,
-    /// Gaps that were taken for timeouts, think or idle time.
+    /// How many gaps were taken for timeouts, think or idle time.
     pub idle: u64,
-    /// Gaps before a retransmission.
+    /// How many gaps came before a retransmission.
     pub resent: u64,
-    /// Flows with nothing but retransmissions and waiting: the server does not answer, or nobody
-    /// asks.
+    /// How many flows had nothing but retransmissions and waiting: the server does not answer, or
+    /// nobody asks.
     pub stalled_flows: u64,
-    /// Gaps that no counter had room for.
+    /// How many gaps no counter had room for.
     pub discarded: u64,
-    /// Events of the kernel that were lost since the start.
+    /// How many events of the kernel were lost since the start.
     pub lost_events: u64,
 }
 
@@ -105,14 +95,15 @@ impl ServerLine {
 
 /// Gaps of about the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModeLine {
-    /// ns.
+    /// Mean length, ns.
     pub mean_ns: u64,
-    /// ns, to a tenth.
+    /// Smallest length, ns, to a tenth of it.
     pub min_ns: u64,
-    /// ns, to a tenth.
+    /// Greatest length, ns, to a tenth of it.
     pub max_ns: u64,
-    /// How many.
+    /// How many gaps.
     pub count: u64,
     /// Of these, how many may be pauses between batches.
     pub marked: u64,
@@ -120,38 +111,39 @@ pub struct ModeLine {
 
 /// A flow's epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EpochLine {
     /// When it was reported, ns since the Unix epoch.
     pub ts_ns: u64,
-    /// ns since the Unix epoch.
+    /// When the epoch began, ns since the Unix epoch.
     pub start_ns: u64,
-    /// ns since the Unix epoch.
+    /// When it ended, ns since the Unix epoch.
     pub end_ns: u64,
-    /// `address:port`; null when the event that named the flow was lost.
+    /// `address:port` of the client. null: the event that named the flow was lost.
     pub client: Option<String>,
-    /// `address:port`.
+    /// `address:port` of the server. null: the event that named the flow was lost.
     pub server: Option<String>,
-    /// What carries the requests.
+    /// What carries the requests. null: the event that named the flow was lost.
     pub transport: Option<Transport>,
-    /// Mean response latency.
+    /// Mean response latency, ns. null: not known.
     pub latency_ns: Option<u64>,
-    /// Mean pause between batches.
+    /// Mean pause between batches, ns. null: not known.
     pub ibg_ns: Option<u64>,
-    /// Batches.
+    /// How many batches the latency is the mean of.
     pub batches: u64,
-    /// All gaps that were seen.
+    /// How many gaps were seen.
     pub gaps: u64,
-    /// Of these, taken for timeouts, think or idle time.
+    /// How many of these were taken for timeouts, think or idle time.
     pub idle: u64,
-    /// Of these, before a retransmission.
+    /// How many of these came before a retransmission.
     pub resent: u64,
-    /// Of these, without room in a counter.
+    /// How many of these no counter had room for.
     pub discarded: u64,
-    /// Nothing but retransmissions and waiting.
+    /// Whether there was nothing but retransmissions and waiting.
     pub stalled: bool,
-    /// 0 to 1.
+    /// 0 (guess) to 1: how far to trust the latency.
     pub confidence: f64,
-    /// Ascending.
+    /// Gaps by their length, ascending.
     pub modes: Vec<ModeLine>,
 }
 
@@ -189,8 +181,9 @@ impl EpochLine {
 
 /// What was seen in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TotalsLine {
-    /// ns since the Unix epoch.
+    /// When it was counted, ns since the Unix epoch.
     pub ts_ns: u64,
     /// Packets of any kind.
     pub packets: u64,
@@ -210,10 +203,10 @@ pub struct TotalsLine {
     pub evicted: u64,
     /// Packets not counted since another CPU held their flow.
     pub contended: u64,
-    /// Events of the kernel that were lost.
+    /// How many events of the kernel were lost since the start.
     pub lost_events: u64,
-    /// Flows that are followed.
+    /// How many flows are followed now.
     pub flows_live: u64,
-    /// Flows for which there is room.
+    /// For how many flows there is room.
     pub flows_capacity: u64,
 }

@@ -4,8 +4,24 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::SocketAddr;
 
-use super::report::LatencyQuantiles;
+use serde::{Deserialize, Serialize};
+
 use super::{Epoch, Transport};
+
+/// Mean response latency and its quantiles over epochs, weighted by batches, ns. null is "not known",
+/// never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LatencyQuantiles {
+    /// Mean of all batches, ns. null: not known.
+    pub mean: Option<u64>,
+    /// Median of the epochs' means, ns. null: not known.
+    pub p50: Option<u64>,
+    /// 90th percentile of the epochs' means, ns. null: not known.
+    pub p90: Option<u64>,
+    /// 99th percentile of the epochs' means, ns. null: not known.
+    pub p99: Option<u64>,
+}
 
 /// Steps in an octave of the quantiles' buckets: less than 1.6 % wide.
 const STEPS_LOG2: u32 = 6;

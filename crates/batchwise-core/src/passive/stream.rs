@@ -57,7 +57,7 @@ impl Stream {
             let cause = match (first, news, told) {
                 (true, ..) => Cause::None,
                 (_, true, _) => Cause::News,
-                (_, _, true) => Cause::Told(at),
+                (_, _, true) => Cause::PureAck(at),
                 _ => Cause::None,
             };
             gaps.in_flight(p, now, cause);

@@ -7,6 +7,7 @@
 //! Both ends' views are computed and the larger one is taken. The paper's L ends where the
 //! application begins; `turnaround`, the server application's own time, is reported beside it.
 
+use crate::sense::confidence::{Evidence, confidence};
 use crate::sense::queue::Window;
 use crate::sense::report::{Estimator, Latency, Side, Stages, Unit, View};
 use crate::sense::sample::{Flow, Grid};
@@ -215,24 +216,18 @@ pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
             total: turnaround.map(|t| ns(network + t)),
         },
         stages,
-        confidence: TWO_SIDED_TRUST * overlap_trust(flow, messages) * sample_trust(messages),
+        confidence: of_flow(Estimator::TwoSided, flow, messages),
         throughput: 0.0,
     })
 }
 
-const TWO_SIDED_TRUST: f64 = 0.95;
-
-/// `turnaround` takes the next send for the response to all that was read. Requests that were read
-/// while earlier ones waited (a server that works on several at once) make it a lower bound.
-fn overlap_trust(flow: &Flow, messages: u64) -> f64 {
-    let share = flow.overlaps as f64 / messages.max(1) as f64;
-    1.0 - 0.5 * share.min(1.0)
-}
-
-/// Few items, little trust: a tenth at one request, nine tenths at a hundred.
-pub(crate) fn sample_trust(messages: u64) -> f64 {
-    let n = messages as f64;
-    n / (n + 9.0)
+fn of_flow(estimator: Estimator, flow: &Flow, messages: u64) -> f64 {
+    confidence(&Evidence {
+        estimator,
+        messages,
+        overlaps: flow.overlaps,
+        late_send: flow.late_send,
+    })
 }
 
 /// The best guess from this end alone.
@@ -282,9 +277,7 @@ pub fn local(flow: &Flow, unit: Unit, side: Side) -> Estimate {
         view: None,
         latency,
         stages,
-        confidence: LOCAL_TRUST * overlap_trust(flow, messages) * sample_trust(messages),
+        confidence: of_flow(Estimator::Local, flow, messages),
         throughput: 0.0,
     }
 }
-
-const LOCAL_TRUST: f64 = 0.4;

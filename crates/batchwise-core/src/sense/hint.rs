@@ -1,7 +1,8 @@
 //! Hints (§3.3 of the paper): a queue state that the application keeps, turned from its sums into
 //! [`QueueState`] without trusting it, and the estimate that it gives.
 
-use crate::sense::estimate::{Estimate, sample_trust};
+use crate::sense::confidence::{Evidence, confidence};
+use crate::sense::estimate::Estimate;
 use crate::sense::queue::{QueueState, Window};
 use crate::sense::report::{Estimator, Latency, Stages};
 
@@ -184,13 +185,15 @@ pub fn estimate(window: &Window, interval: u64) -> Option<Estimate> {
             ..Latency::default()
         },
         stages: Stages::default(),
-        confidence: HINT_TRUST * sample_trust(window.total),
+        confidence: confidence(&Evidence {
+            estimator: Estimator::Hint,
+            messages: window.total,
+            overlaps: 0,
+            late_send: false,
+        }),
         throughput: window.total as f64 * 1e9 / interval.max(1) as f64,
     })
 }
-
-/// The application's own word, as far as it counts right.
-const HINT_TRUST: f64 = 0.99;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,20 @@
-//! The paper's §3: [`wire`] is the exchange's format, [`queue`] keeps queue states, [`sample`] subtracts
-//! two readings of a connection, [`estimate`] combines the differences into end-to-end latency,
-//! [`service`] does so for all connections of a service, and [`report`] has the line that is
-//! printed. [`hint`] reads the queue state that an application keeps of itself.
+//! Latency from the queues of both ends (the paper's §3), in the order of the data's way:
+//!
+//! [`wire`] is the exchange's format, [`queue`] keeps queue states, [`sample`] subtracts two readings
+//! of a connection. A [`connection`] is what a reading holds, [`tracker`] follows connections from
+//! reading to reading. [`estimate`] combines differences into end-to-end latency, [`confidence`]
+//! says how far to trust it, [`service`] does so for all connections of a service, [`period`] over
+//! many readings. [`hint`] reads the queue state that an application keeps of itself. [`report`]
+//! has the line that is printed.
 
+pub mod confidence;
+pub mod connection;
 pub mod estimate;
 pub mod hint;
+pub mod period;
 pub mod queue;
 pub mod report;
 pub mod sample;
 pub mod service;
+pub mod tracker;
 pub mod wire;

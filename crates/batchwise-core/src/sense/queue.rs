@@ -112,6 +112,14 @@ impl Window {
         self.integral = self.integral.saturating_add(other.integral);
         self.total = self.total.saturating_add(other.total);
     }
+
+    /// Adds what happened next in the same queue. It wraps as the counters do: the integral of
+    /// `ackdelay` may be corrected downwards by the next reading.
+    pub fn append(&mut self, next: &Self) {
+        self.time = self.time.wrapping_add(next.time);
+        self.integral = self.integral.wrapping_add(next.integral);
+        self.total = self.total.wrapping_add(next.total);
+    }
 }
 
 #[cfg(test)]

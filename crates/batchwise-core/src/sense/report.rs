@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which end of the connections this machine's sockets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// The sockets' local port is the watched one.
@@ -16,6 +17,7 @@ pub enum Side {
 
 /// How an estimate was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
     /// From both ends' queue states, the peer's learned through the exchange.
@@ -26,8 +28,19 @@ pub enum Estimator {
     Hint,
 }
 
+impl Estimator {
+    /// Where it looks from: `socket`, or `application` for a queue that the application keeps.
+    pub fn vantage(self) -> &'static str {
+        match self {
+            Self::TwoSided | Self::Local => "socket",
+            Self::Hint => "application",
+        }
+    }
+}
+
 /// What is counted as one item of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// One call of `send` or its like: the closest thing to a request that the kernel sees.
@@ -41,6 +54,7 @@ pub enum Unit {
 /// Whose `unacked` and `ackdelay` queues the network latency was computed from: the paper takes
 /// the larger of the two views (§3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum View {
     /// This end's unacked queue.
@@ -51,6 +65,7 @@ pub enum View {
 
 /// The Nagle setting of a service's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Nagle {
     /// TCP_NODELAY is off on all of them.
@@ -61,33 +76,38 @@ pub enum Nagle {
     Mixed,
 }
 
-/// Mean latency of a request, split by where it is spent. `None` is "not known", never 0.
+/// Mean latency of a request, ns, split by where it is spent. null is "not known", never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
-    /// The paper's L: both network stacks and the wire, without the application's own time.
+    /// The paper's L: both network stacks and the wire, without the application's own time, ns.
+    /// null: not known.
     pub network: Option<u64>,
-    /// From reading a request to sending its response, in the server application.
+    /// From reading a request to sending its response, in the server application, ns. null: not
+    /// known.
     pub turnaround: Option<u64>,
-    /// `network` + `turnaround`: what the client feels.
+    /// `network` + `turnaround`: what the client feels, ns. null: not known.
     pub total: Option<u64>,
 }
 
 /// The mean queueing delays from which `network` was computed, ns. `unacked`, `ackdelay_remote`
-/// belong to the end that [`View`] names and to its peer.
+/// belong to the end that `view` names and to its peer. null is "not known", never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stages {
-    /// Handed over by the application, not yet acknowledged.
+    /// Handed over by the application, not yet acknowledged, ns. null: not known.
     pub unacked: Option<u64>,
-    /// Received here, not yet read by the application here.
+    /// Received here, not yet read by the application here, ns. null: not known.
     pub unread_local: Option<u64>,
-    /// Received by the peer, not yet read by its application.
+    /// Received by the peer, not yet read by its application, ns. null: not known.
     pub unread_remote: Option<u64>,
-    /// Received, not yet acknowledged, at the end opposite to `unacked`.
+    /// Received, not yet acknowledged, at the end opposite to `unacked`, ns. null: not known.
     pub ackdelay_remote: Option<u64>,
 }
 
 /// One service (or, with `--per-connection`, one connection) in one interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line {
     /// End of the interval, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -97,7 +117,7 @@ pub struct Line {
     pub service: String,
     /// Which end this is.
     pub side: Side,
-    /// `local -> remote`, with `--per-connection` only.
+    /// `local -> remote`; the field is there with `--per-connection` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// Where the estimate was made: `socket` is the queues of a TCP socket, `application` a queue
@@ -105,22 +125,22 @@ pub struct Line {
     pub vantage: String,
     /// How it was made.
     pub estimator: Estimator,
-    /// Whose view won, for two-sided estimates.
+    /// Whose view won. null: the estimate is not two-sided.
     pub view: Option<View>,
     /// What is counted.
     pub unit: Unit,
-    /// Connections that were open at any time in the interval.
+    /// How many connections were open at any time in the interval.
     pub connections: u64,
     /// 0 (guess) to 1: how far to trust the latency.
     pub confidence: f64,
-    /// Requests (items of the unit) a second.
+    /// Requests (items of `unit`) a second.
     pub throughput_per_s: f64,
-    /// Mean latency.
+    /// Mean latency of a request, ns.
     pub latency_ns: Latency,
-    /// Where it comes from.
+    /// The mean queueing delays that it was computed from, ns.
     pub stages_ns: Stages,
-    /// Batching state of the sockets at this end.
+    /// Nagle's algorithm on the sockets at this end.
     pub nagle: Nagle,
-    /// Events that this agent lost since it started (buffers that were full).
+    /// How many events this agent has lost since it started, because a buffer was full.
     pub lost_events: u64,
 }

@@ -21,6 +21,8 @@ pub struct Sample {
     pub overlaps: u32,
     /// Smallest round trip that TCP has measured lately, ns; 0 when it has none.
     pub rtt_min: u64,
+    /// Send times are taken after the call, not at its beginning.
+    pub late_send: bool,
 }
 
 impl Sample {
@@ -37,6 +39,7 @@ impl Sample {
     pub fn since(&self, earlier: &Self) -> Flow {
         let mut flow = Flow {
             rtt_min: self.rtt_min,
+            late_send: self.late_send,
             ..Flow::default()
         };
         for item in ITEMS {
@@ -89,6 +92,8 @@ pub struct Flow {
     pub under_way: i64,
     /// As in [`Sample`].
     pub rtt_min: u64,
+    /// As in [`Sample`].
+    pub late_send: bool,
 }
 
 impl Flow {
@@ -116,6 +121,24 @@ impl Flow {
         self.overlaps += other.overlaps;
         self.under_way += other.under_way;
         self.rtt_min = smaller_known(self.rtt_min, other.rtt_min);
+        self.late_send |= other.late_send;
+    }
+
+    /// Adds what happened next on the same connection.
+    pub fn append(&mut self, next: &Self) {
+        for i in 0..ITEMS.len() {
+            for q in 0..QUEUES.len() {
+                self.local[i][q].append(&next.local[i][q]);
+                self.peer[i][q].append(&next.peer[i][q]);
+                self.heard[i][q] = self.heard[i][q].wrapping_add(next.heard[i][q]);
+            }
+        }
+        self.hint.append(&next.hint);
+        self.hints_heard = self.hints_heard.wrapping_add(next.hints_heard);
+        self.overlaps += next.overlaps;
+        self.under_way += next.under_way;
+        self.rtt_min = next.rtt_min;
+        self.late_send |= next.late_send;
     }
 }
 

@@ -18,8 +18,10 @@ pub struct ServiceSum {
     all: Flow,
     /// Those whose peer took part in the exchange.
     both: Flow,
-    /// What the clients' applications count themselves, as their agents told.
+    /// What the clients' applications count themselves, as their agents told …
     hint: Window,
+    /// … and as they told this end.
+    application: Window,
     items: u64,
     items_both: u64,
     items_hinted: u64,
@@ -36,6 +38,7 @@ impl ServiceSum {
             all,
             both,
             hint: Window::default(),
+            application: Window::default(),
             items: 0,
             items_both: 0,
             items_hinted: 0,
@@ -55,6 +58,14 @@ impl ServiceSum {
         if two_sided {
             self.both.add(flow);
             self.items_both += items;
+        }
+    }
+
+    /// Adds what the applications at this end say of their own requests: it is taken for their send
+    /// calls.
+    pub fn hear(&mut self, application: &Window) {
+        if self.unit == Unit::Sends {
+            self.application.add(application);
         }
     }
 
@@ -81,9 +92,12 @@ impl ServiceSum {
         }
     }
 
-    /// The estimate: from the applications' own count when most of the traffic has one, two-sided
-    /// when most of it is, on the connections that do.
+    /// The estimate: by what the applications here say, or those of the clients when most of the
+    /// traffic has its own count; two-sided when most of it is, on the connections that do.
     pub fn estimate(&self) -> Estimate {
+        if let Some(e) = hint::estimate(&self.application, self.interval) {
+            return e;
+        }
         let share = |items| items as f64 / self.items.max(1) as f64;
         let hinted = share(self.items_hinted);
         if hinted >= 0.5

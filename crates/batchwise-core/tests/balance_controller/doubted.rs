@@ -16,7 +16,7 @@ fn fast_errors_attract_nothing_until_a_health_check_vouches_for_them() {
         v[2].why == Why::Suspicious && v.iter().all(|v| v.weight == 100 * UNIT),
         "{v:?}"
     );
-    failing[2].vouched = true;
+    failing[2].confirmed = true;
     let v = steps(&mut c, 20, &failing);
     assert!(share(&v, 2) > 0.4, "{v:?}");
 }
@@ -77,9 +77,9 @@ fn of_two_servers_after_a_restart_both_keep_what_they_have_while_nobody_knows_wh
         let weights = [v[0].weight, v[1].weight].map(|w| w / UNIT);
         assert_eq!(v[0].why, Why::Suspicious);
         assert_eq!(weights, before, "{v:?}");
-        let mut vouched = odd;
-        vouched[0].vouched = true;
-        let v = steps(&mut c, 20, &vouched);
+        let mut confirmed = odd;
+        confirmed[0].confirmed = true;
+        let v = steps(&mut c, 20, &confirmed);
         assert!(share(&v, 0) > 0.75, "{v:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use batchwise_core::balance::maglev::identity;
 use batchwise_core::balance::{
-    Controller, Observation, Params, Seen, UNIT, Verdict, Why, standardise,
+    Controller, Observation, Observed, Params, UNIT, Verdict, Why, standardise,
 };
 use proptest::prelude::*;
 
@@ -10,8 +10,8 @@ mod doubted;
 
 const MS: f64 = 1e6;
 
-fn seen(id: u16, latency_ms: f64) -> Seen {
-    Seen {
+fn seen(id: u16, latency_ms: f64) -> Observed {
+    Observed {
         id,
         identity: identity(&id.to_string()),
         base: 100,
@@ -21,12 +21,12 @@ fn seen(id: u16, latency_ms: f64) -> Seen {
         connections: 20,
         busy: 0,
         opened: 10,
-        vouched: false,
+        confirmed: false,
         flows: 500,
     }
 }
 
-fn steps(controller: &mut Controller, times: usize, seen: &[Seen]) -> Vec<Verdict> {
+fn steps(controller: &mut Controller, times: usize, seen: &[Observed]) -> Vec<Verdict> {
     let mut last = Vec::new();
     for _ in 0..times {
         last = controller.step(seen);
@@ -87,7 +87,7 @@ fn a_weight_from_before_a_restart_follows_a_configured_weight_that_has_changed_s
     let mut c = Controller::new(Params::default());
     c.resume(1, 20 * UNIT);
     assert_eq!(c.rebase(1, 100, 50), Some(10 * UNIT));
-    let few = |id| Seen {
+    let few = |id| Observed {
         base: if id == 1 { 50 } else { 100 },
         samples: 0,
         latency_ns: None,
@@ -166,7 +166,7 @@ fn servers_that_are_there_before_a_service_has_begun_start_with_their_configured
     }
     // one that is mentioned for the first time, too
     let mut few = Controller::new(Params::default());
-    let idle = |id| Seen {
+    let idle = |id| Observed {
         samples: 0,
         latency_ns: None,
         ..seen(id, 1.0)
@@ -335,7 +335,7 @@ fn any_latency() -> impl Strategy<Value = Option<f64>> {
     ]
 }
 
-fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
+fn any_seen() -> impl Strategy<Value = Vec<Observed>> {
     let counts = prop_oneof![Just(0u64), 1u64..2000, Just(u64::MAX)];
     let one = (
         any_latency(),
@@ -347,16 +347,17 @@ fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
         0u64..2,
     );
     prop::collection::vec(one, 1..12).prop_map(|all| {
-        let make = |(id, (latency_ns, samples, connections, base, serving, vouched, busy))| Seen {
-            busy,
-            base,
-            serving,
-            latency_ns,
-            samples,
-            connections,
-            vouched,
-            ..seen(id, 1.0)
-        };
+        let make =
+            |(id, (latency_ns, samples, connections, base, serving, confirmed, busy))| Observed {
+                busy,
+                base,
+                serving,
+                latency_ns,
+                samples,
+                connections,
+                confirmed,
+                ..seen(id, 1.0)
+            };
         (1u16..).zip(all).map(make).collect()
     })
 }

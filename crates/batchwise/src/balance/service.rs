@@ -7,7 +7,8 @@ use std::time::Instant;
 use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::{BackendLine, DecisionBackend, DecisionLine, Policy, State};
 use batchwise_core::balance::{
-    Controller, Member, Observation, Params, SLOTS, Seen, UNIT, Verdict, Why, maglev, standardise,
+    Controller, Member, Observation, Observed, Params, SLOTS, UNIT, Verdict, Why, maglev,
+    standardise,
 };
 use batchwise_core::passive::{Epoch, server};
 
@@ -249,10 +250,10 @@ impl Service {
         self.apply(&verdicts, ts_ns)
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<Observed> {
         let of = |(backend, state): (&Backend, State)| {
             let interval = backend.interval.as_ref();
-            Seen {
+            Observed {
                 id: backend.index,
                 identity: maglev::identity(&backend.spec.name),
                 base: backend.spec.weight,
@@ -262,7 +263,7 @@ impl Service {
                 connections: backend.connections.unwrap_or(0),
                 busy: backend.busy,
                 opened: backend.grown.opened,
-                vouched: backend.vouched,
+                confirmed: backend.vouched,
                 flows: interval.map_or(0, server::Server::flows),
             }
         };
@@ -315,10 +316,10 @@ impl Service {
         &self,
         policy: Policy,
         ts_ns: u64,
-        seen: &[Seen],
+        seen: &[Observed],
         verdicts: &[Verdict],
     ) -> DecisionLine {
-        let of = |((backend, seen), verdict): ((&Backend, &Seen), &Verdict)| DecisionBackend {
+        let of = |((backend, seen), verdict): ((&Backend, &Observed), &Verdict)| DecisionBackend {
             backend: backend.spec.name.clone(),
             latency_ns: seen.latency_ns.map(|ns| ns as u64),
             samples: seen.samples,

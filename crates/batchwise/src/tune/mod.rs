@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use batchwise_bpf::{self as bpf, Actuator, Config, Control, Reading, Sensor, Units, release};
 use batchwise_core::sense::report::{Side, Unit};
+use batchwise_core::sense::tracker::Tracker;
 use batchwise_core::sense::wire::State;
 use batchwise_core::tune::{Arm, Policy, Tuning};
 use clap::Args;
@@ -152,6 +153,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         lock,
         decisions,
         exporter,
+        tracker: Tracker::new(monotonic_ns()),
         services: HashMap::new(),
         looked_for_stragglers: Instant::now(),
         explained: Instant::now(),
@@ -220,6 +222,7 @@ struct Agent {
     decisions: Decisions,
     exporter: Option<Exporter<TuneMetrics>>,
     hints: Option<Hints>,
+    tracker: Tracker,
     services: HashMap<(SocketAddr, Side), Service>,
     looked_for_stragglers: Instant,
     explained: Instant,
@@ -276,6 +279,7 @@ impl Agent {
         for (server, side) in self.services.drain().map(|(key, _)| key) {
             self.actuator.forget(server, side)?;
         }
+        self.tracker = Tracker::new(monotonic_ns());
         self.actuator.resume()?;
         self.guard = Guard::start(&self.actuator, cgroup, self.lock.as_fd())?;
         Ok(())
@@ -329,30 +333,24 @@ impl Agent {
     /// Gives each connection to its service.
     fn take_in(&mut self, reading: &Reading, now: u64) {
         let epoch = self.sensor.epoch();
-        let counted = self.sensor.is_counting().then_some(epoch);
+        self.tracker
+            .read(reading, self.sensor.is_counting().then_some(epoch));
         for service in self.services.values_mut() {
-            service.begin_tick(now, counted);
+            service.begin_tick(now);
         }
-        for c in reading.closed.iter().chain(&reading.open) {
-            let service = self
-                .services
-                .entry((c.server(), c.side))
-                .or_insert_with(|| {
-                    let tuning = Tuning {
-                        budget: self.args.budget,
-                        min_confidence: self.args.min_confidence,
-                        dry_run: self.args.dry_run || self.args.hold.is_some(),
-                        ..Tuning::new(self.args.policy, c.side)
-                    };
-                    let gradual = self.args.hold == Some(Hold::Gradual);
-                    Service::new(Decider::new(tuning, gradual, now), c.side, now, counted)
-                });
-            service.see(c);
-        }
-        for c in &reading.closed {
-            if let Some(service) = self.services.get_mut(&(c.server(), c.side)) {
-                service.close(c.cookie);
-            }
+        for c in self.tracker.connections() {
+            let (server, side) = (c.last.server(), c.last.side);
+            let service = self.services.entry((server, side)).or_insert_with(|| {
+                let tuning = Tuning {
+                    budget: self.args.budget,
+                    min_confidence: self.args.min_confidence,
+                    dry_run: self.args.dry_run || self.args.hold.is_some(),
+                    ..Tuning::new(self.args.policy, side)
+                };
+                let gradual = self.args.hold == Some(Hold::Gradual);
+                Service::new(Decider::new(tuning, gradual, now), side, now)
+            });
+            service.add(c);
         }
     }
 

@@ -1,15 +1,14 @@
-//! A service that is tuned: from the readings of its connections to what its controller is told.
+//! A service that is tuned: from what its connections did to what its controller is told.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use batchwise_bpf::{Connection, Control, PeerState};
+use batchwise_bpf::{Control, PeerState};
+use batchwise_core::sense::period::Period;
+use batchwise_core::sense::queue;
 use batchwise_core::sense::report::{Side, Unit};
-use batchwise_core::sense::sample::{Flow, Sample};
-use batchwise_core::sense::service::ServiceSum;
+use batchwise_core::sense::tracker::{Stage, TrackedConnection};
 use batchwise_core::sense::wire::{Item, Queue};
-use batchwise_core::sense::{hint, queue};
 use batchwise_core::tune::{
     Arm, Command, Event, Happened, Measurement, Meter, Peer, Quick, Vitals,
 };
@@ -19,42 +18,33 @@ use super::decider::Decider;
 /// An agent that said that it is probing, and then nothing for this long, no longer is.
 const PEER_PROBES: u64 = 500_000_000;
 
-/// One connection, as it was at the last tick.
-struct Seen {
-    bytes: u64,
-    outstanding: u32,
-    retransmits: u32,
-    rtt: u64,
-    netns: u32,
-    nagle_off: bool,
-    wish_off: bool,
-    exchanges: bool,
-    peer: Option<PeerState>,
-    /// Its counters, when they are current.
-    sample: Option<Sample>,
-    /// As they were when the window began.
-    anchor: Option<Sample>,
-    here: bool,
-}
-
-/// The window that is being measured: what connections moved since it began.
+/// The window that is being measured.
 struct Window {
     side: Side,
-    since: u64,
     now: u64,
-    connections: HashMap<u64, Seen>,
-    /// Of connections that closed since.
-    closed: Vec<Flow>,
-    /// What the applications said of their own requests since.
-    hint: queue::Window,
+    period: Period,
+}
+
+/// The sockets as of this tick.
+#[derive(Default)]
+struct Sockets {
+    /// One entry a socket.
+    namespaces: Vec<u32>,
+    /// How many have TCP_NODELAY set, …
+    off: u64,
+    /// … of how many the application asked for it, …
+    app_off: u64,
+    /// … and how many are not as their application asked.
+    changed: u64,
+    rtt: u64,
+    peers: Vec<PeerState>,
 }
 
 /// Who decides for a service, and what feeds it.
 pub struct Service {
     decider: Decider,
     window: Window,
-    /// The epoch that counts, while queues are being counted.
-    epoch: Option<u32>,
+    sockets: Sockets,
     vitals: Vitals,
     control: Option<Control>,
     /// How often the arm in force was changed.
@@ -77,99 +67,59 @@ fn arm(nagle_off: bool) -> Arm {
 }
 
 impl Service {
-    pub fn new(decider: Decider, side: Side, now: u64, epoch: Option<u32>) -> Self {
-        let mut service = Self {
+    pub fn new(decider: Decider, side: Side, now: u64) -> Self {
+        Self {
             decider,
             window: Window {
                 side,
-                since: now,
                 now,
-                connections: HashMap::new(),
-                closed: Vec::new(),
-                hint: queue::Window::default(),
+                period: Period::new(side, now),
             },
-            epoch,
+            sockets: Sockets::default(),
             vitals: nothing(now),
             control: None,
             switches: 0,
             trials: Trials::default(),
             last_seen: Instant::now(),
-        };
-        service.begin_tick(now, epoch);
-        service
+        }
     }
 
     /// A new look at all connections begins.
-    pub fn begin_tick(&mut self, now: u64, epoch: Option<u32>) {
-        self.epoch = epoch;
+    pub fn begin_tick(&mut self, now: u64) {
         self.window.now = now;
         self.vitals = nothing(now);
-        for seen in self.window.connections.values_mut() {
-            seen.here = false;
-        }
+        self.sockets = Sockets::default();
     }
 
-    /// A connection of the service.
-    pub fn see(&mut self, c: &Connection) {
-        let current = self.epoch == Some(c.epoch);
-        let sample = current.then_some(c.sample);
-        let since = self.window.since;
-        let seen = self.window.connections.entry(c.cookie).or_insert(Seen {
-            // what it did before we knew it is nobody's tick
-            bytes: c.vitals.bytes,
-            outstanding: 0,
-            retransmits: c.vitals.retransmits,
-            rtt: 0,
-            netns: c.netns,
-            nagle_off: c.nagle_off,
-            wish_off: c.app_setting_off,
-            exchanges: c.exchanges,
-            peer: None,
-            sample: None,
-            anchor: (c.born >= since).then(|| Sample::birth(c.born)),
-            here: true,
-        });
-        self.vitals.bytes += c.vitals.bytes.saturating_sub(seen.bytes);
-        let again = c.vitals.retransmits.saturating_sub(seen.retransmits);
-        self.vitals.retransmits += u64::from(again);
-        if let (Some(now), Some(then)) = (&sample, &seen.sample) {
-            let flow = now.since(then);
-            let (out, unread) = (
-                flow.here(Item::Calls, Queue::Unacked),
-                flow.here(Item::Calls, Queue::Unread),
-            );
+    /// One of its connections, as of this tick.
+    pub fn add(&mut self, c: &TrackedConnection) {
+        self.vitals.bytes += c.bytes;
+        self.vitals.retransmits += c.retransmits;
+        if let Some(flow) = &c.flow {
+            let waited = |queue| flow.here(Item::Calls, queue).integral as f64;
             self.vitals.quick.get_or_insert_default().add(&Quick {
-                waited: out.integral as f64 + unread.integral as f64,
-                done: out.total,
+                waited: waited(Queue::Unacked) + waited(Queue::Unread),
+                done: flow.here(Item::Calls, Queue::Unacked).total,
             });
         }
-        if sample.is_none() {
-            seen.anchor = None;
-        } else if seen.anchor.is_none() {
-            seen.anchor = sample;
+        self.window.period.add(c);
+        if c.stage == Stage::Closed {
+            return;
         }
-        seen.sample = sample;
-        seen.bytes = c.vitals.bytes;
-        seen.outstanding = c.vitals.outstanding;
-        seen.retransmits = c.vitals.retransmits;
-        seen.rtt = c.vitals.rtt;
-        (seen.nagle_off, seen.wish_off) = (c.nagle_off, c.app_setting_off);
-        seen.exchanges = c.exchanges;
-        seen.peer = c.peer;
-        seen.here = true;
-    }
-
-    /// A connection has ended; [`Self::see`] saw it for the last time before.
-    pub fn close(&mut self, cookie: u64) {
-        let seen = self.window.connections.remove(&cookie);
-        if let Some((now, then)) = seen.and_then(|s| s.sample.zip(s.anchor)) {
-            self.window.closed.push(now.since(&then));
-        }
+        let (last, sockets) = (&c.last, &mut self.sockets);
+        self.vitals.connections += 1;
+        self.vitals.outstanding += u64::from(last.vitals.outstanding);
+        sockets.namespaces.push(last.netns);
+        sockets.off += u64::from(last.nagle_off);
+        sockets.app_off += u64::from(last.app_nagle_off);
+        sockets.changed += u64::from(last.nagle_off != last.app_nagle_off);
+        sockets.rtt += last.vitals.rtt;
+        sockets.peers.extend(last.peer);
     }
 
     /// What the applications said of their own requests in this tick: all there is to know.
     pub fn hear(&mut self, hint: &queue::Window) {
-        self.window.hint.add(hint);
+        self.window.period.hear(hint);
         self.vitals.quick = Some(Quick {
             waited: hint.integral as f64,
             done: hint.total,
@@ -178,21 +128,16 @@ impl Service {
 
     /// All connections were seen: decides.
     pub fn end_tick(&mut self) -> Command {
-        self.window.connections.retain(|_, seen| seen.here);
-        let all = &self.window.connections;
-        let n = all.len() as u64;
+        let n = self.vitals.connections;
         if n > 0 {
             self.last_seen = Instant::now();
         }
-        self.vitals.connections = n;
-        self.vitals.outstanding = all.values().map(|s| u64::from(s.outstanding)).sum();
-        self.vitals.rtt = all.values().map(|s| s.rtt).sum::<u64>() / n.max(1);
-        let wishes_off = all.values().filter(|s| s.wish_off).count() as u64;
+        self.vitals.rtt = self.sockets.rtt / n.max(1);
         self.vitals.wish = match n {
             0 => self.decider.wish(),
-            _ => arm(2 * wishes_off > n),
+            _ => arm(2 * self.sockets.app_off > n),
         };
-        self.vitals.peer = peer(all.values(), self.vitals.now);
+        self.vitals.peer = peer(&self.sockets.peers, self.vitals.now);
         self.decider.tick(&self.vitals, &mut self.window)
     }
 
@@ -245,21 +190,21 @@ impl Service {
 
     /// Whether a socket is not as it should be: opened, or changed by its application, since.
     pub fn has_stragglers(&self) -> bool {
-        let decided = self.control.and_then(|c| c.arm);
-        let off = |s: &Seen| decided.map_or(s.wish_off, |a| a == Arm::Off);
-        self.window
-            .connections
-            .values()
-            .any(|s| s.nagle_off != off(s))
+        let strays = match self.control.and_then(|c| c.arm) {
+            Some(Arm::On) => self.sockets.off,
+            Some(Arm::Off) => self.vitals.connections - self.sockets.off,
+            None => self.sockets.changed,
+        };
+        strays > 0
     }
 
     /// Where its sockets are.
     pub fn namespaces(&self) -> impl Iterator<Item = u32> + '_ {
-        self.window.connections.values().map(|s| s.netns)
+        self.sockets.namespaces.iter().copied()
     }
 
     pub fn connections(&self) -> usize {
-        self.window.connections.len()
+        self.sockets.namespaces.len()
     }
 
     pub fn idle_for(&self) -> Duration {
@@ -282,8 +227,7 @@ fn nothing(now: u64) -> Vitals {
 }
 
 /// The peers' agents as one: the last that spoke has the arm, any may be probing.
-fn peer<'a>(all: impl Iterator<Item = &'a Seen>, now: u64) -> Option<Peer> {
-    let states: Vec<PeerState> = all.filter_map(|s| s.peer).collect();
+fn peer(states: &[PeerState], now: u64) -> Option<Peer> {
     let last = states.iter().max_by_key(|p| p.at)?;
     Some(Peer {
         arm: arm(last.state.nagle_off),
@@ -295,35 +239,15 @@ fn peer<'a>(all: impl Iterator<Item = &'a Seen>, now: u64) -> Option<Peer> {
 
 impl Meter for Window {
     fn restart(&mut self) {
-        self.since = self.now;
-        self.closed.clear();
-        self.hint = queue::Window::default();
-        for seen in self.connections.values_mut() {
-            seen.anchor = seen.sample;
-        }
+        self.period = Period::new(self.side, self.now);
     }
 
     fn measure(&mut self) -> Option<Measurement> {
-        let interval = self.now.saturating_sub(self.since).max(1);
-        let mut sum = ServiceSum::new(Unit::Sends, self.side, interval);
-        let open = self
-            .connections
-            .values()
-            .filter_map(|s| Some(s.sample?.since(&s.anchor?)));
-        let mut bytes = 0;
-        for flow in open.chain(self.closed.iter().copied()) {
-            sum.add(&flow);
-            let passed = |queue| flow.here(Item::Bytes, queue).total;
-            bytes += passed(Queue::Unacked) + passed(Queue::Unread);
-        }
-        let hint = hint::estimate(&self.hint, interval);
-        let e = hint.unwrap_or_else(|| sum.estimate());
-        let messages = e.throughput * interval as f64 / 1e9;
-        (messages > 0.0).then_some(())?;
+        let (e, message_bytes) = self.period.estimate(Unit::Sends, self.now)?;
         Some(Measurement {
             latency: e.latency.total? as f64,
             throughput: e.throughput,
-            message_bytes: bytes as f64 / messages,
+            message_bytes,
             confidence: e.confidence,
         })
     }
@@ -334,5 +258,74 @@ pub fn name(server: SocketAddr, side: Side) -> String {
     match side {
         Side::Server => format!("{server} (server)"),
         Side::Client => format!("{server} (client)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batchwise_bpf::{Connection, Reading};
+    use batchwise_core::sense::sample::Sample;
+    use batchwise_core::sense::tracker::Tracker;
+    use batchwise_core::tune::{Policy, Tuning};
+
+    use super::*;
+
+    const TICK: u64 = 4_000_000;
+
+    fn connection(now: u64, answered: u64) -> Connection {
+        let mut sample = Sample::birth(0);
+        sample.at = now;
+        for (item, each) in [(Item::Calls, 1), (Item::Bytes, 64)] {
+            for queue in [Queue::Unacked, Queue::Unread, Queue::Turnaround] {
+                let q = &mut sample.local[item as usize][queue as usize];
+                (q.time, q.total, q.integral) = (now, answered * each, answered * each * 1_000);
+            }
+        }
+        Connection {
+            cookie: 1,
+            local: ([10, 0, 0, 1], 6379).into(),
+            remote: ([10, 0, 0, 2], 50_000).into(),
+            netns: 0,
+            side: Side::Server,
+            born: 0,
+            nagle_off: true,
+            app_nagle_off: true,
+            epoch: 0,
+            vitals: batchwise_bpf::Vitals {
+                bytes: answered * 128,
+                ..Default::default()
+            },
+            peer: None,
+            exchanges: false,
+            options: [0; 3],
+            sample,
+        }
+    }
+
+    #[test]
+    fn a_connection_that_a_reading_misses_loses_no_byte() {
+        let tuning = Tuning::new(Policy::Latency, Side::Server);
+        let mut service = Service::new(Decider::new(tuning, false, 0), Side::Server, 0);
+        let mut tracker = Tracker::new(0);
+        let mut bytes = 0;
+        for (tick, answered) in [(1, Some(1_000)), (2, None), (3, Some(1_010))] {
+            let open = answered.map(|answered| connection(tick * TICK, answered));
+            let reading = Reading {
+                open: open.into_iter().collect(),
+                ..Reading::default()
+            };
+            tracker.read(&reading, Some(0));
+            service.begin_tick(tick * TICK);
+            tracker.connections().for_each(|c| service.add(c));
+            assert_eq!(service.connections(), 1);
+            bytes = service.vitals.bytes;
+            service.end_tick();
+            if tick == 1 {
+                service.window.restart();
+            }
+        }
+        assert_eq!(bytes, 10 * 128);
+        let measured = service.window.measure().unwrap();
+        assert_eq!(measured.throughput * 2.0 * TICK as f64 / 1e9, 10.0);
     }
 }

@@ -1,6 +1,6 @@
 //! What the controller remembers of a backend.
 
-use super::{Params, Seen, UNIT, Verdict, Why};
+use super::{Observed, Params, UNIT, Verdict, Why};
 use crate::balance::maglev::BackendId;
 
 /// Share of a new estimate in a backend's own past.
@@ -22,12 +22,12 @@ pub(super) struct Backend {
     /// Weight over configured weight; kept while it does not serve.
     pub factor: f64,
     /// What it deserves, from the floor to 1, before all are made to add up.
-    pub merit: f64,
+    pub score: f64,
     /// What [`Self::factor`] was at the interval's begin.
     pub old: f64,
     pub serving: bool,
     pub returning: bool,
-    pub vouched: bool,
+    pub confirmed: bool,
     pub freshness: Option<f64>,
     pub connections: u64,
     /// Responses and their sum of latencies, older ones fading.
@@ -69,11 +69,11 @@ impl Default for Backend {
         Self {
             base: 0.0,
             factor: 1.0,
-            merit: 1.0,
+            score: 1.0,
             old: 1.0,
             serving: false,
             returning: false,
-            vouched: false,
+            confirmed: false,
             freshness: None,
             connections: 0,
             samples: 0.0,
@@ -128,12 +128,12 @@ impl Backend {
         if let Some(weight) = self.resumed.take().filter(|w| *w > 0 && base > 0) {
             let factor = f64::from(weight) / (self.base * f64::from(UNIT));
             self.factor = factor.clamp(params.floor, params.most);
-            self.merit = self.factor.min(1.0);
+            self.score = self.factor.min(1.0);
         }
         let starts = serving && !self.serving;
         if starts && (begun || self.judged >= BEGUN) {
             self.factor = self.factor.min(params.start).max(params.floor);
-            self.merit = self.factor;
+            self.score = self.factor;
             self.returning = true;
             self.why = Why::Returning;
             self.forget();
@@ -146,7 +146,7 @@ impl Backend {
     }
 
     /// Takes in an interval.
-    pub(super) fn observe(&mut self, seen: &Seen, begun: bool, params: &Params) {
+    pub(super) fn observe(&mut self, seen: &Observed, begun: bool, params: &Params) {
         let first = !self.known;
         let serving = seen.serving && seen.base > 0;
         self.turn(serving, seen.base, begun, params);
@@ -154,7 +154,7 @@ impl Backend {
             true => seen.base.saturating_mul(UNIT),
             false => self.weight,
         };
-        self.vouched = seen.vouched;
+        self.confirmed = seen.confirmed;
         self.waits = seen.busy > 0;
         self.connections = seen.connections;
         self.freshness =
@@ -182,7 +182,7 @@ impl Backend {
         self.pending = 0.0;
     }
 
-    fn learn(&mut self, seen: &Seen, params: &Params) {
+    fn learn(&mut self, seen: &Observed, params: &Params) {
         let latency = seen.latency_ns.filter(|l| *l > 0.0 && *l < LONGEST);
         let new = if latency.is_some() {
             seen.samples as f64

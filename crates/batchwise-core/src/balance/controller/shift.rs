@@ -1,10 +1,10 @@
-//! Who gives weight, who takes it, and the way back. A backend deserves (its merit) as much less than
+//! Who gives weight, who takes it, and the way back. A backend deserves (its score) as much less than
 //! its configured weight as it is slower than the best, now: not less and less for as long as it is
 //! slow, as when weight is shifted each interval anew, which overshoots since what was shifted shows
 //! only after connections that were there before have ended and queues have drained.
 
-use super::backend::PATIENCE;
-use super::{Backend, Params, Why};
+use super::backend::{Backend, PATIENCE};
+use super::{Params, Why};
 
 /// A slow server's freshness counts when it has so many connections.
 const CONNECTIONS: u64 = 4;
@@ -29,14 +29,14 @@ pub(super) fn decide(serving: &mut [&mut Backend], params: &Params) {
         serving.iter_mut().for_each(|b| b.why = Why::AllSlow);
     }
     let bases: f64 = serving.iter().map(|b| b.base).sum();
-    let merits: f64 = serving.iter().map(|b| b.base * b.merit).sum();
-    if !(bases > 0.0 && merits > 0.0) {
+    let scores: f64 = serving.iter().map(|b| b.base * b.score).sum();
+    if !(bases > 0.0 && scores > 0.0) {
         return;
     }
     for backend in serving.iter_mut() {
         // What one that is doubted may not have is nobody's: kept by those who gave it, they would
         // not have given.
-        let factor = backend.merit * bases / merits;
+        let factor = backend.score * bases / scores;
         let factor = factor.clamp(params.floor, backend.most(params));
         backend.factor = match backend.undecided {
             0 => factor,
@@ -62,18 +62,18 @@ fn judge(backend: &mut Backend, best: f64, params: &Params) {
         // as slow as can be believed
         Some(_) if gives(backend) => {
             let least = libm::pow(params.alpha_low * params.suspicious, params.give);
-            least.clamp(params.floor, 1.0).min(backend.merit)
+            least.clamp(params.floor, 1.0).min(backend.score)
         }
-        _ if backend.undecided > 0 => backend.merit,
+        _ if backend.undecided > 0 => backend.score,
         _ if backend.suspect => 1.0,
-        None if !backend.is_stale(params) || waits => backend.merit,
+        None if !backend.is_stale(params) || waits => backend.score,
         None => 1.0,
         Some(l) => {
             libm::pow(params.alpha_low * best * error / l, params.give).clamp(params.floor, 1.0)
         }
     };
-    let before = backend.merit;
-    backend.merit = match target < before {
+    let before = backend.score;
+    backend.score = match target < before {
         true => target,
         false => before + params.regress * (target - before),
     };
@@ -85,7 +85,7 @@ fn judge(backend: &mut Backend, best: f64, params: &Params) {
         Some(l) if slow(l) && target <= params.floor => Why::Floor,
         Some(l) if slow(l) || gives(backend) => Why::Slow,
         Some(_) if backend.returning => Why::Returning,
-        Some(_) if backend.merit > before => Why::Regress,
+        Some(_) if backend.score > before => Why::Regress,
         Some(_) => Why::Steady,
     };
 }

@@ -5,7 +5,8 @@
 
 use alloc::vec::Vec;
 
-use super::{Backend, Params};
+use super::Params;
+use super::backend::Backend;
 
 /// What is known of one: its latency now, and what that usually is.
 type Known = (Option<f64>, Option<f64>);
@@ -26,7 +27,7 @@ pub(super) fn judge(serving: &mut [&mut Backend], params: &Params) {
         let others = known.iter().enumerate().filter(|(i, _)| *i != at);
         let others: Vec<Known> = others.map(|(_, known)| *known).collect();
         let far_below = is_far_below(latency, past, &others, params);
-        backend.suspect = far_below && !backend.vouched;
+        backend.suspect = far_below && !backend.confirmed;
         backend.undecided = match undecided {
             true => backend.undecided.saturating_add(1),
             false => 0,
@@ -67,15 +68,15 @@ fn is_far_below(latency: f64, past: Option<f64>, others: &[Known], params: &Para
 /// it has not got much more than half of the connections.
 fn is_undecided(serving: &[&mut Backend], known: &[Known], params: &Params) -> bool {
     let pairs = serving.iter().zip(known);
-    let mut both = pairs.filter_map(|(b, (now, past))| Some((b.vouched, (*now)?, *past)));
+    let mut both = pairs.filter_map(|(b, (now, past))| Some((b.confirmed, (*now)?, *past)));
     let (Some((a_vouched, a, None)), Some((b_vouched, b, None)), None) =
         (both.next(), both.next(), both.next())
     else {
         return false;
     };
-    let (fast, slow, vouched) = match a < b {
+    let (fast, slow, confirmed) = match a < b {
         true => (a, b, a_vouched),
         false => (b, a, b_vouched),
     };
-    fast < params.suspicious * slow && !vouched
+    fast < params.suspicious * slow && !confirmed
 }

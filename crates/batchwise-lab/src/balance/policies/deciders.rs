@@ -1,6 +1,6 @@
 //! Who decides where new connections go.
 
-use batchwise_core::balance::{Controller, Params, Seen, UNIT, Why};
+use batchwise_core::balance::{Controller, Observed, Params, UNIT, Why};
 use serde::Serialize;
 
 /// Who decides.
@@ -79,8 +79,8 @@ impl Decider {
     }
 
     /// Weights from now on, 0 for who is down, and whether a server's latency is not believed.
-    pub fn step(&mut self, seen: &[Seen]) -> Vec<(u32, bool)> {
-        let fixed = |s: &Seen| if s.serving { s.base * UNIT } else { 0 };
+    pub fn step(&mut self, seen: &[Observed]) -> Vec<(u32, bool)> {
+        let fixed = |s: &Observed| if s.serving { s.base * UNIT } else { 0 };
         match self {
             Self::Fixed => seen.iter().map(|s| (fixed(s), false)).collect(),
             Self::Paper(paper) => paper.step(seen).into_iter().map(|w| (w, false)).collect(),
@@ -114,7 +114,7 @@ const BACK: f64 = 0.1;
 const SAME: f64 = 0.1;
 
 impl Paper {
-    fn step(&mut self, seen: &[Seen]) -> Vec<u32> {
+    fn step(&mut self, seen: &[Observed]) -> Vec<u32> {
         let n = seen.len();
         if self.weights.len() != n {
             self.weights = vec![1.0; n];

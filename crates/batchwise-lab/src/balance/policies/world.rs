@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use batchwise_core::balance::maglev::{self, BackendId, Member};
-use batchwise_core::balance::{Observation, Params, Seen, UNIT, standardise};
+use batchwise_core::balance::{Observation, Observed, Params, UNIT, standardise};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Exp1, Geometric, LogNormal};
@@ -362,9 +362,9 @@ impl<'a> World<'a> {
         for (server, _) in std::mem::take(&mut self.flows) {
             *on.entry(server).or_default() += 1;
         }
-        let seen: Vec<Seen> = (1..)
+        let seen: Vec<Observed> = (1..)
             .zip(&self.queues)
-            .map(|(id, queue)| Seen {
+            .map(|(id, queue)| Observed {
                 id,
                 identity: maglev::identity(&format!("server {id}")),
                 base: BASE,
@@ -374,7 +374,7 @@ impl<'a> World<'a> {
                 connections: queue.connections,
                 busy: queue.busy(),
                 opened: queue.opened,
-                vouched: false,
+                confirmed: false,
                 flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
             })
             .collect();

@@ -1,0 +1,81 @@
+//! How far an estimate of latency is to be trusted, 0 (guess) to 1.
+
+use super::report::Estimator;
+
+/// What an estimate rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence {
+    /// How it was made.
+    pub estimator: Estimator,
+    /// Messages that it is the mean of.
+    pub messages: u64,
+    /// Requests that were read while an earlier one had no response yet.
+    pub overlaps: u64,
+    /// Send times were taken after the call, not at its beginning.
+    pub late_send: bool,
+}
+
+/// Both ends' queues.
+const TWO_SIDED: f64 = 0.95;
+/// This end's queues, and a guess of the rest.
+const LOCAL: f64 = 0.4;
+/// The application's own word, as far as it counts right.
+const HINT: f64 = 0.99;
+/// Send times taken after the call hide the time that the call took.
+const LATE_SEND: f64 = 0.7;
+
+/// How far an estimate that rests on `e` is to be trusted.
+pub fn confidence(e: &Evidence) -> f64 {
+    let estimator = match e.estimator {
+        Estimator::TwoSided => TWO_SIDED,
+        Estimator::Local => LOCAL,
+        Estimator::Hint => HINT,
+    };
+    let late_send = if e.late_send { LATE_SEND } else { 1.0 };
+    estimator * of_overlaps(e.overlaps, e.messages) * of_number(e.messages) * late_send
+}
+
+/// `turnaround` takes the next send for the response to all that was read. Requests that were read
+/// while earlier ones waited (a server that works on several at once) make it a lower bound.
+fn of_overlaps(overlaps: u64, messages: u64) -> f64 {
+    let share = overlaps as f64 / messages.max(1) as f64;
+    1.0 - 0.5 * share.min(1.0)
+}
+
+/// Few items, little trust: a tenth at one request, nine tenths at a hundred.
+fn of_number(messages: u64) -> f64 {
+    let n = messages as f64;
+    n / (n + 9.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_messages_overlaps_and_late_send_times_each_cost_trust() {
+        let good = Evidence {
+            estimator: Estimator::TwoSided,
+            messages: 991,
+            overlaps: 0,
+            late_send: false,
+        };
+        let few = Evidence {
+            messages: 9,
+            ..good
+        };
+        let overlapping = Evidence {
+            overlaps: 991,
+            ..good
+        };
+        let late = Evidence {
+            late_send: true,
+            ..good
+        };
+        let of_good = confidence(&good);
+        assert!((0.9..0.95).contains(&of_good));
+        assert_eq!(confidence(&few), 0.95 * 0.5);
+        assert_eq!(confidence(&overlapping), of_good * 0.5);
+        assert_eq!(confidence(&late), of_good * 0.7);
+    }
+}

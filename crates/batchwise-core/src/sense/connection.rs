@@ -1,0 +1,86 @@
+//! A connection as one reading of the kernel's counters shows it: plain structs, filled by whoever
+//! reads them.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use super::report::Side;
+use super::sample::Sample;
+use super::wire::State;
+
+/// What one reading holds.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Connections that are open. One whose record was being written all the while is missing, and
+    /// so is one that closed during the reading.
+    pub open: Vec<Connection>,
+    /// Last states of connections that closed since the last reading.
+    pub closed: Vec<Connection>,
+    /// Events lost since the start: closed connections whose last state found no room.
+    pub lost_events: u64,
+}
+
+/// A connection as it was when it was read.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The kernel's socket cookie: unique until reboot.
+    pub cookie: u64,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Inode of its network namespace.
+    pub netns: u32,
+    /// Which end this is.
+    pub side: Side,
+    /// When counting began, ns, CLOCK_MONOTONIC.
+    pub born: u64,
+    /// TCP_NODELAY is set.
+    pub nagle_off: bool,
+    /// The application asked for TCP_NODELAY.
+    pub app_nagle_off: bool,
+    /// When its counting last began or began again, as the sensor counts such beginnings.
+    pub epoch: u32,
+    /// What the kernel knows without counting.
+    pub vitals: Vitals,
+    /// What the peer's agent last said of itself.
+    pub peer: Option<PeerState>,
+    /// The peer speaks the exchange.
+    pub exchanges: bool,
+    /// Options of the exchange: sent, heard, refused.
+    pub options: [u32; 3],
+    /// Its counters.
+    pub sample: Sample,
+}
+
+impl Connection {
+    /// The server's end.
+    pub fn server(&self) -> SocketAddr {
+        match self.side {
+            Side::Server => self.local,
+            Side::Client => self.remote,
+        }
+    }
+}
+
+/// What the kernel itself keeps of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Bytes that the peer has acknowledged, and bytes received.
+    pub bytes: u64,
+    /// Bytes handed over and not acknowledged.
+    pub outstanding: u32,
+    /// Segments sent again.
+    pub retransmits: u32,
+    /// Smoothed round trip, ns.
+    pub rtt: u64,
+}
+
+/// What an agent said of itself through the exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerState {
+    /// When it was heard, ns, CLOCK_MONOTONIC.
+    pub at: u64,
+    /// What it was.
+    pub state: State,
+}
