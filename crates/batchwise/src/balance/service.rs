@@ -13,7 +13,7 @@ use batchwise_core::passive::{Epoch, server};
 
 use super::backend::Backend;
 use super::config;
-use crate::clock::nanos;
+use crate::frame::clock::nanos;
 
 #[cfg(test)]
 mod tests;

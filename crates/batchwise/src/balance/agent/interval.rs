@@ -10,7 +10,7 @@ use super::super::journal::About;
 use super::super::service::{Service, Table};
 use super::super::status::{AgentLine, Status};
 use super::Agent;
-use crate::clock::wall_clock_ns;
+use crate::frame::clock::wall_clock_ns;
 
 impl Agent {
     /// Brings what must not wait into force: backends and tables.

@@ -11,7 +11,7 @@ use super::super::attempt::{Nothing, Outcome};
 use super::super::config::Kind;
 use super::super::journal::About;
 use super::super::nexthop::{Known, ask};
-use super::super::show;
+use super::super::words;
 use super::Agent;
 
 /// A station whose checks fail is asked again for its MAC address so often, at most;
@@ -100,8 +100,8 @@ impl Agent {
             if change {
                 changed = true;
                 let detail = match (backend.health.state(), backend.health.why()) {
-                    (state, Some(why)) => format!("{}: {why}", show::health(state)),
-                    (state, None) => show::health(state).to_owned(),
+                    (state, Some(why)) => format!("{}: {why}", words::health(state)),
+                    (state, None) => words::health(state).to_owned(),
                 };
                 let about = About::backend(&service.spec.name, &backend.spec.name);
                 if backend.health.state() == Health::Up {

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use batchwise_load::units::parse_duration;
 use toml::Spanned;
 
 use super::Lines;
 use super::check::Result;
+use crate::frame::args::parse_duration;
 
 /// A name for people and labels.
 pub(super) fn label(

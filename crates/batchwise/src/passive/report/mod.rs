@@ -5,10 +5,10 @@ use std::time::Duration;
 use batchwise_core::passive::report::TotalsLine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::interval::{Key, classes, word};
-use super::show::confidence;
+use super::interval::{classes, word};
+use super::rows::OVERALL;
 use super::summary::{Overall, Summary};
-use crate::output::human;
+use crate::frame::human;
 use plots::{COLORS, Curve};
 
 mod plots;
@@ -55,7 +55,7 @@ pub struct Origin {
 /// A picture cannot be drawn.
 pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::Result<String> {
     let mut busiest: Vec<_> = summary.servers().collect();
-    busiest.sort_by_key(|(_, overall)| std::cmp::Reverse(overall.batches));
+    busiest.sort_by_key(|overall| std::cmp::Reverse(overall.batches));
     let most = &busiest[..busiest.len().min(COLORS.len())];
     let begin = summary.span().map_or(0, |span| span.0);
     let over_time = plots::over_time(&curves(most, |overall| {
@@ -113,13 +113,13 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::
 }
 
 fn curves(
-    servers: &[(&Key, &Overall)],
+    servers: &[&Overall],
     of: impl Fn(&Overall) -> (Vec<(f64, f64)>, Vec<(f64, f64)>),
 ) -> Vec<Curve> {
-    let curves = servers.iter().zip(COLORS).map(|((key, overall), color)| {
+    let curves = servers.iter().zip(COLORS).map(|(overall, color)| {
         let (line, dashed) = of(overall);
         Curve {
-            label: format!("{} {}", key.0, word(key.1)),
+            label: format!("{} {}", overall.key.0, word(overall.key.1)),
             color,
             line,
             dashed,
@@ -136,7 +136,7 @@ fn length(summary: &Summary) -> String {
 }
 
 fn warnings(summary: &Summary, totals: &TotalsLine) -> Markup {
-    let stalled: u64 = summary.servers().map(|(_, overall)| overall.stalled).sum();
+    let stalled: u64 = summary.servers().map(|overall| overall.stalled).sum();
     html! {
         @if summary.servers().next().is_none() {
             p class="warn" {
@@ -165,47 +165,13 @@ fn warnings(summary: &Summary, totals: &TotalsLine) -> Markup {
     }
 }
 
-fn servers(servers: &[(&Key, &Overall)]) -> Markup {
-    let header = [
-        "server",
-        "",
-        "flows",
-        "epochs",
-        "batches",
-        "mean",
-        "p50",
-        "p90",
-        "p99",
-        "confidence",
-        "idle",
-        "resent",
-        "stalled",
-        "discarded",
-    ];
-    let rows = servers.iter().map(|(key, overall)| {
-        let latency = overall.latency();
-        let cells = [
-            key.0.to_string(),
-            word(key.1).to_owned(),
-            overall.flows.to_string(),
-            overall.epochs.to_string(),
-            overall.batches.to_string(),
-            human::maybe_duration(latency.mean),
-            human::maybe_duration(latency.p50),
-            human::maybe_duration(latency.p90),
-            human::maybe_duration(latency.p99),
-            confidence(overall.confidence()),
-            overall.idle.to_string(),
-            overall.resent.to_string(),
-            overall.stalled.to_string(),
-            overall.discarded.to_string(),
-        ];
-        html! { tr { @for cell in cells { td { (cell) } } } }
-    });
+fn servers(servers: &[&Overall]) -> Markup {
     html! {
         div class="scroll" { table {
-            tr { @for name in header { th { (name) } } }
-            @for row in rows { (row) }
+            tr { @for column in OVERALL { th { (column.name()) } } }
+            @for overall in servers {
+                tr { @for column in OVERALL { td { (column.text(overall)) } } }
+            }
         } }
     }
 }
@@ -227,7 +193,7 @@ fn flows(summary: &Summary) -> anyhow::Result<Markup> {
             p class="note" {
                 (epoch.estimate.gaps) " gaps, " (epoch.estimate.batches) " batches, pauses of "
                 (human::maybe_duration(epoch.estimate.ibg)) ", confidence "
-                (confidence(Some(f64::from(epoch.estimate.confidence) / 1e3)))
+                (format!("{:.2}", f64::from(epoch.estimate.confidence) / 1e3))
             }
             (PreEscaped(picture))
         });

@@ -5,7 +5,7 @@ use batchwise_core::passive::Epoch;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::output::human;
+use crate::frame::human;
 
 /// Width and height, pixels.
 const SIZE: (u32, u32) = (940, 400);
