@@ -87,7 +87,16 @@ impl View for Interval {
             " turnaround".dim(),
         ];
         let (labels, times) = legend(&parts, width);
-        vec![Text::from(sum), bar(&parts, width), labels, times]
+        let state = vec![
+            " confidence ".dim(),
+            confidence(Some(line.confidence)),
+            "   connections ".dim(),
+            line.connections.to_string().into(),
+            "   Nagle ".dim(),
+            parts::nagle(line.nagle).into(),
+        ];
+        let bar = bar(&parts, width);
+        vec![Text::from(sum), bar, labels, times, Text::from(state)]
     }
 }
 

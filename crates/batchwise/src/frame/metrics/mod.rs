@@ -143,6 +143,10 @@ impl<M> Family<M> {
         let unit = self.unit.map(|Unit::Seconds| registry::Unit::Seconds);
         let mut family =
             encoder.encode_descriptor(self.name, self.help, unit.as_ref(), self.kind())?;
+        // a sample alone has no braces, either
+        if let Some((_, sample)) = samples.next_if(|(labels, _)| labels.is_empty()) {
+            return sample.encode(family);
+        }
         samples.try_for_each(|(labels, sample)| sample.encode(family.encode_family(&labels)?))
     }
 }

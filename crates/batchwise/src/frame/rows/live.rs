@@ -13,7 +13,7 @@ use super::{Column, View};
 
 /// Intervals whose values are drawn in the course of time.
 const HISTORY: usize = 60;
-/// With less room they are left out.
+/// Other columns leave them so much room.
 const LEAST_HISTORY: u16 = 10;
 /// Between two columns.
 const GAP: u16 = 1;
@@ -117,20 +117,25 @@ impl<V: View> LiveTable<V> {
         let all = V::COLUMNS.iter().filter(|column| !column.text_only);
         let mut columns = Vec::new();
         let mut used = 1;
+        let reserved = if self.recent.is_empty() {
+            0
+        } else {
+            GAP + LEAST_HISTORY
+        };
         for column in all {
             let cells = shown.iter().map(|(_, row)| (column.cell)(row));
             let cells: Vec<Span> = cells.collect();
             let width = cells.iter().map(Span::width).max().unwrap_or(0);
             let width = width.max(column.name.chars().count()) as u16;
             // the first column is cut rather than left out
-            if !columns.is_empty() && used + GAP + width > area.width {
+            if !columns.is_empty() && used + GAP + width + reserved > area.width {
                 break;
             }
             used += GAP + width;
             columns.push((column, width, cells));
         }
         let left = area.width.saturating_sub(used + GAP);
-        let history = (left >= LEAST_HISTORY && !self.recent.is_empty()).then_some(left);
+        let history = (left > 0 && reserved > 0).then_some(left);
         let mut header = vec![Cell::from("")];
         header.extend(columns.iter().map(|(c, ..)| cell(c, Span::from(c.name))));
         let mut widths = vec![Constraint::Length(1)];
@@ -306,9 +311,9 @@ mod tests {
 
     #[test]
     fn a_row_has_its_values_in_the_course_of_time() {
-        let slow = Numbers(vec![("s01".to_owned(), 2)]);
+        let [slow, fast] = [3000, 1000].map(|n| Numbers(vec![("s01".to_owned(), n)]));
         let gone = Numbers(Vec::new());
-        let text = drawn(&mut table(&[slow, gone, numbers(1)]), 80, 10);
+        let text = drawn(&mut table(&[slow, gone, fast]), 80, 10);
         assert!(text.contains("█·▃"), "{text}");
     }
 
