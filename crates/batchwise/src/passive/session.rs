@@ -149,7 +149,7 @@ impl Session {
     pub fn finish(&mut self) -> anyhow::Result<()> {
         self.output.finish()?;
         if let Some((path, origin)) = &self.report {
-            let page = report::page(origin, &self.summary, &self.totals)?;
+            let page = report::page(origin, &self.summary, &self.totals);
             std::fs::write(path, page)
                 .with_context(|| format!("cannot write the report {}", path.display()))?;
         }
