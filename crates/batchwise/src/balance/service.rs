@@ -179,7 +179,7 @@ impl Service {
     pub fn decide(&mut self, policy: Policy, ts_ns: u64) -> Change {
         let seen = self.seen();
         for backend in &mut self.backends {
-            backend.vouched = false;
+            backend.confirmed = false;
         }
         let verdicts = match policy {
             Policy::Static => self.configured(),
@@ -262,7 +262,7 @@ impl Service {
                 connections: backend.connections.unwrap_or(0),
                 busy: backend.busy,
                 opened: backend.grown.opened,
-                vouched: backend.vouched,
+                vouched: backend.confirmed,
                 flows: interval.map_or(0, server::Server::flows),
             }
         };

@@ -123,6 +123,7 @@ impl Metrics for DecapMetrics {
 /// The program cannot be attached, or the output is gone.
 pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
+    let form = args.format.without_live()?;
     let exporter = args.metrics.as_deref().map(Exporter::<DecapMetrics>::bind);
     let exporter = exporter.transpose()?;
     let mut local = local_addresses()?;
@@ -141,7 +142,7 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
              filters that stand before it; name the balancers with --from ADDR/PREFIX"
         );
     }
-    let mut output = Output::open(args.format.without_live()?, Bond::Ends, String::new())?;
+    let mut output = Output::open(form, Bond::Ends, String::new())?;
     let hook = place(&decap);
     output.say(&format!("decapsulating on {} ({hook})\n", args.iface))?;
     let mut ticks = Ticks::new(stop, EVERY, args.duration);

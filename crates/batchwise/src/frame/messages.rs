@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Bytes of messages that are kept while the screen is taken; what comes after is dropped.
-const KEPT: usize = 64 * 1024;
+const ROOM: usize = 64 * 1024;
 
 static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
@@ -50,7 +50,7 @@ impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         match held().as_mut() {
             Some(kept) => {
-                if kept.len() + text.len() <= KEPT {
+                if kept.len() + text.len() <= ROOM {
                     kept.extend_from_slice(text);
                 }
                 Ok(text.len())
@@ -75,7 +75,7 @@ mod tests {
         log.write_all(b"first\n").expect("kept");
         log.write_all(b"second\n").expect("kept");
         assert_eq!(newest().as_deref(), Some("second"));
-        log.write_all(&vec![b'x'; KEPT])
+        log.write_all(&vec![b'x'; ROOM])
             .expect("dropped without an error");
         assert_eq!(newest().as_deref(), Some("second"));
         held().take();

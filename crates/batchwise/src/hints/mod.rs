@@ -1,8 +1,8 @@
 //! Hints from applications: where they come in ([`listener`]), what a reading of one says, and what
 //! it adds up to by service and by connection.
 
+mod advertise;
 mod listener;
-mod tell;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,8 +14,8 @@ use batchwise_core::hint;
 use batchwise_core::queue::{QueueState, Window};
 use clap::Args;
 
+use advertise::Advertiser;
 use listener::HintListener;
-use tell::Teller;
 
 /// How hints are asked for.
 #[derive(Clone, Debug, Args)]
@@ -35,37 +35,37 @@ impl HintArgs {
         self.socket.is_some()
     }
 
-    /// Listens, if hints are wanted; those of clients are also told to their peers if `tell`.
+    /// Listens, if hints are wanted; those of clients are also advertised to their peers if `advertise`.
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub fn listen(&self, tell: bool) -> anyhow::Result<Option<Hints>> {
+    pub fn listen(&self, advertise: bool) -> anyhow::Result<Option<Hints>> {
         let Some(path) = &self.socket else {
             return Ok(None);
         };
         Ok(Some(Hints {
             listener: HintListener::bind(path, &self.uids)?,
             history: HintHistory::default(),
-            teller: tell.then(Teller::default),
+            advertiser: advertise.then(Advertiser::default),
             heard: HintWindows::default(),
         }))
     }
 }
 
-/// All hints of this machine's applications: taken in, told to the peers, and kept until asked for.
+/// All hints of this machine's applications: taken in, advertised to the peers, and kept until asked for.
 #[derive(Debug)]
 pub struct Hints {
     listener: HintListener,
     history: HintHistory,
-    teller: Option<Teller>,
+    advertiser: Option<Advertiser>,
     heard: HintWindows,
 }
 
 impl Hints {
     /// The connections that are open, as just read.
     pub fn see(&mut self, connections: &[Connection]) {
-        if let Some(teller) = &mut self.teller {
-            teller.see(connections);
+        if let Some(advertiser) = &mut self.advertiser {
+            advertiser.see(connections);
         }
     }
 
@@ -75,16 +75,16 @@ impl Hints {
     /// The kernel does not take it.
     pub fn poll(&mut self, sensor: &Sensor) -> anyhow::Result<()> {
         let windows = self.history.windows(&self.listener.poll());
-        if let Some(teller) = &mut self.teller {
-            teller.tell(sensor, &windows)?;
+        if let Some(advertiser) = &mut self.advertiser {
+            advertiser.advertise(sensor, &windows)?;
         }
         self.heard.add(&windows);
         Ok(())
     }
 
-    /// Whether peers are told.
-    pub fn are_told(&self) -> bool {
-        self.teller.is_some()
+    /// Whether peers are advertised.
+    pub fn are_advertised(&self) -> bool {
+        self.advertiser.is_some()
     }
 
     /// All that was heard since the last call.

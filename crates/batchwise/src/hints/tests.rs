@@ -30,12 +30,12 @@ const SERVICE: &str = "10.9.8.7:6379";
 const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// The socket that this process's hints look for; the tests take turns at it.
-struct Place {
+struct SocketPath {
     path: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
-fn place() -> Place {
+fn place() -> SocketPath {
     static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
         let folder = TempDir::new().expect("a folder");
         // SAFETY: nothing else in these tests writes the environment, and the hints' link, which
@@ -46,10 +46,10 @@ fn place() -> Place {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = FOLDER.path().join("hint.sock");
-    Place { path, _turn }
+    SocketPath { path, _turn }
 }
 
-impl Place {
+impl SocketPath {
     fn listen(&self) -> HintListener {
         HintListener::bind(&self.path, &[]).expect("the socket is free")
     }

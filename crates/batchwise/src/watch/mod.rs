@@ -113,6 +113,7 @@ const ADVERTISE_EVERY: Duration = Duration::from_millis(20);
 /// The programs cannot be loaded, or the output is gone.
 pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
+    let form = args.format.resolve()?;
     let units: Vec<Unit> = args.units.iter().map(|u| (*u).into()).collect();
     let sensor = Sensor::open(Config {
         ports: args.ports.numbers().to_vec(),
@@ -129,7 +130,6 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<WatchMetrics>::bind)
         .transpose()?;
-    let form = args.format.resolve()?;
     let mut output = Output::open(form, Bond::Ends, waiting(args.ports.numbers()))?;
     let mut services = Services::new(units, args.per_connection);
 
@@ -142,7 +142,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let mut last = Instant::now();
     let mut ticks = Ticks::new(stop, args.interval, args.duration);
     loop {
-        let advertises = hints.as_ref().is_some_and(|hints| hints.are_told());
+        let advertises = hints.as_ref().is_some_and(|hints| hints.are_advertised());
         let look_every = if advertises {
             ADVERTISE_EVERY
         } else {

@@ -7,7 +7,7 @@ use crate::frame::human;
 
 /// Where a request spends its time, in the order in which the views show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Stage {
     /// Both directions through the stacks and over the wire: unacked − ackdelay.
     Transit,
     /// In the receive queue of this end's sockets.
@@ -18,8 +18,8 @@ pub enum Place {
     Application,
 }
 
-impl Place {
-    /// Every place, in display order.
+impl Stage {
+    /// Every stage, in display order.
     pub const ALL: [Self; 4] = [
         Self::Transit,
         Self::UnreadHere,
@@ -38,11 +38,11 @@ impl Place {
     }
 }
 
-/// The mean time spent in one place.
+/// The mean time spent in one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Where.
-    pub place: Place,
+    pub stage: Stage,
     /// How long, ns; `None` is "not known".
     pub ns: Option<u64>,
     /// `ns` includes the peer's acknowledgment delay, which is not known.
@@ -57,22 +57,22 @@ impl Part {
     }
 }
 
-/// The parts of a line's latency, one for each of [`Place::ALL`].
+/// The parts of a line's latency, one for each of [`Stage::ALL`].
 pub fn parts(line: &Line) -> [Part; 4] {
     let stages = &line.stages_ns;
-    Place::ALL.map(|place| {
-        let ns = match place {
-            Place::Transit => stages
+    Stage::ALL.map(|stage| {
+        let ns = match stage {
+            Stage::Transit => stages
                 .unacked
                 .map(|ns| ns.saturating_sub(stages.ackdelay_remote.unwrap_or(0))),
-            Place::UnreadHere => stages.unread_local,
-            Place::UnreadPeer => stages.unread_remote,
-            Place::Application => line.latency_ns.turnaround,
+            Stage::UnreadHere => stages.unread_local,
+            Stage::UnreadPeer => stages.unread_remote,
+            Stage::Application => line.latency_ns.turnaround,
         };
         let upper_bound =
-            place == Place::Transit && ns.is_some() && stages.ackdelay_remote.is_none();
+            stage == Stage::Transit && ns.is_some() && stages.ackdelay_remote.is_none();
         Part {
-            place,
+            stage,
             ns,
             upper_bound,
         }

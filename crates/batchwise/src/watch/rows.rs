@@ -5,7 +5,7 @@ use batchwise_core::report::Line;
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line as Text, Span};
 
-use super::parts::{self, Part, Place};
+use super::parts::{self, Part, Stage};
 use crate::frame::human;
 use crate::frame::rows::{Column, JsonLines, View, confidence, lost, name, plain};
 
@@ -110,12 +110,12 @@ fn part(line: &Line, at: usize) -> Span<'static> {
 }
 
 /// Distinct without colour as well.
-const fn paint(place: Place) -> (&'static str, Color) {
-    match place {
-        Place::Transit => ("█", Color::Blue),
-        Place::UnreadHere => ("▓", Color::Yellow),
-        Place::UnreadPeer => ("▒", Color::Magenta),
-        Place::Application => ("░", Color::Green),
+const fn paint(stage: Stage) -> (&'static str, Color) {
+    match stage {
+        Stage::Transit => ("█", Color::Blue),
+        Stage::UnreadHere => ("▓", Color::Yellow),
+        Stage::UnreadPeer => ("▒", Color::Magenta),
+        Stage::Application => ("░", Color::Green),
     }
 }
 
@@ -126,7 +126,7 @@ fn bar(parts: &[Part; 4], width: u16) -> Text<'static> {
         return Text::from(format!(" {}", "·".repeat(width.into())).dim());
     }
     let spans = cells.iter().zip(parts).map(|(cells, part)| {
-        let (glyph, colour) = paint(part.place);
+        let (glyph, colour) = paint(part.stage);
         Span::styled(glyph.repeat((*cells).into()), Style::new().fg(colour))
     });
     Text::from_iter(std::iter::once(Span::from(" ")).chain(spans))
@@ -154,8 +154,8 @@ fn legend(parts: &[Part; 4], width: u16) -> (Text<'static>, Text<'static>) {
     let whole: Option<u64> = parts.iter().map(|part| part.ns).sum();
     let (mut labels, mut times) = (vec![Span::from(" ")], vec![Span::from(" ")]);
     for part in parts {
-        let (glyph, colour) = paint(part.place);
-        let label = format!(" {}", part.place.label());
+        let (glyph, colour) = paint(part.stage);
+        let label = format!(" {}", part.stage.label());
         labels.push(Span::styled(glyph, colour));
         labels.push(format!("{label:<0$}", column.saturating_sub(1)).dim());
         let mut time = format!("  {}", part.text());
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn cells_of_the_bar_always_add_up_to_its_width() {
         let part = |ns| Part {
-            place: Place::Transit,
+            stage: Stage::Transit,
             ns,
             upper_bound: false,
         };

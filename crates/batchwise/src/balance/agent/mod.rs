@@ -236,7 +236,7 @@ impl Agent {
         let mut ticks = Ticks::new(stop, self.config.interval, self.run.duration);
         loop {
             let turn = ticks.turn(POLL_EVERY, |time| output.wait(time))?;
-            self.hear()?;
+            self.take_epochs()?;
             self.sense()?;
             self.follow_interfaces()?;
             if hangup.swap(false, Ordering::Relaxed) {

@@ -26,7 +26,9 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
+use super::HEARTBEAT;
 use super::Metrics;
+use crate::frame::clock::wall_clock_ns;
 
 /// What OpenMetrics 1.0 text is called in HTTP.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -85,6 +87,7 @@ impl<M: Metrics> Exporter<M> {
         let mut state = lock(&self.state.0);
         change(&mut state.metrics);
         state.version += 1;
+        state.heartbeat_ns = Some(wall_clock_ns());
     }
 
     /// Where it listens.
@@ -199,6 +202,8 @@ struct State<M>(Mutex<Versioned<M>>);
 struct Versioned<M> {
     metrics: M,
     version: u64,
+    /// When it changed last, ns since 1970.
+    heartbeat_ns: Option<u64>,
 }
 
 /// The text of a version, encoded when it is first asked for.
@@ -248,7 +253,8 @@ impl<M: Metrics> Collector for Snapshot<M> {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let state = lock(&self.0.0);
         let mut families = M::FAMILIES.iter();
-        families.try_for_each(|family| family.encode(&mut encoder, &state.metrics))
+        families.try_for_each(|family| family.encode(&mut encoder, &state.metrics))?;
+        HEARTBEAT.encode(&mut encoder, &state.heartbeat_ns)
     }
 }
 

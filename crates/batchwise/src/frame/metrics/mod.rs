@@ -27,6 +27,13 @@ pub trait Metrics: Default + Send + Sized + 'static {
     const FAMILIES: &'static [Family<Self>];
 }
 
+/// Which every agent serves; its state is ns since 1970.
+pub const HEARTBEAT: Family<Option<u64>> = Family::seconds(
+    "heartbeat_timestamp",
+    "Unix time at which the agent's loop last brought news",
+    |ns| ns.map_or_else(Vec::new, |ns| alone(seconds(ns))),
+);
+
 /// One family of metrics. Without samples it is absent from a scrape.
 pub struct Family<M> {
     /// Without the prefix `batchwise_`, the unit and `_total`.

@@ -9,7 +9,7 @@ use ratatui::style::Stylize;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::{Column, View};
+use super::view::{Column, View};
 
 /// Intervals whose values are drawn in the course of time.
 const HISTORY: usize = 60;
@@ -126,7 +126,7 @@ impl<V: View> LiveTable<V> {
             let cells = shown.iter().map(|(_, row)| (column.cell)(row));
             let cells: Vec<Span> = cells.collect();
             let width = cells.iter().map(Span::width).max().unwrap_or(0);
-            let width = width.max(column.name.chars().count()) as u16;
+            let width = width.max(column.name().chars().count()) as u16;
             // the first column is cut rather than left out
             if !columns.is_empty() && used + GAP + width + reserved > area.width {
                 break;
@@ -137,7 +137,7 @@ impl<V: View> LiveTable<V> {
         let left = area.width.saturating_sub(used + GAP);
         let history = (left > 0 && reserved > 0).then_some(left);
         let mut header = vec![Cell::from("")];
-        header.extend(columns.iter().map(|(c, ..)| cell(c, Span::from(c.name))));
+        header.extend(columns.iter().map(|(c, ..)| cell(c, Span::from(c.name()))));
         let mut widths = vec![Constraint::Length(1)];
         widths.extend(
             columns
@@ -240,7 +240,7 @@ fn split(frame: &mut Frame, area: Rect, left: Line, right: Line) {
 #[cfg(test)]
 mod tests {
     use super::super::picture::picture;
-    use super::super::{JsonLines, name, plain};
+    use super::super::view::{JsonLines, name, plain};
     use super::*;
 
     #[derive(Clone)]

@@ -14,7 +14,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{LiveTable, View};
+use super::live::LiveTable;
+use super::view::View;
 use crate::frame::messages;
 
 /// A signal is noticed after at most this long.

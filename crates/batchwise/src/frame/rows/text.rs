@@ -1,6 +1,6 @@
 //! Rows as aligned text, for people without a terminal to draw on.
 
-use super::Column;
+use super::view::Column;
 
 /// The header is repeated after this many rows, so that it stays in sight.
 const HEADER_EVERY: usize = 40;
@@ -17,7 +17,7 @@ pub struct TextTable<R: 'static> {
 impl<R> TextTable<R> {
     /// Columns as wide as they are described.
     pub fn new(columns: &'static [Column<R>]) -> Self {
-        let widths = columns.iter().map(|c| c.width.max(length(c.name)));
+        let widths = columns.iter().map(|c| c.width.max(length(c.name())));
         Self {
             columns,
             widths: widths.collect(),
@@ -38,7 +38,7 @@ impl<R> TextTable<R> {
             grown |= length > *width;
             *width = length.max(*width);
         }
-        let names: Vec<String> = self.columns.iter().map(|c| c.name.to_owned()).collect();
+        let names: Vec<String> = self.columns.iter().map(|c| c.name().to_owned()).collect();
         let mut text = String::new();
         for (index, row) in rows.iter().enumerate() {
             if self.rows.is_multiple_of(HEADER_EVERY) || (index == 0 && grown) {
@@ -64,7 +64,7 @@ fn length(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plain;
+    use super::super::view::plain;
     use super::*;
 
     const COLUMNS: &[Column<(&str, u32)>] = &[

@@ -146,7 +146,7 @@ struct Axis {
 impl Axis {
     /// From 0.
     fn linear(name: &'static str, to: f64, label: fn(f64) -> String) -> Self {
-        let rough = to / 5.0;
+        let rough = to / 7.0;
         let power = 10f64.powf(rough.log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * power);
         let step = steps.into_iter().find(|s| *s >= rough).unwrap_or(rough);

@@ -3,6 +3,8 @@
 //! Every scrape is encoded from the latest lines, so services that vanished and parts that are not
 //! known are absent by construction.
 
+use std::collections::BTreeMap;
+
 use batchwise_core::report::{Line, Nagle};
 
 use super::parts;
@@ -11,19 +13,22 @@ use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, seconds, se
 /// A service's histogram survives this many intervals of silence, as its counts must not restart
 /// whenever nobody asks for a moment.
 const SILENT_INTERVALS: u32 = 300;
+/// So many lines of an interval, and so many histograms, are served.
+const MOST_SERIES: usize = 1024;
 
 /// What `batchwise watch` serves.
 #[derive(Debug, Default)]
 pub struct WatchMetrics {
     lines: Vec<Line>,
     lost_events: u64,
-    totals: Vec<Totals>,
+    /// Lines that found no room.
+    dropped: u64,
+    totals: BTreeMap<Labels, Totals>,
 }
 
 /// The interval totals of one service, which add up over time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Totals {
-    labels: Labels,
     histogram: Buckets,
     silent: u32,
 }
@@ -31,31 +36,29 @@ struct Totals {
 impl WatchMetrics {
     /// The lines of the interval that just ended take the place of those before.
     pub fn interval(&mut self, lines: &[Line]) {
-        self.lines = lines.to_vec();
         // The agent's count, which all lines repeat.
         let lost = lines.iter().map(|line| line.lost_events).max();
         self.lost_events = self.lost_events.max(lost.unwrap_or(0));
-        for totals in &mut self.totals {
+        let (served, beyond) = lines.split_at(lines.len().min(MOST_SERIES));
+        self.lines = served.to_vec();
+        self.dropped += beyond.len() as u64;
+        for totals in self.totals.values_mut() {
             totals.silent += 1;
         }
-        for line in lines {
+        for line in served {
             let labels = series(line);
-            let index = self.totals.iter().position(|known| known.labels == labels);
-            let index = index.unwrap_or_else(|| {
-                self.totals.push(Totals {
-                    labels,
-                    histogram: Buckets::default(),
-                    silent: 0,
-                });
-                self.totals.len() - 1
-            });
-            self.totals[index].silent = 0;
+            if self.totals.len() >= MOST_SERIES && !self.totals.contains_key(&labels) {
+                self.dropped += 1;
+                continue;
+            }
+            let totals = self.totals.entry(labels).or_default();
+            totals.silent = 0;
             if let Some(total) = line.latency_ns.total {
-                self.totals[index].histogram.observe(total, 1);
+                totals.histogram.observe(total, 1);
             }
         }
         self.totals
-            .retain(|totals| totals.silent <= SILENT_INTERVALS);
+            .retain(|_, totals| totals.silent <= SILENT_INTERVALS);
     }
 }
 
@@ -113,13 +116,18 @@ impl Metrics for WatchMetrics {
             "Events that this agent lost since it started",
             |m| alone(m.lost_events),
         ),
+        Family::counter(
+            "series_dropped",
+            "Lines of intervals that found no room among the series",
+            |m| alone(m.dropped),
+        ),
         Family::histogram(
             "interval_latency",
             "Mean total latencies of the intervals since the agent started",
             |m| {
-                m.totals
-                    .iter()
-                    .map(|t| (t.labels.clone(), &t.histogram))
+                let totals = m.totals.iter();
+                totals
+                    .map(|(labels, t)| (labels.clone(), &t.histogram))
                     .collect()
             },
         ),

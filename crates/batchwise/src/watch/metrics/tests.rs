@@ -86,6 +86,33 @@ fn a_histogram_survives_a_short_silence_but_not_a_long_one() {
 }
 
 #[test]
+fn a_crowd_of_services_is_bounded_and_counted() {
+    let exporter = exporter();
+    let crowd = |first: usize| -> Vec<Line> {
+        let names = (first..first + 2_000).map(|n| format!("10.0.0.2:{n}"));
+        let lines = names.map(|service| Line {
+            service,
+            ..samples::two_sided()
+        });
+        lines.collect()
+    };
+    exporter.update(|m| {
+        m.interval(&crowd(1));
+        m.interval(&crowd(10_000));
+    });
+    let body = scrape(&exporter);
+    let counts = body
+        .matches("batchwise_interval_latency_seconds_count")
+        .count();
+    assert_eq!(counts, MOST_SERIES);
+    let lines = body.matches("batchwise_confidence{").count();
+    assert_eq!(lines, MOST_SERIES);
+    let dropped = 2 * (2_000 - MOST_SERIES) + MOST_SERIES;
+    let sample = format!("batchwise_series_dropped_total {dropped}\n");
+    assert!(body.contains(&sample), "{sample}");
+}
+
+#[test]
 fn connections_are_told_apart_by_a_label() {
     let exporter = exporter();
     let connection = Some("10.0.0.2:6379 -> 10.0.0.1:40000".to_owned());

@@ -10,9 +10,9 @@ use batchwise_core::report::Side;
 
 use super::HintWindows;
 
-/// Remembers what peers have been told.
+/// Remembers what peers have been advertised.
 #[derive(Debug, Default)]
-pub struct Teller {
+pub struct Advertiser {
     clients: HashMap<u64, Client>,
     /// Told, and no longer there.
     gone: Vec<u64>,
@@ -25,12 +25,12 @@ struct Client {
     /// Bytes that it has moved, and since the look before: its part of the service's requests.
     bytes: u64,
     moved: u64,
-    /// What its peer is told.
+    /// What its peer is advertised.
     queue: QueueState,
-    is_told: bool,
+    is_advertised: bool,
 }
 
-impl Teller {
+impl Advertiser {
     /// The connections that are open.
     pub fn see(&mut self, connections: &[Connection]) {
         let mut before = std::mem::take(&mut self.clients);
@@ -41,45 +41,45 @@ impl Teller {
                 bytes: c.vitals.bytes,
                 moved: 0,
                 queue: QueueState::default(),
-                is_told: false,
+                is_advertised: false,
             });
             client.moved = c.vitals.bytes.saturating_sub(client.bytes);
             client.bytes = c.vitals.bytes;
             self.clients.insert(c.cookie, client);
         }
-        let told = before.into_iter().filter(|(_, c)| c.is_told);
-        self.gone.extend(told.map(|(cookie, _)| cookie));
+        let advertised = before.into_iter().filter(|(_, c)| c.is_advertised);
+        self.gone.extend(advertised.map(|(cookie, _)| cookie));
     }
 
-    /// Hands the kernel what is to be told: each connection's own hint, or its part of those of the
+    /// Hands the kernel what is to be advertised: each connection's own hint, or its part of those of the
     /// whole service.
     ///
     /// # Errors
     /// The kernel does not take it.
-    pub fn tell(&mut self, sensor: &Sensor, heard: &HintWindows) -> anyhow::Result<()> {
+    pub fn advertise(&mut self, sensor: &Sensor, heard: &HintWindows) -> anyhow::Result<()> {
         for cookie in self.gone.drain(..) {
             sensor.hint(cookie, None)?;
         }
         let mut deals = deals(&self.clients, heard);
-        let mut told = self.clients.values().filter(|c| c.is_told).count();
+        let mut advertised = self.clients.values().filter(|c| c.is_advertised).count();
         for (cookie, client) in &mut self.clients {
             let window = match heard.of_connection(*cookie) {
                 Some(own) => Some(*own),
                 None => deals.get_mut(&client.service).map(|d| d.next(client)),
             };
             match window {
-                Some(window) if client.is_told || told < Sensor::MOST_HINTS => {
+                Some(window) if client.is_advertised || advertised < Sensor::MOST_HINTS => {
                     client.queue.time = heard.at;
                     client.queue.integral = client.queue.integral.wrapping_add(window.integral);
                     client.queue.total = client.queue.total.wrapping_add(window.total);
                     sensor.hint(*cookie, Some(&client.queue))?;
-                    told += usize::from(!client.is_told);
-                    client.is_told = true;
+                    advertised += usize::from(!client.is_advertised);
+                    client.is_advertised = true;
                 }
-                None if client.is_told => {
+                None if client.is_advertised => {
                     sensor.hint(*cookie, None)?;
-                    client.is_told = false;
-                    told -= 1;
+                    client.is_advertised = false;
+                    advertised -= 1;
                 }
                 _ => {}
             }
@@ -150,7 +150,7 @@ mod tests {
             bytes: 0,
             moved,
             queue: QueueState::default(),
-            is_told: false,
+            is_advertised: false,
         }
     }
 
