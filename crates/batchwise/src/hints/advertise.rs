@@ -8,7 +8,7 @@ use batchwise_bpf::{Connection, Sensor};
 use batchwise_core::queue::{QueueState, Window};
 use batchwise_core::report::Side;
 
-use super::HintWindows;
+use super::windows::HintWindows;
 
 /// Remembers what peers have been advertised.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use batchwise_core::hint::{HintQueue, Implausible, Moment};
+use batchwise_core::hint::{HintQueue, HintSums, Implausible, Moment};
 use batchwise_hint::layout::REGISTRATION_LEN;
 use batchwise_hint::reader::{Calibration, Identity, Mapping, Registration, Snapshot};
 use nix::errno::Errno;
@@ -20,7 +20,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 
-use super::{HintReading, sums};
+use super::windows::HintReading;
 
 /// Processes that may hand over hints at a time.
 const MOST_PEERS: usize = 1024;
@@ -318,5 +318,17 @@ fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
     match (descriptors.pop(), descriptors.is_empty()) {
         (Some(memory), true) => Ok(Some((registration, memory))),
         _ => Err(Errno::EPROTO),
+    }
+}
+
+/// What an application has counted, in the words of the mathematics.
+fn sums(s: &batchwise_hint::layout::Sums) -> HintSums {
+    HintSums {
+        created: s.created,
+        created_at: s.created_at,
+        completed: s.completed,
+        completed_at: s.completed_at,
+        untimed_created: s.untimed_created,
+        untimed_completed: s.untimed_completed,
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use batchwise_core::queue::QueueState;
 use batchwise_hint::layout::{Header, Identity, MAGIC, PAGE, Registration};
 use batchwise_hint::reader::{Calibration, Mapping};
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
@@ -23,6 +24,7 @@ use nix::sys::uio::pwrite;
 use nix::unistd::ftruncate;
 use tempfile::TempDir;
 
+use super::windows::HintReading;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
