@@ -9,13 +9,11 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-mod agent;
 mod balance;
-mod clock;
 mod decap;
 mod doctor;
+mod frame;
 mod hints;
-mod output;
 mod passive;
 mod services;
 mod sibling;
@@ -60,7 +58,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
 
     /// Estimate the latency of a service from its TCP sockets, interval by interval
-    #[command(after_long_help = WATCH_EXAMPLES)]
+    #[command(after_long_help = watch::EXAMPLES)]
     Watch(watch::WatchArgs),
 
     /// Estimate the latency that clients feel from the packets that they send, on their path
@@ -72,7 +70,7 @@ enum Command {
     Decap(decap::DecapArgs),
 
     /// Batch only when it helps: switch Nagle's algorithm for a service while it runs
-    #[command(after_long_help = TUNE_EXAMPLES)]
+    #[command(after_long_help = tune::EXAMPLES)]
     Tune(tune::TuneArgs),
 
     /// Forward connections to backends that answer clients directly, and away from slow ones
@@ -92,35 +90,6 @@ enum Command {
     Lab(sibling::SiblingArgs),
 }
 
-const WATCH_EXAMPLES: &str = "\
-Examples:
-  sudo batchwise watch --port 6379
-      live on a terminal, a table when the output is piped
-  sudo batchwise watch --port 6379 --interval 1s --duration 10s --format jsonl
-      ten lines of JSON for each service
-  sudo batchwise watch --port 6379 --metrics 127.0.0.1:9464
-      for Prometheus as well
-  sudo batchwise watch --port 6379 --hints
-      with the latency that clients which link batchwise-hint see themselves
-
-An estimate says how it was made (`estimator`) and how far to trust it (`confidence`, 0 to 1).
-What is not known is shown as –, and is null in JSON.";
-
-const TUNE_EXAMPLES: &str = "\
-Examples:
-  sudo batchwise tune --port 6379 --policy slo:500us
-      the highest throughput whose mean latency stays under 500 us
-  sudo batchwise tune --port 6379 --policy latency --dry-run --explain
-      measure and say what would be done, but touch no socket
-  sudo batchwise tune --port 6379 --log /var/log/batchwise.jsonl
-      keep every decision, with all that it was made from
-  sudo batchwise tune --port 6379 --metrics 127.0.0.1:9464
-      what it does and knows, for Prometheus
-
-Run it on both hosts: each agent changes its own host's sockets, and learns of the other end through
-TCP options, on connections that are made from now on. Whatever happens to the agent, every socket
-has its application's own setting back within a second.";
-
 fn main() -> ExitCode {
     let cli = Cli::parse_from(sibling::reorder_help(std::env::args_os()));
     if let Err(error) = start_log() {
@@ -139,7 +108,13 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(error) if error.chain().any(|cause| cause.is::<output::Closed>()) => ExitCode::SUCCESS,
+        Err(error)
+            if error
+                .chain()
+                .any(|cause| cause.is::<frame::stdout::Closed>()) =>
+        {
+            ExitCode::SUCCESS
+        }
         Err(error) => fail(&format!("{error:#}")),
     }
 }
@@ -157,7 +132,7 @@ fn start_log() -> Result<(), String> {
         _ => Targets::new().with_default(LevelFilter::WARN),
     };
     let format = tracing_subscriber::fmt::layer()
-        .with_writer(output::log::Log)
+        .with_writer(frame::messages::Log)
         .with_ansi(false)
         .without_time();
     tracing_subscriber::registry()

@@ -2,7 +2,7 @@
 //! whether that says anything of the backend at all.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -12,12 +12,24 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::config::Kind;
-use super::health::Target;
+use super::config::{Check, Kind};
 
 /// The head of an answer is at most this long.
 const HEAD: usize = 16 << 10;
 const HEADERS: usize = 64;
+
+/// A check that is to be made again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The backend's index.
+    pub index: u16,
+    /// Where: the service's address.
+    pub address: IpAddr,
+    /// SO_MARK: makes packets go to this backend.
+    pub mark: u32,
+    /// What.
+    pub check: Check,
+}
 
 /// How a check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ pub struct Backend {
     /// When the weight last changed, ns since the Unix epoch.
     pub changed_ts_ns: Option<u64>,
     /// A check of its answers passed since the last decision.
-    pub vouched: bool,
+    pub confirmed: bool,
     /// Active connections.
     pub connections: Option<u64>,
     /// Connections that wait for an answer.
@@ -72,7 +72,7 @@ impl Backend {
             way,
             why: Why::Steady,
             changed_ts_ns: None,
-            vouched: false,
+            confirmed: false,
             connections: None,
             busy: 0,
             grown: bpf::Tally::default(),

@@ -2,7 +2,6 @@
 //! thread, by the way that traffic takes.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -14,7 +13,7 @@ use rand::Rng;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle as Task;
 
-use super::attempt::{Outcome, attempt};
+use super::attempt::{Outcome, Target, attempt};
 use super::config::Check;
 
 /// A schedule varies by so much, so that checks of many balancers do not come together.
@@ -103,19 +102,6 @@ impl Checks {
         self.why = Some(why.to_owned());
         true
     }
-}
-
-/// A check that is to be made again and again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The backend's index.
-    pub index: u16,
-    /// Where: the service's address.
-    pub address: IpAddr,
-    /// SO_MARK: makes packets go to this backend.
-    pub mark: u32,
-    /// What.
-    pub check: Check,
 }
 
 /// A check that ended.

@@ -2,16 +2,14 @@
 //! process.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use batchwise_core::balance::Why;
 use batchwise_core::balance::report::{DecisionLine, EventLine, Line};
 
-use crate::clock::wall_clock_ns;
+use crate::frame::clock::wall_clock_ns;
+use crate::frame::log::LogFile;
 
 /// So many events are shown by `status`.
 const RECENT: usize = 20;
@@ -20,8 +18,7 @@ const SAME_EVERY: Duration = Duration::from_secs(60);
 
 /// Keeps the log.
 pub struct Journal {
-    path: Option<PathBuf>,
-    log: Option<File>,
+    log: Option<LogFile>,
     /// The last decisions in the log, by service.
     logged: BTreeMap<String, Logged>,
     /// Not shown yet.
@@ -88,15 +85,8 @@ impl Journal {
     /// # Errors
     /// It cannot be opened.
     pub fn open(log: Option<&Path>) -> anyhow::Result<Self> {
-        let open = |path: &Path| {
-            append(path).with_context(|| {
-                let path = path.display();
-                format!("cannot write {path}: --log needs a folder that exists, and leave to write there")
-            })
-        };
         Ok(Self {
-            path: log.map(Path::to_owned),
-            log: log.map(open).transpose()?,
+            log: log.map(LogFile::open).transpose()?,
             logged: BTreeMap::new(),
             pending: Vec::new(),
             recent: Vec::new(),
@@ -104,17 +94,15 @@ impl Journal {
     }
 
     /// Opens the log anew, which may have been moved away.
-    pub fn reopen(&mut self) {
-        let Some(path) = &self.path else {
-            return;
-        };
-        match append(path) {
-            Ok(file) => self.log = Some(file),
-            Err(error) => tracing::warn!(
-                "{} cannot be opened again ({error}): the log goes on where it was",
-                path.display()
-            ),
+    pub fn reopen(&self) {
+        if let Some(log) = &self.log {
+            log.reopen();
         }
+    }
+
+    /// Lines of the log that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.log.as_ref().map_or(0, LogFile::dropped)
     }
 
     /// Something happened.
@@ -170,28 +158,15 @@ impl Journal {
 
     fn log(&mut self, line: &Line) {
         if let Some(log) = &mut self.log {
-            let written = serde_json::to_vec(line).map_err(std::io::Error::other);
-            let written = written.and_then(|mut text| {
-                text.push(b'\n');
-                log.write_all(&text)
-            });
-            if let Err(error) = written {
-                tracing::warn!(
-                    "the log cannot be written any more ({error}): free space, then reload"
-                );
-                self.log = None;
-            }
+            log.line(line);
         }
     }
 }
 
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, OpenOptions};
+    use std::path::PathBuf;
 
     use batchwise_core::balance::report::{DecisionBackend, Policy};
     use tempfile::TempDir;
@@ -226,8 +201,13 @@ mod tests {
         (folder, path, journal)
     }
 
-    fn lines(path: &Path) -> usize {
+    fn lines(path: &Path, journal: &Journal) -> usize {
+        flush(journal);
         fs::read_to_string(path).expect("a log").lines().count()
+    }
+
+    fn flush(journal: &Journal) {
+        journal.log.as_ref().expect("a log").flush();
     }
 
     #[test]
@@ -249,12 +229,12 @@ mod tests {
         ] {
             journal.decision(decision(second, moved, why));
             logged += new;
-            assert_eq!(lines(&path), logged, "after {second}");
+            assert_eq!(lines(&path, &journal), logged, "after {second}");
         }
         let mut other = decision(6, 0, Why::Steady);
         other.service = "dns".to_owned();
         journal.decision(other);
-        assert_eq!(lines(&path), logged + 1);
+        assert_eq!(lines(&path, &journal), logged + 1);
         assert_eq!(journal.take().len(), 11);
     }
 
@@ -268,7 +248,7 @@ mod tests {
                 applied: false,
                 ..line
             });
-            assert_eq!(lines(&path), logged, "after {second}");
+            assert_eq!(lines(&path, &journal), logged, "after {second}");
         }
     }
 
@@ -281,15 +261,16 @@ mod tests {
         journal.event("reload", About::default(), "two");
         journal.reopen();
         journal.event("reload", About::default(), "three");
-        assert_eq!((lines(&away), lines(&path)), (2, 1));
+        assert_eq!((lines(&away, &journal), lines(&path, &journal)), (2, 1));
         let file = OpenOptions::new()
             .write(true)
             .open(&path)
             .expect("it is there");
         file.set_len(0).expect("truncated");
         journal.event("reload", About::default(), "four");
+        flush(&journal);
         let text = fs::read_to_string(&path).expect("a log");
         assert!(text.starts_with("{\"kind\":\"event\""), "{text:?}");
-        assert_eq!(lines(&path), 1);
+        assert_eq!(lines(&path, &journal), 1);
     }
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::config::{self, Config, Kind, Method, Service, Wrong};
-use super::nexthop::{self, Kernel, Known, NextHop, Wanted, ask};
+use super::nexthop::{self, Kernel, NetworkState, NextHop, Wanted, ask};
 
 /// What clients' packets are at most, bytes of IP, where nothing tells.
 const ETHERNET: u32 = 1500;
@@ -23,7 +23,7 @@ pub struct Checked {
     /// The configuration.
     pub config: Config,
     /// What the kernel knows.
-    pub known: Known,
+    pub known: NetworkState,
     /// Interfaces that health checks leave by.
     pub exits: Vec<String>,
     /// What is wrong, but was to be put up with.
@@ -114,14 +114,14 @@ pub fn check(
 }
 
 /// Next stations whose MAC address is not known.
-fn silent(config: &Config, known: &Known) -> Vec<IpAddr> {
+fn silent(config: &Config, known: &NetworkState) -> Vec<IpAddr> {
     let services = config.services.iter();
     let ways = services.flat_map(|s| s.backends.iter().map(|b| known.way(b.address, s.method)));
     let silent = ways.flatten().filter(|way| way.mac.is_none());
     silent.map(|way| way.station).collect()
 }
 
-fn judge(config: &Config, known: &Known, terms: &Terms<'_>) -> Result<Vec<Fault>, Wrong> {
+fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> Result<Vec<Fault>, Wrong> {
     let mut arriving = BTreeMap::new();
     for name in &config.interfaces {
         let Some(link) = known.link(name) else {
@@ -219,7 +219,7 @@ fn room(
 /// The interface that health checks of a service leave by, if it has any.
 fn exit(
     service: &Service,
-    known: &Known,
+    known: &NetworkState,
     filter: impl Fn(&str) -> u8,
 ) -> Result<Option<String>, String> {
     let checked = service.check.kind != Kind::None;
@@ -239,7 +239,7 @@ fn exit(
 pub fn filtered(
     service: &Service,
     exit: &str,
-    known: &Known,
+    known: &NetworkState,
     filter: impl Fn(&str) -> u8,
 ) -> Result<(), String> {
     if service.address.is_ipv6() {
@@ -279,7 +279,7 @@ mod tests {
     use super::super::nexthop::{Link, Route};
     use super::*;
 
-    fn known() -> Known {
+    fn known() -> NetworkState {
         let link = |name: &str| Link {
             name: name.to_owned(),
             mac: Some([2; 6]),
@@ -295,11 +295,11 @@ mod tests {
             })
         };
         let at = |text: &str| text.parse::<IpAddr>().expect("an address");
-        Known {
+        NetworkState {
             links: [(2, link("eth0")), (3, link("bw-vip"))].into(),
             neighbours: BTreeMap::new(),
             routes: [(at("10.0.0.2"), route(2)), (at("10.9.0.1"), route(3))].into(),
-            ..Known::default()
+            ..NetworkState::default()
         }
     }
 

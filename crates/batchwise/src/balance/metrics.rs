@@ -1,19 +1,13 @@
 //! What `batchwise balance` serves to Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use batchwise_core::balance::UNIT;
 use batchwise_core::balance::report::{BackendLine, Health, State};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
 
-use super::show;
 use super::status::Status;
-use crate::output::exporter::{Labels, Metrics, counters, gauges, seconds, with};
+use super::words;
+use crate::frame::metrics::{Family, Labels, Metrics, alone, seconds, with};
 
 /// Sums since the agent's start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,12 +23,13 @@ struct Sums {
 #[derive(Default)]
 pub struct BalanceMetrics {
     status: Option<Status>,
+    log_lines_dropped: u64,
     sums: BTreeMap<(String, String), Sums>,
 }
 
 impl BalanceMetrics {
     /// An interval ended.
-    pub fn interval(&mut self, status: &Status) {
+    pub fn interval(&mut self, status: &Status, log_lines_dropped: u64) {
         let key = |b: &BackendLine| (b.service.clone(), b.backend.clone());
         for backend in &status.backends {
             let sums = self.sums.entry(key(backend)).or_default();
@@ -47,6 +42,7 @@ impl BalanceMetrics {
         let there = |k: &(String, String)| status.backends.iter().any(|b| key(b) == *k);
         self.sums.retain(|k, _| there(k));
         self.status = Some(status.clone());
+        self.log_lines_dropped = log_lines_dropped;
     }
 }
 
@@ -58,39 +54,164 @@ fn labels(service: &str, backend: &str) -> Labels {
 }
 
 impl Metrics for BalanceMetrics {
-    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(status) = &self.status else {
-            return Ok(());
-        };
-        of_backends(encoder, &distinct(&status.backends))?;
-        type Of = fn(&Sums) -> u64;
-        let families: [(&str, &str, Of); 5] = [
-            ("balance_connections_opened", "Connections opened", |s| {
-                s.opened
-            }),
-            ("balance_connections_closed", "Connections closed", |s| {
-                s.closed
-            }),
-            ("balance_backend_packets", "Packets from clients", |s| {
-                s.packets
-            }),
-            (
-                "balance_backend_bytes",
-                "Bytes of IP from clients, before encapsulation",
-                |s| s.bytes,
-            ),
-            (
-                "balance_samples",
-                "Responses of which the latency was estimated",
-                |s| s.samples,
-            ),
-        ];
-        for (name, help, of) in families {
-            let sums = self.sums.iter();
-            let values = sums.map(|((service, backend), s)| (labels(service, backend), of(s)));
-            counters(encoder, name, help, values)?;
-        }
-        of_agent(encoder, status)
+    const FAMILIES: &'static [Family<Self>] = &[
+        Family::gauge(
+            "balance_weight",
+            "Weight in force, as configured weights are",
+            |m| m.of_backends(|l| Some(f64::from(l.weight) / f64::from(UNIT))),
+        ),
+        Family::gauge("balance_base_weight", "Configured weight", |m| {
+            m.of_backends(|l| Some(f64::from(l.base_weight)))
+        }),
+        Family::gauge(
+            "balance_share_ratio",
+            "Of the service's slots, 0 to 1",
+            |m| m.of_backends(|l| Some(l.share)),
+        ),
+        Family::gauge("balance_connections", "Active connections", |m| {
+            m.of_backends(|l| l.connections.map(|n| n as f64))
+        }),
+        Family::gauge(
+            "balance_healthy",
+            "1: health checks pass, or there are none; 0: they do not",
+            |m| {
+                m.of_backends(|l| match l.health {
+                    Health::Up | Health::Unchecked => Some(1.0),
+                    Health::Down => Some(0.0),
+                    Health::Unknown => None,
+                })
+            },
+        ),
+        Family::gauge(
+            "balance_draining",
+            "1: it gets no new connections by the operator's will",
+            |m| m.of_backends(|l| Some(f64::from(u8::from(l.state == State::Draining)))),
+        ),
+        Family::gauge(
+            "balance_freshness_ratio",
+            "Responses in the interval over active connections",
+            |m| m.of_backends(|l| l.freshness),
+        ),
+        Family::gauge(
+            "balance_confidence",
+            "How far to trust the latency, 0 (guess) to 1",
+            |m| m.of_backends(|l| l.confidence),
+        ),
+        Family::seconds(
+            "balance_latency",
+            "Response latency by the last estimate",
+            |m| m.backends().into_iter().flat_map(latencies).collect(),
+        ),
+        Family::seconds("balance_latency_age", "Age of the last estimate", |m| {
+            m.of_backends(|l| l.age_ns.map(seconds))
+        }),
+        Family::counter("balance_connections_opened", "Connections opened", |m| {
+            m.of_sums(|s| s.opened)
+        }),
+        Family::counter("balance_connections_closed", "Connections closed", |m| {
+            m.of_sums(|s| s.closed)
+        }),
+        Family::counter("balance_backend_packets", "Packets from clients", |m| {
+            m.of_sums(|s| s.packets)
+        }),
+        Family::counter(
+            "balance_backend_bytes",
+            "Bytes of IP from clients, before encapsulation",
+            |m| m.of_sums(|s| s.bytes),
+        ),
+        Family::counter(
+            "balance_samples",
+            "Responses of which the latency was estimated",
+            |m| m.of_sums(|s| s.samples),
+        ),
+        Family::gauge(
+            "balance_policy",
+            "Who decides about weights: the one with the value 1",
+            |m| {
+                m.of_agent(|s| {
+                    let policy = words::policy(s.agent.policy).to_owned();
+                    vec![(vec![("policy", policy)], 1.0)]
+                })
+            },
+        ),
+        Family::gauge(
+            "balance_interface_attached",
+            "1: what arrives there is forwarded; 0: the interface is gone, or took no program",
+            |m| m.of_agent(attached),
+        ),
+        Family::gauge(
+            "balance_config_generation",
+            "Configurations that have been in force since the start",
+            |m| m.of_agent(|s| alone(s.agent.generation as f64)),
+        ),
+        Family::gauge(
+            "balance_config_last_reload_successful",
+            "0: the last file was refused, the one before it is in force",
+            |m| m.of_agent(|s| alone(f64::from(u8::from(s.agent.config_error.is_none())))),
+        ),
+        Family::gauge(
+            "balance_flows_settled",
+            "Connections that are remembered",
+            |m| m.of_agent(|s| alone(s.totals.flows_settled as f64)),
+        ),
+        Family::gauge(
+            "balance_flows_young",
+            "Connections that have only begun",
+            |m| m.of_agent(|s| alone(s.totals.flows_young as f64)),
+        ),
+        Family::counter("balance_packets", "Packets by what became of them", |m| {
+            m.of_agent(|s| {
+                let outcomes = s.totals.outcomes.iter();
+                outcomes
+                    .map(|(name, n)| (vec![("outcome", name.clone())], *n))
+                    .collect()
+            })
+        }),
+        Family::counter(
+            "balance_unknown_flows",
+            "Packets amid connections of which nothing was known",
+            |m| m.of_agent(|s| alone(s.totals.unknown_flows)),
+        ),
+        Family::counter(
+            "balance_insert_failures",
+            "Connections that could not be remembered",
+            |m| m.of_agent(|s| alone(s.totals.insert_failed)),
+        ),
+        Family::counter(
+            "lost_events",
+            "Events that this agent lost since it started",
+            |m| m.of_agent(|s| alone(s.totals.lost_events)),
+        ),
+        Family::counter(
+            "log_lines_dropped",
+            "Lines that found no room in the log, on a full disk for one",
+            |m| alone(m.log_lines_dropped),
+        ),
+    ];
+}
+
+impl BalanceMetrics {
+    fn backends(&self) -> Vec<&BackendLine> {
+        let status = self.status.as_ref();
+        status.map_or_else(Vec::new, |status| distinct(&status.backends))
+    }
+
+    fn of_backends(&self, value: fn(&BackendLine) -> Option<f64>) -> Vec<(Labels, f64)> {
+        let backends = self.backends().into_iter();
+        backends
+            .filter_map(|l| Some((labels(&l.service, &l.backend), value(l)?)))
+            .collect()
+    }
+
+    fn of_sums(&self, value: fn(&Sums) -> u64) -> Vec<(Labels, u64)> {
+        let sums = self.sums.iter();
+        sums.map(|((service, backend), s)| (labels(service, backend), value(s)))
+            .collect()
+    }
+
+    /// Nothing before the first interval.
+    fn of_agent<T>(&self, samples: fn(&Status) -> Vec<(Labels, T)>) -> Vec<(Labels, T)> {
+        self.status.as_ref().map_or_else(Vec::new, samples)
     }
 }
 
@@ -102,180 +223,47 @@ fn distinct(backends: &[BackendLine]) -> Vec<&BackendLine> {
     distinct
 }
 
-fn of_backends(encoder: &mut DescriptorEncoder<'_>, backends: &[&BackendLine]) -> fmt::Result {
-    let of = |line: &BackendLine| labels(&line.service, &line.backend);
-    type Of = fn(&BackendLine) -> Option<f64>;
-    let families: [(&str, &str, Of); 8] = [
-        (
-            "balance_weight",
-            "Weight in force, as configured weights are",
-            |l| Some(f64::from(l.weight) / f64::from(UNIT)),
-        ),
-        ("balance_base_weight", "Configured weight", |l| {
-            Some(f64::from(l.base_weight))
-        }),
-        (
-            "balance_share_ratio",
-            "Of the service's slots, 0 to 1",
-            |l| Some(l.share),
-        ),
-        ("balance_connections", "Active connections", |l| {
-            l.connections.map(|n| n as f64)
-        }),
-        (
-            "balance_healthy",
-            "1: health checks pass, or there are none; 0: they do not",
-            |l| match l.health {
-                Health::Up | Health::Unchecked => Some(1.0),
-                Health::Down => Some(0.0),
-                Health::Unknown => None,
-            },
-        ),
-        (
-            "balance_draining",
-            "1: it gets no new connections by the operator's will",
-            |l| Some(f64::from(u8::from(l.state == State::Draining))),
-        ),
-        (
-            "balance_freshness_ratio",
-            "Responses in the interval over active connections",
-            |l| l.freshness,
-        ),
-        (
-            "balance_confidence",
-            "How far to trust the latency, 0 (guess) to 1",
-            |l| l.confidence,
-        ),
+fn latencies(l: &BackendLine) -> Vec<(Labels, f64)> {
+    let latency = &l.latency_ns;
+    let quantiles = [
+        ("mean", latency.mean),
+        ("p50", latency.p50),
+        ("p90", latency.p90),
+        ("p99", latency.p99),
     ];
-    for (name, help, value) in families {
-        let values = backends.iter().filter_map(|l| Some((of(l), value(l)?)));
-        gauges(encoder, (name, None), help, values)?;
-    }
-    let latencies = backends.iter().flat_map(|l| {
-        let latency = &l.latency_ns;
-        let quantiles = [
-            ("mean", latency.mean),
-            ("p50", latency.p50),
-            ("p90", latency.p90),
-            ("p99", latency.p99),
-        ];
-        quantiles.into_iter().filter_map(move |(name, ns)| {
-            let labels = with(labels(&l.service, &l.backend), "statistic", name);
-            let labels = with(
-                with(labels, "vantage", &l.vantage),
-                "estimator",
-                &l.estimator,
-            );
-            Some((labels, seconds(ns?)))
-        })
-    });
-    gauges(
-        encoder,
-        ("balance_latency", Some(Unit::Seconds)),
-        "Response latency by the last estimate",
-        latencies,
-    )?;
-    gauges(
-        encoder,
-        ("balance_latency_age", Some(Unit::Seconds)),
-        "Age of the last estimate",
-        backends
-            .iter()
-            .filter_map(|l| Some((of(l), seconds(l.age_ns?)))),
-    )
+    let sample = |(name, ns): (&str, Option<u64>)| {
+        let labels = with(labels(&l.service, &l.backend), "statistic", name);
+        let labels = with(labels, "vantage", &l.vantage);
+        Some((with(labels, "estimator", &l.estimator), seconds(ns?)))
+    };
+    quantiles.into_iter().filter_map(sample).collect()
 }
 
-fn of_agent(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
-    let (agent, totals) = (&status.agent, &status.totals);
-    let policy = with(Labels::new(), "policy", show::policy(agent.policy));
-    gauges(
-        encoder,
-        ("balance_policy", None),
-        "Who decides about weights: the one with the value 1",
-        std::iter::once((policy, 1.0)),
-    )?;
-    let attached = agent.interfaces.iter().map(|name| {
-        let value = f64::from(u8::from(!agent.detached.contains(name)));
-        (vec![("interface", name.clone())], value)
+fn attached(status: &Status) -> Vec<(Labels, f64)> {
+    let agent = &status.agent;
+    let interfaces = agent.interfaces.iter().map(|name| {
+        let attached = !agent.detached.contains(name);
+        (
+            vec![("interface", name.clone())],
+            f64::from(u8::from(attached)),
+        )
     });
-    gauges(
-        encoder,
-        ("balance_interface_attached", None),
-        "1: what arrives there is forwarded; 0: the interface is gone, or took no program",
-        attached,
-    )?;
-    for (name, help, value) in [
-        (
-            "balance_config_generation",
-            "Configurations that have been in force since the start",
-            agent.generation as f64,
-        ),
-        (
-            "balance_config_last_reload_successful",
-            "0: the last file was refused, the one before it is in force",
-            f64::from(u8::from(agent.config_error.is_none())),
-        ),
-        (
-            "balance_flows_settled",
-            "Connections that are remembered",
-            totals.flows_settled as f64,
-        ),
-        (
-            "balance_flows_young",
-            "Connections that have only begun",
-            totals.flows_young as f64,
-        ),
-    ] {
-        encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)
-            .and_then(|encoder| ConstGauge::new(value).encode(encoder))?;
-    }
-    counters(
-        encoder,
-        "balance_packets",
-        "Packets by what became of them",
-        totals
-            .outcomes
-            .iter()
-            .map(|(name, n)| (vec![("outcome", name.clone())], *n)),
-    )?;
-    for (name, help, value) in [
-        (
-            "balance_unknown_flows",
-            "Packets amid connections of which nothing was known",
-            totals.unknown_flows,
-        ),
-        (
-            "balance_insert_failures",
-            "Connections that could not be remembered",
-            totals.insert_failed,
-        ),
-        (
-            "lost_events",
-            "Events that this agent lost since it started",
-            totals.lost_events,
-        ),
-    ] {
-        encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)
-            .and_then(|encoder| ConstCounter::new(value).encode(encoder))?;
-    }
-    Ok(())
+    interfaces.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::samples;
     use super::*;
-    use crate::output::exporter::Exporter;
-    use crate::output::exporter::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::Exporter;
+    use crate::frame::metrics::testing::{assert_well_formed, scrape};
 
     #[test]
     fn a_scrape_is_well_formed_and_in_base_units() {
         let exporter = Exporter::<BalanceMetrics>::bind("127.0.0.1:0").expect("a free port");
         exporter.update(|m| {
-            m.interval(&samples::status());
-            m.interval(&samples::status());
+            m.interval(&samples::status(), 0);
+            m.interval(&samples::status(), 0);
         });
         let body = scrape(&exporter);
         assert_well_formed(&body);
@@ -313,7 +301,7 @@ mod tests {
             ..samples::backend()
         };
         status.backends.extend([leaving("s1"), leaving("s9")]);
-        exporter.update(|m| m.interval(&status));
+        exporter.update(|m| m.interval(&status, 0));
         let body = scrape(&exporter);
         assert_well_formed(&body);
         for (name, connections) in [("s1", 12), ("s9", 77)] {

@@ -1,19 +1,15 @@
 //! `batchwise balance`: a layer-4 load balancer whose backends answer clients directly, and that
 //! moves new connections away from backends that have become slow.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_bpf::balance::Balancer;
 use batchwise_core::balance::report::Policy;
 use clap::{Args, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::SIGHUP;
 
 mod agent;
 mod attempt;
@@ -26,23 +22,24 @@ mod judge;
 mod metrics;
 mod nexthop;
 mod plan;
+mod rows;
 #[cfg(test)]
 mod samples;
 mod service;
-mod show;
 mod status;
-mod view;
+mod words;
 
-use crate::agent::{parse_duration, stop_flag};
-use crate::output::exporter::Exporter;
-use crate::output::live::Live;
-use crate::output::{Form, Format, Sink, pipe};
+use crate::frame::args::{parse_duration, parse_within};
+use crate::frame::metrics::Exporter;
+use crate::frame::rows::{Form, Format, Output};
+use crate::frame::signals::{hangup_flag, stop_flag};
+use crate::frame::stdout::{Bond, print};
+use crate::frame::ticks::{Ticks, Turn};
 use agent::{Agent, Run};
 use config::Config;
 use control::Request;
 use journal::Journal;
 use status::Status;
-use view::Table;
 
 /// What the long help adds.
 pub const EXAMPLES: &str = "\
@@ -185,11 +182,7 @@ struct NameArg {
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = parse_duration(text)?;
-    if config::INTERVALS.contains(&interval) {
-        return Ok(interval);
-    }
-    Err("between 50ms and 1m".to_owned())
+    parse_within(text, config::INTERVALS)
 }
 
 fn parse_name(text: &str) -> Result<String, String> {
@@ -226,10 +219,7 @@ pub fn run(args: BalanceArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn tell(text: &str) -> anyhow::Result<ExitCode> {
-    pipe::write_all(
-        &mut io::stdout(),
-        format!("{}\n", text.trim_end()).as_bytes(),
-    )?;
+    print(&format!("{}\n", text.trim_end()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -254,16 +244,15 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     raise_open_files();
     let form = args.format.resolve()?;
     let stop = stop_flag()?;
-    let hangup = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGHUP, Arc::clone(&hangup)).context("catching SIGHUP")?;
+    let hangup = hangup_flag()?;
     let name = config.name.clone();
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let journal = Journal::open(args.log.as_deref())?;
-    let server = control::Server::start(&name)?;
+    let server = control::listen(&name)?;
     let mut agent = Agent::start(run, config, journal)?;
-    let mut sink = show::open(form)?;
-    let ended = agent.run(&server, sink.as_mut(), exporter.as_ref(), &stop, &hangup);
-    sink.finish()?;
+    let mut output = Output::open(form, Bond::Outlives, String::new())?;
+    let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
+    output.finish()?;
     drop(agent);
     let ended = ended?;
     if ended.remove {
@@ -333,24 +322,22 @@ fn show_status(name: &str, format: Format, once: bool) -> anyhow::Result<ExitCod
         form => form,
     };
     match form {
-        Form::Text => return tell(&show::table(&look(name)?)),
+        Form::Text => return tell(&rows::table(&look(name)?)),
         Form::Jsonl => return tell(&look(name)?.to_lines()?),
         Form::Live => {}
     }
     // an agent that is not there is said on the terminal as it was
     let first = look(name)?;
-    let mut live = Live::open(Table::default())?;
-    live.interval(&first)?;
+    let mut output = Output::open(Form::Live, Bond::Ends, String::new())?;
+    output.show(&first)?;
+    let mut ticks = Ticks::new(stop_flag()?, LOOK_EVERY, None);
     loop {
-        let next = Instant::now() + LOOK_EVERY;
-        while let left = next.saturating_duration_since(Instant::now())
-            && !left.is_zero()
-        {
-            if live.poll_quit(left)? {
-                live.finish()?;
-                return Ok(ExitCode::SUCCESS);
-            }
+        match ticks.turn(Duration::MAX, |time| output.wait(time))? {
+            Turn::Look => {}
+            Turn::Interval => output.show(&look(name)?)?,
+            Turn::End | Turn::Stopped => break,
         }
-        live.interval(&look(name)?)?;
     }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
 }

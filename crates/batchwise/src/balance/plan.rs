@@ -18,7 +18,7 @@ pub struct Pinned {
 
 /// A service's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Slots {
     /// Its number.
     pub number: u16,
     /// Its backends' places, in the configuration's order.
@@ -38,7 +38,7 @@ pub struct Slot {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In the configuration's order.
-    pub services: Vec<Place>,
+    pub services: Vec<Slots>,
     /// Services that are in the maps but not wanted any more.
     pub gone: Vec<ServiceKey>,
     /// Backends of services that stay, not wanted any more: they may have connections.
@@ -117,7 +117,7 @@ pub fn plan(config: &Config, pinned: &Pinned) -> Result<Plan, Wrong> {
             taken.insert(slot.index);
             backends.push(slot);
         }
-        plan.services.push(Place { number, backends });
+        plan.services.push(Slots { number, backends });
     }
     plan.leaving = occupied()
         .filter(|(index, _)| !taken.contains(index) && !plan.orphans.contains(index))

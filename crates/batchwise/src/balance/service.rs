@@ -14,7 +14,7 @@ use batchwise_core::passive::{Epoch, server};
 
 use super::backend::Backend;
 use super::config;
-use crate::clock::nanos;
+use crate::frame::clock::nanos;
 
 #[cfg(test)]
 mod tests;
@@ -180,7 +180,7 @@ impl Service {
     pub fn decide(&mut self, policy: Policy, ts_ns: u64) -> Change {
         let seen = self.seen();
         for backend in &mut self.backends {
-            backend.vouched = false;
+            backend.confirmed = false;
         }
         let verdicts = match policy {
             Policy::Static => self.configured(),
@@ -263,7 +263,7 @@ impl Service {
                 connections: backend.connections.unwrap_or(0),
                 busy: backend.busy,
                 opened: backend.grown.opened,
-                confirmed: backend.vouched,
+                confirmed: backend.confirmed,
                 flows: interval.map_or(0, server::Server::flows),
             }
         };

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use batchwise_core::sense::hint::{HintQueue, Implausible, Moment};
+use batchwise_core::sense::hint::{HintQueue, HintSums, Implausible, Moment};
 use batchwise_hint::layout::REGISTRATION_LEN;
 use batchwise_hint::reader::{Calibration, Identity, Mapping, Registration, Snapshot};
 use nix::errno::Errno;
@@ -20,7 +20,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 
-use super::{HintReading, sums};
+use super::windows::HintReading;
 
 /// Processes that may hand over hints at a time.
 const MOST_PEERS: usize = 1024;
@@ -66,7 +66,7 @@ struct Hint {
 }
 
 /// What became of a process's socket.
-enum Heard {
+enum Received {
     Open,
     HungUp,
     Broken(String),
@@ -116,9 +116,9 @@ impl HintListener {
             let heard = self.receive(peer);
             let told = peer.read(&self.calibration, &mut readings);
             let broken = match (heard, told) {
-                (Heard::Open, Ok(())) => return true,
-                (Heard::HungUp, Ok(())) => return false,
-                (Heard::Broken(why), _) => why,
+                (Received::Open, Ok(())) => return true,
+                (Received::HungUp, Ok(())) => return false,
+                (Received::Broken(why), _) => why,
                 (_, Err(Implausible)) => "its numbers cannot be".to_owned(),
             };
             self.complain(&format!(
@@ -169,19 +169,21 @@ impl HintListener {
         }
     }
 
-    fn receive(&mut self, peer: &mut Peer) -> Heard {
+    fn receive(&mut self, peer: &mut Peer) -> Received {
         while peer.hints.len() < MOST_HINTS {
             let (registration, memory) = match receive(&peer.socket) {
                 Ok(Some(it)) => it,
-                Ok(None) => return Heard::HungUp,
-                Err(Errno::EAGAIN | Errno::EINTR) => return Heard::Open,
-                Err(Errno::EPROTO) => return Heard::Broken("it sent no registration".to_owned()),
-                Err(Errno::ECONNRESET) => return Heard::HungUp,
-                Err(error) => return Heard::Broken(error.to_string()),
+                Ok(None) => return Received::HungUp,
+                Err(Errno::EAGAIN | Errno::EINTR) => return Received::Open,
+                Err(Errno::EPROTO) => {
+                    return Received::Broken("it sent no registration".to_owned());
+                }
+                Err(Errno::ECONNRESET) => return Received::HungUp,
+                Err(error) => return Received::Broken(error.to_string()),
             };
             let mut memory = match Mapping::new(&memory, &self.calibration) {
                 Ok(memory) => memory,
-                Err(why) => return Heard::Broken(why.to_string()),
+                Err(why) => return Received::Broken(why.to_string()),
             };
             let now = memory.read(&self.calibration);
             let (queue, born) = if registration.fresh {
@@ -191,7 +193,9 @@ impl HintListener {
             } else {
                 match HintQueue::new(sums(&now.sums), moment(&now)) {
                     Ok(queue) => (queue, now.at),
-                    Err(Implausible) => return Heard::Broken("its numbers cannot be".to_owned()),
+                    Err(Implausible) => {
+                        return Received::Broken("its numbers cannot be".to_owned());
+                    }
                 }
             };
             self.next_id += 1;
@@ -203,7 +207,7 @@ impl HintListener {
                 born,
             });
         }
-        Heard::Broken(format!("it has more than {MOST_HINTS} handles"))
+        Received::Broken(format!("it has more than {MOST_HINTS} handles"))
     }
 
     /// Once, however often the application comes back.
@@ -314,5 +318,17 @@ fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
     match (descriptors.pop(), descriptors.is_empty()) {
         (Some(memory), true) => Ok(Some((registration, memory))),
         _ => Err(Errno::EPROTO),
+    }
+}
+
+/// What an application has counted, in the words of the mathematics.
+fn sums(s: &batchwise_hint::layout::Sums) -> HintSums {
+    HintSums {
+        created: s.created,
+        created_at: s.created_at,
+        completed: s.completed,
+        completed_at: s.completed_at,
+        untimed_created: s.untimed_created,
+        untimed_completed: s.untimed_completed,
     }
 }

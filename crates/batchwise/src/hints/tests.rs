@@ -9,6 +9,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use batchwise_core::sense::queue::QueueState;
 use batchwise_hint::layout::{Header, Identity, MAGIC, PAGE, Registration};
 use batchwise_hint::reader::{Calibration, Mapping};
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
@@ -23,6 +24,7 @@ use nix::sys::uio::pwrite;
 use nix::unistd::ftruncate;
 use tempfile::TempDir;
 
+use super::windows::HintReading;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,12 +32,12 @@ const SERVICE: &str = "10.9.8.7:6379";
 const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// The socket that this process's hints look for; the tests take turns at it.
-struct Place {
+struct SocketPath {
     path: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
-fn place() -> Place {
+fn place() -> SocketPath {
     static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
         let folder = TempDir::new().expect("a folder");
         // SAFETY: nothing else in these tests writes the environment, and the hints' link, which
@@ -46,10 +48,10 @@ fn place() -> Place {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = FOLDER.path().join("hint.sock");
-    Place { path, _turn }
+    SocketPath { path, _turn }
 }
 
-impl Place {
+impl SocketPath {
     fn listen(&self) -> HintListener {
         HintListener::bind(&self.path, &[]).expect("the socket is free")
     }

@@ -14,6 +14,8 @@ pub type Key = (SocketAddr, Transport);
 /// What an interval shows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
+    /// Where packets are seen.
+    pub place: String,
     /// Epochs that closed, if they are wanted one by one.
     pub epochs: Vec<EpochLine>,
     /// Servers with their lines, in order of their addresses.

@@ -1,7 +1,8 @@
 //! `batchwise passive --iface`: epochs as the kernel closes them.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -10,7 +11,8 @@ use batchwise_core::passive::report::TotalsLine;
 use batchwise_core::passive::{Epoch, Params};
 
 use super::session::Session;
-use crate::clock::{monotonic_ns, nanos, wall_clock_ns};
+use crate::frame::clock::{monotonic_ns, nanos, wall_clock_ns};
+use crate::frame::ticks::{Ticks, Turn};
 
 /// Events wait in a buffer of limited size.
 const POLL_EVERY: Duration = Duration::from_millis(50);
@@ -78,30 +80,29 @@ pub fn run(
     run: &Run,
     mut sensor: PassiveSensor,
     session: &mut Session,
-    stop: &AtomicBool,
+    stop: Arc<AtomicBool>,
 ) -> anyhow::Result<()> {
-    let start = Instant::now();
-    let end = run.duration.map(|duration| start + duration);
-    let mut last = start;
-    let mut quit = false;
-    while !quit {
-        let next = end.map_or(last + run.interval, |end| end.min(last + run.interval));
-        while !quit && Instant::now() < next {
-            let wait = next.saturating_duration_since(Instant::now());
-            quit = stop.load(Ordering::Relaxed) || session.poll_quit(wait.min(POLL_EVERY))?;
-            take(sensor.poll()?, session);
+    let mut last = Instant::now();
+    let mut ticks = Ticks::new(stop, run.interval, run.duration);
+    loop {
+        let turn = session.turn(&mut ticks, POLL_EVERY)?;
+        take(sensor.poll()?, session);
+        if turn == Turn::Look {
+            continue;
         }
-        let now = Instant::now();
-        quit |= end.is_some_and(|end| now >= end);
-        let closed = if quit {
+        let over = turn != Turn::Interval;
+        let closed = if over {
             sensor.close_all()?
         } else {
             sensor.sweep()?
         };
         take(closed, session);
-        let totals = totals(&sensor)?;
-        session.interval(nanos(now - last).max(1), totals, quit)?;
+        let (now, totals) = (Instant::now(), totals(&sensor)?);
+        session.interval(nanos(now - last).max(1), totals, over)?;
         last = now;
+        if over {
+            break;
+        }
     }
     drop(sensor);
     session.finish()

@@ -1,19 +1,12 @@
 //! What the path shows as Prometheus metrics.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+use std::collections::BTreeMap;
 
 use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::{ServerLine, TotalsLine};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::exemplar::Exemplar;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
 
 use super::interval::{Interval, Key, MOST_SERVERS, classes, word};
-use crate::output::exporter::{Labels, Metrics, counters, gauges, seconds, with};
+use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, with};
 
 /// A server's counts survive so many intervals without any traffic: they must not begin again
 /// whenever nobody asks for a moment.
@@ -40,37 +33,6 @@ struct Counts {
     silent: u32,
 }
 
-/// The histogram's bounds, s: each power of ten from 1 µs to 10 s is divided in the same way.
-const BOUNDS: [f64; 43] = [
-    1e-6, 1.5e-6, 2e-6, 3e-6, 5e-6, 7e-6, 1e-5, 1.5e-5, 2e-5, 3e-5, 5e-5, 7e-5, 1e-4, 1.5e-4, 2e-4,
-    3e-4, 5e-4, 7e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3, 7e-3, 1e-2, 1.5e-2, 2e-2, 3e-2, 5e-2, 7e-2,
-    1e-1, 1.5e-1, 2e-1, 3e-1, 5e-1, 7e-1, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0,
-];
-
-/// A histogram whose observations count as many times as an epoch had batches, which the client
-/// library's does not offer.
-#[derive(Debug)]
-struct Buckets {
-    sum: f64,
-    counts: [u64; BOUNDS.len() + 1],
-}
-
-impl Default for Buckets {
-    fn default() -> Self {
-        Self {
-            sum: 0.0,
-            counts: [0; BOUNDS.len() + 1],
-        }
-    }
-}
-
-impl Buckets {
-    fn observe(&mut self, value: f64, times: u64) {
-        self.sum += value * times as f64;
-        self.counts[BOUNDS.partition_point(|bound| *bound < value)] += times;
-    }
-}
-
 impl PassiveMetrics {
     /// An epoch of a flow to this server closed.
     pub fn epoch(&mut self, key: Key, epoch: &Epoch) {
@@ -85,7 +47,7 @@ impl PassiveMetrics {
         if let Some(latency) = estimate.latency {
             let batches = u64::from(estimate.batches);
             counts.batches += batches;
-            counts.histogram.observe(seconds(latency), batches);
+            counts.histogram.observe(latency, batches);
         }
     }
 
@@ -130,129 +92,94 @@ fn estimate(key: &Key) -> Labels {
 }
 
 impl Metrics for PassiveMetrics {
-    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        self.histograms(encoder)?;
-        self.of_servers(encoder)?;
-        let totals = &self.totals;
-        for (name, help, value) in [
-            (
-                "passive_table_flows",
-                "Flows in the table",
-                totals.flows_live,
-            ),
-            (
-                "passive_table_capacity",
-                "Flows for which the table has room",
-                totals.flows_capacity,
-            ),
-        ] {
-            encoder
-                .encode_descriptor(name, help, None, MetricType::Gauge)
-                .and_then(|encoder| ConstGauge::new(value as f64).encode(encoder))?;
-        }
-        counters(
-            encoder,
+    const FAMILIES: &'static [Family<Self>] = &[
+        Family::histogram(
+            "passive_latency",
+            "Response latencies: the mean of each epoch of a flow, counted as often as it has batches",
+            |m| {
+                let measured = m.servers.iter().filter(|(_, c)| c.batches > 0);
+                measured
+                    .map(|(key, c)| (estimate(key), &c.histogram))
+                    .collect()
+            },
+        ),
+        Family::gauge(
+            "passive_flows",
+            "Flows of which an epoch closed in the latest interval",
+            |m| m.of_servers(|c| c.flows as f64),
+        ),
+        Family::gauge(
+            "passive_stalled_flows",
+            "Flows that only sent again and waited in the latest interval",
+            |m| m.of_servers(|c| c.stalled_flows as f64),
+        ),
+        Family::gauge(
+            "passive_confidence",
+            "How far to trust the latency of the latest interval, 0 (guess) to 1",
+            |m| {
+                let servers = m.servers.iter();
+                servers
+                    .filter_map(|(key, c)| Some((estimate(key), c.confidence?)))
+                    .collect()
+            },
+        ),
+        Family::counter("passive_epochs", "Epochs of flows that closed", |m| {
+            m.of_servers(|c| c.epochs)
+        }),
+        Family::counter(
+            "passive_batches",
+            "Batches of requests: as many latencies were measured",
+            |m| m.of_servers(|c| c.batches),
+        ),
+        Family::counter(
+            "passive_idle",
+            "Gaps too long to be answers: idle clients, timeouts",
+            |m| m.of_servers(|c| c.idle),
+        ),
+        Family::counter("passive_resent", "Packets that came again", |m| {
+            m.of_servers(|c| c.resent)
+        }),
+        Family::counter("passive_discarded", "Gaps that fitted no mode", |m| {
+            m.of_servers(|c| c.discarded)
+        }),
+        Family::gauge("passive_table_flows", "Flows in the table", |m| {
+            alone(m.totals.flows_live as f64)
+        }),
+        Family::gauge(
+            "passive_table_capacity",
+            "Flows for which the table has room",
+            |m| alone(m.totals.flows_capacity as f64),
+        ),
+        Family::counter(
             "passive_packets",
             "Packets that were seen, by what they are",
-            classes(totals)
-                .into_iter()
-                .map(|(class, n)| (vec![("class", class.to_owned())], n)),
-        )?;
-        for (name, help, count) in [
-            ("passive_flows_born", "Flows that began", totals.born),
-            (
-                "passive_evictions",
-                "Flows that gave their place in the table to others",
-                totals.evicted,
-            ),
-            (
-                "lost_events",
-                "Events that this agent lost since it started",
-                totals.lost_events,
-            ),
-        ] {
-            encoder
-                .encode_descriptor(name, help, None, MetricType::Counter)
-                .and_then(|encoder| ConstCounter::new(count).encode(encoder))?;
-        }
-        Ok(())
-    }
+            |m| {
+                let classes = classes(&m.totals).into_iter();
+                classes
+                    .map(|(class, n)| (vec![("class", class.to_owned())], n))
+                    .collect()
+            },
+        ),
+        Family::counter("passive_flows_born", "Flows that began", |m| {
+            alone(m.totals.born)
+        }),
+        Family::counter(
+            "passive_evictions",
+            "Flows that gave their place in the table to others",
+            |m| alone(m.totals.evicted),
+        ),
+        Family::counter(
+            "lost_events",
+            "Events that this agent lost since it started",
+            |m| alone(m.totals.lost_events),
+        ),
+    ];
 }
 
 impl PassiveMetrics {
-    fn histograms(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut known = self
-            .servers
-            .iter()
-            .filter(|(_, c)| c.batches > 0)
-            .peekable();
-        if known.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = encoder.encode_descriptor(
-            "passive_latency",
-            "Response latencies: the mean of each epoch of a flow, counted as often as it has batches",
-            Some(&Unit::Seconds),
-            MetricType::Histogram,
-        )?;
-        for (key, counts) in known {
-            let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(counts.histogram.counts).collect();
-            family.encode_family(&estimate(key))?.encode_histogram(
-                counts.histogram.sum,
-                counts.batches,
-                &buckets,
-                None::<&HashMap<usize, Exemplar<NoLabelSet, f64>>>,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn of_servers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let all = || self.servers.iter();
-        gauges(
-            encoder,
-            ("passive_flows", None),
-            "Flows of which an epoch closed in the latest interval",
-            all().map(|(key, c)| (labels(key), c.flows as f64)),
-        )?;
-        gauges(
-            encoder,
-            ("passive_stalled_flows", None),
-            "Flows that only sent again and waited in the latest interval",
-            all().map(|(key, c)| (labels(key), c.stalled_flows as f64)),
-        )?;
-        gauges(
-            encoder,
-            ("passive_confidence", None),
-            "How far to trust the latency of the latest interval, 0 (guess) to 1",
-            all().filter_map(|(key, c)| Some((estimate(key), c.confidence?))),
-        )?;
-        type Of = fn(&Counts) -> u64;
-        let families: [(&str, &str, Of); 5] = [
-            ("passive_epochs", "Epochs of flows that closed", |c| {
-                c.epochs
-            }),
-            (
-                "passive_batches",
-                "Batches of requests: as many latencies were measured",
-                |c| c.batches,
-            ),
-            (
-                "passive_idle",
-                "Gaps too long to be answers: idle clients, timeouts",
-                |c| c.idle,
-            ),
-            ("passive_resent", "Packets that came again", |c| c.resent),
-            ("passive_discarded", "Gaps that fitted no mode", |c| {
-                c.discarded
-            }),
-        ];
-        for (name, help, of) in families {
-            let values = all().map(|(key, c)| (labels(key), of(c)));
-            counters(encoder, name, help, values)?;
-        }
-        Ok(())
+    fn of_servers<T>(&self, value: fn(&Counts) -> T) -> Vec<(Labels, T)> {
+        let servers = self.servers.iter();
+        servers.map(|(key, c)| (labels(key), value(c))).collect()
     }
 }
 
@@ -260,8 +187,8 @@ impl PassiveMetrics {
 mod tests {
     use super::super::samples;
     use super::*;
-    use crate::output::exporter::Exporter;
-    use crate::output::exporter::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::Exporter;
+    use crate::frame::metrics::testing::{assert_well_formed, scrape};
 
     #[test]
     fn a_scrape_is_well_formed_and_counts_batches_in_base_units() {

@@ -15,17 +15,19 @@ mod interval;
 mod live;
 mod metrics;
 mod report;
+mod rows;
 #[cfg(test)]
 mod samples;
 mod servers;
 mod session;
-mod show;
 mod summary;
-mod view;
 
-use crate::agent::{parse_duration, stop_flag};
-use crate::clock::nanos;
-use crate::output::{self, Form, Format};
+use crate::frame::args::{parse_duration, parse_interval, parse_within};
+use crate::frame::clock::nanos;
+use crate::frame::human;
+use crate::frame::rows::{Form, Format, waiting};
+use crate::frame::signals::stop_flag;
+use crate::frame::stdout::Bond;
 use capture::Capture;
 use report::Origin;
 use session::{Session, Wanted};
@@ -151,24 +153,12 @@ impl Estimator {
     }
 }
 
-fn parse_within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let duration = parse_duration(text)?;
-    if (least..=most).contains(&duration) {
-        return Ok(duration);
-    }
-    Err(format!("between {least:?} and {most:?}"))
-}
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    parse_within(text, Duration::from_millis(10), Duration::from_secs(3600))
-}
-
 fn parse_epoch(text: &str) -> Result<Duration, String> {
-    parse_within(text, Duration::from_millis(1), Duration::from_secs(30))
+    parse_within(text, Duration::from_millis(1)..=Duration::from_secs(30))
 }
 
 fn parse_idle(text: &str) -> Result<Duration, String> {
-    parse_within(text, Duration::from_micros(1), Duration::from_secs(3))
+    parse_within(text, Duration::from_micros(1)..=Duration::from_secs(3))
 }
 
 /// A flow without a packet for so many times as long as an epoch may last is forgotten.
@@ -198,8 +188,12 @@ impl PassiveArgs {
     fn wanted(&self, form: Form, place: String) -> Wanted {
         Wanted {
             form,
+            bond: match self.iface {
+                Some(_) => Bond::Ends,
+                None => Bond::Waits,
+            },
             waiting: match self.iface {
-                Some(_) => output::waiting(&self.ports),
+                Some(_) => waiting(&self.ports),
                 None => String::new(),
             },
             per_flow: self.per_flow,
@@ -211,12 +205,9 @@ impl PassiveArgs {
                 estimator: match self.estimator {
                     Estimator::Auto => "auto".to_owned(),
                     Estimator::Modes => "modes".to_owned(),
-                    Estimator::Fixed(ns) => format!("fixed, δ {}", output::human::duration(ns)),
+                    Estimator::Fixed(ns) => format!("fixed, δ {}", human::duration(ns)),
                     Estimator::Paper(ns) => {
-                        format!(
-                            "Algorithm 2 as published, ε {}",
-                            output::human::duration(ns)
-                        )
+                        format!("Algorithm 2 as published, ε {}", human::duration(ns))
                     }
                 },
                 epoch: self.epoch,
@@ -283,7 +274,7 @@ pub fn run(args: PassiveArgs) -> anyhow::Result<ExitCode> {
             };
             let sensor = live::attach(&run)?;
             let mut session = Session::open(args.wanted(form, live::place(&sensor, &run)))?;
-            live::run(&run, sensor, &mut session, &stop)?;
+            live::run(&run, sensor, &mut session, stop)?;
         }
         (None, None) => anyhow::bail!("give --iface IF or --pcap FILE"),
     }

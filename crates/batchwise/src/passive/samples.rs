@@ -103,6 +103,7 @@ pub fn stalled() -> (Key, ServerLine) {
 /// Both, in one interval.
 pub fn interval() -> Interval {
     Interval {
+        place: "eth1, native XDP".to_owned(),
         epochs: Vec::new(),
         servers: vec![(KEY, server()), stalled()],
         totals: TotalsLine {

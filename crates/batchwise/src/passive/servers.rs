@@ -14,11 +14,11 @@ const SILENT_INTERVALS: u32 = 10;
 /// Adds epochs up.
 #[derive(Debug, Default)]
 pub struct Servers {
-    servers: BTreeMap<Key, Known>,
+    servers: BTreeMap<Key, Tracked>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Tracked {
     sum: server::Server,
     silent: u32,
 }

@@ -1,7 +1,6 @@
 //! What live runs and captures have in common: epochs go in; lines, metrics and the report come out.
 
 use std::fs::File;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,16 +11,19 @@ use batchwise_core::passive::report::{EpochLine, TotalsLine};
 use super::interval::{Interval, Key};
 use super::metrics::PassiveMetrics;
 use super::report::{self, Origin};
+use super::rows::ending;
 use super::servers::Servers;
-use super::show;
 use super::summary::Summary;
-use crate::output::exporter::Exporter;
-use crate::output::{Form, Sink, pipe};
+use crate::frame::metrics::Exporter;
+use crate::frame::rows::{Form, Output};
+use crate::frame::stdout::{Bond, print};
+use crate::frame::ticks::{Ticks, Turn};
 
 /// Where the results go.
 pub struct Session {
     form: Form,
-    sink: Box<dyn Sink<Interval>>,
+    output: Output<Interval>,
+    place: String,
     exporter: Option<Exporter<PassiveMetrics>>,
     report: Option<(PathBuf, Origin)>,
     /// Epochs are shown one by one.
@@ -37,6 +39,8 @@ pub struct Session {
 pub struct Wanted {
     /// How it is shown.
     pub form: Form,
+    /// Whether the input waits for the output.
+    pub bond: Bond,
     /// What is said while there is no traffic; may be nothing.
     pub waiting: String,
     /// Epochs are shown one by one.
@@ -66,10 +70,11 @@ impl Session {
                     format!("cannot write the report {path}: its directory must exist")
                 })?;
         }
-        let sink = show::open(wanted.form, wanted.origin.place.clone(), wanted.waiting)?;
+        let output = Output::open(wanted.form, wanted.bond, wanted.waiting)?;
         Ok(Self {
             form: wanted.form,
-            sink,
+            output,
+            place: wanted.origin.place.clone(),
             exporter,
             report: wanted.report.map(|path| (path, wanted.origin)),
             per_flow: wanted.per_flow,
@@ -109,6 +114,7 @@ impl Session {
     ) -> anyhow::Result<()> {
         self.totals = totals;
         let interval = Interval {
+            place: self.place.clone(),
             epochs: std::mem::take(&mut self.epochs),
             servers: self
                 .servers
@@ -120,7 +126,7 @@ impl Session {
         if let Some(exporter) = &self.exporter {
             exporter.update(|metrics| metrics.interval(&interval));
         }
-        self.sink.interval(&interval)
+        self.output.show(&interval)
     }
 
     /// Whether an interval without epochs would show nothing.
@@ -128,12 +134,12 @@ impl Session {
         self.servers.is_empty()
     }
 
-    /// Waits for at most `timeout`; true: the user or the reader of the output has left.
+    /// Waits for the interval's end, but at most `look_every`.
     ///
     /// # Errors
     /// The terminal or the output cannot be waited for.
-    pub fn poll_quit(&mut self, timeout: Duration) -> anyhow::Result<bool> {
-        self.sink.poll_quit(timeout)
+    pub fn turn(&mut self, ticks: &mut Ticks, look_every: Duration) -> anyhow::Result<Turn> {
+        ticks.turn(look_every, |time| self.output.wait(time))
     }
 
     /// Puts the terminal back, says what there was in all, and writes the report.
@@ -141,19 +147,19 @@ impl Session {
     /// # Errors
     /// The output is gone, or the report cannot be written.
     pub fn finish(&mut self) -> anyhow::Result<()> {
-        self.sink.finish()?;
+        self.output.finish()?;
         if let Some((path, origin)) = &self.report {
-            let page = report::page(origin, &self.summary, &self.totals)?;
+            let page = report::page(origin, &self.summary, &self.totals);
             std::fs::write(path, page)
                 .with_context(|| format!("cannot write the report {}", path.display()))?;
         }
         if self.form == Form::Jsonl {
             return Ok(());
         }
-        let mut text = show::ending(&self.summary, &self.totals);
+        let mut text = ending(&self.summary, &self.totals);
         if let Some((path, _)) = &self.report {
             text += &format!("report: {}\n", path.display());
         }
-        pipe::write_all(&mut io::stdout(), text.as_bytes())
+        print(&text)
     }
 }

@@ -33,6 +33,8 @@ pub struct Summary {
 /// A server over all the time.
 #[derive(Debug)]
 pub struct Overall {
+    /// Its name.
+    pub key: Key,
     /// Most flows of one interval.
     pub flows: u64,
     /// Epochs that closed.
@@ -85,7 +87,7 @@ impl Summary {
         self.span = Some((from.min(epoch.start), to.max(epoch.end)));
         self.servers
             .entry(key)
-            .or_insert_with(Overall::new)
+            .or_insert_with(|| Overall::new(key))
             .add(epoch);
         // requests in flight (TCP) leave no gaps to show
         if let Some(tuple) = epoch.tuple.filter(|_| !epoch.gaps.modes().is_empty()) {
@@ -129,8 +131,8 @@ impl Summary {
     }
 
     /// Servers in order of their addresses.
-    pub fn servers(&self) -> impl Iterator<Item = (&Key, &Overall)> {
-        self.servers.iter()
+    pub fn servers(&self) -> impl Iterator<Item = &Overall> {
+        self.servers.values()
     }
 
     /// Epochs of servers that are not among [`Self::servers`]: there were too many.
@@ -158,8 +160,9 @@ impl Summary {
 }
 
 impl Overall {
-    fn new() -> Self {
+    fn new(key: Key) -> Self {
         Self {
+            key,
             flows: 0,
             epochs: 0,
             batches: 0,
@@ -268,7 +271,7 @@ mod tests {
             };
             summary.interval(&[(samples::KEY, line)]);
         }
-        let (_, overall) = summary.servers().next().expect("a server");
+        let overall = summary.servers().next().expect("a server");
         assert!(overall.points.len() <= MOST_POINTS);
         assert!(overall.points.iter().all(|p| p.mean_ns == 1_010_000.0));
         let weight: u64 = overall.points.iter().map(|p| p.weight).sum();
@@ -307,7 +310,7 @@ mod tests {
         for (latency, batches) in [(1_000_000, 90), (11_000_000, 10)] {
             summary.epoch(samples::KEY, &samples::measured(latency, batches));
         }
-        let (_, overall) = summary.servers().next().expect("a server");
+        let overall = summary.servers().next().expect("a server");
         let latency = overall.latency();
         assert_eq!(latency.mean, Some(2_000_000));
         let p99 = latency.p99.expect("known") as f64;

@@ -2,37 +2,23 @@
 //! a contract; fields may be added, never renamed.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::Context;
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
 use serde::Serialize;
 
 use super::service::{Service, name};
-use crate::clock::wall_clock_ns;
-use crate::output::aside::Aside;
-use crate::output::pipe;
-
-/// How decisions are shown on standard output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Style {
-    /// Text.
-    #[default]
-    Auto,
-    /// A line of text a decision.
-    #[value(alias = "text")]
-    Plain,
-    /// One JSON object a decision, as in --log.
-    Jsonl,
-}
+use crate::frame::clock::wall_clock_ns;
+use crate::frame::human;
+use crate::frame::log::LogFile;
+use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
+use crate::frame::stdout::Bond;
 
 /// A decision as programs read it.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
+#[derive(Clone, Debug, Serialize)]
+pub struct Decision {
     /// ns since 1970.
     ts_ns: u64,
     service: String,
@@ -41,9 +27,10 @@ struct Line<'a> {
     policy: String,
     /// What is in force after this line: `on`, `off`, or `app` where each application's own
     /// setting is.
-    nagle: &'a str,
+    nagle: &'static str,
     /// What most applications asked for.
-    wish: Arm,
+    #[serde(rename = "wish")]
+    app_setting: Arm,
     load_per_s: f64,
     message_bytes: f64,
     arms: Arms,
@@ -54,7 +41,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_bytes: Option<u32>,
     dry_run: bool,
-    why: &'a str,
+    why: String,
 }
 
 /// What a line is about.
@@ -75,53 +62,71 @@ impl fmt::Display for Entry {
 }
 
 /// What is known of both arms under this load.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Arms {
     on: Option<Known>,
     off: Option<Known>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct PeerLine {
     nagle: Arm,
     probing: bool,
 }
 
+/// Decisions that were made at one time.
+#[derive(Clone, Debug)]
+struct Decided(Vec<Decision>);
+
+impl View for Decided {
+    type Row = Decision;
+
+    const COLUMNS: &'static [Column<Decision>] = &[
+        Column::left("time", 12, |d| plain(clock(d.ts_ns))),
+        Column::left("service", 21, |d| plain(d.service.clone())),
+        Column::left("event", 10, |d| plain(d.event.to_string())),
+        Column::left("Nagle", 5, |d| plain(d.nagle)),
+        Column::right("on", 11, |d| plain(latency(d.arms.on))),
+        Column::right("off", 11, |d| plain(latency(d.arms.off))),
+        Column::right("load", 9, |d| plain(format!("{:.0}/s", d.load_per_s))),
+        Column::right("message", 9, |d| plain(format!("{:.0} B", d.message_bytes))),
+        Column::left("why", 0, |d| plain(d.why.clone())),
+    ];
+    const NAME: &'static str = "tune";
+
+    fn rows(&self) -> Vec<&Decision> {
+        self.0.iter().collect()
+    }
+
+    fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
+        self.0.iter().try_for_each(|decision| lines.push(decision))
+    }
+}
+
 /// Writes decisions.
 pub struct Decisions {
-    log: Option<File>,
-    out: Aside,
-    style: Style,
+    log: Option<LogFile>,
+    output: Output<Decided>,
     policy: Policy,
     dry_run: bool,
     held: Option<Arm>,
 }
 
 impl Decisions {
-    /// Opens the log. `held` is the arm that `--hold` keeps in force, whatever would be decided.
+    /// Opens the log and standard output. `held` is the arm that `--hold` keeps in force, whatever would be decided.
     ///
     /// # Errors
     /// The file cannot be opened for appending.
     pub fn open(
         log: Option<&Path>,
-        style: Style,
+        format: Format,
         policy: Policy,
         dry_run: bool,
         held: Option<Arm>,
     ) -> anyhow::Result<Self> {
-        let log = log
-            .map(|path| {
-                let file = OpenOptions::new().create(true).append(true).open(path);
-                file.with_context(|| {
-                    let path = path.display();
-                    format!("cannot write {path}: --log needs a folder that exists, and leave to write there")
-                })
-            })
-            .transpose()?;
         Ok(Self {
-            log,
-            out: Aside::stdout(),
-            style,
+            log: log.map(LogFile::open).transpose()?,
+            output: Output::open(format.without_live()?, Bond::Outlives, String::new())?,
             policy,
             dry_run,
             held,
@@ -131,9 +136,9 @@ impl Decisions {
     /// Writes one decision.
     ///
     /// # Errors
-    /// The log or standard output cannot be written.
+    /// The decision cannot be written as JSON.
     pub fn event(&mut self, server: SocketAddr, side: Side, e: &Event) -> anyhow::Result<()> {
-        let line = Line {
+        let decision = Decision {
             ts_ns: wall_clock_ns(),
             service: server.to_string(),
             side,
@@ -144,7 +149,7 @@ impl Decisions {
                 (None, true, _) => "app",
                 (None, false, arm) => word(arm),
             },
-            wish: e.wish,
+            app_setting: e.wish,
             load_per_s: e.load,
             message_bytes: e.message_bytes,
             arms: Arms {
@@ -158,9 +163,9 @@ impl Decisions {
             }),
             limit_bytes: e.limit,
             dry_run: self.dry_run,
-            why: &e.why,
+            why: e.why.clone(),
         };
-        self.write(&line)
+        self.write(decision)
     }
 
     /// The agent stops: all sockets go back to their applications' settings.
@@ -168,14 +173,14 @@ impl Decisions {
     /// # Errors
     /// As for [`Self::event`].
     pub fn stop(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
-        let line = Line {
+        let decision = Decision {
             ts_ns: wall_clock_ns(),
             service: server.to_string(),
             side,
             event: Entry::Stop,
             policy: self.policy.to_string(),
             nagle: "app",
-            wish: s.decider().wish(),
+            app_setting: s.decider().wish(),
             load_per_s: s.decider().load(),
             message_bytes: s.decider().message_bytes(),
             arms: Arms {
@@ -186,26 +191,34 @@ impl Decisions {
             peer: None,
             limit_bytes: None,
             dry_run: self.dry_run,
-            why: "the agent ends: every socket has its application's own setting back",
+            why: "the agent ends: every socket has its application's own setting back".to_owned(),
         };
-        self.write(&line)
+        self.write(decision)
     }
 
-    fn write(&mut self, line: &Line) -> anyhow::Result<()> {
-        let json = serde_json::to_string(line).context("encoding a decision")?;
+    fn write(&mut self, decision: Decision) -> anyhow::Result<()> {
         if let Some(log) = &mut self.log {
-            writeln!(log, "{json}").context("cannot write the log")?;
+            log.line(&decision);
         }
-        match self.style {
-            Style::Jsonl => self.print(&json),
-            Style::Auto | Style::Plain => self.print(&text(line)),
+        self.output.show(&Decided(vec![decision]))
+    }
+
+    /// Opens the log anew: it may have been moved away.
+    pub fn reopen(&self) {
+        if let Some(log) = &self.log {
+            log.reopen();
         }
+    }
+
+    /// Lines of the log that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.log.as_ref().map_or(0, LogFile::dropped)
     }
 
     /// Why things are as they are.
     ///
     /// # Errors
-    /// Standard output cannot be written.
+    /// Nothing that is known.
     pub fn explain(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
         let c = s.decider();
         let arm = |a| match c.known(a) {
@@ -217,8 +230,8 @@ impl Decisions {
             ),
             None => "not known".to_owned(),
         };
-        self.print(&format!(
-            "{}: {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}",
+        self.output.say(&format!(
+            "{}: {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}\n",
             name(server, side),
             s.connections(),
             c.load(),
@@ -233,26 +246,10 @@ impl Decisions {
             c.explain()
         ))
     }
-
-    fn print(&mut self, text: &str) -> anyhow::Result<()> {
-        pipe::write_all(&mut self.out, format!("{text}\n").as_bytes())
-    }
 }
 
-fn text(line: &Line) -> String {
-    let known = |k: Option<Known>| k.map_or("–".to_owned(), |k| micros(k.latency_ns));
-    format!(
-        "{} {} {:<10} Nagle {:<3} on {}  off {}  {:.0}/s of {:.0} B: {}",
-        clock(line.ts_ns),
-        line.service,
-        line.event,
-        line.nagle,
-        known(line.arms.on),
-        known(line.arms.off),
-        line.load_per_s,
-        line.message_bytes,
-        line.why
-    )
+fn latency(known: Option<Known>) -> String {
+    known.map_or_else(|| human::UNKNOWN.to_owned(), |k| micros(k.latency_ns))
 }
 
 /// An arm as labels and texts have it.

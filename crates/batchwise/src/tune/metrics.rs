@@ -1,25 +1,21 @@
 //! What tuning does and knows as Prometheus metrics.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::SocketAddr;
 
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{Arm, Known};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::registry::Unit;
 
 use super::decisions::word;
 use super::service::{Service, Trials};
-use crate::output::exporter::{self, Labels, Metrics, counters, gauges, seconds, with};
+use crate::frame::metrics::{self, Family, Labels, Metrics, alone, seconds, with};
 
 /// What `batchwise tune` serves: a copy of what matters, as scrapes come at any time.
 #[derive(Debug, Default)]
 pub struct TuneMetrics {
     services: Vec<Tuned>,
     lost_events: u64,
+    log_lines_dropped: u64,
 }
 
 /// One side of a service.
@@ -41,14 +37,20 @@ struct Tuned {
 
 impl TuneMetrics {
     /// Takes the place of what was served before.
-    pub fn tick(&mut self, services: &HashMap<(SocketAddr, Side), Service>, lost_events: u64) {
+    pub fn tick(
+        &mut self,
+        services: &HashMap<(SocketAddr, Side), Service>,
+        lost_events: u64,
+        log_lines_dropped: u64,
+    ) {
         let mut keys: Vec<_> = services.iter().collect();
         keys.sort_unstable_by_key(|(key, _)| **key);
         let tuned = |((server, side), service): (&(SocketAddr, Side), &Service)| {
-            Tuned::new(exporter::service(server.to_string(), *side), service)
+            Tuned::new(metrics::service(server.to_string(), *side), service)
         };
         self.services = keys.into_iter().map(tuned).collect();
         self.lost_events = lost_events;
+        self.log_lines_dropped = log_lines_dropped;
     }
 }
 
@@ -99,88 +101,85 @@ impl Tuned {
 }
 
 impl Metrics for TuneMetrics {
-    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let all = || self.services.iter();
-        gauges(
-            encoder,
-            ("tune_nagle", None),
+    const FAMILIES: &'static [Family<Self>] = &[
+        Family::gauge(
+            "tune_nagle",
             "Whether Nagle's algorithm is in this state: the arm in force",
-            all().flat_map(Tuned::states),
-        )?;
-        gauges(
-            encoder,
-            ("tune_latency", Some(Unit::Seconds)),
+            |m| m.services.iter().flat_map(Tuned::states).collect(),
+        ),
+        Family::seconds(
+            "tune_latency",
             "Mean latency of a request under the present load, with Nagle's algorithm on and off",
-            all()
-                .flat_map(Tuned::arms)
-                .map(|(labels, known)| (labels, seconds(known.latency_ns))),
-        )?;
-        gauges(
-            encoder,
-            ("tune_confidence", None),
+            |m| m.of_arms(|known| seconds(known.latency_ns)),
+        ),
+        Family::gauge(
+            "tune_confidence",
             "How far to trust that latency, 0 (guess) to 1",
-            all()
-                .flat_map(Tuned::arms)
-                .map(|(labels, known)| (labels, known.confidence)),
-        )?;
-        gauges(
-            encoder,
-            ("tune_load_per_second", None),
+            |m| m.of_arms(|known| known.confidence),
+        ),
+        Family::gauge(
+            "tune_load_per_second",
             "Requests a second, when last measured",
-            all().map(|s| (s.labels.clone(), s.load)),
-        )?;
-        gauges(
-            encoder,
-            ("tune_connections", None),
-            "Connections that are open",
-            all().map(|s| (s.labels.clone(), s.connections as f64)),
-        )?;
-        gauges(
-            encoder,
-            ("tune_budget_left", Some(Unit::Seconds)),
+            |m| m.of_services(|s| s.load),
+        ),
+        Family::gauge("tune_connections", "Connections that are open", |m| {
+            m.of_services(|s| s.connections as f64)
+        }),
+        Family::seconds(
+            "tune_budget_left",
             "For so long may requests wait twice as long for trials; below 0: overdrawn",
-            all().map(|s| (s.labels.clone(), s.budget_left_s)),
-        )?;
-        counters(
-            encoder,
+            |m| m.of_services(|s| s.budget_left_s),
+        ),
+        Family::counter(
             "tune_switches",
             "Changes of the arm in force, those for trials and pulses included",
-            all().map(|s| (s.labels.clone(), s.switches)),
-        )?;
-        counters(
-            encoder,
+            |m| m.of_services(|s| s.switches),
+        ),
+        Family::counter(
             "tune_trials",
             "Trials of the other arm, by how they ended",
-            all().flat_map(Tuned::outcomes),
-        )?;
-        counters(
-            encoder,
+            |m| m.services.iter().flat_map(Tuned::outcomes).collect(),
+        ),
+        Family::counter(
             "tune_pulses",
             "Pulses of the other arm that look for requests that wait at their sender",
-            all().map(|s| (s.labels.clone(), s.pulses.0)),
-        )?;
-        counters(
-            encoder,
+            |m| m.of_services(|s| s.pulses.0),
+        ),
+        Family::counter(
             "tune_pulses_found",
             "Pulses that found a sender behind",
-            all().map(|s| (s.labels.clone(), s.pulses.1)),
-        )?;
-        encoder
-            .encode_descriptor(
-                "lost_events",
-                "Events that this agent lost since it started",
-                None,
-                MetricType::Counter,
-            )
-            .and_then(|encoder| ConstCounter::new(self.lost_events).encode(encoder))
+            |m| m.of_services(|s| s.pulses.1),
+        ),
+        Family::counter(
+            "lost_events",
+            "Events that this agent lost since it started",
+            |m| alone(m.lost_events),
+        ),
+        Family::counter(
+            "log_lines_dropped",
+            "Lines that found no room in the log, on a full disk for one",
+            |m| alone(m.log_lines_dropped),
+        ),
+    ];
+}
+
+impl TuneMetrics {
+    fn of_services<T>(&self, value: fn(&Tuned) -> T) -> Vec<(Labels, T)> {
+        let services = self.services.iter();
+        services.map(|s| (s.labels.clone(), value(s))).collect()
+    }
+
+    fn of_arms(&self, value: fn(&Known) -> f64) -> Vec<(Labels, f64)> {
+        let arms = self.services.iter().flat_map(Tuned::arms);
+        arms.map(|(labels, known)| (labels, value(known))).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::exporter::Exporter;
-    use crate::output::exporter::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::Exporter;
+    use crate::frame::metrics::testing::{assert_well_formed, scrape};
 
     fn tuned() -> Tuned {
         let known = Known {
@@ -190,7 +189,7 @@ mod tests {
             age_ns: 0,
         };
         Tuned {
-            labels: exporter::service("10.0.0.2:6379".to_owned(), Side::Client),
+            labels: metrics::service("10.0.0.2:6379".to_owned(), Side::Client),
             in_force: Arm::On,
             known: [(Arm::On, Some(known)), (Arm::Off, None)],
             load: 5_012.5,

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,17 +29,36 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::agent::{PortArgs, parse_duration, stop_flag};
-use crate::clock::monotonic_ns;
+use crate::frame::args::{PortArgs, parse_duration, parse_exchange_period};
+use crate::frame::clock::monotonic_ns;
+use crate::frame::metrics::Exporter;
+use crate::frame::rows::Format;
+use crate::frame::signals::{hangup_flag, stop_flag};
+use crate::frame::ticks::{Ticks, Turn};
 use crate::hints::{HintArgs, HintWindows, Hints};
-use crate::output::exporter::Exporter;
 use decider::Decider;
-use decisions::{Decisions, Style};
+use decisions::Decisions;
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
 use hold::Hold;
 use metrics::TuneMetrics;
 use service::Service;
+
+/// What the long help adds.
+pub const EXAMPLES: &str = "\
+Examples:
+  sudo batchwise tune --port 6379 --policy slo:500us
+      the highest throughput whose mean latency stays under 500 us
+  sudo batchwise tune --port 6379 --policy latency --dry-run --explain
+      measure and say what would be done, but touch no socket
+  sudo batchwise tune --port 6379 --log /var/log/batchwise.jsonl
+      keep every decision, with all that it was made from
+  sudo batchwise tune --port 6379 --metrics 127.0.0.1:9464
+      what it does and knows, for Prometheus
+
+Run it on both hosts: each agent changes its own host's sockets, and learns of the other end through
+TCP options, on connections that are made from now on. Whatever happens to the agent, every socket
+has its application's own setting back within a second.";
 
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
 #[derive(Debug, Args)]
@@ -56,15 +76,15 @@ pub struct TuneArgs {
     /// Decide and log, but leave every socket as it is
     #[arg(long)]
     dry_run: bool,
-    /// Append every decision to this file, a line of JSON each
+    /// Append every decision to this file, a line of JSON each; SIGHUP opens it anew
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Say every second what is known of each arm and what it waits for
     #[arg(long)]
     explain: bool,
     /// How decisions are shown
-    #[arg(long, value_enum, default_value_t = Style::Auto)]
-    format: Style,
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    format: Format,
     /// Stop after this time; without it, at Ctrl-C
     #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -80,7 +100,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "on|off|BYTES|aimd", value_parser = hold::parse, conflicts_with = "dry_run")]
     hold: Option<Hold>,
     /// Least time between two options of the exchange on a connection
-    #[arg(long, default_value = "500us", value_parser = crate::watch::parse_period)]
+    #[arg(long, default_value = "500us", value_parser = parse_exchange_period)]
     exchange_period: Duration,
     #[command(flatten)]
     hints: HintArgs,
@@ -119,6 +139,8 @@ const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// The programs cannot be loaded, another agent runs here, or the log cannot be written.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
+    // without a log a closed terminal ends the agent, as it does other commands
+    let hangup = args.log.is_some().then(hangup_flag).transpose()?;
     let decisions = Decisions::open(
         args.log.as_deref(),
         args.format,
@@ -158,7 +180,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         looked_for_stragglers: Instant::now(),
         explained: Instant::now(),
     };
-    let ran = agent.run(&stop);
+    let ran = agent.run(stop, hangup.as_deref());
     let finished = agent.finish();
     ran?;
     finished?;
@@ -229,12 +251,24 @@ struct Agent {
 }
 
 impl Agent {
-    fn run(&mut self, stop: &AtomicBool) -> anyhow::Result<()> {
-        let end = self.args.duration.map(|d| Instant::now() + d);
-        let mut guarded = true;
-        while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+    fn run(&mut self, stop: Arc<AtomicBool>, hangup: Option<&AtomicBool>) -> anyhow::Result<()> {
+        let mut ticks = Ticks::new(stop, Duration::ZERO, self.args.duration);
+        loop {
+            let mut guarded = true;
+            let turn = ticks.turn(Duration::MAX, |time| {
+                guarded = self.wait(time)?;
+                Ok(false)
+            })?;
+            match turn {
+                Turn::End | Turn::Stopped => return Ok(()),
+                Turn::Look if guarded => continue,
+                Turn::Look | Turn::Interval => {}
+            }
             if !guarded || !self.guard.beat() {
                 self.start_over()?;
+            }
+            if hangup.is_some_and(|flag| flag.swap(false, Ordering::Relaxed)) {
+                self.decisions.reopen();
             }
             let (begin, cpu) = (Instant::now(), cpu_time()?);
             let reading = self.sensor.read()?;
@@ -245,14 +279,12 @@ impl Agent {
                 Pace::Counting => TICK.max(used),
                 Pace::Asleep => SLOW_TICK.max(used),
             };
-            guarded = self.wait(begin + next)?;
+            ticks.set_next(begin + next);
         }
-        Ok(())
     }
 
-    /// Sleeps until `next`, a signal, or the guard's end; whether the guard is still there.
-    fn wait(&self, next: Instant) -> anyhow::Result<bool> {
-        let left = next.saturating_duration_since(Instant::now());
+    /// Sleeps for `left`, until a signal, or the guard's end; whether the guard is still there.
+    fn wait(&self, left: Duration) -> anyhow::Result<bool> {
         let mut fds = [PollFd::new(self.guard.as_fd(), PollFlags::empty())];
         match ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None) {
             Ok(ready) => Ok(ready == 0),
@@ -304,7 +336,8 @@ impl Agent {
         if look {
             self.looked_for_stragglers = Instant::now();
             if let Some(exporter) = &self.exporter {
-                exporter.update(|m| m.tick(&self.services, reading.lost_events));
+                let dropped = self.decisions.dropped();
+                exporter.update(|m| m.tick(&self.services, reading.lost_events, dropped));
             }
         }
         let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;

@@ -11,7 +11,7 @@ use batchwise_core::balance::report::Health;
 use super::super::config::{Kind, Service};
 use super::super::journal::About;
 use super::super::judge;
-use super::super::nexthop::{self, Known};
+use super::super::nexthop::{self, NetworkState};
 use super::Agent;
 
 /// Routes are looked at again so often, at most, because checks went astray.
@@ -48,7 +48,7 @@ impl Exits {
     pub(super) fn prepare(
         &self,
         names: &[String],
-        known: &Known,
+        known: &NetworkState,
     ) -> anyhow::Result<BTreeMap<u32, Attached>> {
         let mut new = BTreeMap::new();
         for name in names {
@@ -83,7 +83,7 @@ impl Exits {
     }
 
     /// The exit of a service, with a probe.
-    fn find(&mut self, service: &Service, known: &Known) -> Result<u32, String> {
+    fn find(&mut self, service: &Service, known: &NetworkState) -> Result<u32, String> {
         let link = nexthop::service_route(known, service.address, true)?;
         let route = known.routes.get(&service.address);
         let index = match (route, &link) {
@@ -115,7 +115,7 @@ impl Exits {
 impl Agent {
     /// Takes the probes to where the routes to services lead; true: what is known of backends' health
     /// has changed.
-    pub(super) fn follow_exits(&mut self, known: &Known) -> bool {
+    pub(super) fn follow_exits(&mut self, known: &NetworkState) -> bool {
         let mut changed = false;
         let mut by_service = BTreeMap::new();
         for service in &mut self.services {

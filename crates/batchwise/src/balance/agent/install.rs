@@ -9,9 +9,10 @@ use batchwise_bpf::probe::{self, Attached};
 use batchwise_core::balance::report::{Health, Policy};
 use batchwise_core::balance::{SLOTS, UNIT, maglev};
 
+use super::super::attempt::Target;
 use super::super::backend::Backend;
 use super::super::config::{self, Kind, Method};
-use super::super::health::{Checks, Target};
+use super::super::health::Checks;
 use super::super::journal::About;
 use super::super::judge::{self, Checked, Fault};
 use super::super::nexthop::NextHop;

@@ -10,7 +10,7 @@ use super::super::journal::About;
 use super::super::service::{Service, Table};
 use super::super::status::{AgentLine, Status};
 use super::Agent;
-use crate::clock::wall_clock_ns;
+use crate::frame::clock::wall_clock_ns;
 
 impl Agent {
     /// Brings what must not wait into force: backends and tables.
@@ -24,7 +24,7 @@ impl Agent {
             let filled = table.is_some();
             write(&self.balancer, service, table)?;
             if filled {
-                self.hear()?;
+                self.take_epochs()?;
             }
         }
         Ok(())
@@ -52,7 +52,7 @@ impl Agent {
 
     pub(super) fn interval(&mut self, now: Instant) -> anyhow::Result<Status> {
         let epochs = self.balancer.sweep()?;
-        self.take(epochs);
+        self.count_epochs(epochs);
         self.count()?;
         let tallies: BTreeMap<u16, bpf::Tally> =
             self.balancer.backend_tallies()?.into_iter().collect();
@@ -76,7 +76,7 @@ impl Agent {
                 self.journal.decision(change.line);
             }
             // a table takes milliseconds; neither events nor health wait for all of them
-            self.hear()?;
+            self.take_epochs()?;
             self.sense()?;
         }
         for leaving in &mut self.leaving {

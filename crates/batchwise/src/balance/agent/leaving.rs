@@ -7,7 +7,7 @@ use batchwise_core::balance::report::{BackendLine, Health, State};
 use batchwise_core::passive::report::LatencyQuantiles;
 
 use super::{Agent, Leaving};
-use crate::clock::nanos;
+use crate::frame::clock::nanos;
 
 impl Agent {
     /// Those that leave, as of the last census.

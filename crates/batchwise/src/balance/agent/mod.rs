@@ -26,9 +26,10 @@ use super::metrics::BalanceMetrics;
 use super::nexthop::{Follower, Kernel};
 use super::service::Service;
 use super::status::Status;
-use crate::clock::nanos;
-use crate::output::Sink;
-use crate::output::exporter::Exporter;
+use crate::frame::clock::nanos;
+use crate::frame::metrics::Exporter;
+use crate::frame::rows::Output;
+use crate::frame::ticks::{Ticks, Turn};
 
 mod census;
 mod exits;
@@ -227,19 +228,15 @@ impl Agent {
     pub fn run(
         &mut self,
         server: &Server,
-        sink: &mut dyn Sink<Status>,
+        output: &mut Output<Status>,
         exporter: Option<&Exporter<BalanceMetrics>>,
-        stop: &AtomicBool,
-        hangup: &Arc<AtomicBool>,
+        stop: Arc<AtomicBool>,
+        hangup: &AtomicBool,
     ) -> anyhow::Result<Ended> {
-        let start = Instant::now();
-        let end = self.run.duration.map(|duration| start + duration);
-        let mut next = start + self.config.interval;
+        let mut ticks = Ticks::new(stop, self.config.interval, self.run.duration);
         loop {
-            let until = end.map_or(next, |end| end.min(next));
-            let wait = until.saturating_duration_since(Instant::now());
-            let quit = stop.load(Ordering::Relaxed) || sink.poll_quit(wait.min(POLL_EVERY))?;
-            self.hear()?;
+            let turn = ticks.turn(POLL_EVERY, |time| output.wait(time))?;
+            self.take_epochs()?;
             self.sense()?;
             self.follow_interfaces()?;
             if hangup.swap(false, Ordering::Relaxed) {
@@ -249,16 +246,15 @@ impl Agent {
             for asked in server.requests() {
                 self.answer(asked)?;
             }
-            let now = Instant::now();
-            let over = quit || self.remove.is_some() || end.is_some_and(|end| now >= end);
-            if over || now >= next {
-                let status = self.interval(now)?;
+            ticks.set_interval(self.config.interval);
+            let over = self.remove.is_some() || matches!(turn, Turn::End | Turn::Stopped);
+            if over || turn == Turn::Interval {
+                let status = self.interval(Instant::now())?;
                 if let Some(exporter) = exporter {
-                    exporter.update(|metrics| metrics.interval(&status));
+                    let dropped = self.journal.dropped();
+                    exporter.update(|metrics| metrics.interval(&status, dropped));
                 }
-                sink.interval(&status)?;
-                // an interval that was missed is not made up for
-                next = (next + self.config.interval).max(now + POLL_EVERY);
+                output.show(&status)?;
             }
             if over {
                 let asked = self.remove.take();

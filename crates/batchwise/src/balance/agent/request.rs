@@ -172,7 +172,7 @@ impl Agent {
             epochs.extend(self.balancer.poll()?);
             Ok(())
         });
-        self.take(epochs);
+        self.count_epochs(epochs);
         let checked = checked?;
         let (new, now) = (&checked.config, &self.config);
         let measures = (new.policy, new.interval) != (now.policy, now.interval);

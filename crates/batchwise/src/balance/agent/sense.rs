@@ -10,8 +10,8 @@ use batchwise_core::passive::Epoch;
 use super::super::attempt::{Nothing, Outcome};
 use super::super::config::Kind;
 use super::super::journal::About;
-use super::super::nexthop::{Known, ask};
-use super::super::show;
+use super::super::nexthop::{NetworkState, ask};
+use super::super::words;
 use super::Agent;
 
 /// A station whose checks fail is asked again for its MAC address so often, at most;
@@ -39,13 +39,13 @@ impl StationsAsked {
 
 impl Agent {
     /// Takes the epochs that have closed.
-    pub(super) fn hear(&mut self) -> anyhow::Result<()> {
+    pub(super) fn take_epochs(&mut self) -> anyhow::Result<()> {
         let epochs = self.balancer.poll()?;
-        self.take(epochs);
+        self.count_epochs(epochs);
         Ok(())
     }
 
-    pub(super) fn take(&mut self, epochs: Vec<Epoch>) {
+    pub(super) fn count_epochs(&mut self, epochs: Vec<Epoch>) {
         for epoch in epochs {
             let place = epoch.tuple.and_then(|t| self.places.get(&t.backend));
             if let Some((service, backend)) = place
@@ -78,7 +78,7 @@ impl Agent {
             let served = backend.health.state() == Health::Up;
             let change = match checked.outcome {
                 Outcome::Passed => {
-                    backend.vouched |= matches!(check.kind, Kind::Http { .. });
+                    backend.confirmed |= matches!(check.kind, Kind::Http { .. });
                     backend.health.checked(&check, Ok(()))
                 }
                 Outcome::Failed(why) => {
@@ -100,8 +100,8 @@ impl Agent {
             if change {
                 changed = true;
                 let detail = match (backend.health.state(), backend.health.why()) {
-                    (state, Some(why)) => format!("{}: {why}", show::health(state)),
-                    (state, None) => show::health(state).to_owned(),
+                    (state, Some(why)) => format!("{}: {why}", words::health(state)),
+                    (state, None) => words::health(state).to_owned(),
                 };
                 let about = About::backend(&service.spec.name, &backend.spec.name);
                 if backend.health.state() == Health::Up {
@@ -128,7 +128,7 @@ impl Agent {
         Ok(())
     }
 
-    fn follow(&mut self, known: &Known) -> bool {
+    fn follow(&mut self, known: &NetworkState) -> bool {
         let mut changed = false;
         for service in &mut self.services {
             for backend in &mut service.backends {

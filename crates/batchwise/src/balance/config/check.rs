@@ -9,16 +9,10 @@ use batchwise_core::balance::report::Policy;
 use toml::Spanned;
 
 use super::health::check;
-use super::value::{Unique, address, label, number, time, word};
+use super::value::{HOUR, MS, Result, Unique, address, label, number, time, word};
 use super::{
-    Backend, Config, INTERVALS, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, Wrong,
-    is_name, raw,
+    Backend, Config, INTERVALS, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, is_name, raw,
 };
-
-pub(super) type Result<T> = std::result::Result<T, Wrong>;
-
-pub(super) const MS: Duration = Duration::from_millis(1);
-pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 pub(super) fn config(lines: &Lines<'_>, raw: raw::Config) -> Result<Config> {
     let name = match raw.name {

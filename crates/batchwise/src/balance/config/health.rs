@@ -6,8 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use batchwise_bpf::balance::Protocol;
 use toml::Spanned;
 
-use super::check::{HOUR, MS, Result};
-use super::value::{number, time, word};
+use super::value::{HOUR, MS, Result, number, time, word};
 use super::{Check, Kind, Lines, raw};
 
 pub(super) fn check(

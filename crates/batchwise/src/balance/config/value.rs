@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::Lines;
-use super::check::Result;
-use crate::agent::parse_duration;
+use super::{Lines, Wrong};
+use crate::frame::args::parse_duration;
+
+pub(super) type Result<T> = std::result::Result<T, Wrong>;
+
+pub(super) const MS: Duration = Duration::from_millis(1);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 /// A name for people and labels.
 pub(super) fn label(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
-use super::Known;
+use super::NetworkState;
 use super::kernel::{Kernel, Wanted};
 
 /// How often routes and neighbours are looked at.
@@ -35,7 +35,7 @@ pub fn ask(station: IpAddr) {
 /// Looks again and again, in a thread of its own.
 pub struct Follower {
     wanted: Sender<(u64, Wanted)>,
-    news: Receiver<(u64, Known)>,
+    news: Receiver<(u64, NetworkState)>,
     /// How often something else was wanted.
     turn: u64,
     stop: Arc<AtomicBool>,
@@ -99,7 +99,7 @@ impl Follower {
 
     /// The newest, if there is any since the last call. What was looked at for an earlier
     /// configuration says nothing: it knows of no route to whom that did not have.
-    pub fn news(&self) -> Option<Known> {
+    pub fn news(&self) -> Option<NetworkState> {
         let of_now = self.news.try_iter().filter(|(turn, _)| *turn == self.turn);
         of_now.last().map(|(_, known)| known)
     }

@@ -15,7 +15,7 @@ use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMetric, 
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use super::{ETHERNET, Known, Link, NextHop, Route};
+use super::{ETHERNET, Link, NetworkState, NextHop, Route};
 
 /// What is to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,14 +56,14 @@ impl Kernel {
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub fn know(&self, wanted: &Wanted) -> anyhow::Result<Known> {
+    pub fn know(&self, wanted: &Wanted) -> anyhow::Result<NetworkState> {
         let mut known = self.runtime.block_on(async {
-            let mut known = Known {
+            let mut known = NetworkState {
                 links: links(&self.handle).await.context("reading interfaces")?,
                 neighbours: neighbours(&self.handle)
                     .await
                     .context("reading neighbours")?,
-                ..Known::default()
+                ..NetworkState::default()
             };
             for address in &wanted.addresses {
                 let route = route(&self.handle, *address).await;
@@ -132,7 +132,7 @@ async fn fixed(handle: &Handle, way: &NextHop) -> Result<bool, rtnetlink::Error>
 /// Interfaces of routes that take no packet which an XDP program of another interface sends there; and
 /// those that take none of several parts, with whose packets may have them.
 fn unfit(
-    known: &Known,
+    known: &NetworkState,
     wanted: &Wanted,
     features: impl Fn(u32) -> Option<Features>,
 ) -> (BTreeSet<u32>, BTreeMap<u32, (String, u32)>) {
@@ -284,10 +284,10 @@ mod tests {
             mtu: None,
         };
         let backend = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-        let known = Known {
+        let known = NetworkState {
             links: [(2, link("in", mtu)), (3, link("out", 9000))].into(),
             routes: [(backend, Ok(route))].into(),
-            ..Known::default()
+            ..NetworkState::default()
         };
         let wanted = Wanted {
             addresses: vec![backend],

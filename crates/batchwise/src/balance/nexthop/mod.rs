@@ -43,7 +43,7 @@ pub struct Route {
 
 /// What the kernel knows at a moment.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct NetworkState {
     /// By index.
     pub links: BTreeMap<u32, Link>,
     /// MAC addresses by interface and address.
@@ -88,7 +88,7 @@ impl NextHop {
     }
 }
 
-impl Known {
+impl NetworkState {
     /// The way to `address` by `method`.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ pub const fn overhead(method: Method, backend: IpAddr) -> u32 {
 /// # Errors
 /// The address is this machine's, or nothing leads there; with the remedy.
 pub fn service_route(
-    known: &Known,
+    known: &NetworkState,
     address: IpAddr,
     checked: bool,
 ) -> Result<Option<Link>, String> {
@@ -213,7 +213,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn known() -> Known {
+    fn known() -> NetworkState {
         let link = Link {
             name: "eth0".to_owned(),
             mac: Some([2, 0, 0, 0, 0, 1]),
@@ -235,7 +235,7 @@ mod tests {
             local: true,
             ..route.clone()
         };
-        Known {
+        NetworkState {
             links: [(3, link)].into(),
             neighbours: [
                 ((3, ip(HERE)), [2, 0, 0, 0, 0, 2]),
@@ -249,7 +249,7 @@ mod tests {
                 (ip("10.8.0.1"), Err("Network is unreachable".to_owned())),
             ]
             .into(),
-            ..Known::default()
+            ..NetworkState::default()
         }
     }
 

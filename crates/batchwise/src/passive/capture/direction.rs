@@ -17,13 +17,13 @@ pub struct Directions {
     /// Destination ports that are measured; none: all.
     ports: Vec<u16>,
     /// By the pair in order of their addresses: whether the first is the server.
-    servers: HashMap<Pair, Known>,
+    servers: HashMap<Pair, PairDirection>,
 }
 
 type Pair = (SocketAddr, SocketAddr, Transport);
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct PairDirection {
     first_is_server: bool,
     seen_ns: u64,
 }
@@ -51,7 +51,7 @@ impl Directions {
         let (from, to) = (segment.from, segment.to);
         let pair = (from.min(to), from.max(to), segment.transport());
         let opened = segment.tcp.and_then(|tcp| tcp.syn.then_some(!tcp.ack));
-        let known = self.servers.entry(pair).or_insert_with(|| Known {
+        let known = self.servers.entry(pair).or_insert_with(|| PairDirection {
             first_is_server: (to == pair.0) == opened.unwrap_or_else(|| guess(from, to)),
             seen_ns: now_ns,
         });

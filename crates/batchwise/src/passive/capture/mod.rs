@@ -11,7 +11,7 @@ pub use file::Capture;
 pub use flows::Settings;
 
 use super::session::Session;
-use crate::clock::nanos;
+use crate::frame::clock::nanos;
 use flows::Flows;
 
 /// What of a capture, and how.

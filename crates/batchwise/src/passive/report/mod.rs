@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::TotalsLine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::interval::{Key, classes, word};
-use super::show::confidence;
+use super::interval::{classes, word};
+use super::rows::OVERALL;
 use super::summary::{Overall, Summary};
-use crate::output::human;
+use crate::frame::human;
 use plots::{COLORS, Curve};
 
 mod plots;
@@ -50,12 +51,9 @@ pub struct Origin {
 }
 
 /// The whole page.
-///
-/// # Errors
-/// A picture cannot be drawn.
-pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::Result<String> {
+pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> String {
     let mut busiest: Vec<_> = summary.servers().collect();
-    busiest.sort_by_key(|(_, overall)| std::cmp::Reverse(overall.batches));
+    busiest.sort_by_key(|overall| std::cmp::Reverse(overall.batches));
     let most = &busiest[..busiest.len().min(COLORS.len())];
     let begin = summary.span().map_or(0, |span| span.0);
     let over_time = plots::over_time(&curves(most, |overall| {
@@ -63,10 +61,10 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::
         let points = || overall.points.iter();
         let line = points().map(|p| (at(p.ts_ns), p.mean_ns)).collect();
         (line, points().map(|p| (at(p.ts_ns), p.p90_ns)).collect())
-    }))?;
+    }));
     let distribution = plots::distribution(&curves(most, |overall| {
         (overall.distribution(), Vec::new())
-    }))?;
+    }));
     let title = format!("Response latency at {}", origin.place);
     let body = html! {
         h1 { (title) }
@@ -82,16 +80,16 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::
         }
         h2 { "Latency over time" }
         p class="note" { "Solid: mean of each interval. Dashed: 90th percentile." }
-        (PreEscaped(over_time))
+        (over_time)
         h2 { "Distribution" }
-        (PreEscaped(distribution))
+        (distribution)
         @if summary.busiest(1).len() == 1 {
             h2 { "Gaps of the busiest flows" }
             p class="note" {
                 "Of the busiest flows that gaps measure, at most two a server, the epoch with the most gaps. The mean of its \
                  answers is the line; the gaps that it was made from are the bars."
             }
-            (flows(summary)?)
+            (flows(summary))
         }
         h2 { "What was seen" }
         (facts(origin, totals))
@@ -109,17 +107,17 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> anyhow::
             body { (body) }
         }
     };
-    Ok(page.into_string())
+    page.into_string()
 }
 
 fn curves(
-    servers: &[(&Key, &Overall)],
+    servers: &[&Overall],
     of: impl Fn(&Overall) -> (Vec<(f64, f64)>, Vec<(f64, f64)>),
 ) -> Vec<Curve> {
-    let curves = servers.iter().zip(COLORS).map(|((key, overall), color)| {
+    let curves = servers.iter().zip(COLORS).map(|(overall, color)| {
         let (line, dashed) = of(overall);
         Curve {
-            label: format!("{} {}", key.0, word(key.1)),
+            label: format!("{} {}", overall.key.0, word(overall.key.1)),
             color,
             line,
             dashed,
@@ -136,7 +134,7 @@ fn length(summary: &Summary) -> String {
 }
 
 fn warnings(summary: &Summary, totals: &TotalsLine) -> Markup {
-    let stalled: u64 = summary.servers().map(|(_, overall)| overall.stalled).sum();
+    let stalled: u64 = summary.servers().map(|overall| overall.stalled).sum();
     html! {
         @if summary.servers().next().is_none() {
             p class="warn" {
@@ -165,74 +163,35 @@ fn warnings(summary: &Summary, totals: &TotalsLine) -> Markup {
     }
 }
 
-fn servers(servers: &[(&Key, &Overall)]) -> Markup {
-    let header = [
-        "server",
-        "",
-        "flows",
-        "epochs",
-        "batches",
-        "mean",
-        "p50",
-        "p90",
-        "p99",
-        "confidence",
-        "idle",
-        "resent",
-        "stalled",
-        "discarded",
-    ];
-    let rows = servers.iter().map(|(key, overall)| {
-        let latency = overall.latency();
-        let cells = [
-            key.0.to_string(),
-            word(key.1).to_owned(),
-            overall.flows.to_string(),
-            overall.epochs.to_string(),
-            overall.batches.to_string(),
-            human::maybe_duration(latency.mean),
-            human::maybe_duration(latency.p50),
-            human::maybe_duration(latency.p90),
-            human::maybe_duration(latency.p99),
-            confidence(overall.confidence()),
-            overall.idle.to_string(),
-            overall.resent.to_string(),
-            overall.stalled.to_string(),
-            overall.discarded.to_string(),
-        ];
-        html! { tr { @for cell in cells { td { (cell) } } } }
-    });
+fn servers(servers: &[&Overall]) -> Markup {
     html! {
         div class="scroll" { table {
-            tr { @for name in header { th { (name) } } }
-            @for row in rows { (row) }
+            tr { @for column in OVERALL { th { (column.name()) } } }
+            @for overall in servers {
+                tr { @for column in OVERALL { td { (column.text(overall)) } } }
+            }
         } }
     }
 }
 
-fn flows(summary: &Summary) -> anyhow::Result<Markup> {
-    let mut flows = Vec::new();
-    for epoch in summary.busiest(FLOWS) {
-        let name = epoch.tuple.map_or_else(String::new, |tuple| {
-            format!(
-                "{} → {} {}",
-                tuple.client,
-                tuple.server,
-                word(tuple.transport)
-            )
-        });
-        let picture = plots::modes(epoch)?;
-        flows.push(html! {
-            h3 { (name) }
+fn flows(summary: &Summary) -> Markup {
+    let name = |epoch: &Epoch| {
+        epoch.tuple.map_or_else(String::new, |tuple| {
+            let transport = word(tuple.transport);
+            format!("{} → {} {transport}", tuple.client, tuple.server)
+        })
+    };
+    html! {
+        @for epoch in summary.busiest(FLOWS) {
+            h3 { (name(epoch)) }
             p class="note" {
                 (epoch.estimate.gaps) " gaps, " (epoch.estimate.batches) " batches, pauses of "
                 (human::maybe_duration(epoch.estimate.ibg)) ", confidence "
-                (confidence(Some(f64::from(epoch.estimate.confidence) / 1e3)))
+                (format!("{:.2}", f64::from(epoch.estimate.confidence) / 1e3))
             }
-            (PreEscaped(picture))
-        });
+            (plots::modes(epoch))
+        }
     }
-    Ok(html! { @for flow in flows { (flow) } })
 }
 
 fn facts(origin: &Origin, totals: &TotalsLine) -> Markup {
@@ -316,7 +275,7 @@ mod tests {
         summary.epoch(samples::KEY, &samples::epoch());
         let interval = samples::interval();
         summary.interval(&interval.servers);
-        let page = page(&origin(), &summary, &interval.totals).expect("a page");
+        let page = page(&origin(), &summary, &interval.totals);
         for part in [
             "10.0.0.1:80",
             "1.01 ms",
@@ -338,6 +297,6 @@ mod tests {
     #[test]
     fn a_run_that_saw_nothing_says_so() {
         let page = page(&origin(), &Summary::default(), &TotalsLine::default());
-        assert!(page.expect("a page").contains("Nothing was measured"));
+        assert!(page.contains("Nothing was measured"));
     }
 }

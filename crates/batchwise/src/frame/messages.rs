@@ -1,0 +1,84 @@
+//! Where log messages go: standard error, except while the terminal view owns the screen. Then
+//! they are kept, the newest is shown in the view, and all of them are printed when it ends.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Bytes of messages that are kept while the screen is taken; what comes after is dropped.
+const ROOM: usize = 64 * 1024;
+
+static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+
+fn held() -> MutexGuard<'static, Option<Vec<u8>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps messages back from now on.
+pub fn hold() {
+    held().get_or_insert_default();
+}
+
+/// Prints what was kept, and lets messages through again.
+pub fn release() {
+    if let Some(text) = held().take() {
+        // There is nowhere to report that standard error itself fails.
+        let _ = io::stderr().write_all(&text);
+    }
+}
+
+/// The newest message that was kept.
+pub fn newest() -> Option<String> {
+    let held = held();
+    let text = String::from_utf8_lossy(held.as_deref()?);
+    text.lines().next_back().map(str::to_owned)
+}
+
+/// Makes writers for `tracing_subscriber`.
+pub struct Log;
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        Self
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        match held().as_mut() {
+            Some(kept) => {
+                if kept.len() + text.len() <= ROOM {
+                    kept.extend_from_slice(text);
+                }
+                Ok(text.len())
+            }
+            None => io::stderr().write(text),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_kept_while_the_screen_is_taken_and_bounded() {
+        hold();
+        let mut log = Log.make_writer();
+        log.write_all(b"first\n").expect("kept");
+        log.write_all(b"second\n").expect("kept");
+        assert_eq!(newest().as_deref(), Some("second"));
+        log.write_all(&vec![b'x'; ROOM])
+            .expect("dropped without an error");
+        assert_eq!(newest().as_deref(), Some("second"));
+        held().take();
+        assert_eq!(newest(), None);
+    }
+}

@@ -1,0 +1,234 @@
+//! Metrics. A subcommand describes its families once, in a table: name, help, unit, type and where
+//! their samples come from. Everything else (encoding, the histogram, the HTTP exporter) is here.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use batchwise_core::sense::report::Side;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry;
+
+mod exporter;
+#[cfg(test)]
+pub mod testing;
+
+pub use exporter::Exporter;
+
+/// What tells a sample from the others of its family.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// What is served: a state, and the families that are computed from it at each scrape.
+pub trait Metrics: Default + Send + Sized + 'static {
+    /// All families, in the order in which they are served.
+    const FAMILIES: &'static [Family<Self>];
+}
+
+/// Which every agent serves; its state is ns since 1970.
+pub const HEARTBEAT: Family<Option<u64>> = Family::seconds(
+    "heartbeat_timestamp",
+    "Unix time at which the agent's loop last brought news",
+    |ns| ns.map_or_else(Vec::new, |ns| alone(seconds(ns))),
+);
+
+/// One family of metrics. Without samples it is absent from a scrape.
+pub struct Family<M> {
+    /// Without the prefix `batchwise_`, the unit and `_total`.
+    pub name: &'static str,
+    /// One sentence for people.
+    pub help: &'static str,
+    /// The base unit, which the name ends with; none for plain numbers.
+    pub unit: Option<Unit>,
+    samples: Samples<M>,
+}
+
+/// Base units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// `_seconds`.
+    Seconds,
+}
+
+enum Samples<M> {
+    Gauge(fn(&M) -> Vec<(Labels, f64)>),
+    Counter(fn(&M) -> Vec<(Labels, u64)>),
+    Histogram(fn(&M) -> Vec<(Labels, &Buckets)>),
+}
+
+impl<M> Family<M> {
+    /// A value that goes up and down.
+    pub const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        samples: fn(&M) -> Vec<(Labels, f64)>,
+    ) -> Self {
+        Self {
+            name,
+            help,
+            unit: None,
+            samples: Samples::Gauge(samples),
+        }
+    }
+
+    /// A time that goes up and down.
+    pub const fn seconds(
+        name: &'static str,
+        help: &'static str,
+        samples: fn(&M) -> Vec<(Labels, f64)>,
+    ) -> Self {
+        Self {
+            name,
+            help,
+            unit: Some(Unit::Seconds),
+            samples: Samples::Gauge(samples),
+        }
+    }
+
+    /// A value that only grows; its name gets `_total`.
+    pub const fn counter(
+        name: &'static str,
+        help: &'static str,
+        samples: fn(&M) -> Vec<(Labels, u64)>,
+    ) -> Self {
+        Self {
+            name,
+            help,
+            unit: None,
+            samples: Samples::Counter(samples),
+        }
+    }
+
+    /// A distribution of times.
+    pub const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        samples: fn(&M) -> Vec<(Labels, &Buckets)>,
+    ) -> Self {
+        Self {
+            name,
+            help,
+            unit: Some(Unit::Seconds),
+            samples: Samples::Histogram(samples),
+        }
+    }
+
+    /// The type as Prometheus names it.
+    pub const fn kind(&self) -> MetricType {
+        match self.samples {
+            Samples::Gauge(_) => MetricType::Gauge,
+            Samples::Counter(_) => MetricType::Counter,
+            Samples::Histogram(_) => MetricType::Histogram,
+        }
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>, state: &M) -> fmt::Result {
+        match self.samples {
+            Samples::Gauge(of) => {
+                let samples = of(state).into_iter();
+                self.each(encoder, samples.map(|(l, n)| (l, ConstGauge::new(n))))
+            }
+            Samples::Counter(of) => {
+                let samples = of(state).into_iter();
+                self.each(encoder, samples.map(|(l, n)| (l, ConstCounter::new(n))))
+            }
+            Samples::Histogram(of) => self.each(encoder, of(state).into_iter()),
+        }
+    }
+
+    fn each<S: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        samples: impl Iterator<Item = (Labels, S)>,
+    ) -> fmt::Result {
+        let mut samples = samples.peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
+        let unit = self.unit.map(|Unit::Seconds| registry::Unit::Seconds);
+        let mut family =
+            encoder.encode_descriptor(self.name, self.help, unit.as_ref(), self.kind())?;
+        // a sample alone has no braces, either
+        if let Some((_, sample)) = samples.next_if(|(labels, _)| labels.is_empty()) {
+            return sample.encode(family);
+        }
+        samples.try_for_each(|(labels, sample)| sample.encode(family.encode_family(&labels)?))
+    }
+}
+
+/// One value without labels.
+pub fn alone<T>(value: T) -> Vec<(Labels, T)> {
+    vec![(Labels::new(), value)]
+}
+
+/// The labels of one side of a service.
+pub fn service(server: String, side: Side) -> Labels {
+    let side = match side {
+        Side::Server => "server",
+        Side::Client => "client",
+    };
+    vec![("service", server), ("side", side.to_owned())]
+}
+
+/// `labels` and one more.
+pub fn with(mut labels: Labels, key: &'static str, value: &str) -> Labels {
+    labels.push((key, value.to_owned()));
+    labels
+}
+
+/// Metrics are in base units.
+pub fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Upper bounds of histograms, s: each power of ten from 1 µs to 10 s is divided in the same way.
+const BOUNDS: [f64; 43] = [
+    1e-6, 1.5e-6, 2e-6, 3e-6, 5e-6, 7e-6, 1e-5, 1.5e-5, 2e-5, 3e-5, 5e-5, 7e-5, 1e-4, 1.5e-4, 2e-4,
+    3e-4, 5e-4, 7e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3, 7e-3, 1e-2, 1.5e-2, 2e-2, 3e-2, 5e-2, 7e-2,
+    1e-1, 1.5e-1, 2e-1, 3e-1, 5e-1, 7e-1, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0,
+];
+
+/// A histogram of times in which an observation may count several times, which the client library's
+/// does not offer.
+#[derive(Debug)]
+pub struct Buckets {
+    sum: f64,
+    counts: [u64; BOUNDS.len() + 1],
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self {
+            sum: 0.0,
+            counts: [0; BOUNDS.len() + 1],
+        }
+    }
+}
+
+impl Buckets {
+    /// `times` observations of a time in ns.
+    pub fn observe(&mut self, ns: u64, times: u64) {
+        let value = seconds(ns);
+        self.sum += value * times as f64;
+        self.counts[BOUNDS.partition_point(|bound| *bound < value)] += times;
+    }
+}
+
+impl EncodeMetric for &Buckets {
+    fn encode(&self, mut encoder: prometheus_client::encoding::MetricEncoder) -> fmt::Result {
+        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(self.counts).collect();
+        encoder.encode_histogram(
+            self.sum,
+            self.counts.iter().sum(),
+            &buckets,
+            None::<&HashMap<usize, Exemplar<NoLabelSet, f64>>>,
+        )
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}

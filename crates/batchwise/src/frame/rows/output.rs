@@ -1,0 +1,103 @@
+//! Standard output of a subcommand, interval by interval: live, as text, or as JSON lines.
+
+use std::time::Duration;
+
+use super::format::Form;
+use super::live::LiveTable;
+use super::terminal::Terminal;
+use super::text::TextTable;
+use super::view::{JsonLines, View};
+use crate::frame::stdout::{Bond, Stdout};
+
+/// Shows intervals on standard output. The caller alternates [`Output::show`] with
+/// [`Output::wait`]; dropping it also puts the terminal back.
+pub struct Output<V: View> {
+    screen: Screen<V>,
+}
+
+enum Screen<V: View> {
+    Live(Box<Terminal<V>>),
+    Text(Box<TextTable<V::Row>>, Option<String>, Stdout),
+    Jsonl(Stdout),
+}
+
+impl<V: View> Output<V> {
+    /// Opens standard output. `waiting` is said once while there are no rows; it may be empty.
+    ///
+    /// # Errors
+    /// The terminal cannot be taken over.
+    pub fn open(form: Form, bond: Bond, waiting: String) -> anyhow::Result<Self> {
+        let screen = match form {
+            Form::Live => Screen::Live(Box::new(Terminal::open(LiveTable::new(waiting))?)),
+            Form::Text => {
+                let waiting = (!waiting.is_empty()).then_some(waiting + "\n");
+                let table = TextTable::new(V::COLUMNS);
+                Screen::Text(Box::new(table), waiting, Stdout::open(bond))
+            }
+            Form::Jsonl => Screen::Jsonl(Stdout::open(bond)),
+        };
+        Ok(Self { screen })
+    }
+
+    /// Shows the interval that just ended.
+    ///
+    /// # Errors
+    /// [`crate::frame::stdout::Closed`] when nobody reads the output any more, which `main` takes for a
+    /// quiet end.
+    pub fn show(&mut self, view: &V) -> anyhow::Result<()> {
+        match &mut self.screen {
+            Screen::Live(terminal) => terminal.show(view),
+            Screen::Text(table, waiting, out) => {
+                let mut text = view.notes();
+                if !view.is_waiting() {
+                    *waiting = None;
+                }
+                text += &waiting.take().unwrap_or_default();
+                text += &table.rows(&view.text_rows());
+                out.write(text.into_bytes())
+            }
+            Screen::Jsonl(out) => {
+                let mut lines = JsonLines::default();
+                view.json(&mut lines)?;
+                out.write(lines.0)
+            }
+        }
+    }
+
+    /// Writes text between intervals; only where people read.
+    ///
+    /// # Errors
+    /// As for [`Self::show`].
+    pub fn say(&mut self, text: &str) -> anyhow::Result<()> {
+        match &mut self.screen {
+            Screen::Text(_, _, out) => out.write(text.as_bytes().to_vec()),
+            Screen::Live(_) | Screen::Jsonl(_) => Ok(()),
+        }
+    }
+
+    /// Waits for at most `time`. True means: stop, the user or the reader of the output has left. It
+    /// may return false early (a signal, a key).
+    ///
+    /// # Errors
+    /// The terminal or the output cannot be waited for.
+    pub fn wait(&mut self, time: Duration) -> anyhow::Result<bool> {
+        match &mut self.screen {
+            Screen::Live(terminal) => terminal.wait(time),
+            Screen::Text(_, _, out) | Screen::Jsonl(out) => out.wait(time),
+        }
+    }
+
+    /// Puts the terminal back, and waits until all is written.
+    ///
+    /// # Errors
+    /// The terminal does not take its old state.
+    pub fn finish(&mut self) -> anyhow::Result<()> {
+        match &mut self.screen {
+            Screen::Live(terminal) => terminal.restore(),
+            Screen::Text(_, _, out) | Screen::Jsonl(out) => {
+                out.flush();
+                Ok(())
+            }
+        }
+    }
+}

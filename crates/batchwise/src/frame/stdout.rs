@@ -1,0 +1,156 @@
+//! Standard output as a pipe: writing to it, and noticing that its reader has gone.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+
+use super::background::BackgroundWriter;
+use super::ticks::{poll_timeout, sleep};
+
+/// The reader of the output has gone: a foreground command ends quietly.
+#[derive(Debug)]
+pub struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// How a command and its output depend on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bond {
+    /// All is written, however long that takes: the input waits.
+    Waits,
+    /// The command never waits for its output, and ends with it.
+    Ends,
+    /// The command never waits for its output, and goes on without it: it is an agent.
+    Outlives,
+}
+
+/// Standard output.
+pub struct Stdout {
+    bond: Bond,
+    /// None where it is written to at once, or is gone.
+    background: Option<BackgroundWriter>,
+    gone: bool,
+}
+
+impl Stdout {
+    /// Opens it.
+    pub fn open(bond: Bond) -> Self {
+        let background = || BackgroundWriter::new("standard output", io::stdout());
+        Self {
+            bond,
+            background: (bond != Bond::Waits).then(background),
+            gone: false,
+        }
+    }
+
+    /// Writes `text`.
+    ///
+    /// # Errors
+    /// [`Closed`] when the reader has gone and the command ends with it.
+    pub fn write(&mut self, text: Vec<u8>) -> anyhow::Result<()> {
+        if text.is_empty() || self.gone {
+            return Ok(());
+        }
+        let written = match &mut self.background {
+            Some(background) => background.write(text),
+            None => write_all(&mut io::stdout(), &text),
+        };
+        let Err(error) = written else {
+            return Ok(());
+        };
+        if self.bond == Bond::Outlives {
+            self.give_up(&error.to_string());
+            return Ok(());
+        }
+        Err(said(error))
+    }
+
+    /// Waits for at most `time`, or until a signal; true: the reader has left, the command is to end.
+    ///
+    /// # Errors
+    /// The output cannot be waited for.
+    pub fn wait(&mut self, time: Duration) -> anyhow::Result<bool> {
+        if self.gone {
+            return sleep(time);
+        }
+        let left = reader_left(io::stdout().as_fd(), time)?;
+        if left && self.bond == Bond::Outlives {
+            self.give_up("its reader has left");
+            return Ok(false);
+        }
+        Ok(left)
+    }
+
+    /// Waits until all is written.
+    pub fn flush(&self) {
+        if let Some(background) = &self.background {
+            background.flush();
+        }
+    }
+
+    fn give_up(&mut self, why: &str) {
+        tracing::warn!("standard output is gone ({why}): this agent goes on without it");
+        (self.gone, self.background) = (true, None);
+    }
+}
+
+/// Writes `text` to standard output at once; for commands that say one thing and end.
+///
+/// # Errors
+/// [`Closed`] when nobody reads.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    write_all(&mut io::stdout(), text.as_bytes()).map_err(said)
+}
+
+fn write_all(out: &mut impl Write, text: &[u8]) -> io::Result<()> {
+    out.write_all(text).and_then(|()| out.flush())
+}
+
+fn said(error: io::Error) -> anyhow::Error {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Closed.into();
+    }
+    anyhow::Error::new(error).context("cannot write the output")
+}
+
+fn reader_left(fd: BorrowedFd<'_>, time: Duration) -> anyhow::Result<bool> {
+    // No events are asked for: poll then reports only POLLERR and POLLHUP, and unlike sleep it
+    // returns when a signal arrives.
+    let mut fds = [PollFd::new(fd, PollFlags::empty())];
+    match poll(&mut fds, poll_timeout(time)) {
+        Ok(0) | Err(Errno::EINTR) => Ok(false),
+        Ok(_) => Ok(fds[0].any().unwrap_or(false)),
+        Err(error) => Err(error).context("cannot wait for standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_to_a_pipe_without_a_reader_is_closed() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let error = write_all(&mut writer, b"text").expect_err("nobody reads");
+        assert!(said(error).is::<Closed>());
+    }
+
+    #[test]
+    fn waiting_ends_when_the_reader_leaves_and_not_before() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        assert!(!reader_left(writer.as_fd(), Duration::ZERO).expect("poll"));
+        drop(reader);
+        assert!(reader_left(writer.as_fd(), Duration::from_secs(60)).expect("poll"));
+    }
+}

@@ -1,0 +1,193 @@
+//! The lines of the latest interval as Prometheus metrics.
+//!
+//! Every scrape is encoded from the latest lines, so services that vanished and parts that are not
+//! known are absent by construction.
+
+use std::collections::BTreeMap;
+
+use batchwise_core::sense::report::{Line, Nagle};
+
+use super::parts;
+use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, seconds, service, with};
+
+/// A service's histogram survives this many intervals of silence, as its counts must not restart
+/// whenever nobody asks for a moment.
+const SILENT_INTERVALS: u32 = 300;
+/// So many lines of an interval, and so many histograms, are served.
+const MOST_SERIES: usize = 1024;
+
+/// What `batchwise watch` serves.
+#[derive(Debug, Default)]
+pub struct WatchMetrics {
+    lines: Vec<Line>,
+    lost_events: u64,
+    /// Lines that found no room.
+    dropped: u64,
+    totals: BTreeMap<Labels, Totals>,
+}
+
+/// The interval totals of one service, which add up over time.
+#[derive(Debug, Default)]
+struct Totals {
+    histogram: Buckets,
+    silent: u32,
+}
+
+impl WatchMetrics {
+    /// The lines of the interval that just ended take the place of those before.
+    pub fn interval(&mut self, lines: &[Line]) {
+        // The agent's count, which all lines repeat.
+        let lost = lines.iter().map(|line| line.lost_events).max();
+        self.lost_events = self.lost_events.max(lost.unwrap_or(0));
+        let (served, beyond) = lines.split_at(lines.len().min(MOST_SERIES));
+        self.lines = served.to_vec();
+        self.dropped += beyond.len() as u64;
+        for totals in self.totals.values_mut() {
+            totals.silent += 1;
+        }
+        for line in served {
+            let labels = series(line);
+            if self.totals.len() >= MOST_SERIES && !self.totals.contains_key(&labels) {
+                self.dropped += 1;
+                continue;
+            }
+            let totals = self.totals.entry(labels).or_default();
+            totals.silent = 0;
+            if let Some(total) = line.latency_ns.total {
+                totals.histogram.observe(total, 1);
+            }
+        }
+        self.totals
+            .retain(|_, totals| totals.silent <= SILENT_INTERVALS);
+    }
+}
+
+/// The labels that tell one line's series from another's.
+fn series(line: &Line) -> Labels {
+    let mut labels = service(line.service.clone(), line.side);
+    if let Some(connection) = &line.connection {
+        labels.push(("connection", connection.clone()));
+    }
+    labels
+}
+
+/// The labels of an estimate: also how it was made, as the numbers mean nothing without.
+fn estimate(line: &Line) -> Labels {
+    let mut labels = series(line);
+    labels.push(("unit", parts::unit(line.unit).to_owned()));
+    labels.push(("estimator", parts::estimator(line.estimator).to_owned()));
+    labels
+}
+
+impl Metrics for WatchMetrics {
+    const FAMILIES: &'static [Family<Self>] = &[
+        Family::seconds(
+            "latency",
+            "Mean latency of a request in the latest interval, by part",
+            |m| m.lines.iter().flat_map(latencies).collect(),
+        ),
+        Family::seconds(
+            "stage",
+            "Mean queueing delays that the network latency was computed from",
+            |m| m.lines.iter().flat_map(stages).collect(),
+        ),
+        Family::gauge(
+            "throughput_per_second",
+            "Requests (items of the unit) a second",
+            |m| of_lines(m, estimate, |line| line.throughput_per_s),
+        ),
+        Family::gauge(
+            "connections",
+            "Connections that were open at any time in the latest interval",
+            |m| of_lines(m, series, |line| line.connections as f64),
+        ),
+        Family::gauge(
+            "confidence",
+            "How far to trust the latency, 0 (guess) to 1",
+            |m| of_lines(m, estimate, |line| line.confidence),
+        ),
+        Family::gauge(
+            "nagle",
+            "Whether Nagle's algorithm is in this state on the sockets of this end",
+            |m| m.lines.iter().flat_map(nagle_states).collect(),
+        ),
+        Family::counter(
+            "lost_events",
+            "Events that this agent lost since it started",
+            |m| alone(m.lost_events),
+        ),
+        Family::counter(
+            "series_dropped",
+            "Lines of intervals that found no room among the series",
+            |m| alone(m.dropped),
+        ),
+        Family::histogram(
+            "interval_latency",
+            "Mean total latencies of the intervals since the agent started",
+            |m| {
+                let totals = m.totals.iter();
+                totals
+                    .map(|(labels, t)| (labels.clone(), &t.histogram))
+                    .collect()
+            },
+        ),
+    ];
+}
+
+fn of_lines(
+    metrics: &WatchMetrics,
+    labels: fn(&Line) -> Labels,
+    value: fn(&Line) -> f64,
+) -> Vec<(Labels, f64)> {
+    let lines = metrics.lines.iter();
+    lines.map(|line| (labels(line), value(line))).collect()
+}
+
+fn latencies(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
+    let latency = &line.latency_ns;
+    known(
+        line,
+        "part",
+        [
+            ("network", latency.network),
+            ("turnaround", latency.turnaround),
+            ("total", latency.total),
+        ],
+    )
+}
+
+fn stages(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
+    let stages = &line.stages_ns;
+    known(
+        line,
+        "stage",
+        [
+            ("unacked", stages.unacked),
+            ("unread_local", stages.unread_local),
+            ("unread_remote", stages.unread_remote),
+            ("ackdelay_remote", stages.ackdelay_remote),
+        ],
+    )
+}
+
+fn known<const N: usize>(
+    line: &Line,
+    key: &'static str,
+    values: [(&'static str, Option<u64>); N],
+) -> impl Iterator<Item = (Labels, f64)> {
+    values
+        .into_iter()
+        .filter_map(move |(name, ns)| Some((with(estimate(line), key, name), seconds(ns?))))
+}
+
+fn nagle_states(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
+    [Nagle::On, Nagle::Off, Nagle::Mixed]
+        .into_iter()
+        .map(move |state| {
+            let labels = with(series(line), "state", parts::nagle(state));
+            (labels, f64::from(u8::from(line.nagle == state)))
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! `batchwise watch`: reads the sensor every interval and shows what it says.
+
+mod metrics;
+mod parts;
+mod rows;
+#[cfg(test)]
+mod samples;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units};
+use batchwise_core::sense::report::Unit;
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
+
+use crate::frame::args::{PortArgs, parse_duration, parse_exchange_period, parse_interval};
+use crate::frame::clock::{nanos, wall_clock_ns};
+use crate::frame::metrics::Exporter;
+use crate::frame::rows::{Format, Output, waiting};
+use crate::frame::signals::stop_flag;
+use crate::frame::stdout::Bond;
+use crate::frame::ticks::{Ticks, Turn, sleep};
+use crate::hints::{HintArgs, HintWindows};
+use crate::services::Services;
+use metrics::WatchMetrics;
+use rows::Interval;
+
+/// What the long help adds.
+pub const EXAMPLES: &str = "\
+Examples:
+  sudo batchwise watch --port 6379
+      live on a terminal, a table when the output is piped
+  sudo batchwise watch --port 6379 --interval 1s --duration 10s --format jsonl
+      ten lines of JSON for each service
+  sudo batchwise watch --port 6379 --metrics 127.0.0.1:9464
+      for Prometheus as well
+  sudo batchwise watch --port 6379 --hints
+      with the latency that clients which link batchwise-hint see themselves
+
+An estimate says how it was made (`estimator`) and how far to trust it (`confidence`, 0 to 1).
+What is not known is shown as –, and is null in JSON.";
+
+/// Estimate the latency of a service from its TCP sockets.
+///
+/// For measuring what it costs: SIGUSR1 detaches what counts, SIGUSR2 attaches it again; what was
+/// counted before begins anew.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    #[command(flatten)]
+    ports: PortArgs,
+    /// Only sockets made by processes in this cgroup v2 directory or below it
+    #[arg(long, value_name = "DIR")]
+    cgroup: Option<PathBuf>,
+    /// What is counted (may be repeated)
+    #[arg(
+        long = "unit",
+        value_name = "UNIT",
+        value_enum,
+        default_value = "sends"
+    )]
+    #[arg(value_delimiter = ',')]
+    units: Vec<UnitArg>,
+    /// Time between two reports
+    #[arg(long, default_value = "1s", value_parser = parse_interval)]
+    interval: Duration,
+    /// Stop after this time; without it, at Ctrl-C
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    format: Format,
+    /// One line a connection rather than a service
+    #[arg(long)]
+    per_connection: bool,
+    /// Exchange queue states with peers that also run batchwise, in TCP options. Covers
+    /// connections that are made from now on, in --cgroup (default: the whole machine)
+    #[arg(long)]
+    exchange: bool,
+    /// Least time between two options on a connection
+    #[arg(long, default_value = "1ms", value_parser = parse_exchange_period, requires = "exchange")]
+    exchange_period: Duration,
+    #[command(flatten)]
+    hints: HintArgs,
+    /// Serve Prometheus metrics here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum UnitArg {
+    /// Calls of send, or their like: the closest thing to requests that the kernel sees
+    Sends,
+    /// Bytes, as in the paper's prototype
+    Bytes,
+    /// Segments
+    Packets,
+}
+
+impl From<UnitArg> for Unit {
+    fn from(u: UnitArg) -> Self {
+        match u {
+            UnitArg::Sends => Self::Sends,
+            UnitArg::Bytes => Self::Bytes,
+            UnitArg::Packets => Self::Packets,
+        }
+    }
+}
+
+/// Peers look at hints at intervals of their own, and expect new ones in each.
+const ADVERTISE_EVERY: Duration = Duration::from_millis(20);
+/// Runs until the duration is over, the user quits, or a signal comes.
+///
+/// # Errors
+/// The programs cannot be loaded, or the output is gone.
+pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
+    let stop = stop_flag()?;
+    let form = args.format.resolve()?;
+    let units: Vec<Unit> = args.units.iter().map(|u| (*u).into()).collect();
+    let config = Config {
+        ports: args.ports.numbers().to_vec(),
+        cgroup: args.cgroup.clone(),
+        units: Units::of(&units),
+    };
+    let period = args.exchange_period;
+    let exchange = args.exchange.then_some(Exchange { period });
+    let hinting = (args.exchange && args.hints.are_wanted()).then_some(Hints);
+    let pause = pause_flag()?;
+    let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
+        .context("cannot watch (`batchwise doctor` checks what is needed)")?;
+    let mut hints = args.hints.listen(advertiser)?;
+    let exporter = args
+        .metrics
+        .as_deref()
+        .map(Exporter::<WatchMetrics>::bind)
+        .transpose()?;
+    let mut output = Output::open(form, Bond::Ends, waiting(args.ports.numbers()))?;
+    let mut services = Services::new(units, args.per_connection);
+
+    // the connections that were open already start from here
+    let reading = sensor.read()?;
+    if let Some(hints) = &mut hints {
+        hints.see(&reading.open);
+    }
+    services.lines(&reading, &HintWindows::default(), 0, 1);
+    let mut last = Instant::now();
+    let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
+    loop {
+        let advertises = hints.as_ref().is_some_and(|hints| hints.are_advertised());
+        let look_every = if advertises {
+            ADVERTISE_EVERY
+        } else {
+            Duration::MAX
+        };
+        let turn = ticks.turn(look_every, |time| output.wait(time))?;
+        let paused = hold(&mut sensor, &pause, &stop)?;
+        if !paused.is_zero() {
+            ticks.delay(paused);
+            last += paused;
+            continue;
+        }
+        match turn {
+            Turn::Stopped => break,
+            Turn::Look => {
+                if let Some(hints) = hints.as_mut().filter(|_| advertises) {
+                    hints.poll()?;
+                }
+                continue;
+            }
+            Turn::Interval | Turn::End => {}
+        }
+        let reading = sensor.read()?;
+        let mut hinted = HintWindows::default();
+        if let Some(hints) = &mut hints {
+            hints.see(&reading.open);
+            hints.poll()?;
+            hinted = hints.take();
+        }
+        let now = Instant::now();
+        let lines = services.lines(&reading, &hinted, wall_clock_ns(), nanos(now - last));
+        last = now;
+        if let Some(exporter) = &exporter {
+            exporter.update(|metrics| metrics.interval(&lines));
+        }
+        output.show(&Interval(lines))?;
+        if turn == Turn::End {
+            break;
+        }
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A flag that SIGUSR1 makes 1 and SIGUSR2 makes 0.
+fn pause_flag() -> anyhow::Result<Arc<AtomicUsize>> {
+    let pause = Arc::new(AtomicUsize::new(0));
+    for (signal, value) in [(SIGUSR1, 1), (SIGUSR2, 0)] {
+        signal_hook::flag::register_usize(signal, Arc::clone(&pause), value)
+            .context("catching signals")?;
+    }
+    Ok(pause)
+}
+
+/// Counts nothing while `pause` is 1; for how long that was.
+fn hold(sensor: &mut Sensor, pause: &AtomicUsize, stop: &AtomicBool) -> anyhow::Result<Duration> {
+    let begin = Instant::now();
+    if pause.load(Ordering::Relaxed) == 0 {
+        return Ok(Duration::ZERO);
+    }
+    sensor.count(false)?;
+    while pause.load(Ordering::Relaxed) == 1 && !stop.load(Ordering::Relaxed) {
+        // a signal that came just before is noticed after this time
+        sleep(Duration::from_millis(50))?;
+    }
+    sensor.count(true)?;
+    Ok(begin.elapsed())
+}

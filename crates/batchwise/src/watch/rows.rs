@@ -1,0 +1,266 @@
+//! How `batchwise watch` shows an interval: a row for each service, side and unit, and below the live
+//! table where the requests of one of them spend their time.
+
+use batchwise_core::sense::report::Line;
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line as Text, Span};
+
+use super::parts::{self, Part, Stage};
+use crate::frame::human;
+use crate::frame::rows::{Column, JsonLines, View, confidence, lost, name, plain};
+
+/// The lines of an interval, in order of their services.
+#[derive(Clone, Debug, Default)]
+pub struct Interval(pub Vec<Line>);
+
+impl View for Interval {
+    type Row = Line;
+
+    const COLUMNS: &'static [Column<Line>] = &[
+        Column::left("time", 9, |l: &Line| plain(human::clock(l.ts_ns))).text_only(),
+        Column::left("service", 21, |l| name(title(l))),
+        Column::left("side", 6, |l| plain(parts::side(l.side))),
+        Column::right("rate", 12, |l| {
+            let rate = human::rate(l.throughput_per_s);
+            plain(format!("{rate} {}", parts::per_second(l.unit)))
+        }),
+        Column::right("total", 8, |l| {
+            plain(human::maybe_duration(l.latency_ns.total)).bold()
+        }),
+        Column::right("network", 8, |l| {
+            plain(human::maybe_duration(l.latency_ns.network))
+        }),
+        Column::right("turnaround", 10, |l| {
+            plain(human::maybe_duration(l.latency_ns.turnaround))
+        }),
+        Column::right("stacks + wire", 13, |l: &Line| part(l, 0)).text_only(),
+        Column::right("unread here", 11, |l: &Line| part(l, 1)).text_only(),
+        Column::right("unread at peer", 14, |l: &Line| part(l, 2)).text_only(),
+        Column::right("confidence", 10, |l| confidence(Some(l.confidence))),
+        Column::left("estimator", 9, |l| plain(parts::estimator(l.estimator))),
+        Column::right("conns", 5, |l| plain(l.connections.to_string())),
+        Column::left("nagle", 5, |l| plain(parts::nagle(l.nagle))),
+        Column::right("lost", 4, |l: &Line| plain(l.lost_events.to_string())).text_only(),
+    ];
+    const NAME: &'static str = "watch";
+    const WAITING: &'static str =
+        "a service appears here as soon as its connections carry requests";
+    const DETAILS: u16 = 5;
+
+    fn rows(&self) -> Vec<&Line> {
+        self.0.iter().collect()
+    }
+
+    fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
+        self.0.iter().try_for_each(|line| lines.push(line))
+    }
+
+    fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+        // the agent's count, which all lines repeat
+        let events = self.0.iter().map(|line| line.lost_events).max();
+        let mut right = lost(events.unwrap_or(0));
+        right.extend(self.0.first().map(|line| human::clock(line.ts_ns).dim()));
+        (Vec::new(), right)
+    }
+
+    fn recent(line: &Line) -> Option<(String, Option<u64>)> {
+        let side = parts::side(line.side);
+        let key = format!("{} {side} {}", title(line), parts::unit(line.unit));
+        Some((key, line.latency_ns.total))
+    }
+
+    fn details(&self, chosen: Option<&Line>, width: u16) -> Vec<Text<'static>> {
+        let Some(line) = chosen else {
+            return Vec::new();
+        };
+        let parts = parts::parts(line);
+        let latency = &line.latency_ns;
+        let sum = vec![
+            " ".into(),
+            name(title(line)),
+            format!("  {}   ", parts::estimate(line)).into(),
+            human::maybe_duration(latency.total).bold(),
+            " total = ".dim(),
+            human::maybe_duration(latency.network).into(),
+            " network + ".dim(),
+            human::maybe_duration(latency.turnaround).into(),
+            " turnaround".dim(),
+        ];
+        let (labels, times) = legend(&parts, width);
+        let state = vec![
+            " confidence ".dim(),
+            confidence(Some(line.confidence)),
+            "   connections ".dim(),
+            line.connections.to_string().into(),
+            "   Nagle ".dim(),
+            parts::nagle(line.nagle).into(),
+        ];
+        let bar = bar(&parts, width);
+        vec![Text::from(sum), bar, labels, times, Text::from(state)]
+    }
+}
+
+/// The connection where there is one: it contains the service.
+fn title(line: &Line) -> String {
+    line.connection.as_ref().unwrap_or(&line.service).clone()
+}
+
+fn part(line: &Line, at: usize) -> Span<'static> {
+    plain(parts::parts(line)[at].text())
+}
+
+/// Distinct without colour as well.
+const fn paint(stage: Stage) -> (&'static str, Color) {
+    match stage {
+        Stage::Transit => ("█", Color::Blue),
+        Stage::UnreadHere => ("▓", Color::Yellow),
+        Stage::UnreadPeer => ("▒", Color::Magenta),
+        Stage::Application => ("░", Color::Green),
+    }
+}
+
+fn bar(parts: &[Part; 4], width: u16) -> Text<'static> {
+    let width = width.saturating_sub(2);
+    let cells = cells(parts, width);
+    if cells.iter().all(|cells| *cells == 0) {
+        return Text::from(format!(" {}", "·".repeat(width.into())).dim());
+    }
+    let spans = cells.iter().zip(parts).map(|(cells, part)| {
+        let (glyph, colour) = paint(part.stage);
+        Span::styled(glyph.repeat((*cells).into()), Style::new().fg(colour))
+    });
+    Text::from_iter(std::iter::once(Span::from(" ")).chain(spans))
+}
+
+/// Divides `width` cells in proportion to the parts that are known, each boundary rounded to the
+/// nearest cell, so that the cells always add up.
+fn cells(parts: &[Part], width: u16) -> Vec<u16> {
+    let known = parts.iter().filter_map(|part| part.ns);
+    let sum: u128 = known.map(u128::from).sum();
+    let mut before = 0u128;
+    let mut drawn = 0u16;
+    let boundary = |part: &Part| {
+        before += u128::from(part.ns.unwrap_or(0));
+        let boundary = (before * u128::from(width) * 2 + sum).checked_div(sum * 2);
+        let boundary = boundary.map_or(0, |cell| u16::try_from(cell).unwrap_or(width));
+        boundary - std::mem::replace(&mut drawn, boundary)
+    };
+    parts.iter().map(boundary).collect()
+}
+
+/// What the bar's parts are, and below how long each takes, with its share where the whole is known.
+fn legend(parts: &[Part; 4], width: u16) -> (Text<'static>, Text<'static>) {
+    let column = usize::from(width.saturating_sub(1) / 4);
+    let whole: Option<u64> = parts.iter().map(|part| part.ns).sum();
+    let (mut labels, mut times) = (vec![Span::from(" ")], vec![Span::from(" ")]);
+    for part in parts {
+        let (glyph, colour) = paint(part.stage);
+        let label = format!(" {}", part.stage.label());
+        labels.push(Span::styled(glyph, colour));
+        labels.push(format!("{label:<0$}", column.saturating_sub(1)).dim());
+        let mut time = format!("  {}", part.text());
+        if let (Some(ns), Some(whole @ 1..)) = (part.ns, whole) {
+            time += &format!("  {:.0} %", ns as f64 / whole as f64 * 100.0);
+        }
+        times.push(format!("{time:<column$}").into());
+    }
+    (Text::from(labels), Text::from(times))
+}
+
+#[cfg(test)]
+mod tests {
+    use batchwise_core::sense::report::{Estimator, Latency, Stages};
+
+    use super::super::samples;
+    use super::*;
+    use crate::frame::rows::picture::picture;
+    use crate::frame::rows::{LiveTable, TextTable};
+
+    fn drawn(lines: Vec<Line>, width: u16, height: u16) -> String {
+        let mut table = LiveTable::new("waiting for traffic on port 6379…".to_owned());
+        table.show(&Interval(lines));
+        picture(width, height, |frame| table.draw(frame))
+    }
+
+    #[test]
+    fn the_table_is_what_people_read() {
+        let (two_sided, local) = (samples::two_sided(), samples::local());
+        let text = TextTable::new(Interval::COLUMNS).rows(&[&two_sided, &local]);
+        assert_eq!(text, include_str!("testdata/plain.txt"));
+    }
+
+    #[test]
+    fn two_services_at_80x24() {
+        let lines = vec![samples::two_sided(), samples::local()];
+        let text = drawn(lines, 80, 24);
+        assert_eq!(text, include_str!("testdata/two_services.txt"));
+    }
+
+    #[test]
+    fn before_any_traffic_it_says_what_it_waits_for() {
+        let text = drawn(Vec::new(), 80, 24);
+        assert!(text.contains("waiting for traffic on port 6379…"), "{text}");
+        assert!(text.contains("a service appears here"), "{text}");
+    }
+
+    #[test]
+    fn an_estimate_without_parts_shows_dashes_and_an_empty_bar() {
+        let hint = Line {
+            estimator: Estimator::Hint,
+            latency_ns: Latency {
+                total: Some(468_000),
+                ..Latency::default()
+            },
+            stages_ns: Stages::default(),
+            ..samples::two_sided()
+        };
+        let text = drawn(vec![hint], 100, 24);
+        for part in [
+            "468 µs total = – network + – turnaround",
+            "application's hint",
+            "····",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains('%') && !text.contains("0 ns"), "{text}");
+    }
+
+    #[test]
+    fn lost_events_are_shown_and_their_absence_is_not() {
+        assert!(!drawn(vec![samples::two_sided()], 80, 24).contains("lost"));
+        assert!(drawn(vec![samples::local()], 80, 24).contains("7 events lost"));
+    }
+
+    #[test]
+    fn a_part_that_is_not_known_is_null_in_json() {
+        let text = JsonLines::of(&Interval(vec![samples::two_sided(), samples::local()]));
+        let text = text.expect("JSON");
+        let read: Vec<Line> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        assert_eq!(read, [samples::two_sided(), samples::local()]);
+        let last = text.lines().last().expect("a line");
+        let json: serde_json::Value = serde_json::from_str(last).expect("JSON");
+        assert!(json["latency_ns"]["network"].is_null());
+        assert!(json["stages_ns"]["unread_remote"].is_null());
+        assert_eq!(json["latency_ns"]["total"], 43_500);
+    }
+
+    #[test]
+    fn cells_of_the_bar_always_add_up_to_its_width() {
+        let part = |ns| Part {
+            stage: Stage::Transit,
+            ns,
+            upper_bound: false,
+        };
+        for times in [
+            [Some(1), Some(1), Some(1), None],
+            [Some(u64::MAX), Some(3), None, Some(9)],
+        ] {
+            let cells = cells(&times.map(part), 78);
+            assert_eq!(cells.iter().sum::<u16>(), 78, "{times:?}");
+        }
+        assert_eq!(cells(&[part(None), part(Some(0))], 78), [0, 0]);
+    }
+}

@@ -1,0 +1,3 @@
+//! What all subcommands share, as their users and their enemies see it. Nothing here needs root.
+
+mod hostile;
