@@ -11,7 +11,8 @@ use super::{Balancer, FlowCounts, INTERFACES, Options, macs, pins};
 use crate::Error;
 use crate::attach::interface::Interface;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
-use crate::flows::events::{Events, algorithm, buckets, event_bytes, hash_keys};
+use crate::flows;
+use crate::flows::events::{Events, buckets, event_bytes};
 use crate::object::holder;
 
 /// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
@@ -136,24 +137,8 @@ fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Er
     let Some(measure) = &options.measure else {
         return Ok(());
     };
-    let (algorithm, fixed_ns) = algorithm(&measure.params);
-    ro.gaps_params = types::bw_gaps_params {
-        epoch_ns: measure.params.epoch_ns,
-        max_ns: measure.params.max_ns,
-        idle_ns: measure.params.idle_ns,
-        fixed_ns,
-        algorithm: types::bw_gaps_algorithm(algorithm),
-        min_gaps: measure.params.min_gaps,
-    };
     ro.measuring = true;
-    ro.hash_keys = hash_keys();
-    ro.n_buckets = buckets(measure.flows);
-    ro.udp_acks = measure.udp_acks.into();
-    ro.forget_ns = measure
-        .forget
-        .as_nanos()
-        .try_into()
-        .unwrap_or(i64::MAX as u64);
+    flows::configure!(ro, types, measure);
     Ok(())
 }
 

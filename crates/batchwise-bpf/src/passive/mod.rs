@@ -15,8 +15,9 @@ use libbpf_rs::{MapCore, MapFlags, ProgramHandle, ProgramType};
 
 use crate::Error;
 use crate::attach::interface::Interface;
+use crate::flows;
 pub use crate::flows::Counters;
-use crate::flows::events::{self, Events, buckets, event_bytes};
+use crate::flows::events::{Events, buckets, event_bytes};
 use crate::object::{holder, percpu};
 use crate::passive_skel::{OpenPassiveSkel, PassiveSkel, PassiveSkelBuilder, types};
 
@@ -230,7 +231,7 @@ fn load(
     let mut open = PassiveSkelBuilder::default()
         .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
-    configure(&mut open, config, buckets)?;
+    configure(&mut open, config)?;
 
     let sizing = Error::bpf;
     let events = open.maps.events.set_max_entries(event_bytes(config.flows));
@@ -249,29 +250,13 @@ fn load(
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 
-fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, buckets: u32) -> Result<(), Error> {
+fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config) -> Result<(), Error> {
     let ro = open.maps.rodata_data.as_deref_mut();
     let ro = ro.ok_or(Error::Bpf {
         doing: "configuring the BPF programs",
         source: io::Error::other("no .rodata").into(),
     })?;
-    let (algorithm, fixed_ns) = events::algorithm(&config.params);
-    ro.gaps_params = types::bw_gaps_params {
-        epoch_ns: config.params.epoch_ns,
-        max_ns: config.params.max_ns,
-        idle_ns: config.params.idle_ns,
-        fixed_ns,
-        algorithm: types::bw_gaps_algorithm(algorithm),
-        min_gaps: config.params.min_gaps,
-    };
-    ro.hash_keys = events::hash_keys();
-    ro.n_buckets = buckets;
-    ro.udp_acks = config.udp_acks.into();
-    ro.forget_ns = config
-        .forget
-        .as_nanos()
-        .try_into()
-        .unwrap_or(i64::MAX as u64);
+    flows::configure!(ro, types, config);
     ro.some_ports = !config.ports.is_empty();
     for &port in &config.ports {
         ro.port_bits[usize::from(port) / 64] |= 1 << (port % 64);

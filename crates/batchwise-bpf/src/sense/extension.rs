@@ -15,7 +15,9 @@ pub trait Extension {
     type Attached;
 
     /// Whether its programs are attached to a cgroup.
-    fn needs_cgroup(&self) -> bool;
+    fn needs_cgroup(&self) -> bool {
+        false
+    }
 
     /// Switches its programs on.
     fn configure(&self, open: &mut OpenSenseSkel<'_>);
@@ -39,20 +41,6 @@ pub struct Loaded<'a> {
     pub links: Vec<Link>,
     /// Walks over the sockets that are there at the start, in each network namespace.
     pub walks: Vec<Link>,
-}
-
-impl Extension for () {
-    type Attached = ();
-
-    fn needs_cgroup(&self) -> bool {
-        false
-    }
-
-    fn configure(&self, _: &mut OpenSenseSkel<'_>) {}
-
-    fn attach(&self, _: &mut Loaded<'_>) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 impl<A: Extension, B: Extension> Extension for (A, B) {

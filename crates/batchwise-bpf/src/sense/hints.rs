@@ -22,10 +22,6 @@ pub struct Advertiser {
 impl Extension for Hints {
     type Attached = Advertiser;
 
-    fn needs_cgroup(&self) -> bool {
-        false
-    }
-
     fn configure(&self, open: &mut OpenSenseSkel<'_>) {
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.hinting = true;

@@ -37,8 +37,8 @@ pub struct Sensor {
 const DUMP_TRIES: usize = 4;
 
 impl Sensor {
-    /// Loads and attaches the programs, with those of an extension (none: `()`), and adopts the
-    /// connections that are already open. Gives what acts through the extension, too.
+    /// Loads and attaches the programs, with those of an extension, and adopts the connections that are
+    /// already open. Gives what acts through the extension, too.
     ///
     /// # Errors
     /// When the kernel lacks a tracepoint, the cgroup is none, or loading is not allowed; each says the
