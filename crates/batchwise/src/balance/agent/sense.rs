@@ -1,6 +1,5 @@
 //! What the agent hears between two decisions, and acts upon at once: epochs, health, neighbours.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -12,16 +11,12 @@ use super::super::config::Kind;
 use super::super::journal::About;
 use super::super::nexthop::{NetworkState, ask};
 use super::super::words;
-use super::Agent;
+use super::{Agent, StationsAsked};
 
 /// A station whose checks fail is asked again for its MAC address so often, at most;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// and every station so often: what XDP sends tells the kernel nothing of whether it arrives.
 const ASK_ALL: Duration = Duration::from_secs(30);
-
-/// When stations were last asked for their MAC addresses.
-#[derive(Default)]
-pub(super) struct StationsAsked(BTreeMap<IpAddr, Instant>);
 
 impl StationsAsked {
     /// Asks one that was not asked within `every`; true: it was not.
