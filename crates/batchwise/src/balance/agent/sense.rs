@@ -10,8 +10,8 @@ use super::super::attempt::{Nothing, Outcome};
 use super::super::config::Kind;
 use super::super::journal::About;
 use super::super::nexthop::{NetworkState, ask};
-use super::super::words;
 use super::{Agent, StationsAsked};
+use crate::frame::human;
 
 /// A station whose checks fail is asked again for its MAC address so often, at most;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -95,8 +95,8 @@ impl Agent {
             if change {
                 changed = true;
                 let detail = match (backend.health.state(), backend.health.why()) {
-                    (state, Some(why)) => format!("{}: {why}", words::health(state)),
-                    (state, None) => words::health(state).to_owned(),
+                    (state, Some(why)) => format!("{}: {why}", human::word(&state)),
+                    (state, None) => human::word(&state),
                 };
                 let about = About::backend(&service.spec.name, &backend.spec.name);
                 if backend.health.state() == Health::Up {
