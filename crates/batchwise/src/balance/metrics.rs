@@ -6,7 +6,7 @@ use batchwise_core::balance::UNIT;
 use batchwise_core::balance::report::{BackendLine, Health, State};
 
 use super::status::Status;
-use super::words;
+use crate::frame::human;
 use crate::frame::metrics::{Family, Labels, Metrics, alone, seconds, with};
 
 /// Sums since the agent's start.
@@ -129,7 +129,7 @@ impl Metrics for BalanceMetrics {
             "Who decides about weights: the one with the value 1",
             |m| {
                 m.of_agent(|s| {
-                    let policy = words::policy(s.agent.policy).to_owned();
+                    let policy = human::word(&s.agent.policy);
                     vec![(vec![("policy", policy)], 1.0)]
                 })
             },

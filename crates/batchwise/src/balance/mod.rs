@@ -27,7 +27,6 @@ mod rows;
 mod samples;
 mod service;
 mod status;
-mod words;
 
 use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::metrics::Exporter;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use batchwise_core::balance::UNIT;
 use batchwise_core::balance::report::{
     BackendLine, DecisionLine, EventLine, Health, Line, State, TotalsLine,
 };
@@ -10,7 +11,6 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line as Text, Span};
 
 use super::status::Status;
-use super::words::{detached, health, policy, state, weight};
 use crate::frame::human;
 use crate::frame::rows::{Column, JsonLines, TextTable, View, lost, name, plain};
 
@@ -21,8 +21,8 @@ impl View for Status {
         Column::left("service", 0, |l| plain(l.service.clone())),
         Column::left("backend", 0, |l| name(l.backend.clone())),
         Column::left("address", 0, |l| plain(l.address.clone())),
-        Column::left("state", 0, |l| by_state(l, state(l.state))),
-        Column::left("health", 0, |l| by_state(l, health(l.health))),
+        Column::left("state", 0, |l| by_state(l, human::word(&l.state))),
+        Column::left("health", 0, |l| by_state(l, human::word(&l.health))),
         Column::right("weight", 0, |l| plain(weight(l.weight))),
         Column::right("share", 0, |l| plain(format!("{:.1} %", l.share * 100.0))),
         Column::right("conns", 0, |l| known(l.connections.map(|n| n.to_string()))),
@@ -69,7 +69,7 @@ impl View for Status {
 
     fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         let (agent, totals) = (&self.agent, &self.totals);
-        let (policy, interfaces) = (policy(agent.policy), agent.interfaces.join(", "));
+        let (policy, interfaces) = (human::word(&agent.policy), agent.interfaces.join(", "));
         let left = vec![
             name(agent.name.clone()),
             format!("   policy {policy}   {interfaces}").dim(),
@@ -104,7 +104,7 @@ impl View for Status {
     }
 }
 
-fn by_state(line: &BackendLine, word: &'static str) -> Span<'static> {
+fn by_state(line: &BackendLine, word: String) -> Span<'static> {
     let color = match line.state {
         State::Serving => Color::Green,
         State::Draining => Color::Yellow,
@@ -154,13 +154,28 @@ fn decision_line(decision: &DecisionLine) -> String {
     )
 }
 
+/// An effective weight as the configuration has weights.
+fn weight(effective: u32) -> String {
+    let whole = f64::from(effective) / f64::from(UNIT);
+    if effective.is_multiple_of(UNIT) {
+        format!("{whole:.0}")
+    } else {
+        format!("{whole:.1}")
+    }
+}
+
+/// That interfaces are without the program.
+fn detached(names: &[String]) -> String {
+    format!("NOT FORWARDING AT {} (gone?)", names.join(", "))
+}
+
 /// The whole status for people.
 pub fn table(status: &Status) -> String {
     let agent = &status.agent;
     let mut text = format!(
         "balancer {}  policy {}  pid {}  interfaces {}  configuration {} (generation {})\n",
         agent.name,
-        policy(agent.policy),
+        human::word(&agent.policy),
         agent.pid,
         agent.interfaces.join(", "),
         agent.config,

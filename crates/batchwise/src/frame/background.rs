@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +34,7 @@ impl Target for io::Stdout {
 enum Job {
     Text(Vec<u8>),
     Reopen,
+    #[cfg(test)]
     Flush(Sender<()>),
 }
 
@@ -67,10 +68,11 @@ impl BackgroundWriter {
                         room.fetch_sub(text.len(), Ordering::Relaxed);
                     }
                     Job::Reopen => target.reopen(),
-                    // nobody may be left to hear it
-                    Job::Flush(done) => drop(done.send(())),
+                    #[cfg(test)]
+                    Job::Flush(done) => done.send(()).expect("somebody waits"),
                 }
             }
+            // nobody may be left to hear it
             let _ = end.send(());
         });
         Self {
@@ -117,15 +119,12 @@ impl BackgroundWriter {
         self.send(Job::Reopen);
     }
 
-    /// Waits until everything is written, for as long as is decent.
+    /// Waits until everything is written.
+    #[cfg(test)]
     pub fn flush(&self) {
         let (done, all) = mpsc::channel();
-        // the thread's end is an end as well
-        if self.send(Job::Flush(done))
-            && all.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout)
-        {
-            tracing::warn!("{} takes nothing: the end of it is late", self.name);
-        }
+        assert!(self.send(Job::Flush(done)), "the thread is there");
+        all.recv().expect("it is written");
     }
 
     /// Texts that found no room.

@@ -1,5 +1,7 @@
 //! Quantities as people read them: three significant digits, a unit, "–" for what is not known.
 
+use serde::Serialize;
+
 /// What stands for a value that is not known; never 0.
 pub const UNKNOWN: &str = "–";
 
@@ -62,6 +64,12 @@ fn scaled(value: f64, units: &[(f64, &str)], base_decimals: usize) -> String {
     format!("{value:.decimals$} {name}")
 }
 
+/// One of several choices by the name that it has in JSON.
+pub fn word(choice: &impl Serialize) -> String {
+    let json = serde_json::to_value(choice).unwrap_or_default();
+    json.as_str().unwrap_or_default().to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +119,18 @@ mod tests {
             clock((86_400 + 14 * 3600 + 3 * 60 + 22) * 1_000_000_000 + 5),
             "14:03:22Z"
         );
+    }
+
+    #[test]
+    fn words_are_those_of_the_json_contract() {
+        use batchwise_core::balance::report::Health;
+        use batchwise_core::passive::Transport;
+        use batchwise_core::sense::report::{Estimator, Nagle, Side, Unit};
+        assert_eq!(word(&Side::Server), "server");
+        assert_eq!(word(&Estimator::TwoSided), "two_sided");
+        assert_eq!(word(&Nagle::Mixed), "mixed");
+        assert_eq!(word(&Unit::Sends), "sends");
+        assert_eq!(word(&Transport::Tcp), "tcp");
+        assert_eq!(word(&Health::Unchecked), "unchecked");
     }
 }

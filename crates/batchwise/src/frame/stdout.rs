@@ -91,16 +91,14 @@ impl Stdout {
         Ok(left)
     }
 
-    /// Waits until all is written.
-    pub fn flush(&self) {
-        if let Some(background) = &self.background {
-            background.flush();
-        }
+    /// Waits until all is written, for as long as is decent; what comes now is not written any more.
+    pub fn close(&mut self) {
+        (self.gone, self.background) = (true, None);
     }
 
     fn give_up(&mut self, why: &str) {
         tracing::warn!("standard output is gone ({why}): this agent goes on without it");
-        (self.gone, self.background) = (true, None);
+        self.close();
     }
 }
 

@@ -26,14 +26,6 @@ pub struct Interval {
     pub over: bool,
 }
 
-/// As in JSON.
-pub const fn word(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Tcp => "tcp",
-        Transport::Udp => "udp",
-    }
-}
-
 /// Packets by what became of them, as the metrics name it.
 pub const fn classes(totals: &TotalsLine) -> [(&'static str, u64); 6] {
     [

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::{ServerLine, TotalsLine};
 
-use super::interval::{Interval, Key, MOST_SERVERS, classes, word};
+use super::interval::{Interval, Key, MOST_SERVERS, classes};
+use crate::frame::human::word;
 use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, with};
 
 /// A server's counts survive so many intervals without any traffic: they must not begin again
@@ -79,10 +80,7 @@ impl Counts {
 }
 
 fn labels(key: &Key) -> Labels {
-    vec![
-        ("server", key.0.to_string()),
-        ("transport", word(key.1).to_owned()),
-    ]
+    vec![("server", key.0.to_string()), ("transport", word(&key.1))]
 }
 
 /// The labels of an estimate: also how it was made, as the numbers mean nothing without.

@@ -7,7 +7,7 @@ use batchwise_core::passive::report::{EpochLine, Line, ServerLine, TotalsLine};
 use ratatui::style::Stylize;
 use ratatui::text::Span;
 
-use super::interval::{Interval, Key, classes, pressure, word};
+use super::interval::{Interval, Key, classes, pressure};
 use super::summary::{Overall, Summary};
 use crate::frame::human;
 use crate::frame::rows::{Column, JsonLines, TextTable, View, confidence, lost, name, plain};
@@ -36,7 +36,7 @@ impl View for Interval {
     const COLUMNS: &'static [Column<Self::Row>] = &[
         Column::left("time", 9, |(_, l): &Self::Row| plain(human::clock(l.ts_ns))).text_only(),
         Column::left("server", 21, |(_, l)| name(l.server.clone())),
-        Column::left("proto", 5, |(_, l)| plain(word(l.transport))),
+        Column::left("proto", 5, |(_, l)| plain(human::word(&l.transport))),
         Column::right("flows", 6, |(_, l)| number(l.flows)),
         Column::right("batches", 9, |(_, l): &Self::Row| number(l.batches)).text_only(),
         Column::right("mean", 8, |(_, l)| time(l.latency_ns.mean).bold()),
@@ -98,18 +98,20 @@ impl View for Interval {
     }
 
     fn recent((_, line): &Self::Row) -> Option<(String, Option<u64>)> {
-        let key = format!("{} {}", line.server, word(line.transport));
+        let key = format!("{} {}", line.server, human::word(&line.transport));
         Some((key, line.latency_ns.mean))
     }
 }
 
 fn epoch(epoch: &EpochLine) -> String {
+    let transport = epoch.transport.map(|t| human::word(&t));
+    let transport = transport.as_deref().unwrap_or(human::UNKNOWN);
     format!(
         "{:9}  {} -> {}  {}  {}  pauses {}  batches {}  confidence {:.2}\n",
         human::clock(epoch.ts_ns),
         epoch.client.as_deref().unwrap_or(human::UNKNOWN),
         epoch.server.as_deref().unwrap_or(human::UNKNOWN),
-        epoch.transport.map_or(human::UNKNOWN, word),
+        transport,
         human::maybe_duration(epoch.latency_ns),
         human::maybe_duration(epoch.ibg_ns),
         epoch.batches,
@@ -120,7 +122,7 @@ fn epoch(epoch: &EpochLine) -> String {
 /// What a row says of a server over the whole run.
 pub const OVERALL: &[Column<Overall>] = &[
     Column::left("server", 21, |o| plain(o.key.0.to_string())),
-    Column::left("proto", 5, |o| plain(word(o.key.1))),
+    Column::left("proto", 5, |o| plain(human::word(&o.key.1))),
     Column::right("flows", 6, |o| number(o.flows)),
     Column::right("epochs", 6, |o| number(o.epochs)),
     Column::right("batches", 9, |o| number(o.batches)),

@@ -1,7 +1,7 @@
 //! A line's latency as the consecutive parts that people see, and the words for its properties:
 //! what the text and the terminal view have in common.
 
-use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit, View};
+use batchwise_core::sense::report::{Estimator, Line, Unit, View};
 
 use crate::frame::human;
 
@@ -79,23 +79,6 @@ pub fn parts(line: &Line) -> [Part; 4] {
     })
 }
 
-/// "server" or "client".
-pub const fn side(side: Side) -> &'static str {
-    match side {
-        Side::Server => "server",
-        Side::Client => "client",
-    }
-}
-
-/// The estimator in one word, as it is written in JSON.
-pub const fn estimator(estimator: Estimator) -> &'static str {
-    match estimator {
-        Estimator::TwoSided => "two_sided",
-        Estimator::Local => "local",
-        Estimator::Hint => "hint",
-    }
-}
-
 /// What the estimate rests on, in words.
 pub const fn estimate(line: &Line) -> &'static str {
     match (line.estimator, line.view) {
@@ -103,24 +86,6 @@ pub const fn estimate(line: &Line) -> &'static str {
         (Estimator::TwoSided, _) => "two-sided",
         (Estimator::Local, _) => "local: this end only",
         (Estimator::Hint, _) => "application's hint",
-    }
-}
-
-/// "on", "off" or "mixed".
-pub const fn nagle(nagle: Nagle) -> &'static str {
-    match nagle {
-        Nagle::On => "on",
-        Nagle::Off => "off",
-        Nagle::Mixed => "mixed",
-    }
-}
-
-/// The unit as it is written in JSON.
-pub const fn unit(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Sends => "sends",
-        Unit::Bytes => "bytes",
-        Unit::Packets => "packets",
     }
 }
 
@@ -153,15 +118,5 @@ mod tests {
         let [transit, _, peer, _] = parts(&samples::local());
         assert_eq!(transit.text(), "≤41.0 µs");
         assert_eq!(peer.text(), "–");
-    }
-
-    #[test]
-    fn the_words_are_those_of_the_json_contract() {
-        let line = samples::local();
-        let json = serde_json::to_value(&line).expect("a line is JSON");
-        assert_eq!(json["side"], side(line.side));
-        assert_eq!(json["estimator"], estimator(line.estimator));
-        assert_eq!(json["unit"], unit(line.unit));
-        assert_eq!(json["nagle"], nagle(line.nagle));
     }
 }

@@ -19,7 +19,7 @@ impl View for Interval {
     const COLUMNS: &'static [Column<Line>] = &[
         Column::left("time", 9, |l: &Line| plain(human::clock(l.ts_ns))).text_only(),
         Column::left("service", 21, |l| name(title(l))),
-        Column::left("side", 6, |l| plain(parts::side(l.side))),
+        Column::left("side", 6, |l| plain(human::word(&l.side))),
         Column::right("rate", 12, |l| {
             let rate = human::rate(l.throughput_per_s);
             plain(format!("{rate} {}", parts::per_second(l.unit)))
@@ -37,9 +37,9 @@ impl View for Interval {
         Column::right("unread here", 11, |l: &Line| part(l, 1)).text_only(),
         Column::right("unread at peer", 14, |l: &Line| part(l, 2)).text_only(),
         Column::right("confidence", 10, |l| confidence(Some(l.confidence))),
-        Column::left("estimator", 9, |l| plain(parts::estimator(l.estimator))),
+        Column::left("estimator", 9, |l| plain(human::word(&l.estimator))),
         Column::right("conns", 5, |l| plain(l.connections.to_string())),
-        Column::left("nagle", 5, |l| plain(parts::nagle(l.nagle))),
+        Column::left("nagle", 5, |l| plain(human::word(&l.nagle))),
         Column::right("lost", 4, |l: &Line| plain(l.lost_events.to_string())).text_only(),
     ];
     const NAME: &'static str = "watch";
@@ -64,8 +64,8 @@ impl View for Interval {
     }
 
     fn recent(line: &Line) -> Option<(String, Option<u64>)> {
-        let side = parts::side(line.side);
-        let key = format!("{} {side} {}", title(line), parts::unit(line.unit));
+        let side = human::word(&line.side);
+        let key = format!("{} {side} {}", title(line), human::word(&line.unit));
         Some((key, line.latency_ns.total))
     }
 
@@ -93,7 +93,7 @@ impl View for Interval {
             "   connections ".dim(),
             line.connections.to_string().into(),
             "   Nagle ".dim(),
-            parts::nagle(line.nagle).into(),
+            human::word(&line.nagle).into(),
         ];
         let bar = bar(&parts, width);
         vec![Text::from(sum), bar, labels, times, Text::from(state)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Agent;
+use super::{Agent, LastCensus};
 
 /// Counting looks at each flow that is kept: more than so many are counted
 const MANY_FLOWS: u32 = 1 << 16;
@@ -15,13 +15,6 @@ const PART: u32 = 20;
 const CHOICES: u32 = 4;
 /// and for this at least.
 const LEAST_CHOICES: Duration = Duration::from_secs(5);
-
-/// The last census.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LastCensus {
-    began: Instant,
-    ended: Instant,
-}
 
 impl LastCensus {
     /// Whether flows are to be counted again; `hurry`: few are kept, or a backend waits for it.

@@ -12,23 +12,12 @@ use super::super::config::{Kind, Service};
 use super::super::journal::About;
 use super::super::judge;
 use super::super::nexthop::{self, NetworkState};
-use super::Agent;
+use super::{Agent, Exits};
 
 /// Routes are looked at again so often, at most, because checks went astray.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Trouble of this machine with checks is spoken of so often, at most.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
-
-/// Interfaces that health checks leave by.
-pub(super) struct Exits {
-    probe: Probe,
-    /// By the interface's index.
-    attached: BTreeMap<u32, Attached>,
-    /// By service: the index, or why its checks say nothing.
-    by_service: BTreeMap<String, Result<u32, String>>,
-    looked: Option<Instant>,
-    said: Option<Instant>,
-}
 
 impl Exits {
     pub(super) fn new(probe: Probe) -> Self {

@@ -1,6 +1,5 @@
 //! The interfaces that packets arrive at: one that is deleted and made anew gets the program again.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use batchwise_bpf::balance::Change;
@@ -10,14 +9,6 @@ use super::Agent;
 
 /// Interfaces are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// What is known of interfaces.
-#[derive(Default)]
-pub(super) struct Interfaces {
-    looked: Option<Instant>,
-    /// What was said of those that the program is not attached to.
-    said: BTreeMap<String, String>,
-}
 
 impl Agent {
     pub(super) fn follow_interfaces(&mut self) -> anyhow::Result<()> {

@@ -9,14 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::balance::{self as bpf, Balancer, Measure, Options};
-use batchwise_bpf::probe::Probe;
+use batchwise_bpf::probe::{Attached, Probe};
 use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
-use self::census::LastCensus;
-use self::exits::Exits;
-use self::interfaces::Interfaces;
-use self::sense::StationsAsked;
 use super::config::Config;
 use super::control::{Asked, Server};
 use super::health::{Checker, Checks};
@@ -98,6 +94,36 @@ struct Leaving {
     /// Its connections have until then.
     until: Instant,
 }
+
+/// What is known of interfaces.
+#[derive(Default)]
+struct Interfaces {
+    looked: Option<Instant>,
+    /// What was said of those that the program is not attached to.
+    said: BTreeMap<String, String>,
+}
+
+/// The last census.
+#[derive(Clone, Copy, Debug)]
+struct LastCensus {
+    began: Instant,
+    ended: Instant,
+}
+
+/// Interfaces that health checks leave by.
+struct Exits {
+    probe: Probe,
+    /// By the interface's index.
+    attached: BTreeMap<u32, Attached>,
+    /// By service: the index, or why its checks say nothing.
+    by_service: BTreeMap<String, Result<u32, String>>,
+    looked: Option<Instant>,
+    said: Option<Instant>,
+}
+
+/// When stations were last asked for their MAC addresses.
+#[derive(Default)]
+struct StationsAsked(BTreeMap<IpAddr, Instant>);
 
 /// How the loop ended.
 pub struct Ended {

@@ -1,6 +1,5 @@
 //! What the agent hears between two decisions, and acts upon at once: epochs, health, neighbours.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -11,17 +10,13 @@ use super::super::attempt::{Nothing, Outcome};
 use super::super::config::Kind;
 use super::super::journal::About;
 use super::super::nexthop::{NetworkState, ask};
-use super::super::words;
-use super::Agent;
+use super::{Agent, StationsAsked};
+use crate::frame::human;
 
 /// A station whose checks fail is asked again for its MAC address so often, at most;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// and every station so often: what XDP sends tells the kernel nothing of whether it arrives.
 const ASK_ALL: Duration = Duration::from_secs(30);
-
-/// When stations were last asked for their MAC addresses.
-#[derive(Default)]
-pub(super) struct StationsAsked(BTreeMap<IpAddr, Instant>);
 
 impl StationsAsked {
     /// Asks one that was not asked within `every`; true: it was not.
@@ -100,8 +95,8 @@ impl Agent {
             if change {
                 changed = true;
                 let detail = match (backend.health.state(), backend.health.why()) {
-                    (state, Some(why)) => format!("{}: {why}", words::health(state)),
-                    (state, None) => words::health(state).to_owned(),
+                    (state, Some(why)) => format!("{}: {why}", human::word(&state)),
+                    (state, None) => human::word(&state),
                 };
                 let about = About::backend(&service.spec.name, &backend.spec.name);
                 if backend.health.state() == Health::Up {

@@ -12,6 +12,8 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry;
 
+use crate::frame::human;
+
 mod exporter;
 #[cfg(test)]
 pub mod testing;
@@ -165,11 +167,7 @@ pub fn alone<T>(value: T) -> Vec<(Labels, T)> {
 
 /// The labels of one side of a service.
 pub fn service(server: String, side: Side) -> Labels {
-    let side = match side {
-        Side::Server => "server",
-        Side::Client => "client",
-    };
-    vec![("service", server), ("side", side.to_owned())]
+    vec![("service", server), ("side", human::word(&side))]
 }
 
 /// `labels` and one more.

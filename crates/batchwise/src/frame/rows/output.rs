@@ -95,7 +95,7 @@ impl<V: View> Output<V> {
         match &mut self.screen {
             Screen::Live(terminal) => terminal.restore(),
             Screen::Text(_, _, out) | Screen::Jsonl(out) => {
-                out.flush();
+                out.close();
                 Ok(())
             }
         }

@@ -6,7 +6,7 @@ use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::TotalsLine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::interval::{classes, word};
+use super::interval::classes;
 use super::rows::OVERALL;
 use super::summary::{Overall, Summary};
 use crate::frame::human;
@@ -117,7 +117,7 @@ fn curves(
     let curves = servers.iter().zip(COLORS).map(|(overall, color)| {
         let (line, dashed) = of(overall);
         Curve {
-            label: format!("{} {}", overall.key.0, word(overall.key.1)),
+            label: format!("{} {}", overall.key.0, human::word(&overall.key.1)),
             color,
             line,
             dashed,
@@ -177,7 +177,7 @@ fn servers(servers: &[&Overall]) -> Markup {
 fn flows(summary: &Summary) -> Markup {
     let name = |epoch: &Epoch| {
         epoch.tuple.map_or_else(String::new, |tuple| {
-            let transport = word(tuple.transport);
+            let transport = human::word(&tuple.transport);
             format!("{} → {} {transport}", tuple.client, tuple.server)
         })
     };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Line, Nagle};
 
-use super::parts;
+use crate::frame::human::word;
 use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, seconds, service, with};
 
 /// A service's histogram survives this many intervals of silence, as its counts must not restart
@@ -74,8 +74,8 @@ fn series(line: &Line) -> Labels {
 /// The labels of an estimate: also how it was made, as the numbers mean nothing without.
 fn estimate(line: &Line) -> Labels {
     let mut labels = series(line);
-    labels.push(("unit", parts::unit(line.unit).to_owned()));
-    labels.push(("estimator", parts::estimator(line.estimator).to_owned()));
+    labels.push(("unit", word(&line.unit)));
+    labels.push(("estimator", word(&line.estimator)));
     labels
 }
 
@@ -184,7 +184,7 @@ fn nagle_states(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
     [Nagle::On, Nagle::Off, Nagle::Mixed]
         .into_iter()
         .map(move |state| {
-            let labels = with(series(line), "state", parts::nagle(state));
+            let labels = with(series(line), "state", &word(&state));
             (labels, f64::from(u8::from(line.nagle == state)))
         })
 }
