@@ -12,7 +12,7 @@ use crate::stats::median;
 const ATTEMPTS: u32 = 2;
 
 /// A workload and the loads that it is put on with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
     /// Its name in results.
     pub name: &'static str,
@@ -43,9 +43,9 @@ impl Workload {
 
 /// Where on a ladder a point was measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Rung {
+pub struct Rung<'a> {
     /// Name of the workload.
-    pub workload: &'static str,
+    pub workload: &'a str,
     /// Requests a second.
     pub step_rps: u64,
     /// Which repetition.
@@ -59,7 +59,7 @@ pub struct Rung {
 /// What was measured on a ladder.
 pub trait OnLadder {
     /// Where.
-    fn rung(&self) -> Rung;
+    fn rung(&self) -> Rung<'_>;
 }
 
 /// Measures a load, and once more if it could not be carried; whether that is a collapse. `measure`
@@ -80,14 +80,14 @@ pub fn collapses(mut measure: impl FnMut(u32) -> Result<bool>) -> Result<bool> {
 pub fn per_workload<P: OnLadder, S>(
     points: &[P],
     summary: impl Fn(&[&P]) -> S,
-) -> BTreeMap<&'static str, S> {
+) -> BTreeMap<String, S> {
     let names: BTreeSet<_> = points.iter().map(|p| p.rung().workload).collect();
-    let one = |name| {
+    let one = |name: &str| {
         let of_it: Vec<_> = points
             .iter()
             .filter(|p| p.rung().workload == name)
             .collect();
-        (name, summary(&of_it))
+        (name.to_owned(), summary(&of_it))
     };
     names.into_iter().map(one).collect()
 }

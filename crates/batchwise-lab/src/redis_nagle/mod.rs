@@ -112,7 +112,7 @@ impl Measured for Run {
 }
 
 impl OnLadder for Point {
-    fn rung(&self) -> Rung {
+    fn rung(&self) -> Rung<'_> {
         Rung {
             workload: self.workload,
             step_rps: self.step_rps,

@@ -83,7 +83,7 @@ pub struct StepSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// By name.
-    pub per_workload: BTreeMap<&'static str, WorkloadSummary>,
+    pub per_workload: BTreeMap<String, WorkloadSummary>,
 }
 
 impl Summary {
