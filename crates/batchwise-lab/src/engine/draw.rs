@@ -25,7 +25,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Coord, Coord>>
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// As SVG text.
-pub(super) fn svg(figure: &Figure) -> Result<String> {
+pub(crate) fn svg(figure: &Figure) -> Result<String> {
     let mut svg = String::new();
     let drawn = (|| -> Drawn {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

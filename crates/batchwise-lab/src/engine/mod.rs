@@ -74,7 +74,7 @@
 //! is marked `#[serde(deserialize_with = "engine::float")]`.
 
 pub mod color;
-mod draw;
+pub(crate) mod draw;
 pub mod figure;
 mod page;
 pub mod ratio;

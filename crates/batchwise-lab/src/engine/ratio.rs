@@ -49,21 +49,22 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Of these pairs, in log-ratios; a pair with a value that is not positive does not count.
-    /// `None` without pairs. The same pairs always give the same interval.
+    /// Of these pairs; one with a value that is not positive does not count. `None` without pairs.
+    /// A median need not take logarithms: it is the same pair's ratio either way. The same pairs
+    /// always give the same interval.
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
-        let log = |&(arm, base): &(f64, f64)| {
-            let log = (arm / base).ln();
-            (arm > 0.0 && base > 0.0 && log.is_finite()).then_some(log)
+        let ratio = |&(arm, base): &(f64, f64)| {
+            let ratio = arm / base;
+            (arm > 0.0 && base > 0.0 && ratio.is_finite()).then_some(ratio)
         };
-        let logs: Vec<f64> = pairs.iter().filter_map(log).collect();
-        let median = median(&mut logs.clone())?;
-        let (low, high) = bootstrap(&logs, median);
+        let ratios: Vec<f64> = pairs.iter().filter_map(ratio).collect();
+        let median = median(&mut ratios.clone())?;
+        let (low, high) = bootstrap(&ratios, median);
         Some(Self {
-            median: median.exp(),
-            low: low.exp(),
-            high: high.exp(),
-            pairs: logs.len(),
+            median,
+            low,
+            high,
+            pairs: ratios.len(),
         })
     }
 
