@@ -167,6 +167,7 @@ pub trait Experiment: Sync {
         _run: &mut Run<'_, Self::More>,
         _stage: &mut Self::Stage,
         _round: u32,
+        _arms: &[Self::Arm],
     ) -> Result<()> {
         Ok(())
     }

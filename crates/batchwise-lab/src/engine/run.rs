@@ -197,7 +197,7 @@ impl<E: Experiment> Running<'_, E> {
             }
             self.record.progressed.done.push(index);
         }
-        experiment.end(&mut self.handle(), stage, number)
+        experiment.end(&mut self.handle(), stage, number, &round.arms)
     }
 
     /// Measures a turn until its points count; whether it is saturated for good.
