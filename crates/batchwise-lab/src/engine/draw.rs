@@ -18,7 +18,7 @@ const SIZE: (u32, u32) = (940, 460);
 const CHART_WIDTH: u32 = 670;
 const GRID: Color = Color(228, 228, 228);
 /// Letters of a legend's line.
-const LEGEND_LETTERS: usize = 30;
+const LEGEND_LETTERS: usize = 32;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Coord, Coord>>;

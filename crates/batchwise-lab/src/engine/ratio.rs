@@ -79,15 +79,12 @@ impl Ratio {
             .map(|ratio| ratio.median)
     }
 
-    /// For people: the median with its interval, or that there are too few pairs.
+    /// For people: the median with its interval, or with the word that it decides nothing.
     pub fn text(of: Option<&Self>) -> String {
         match of {
             Some(r) if r.has_power() => format!("{:.3} ({:.3} – {:.3})", r.median, r.low, r.high),
-            Some(r) => format!(
-                "undecided: {} pairs ({:.2} – {:.2})",
-                r.pairs, r.low, r.high
-            ),
-            None => "undecided: no pairs".into(),
+            Some(r) => format!("{:.3} (undecided: pairs: {})", r.median, r.pairs),
+            None => "undecided".into(),
         }
     }
 }
@@ -235,7 +232,7 @@ mod tests {
         assert_eq!(at_least(ratio(0.9, 0.88, 0.94, 30)), Verdict::Missed);
         assert_eq!(at_least(ratio(0.9, 0.88, 0.99, 30)), Verdict::Undecided);
         let one = ratio(0.77, 0.77, 0.77, 1);
-        assert!(Ratio::text(Some(&one)).starts_with("undecided: 1 pair"));
+        assert_eq!(Ratio::text(Some(&one)), "0.770 (undecided: pairs: 1)");
     }
 
     #[test]
