@@ -10,10 +10,9 @@ use super::summary::{
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group};
 use crate::engine::report::Part;
+use crate::engine::text::{duration, percent, remark, thousands};
 use crate::engine::{Axis, Figure, Report, Table, Unit as AxisUnit};
 use crate::ladder::Workload;
-use crate::plot::{duration, thousands};
-use crate::report::{percent, remark};
 use crate::window::PARTS;
 
 /// The report.

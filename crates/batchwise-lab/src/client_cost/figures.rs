@@ -5,9 +5,8 @@ use super::summary::Summary;
 use super::{Client, More, Point, RATE};
 use crate::arm::Arm;
 use crate::engine::report::Part;
+use crate::engine::text::{maybe_duration, percent, ratio, thousands};
 use crate::engine::{Figure, Report, Strip, Table, pairs};
-use crate::plot::{maybe_duration, thousands};
-use crate::report::{percent, ratio};
 
 /// The report.
 pub(super) fn report(points: &[Point], more: &More, summary: &Summary) -> Report {

@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::color::{Color, GREY, NAGLE};
 use super::figure::{Axis, Figure, Layer, Marker, Unit};
-use crate::plot::{duration, thousands};
+use super::text::{duration, thousands};
 
 /// Width and height, pixels.
 const SIZE: (u32, u32) = (940, 460);

@@ -76,13 +76,14 @@
 pub mod color;
 pub(crate) mod draw;
 pub mod figure;
-mod page;
+pub(crate) mod page;
 pub mod ratio;
 mod record;
 pub mod report;
 mod run;
 pub mod slices;
 pub mod stalls;
+pub mod text;
 
 use anyhow::Result;
 use rand::rngs::StdRng;
@@ -102,6 +103,8 @@ pub use run::Run;
 
 /// How often a turn is measured whose points are invalid.
 pub const ATTEMPTS: u32 = 3;
+/// How often a load that could not be carried is measured: twice tells a collapse from a disturbance.
+pub const SATURATED_ATTEMPTS: u32 = 2;
 
 /// What an experiment declares; see the module's text.
 pub trait Experiment: Sync {

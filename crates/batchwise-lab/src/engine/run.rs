@@ -7,12 +7,9 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
 
 use super::record::{Progressed, Record, Refused};
-use super::{ATTEMPTS, Experiment, Judgement, Results, Round, Turn, page};
+use super::{ATTEMPTS, Experiment, Judgement, Results, Round, SATURATED_ATTEMPTS, Turn, page};
 use crate::Context;
 use crate::output::Progress;
-
-/// How often a load that could not be carried is measured.
-const SATURATED_ATTEMPTS: u32 = 2;
 
 /// What an experiment may use while it measures.
 pub struct Run<'a, M> {

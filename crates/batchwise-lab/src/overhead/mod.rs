@@ -20,13 +20,13 @@ use crate::bpf_stats::{Runs, StatsEnabled, runs_of};
 use crate::engine::color::{NAGLE, NODELAY};
 use crate::engine::slices::{Slice, USUAL};
 use crate::engine::stalls::{Monitor, lost};
+use crate::engine::text::{percent, quartiles};
 use crate::engine::{
     Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
 };
 use crate::host::Place;
 use crate::process::{Process, cpu_time};
 use crate::redis::{PORT, RedisServer};
-use crate::report::{percent, quartiles};
 use crate::topology::TwoHosts;
 use agents::Agents;
 use summary::{Summary, of_blocks};

@@ -9,10 +9,9 @@ use crate::arm::Arm;
 use crate::decisions::{events, nagle_times};
 use crate::engine::figure::{Layer, Span};
 use crate::engine::report::Part;
+use crate::engine::text::{maybe_duration, percent, ratio, remark, thousands};
 use crate::engine::{Axis, Figure, Report, Table};
 use crate::ladder::Workload;
-use crate::plot::{maybe_duration, thousands};
-use crate::report::{percent, ratio, remark};
 use crate::tuner::{Decision, SLO};
 
 /// The report.

@@ -17,10 +17,10 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::arm::{self, Arm};
+use crate::engine::text::maybe_duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
 use crate::ladder::{OnLadder, Rung, Workload};
 use crate::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
-use crate::plot::maybe_duration;
 use crate::redis::{PORT, RedisServer};
 use crate::topology::TwoHosts;
 use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};

@@ -6,9 +6,9 @@ use super::summary::Summary;
 use crate::arm::Arm;
 use crate::decisions::{events, nagle_times};
 use crate::engine::figure::{Layer, Span};
+use crate::engine::text::{maybe_duration, thousands};
 use crate::engine::{Axis, Figure, Ratio, Report, Table};
 use crate::load::LoadInterval;
-use crate::plot::{maybe_duration, thousands};
 
 /// The report.
 pub fn report(schedules: &[Schedule], points: &[Point], summary: &Summary) -> Report {

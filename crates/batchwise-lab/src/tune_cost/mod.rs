@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::engine::color::{BATCHWISE, NODELAY};
+use crate::engine::text::{percent, quartiles};
 use crate::engine::{
     Experiment, Figure, Judgement, NoMore, Ratio, Report, Results, Round, Run, Strip, Table, Turn,
     two_hosts,
 };
 use crate::load::{LoadPhase, LoadSpec};
 use crate::redis::{Benchmark, PORT, RedisServer};
-use crate::report::{percent, quartiles};
 use crate::stats::Spread;
 use crate::topology::TwoHosts;
 use crate::tuner::{SLO_POLICY, Tuners};
