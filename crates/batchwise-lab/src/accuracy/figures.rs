@@ -185,7 +185,7 @@ fn stage_plot((name, file): (&str, &str), points: &[&Point], end: End) -> Figure
     let title = format!("{name}: where the time goes, counted in sends, {by}'s end");
     let axes = (
         "offered load, requests/s",
-        Axis::new("mean latency", AxisUnit::Duration),
+        Axis::new("mean latency", AxisUnit::Duration).reaching(10_000.0),
     );
     let measured = "measured, from the send";
     Figure::stacked_bars(

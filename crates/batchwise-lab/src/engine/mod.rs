@@ -53,7 +53,8 @@
 //!     fn describe(&self, point: &Point) -> String { format!("{:?}: {} ns", point.arm, point.mean_ns) }
 //!     fn summary(&self, results: &Results<Point, NoMore>) -> Summary {
 //!         let pairs = pairs(&results.points, |p| (p.round, p.arm), Arm::On, Arm::Off, |p| p.mean_ns);
-//!         Summary { latency: Ratio::of(&pairs), verdict: Verdict::at_most(&Ratio::of(&pairs), 1.05) }
+//!         let latency = Ratio::of(&pairs);
+//!         Summary { verdict: Verdict::at_most(latency.as_ref(), 1.05), latency }
 //!     }
 //!     fn report(&self, results: &Results<Point, NoMore>, summary: &Summary) -> Report {
 //!         Report::new("Ping", "One connection, one request in flight.")
@@ -71,7 +72,7 @@
 //! `type Stage = ()` and gives [`no_stage`]. Agents that stay for a ladder begin and end with its
 //! round ([`begin`](Experiment::begin), [`end`](Experiment::end)). Points are read back from
 //! `result.json`: names are enums or `String`s, and an `f64` that may be infinite or not a number
-//! is marked `#[serde(deserialize_with = "engine::float")]`.
+//! is marked `#[serde(deserialize_with = "crate::engine::float")]`. Numbers are written by [`text`].
 
 pub mod color;
 pub(crate) mod draw;

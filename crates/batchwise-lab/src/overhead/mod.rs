@@ -166,7 +166,7 @@ impl Experiment for Overhead {
     }
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<()>>> {
-        Ok(Round::shuffled(if quick { 8 } else { 22 }, &[()]))
+        Ok(Round::shuffled(if quick { 8 } else { 20 }, &[()]))
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
