@@ -516,4 +516,17 @@ mod tests {
         assert_eq!(parse_requests(info), Some(12));
         assert_eq!(parse_requests("-ERR"), None);
     }
+
+    #[test]
+    fn a_full_run_ends_in_five_minutes_and_a_quick_one_in_two() {
+        // what attaching and detaching takes, on a machine that builds beside it
+        let switch = Duration::from_millis(40);
+        let block = (USUAL.settle + USUAL.length + switch) * Arm::ALL.len() as u32;
+        let time = |quick| {
+            let rounds = Overhead.rounds(quick).unwrap().len() as u32;
+            block * BLOCKS * rounds
+        };
+        assert!(time(false) < Duration::from_secs(280), "{:?}", time(false));
+        assert!(time(true) < Duration::from_secs(110), "{:?}", time(true));
+    }
 }
