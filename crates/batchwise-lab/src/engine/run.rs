@@ -6,26 +6,13 @@ use anyhow::{Context as _, Result};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
 
+use super::experiment::{
+    ATTEMPTS, Experiment, Judgement, Results, Round, Run, SATURATED_ATTEMPTS, Turn,
+};
+use super::page;
 use super::record::{Progressed, Record, Refused};
-use super::{ATTEMPTS, Experiment, Judgement, Results, Round, SATURATED_ATTEMPTS, Turn, page};
 use crate::Context;
 use crate::output::Progress;
-
-/// What an experiment may use while it measures.
-pub struct Run<'a, M> {
-    /// The command, the output's directory, the flag that stops, whether it is a quick run.
-    pub context: &'a Context,
-    /// Fields beside the points.
-    pub more: &'a mut M,
-    progress: &'a Progress,
-}
-
-impl<M> Run<'_, M> {
-    /// Something besides the turns was done.
-    pub fn note(&self, what: &str) {
-        self.progress.note(what);
-    }
-}
 
 type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
 
