@@ -3,15 +3,15 @@
 
 use anyhow::{Result, anyhow, bail};
 use plotters::style::RGBColor;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::plot::{BATCHWISE, NAGLE, NODELAY};
+use crate::engine::color::{BATCHWISE, NAGLE, NODELAY};
 
 /// Names of arms, separated by commas: an experiment with fewer arms, for work on the lab itself.
 const CHOICE: &str = "BATCHWISE_LAB_ARMS";
 
 /// Who decides when small segments wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
     /// TCP_NODELAY: the default of Redis and of its clients.

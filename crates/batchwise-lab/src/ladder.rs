@@ -1,18 +1,13 @@
-//! Ladders: a workload is put on with one load after another until an arm collapses. Two
-//! measurements tell a collapse from a disturbance, and above it the arm is not measured again: it
-//! counts as collapsed there.
+//! Ladders: a workload is put on with one load after another until an arm collapses, which
+//! takes two measurements. Above it the arm is not measured again: it counts as collapsed there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
-
+use crate::engine::SATURATED_ATTEMPTS;
 use crate::stats::median;
 
-/// How often a load that could not be carried is measured.
-const ATTEMPTS: u32 = 2;
-
 /// A workload and the loads that it is put on with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
     /// Its name in results.
     pub name: &'static str,
@@ -43,9 +38,9 @@ impl Workload {
 
 /// Where on a ladder a point was measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Rung {
+pub struct Rung<'a> {
     /// Name of the workload.
-    pub workload: &'static str,
+    pub workload: &'a str,
     /// Requests a second.
     pub step_rps: u64,
     /// Which repetition.
@@ -59,35 +54,21 @@ pub struct Rung {
 /// What was measured on a ladder.
 pub trait OnLadder {
     /// Where.
-    fn rung(&self) -> Rung;
-}
-
-/// Measures a load, and once more if it could not be carried; whether that is a collapse. `measure`
-/// is given the number of the attempt, from 0, and says whether the point is saturated.
-///
-/// # Errors
-/// Those of `measure`.
-pub fn collapses(mut measure: impl FnMut(u32) -> Result<bool>) -> Result<bool> {
-    for attempt in 0..ATTEMPTS {
-        if !measure(attempt)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    fn rung(&self) -> Rung<'_>;
 }
 
 /// A summary of each workload's points, by name.
 pub fn per_workload<P: OnLadder, S>(
     points: &[P],
     summary: impl Fn(&[&P]) -> S,
-) -> BTreeMap<&'static str, S> {
+) -> BTreeMap<String, S> {
     let names: BTreeSet<_> = points.iter().map(|p| p.rung().workload).collect();
-    let one = |name| {
+    let one = |name: &str| {
         let of_it: Vec<_> = points
             .iter()
             .filter(|p| p.rung().workload == name)
             .collect();
-        (name, summary(&of_it))
+        (name.to_owned(), summary(&of_it))
     };
     names.into_iter().map(one).collect()
 }
@@ -113,7 +94,7 @@ pub fn by_repeat<'a, P: OnLadder + 'a>(
         let rung = point.rung();
         if rung.step_rps == step {
             found.insert(rung.repeat, value(point));
-        } else if rung.step_rps < step && rung.saturated && rung.attempt + 1 == ATTEMPTS {
+        } else if rung.step_rps < step && rung.saturated && rung.attempt + 1 == SATURATED_ATTEMPTS {
             found.insert(rung.repeat, Some(collapsed));
         }
     }
@@ -124,25 +105,4 @@ pub fn by_repeat<'a, P: OnLadder + 'a>(
 /// The median over repeats.
 pub fn middle(of: &Repeats) -> Option<f64> {
     median(&of.values().copied().collect::<Vec<_>>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_load_that_is_carried_the_second_time_was_only_disturbed() {
-        let mut attempts = Vec::new();
-        let mut measure = |saturated: [bool; 2]| {
-            attempts.clear();
-            let collapse = collapses(|attempt| {
-                attempts.push(attempt);
-                Ok(saturated[attempt as usize])
-            });
-            (collapse.expect("measured"), attempts.len())
-        };
-        assert_eq!(measure([false, false]), (false, 1));
-        assert_eq!(measure([true, false]), (false, 2));
-        assert_eq!(measure([true, true]), (true, 2));
-    }
 }

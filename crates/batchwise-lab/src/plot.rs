@@ -4,6 +4,8 @@ use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+pub use crate::engine::text::{duration, maybe_duration, thousands};
+
 /// Width and height, pixels.
 const SIZE: (u32, u32) = (940, 460);
 /// Width of the part left of the legend.
@@ -144,92 +146,6 @@ pub fn latency_with_level(
     })
 }
 
-/// One bar, split into parts from the bottom up.
-#[derive(Clone, Debug)]
-pub struct Bar {
-    /// Heights in the order of the part names, ns.
-    pub parts: Vec<f64>,
-    /// Measured mean to mark on the bar, ns.
-    pub measured: Option<f64>,
-}
-
-/// Bars next to each other above one label.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// What is below them.
-    pub label: String,
-    /// Left to right.
-    pub bars: Vec<Option<Bar>>,
-}
-
-/// Stacked bars of mean latency in groups; `bars_are` explains the bars of a group.
-pub fn stacked_bars(
-    title: &str,
-    parts: &[&str],
-    groups: &[Group],
-    bars_are: &str,
-) -> Result<String> {
-    let bars = || groups.iter().flat_map(|g| g.bars.iter().flatten());
-    let height = |bar: &Bar| {
-        bar.parts
-            .iter()
-            .sum::<f64>()
-            .max(bar.measured.unwrap_or(0.0))
-    };
-    let top = bars().map(height).fold(10_000.0, f64::max) * 1.08;
-    let last = groups.len() as f64 - 0.5;
-    draw(title, |chart_area, legend| {
-        let mut chart = axes(chart_area).build_cartesian_2d(-0.5..last.max(0.5), 0.0..top)?;
-        let group_label = |x: &f64| {
-            let is_group = x.fract() == 0.0 && *x >= 0.0;
-            let group = groups.get(*x as usize).filter(|_| is_group);
-            group.map_or_else(String::new, |g| g.label.clone())
-        };
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(GRID)
-            .x_desc("offered load, requests/s")
-            .y_desc("mean latency")
-            .x_labels(groups.len() + 1)
-            .y_labels(8)
-            .x_label_formatter(&group_label)
-            .y_label_formatter(&|y| duration(*y))
-            .label_style(("sans-serif", 14))
-            .axis_desc_style(("sans-serif", 15))
-            .draw()?;
-        for (position, group) in groups.iter().enumerate() {
-            let width = 0.8 / group.bars.len().max(1) as f64;
-            for (index, bar) in group.bars.iter().enumerate() {
-                let Some(bar) = bar else { continue };
-                let left = position as f64 - 0.4 + index as f64 * width;
-                let (from, to) = (left + 0.06 * width, left + 0.94 * width);
-                let mut base = 0.0;
-                for (part, color) in bar.parts.iter().zip(PART_COLORS) {
-                    let corners = [(from, base), (to, base + part)];
-                    chart.draw_series([Rectangle::new(corners, color.filled())])?;
-                    base += part;
-                }
-                if let Some(measured) = bar.measured {
-                    let line = [(left, measured), (left + width, measured)];
-                    chart.draw_series(LineSeries::new(line, BLACK.stroke_width(2)))?;
-                }
-            }
-        }
-        for (row, (part, color)) in parts.iter().zip(PART_COLORS).enumerate() {
-            let y = legend_y(row);
-            legend.draw(&Rectangle::new([(8, y - 7), (36, y + 7)], color.filled()))?;
-            legend_text(legend, row, part)?;
-        }
-        legend_line(legend, parts.len(), "measured, from the send", BLACK, false)?;
-        let note = ("sans-serif", 13).into_font().color(&RGBColor(90, 90, 90));
-        let at = (8, legend_y(parts.len() + 1) - 6);
-        legend.draw(&Text::new(bars_are.to_owned(), at, note))?;
-        Ok(())
-    })
-}
-
 /// Ratios to draw next to each other.
 #[derive(Clone, Debug)]
 pub struct Strip {
@@ -363,60 +279,9 @@ pub(crate) fn ticks(bottom: f64, top: f64) -> Vec<f64> {
     all.filter(|y| (bottom..=top).contains(y)).collect()
 }
 
-/// Requests a second, short: `250k`.
-pub fn thousands(per_second: f64) -> String {
-    if per_second >= 1000.0 {
-        let k = per_second / 1000.0;
-        let text = format!("{k:.1}");
-        format!("{}k", text.strip_suffix(".0").unwrap_or(&text))
-    } else {
-        format!("{per_second:.0}")
-    }
-}
-
-/// A latency, or a dash; infinite ones are of requests that nobody answered.
-pub fn maybe_duration(ns: Option<f64>) -> String {
-    match ns {
-        None => "–".into(),
-        Some(ns) if ns.is_infinite() => "∞".into(),
-        Some(ns) => duration(ns),
-    }
-}
-
-/// A latency, short: `23 µs`, `1.5 ms`, `2 s`.
-pub fn duration(ns: f64) -> String {
-    if ns == 0.0 {
-        return "0".into();
-    }
-    let (value, unit) = if ns >= 0.9995e9 {
-        (ns / 1e9, "s")
-    } else if ns >= 0.9995e6 {
-        (ns / 1e6, "ms")
-    } else {
-        (ns / 1e3, "µs")
-    };
-    let text = if value >= 9.95 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.1}")
-    };
-    format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn axis_labels_are_short() {
-        assert_eq!((thousands(0.0), duration(0.0)), ("0".into(), "0".into()));
-        assert_eq!(thousands(250_000.0), "250k");
-        assert_eq!(thousands(2_500.0), "2.5k");
-        assert_eq!(duration(23_400.0), "23 µs");
-        assert_eq!(duration(1_500_000.0), "1.5 ms");
-        assert_eq!(duration(1_000_000.0), "1 ms");
-        assert_eq!(duration(1_456e6), "1.5 s");
-    }
 
     #[test]
     fn a_log_scale_has_ticks_also_within_a_decade() {
@@ -427,7 +292,6 @@ mod tests {
     fn a_plot_without_points_is_still_a_plot() {
         let svg = latency_over_load("nothing", &[], &[]).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-        assert!(stacked_bars("nothing", &[], &[], "").is_ok());
     }
 
     #[test]

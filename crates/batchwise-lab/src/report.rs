@@ -2,28 +2,10 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::engine::page::STYLE;
+pub use crate::engine::text::{percent, quartiles, ratio, remark};
 use crate::machine::Machine;
-use crate::stats::{MedianInterval, Spread};
-
-pub(crate) const STYLE: &str = "
-body { font: 17px/1.55 Georgia, 'Liberation Serif', serif; color: #1d1d1f; background: #fff;
-  max-width: 960px; margin: 2.5em auto; padding: 0 1.2em; }
-h1 { font-size: 1.75em; line-height: 1.2; margin-bottom: .2em; }
-h2 { font-size: 1.25em; margin-top: 2em; border-bottom: 1px solid #ddd; padding-bottom: .2em; }
-h3 { font-size: 1.05em; margin-top: 1.6em; }
-table { border-collapse: collapse; font: 14px/1.4 'Helvetica Neue', 'Liberation Sans', sans-serif;
-  margin: 1em 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .3em .75em; border-bottom: 1px solid #e4e4e4; text-align: right; }
-th { font-weight: 600; background: #f6f6f7; vertical-align: bottom; }
-th:first-child, td:first-child { text-align: left; }
-table.facts td { text-align: left; }
-svg { max-width: 100%; height: auto; display: block; margin: 1em 0; }
-code, pre { font: 14px/1.5 'DejaVu Sans Mono', monospace; background: #f6f6f7; }
-pre { padding: .8em 1em; overflow-x: auto; } code { padding: .1em .3em; }
-.lead { color: #555; margin-top: 0; }
-.warn { background: #fff4e0; border-left: 4px solid #e2a84c; padding: .6em 1em; }
-.scroll { overflow-x: auto; }
-";
+use crate::stats::MedianInterval;
 
 /// A table: a header and rows, the first column being what a row is about.
 #[derive(Clone, Debug, Default)]
@@ -128,40 +110,12 @@ pub fn figure(svg: &str) -> Markup {
     html! { (PreEscaped(svg)) }
 }
 
-/// A share as a percentage, or a dash.
-pub fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "–".into(), |s| format!("{:.1} %", s * 100.0))
-}
-
-/// A ratio, or a dash.
-pub fn ratio(value: Option<f64>) -> String {
-    match value {
-        None => "–".into(),
-        Some(value) if value.is_infinite() => "∞".into(),
-        Some(value) => format!("{value:.2}"),
-    }
-}
-
 /// A median and its interval, or a dash.
 pub fn interval(value: Option<MedianInterval>) -> String {
     value.map_or_else(
         || "–".into(),
         |v| format!("{:.3} ({:.3} – {:.3})", v.median, v.low, v.high),
     )
-}
-
-/// A median and its quartiles, without decimals.
-pub fn quartiles(of: Spread) -> String {
-    format!("{:.0} ({:.0} – {:.0})", of.median, of.q1, of.q3)
-}
-
-/// What is to be said of a point: that it is saturated, or else why its load is not trusted.
-pub fn remark(saturated: bool, valid: bool, why_invalid: &[String]) -> String {
-    match (saturated, valid) {
-        (true, _) => "saturated".to_owned(),
-        (false, true) => String::new(),
-        (false, false) => format!("generator: {}", why_invalid.join(", ")),
-    }
 }
 
 #[cfg(test)]
@@ -174,11 +128,5 @@ mod tests {
         table.row(["<script>".into(), "1 & 2".into()]);
         let html = table.html().into_string();
         assert!(html.contains("&lt;script&gt;") && html.contains("1 &amp; 2"));
-    }
-
-    #[test]
-    fn an_unknown_share_is_a_dash_and_not_zero() {
-        assert_eq!(percent(None), "–");
-        assert_eq!(percent(Some(0.034)), "3.4 %");
     }
 }

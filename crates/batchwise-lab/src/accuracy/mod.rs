@@ -1,26 +1,28 @@
 //! Experiment `accuracy`, the paper's Figure 4: measured latency against the estimate from queue
-//! states, with Nagle on and off, from light load to collapse. This file owns the measuring.
+//! states, with Nagle on and off, from light load to collapse.
 
 mod figures;
 mod plan;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_core::sense::report::{Line, Side, Unit};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Context;
+use crate::engine::{Experiment, Judgement, NoMore, Report, Results, Round, Run, Turn, two_hosts};
+use crate::ladder::{OnLadder, Rung};
 use batchwise_testbed::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
 use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
-use serde::Serialize;
-
-use crate::frame::{Frame, Measured, NoMore};
-use crate::ladder::{OnLadder, Rung, collapses};
-use crate::output::Progress;
-use crate::{Context, Experiment};
 use plan::{Extent, NagleAt, Switched, WORKLOADS};
 use summary::Summary;
 
@@ -34,10 +36,10 @@ const LINE_DELAY: Duration = Duration::from_millis(100);
 pub struct Accuracy;
 
 /// One measured point.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Name of the workload.
-    pub workload: &'static str,
+    pub workload: String,
     /// At which end Nagle is switched.
     pub nagle_at: NagleAt,
     /// TCP_NODELAY of that end; `false` is Nagle's algorithm on.
@@ -57,7 +59,7 @@ pub struct Point {
 }
 
 /// What the load generator says of a point.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Truth {
     /// Requests a second that were to be sent.
     pub offered_rps: f64,
@@ -82,7 +84,7 @@ pub struct Truth {
 }
 
 /// Both ends' estimates, by unit.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ends {
     /// Made at the server.
     pub server: BTreeMap<Unit, EndEstimate>,
@@ -90,7 +92,30 @@ pub struct Ends {
     pub client: BTreeMap<Unit, EndEstimate>,
 }
 
+/// Two hosts, both servers, both ends' watchers.
+pub struct Stage {
+    watchers: Watchers,
+    redis: RedisServer,
+    redis_with_nagle: RedisServer,
+    hosts: TwoHosts,
+}
+
+/// A step of a ladder.
+#[derive(Clone, Copy, Debug)]
+pub struct Arm {
+    switched: &'static Switched,
+    nodelay: bool,
+    step: u64,
+    repeat: u32,
+}
+
 impl Experiment for Accuracy {
+    type Stage = Stage;
+    type Arm = Arm;
+    type Point = Point;
+    type More = NoMore;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "accuracy"
     }
@@ -99,34 +124,97 @@ impl Experiment for Accuracy {
         "measured against estimated latency, Nagle on and off, up to collapse (Figure 4)"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let extent = Extent::new(context.quick);
-        Frame::run(self.name(), context, |frame, hosts, measured| {
-            measure(frame, &extent, hosts, measured)
-        })
+    /// A round is a workload's ladder: the two arms of a step next to each other, in an order that
+    /// alternates.
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
+        let mut rounds = Vec::new();
+        for repeat in 0..Extent::new(quick).repeats {
+            for switched in &WORKLOADS {
+                let steps = switched.workload.steps(quick).iter().enumerate();
+                rounds.push(Round::in_order(steps.flat_map(|(index, &step)| {
+                    let nodelay_first = (index + repeat as usize).is_multiple_of(2);
+                    [nodelay_first, !nodelay_first].map(|nodelay| Arm {
+                        switched,
+                        nodelay,
+                        step,
+                        repeat,
+                    })
+                })));
+            }
+        }
+        Ok(rounds)
     }
-}
 
-/// What was measured so far.
-#[derive(Default)]
-struct Points(Vec<Point>);
-
-impl Measured for Points {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    fn ladder(&self, arm: &Arm) -> Option<String> {
+        Some(format!("nodelay {}", arm.nodelay))
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.0);
-        frame.write_result(complete, &self.0, &NoMore {}, &summary)?;
-        figures::write(frame, complete, &self.0, &summary)
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let (hosts, network) = two_hosts("accuracy")?;
+        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let redis_with_nagle = RedisServer::start_with_nagle(&hosts.server, &context.stop)?;
+        let watchers = Watchers::start(context, &hosts)?;
+        let stage = Stage {
+            watchers,
+            redis,
+            redis_with_nagle,
+            hosts,
+        };
+        Ok((stage, network))
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, NoMore>,
+        stage: &mut Stage,
+        turn: Turn<'_, Arm>,
+    ) -> Result<Vec<Point>> {
+        let point = point(run.context, stage, turn)?;
+        stage.redis.check_alive()?;
+        stage.redis_with_nagle.check_alive()?;
+        Ok(vec![point])
+    }
+
+    /// A generator that is overwhelmed does not trust itself: that is the collapse.
+    fn judge(&self, point: &Point) -> Judgement {
+        match point.saturated {
+            true => Judgement::Saturated,
+            false => Judgement::valid_if(point.truth.valid, point.truth.why_invalid.join(", ")),
+        }
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        describe(point)
+    }
+
+    fn finish(
+        &self,
+        _run: &mut Run<'_, NoMore>,
+        _stage: &mut Stage,
+        points: &[Point],
+    ) -> Result<()> {
+        let blind = |p: &Point| p.ends.server.is_empty() && p.ends.client.is_empty();
+        if points.iter().all(blind) {
+            bail!(
+                "the watchers ran but saw no connection to port {PORT} or {NAGLE_PORT}; see `batchwise doctor`"
+            );
+        }
+        Ok(())
+    }
+
+    fn summary(&self, results: &Results<Point, NoMore>) -> Summary {
+        Summary::of(&results.points, &results.invalid)
+    }
+
+    fn report(&self, results: &Results<Point, NoMore>, summary: &Summary) -> Report {
+        figures::report(&results.points, summary)
     }
 }
 
 impl OnLadder for Point {
-    fn rung(&self) -> Rung {
+    fn rung(&self) -> Rung<'_> {
         Rung {
-            workload: self.workload,
+            workload: &self.workload,
             step_rps: self.step_rps,
             repeat: self.repeat,
             attempt: self.attempt,
@@ -170,126 +258,52 @@ impl Watchers {
     }
 }
 
-/// Measures everything, in rounds: in each, all workloads, and the two arms of a step next to each
-/// other in an order that alternates.
-fn measure(
-    frame: &Frame<'_>,
-    extent: &Extent,
-    hosts: &TwoHosts,
-    measured: &mut Points,
-) -> Result<()> {
-    let context = frame.context;
-    let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let mut redis_with_nagle = RedisServer::start_with_nagle(&hosts.server, &context.stop)?;
-    let mut watchers = Watchers::start(context, hosts)?;
-    let mut progress = Progress::new(extent.most_points());
-    for repeat in 0..extent.repeats {
-        for switched in &WORKLOADS {
-            let steps = switched.workload.steps(extent.quick);
-            let mut collapsed = [false; 2];
-            for (index, &step) in steps.iter().enumerate() {
-                let nodelay_first = (index + repeat as usize).is_multiple_of(2);
-                for nodelay in [nodelay_first, !nodelay_first] {
-                    if collapsed[usize::from(nodelay)] {
-                        progress.skip(1);
-                        continue;
-                    }
-                    collapsed[usize::from(nodelay)] = collapses(|attempt| {
-                        let task = Task {
-                            switched,
-                            nodelay,
-                            step,
-                            repeat,
-                            attempt,
-                        };
-                        let point = task.measure(context, extent, hosts, &mut watchers)?;
-                        redis.check_alive()?;
-                        redis_with_nagle.check_alive()?;
-                        if attempt == 0 {
-                            progress.step(&describe(&point));
-                        }
-                        let saturated = point.saturated;
-                        measured.0.push(point);
-                        Ok(saturated)
-                    })?;
-                }
-            }
-            measured.write(frame, false)?;
-        }
-    }
-    if measured
-        .0
-        .iter()
-        .all(|p| p.ends.server.is_empty() && p.ends.client.is_empty())
-    {
-        bail!(
-            "the watchers ran but saw no connection to port {PORT} or {NAGLE_PORT}; see `batchwise doctor`"
-        );
-    }
-    Ok(())
-}
-
-/// One point that is to be measured.
-struct Task<'a> {
-    switched: &'a Switched,
-    nodelay: bool,
-    step: u64,
-    repeat: u32,
-    attempt: u32,
-}
-
-impl Task<'_> {
-    fn measure(
-        &self,
-        context: &Context,
-        extent: &Extent,
-        hosts: &TwoHosts,
-        watchers: &mut Watchers,
-    ) -> Result<Point> {
-        let Switched { workload, nagle_at } = self.switched;
-        let (port, client_nodelay) = match nagle_at {
-            NagleAt::Client => (PORT, self.nodelay),
-            NagleAt::Server if self.nodelay => (PORT, true),
-            NagleAt::Server => (NAGLE_PORT, true),
-        };
-        let spec = LoadSpec {
-            address: hosts.server_address(port),
-            phases: vec![LoadPhase {
-                duration: extent.duration,
-                rate: self.step,
-                climb_to: None,
-                value_size: workload.value_size,
-            }],
-            warmup: extent.warmup,
-            get_ratio: workload.get_ratio,
-            nodelay: client_nodelay,
-            busy_per_response: Duration::ZERO,
-        };
-        let report = spec.run(&context.command, &hosts.client, &context.stop)?;
-        context.stop.sleep(LINE_DELAY)?;
-        watchers.check()?;
-        let (server, client) = watchers.take();
-        let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-        Ok(Point {
-            workload: workload.name,
-            nagle_at: *nagle_at,
-            nodelay: self.nodelay,
-            step_rps: self.step,
-            repeat: self.repeat,
-            attempt: self.attempt,
-            saturated: saturated(
-                report.offered_rps,
-                report.achieved_rps,
-                report.latency_ns.mean,
-                report.errors,
-            ),
-            truth: truth(report),
-            ends: Ends {
-                server: estimates_in(&server, Side::Server, from, to),
-                client: estimates_in(&client, Side::Client, from, to),
-            },
-        })
-    }
+fn point(context: &Context, stage: &mut Stage, turn: Turn<'_, Arm>) -> Result<Point> {
+    let arm = turn.arm;
+    let Switched { workload, nagle_at } = arm.switched;
+    let extent = Extent::new(context.quick);
+    let (port, client_nodelay) = match nagle_at {
+        NagleAt::Client => (PORT, arm.nodelay),
+        NagleAt::Server if arm.nodelay => (PORT, true),
+        NagleAt::Server => (NAGLE_PORT, true),
+    };
+    let spec = LoadSpec {
+        address: stage.hosts.server_address(port),
+        phases: vec![LoadPhase {
+            duration: extent.duration,
+            rate: arm.step,
+            climb_to: None,
+            value_size: workload.value_size,
+        }],
+        warmup: extent.warmup,
+        get_ratio: workload.get_ratio,
+        nodelay: client_nodelay,
+        busy_per_response: Duration::ZERO,
+    };
+    let report = spec.run(&context.command, &stage.hosts.client, &context.stop)?;
+    context.stop.sleep(LINE_DELAY)?;
+    stage.watchers.check()?;
+    let (server, client) = stage.watchers.take();
+    let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
+    Ok(Point {
+        workload: workload.name.into(),
+        nagle_at: *nagle_at,
+        nodelay: arm.nodelay,
+        step_rps: arm.step,
+        repeat: arm.repeat,
+        attempt: turn.attempt,
+        saturated: saturated(
+            report.offered_rps,
+            report.achieved_rps,
+            report.latency_ns.mean,
+            report.errors,
+        ),
+        truth: truth(report),
+        ends: Ends {
+            server: estimates_in(&server, Side::Server, from, to),
+            client: estimates_in(&client, Side::Client, from, to),
+        },
+    })
 }
 
 fn truth(report: LoadReport) -> Truth {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ladder::Workload;
 
 /// At which end the arms differ: Nagle's algorithm on, or TCP_NODELAY.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NagleAt {
     /// The requests' sender; the server has TCP_NODELAY.
@@ -28,7 +28,7 @@ pub struct Switched {
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and two of smaller values, for
 /// which Nagle is known to help here; and the paper's mix as the paper ran it, Nagle switched at the
 /// server, where byte units must fail (Figure 4b).
-pub const WORKLOADS: [Switched; 5] = [
+pub static WORKLOADS: [Switched; 5] = [
     Switched {
         nagle_at: NagleAt::Client,
         workload: Workload {
@@ -107,36 +107,18 @@ pub struct Extent {
     pub duration: Duration,
     /// How long it is loaded before that.
     pub warmup: Duration,
-    /// Whether the short list of steps is used.
-    pub quick: bool,
 }
 
 impl Extent {
     /// Of a quick or a full run.
     pub fn new(quick: bool) -> Self {
         let warmup = Duration::from_millis(500);
-        if quick {
-            Self {
-                repeats: 1,
-                duration: Duration::from_secs(2),
-                warmup,
-                quick,
-            }
-        } else {
-            Self {
-                repeats: 3,
-                duration: Duration::from_secs(3),
-                warmup,
-                quick,
-            }
+        let (repeats, seconds) = if quick { (1, 2) } else { (3, 3) };
+        Self {
+            repeats,
+            duration: Duration::from_secs(seconds),
+            warmup,
         }
-    }
-
-    /// Points if no ladder ends early.
-    pub fn most_points(&self) -> u32 {
-        let steps = |w: &Switched| w.workload.steps(self.quick).len();
-        let steps: usize = WORKLOADS.iter().map(steps).sum();
-        self.repeats * 2 * u32::try_from(steps).unwrap_or(u32::MAX)
     }
 }
 
@@ -146,7 +128,7 @@ mod tests {
 
     #[test]
     fn steps_ascend_and_names_differ() {
-        let workloads = WORKLOADS.map(|w| w.workload);
+        let workloads: Vec<_> = WORKLOADS.iter().map(|w| w.workload).collect();
         for (i, workload) in workloads.iter().enumerate() {
             assert!(workload.steps.is_sorted() && workload.quick_steps.is_sorted());
             let mut others = workloads[i + 1..].iter();

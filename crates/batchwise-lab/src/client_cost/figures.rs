@@ -1,42 +1,37 @@
 //! Plot and report of `client-cost`.
 
-use anyhow::Result;
-use maud::{Markup, html};
-
 use super::search::{CHEAP, Setting, Trial};
 use super::summary::Summary;
-use super::{Client, Point, RATE, Run};
+use super::{Client, More, Point, RATE};
 use crate::arm::Arm;
-use crate::frame::Frame;
-use crate::plot::{Strip, maybe_duration, ratios, thousands};
-use crate::report::{Table, figure, percent, ratio};
-use crate::rounds::pairs;
+use crate::engine::report::Part;
+use crate::engine::text::{maybe_duration, percent, ratio, thousands};
+use crate::engine::{Figure, Report, Strip, Table, pairs};
 
-/// Writes the plot and the report.
-pub(super) fn write(frame: &Frame<'_>, complete: bool, run: &Run, summary: &Summary) -> Result<()> {
-    let svg = ratio_plot(run)?;
-    frame.context.output.write("nagle-over-nodelay.svg", &svg)?;
+/// The report.
+pub(super) fn report(points: &[Point], more: &More, summary: &Summary) -> Report {
     let lead = format!(
         "{} requests/s on one connection, open loop, from a client that is done with a response at \
          once and from one that works on it. To the server both are the same.",
         thousands(RATE as f64)
     );
-    let body = html! {
-        h2 { "Summary" }
-        @if let Some(setting) = &run.setting { p { (describe(setting)) } }
-        p { (verdict(summary)) }
-        (clients(summary))
-        p {
+    let tried = "What was tried to find the setting".into();
+    Report::new("Client cost: the same load, opposite answers", lead)
+        .heading("Summary")
+        .parts(more.setting.as_ref().map(describe).map(Part::Text))
+        .text(verdict(summary))
+        .table(clients(summary))
+        .text(
             "Mean latency from the intended send time, medians over rounds; ratios are medians of \
              the rounds' ratios. Agents run with --policy latency and start anew for each point. \
              Packets are processed on the CPU of the host that receives them, as a network card's \
-             interrupts would have it."
-        }
-        (figure(&svg))
-        details { summary { "What was tried to find the setting" } (trials(&run.trials).html()) }
-    };
-    let title = "Client cost: the same load, opposite answers";
-    frame.write_report(complete, title, &lead, &body)
+             interrupts would have it.",
+        )
+        .figure(ratio_plot(points))
+        .part(Part::Details(
+            tried,
+            vec![Part::Table(trials(&more.trials))],
+        ))
 }
 
 fn describe(setting: &Setting) -> String {
@@ -58,7 +53,7 @@ fn verdict(summary: &Summary) -> &'static str {
     }
 }
 
-fn clients(summary: &Summary) -> Markup {
+fn clients(summary: &Summary) -> Table {
     let mut table = Table::new([
         "client",
         "TCP_NODELAY",
@@ -82,28 +77,26 @@ fn clients(summary: &Summary) -> Markup {
             percent(found.nagle_share),
         ]);
     }
-    table.html()
+    table
 }
 
-fn ratio_plot(run: &Run) -> Result<String> {
+fn ratio_plot(points: &[Point]) -> Figure {
     let strip = |client: Client| {
-        let of_it = run.points.iter().filter(|p| p.client == client);
-        let pairs = pairs(of_it, Arm::Nagle, Arm::Nodelay);
+        let of_it: Vec<_> = points.iter().filter(|p| p.client == client).collect();
+        let key = |p: &&Point| (p.round, p.arm);
+        let pairs = pairs(&of_it, key, Arm::Nagle, Arm::Nodelay, |p| p.latency());
         // A collapse would leave no room for the rest.
-        let ratio = |(nagle, nodelay): (&Point, &Point)| {
-            (nagle.latency() / nodelay.latency()).clamp(0.1, 10.0)
+        let cut = |&(nagle, nodelay): &(f64, f64)| ((nagle / nodelay).clamp(0.1, 10.0), 1.0);
+        let color = match client {
+            Client::Cheap => Arm::Nodelay.color(),
+            Client::Expensive => Arm::Nagle.color(),
         };
-        Strip {
-            label: format!("{} client", client.name()),
-            color: match client {
-                Client::Cheap => Arm::Nodelay.color(),
-                Client::Expensive => Arm::Nagle.color(),
-            },
-            values: pairs.map(ratio).collect(),
-        }
+        let pairs: Vec<_> = pairs.iter().map(cut).collect();
+        Strip::new(format!("{} client", client.name()), color, &pairs)
     };
     let title = "Latency with Nagle over that with TCP_NODELAY (cut at 10)";
-    ratios(title, "latency ratio", &Client::BOTH.map(strip))
+    let strips = Client::BOTH.map(strip).into();
+    Figure::ratios("nagle-over-nodelay.svg", title, "latency ratio", strips)
 }
 
 fn trials(trials: &[Trial]) -> Table {
@@ -127,21 +120,19 @@ fn trials(trials: &[Trial]) -> Table {
 mod tests {
     use super::super::summary::tests::point;
     use super::*;
+    use crate::engine::draw;
 
     #[test]
     fn the_plot_has_both_clients_also_when_one_collapses() {
-        let run = Run {
-            points: vec![
-                point(Client::Cheap, Arm::Nodelay, 0, 60.0, None),
-                point(Client::Cheap, Arm::Nagle, 0, 50.0, None),
-                point(Client::Expensive, Arm::Nodelay, 0, 200.0, None),
-                point(Client::Expensive, Arm::Nagle, 0, 90_000.0, None),
-            ],
-            ..Run::default()
-        };
-        let svg = ratio_plot(&run).unwrap();
+        let points = [
+            point(Client::Cheap, Arm::Nodelay, 0, 60.0, None),
+            point(Client::Cheap, Arm::Nagle, 0, 50.0, None),
+            point(Client::Expensive, Arm::Nodelay, 0, 200.0, None),
+            point(Client::Expensive, Arm::Nagle, 0, 90_000.0, None),
+        ];
+        let svg = draw::svg(&ratio_plot(&points)).unwrap();
         assert!(svg.contains("cheap client, median 0.833"));
         assert!(svg.contains("expensive client, median 10.000"));
-        assert!(verdict(&Summary::of(&run.points)).contains("flips"));
+        assert!(verdict(&Summary::of(&points)).contains("flips"));
     }
 }

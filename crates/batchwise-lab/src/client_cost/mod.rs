@@ -1,6 +1,5 @@
 //! Experiment `client-cost`, the paper's Figure 2: the same 20,000 requests a second from a cheap
-//! and from an expensive client, for which opposite settings are better. This file owns the
-//! measuring.
+//! and from an expensive client, for which opposite settings are better.
 
 mod figures;
 mod search;
@@ -10,18 +9,17 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use batchwise_core::sense::report::Side;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Context;
+use crate::arm::{self, Arm};
+use crate::engine::text::maybe_duration;
+use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
+use crate::tuner::{Tuners, nagle_share};
 use batchwise_testbed::load::{LoadPhase, LoadSpec, PhaseReport};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
-use serde::Serialize;
-
-use crate::arm::{self, Arm};
-use crate::frame::{Frame, Measured};
-use crate::output::Progress;
-use crate::plot;
-use crate::rounds::InRound;
-use crate::tuner::{Tuners, nagle_share};
-use crate::{Context, Experiment};
 use search::{CHEAP, Grid, Setting, Trial, most_opposite};
 use summary::Summary;
 
@@ -42,7 +40,7 @@ const WINDOW: Duration = Duration::from_secs(3);
 pub struct ClientCost;
 
 /// Who sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
     /// Takes a response and is done.
@@ -65,7 +63,7 @@ impl Client {
 }
 
 /// One measured point.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Who sent.
     pub client: Client,
@@ -90,16 +88,26 @@ impl Point {
     }
 }
 
-/// What was measured so far.
-#[derive(Default, Serialize)]
-struct Run {
-    #[serde(skip)]
-    points: Vec<Point>,
+/// Fields beside the points.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct More {
     setting: Option<Setting>,
     trials: Vec<Trial>,
 }
 
+/// Two hosts that receive on their own CPUs, and a server.
+pub struct Stage {
+    redis: RedisServer,
+    hosts: TwoHosts,
+}
+
 impl Experiment for ClientCost {
+    type Stage = Stage;
+    type Arm = (Client, Arm);
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "client-cost"
     }
@@ -108,92 +116,93 @@ impl Experiment for ClientCost {
         "a cheap and an expensive client at one load: opposite answers (Figure 2)"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<(Client, Arm)>>> {
         let arms = arm::chosen()?;
-        Frame::run(self.name(), context, |frame, hosts, run| {
-            measure(frame, hosts, &arms, run)
-        })
-    }
-}
-
-impl Measured for Run {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+        let round = |round: usize| {
+            let mut order = arms.clone();
+            order.rotate_left(round % arms.len());
+            let of = |client| order.iter().map(move |&arm| (client, arm));
+            Round::in_order(Client::BOTH.into_iter().flat_map(of))
+        };
+        Ok((0..if quick { 2 } else { 7 }).map(round).collect())
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points);
-        frame.write_result(complete, &self.points, self, &summary)?;
-        figures::write(frame, complete, self, &summary)
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let (hosts, network) = two_hosts("client-cost")?;
+        // What a packet costs its receiver must be paid by the receiver: that is what batching saves.
+        hosts.receive_on_own_cpus()?;
+        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        Ok((Stage { redis, hosts }, network))
     }
-}
 
-impl InRound for Point {
-    type Arm = Arm;
-
-    fn round_and_arm(&self) -> (u32, Arm) {
-        (self.round, self.arm)
-    }
-}
-
-fn measure(frame: &Frame<'_>, hosts: &TwoHosts, arms: &[Arm], run: &mut Run) -> Result<()> {
-    let context = frame.context;
-    let grid = Grid::new(context.quick);
-    let rounds: u32 = if context.quick { 2 } else { 7 };
-    // What a packet costs its receiver must be paid by the receiver: that is what batching saves.
-    hosts.receive_on_own_cpus()?;
-    let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    let trials = grid.value_sizes.len() * grid.costs().len() * Arm::STATIC.len();
-    let trials = grid.repeats * u32::try_from(trials).unwrap_or(u32::MAX);
-    let points = rounds * u32::try_from(2 * arms.len()).unwrap_or(u32::MAX);
-    let mut progress = Progress::new(trials + points);
-    for _ in 0..grid.repeats {
-        for &value_size in grid.value_sizes {
-            for busy in grid.costs() {
-                for arm in Arm::STATIC {
-                    let load = load(hosts, arm, value_size, busy, &[TRIAL]);
-                    let window = last_phase(frame, hosts, &load)?;
-                    let mean_ns = window.latency_ns.mean;
-                    progress.step(&format!(
-                        "trying {value_size} B, {busy:?} a response, {}: {}",
-                        arm.name(),
-                        plot::maybe_duration(Some(mean_ns))
-                    ));
-                    run.trials.push(Trial {
-                        value_size,
-                        busy,
-                        arm,
-                        mean_ns,
-                        saturated: window.saturated(),
-                    });
+    /// Looks for the setting.
+    fn prepare(&self, run: &mut Run<'_, More>, stage: &mut Stage) -> Result<()> {
+        if run.more.setting.is_some() {
+            return Ok(());
+        }
+        run.more.trials.clear();
+        let grid = Grid::new(run.context.quick);
+        for _ in 0..grid.repeats {
+            for &value_size in grid.value_sizes {
+                for busy in grid.costs() {
+                    for arm in Arm::STATIC {
+                        let load = load(&stage.hosts, arm, value_size, busy, &[TRIAL]);
+                        let window = last_phase(run.context, &stage.hosts, &load)?;
+                        let mean_ns = window.latency_ns.mean;
+                        run.note(&format!(
+                            "trying {value_size} B, {busy:?} a response, {}: {}",
+                            arm.name(),
+                            maybe_duration(Some(mean_ns))
+                        ));
+                        run.more.trials.push(Trial {
+                            value_size,
+                            busy,
+                            arm,
+                            mean_ns,
+                            saturated: window.saturated(),
+                        });
+                    }
                 }
             }
         }
+        stage.redis.check_alive()?;
+        run.more.setting = most_opposite(&grid, &run.more.trials);
+        Ok(())
     }
-    redis.check_alive()?;
-    let setting = most_opposite(&grid, &run.trials);
-    let setting =
-        setting.ok_or_else(|| anyhow!("no setting was tried with both clients and both arms"))?;
-    run.setting = Some(setting);
-    for round in 0..rounds {
-        for client in Client::BOTH {
-            let mut order = arms.to_vec();
-            order.rotate_left(round as usize % arms.len());
-            for arm in order {
-                let point = point(frame, hosts, client, arm, round, &setting)?;
-                redis.check_alive()?;
-                progress.step(&format!(
-                    "{} client, {}: {}",
-                    client.name(),
-                    arm.name(),
-                    plot::maybe_duration(Some(point.latency()))
-                ));
-                run.points.push(point);
-            }
-        }
-        run.write(frame, false)?;
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        turn: Turn<'_, (Client, Arm)>,
+    ) -> Result<Vec<Point>> {
+        let setting = run.more.setting;
+        let setting = setting
+            .ok_or_else(|| anyhow!("no setting was tried with both clients and both arms"))?;
+        let point = point(run.context, &stage.hosts, turn, &setting)?;
+        stage.redis.check_alive()?;
+        Ok(vec![point])
     }
-    Ok(())
+
+    /// What cannot be carried overwhelms the generator, too; that is an answer here.
+    fn judge(&self, point: &Point) -> Judgement {
+        let (valid, why) = (point.window.valid, point.window.why_invalid.join(", "));
+        Judgement::valid_if(point.saturated || valid, why)
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let (client, arm) = (point.client.name(), point.arm.name());
+        let latency = maybe_duration(Some(point.latency()));
+        format!("{client} client, {arm}: {latency}")
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        Summary::of(&results.points)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        figures::report(&results.points, &results.more, summary)
+    }
 }
 
 fn load(
@@ -219,21 +228,19 @@ fn load(
     }
 }
 
-fn last_phase(frame: &Frame<'_>, hosts: &TwoHosts, load: &LoadSpec) -> Result<PhaseReport> {
-    let context = frame.context;
+fn last_phase(context: &Context, hosts: &TwoHosts, load: &LoadSpec) -> Result<PhaseReport> {
     let mut report = load.run(&context.command, &hosts.client, &context.stop)?;
     let last = report.phases.pop();
     last.ok_or_else(|| anyhow!("the load reported no phase"))
 }
 
 fn point(
-    frame: &Frame<'_>,
+    context: &Context,
     hosts: &TwoHosts,
-    client: Client,
-    arm: Arm,
-    round: u32,
+    turn: Turn<'_, (Client, Arm)>,
     setting: &Setting,
 ) -> Result<Point> {
+    let (client, arm) = *turn.arm;
     let busy = match client {
         Client::Cheap => CHEAP,
         Client::Expensive => setting.busy,
@@ -241,18 +248,18 @@ fn point(
     let load = |phases: &[Duration]| load(hosts, arm, setting.value_size, busy, phases);
     let (window, decisions) = match arm {
         Arm::Batchwise => {
-            let label = format!("{}-{}", client.name(), round + 1);
-            let tuners = Tuners::start(frame.context, hosts, POLICY, &label)?;
-            let window = last_phase(frame, hosts, &load(&[LEARNING, WINDOW]))?;
+            let label = format!("{}-{}", client.name(), turn.round + 1);
+            let tuners = Tuners::start(context, hosts, POLICY, &label)?;
+            let window = last_phase(context, hosts, &load(&[LEARNING, WINDOW]))?;
             (window, tuners.finish()?)
         }
-        _ => (last_phase(frame, hosts, &load(&[WINDOW]))?, Vec::new()),
+        _ => (last_phase(context, hosts, &load(&[WINDOW]))?, Vec::new()),
     };
     let (from, to) = (window.from_ts_ns, window.to_ts_ns);
     Ok(Point {
         client,
         arm,
-        round,
+        round: turn.round,
         saturated: window.saturated(),
         nagle_share: nagle_share(&decisions, Side::Client, from, to),
         window,

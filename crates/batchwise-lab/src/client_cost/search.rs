@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::arm::Arm;
 use crate::stats::median;
@@ -51,16 +51,21 @@ impl Grid {
 }
 
 /// One trial.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
     /// Bytes of a value.
     pub value_size: u32,
     /// What the client spends on a response.
-    #[serde(rename = "busy_ns", serialize_with = "as_ns")]
+    #[serde(
+        rename = "busy_ns",
+        serialize_with = "as_ns",
+        deserialize_with = "of_ns"
+    )]
     pub busy: Duration,
     /// A static arm.
     pub arm: Arm,
     /// Mean latency from the intended send time, ns.
+    #[serde(deserialize_with = "crate::engine::float")]
     pub mean_ns: f64,
     /// Whether the load was more than could be carried.
     pub saturated: bool,
@@ -70,13 +75,21 @@ fn as_ns<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::E
     to.serialize_u64(duration.as_nanos() as u64)
 }
 
+fn of_ns<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    u64::deserialize(from).map(Duration::from_nanos)
+}
+
 /// A setting in which both clients are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
     /// Bytes of a value.
     pub value_size: u32,
     /// What the expensive client spends on a response.
-    #[serde(rename = "busy_ns", serialize_with = "as_ns")]
+    #[serde(
+        rename = "busy_ns",
+        serialize_with = "as_ns",
+        deserialize_with = "of_ns"
+    )]
     pub busy: Duration,
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Client, Point};
 use crate::arm::Arm;
-use crate::rounds::pairs;
+use crate::engine::pairs;
 use crate::stats::median;
 
 /// One client.
@@ -60,12 +60,11 @@ fn client_summary(points: &[&Point]) -> ClientSummary {
     let of = |arm: Arm| points.iter().filter(move |p| p.arm == arm);
     let means = |arm| median(&of(arm).map(|p| p.latency()).collect::<Vec<_>>());
     let ratio = |above: Arm, below: Arm| {
-        let ratio = |(above, below): (&Point, &Point)| {
-            let known = above.latency().is_finite() || below.latency().is_finite();
-            known.then(|| above.latency() / below.latency())
+        let pairs = pairs(points, |p| (p.round, p.arm), above, below, |p| p.latency());
+        let ratio = |&(above, below): &(f64, f64)| {
+            (above.is_finite() || below.is_finite()).then(|| above / below)
         };
-        let pairs = pairs(points.iter().copied(), above, below);
-        median(&pairs.filter_map(ratio).collect::<Vec<_>>())
+        median(&pairs.iter().filter_map(ratio).collect::<Vec<_>>())
     };
     let nagle_over_nodelay = ratio(Arm::Nagle, Arm::Nodelay);
     let better = nagle_over_nodelay.map(|ratio| match ratio < 1.0 {

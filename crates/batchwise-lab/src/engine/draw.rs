@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::color::{Color, GREY, NAGLE};
 use super::figure::{Axis, Figure, Layer, Marker, Unit};
-use crate::plot::{duration, thousands};
+use super::text::{duration, thousands};
 
 /// Width and height, pixels.
 const SIZE: (u32, u32) = (940, 460);
@@ -18,14 +18,14 @@ const SIZE: (u32, u32) = (940, 460);
 const CHART_WIDTH: u32 = 670;
 const GRID: Color = Color(228, 228, 228);
 /// Letters of a legend's line.
-const LEGEND_LETTERS: usize = 30;
+const LEGEND_LETTERS: usize = 32;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Coord, Coord>>;
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// As SVG text.
-pub(super) fn svg(figure: &Figure) -> Result<String> {
+pub(crate) fn svg(figure: &Figure) -> Result<String> {
     let mut svg = String::new();
     let drawn = (|| -> Drawn {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

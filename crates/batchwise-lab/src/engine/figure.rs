@@ -318,7 +318,7 @@ impl Figure {
                     (0.5, ratio.low, ratio.high),
                     (rounds + 0.5, ratio.low, ratio.high),
                 ];
-                let label = format!("{label}, {}", Ratio::text(Some(&ratio)));
+                let label = format!("{label}, median {}", Ratio::text(Some(&ratio)));
                 figure = figure
                     .layer(Layer::Band {
                         color,

@@ -8,7 +8,26 @@ use super::draw;
 use super::record::{Record, Refused, facts};
 use super::report::{Part, Report, Table};
 use crate::Context;
-use crate::report::STYLE;
+
+pub(crate) const STYLE: &str = "
+body { font: 17px/1.55 Georgia, 'Liberation Serif', serif; color: #1d1d1f; background: #fff;
+  max-width: 960px; margin: 2.5em auto; padding: 0 1.2em; }
+h1 { font-size: 1.75em; line-height: 1.2; margin-bottom: .2em; }
+h2 { font-size: 1.25em; margin-top: 2em; border-bottom: 1px solid #ddd; padding-bottom: .2em; }
+h3 { font-size: 1.05em; margin-top: 1.6em; }
+table { border-collapse: collapse; font: 14px/1.4 'Helvetica Neue', 'Liberation Sans', sans-serif;
+  margin: 1em 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .3em .75em; border-bottom: 1px solid #e4e4e4; text-align: right; }
+th { font-weight: 600; background: #f6f6f7; vertical-align: bottom; }
+th:first-child, td:first-child { text-align: left; }
+table.facts td { text-align: left; }
+svg { max-width: 100%; height: auto; display: block; margin: 1em 0; }
+code, pre { font: 14px/1.5 'DejaVu Sans Mono', monospace; background: #f6f6f7; }
+pre { padding: .8em 1em; overflow-x: auto; } code { padding: .1em .3em; }
+.lead { color: #555; margin-top: 0; }
+.warn { background: #fff4e0; border-left: 4px solid #e2a84c; padding: .6em 1em; }
+.scroll { overflow-x: auto; }
+";
 
 /// Draws the figures and writes the page.
 pub(super) fn write<P, M>(

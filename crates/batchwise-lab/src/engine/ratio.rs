@@ -49,21 +49,22 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Of these pairs, in log-ratios; a pair with a value that is not positive does not count.
-    /// `None` without pairs. The same pairs always give the same interval.
+    /// Of these pairs; one with a value that is not positive does not count. `None` without pairs.
+    /// A median need not take logarithms: it is the same pair's ratio either way. The same pairs
+    /// always give the same interval.
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
-        let log = |&(arm, base): &(f64, f64)| {
-            let log = (arm / base).ln();
-            (arm > 0.0 && base > 0.0 && log.is_finite()).then_some(log)
+        let ratio = |&(arm, base): &(f64, f64)| {
+            let ratio = arm / base;
+            (arm > 0.0 && base > 0.0 && ratio.is_finite()).then_some(ratio)
         };
-        let logs: Vec<f64> = pairs.iter().filter_map(log).collect();
-        let median = median(&mut logs.clone())?;
-        let (low, high) = bootstrap(&logs, median);
+        let ratios: Vec<f64> = pairs.iter().filter_map(ratio).collect();
+        let median = median(&mut ratios.clone())?;
+        let (low, high) = bootstrap(&ratios, median);
         Some(Self {
-            median: median.exp(),
-            low: low.exp(),
-            high: high.exp(),
-            pairs: logs.len(),
+            median,
+            low,
+            high,
+            pairs: ratios.len(),
         })
     }
 
@@ -78,15 +79,12 @@ impl Ratio {
             .map(|ratio| ratio.median)
     }
 
-    /// For people: the median with its interval, or that there are too few pairs.
+    /// For people: the median with its interval, or with the word that it decides nothing.
     pub fn text(of: Option<&Self>) -> String {
         match of {
             Some(r) if r.has_power() => format!("{:.3} ({:.3} – {:.3})", r.median, r.low, r.high),
-            Some(r) => format!(
-                "undecided: {} pairs ({:.2} – {:.2})",
-                r.pairs, r.low, r.high
-            ),
-            None => "undecided: no pairs".into(),
+            Some(r) => format!("{:.3} (undecided: pairs: {})", r.median, r.pairs),
+            None => "undecided".into(),
         }
     }
 }
@@ -234,7 +232,7 @@ mod tests {
         assert_eq!(at_least(ratio(0.9, 0.88, 0.94, 30)), Verdict::Missed);
         assert_eq!(at_least(ratio(0.9, 0.88, 0.99, 30)), Verdict::Undecided);
         let one = ratio(0.77, 0.77, 0.77, 1);
-        assert!(Ratio::text(Some(&one)).starts_with("undecided: 1 pair"));
+        assert_eq!(Ratio::text(Some(&one)), "0.770 (undecided: pairs: 1)");
     }
 
     #[test]

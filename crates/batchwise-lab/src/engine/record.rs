@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Experiment, Judgement, Results};
+use super::experiment::{Experiment, Judgement, Results};
 
 /// How far a run has come, as the field `run` of `result.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

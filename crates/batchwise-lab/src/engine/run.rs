@@ -6,29 +6,13 @@ use anyhow::{Context as _, Result};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
 
+use super::experiment::{
+    ATTEMPTS, Experiment, Judgement, Results, Round, Run, SATURATED_ATTEMPTS, Turn,
+};
+use super::page;
 use super::record::{Progressed, Record, Refused};
-use super::{ATTEMPTS, Experiment, Judgement, Results, Round, Turn, page};
 use crate::Context;
 use crate::output::Progress;
-
-/// How often a load that could not be carried is measured.
-const SATURATED_ATTEMPTS: u32 = 2;
-
-/// What an experiment may use while it measures.
-pub struct Run<'a, M> {
-    /// The command, the output's directory, the flag that stops, whether it is a quick run.
-    pub context: &'a Context,
-    /// Fields beside the points.
-    pub more: &'a mut M,
-    progress: &'a Progress,
-}
-
-impl<M> Run<'_, M> {
-    /// Something besides the turns was done.
-    pub fn note(&self, what: &str) {
-        self.progress.note(what);
-    }
-}
 
 type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
 
@@ -197,7 +181,7 @@ impl<E: Experiment> Running<'_, E> {
             }
             self.record.progressed.done.push(index);
         }
-        experiment.end(&mut self.handle(), stage, number)
+        experiment.end(&mut self.handle(), stage, number, &round.arms)
     }
 
     /// Measures a turn until its points count; whether it is saturated for good.

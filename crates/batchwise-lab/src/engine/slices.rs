@@ -75,12 +75,6 @@ impl Slices {
         }
         Ok(slices)
     }
-
-    /// How many blocks of so many arms take about so long.
-    pub fn blocks_in(&self, time: Duration, arms: usize) -> u32 {
-        let block = (self.settle + self.length).as_secs_f64() * arms.max(1) as f64;
-        (time.as_secs_f64() / block) as u32
-    }
 }
 
 #[cfg(test)]
@@ -110,10 +104,5 @@ mod tests {
         }
         assert!(found.iter().all(|s| (s.before, s.after) == (s.arm, s.arm)));
         assert_eq!((found[0].block, found[23].block), (5, 12));
-    }
-
-    #[test]
-    fn slices_of_a_minute_give_a_hundred_pairs() {
-        assert!(USUAL.blocks_in(Duration::from_secs(60), 3) > 100);
     }
 }

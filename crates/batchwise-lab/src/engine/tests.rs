@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde::Serialize;
+
 use super::*;
 use crate::Experiment as _;
 use crate::output::Output;

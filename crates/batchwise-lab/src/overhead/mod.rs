@@ -19,10 +19,10 @@ use crate::Context;
 use crate::engine::color::{NAGLE, NODELAY};
 use crate::engine::slices::{Slice, USUAL};
 use crate::engine::stalls::{Monitor, lost};
+use crate::engine::text::{percent, quartiles};
 use crate::engine::{
     Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
 };
-use crate::report::{percent, quartiles};
 use agents::Agents;
 use batchwise_testbed::bpf_stats::{Runs, StatsEnabled, runs_of};
 use batchwise_testbed::host::Place;
@@ -166,7 +166,7 @@ impl Experiment for Overhead {
     }
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<()>>> {
-        Ok(Round::shuffled(if quick { 8 } else { 22 }, &[()]))
+        Ok(Round::shuffled(if quick { 8 } else { 20 }, &[()]))
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
@@ -515,5 +515,18 @@ mod tests {
             "$60\r\n# Stats\r\ntotal_connections_received:3\r\ntotal_commands_processed:12\r\n";
         assert_eq!(parse_requests(info), Some(12));
         assert_eq!(parse_requests("-ERR"), None);
+    }
+
+    #[test]
+    fn a_full_run_ends_in_five_minutes_and_a_quick_one_in_two() {
+        // what attaching and detaching takes, on a machine that builds beside it
+        let switch = Duration::from_millis(40);
+        let block = (USUAL.settle + USUAL.length + switch) * Arm::ALL.len() as u32;
+        let time = |quick| {
+            let rounds = Overhead.rounds(quick).unwrap().len() as u32;
+            block * BLOCKS * rounds
+        };
+        assert!(time(false) < Duration::from_secs(280), "{:?}", time(false));
+        assert!(time(true) < Duration::from_secs(110), "{:?}", time(true));
     }
 }

@@ -1,64 +1,64 @@
 //! Plots and report of `redis-nagle`.
 
-use anyhow::Result;
-use maud::{Markup, html};
+use std::collections::BTreeMap;
 
+use super::Point;
 use super::plan::WORKLOADS;
 use super::summary::{PAPER, StepSummary, Summary, WorkloadSummary, Worst};
-use super::{Point, Run};
 use crate::arm::Arm;
 use crate::decisions::{events, nagle_times};
-use crate::frame::Frame;
+use crate::engine::figure::{Layer, Span};
+use crate::engine::report::Part;
+use crate::engine::text::{maybe_duration, percent, ratio, remark, thousands};
+use crate::engine::{Axis, Figure, Report, Table};
 use crate::ladder::Workload;
-use crate::plot::{self, Curve, Mark, maybe_duration, thousands};
-use crate::report::{Table, figure, percent, ratio, remark};
-use crate::timeplot::{self, Height, Span, TimePlot};
 use crate::tuner::{Decision, SLO};
 
-/// Writes the plots and the report.
-pub(super) fn write(frame: &Frame<'_>, complete: bool, run: &Run, summary: &Summary) -> Result<()> {
-    let mut sections = Vec::new();
-    for workload in &WORKLOADS {
-        let Some(result) = summary.per_workload.get(workload.name) else {
-            continue;
-        };
-        let of_it = |p: &&Point| p.workload == workload.name;
-        let points: Vec<_> = run.points.iter().filter(of_it).collect();
-        let mut known = run.decisions.iter().filter(|d| d.0 == workload.name);
-        let decisions = known.next().map_or(&[][..], |d| &d.1);
-        sections.push(section(frame, workload, &points, decisions, result)?);
-    }
-    let body = html! {
-        h2 { "Summary" }
-        (overview(summary))
-        p {
-            "Latencies are means from the intended send time, medians over repeats; ratios are \
-             medians of the repeats' own ratios. The SLO is a mean of 500 µs. "
-            "“Range”: the highest load under the SLO with batchwise over that with TCP_NODELAY, the \
-             default of Redis and its clients. “Latency”: TCP_NODELAY's latency over batchwise's at \
-             the highest load at which TCP_NODELAY is under the SLO. “Worst”: batchwise's latency \
-             over the better static arm's, at the load where that is highest, among the loads at \
-             which the better arm is under the SLO. “Learning”: the latency of the first 4 s of a \
-             connection with batchwise over TCP_NODELAY's, again where that is highest. The paper \
-             computed its figures from two static runs."
-        }
-        p {
-            "The static arms are measured point by point with no agent running; batchwise climbs \
-             the same loads just before or after, with an agent at each host that stays, so that a \
-             ratio is between measurements some ten seconds to a minute apart."
-        }
-        @for section in &sections { (section) }
-    };
-    frame.write_report(
-        complete,
+/// The report.
+pub(super) fn report(
+    points: &[Point],
+    decisions: &BTreeMap<String, Vec<Decision>>,
+    summary: &Summary,
+) -> Report {
+    let mut report = Report::new(
         "Redis with TCP_NODELAY, with Nagle, and with batchwise tuning",
         "One open-loop Poisson client on one connection, from light load to collapse. Neither \
          setting is right at every load; batchwise chooses while the service runs.",
-        &body,
     )
+    .heading("Summary")
+    .table(overview(summary))
+    .text(
+        "Latencies are means from the intended send time, medians over repeats; ratios are medians \
+         of the repeats' own ratios. The SLO is a mean of 500 µs. “Range”: the highest load under \
+         the SLO with batchwise over that with TCP_NODELAY, the default of Redis and its clients. \
+         “Latency”: TCP_NODELAY's latency over batchwise's at the highest load at which TCP_NODELAY \
+         is under the SLO. “Worst”: batchwise's latency over the better static arm's, at the load \
+         where that is highest, among the loads at which the better arm is under the SLO. \
+         “Learning”: the latency of the first 4 s of a connection with batchwise over TCP_NODELAY's, \
+         again where that is highest. The paper computed its figures from two static runs.",
+    )
+    .text(
+        "The static arms are measured point by point with no agent running; batchwise climbs the \
+         same loads just before or after, with an agent at each host that stays, so that a ratio is \
+         between measurements some ten seconds to a minute apart.",
+    );
+    for workload in &WORKLOADS {
+        if let Some(result) = summary.per_workload.get(workload.name) {
+            let own = points.iter().filter(|p| p.workload == workload.name);
+            let decisions = decisions.get(workload.name).map_or(&[][..], Vec::as_slice);
+            report = section(
+                report,
+                workload,
+                &own.collect::<Vec<_>>(),
+                decisions,
+                result,
+            );
+        }
+    }
+    report
 }
 
-fn overview(summary: &Summary) -> Markup {
+pub(super) fn overview(summary: &Summary) -> Table {
     let mut table = Table::new([
         "workload",
         "range",
@@ -107,53 +107,46 @@ fn overview(summary: &Summary) -> Markup {
     paper.push(ratio(Some(PAPER.latency_ratio)));
     paper.resize(table.header.len(), String::new());
     table.rows.push(paper);
-    table.html()
+    table
 }
 
 fn section(
-    frame: &Frame<'_>,
+    report: Report,
     workload: &Workload,
     points: &[&Point],
     decisions: &[Decision],
     result: &WorkloadSummary,
-) -> Result<Markup> {
+) -> Report {
     let (name, file) = (workload.name, workload.file_name());
-    let output = &frame.context.output;
-    let mut figures = vec![latency_plot(name, &result.steps)?];
-    output.write(&format!("latency-{file}.svg"), &figures[0])?;
+    let mut report = report
+        .heading(format!("Workload {name}"))
+        .figure(latency_plot(name, &file, &result.steps));
     if !decisions.is_empty() {
-        let svg = decision_plot(name, points, decisions)?;
-        output.write(&format!("decisions-{file}.svg"), &svg)?;
-        figures.push(svg);
+        report = report.figure(decision_plot(name, &file, points, decisions));
     }
-    Ok(html! {
-        h2 { "Workload " (name) }
-        @for svg in &figures { (figure(svg)) }
-        details { summary { "Every point" } (point_table(points).html()) }
-    })
+    let every = vec![Part::Table(point_table(points))];
+    report.part(Part::Details("Every point".into(), every))
 }
 
-fn latency_plot(name: &str, steps: &[StepSummary]) -> Result<String> {
-    let curve = |arm: Arm| Curve {
-        label: arm.label().into(),
-        color: arm.color(),
-        estimated: false,
-        points: steps
-            .iter()
-            .filter_map(|s| Some((s.step_rps as f64, s.latency_ns.get(&arm)?.median)))
-            .collect(),
-    };
-    let slo = Mark {
-        label: format!("SLO, {}", plot::duration(SLO.as_nanos() as f64)),
-        estimated: true,
-        at: SLO.as_nanos() as f64,
-    };
+pub(super) fn latency_plot(name: &str, file: &str, steps: &[StepSummary]) -> Figure {
+    let slo = SLO.as_nanos() as f64;
     let title = format!("{name}: mean latency from the intended send time");
-    plot::latency_with_level(&title, &Arm::ALL.map(curve), &[], Some(&slo))
+    let mut figure = Figure::latency_over_load(format!("latency-{file}.svg"), title);
+    for arm in Arm::ALL {
+        let point = |s: &StepSummary| Some((s.step_rps as f64, s.latency_ns.get(&arm)?.median));
+        let line = steps.iter().filter_map(point).collect();
+        figure = figure.measured(arm.label(), arm.color(), line);
+    }
+    figure.level(format!("SLO, {}", maybe_duration(Some(slo))), slo)
 }
 
 /// The first repetition with batchwise: its loads, one after another, and what was decided.
-fn decision_plot(name: &str, points: &[&Point], decisions: &[Decision]) -> Result<String> {
+pub(super) fn decision_plot(
+    name: &str,
+    file: &str,
+    points: &[&Point],
+    decisions: &[Decision],
+) -> Figure {
     let tuned: Vec<_> = points
         .iter()
         .filter(|p| p.arm == Arm::Batchwise && p.repeat == 0)
@@ -179,21 +172,24 @@ fn decision_plot(name: &str, points: &[&Point], decisions: &[Decision]) -> Resul
         to: seconds(p.window.to_ts_ns),
         name: thousands(p.step_rps as f64),
     };
-    TimePlot {
-        title: &format!("{name}: one run of batchwise over climbing loads"),
-        height: Height::Latency,
-        curves: vec![timeplot::Curve {
-            label: "mean: learning, then measured".into(),
-            color: Arm::Batchwise.color(),
-            dashed: false,
-            pieces: tuned.iter().map(piece).collect(),
-        }],
-        spans: tuned.iter().map(span).collect(),
-        shaded: Some(("Nagle at the client", nagle_times(decisions, zero, end))),
-        events: events(decisions, zero, end),
-        level: Some((SLO.as_nanos() as f64, "SLO")),
+    let title = format!("{name}: one run of batchwise over climbing loads");
+    let file = format!("decisions-{file}.svg");
+    let mut figure = Figure::over_time(file, title, Axis::latency())
+        .layer(Layer::Shade {
+            label: "Nagle at the client".into(),
+            times: nagle_times(decisions, zero, end),
+        })
+        .pieces(
+            "mean: learning, then measured",
+            Arm::Batchwise.color(),
+            tuned.iter().map(piece).collect(),
+        )
+        .level("SLO", SLO.as_nanos() as f64)
+        .layer(Layer::Spans(tuned.iter().map(span).collect()));
+    for (label, color, at) in events(decisions, zero, end) {
+        figure = figure.layer(Layer::Events { label, color, at });
     }
-    .svg()
+    figure
 }
 
 fn point_table(points: &[&Point]) -> Table {
@@ -225,31 +221,4 @@ fn point_table(points: &[&Point]) -> Table {
         ]);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::summary::tests::point;
-    use super::*;
-    use crate::decisions::samples::decision;
-
-    #[test]
-    fn the_plot_has_all_arms_the_slo_and_collapses() {
-        let points = [
-            point(Arm::Nodelay, 100, 0, Some(20.0)),
-            point(Arm::Nodelay, 200, 0, None),
-            point(Arm::Nagle, 100, 0, Some(25.0)),
-            point(Arm::Batchwise, 100, 0, Some(21.0)),
-        ];
-        let summary = Summary::of(&points);
-        let svg = latency_plot("64B", &summary.per_workload["64B"].steps).unwrap();
-        for part in ["TCP_NODELAY", "Nagle", "batchwise", "SLO, 500 µs"] {
-            assert!(svg.contains(part), "{part}");
-        }
-        assert!(!svg.contains("inf"));
-        let points: Vec<_> = points.iter().collect();
-        let svg = decision_plot("64B", &points, &[decision(0.1, "probe", "on")]).unwrap();
-        assert!(svg.contains("probe") && svg.contains("100k"));
-        assert!(overview(&summary).into_string().contains("2.80"));
-    }
 }

@@ -1,26 +1,29 @@
 //! Experiment `redis-nagle`, the paper's Figure 4 with the decision taken live: both static
-//! settings and batchwise tuning, from light load to collapse. This file owns the measuring.
+//! settings and batchwise tuning, from light load to collapse.
 
 mod figures;
 mod plan;
 mod summary;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use batchwise_core::sense::report::Side;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Context;
+use crate::arm::{self, Arm};
+use crate::engine::text::maybe_duration;
+use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
+use crate::ladder::{OnLadder, Rung, Workload};
+use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
 use batchwise_testbed::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
-use serde::Serialize;
-
-use crate::arm::{self, Arm};
-use crate::frame::{Frame, Measured};
-use crate::ladder::{OnLadder, Rung, Workload, collapses};
-use crate::output::Progress;
-use crate::plot;
-use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
-use crate::{Context, Experiment};
 use plan::{Extent, WORKLOADS};
 use summary::Summary;
 
@@ -28,10 +31,10 @@ use summary::Summary;
 pub struct RedisNagle;
 
 /// One measured point: a connection of its own.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Name of the workload.
-    pub workload: &'static str,
+    pub workload: String,
     /// What decided.
     pub arm: Arm,
     /// The load step, requests a second.
@@ -61,20 +64,39 @@ impl Point {
     }
 }
 
-/// What was measured so far.
-#[derive(Default)]
-struct Run {
-    points: Vec<Point>,
+/// Fields beside the points.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct More {
+    paper: summary::Ratios,
     /// Of the first repetition, by workload: what the plots show.
-    decisions: Vec<(&'static str, Vec<Decision>)>,
+    #[serde(default)]
+    decisions: BTreeMap<String, Vec<Decision>>,
 }
 
-#[derive(Serialize)]
-struct Paper {
-    paper: summary::Ratios,
+/// Two hosts, a server, and the agents of a ladder with batchwise.
+pub struct Stage {
+    tuners: Option<Tuners>,
+    decisions: Vec<Decision>,
+    redis: RedisServer,
+    hosts: TwoHosts,
+}
+
+/// A step of a ladder.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    workload: &'static Workload,
+    arm: Arm,
+    rps: u64,
+    repeat: u32,
 }
 
 impl Experiment for RedisNagle {
+    type Stage = Stage;
+    type Arm = Step;
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "redis-nagle"
     }
@@ -83,38 +105,129 @@ impl Experiment for RedisNagle {
         "latency over load with TCP_NODELAY, Nagle, and batchwise tuning live (Figure 4)"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let (extent, arms) = (Extent::new(context.quick), arm::chosen()?);
-        Frame::run(self.name(), context, |frame, hosts, run: &mut Run| {
-            let ladders = Ladders {
-                frame,
-                extent: &extent,
-                hosts,
-            };
-            ladders.measure(&arms, run)
-        })
+    /// The static arms of a workload share a ladder, point by point, with no agent on the machine;
+    /// batchwise climbs one of its own, before or after that, with agents that stay, since what
+    /// they learn is part of what is measured.
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Step>>> {
+        let tunes = arm::chosen()?.contains(&Arm::Batchwise);
+        let mut rounds = Vec::new();
+        for repeat in 0..Extent::new(quick).repeats {
+            for workload in &WORKLOADS {
+                let ladder = |arms: &[Arm]| {
+                    let steps = workload.steps(quick).iter();
+                    let step = |(&rps, &arm)| Step {
+                        workload,
+                        arm,
+                        rps,
+                        repeat,
+                    };
+                    let each = steps.flat_map(|rps| arms.iter().map(move |arm| (rps, arm)));
+                    Round::in_order(each.map(step))
+                };
+                let mut static_arms = Arm::STATIC;
+                if repeat % 2 == 1 {
+                    static_arms.reverse();
+                }
+                let mut both = vec![ladder(&static_arms)];
+                if tunes {
+                    both.push(ladder(&[Arm::Batchwise]));
+                }
+                if repeat % 2 == 1 {
+                    both.reverse();
+                }
+                rounds.extend(both);
+            }
+        }
+        Ok(rounds)
     }
-}
 
-impl Measured for Run {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    fn ladder(&self, step: &Step) -> Option<String> {
+        Some(step.arm.name().into())
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points);
-        let paper = Paper {
-            paper: summary::PAPER,
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let (hosts, network) = two_hosts("redis-nagle")?;
+        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let stage = Stage {
+            tuners: None,
+            decisions: Vec::new(),
+            redis,
+            hosts,
         };
-        frame.write_result(complete, &self.points, &paper, &summary)?;
-        figures::write(frame, complete, self, &summary)
+        Ok((stage, network))
+    }
+
+    fn begin(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        _round: u32,
+        steps: &[Step],
+    ) -> Result<()> {
+        if let Some(step) = steps.first().filter(|step| step.arm == Arm::Batchwise) {
+            let label = format!("{}-{}", step.workload.name, step.repeat + 1);
+            let tuners = Tuners::start(run.context, &stage.hosts, SLO_POLICY, &label)?;
+            stage.tuners = Some(tuners);
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        turn: Turn<'_, Step>,
+    ) -> Result<Vec<Point>> {
+        let point = point(run.context, stage, turn)?;
+        stage.redis.check_alive()?;
+        Ok(vec![point])
+    }
+
+    fn end(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        _round: u32,
+        steps: &[Step],
+    ) -> Result<()> {
+        if let Some(tuners) = stage.tuners.take() {
+            stage.decisions.extend(tuners.finish()?);
+        }
+        let decisions = std::mem::take(&mut stage.decisions);
+        if let Some(step) = steps.first().filter(|step| step.repeat == 0)
+            && step.arm == Arm::Batchwise
+        {
+            let name = step.workload.name.to_owned();
+            run.more.decisions.insert(name, decisions);
+        }
+        Ok(())
+    }
+
+    /// A generator that is overwhelmed does not trust itself: that is the collapse.
+    fn judge(&self, point: &Point) -> Judgement {
+        match point.saturated {
+            true => Judgement::Saturated,
+            false => Judgement::valid_if(point.window.valid, point.window.why_invalid.join(", ")),
+        }
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        describe(point)
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        Summary::of(&results.points)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        figures::report(&results.points, &results.more.decisions, summary)
     }
 }
 
 impl OnLadder for Point {
-    fn rung(&self) -> Rung {
+    fn rung(&self) -> Rung<'_> {
         Rung {
-            workload: self.workload,
+            workload: &self.workload,
             step_rps: self.step_rps,
             repeat: self.repeat,
             attempt: self.attempt,
@@ -123,164 +236,57 @@ impl OnLadder for Point {
     }
 }
 
-struct Ladders<'a> {
-    frame: &'a Frame<'a>,
-    extent: &'a Extent,
-    hosts: &'a TwoHosts,
-}
-
-impl Ladders<'_> {
-    /// In rounds: in each, all workloads. The static arms share a ladder, point by point, with no
-    /// agent on the machine; batchwise climbs one of its own, before or after that, with agents
-    /// that stay, since what they learn is part of what is measured.
-    fn measure(&self, arms: &[Arm], run: &mut Run) -> Result<()> {
-        let context = self.frame.context;
-        let mut redis = RedisServer::start(&self.hosts.server, &context.stop)?;
-        let mut progress = Progress::new(self.extent.most_points(arms.len()));
-        let tuned = arms.contains(&Arm::Batchwise);
-        for repeat in 0..self.extent.repeats {
-            for workload in &WORKLOADS {
-                let tuned_first = repeat % 2 == 1;
-                for tunes in [tuned_first, !tuned_first] {
-                    match tunes {
-                        false => {
-                            let mut static_arms = Arm::STATIC;
-                            if repeat % 2 == 1 {
-                                static_arms.reverse();
-                            }
-                            let mut climb = Climb::new(workload, repeat, None);
-                            self.climb(&static_arms, &mut climb, &mut progress, run)?;
-                        }
-                        true if tuned => self.tuned(workload, repeat, &mut progress, run)?,
-                        true => {}
-                    }
-                    redis.check_alive()?;
-                }
-                run.write(self.frame, false)?;
-            }
-        }
-        Ok(())
+fn point(context: &Context, stage: &mut Stage, turn: Turn<'_, Step>) -> Result<Point> {
+    let Step {
+        workload,
+        arm,
+        rps,
+        repeat,
+    } = *turn.arm;
+    let extent = Extent::new(context.quick);
+    let phase = |duration: Duration| LoadPhase {
+        duration,
+        rate: rps,
+        climb_to: None,
+        value_size: workload.value_size,
+    };
+    let measured = phase(extent.measured);
+    // Nothing of batchwise's learning is hidden in a warm-up.
+    let (warmup, phases) = match arm {
+        Arm::Batchwise => (Duration::ZERO, vec![phase(extent.learning), measured]),
+        _ => (extent.warmup, vec![measured]),
+    };
+    let spec = LoadSpec {
+        address: stage.hosts.server_address(PORT),
+        phases,
+        warmup,
+        get_ratio: workload.get_ratio,
+        nodelay: arm.nodelay(),
+        busy_per_response: Duration::ZERO,
+    };
+    let mut report = spec.run(&context.command, &stage.hosts.client, &context.stop)?;
+    let window = report.phases.pop();
+    let window = window.ok_or_else(|| anyhow!("the load reported no phase"))?;
+    if let Some(tuners) = &mut stage.tuners {
+        tuners.check()?;
+        stage.decisions.extend(tuners.take()?);
     }
-
-    fn tuned(
-        &self,
-        workload: &'static Workload,
-        repeat: u32,
-        progress: &mut Progress,
-        run: &mut Run,
-    ) -> Result<()> {
-        let context = self.frame.context;
-        let label = format!("{}-{}", workload.name, repeat + 1);
-        let tuners = Tuners::start(context, self.hosts, SLO_POLICY, &label)?;
-        let mut climb = Climb::new(workload, repeat, Some(tuners));
-        self.climb(&[Arm::Batchwise], &mut climb, progress, run)?;
-        if let Some(tuners) = climb.tuners.take() {
-            climb.decisions.extend(tuners.finish()?);
-        }
-        if repeat == 0 {
-            run.decisions.push((workload.name, climb.decisions));
-        }
-        Ok(())
-    }
-
-    fn climb(
-        &self,
-        arms: &[Arm],
-        climb: &mut Climb,
-        progress: &mut Progress,
-        run: &mut Run,
-    ) -> Result<()> {
-        let mut collapsed: Vec<Arm> = Vec::new();
-        for &step in climb.workload.steps(self.extent.quick) {
-            for &arm in arms {
-                if collapsed.contains(&arm) {
-                    progress.skip(1);
-                    continue;
-                }
-                let collapse = collapses(|attempt| {
-                    let point = self.point(arm, step, attempt, climb)?;
-                    let saturated = point.saturated;
-                    let text = describe(&point);
-                    match attempt {
-                        0 => progress.step(&text),
-                        _ => progress.note(&text),
-                    }
-                    run.points.push(point);
-                    Ok(saturated)
-                })?;
-                if collapse {
-                    collapsed.push(arm);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn point(&self, arm: Arm, step: u64, attempt: u32, climb: &mut Climb) -> Result<Point> {
-        let context = self.frame.context;
-        let phase = |duration: Duration| LoadPhase {
-            duration,
-            rate: step,
-            climb_to: None,
-            value_size: climb.workload.value_size,
-        };
-        let measured = phase(self.extent.measured);
-        // Nothing of batchwise's learning is hidden in a warm-up.
-        let (warmup, phases) = match arm {
-            Arm::Batchwise => (Duration::ZERO, vec![phase(self.extent.learning), measured]),
-            _ => (self.extent.warmup, vec![measured]),
-        };
-        let spec = LoadSpec {
-            address: self.hosts.server_address(PORT),
-            phases,
-            warmup,
-            get_ratio: climb.workload.get_ratio,
-            nodelay: arm.nodelay(),
-            busy_per_response: Duration::ZERO,
-        };
-        let mut report = spec.run(&context.command, &self.hosts.client, &context.stop)?;
-        let window = report.phases.pop();
-        let window = window.ok_or_else(|| anyhow!("the load reported no phase"))?;
-        if let Some(tuners) = &mut climb.tuners {
-            tuners.check()?;
-            climb.decisions.extend(tuners.take()?);
-        }
-        let (from, to) = (window.from_ts_ns, window.to_ts_ns);
-        Ok(Point {
-            workload: climb.workload.name,
-            arm,
-            step_rps: step,
-            repeat: climb.repeat,
-            attempt,
-            saturated: window.saturated(),
-            learning: report.phases.pop(),
-            nagle_share: nagle_share(&climb.decisions, Side::Client, from, to),
-            window,
-        })
-    }
-}
-
-/// A way up a workload's ladder.
-struct Climb {
-    workload: &'static Workload,
-    repeat: u32,
-    tuners: Option<Tuners>,
-    decisions: Vec<Decision>,
-}
-
-impl Climb {
-    fn new(workload: &'static Workload, repeat: u32, tuners: Option<Tuners>) -> Self {
-        Self {
-            workload,
-            repeat,
-            tuners,
-            decisions: Vec::new(),
-        }
-    }
+    let (from, to) = (window.from_ts_ns, window.to_ts_ns);
+    Ok(Point {
+        workload: workload.name.into(),
+        arm,
+        step_rps: rps,
+        repeat,
+        attempt: turn.attempt,
+        saturated: window.saturated(),
+        learning: report.phases.pop(),
+        nagle_share: nagle_share(&stage.decisions, Side::Client, from, to),
+        window,
+    })
 }
 
 fn describe(point: &Point) -> String {
-    let mean = |of: &LatencySummary| plot::maybe_duration(Some(of.mean));
+    let mean = |of: &LatencySummary| maybe_duration(Some(of.mean));
     let learning = point.learning.as_ref().map_or_else(String::new, |l| {
         format!(" (learning {})", mean(&l.latency_ns))
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::ladder::Workload;
 
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and three of smaller values.
-pub const WORKLOADS: [Workload; 5] = [
+pub static WORKLOADS: [Workload; 5] = [
     Workload {
         name: "64B",
         value_size: 64,
@@ -70,8 +70,6 @@ pub struct Extent {
     pub warmup: Duration,
     /// Load before that, with batchwise: a phase with numbers of its own.
     pub learning: Duration,
-    /// Whether the short list of steps is used.
-    pub quick: bool,
 }
 
 impl Extent {
@@ -82,14 +80,7 @@ impl Extent {
             measured: Duration::from_secs(if quick { 2 } else { 3 }),
             warmup: Duration::from_millis(500),
             learning: Duration::from_secs(4),
-            quick,
         }
-    }
-
-    /// Points with so many arms, if no ladder ends early.
-    pub fn most_points(&self, arms: usize) -> u32 {
-        let steps: usize = WORKLOADS.iter().map(|w| w.steps(self.quick).len()).sum();
-        self.repeats * u32::try_from(arms * steps).unwrap_or(u32::MAX)
     }
 }
 
@@ -112,7 +103,8 @@ mod tests {
         let start = Duration::from_millis(400);
         let steady = 2 * (extent.warmup + extent.measured + start);
         let step = steady + extent.learning + extent.measured + start;
-        let steps = extent.most_points(1);
+        let steps: usize = WORKLOADS.iter().map(|w| w.steps(true).len()).sum();
+        let steps = extent.repeats * steps as u32;
         assert!(
             step * steps < Duration::from_secs(12 * 60),
             "{:?}",

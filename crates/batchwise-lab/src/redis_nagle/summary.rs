@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Point;
 use crate::arm::Arm;
@@ -12,7 +12,7 @@ use crate::stats::{Spread, median};
 use crate::tuner::SLO;
 
 /// The two figures of the paper's abstract.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratios {
     /// Highest load under the SLO over that of Redis's default.
     pub range_ratio: f64,
@@ -25,6 +25,12 @@ pub const PAPER: Ratios = Ratios {
     range_ratio: 1.93,
     latency_ratio: 2.80,
 };
+
+impl Default for Ratios {
+    fn default() -> Self {
+        PAPER
+    }
+}
 
 /// A load step at which something was worst.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -83,7 +89,7 @@ pub struct StepSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// By name.
-    pub per_workload: BTreeMap<&'static str, WorkloadSummary>,
+    pub per_workload: BTreeMap<String, WorkloadSummary>,
 }
 
 impl Summary {
@@ -204,7 +210,3 @@ fn keep(worst: &mut Option<Worst>, new: Worst, is_worse: impl Fn(f64, f64) -> bo
         *worst = Some(new);
     }
 }
-
-#[cfg(test)]
-#[path = "summary_tests.rs"]
-pub(super) mod tests;

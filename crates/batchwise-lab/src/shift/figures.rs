@@ -1,63 +1,45 @@
 //! Plots and report of `shift`.
 
-use anyhow::Result;
-use maud::{Markup, html};
-
+use super::Point;
 use super::plan::Schedule;
 use super::summary::Summary;
-use super::{Point, Runs};
 use crate::arm::Arm;
 use crate::decisions::{events, nagle_times};
-use crate::frame::Frame;
-use crate::plot::{maybe_duration, thousands};
-use crate::report::{Table, figure, ratio};
-use crate::timeplot::{Curve, Height, Span, TimePlot};
+use crate::engine::figure::{Layer, Span};
+use crate::engine::text::{maybe_duration, thousands};
+use crate::engine::{Axis, Figure, Ratio, Report, Table};
+use batchwise_testbed::load::LoadInterval;
 
-/// Writes the plots and the report.
-pub(super) fn write(
-    frame: &Frame<'_>,
-    complete: bool,
-    runs: &Runs,
-    summary: &Summary,
-) -> Result<()> {
-    let mut figures = Vec::new();
-    for schedule in &runs.schedules {
-        let first = |p: &&Point| p.schedule == schedule.name && p.round == 0;
-        let points: Vec<_> = runs.points.iter().filter(first).collect();
-        let svg = over_time(schedule, &points)?;
-        let name = format!("latency-{}.svg", schedule.name);
-        frame.context.output.write(&name, &svg)?;
-        figures.push(svg);
-    }
-    let body = html! {
-        h2 { "Summary" }
-        (whole_runs(summary))
-        p {
-            "Mean latency from the intended send time over the whole run, medians over rounds. The \
-             ratio is that of the better static arm over batchwise's, within rounds: above 1, \
-             batchwise was better than both."
-        }
-        h3 { "After each change" }
-        (changes(runs, summary))
-        p {
-            "“Reachable” is what the better static arm has alone, at that load, on a connection of \
-             its own. Settled: from then on to the end of the phase, the latency of intervals of \
-             100 ms (the median of three) stays within 1.25 times that. Agents start anew for each \
-             run."
-        }
-        @for svg in &figures { (figure(svg)) }
-        p { "First round. Triangles: what the client's agent did." }
-    };
-    frame.write_report(
-        complete,
+/// The report.
+pub fn report(schedules: &[Schedule], points: &[Point], summary: &Summary) -> Report {
+    let mut report = Report::new(
         "Shift: load and value size change under way",
         "One connection; SETs of 64 B at loads that TCP_NODELAY cannot carry, then of 4 KiB, where \
          Nagle's algorithm costs several times the latency, and back.",
-        &body,
     )
+    .heading("Summary")
+    .table(whole_runs(summary))
+    .text(
+        "Mean latency from the intended send time over the whole run, medians over rounds. The \
+         ratio is that of the better static arm over batchwise's, within rounds: above 1, batchwise \
+         was better than both.",
+    )
+    .subheading("After each change")
+    .table(changes(schedules, summary))
+    .text(
+        "“Reachable” is what the better static arm has alone, at that load, on a connection of its \
+         own. Settled: from then on to the end of the phase, the latency of intervals of 100 ms (the \
+         median of three) stays within 1.25 times that. Agents start anew for each run.",
+    );
+    for schedule in schedules {
+        let first = |p: &&Point| p.schedule == schedule.name && p.round == 0;
+        let points: Vec<_> = points.iter().filter(first).collect();
+        report = report.figure(over_time(schedule, &points));
+    }
+    report.text("First round. Triangles: what the client's agent did.")
 }
 
-fn whole_runs(summary: &Summary) -> Markup {
+fn whole_runs(summary: &Summary) -> Table {
     let mut table = Table::new([
         "schedule",
         "TCP_NODELAY",
@@ -74,13 +56,13 @@ fn whole_runs(summary: &Summary) -> Markup {
             mean(Arm::Nagle),
             mean(Arm::Batchwise),
             found.better.map_or("–", Arm::label).into(),
-            ratio(found.vs_best_static),
+            Ratio::text(found.interval.as_ref()),
         ]);
     }
-    table.html()
+    table
 }
 
-fn changes(runs: &Runs, summary: &Summary) -> Markup {
+fn changes(schedules: &[Schedule], summary: &Summary) -> Table {
     let mut table = Table::new([
         "change to",
         "schedule",
@@ -89,7 +71,7 @@ fn changes(runs: &Runs, summary: &Summary) -> Markup {
         "settled after",
         "rounds that never settled",
     ]);
-    for schedule in &runs.schedules {
+    for schedule in schedules {
         let found = summary.per_schedule.get(schedule.name);
         for change in found.iter().flat_map(|s| &s.settle) {
             let Some(phase) = schedule.phases.get(change.phase) else {
@@ -106,23 +88,28 @@ fn changes(runs: &Runs, summary: &Summary) -> Markup {
             ]);
         }
     }
-    table.html()
+    table
 }
 
-fn over_time(schedule: &Schedule, points: &[&Point]) -> Result<String> {
-    let curve = |point: &&Point| {
+pub(super) fn over_time(schedule: &Schedule, points: &[&Point]) -> Figure {
+    let title = format!("Mean latency over time: {}", schedule.name);
+    let file = format!("latency-{}.svg", schedule.name);
+    let mut figure = Figure::over_time(file, title, Axis::latency());
+    let tuned = points.iter().find(|p| p.arm == Arm::Batchwise);
+    let span = |p: &&&Point| (p.report.measured_from_ts_ns, p.report.measured_to_ts_ns);
+    if let Some((p, (zero, end))) = tuned.map(|p| (p, span(&p))) {
+        figure = figure.layer(Layer::Shade {
+            label: "batchwise: Nagle".into(),
+            times: nagle_times(&p.decisions, zero, end),
+        });
+    }
+    for point in points {
         let zero = point.report.measured_from_ts_ns;
         let at = |ts: u64| ts.saturating_sub(zero) as f64 / 1e9;
-        let known = |i: &batchwise_testbed::load::LoadInterval| {
-            Some((at(i.ts_ns), i.mean_from_intended_ns?))
-        };
-        Curve {
-            label: point.arm.label().into(),
-            color: point.arm.color(),
-            dashed: false,
-            pieces: vec![point.intervals.iter().filter_map(known).collect()],
-        }
-    };
+        let known = |i: &LoadInterval| Some((at(i.ts_ns), i.mean_from_intended_ns?));
+        let line = point.intervals.iter().filter_map(known).collect();
+        figure = figure.line(point.arm.label(), point.arm.color(), line);
+    }
     let mut from = 0.0;
     let spans = schedule.phases.iter().map(|phase| {
         let to = from + phase.duration.as_secs_f64();
@@ -134,42 +121,11 @@ fn over_time(schedule: &Schedule, points: &[&Point]) -> Result<String> {
         from = to;
         span
     });
-    let spans = spans.collect();
-    let tuned = points.iter().find(|p| p.arm == Arm::Batchwise);
-    let (shaded, events) = tuned.map_or((None, Vec::new()), |p| {
-        let (zero, end) = (p.report.measured_from_ts_ns, p.report.measured_to_ts_ns);
-        let times = nagle_times(&p.decisions, zero, end);
-        let shaded = Some(("batchwise: Nagle", times));
-        (shaded, events(&p.decisions, zero, end))
-    });
-    TimePlot {
-        title: &format!("Mean latency over time: {}", schedule.name),
-        height: Height::Latency,
-        curves: points.iter().map(curve).collect(),
-        spans,
-        shaded,
-        events,
-        level: None,
-    }
-    .svg()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::plan::Extent;
-    use super::super::summary::tests::{interval, run};
-    use super::*;
-    use crate::decisions::samples::decision;
-
-    #[test]
-    fn the_plot_shows_all_arms_the_phases_and_the_decisions() {
-        let intervals = || (1..150).map(|t| interval(t, 0, 30.0)).collect();
-        let mut points: Vec<_> = Arm::ALL.map(|arm| run(arm, 0, 30.0, intervals())).into();
-        points[2].decisions = vec![decision(1.0, "probe", "on"), decision(1.1, "adopt", "on")];
-        let points: Vec<_> = points.iter().collect();
-        let svg = over_time(&Extent::new(true).schedules[0], &points).unwrap();
-        for part in ["TCP_NODELAY", "batchwise: Nagle", "4 KiB", "64 B", "adopt"] {
-            assert!(svg.contains(part), "{part}");
+    figure = figure.layer(Layer::Spans(spans.collect()));
+    if let Some((p, (zero, end))) = tuned.map(|p| (p, span(&p))) {
+        for (label, color, at) in events(&p.decisions, zero, end) {
+            figure = figure.layer(Layer::Events { label, color, at });
         }
     }
+    figure
 }

@@ -1,25 +1,26 @@
 //! Experiment `shift`: load and value size change under way, so that each static setting has a
-//! time in which it is the wrong one. This file owns the measuring.
+//! time in which it is the wrong one.
 
 mod figures;
 mod plan;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport, LoadSpec};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Context;
+use crate::arm::{self, Arm};
+use crate::engine::text::maybe_duration;
+use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
+use crate::tuner::{Decision, SLO_POLICY, Tuners};
+use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport, LoadSpec, saturated};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
-use serde::Serialize;
-
-use crate::arm::{self, Arm};
-use crate::frame::{Frame, Measured};
-use crate::output::Progress;
-use crate::plot;
-use crate::rounds::InRound;
-use crate::tuner::{Decision, SLO_POLICY, Tuners};
-use crate::{Context, Experiment};
 use plan::{Extent, INTERVAL, Schedule, WARMUP};
 use summary::Summary;
 
@@ -27,10 +28,10 @@ use summary::Summary;
 pub struct Shift;
 
 /// One run of a schedule.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Name of the schedule.
-    pub schedule: &'static str,
+    pub schedule: String,
     /// What decided.
     pub arm: Arm,
     /// Runs of one round are compared with each other.
@@ -44,7 +45,7 @@ pub struct Point {
 }
 
 /// A static arm alone at the load of a phase: what can be reached there.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Steady {
     /// The arm.
     pub arm: Arm,
@@ -57,23 +58,38 @@ pub struct Steady {
     /// Whether the load was more than could be carried.
     pub saturated: bool,
     /// Mean latency from the intended send time, ns.
+    #[serde(deserialize_with = "crate::engine::float")]
     pub mean_ns: f64,
 }
 
-/// What was measured so far.
-#[derive(Default)]
-struct Runs {
-    points: Vec<Point>,
+/// Fields beside the points.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct More {
     steady: Vec<Steady>,
-    schedules: Vec<Schedule>,
 }
 
-#[derive(Serialize)]
-struct More<'a> {
-    steady: &'a [Steady],
+/// Two hosts and a server.
+pub struct Stage {
+    redis: RedisServer,
+    hosts: TwoHosts,
+}
+
+/// What a turn measures.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// A static arm alone at the load of a phase.
+    Alone(Arm, LoadPhase),
+    /// A whole schedule.
+    Whole(Arm, Schedule),
 }
 
 impl Experiment for Shift {
+    type Stage = Stage;
+    type Arm = Task;
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "shift"
     }
@@ -82,73 +98,79 @@ impl Experiment for Shift {
         "load and value size change under way: how fast batchwise follows, and what that brings"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let arms = arm::chosen()?;
-        Frame::run(self.name(), context, |frame, hosts, runs| {
-            measure(frame, hosts, &arms, runs)
-        })
-    }
-}
-
-impl Measured for Runs {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
-    }
-
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points, &self.steady, &self.schedules);
-        let more = More {
-            steady: &self.steady,
-        };
-        frame.write_result(complete, &self.points, &more, &summary)?;
-        figures::write(frame, complete, self, &summary)
-    }
-}
-
-impl InRound for Point {
-    type Arm = Arm;
-
-    fn round_and_arm(&self) -> (u32, Arm) {
-        (self.round, self.arm)
-    }
-}
-
-fn measure(frame: &Frame<'_>, hosts: &TwoHosts, arms: &[Arm], runs: &mut Runs) -> Result<()> {
-    let context = frame.context;
-    let extent = Extent::new(context.quick);
-    runs.schedules = extent.schedules.to_vec();
-    let constant = constant_phases(&extent.schedules);
-    let each = constant.len() * Arm::STATIC.len() + extent.schedules.len() * arms.len();
-    let mut progress = Progress::new(extent.rounds * u32::try_from(each).unwrap_or(u32::MAX));
-    let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-    for round in 0..extent.rounds {
-        for phase in &constant {
-            for arm in Arm::STATIC {
-                let steady = steady(frame, hosts, arm, round, extent.steady, phase)?;
-                let mean = plot::maybe_duration(Some(steady.mean_ns));
-                let (rate, size) = (phase.rate, phase.value_size);
-                progress.step(&format!(
-                    "{} alone, {rate}/s of {size} B: {mean}",
-                    arm.name()
-                ));
-                runs.steady.push(steady);
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Task>>> {
+        let (arms, extent) = (arm::chosen()?, Extent::new(quick));
+        let round = |round: u32| {
+            let mut tasks = Vec::new();
+            for phase in constant_phases(&extent.schedules) {
+                tasks.extend(Arm::STATIC.map(|arm| Task::Alone(arm, phase)));
             }
-        }
-        for schedule in &extent.schedules {
-            let mut order = arms.to_vec();
             // So that none is always the first or the last of a round.
+            let mut order = arms.clone();
             order.rotate_left(round as usize % arms.len());
-            for arm in order {
-                let point = run(frame, hosts, arm, round, schedule)?;
-                redis.check_alive()?;
-                let mean = plot::maybe_duration(Some(point.report.latency_ns.mean));
-                progress.step(&format!("{}, {}: mean {mean}", schedule.name, arm.name()));
-                runs.points.push(point);
-                runs.write(frame, false)?;
+            for schedule in &extent.schedules {
+                tasks.extend(order.iter().map(|&arm| Task::Whole(arm, schedule.clone())));
+            }
+            Round::in_order(tasks)
+        };
+        Ok((0..extent.rounds).map(round).collect())
+    }
+
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let (hosts, network) = two_hosts("shift")?;
+        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        Ok((Stage { redis, hosts }, network))
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        turn: Turn<'_, Task>,
+    ) -> Result<Vec<Point>> {
+        stage.redis.check_alive()?;
+        match turn.arm {
+            Task::Alone(arm, phase) => {
+                let steady = steady(run.context, &stage.hosts, *arm, turn.round, phase)?;
+                let mean = maybe_duration(Some(steady.mean_ns));
+                let (arm, rate, size) = (arm.name(), phase.rate, phase.value_size);
+                run.note(&format!("{arm} alone, {rate}/s of {size} B: {mean}"));
+                run.more.steady.push(steady);
+                Ok(Vec::new())
+            }
+            Task::Whole(arm, schedule) => {
+                let point = whole(run.context, &stage.hosts, *arm, turn.round, schedule)?;
+                Ok(vec![point])
             }
         }
     }
-    Ok(())
+
+    /// What cannot be carried overwhelms the generator, too; that is an answer here.
+    fn judge(&self, point: &Point) -> Judgement {
+        let report = &point.report;
+        let collapsed = saturated(
+            report.offered_rps,
+            report.achieved_rps,
+            report.latency_ns.mean,
+            report.errors,
+        );
+        Judgement::valid_if(collapsed || report.valid, report.why_invalid.join(", "))
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let mean = maybe_duration(Some(point.report.latency_ns.mean));
+        format!("{}, {}: mean {mean}", point.schedule, point.arm.name())
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        let schedules = Extent::new(results.quick).schedules;
+        Summary::of(&results.points, &results.more.steady, &schedules)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        let schedules = Extent::new(results.quick).schedules;
+        figures::report(&schedules, &results.points, summary)
+    }
 }
 
 /// The different phases with a constant rate.
@@ -176,14 +198,13 @@ fn load(hosts: &TwoHosts, arm: Arm, phases: Vec<LoadPhase>) -> LoadSpec {
 }
 
 fn steady(
-    frame: &Frame<'_>,
+    context: &Context,
     hosts: &TwoHosts,
     arm: Arm,
     round: u32,
-    duration: Duration,
     phase: &LoadPhase,
 ) -> Result<Steady> {
-    let context = frame.context;
+    let duration = Extent::new(context.quick).steady;
     let spec = load(hosts, arm, vec![LoadPhase { duration, ..*phase }]);
     let report = spec.run(&context.command, &hosts.client, &context.stop)?;
     let window = report.phases.first();
@@ -198,14 +219,13 @@ fn steady(
     })
 }
 
-fn run(
-    frame: &Frame<'_>,
+fn whole(
+    context: &Context,
     hosts: &TwoHosts,
     arm: Arm,
     round: u32,
     schedule: &Schedule,
 ) -> Result<Point> {
-    let context = frame.context;
     // Agents that know nothing yet: what they learn is part of what is measured.
     let tuners = match arm {
         Arm::Batchwise => {
@@ -218,7 +238,7 @@ fn run(
     let (report, intervals) =
         spec.run_with_intervals(&context.command, &hosts.client, INTERVAL, &context.stop)?;
     Ok(Point {
-        schedule: schedule.name,
+        schedule: schedule.name.into(),
         arm,
         round,
         report,

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_testbed::load::{LoadInterval, LoadPhase};
 use serde::Serialize;
 
 use super::plan::Schedule;
 use super::{Point, Steady};
 use crate::arm::Arm;
-use crate::rounds::pairs;
+use crate::engine::{Ratio, Verdict, pairs};
 use crate::stats::median;
+use batchwise_testbed::load::{LoadInterval, LoadPhase};
 
 /// Settled is who stays below this multiple of what can be reached.
 const SETTLED: f64 = 1.25;
@@ -41,6 +41,10 @@ pub struct ScheduleSummary {
     /// Mean latency of the better static arm over the whole run, over batchwise's: above 1,
     /// batchwise was better than both.
     pub vs_best_static: Option<f64>,
+    /// The same with its 95 % interval.
+    pub interval: Option<Ratio>,
+    /// Whether batchwise was at least as good as the better static arm.
+    pub verdict: Verdict,
     /// Which static arm that is.
     pub better: Option<Arm>,
     /// Mean latency over the whole run, median over rounds, ns; by arm.
@@ -97,14 +101,15 @@ fn whole_run(points: &[&Point]) -> ScheduleSummary {
         .into_iter()
         .filter(|arm| mean_ns.contains_key(arm));
     let better = statics.min_by(|a, b| mean_ns[a].total_cmp(&mean_ns[b]));
-    let ratios: Vec<f64> = better
-        .map(|better| pairs(points.iter().copied(), Arm::Batchwise, better))
-        .into_iter()
-        .flatten()
-        .map(|(tuned, other)| other.report.latency_ns.mean / tuned.report.latency_ns.mean)
-        .collect();
+    let mean = |p: &&Point| p.report.latency_ns.mean;
+    let interval = better.and_then(|better| {
+        let pairs = pairs(points, |p| (p.round, p.arm), better, Arm::Batchwise, mean);
+        Ratio::of(&pairs)
+    });
     ScheduleSummary {
-        vs_best_static: median(&ratios),
+        vs_best_static: interval.map(|ratio| ratio.median),
+        verdict: Verdict::at_least(interval.as_ref(), 1.0),
+        interval,
         better,
         mean_ns,
         settle: Vec::new(),
@@ -161,7 +166,7 @@ fn settle(points: &[&Point], steady: &[Steady], phases: &[LoadPhase]) -> Vec<Set
 
 /// Seconds from the begin of a phase until the latency stays at or below `limit` to its end;
 /// `None` if it is above at the end.
-fn settled_after(intervals: &[LoadInterval], phase: usize, limit: f64) -> Option<f64> {
+pub(super) fn settled_after(intervals: &[LoadInterval], phase: usize, limit: f64) -> Option<f64> {
     let of_phase: Vec<_> = intervals.iter().filter(|i| i.phase == phase).collect();
     let first = of_phase.first()?;
     let begin = first.ts_ns.saturating_sub(first.interval_ns);
@@ -178,7 +183,3 @@ fn settled_after(intervals: &[LoadInterval], phase: usize, limit: f64) -> Option
         Some(last) => Some(of_phase[last].ts_ns.saturating_sub(begin) as f64 / 1e9),
     }
 }
-
-#[cfg(test)]
-#[path = "summary_tests.rs"]
-pub(super) mod tests;

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::engine::color::{BATCHWISE, NODELAY};
+use crate::engine::text::{percent, quartiles};
 use crate::engine::{
     Experiment, Figure, Judgement, NoMore, Ratio, Report, Results, Round, Run, Strip, Table, Turn,
     two_hosts,
 };
-use crate::report::{percent, quartiles};
 use crate::stats::Spread;
 use crate::tuner::{SLO_POLICY, Tuners};
 use batchwise_testbed::load::{LoadPhase, LoadSpec};

@@ -110,7 +110,7 @@ mod tests {
         let points = [point(0, Agents::Off, 100.0), point(0, Agents::On, 98.0)];
         let summary = Summary::of(&points);
         assert_eq!((summary.rounds, summary.throughput_ratio), (1, None));
-        assert!(Ratio::text(summary.throughput.as_ref()).starts_with("undecided"));
+        assert!(Ratio::text(summary.throughput.as_ref()).contains("undecided"));
         assert_eq!(Summary::of(&[]), Summary::default());
     }
 }

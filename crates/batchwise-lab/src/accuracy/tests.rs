@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Estimator, Nagle, Unit};
-use batchwise_testbed::load::samples::latency;
-use batchwise_testbed::window::StageMeans;
 
-use super::*;
-use crate::accuracy::plan::NagleAt;
-use crate::accuracy::{Ends, Truth};
+use super::plan::NagleAt;
+use super::summary::{Arms, End, Summary, arms, cutoff};
+use super::{Ends, Point, Truth};
+use batchwise_testbed::load::samples::latency;
+use batchwise_testbed::window::{EndEstimate, StageMeans};
 
 const INF: f64 = f64::INFINITY;
 
@@ -37,7 +37,7 @@ fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Poi
         server: BTreeMap::new(),
     };
     Point {
-        workload: "64B",
+        workload: "64B".into(),
         nagle_at: NagleAt::Client,
         nodelay,
         step_rps,
@@ -123,7 +123,7 @@ fn errors_are_relative_to_the_truth_and_missing_estimates_are_counted() {
         point(false, 1000, 200.0, Some(240.0)),
         point(true, 2000, 100.0, None),
     ];
-    let summary = Summary::of(&points);
+    let summary = Summary::of(&points, &[]);
     let headline = &summary.per_workload["64B"].headline;
     assert_eq!((headline.points, headline.missing), (3, 1));
     assert!((headline.median_abs_rel_error.unwrap() - 0.15).abs() < 1e-9);
@@ -134,7 +134,7 @@ fn errors_are_relative_to_the_truth_and_missing_estimates_are_counted() {
 fn a_one_sided_estimate_counts_as_missing() {
     let mut one = point(true, 1000, 100.0, None);
     one.ends.client = estimated(100.0, Estimator::Local);
-    let summary = Summary::of(&[one]);
+    let summary = Summary::of(&[one], &[]);
     assert_eq!(summary.per_workload["64B"].headline.missing, 1);
 }
 
@@ -142,7 +142,7 @@ fn a_one_sided_estimate_counts_as_missing() {
 fn the_headline_is_from_the_server_when_only_it_has_estimates() {
     let mut one = point(true, 1000, 100.0, Some(110.0));
     std::mem::swap(&mut one.ends.client, &mut one.ends.server);
-    let workload = &Summary::of(&[one]).per_workload["64B"];
+    let workload = &Summary::of(&[one], &[]).per_workload["64B"];
     assert_eq!(workload.end, End::Server);
     assert_eq!(workload.headline.missing, 0);
     assert_eq!(workload.by_end[&End::Client].missing, 1);
@@ -157,7 +157,7 @@ fn saturated_points_are_not_judged_but_place_the_cutoff() {
         point(false, 3000, 200.0, Some(210.0)),
     ];
     points.extend(collapsed(true, 2000, Some(4e6)));
-    let summary = Summary::of(&points);
+    let summary = Summary::of(&points, &[]);
     let headline = &summary.per_workload["64B"].headline;
     assert_eq!(headline.points, 4);
     assert_eq!(headline.measured_cutoff_rps, Some(2000));
@@ -195,7 +195,7 @@ fn without_any_estimate_the_cutoff_does_not_match() {
         point(true, 1000, 100.0, None),
     ];
     assert!(
-        !Summary::of(&points).per_workload["64B"]
+        !Summary::of(&points, &[]).per_workload["64B"]
             .headline
             .cutoff_matches
     );

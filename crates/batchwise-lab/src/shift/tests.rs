@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use batchwise_testbed::load::LoadReport;
+use super::plan::Extent;
+use super::summary::*;
+use super::{Point, Steady, figures};
+use crate::arm::Arm;
+use crate::decisions::samples::decision;
+use crate::engine::draw;
 use batchwise_testbed::load::samples::latency;
-
-use super::super::plan::Extent;
-use super::*;
+use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport};
 
 /// An interval of 100 ms, which ends at so many tenths of a second.
-pub fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
+fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
     LoadInterval {
         ts_ns: tenths * 100_000_000,
         interval_ns: 100_000_000,
@@ -24,9 +27,9 @@ pub fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
 }
 
 /// A run of the steps with this mean.
-pub fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> Point {
+fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> Point {
     Point {
-        schedule: "steps",
+        schedule: "steps".into(),
         arm,
         round,
         report: LoadReport {
@@ -40,7 +43,7 @@ pub fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> 
             why_invalid: Vec::new(),
             cpu_wait_ns: None,
             connections: 1,
-            keys: 1000,
+            keys: 1,
             closed: false,
             warmup_ns: 0,
             measured_from_ts_ns: 0,
@@ -52,7 +55,7 @@ pub fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> 
     }
 }
 
-pub fn alone(arm: Arm, value_size: u32, mean_us: Option<f64>) -> Steady {
+fn alone(arm: Arm, value_size: u32, mean_us: Option<f64>) -> Steady {
     Steady {
         arm,
         rate: if value_size == 64 { 350_000 } else { 120_000 },
@@ -127,4 +130,17 @@ fn a_change_that_was_never_followed_counts_with_the_whole_phase() {
     assert_eq!((change.phase, change.better), (1, Arm::Nodelay));
     assert_eq!((change.settle_s, change.never, change.rounds), (3.0, 1, 1));
     assert_eq!(summary.worst_settle_s, Some(3.0));
+}
+
+#[test]
+fn the_plot_shows_all_arms_the_phases_and_the_decisions() {
+    let intervals = || (1..150).map(|t| interval(t, 0, 30.0)).collect();
+    let mut points: Vec<_> = Arm::ALL.map(|arm| run(arm, 0, 30.0, intervals())).into();
+    points[2].decisions = vec![decision(1.0, "probe", "on"), decision(1.1, "adopt", "on")];
+    let points: Vec<_> = points.iter().collect();
+    let figure = figures::over_time(&Extent::new(true).schedules[0], &points);
+    let svg = draw::svg(&figure).unwrap();
+    for part in ["TCP_NODELAY", "batchwise: Nagle", "4 KiB", "64 B", "adopt"] {
+        assert!(svg.contains(part), "{part}");
+    }
 }

@@ -1,16 +1,19 @@
 //! Tests of the summary, with made-up points.
 
+use super::summary::*;
+use super::{Point, figures};
+use crate::arm::Arm;
+use crate::decisions::samples::decision;
+use crate::engine::draw;
 use batchwise_testbed::load::samples::window;
 use batchwise_testbed::load::{LatencySummary, PhaseReport};
 
-use super::*;
-
 /// At so many thousand requests a second; a mean of `None` is a collapse.
-pub fn point(arm: Arm, step_k: u64, repeat: u32, mean_us: Option<f64>) -> Point {
+fn point(arm: Arm, step_k: u64, repeat: u32, mean_us: Option<f64>) -> Point {
     let step_rps = step_k * 1000;
     let window = window(step_rps as f64, mean_us.unwrap_or(50_000.0));
     Point {
-        workload: "64B",
+        workload: "64B".into(),
         arm,
         step_rps,
         repeat,
@@ -118,4 +121,26 @@ fn without_the_tuned_arm_there_is_nothing_to_compare() {
     let found = three_arms(&[]);
     assert_eq!((found.range_ratio, found.worst_vs_best_arm), (None, None));
     assert_eq!(found.highest_under_slo_rps[&Arm::Nodelay], 200_000);
+}
+
+#[test]
+fn the_plot_has_all_arms_the_slo_and_collapses() {
+    let points = [
+        point(Arm::Nodelay, 100, 0, Some(20.0)),
+        point(Arm::Nodelay, 200, 0, None),
+        point(Arm::Nagle, 100, 0, Some(25.0)),
+        point(Arm::Batchwise, 100, 0, Some(21.0)),
+    ];
+    let summary = Summary::of(&points);
+    let figure = figures::latency_plot("64B", "64B", &summary.per_workload["64B"].steps);
+    let svg = draw::svg(&figure).unwrap();
+    for part in ["TCP_NODELAY", "Nagle", "batchwise", "SLO, 500 µs"] {
+        assert!(svg.contains(part), "{part}");
+    }
+    assert!(!svg.contains("inf"));
+    let points: Vec<_> = points.iter().collect();
+    let decisions = [decision(0.1, "probe", "on")];
+    let svg = draw::svg(&figures::decision_plot("64B", "64B", &points, &decisions)).unwrap();
+    assert!(svg.contains("probe") && svg.contains("100k"));
+    assert!(figures::overview(&summary).markdown().contains("2.80"));
 }
