@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use batchwise_testbed::host::{Host, Place};
 use batchwise_testbed::process::Process;
+use batchwise_testbed::stage::scrape::{METRICS, scrape};
+use batchwise_testbed::stage::{PATIENCE, Stage, eventually};
 use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 use crate::run::{Live, over};
-use crate::scrape::{METRICS, scrape};
 use crate::service::{DELAY, ask, start};
-use crate::stage::{PATIENCE, Stage, eventually};
 
 const PORT: u16 = 8_080;
 const SERVER: &str = "10.77.0.1:8080";
@@ -115,7 +115,7 @@ fn tc_measures_where_it_is_asked_for() {
     let address = stage.hosts.server_address(PORT);
     start(&stage.hosts.server, address);
     // it hangs on no link that `ip` shows: its first line tells that it is there
-    let mut command = Command::new(crate::stage::BATCHWISE);
+    let mut command = batchwise_testbed::stage::batchwise();
     command.args([
         "passive", "--iface", "bw-veth", "--port", "8080", "--attach", "tc",
     ]);

@@ -3,13 +3,13 @@
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use batchwise_testbed::commands;
-use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::load::LoadReport;
-use batchwise_testbed::process::{Process, Reader, lock};
-use batchwise_testbed::stop::Stop;
+use crate::commands;
+use crate::host::{Host, Place};
+use crate::load::LoadReport;
+use crate::process::{Process, Reader, lock};
+use crate::stop::Stop;
 
-use crate::stage::{BATCHWISE, PATIENCE};
+use super::{PATIENCE, batchwise};
 
 /// A running load generator; killed when dropped.
 pub struct Load {
@@ -22,7 +22,7 @@ impl Load {
     /// `batchwise load redis` at `host` with these options, written as in a shell.
     pub fn start(host: &Host, address: std::net::SocketAddr, options: &str) -> Self {
         commands::required("batchwise-load");
-        let mut command = Command::new(BATCHWISE);
+        let mut command = batchwise();
         command.args(["load", "redis", "--format", "json"]);
         command.arg("--addr").arg(address.to_string());
         command.args(options.split_whitespace());
