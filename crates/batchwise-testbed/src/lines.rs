@@ -1,5 +1,5 @@
-//! A command that prints lines of JSON while it runs: started in a host, its lines parsed as they
-//! come.
+//! A command that prints lines while it runs, most often of JSON: started in a host, its lines parsed
+//! as they come.
 
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex};
@@ -30,33 +30,59 @@ struct Printed<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> Printing<T> {
-    /// Starts `command` in `host`; messages call it `name`.
+    /// Starts `command` in `host`, which prints a `T` as JSON on each line; messages call it `name`.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn start(host: &Host, name: &str, command: Command, place: Place) -> Result<Self> {
-        let mut process = host.spawn(name, command, place)?;
+        let process = host.spawn(name, command, place)?;
+        Ok(Self::read(name, process, json))
+    }
+}
+
+impl Printing<String> {
+    /// The same for lines of any text.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_text(host: &Host, name: &str, command: Command, place: Place) -> Result<Self> {
+        let process = host.spawn(name, command, place)?;
+        Ok(Self::read(name, process, Ok))
+    }
+
+    /// All that it printed.
+    pub fn text(&self) -> String {
+        self.with_lines(|lines| lines.join("\n"))
+    }
+}
+
+impl<T: Send + 'static> Printing<T> {
+    fn read(
+        name: &str,
+        mut process: Process,
+        parse: impl Fn(String) -> Result<T, String> + Send + 'static,
+    ) -> Self {
         let printed = Arc::new(Mutex::new(Printed {
             lines: Vec::new(),
             unreadable: None,
         }));
         let sink = printed.clone();
         let reader = process.on_line(move |text| {
+            let line = parse(text);
             let mut sink = lock(&sink);
-            match serde_json::from_str(&text) {
+            match line {
                 Ok(line) => sink.lines.push(line),
-                Err(error) => {
-                    sink.unreadable
-                        .get_or_insert_with(|| format!("{text:?}: {error}"));
+                Err(why) => {
+                    sink.unreadable.get_or_insert(why);
                 }
             }
         });
-        Ok(Self {
+        Self {
             name: name.to_owned(),
             process,
             printed,
             reader: Some(reader),
-        })
+        }
     }
 
     /// The process itself.
@@ -100,28 +126,74 @@ impl<T: DeserializeOwned + Send + 'static> Printing<T> {
         std::mem::take(&mut lock(&self.printed).lines)
     }
 
-    /// Asks it to end, and waits for that and its last line; kills it after `grace`.
+    /// Waits until it has ended by itself and its last line is read; after `limit` it is killed and that
+    /// is an error.
+    ///
+    /// # Errors
+    /// It did not end, or the wait was stopped.
+    pub fn wait(&mut self, stop: &Stop, limit: Duration) -> Result<ExitStatus> {
+        let status = self.process.wait(stop, limit)?;
+        self.finish_reading();
+        Ok(status)
+    }
+
+    /// Sends a signal that ends it, and waits for that.
+    ///
+    /// # Errors
+    /// It did not end within `limit`, or printed something else than its lines.
+    pub fn end(&mut self, signal: Signal, limit: Duration) -> Result<ExitStatus> {
+        kill(self.pid(), signal)?;
+        let status = self.wait(&Stop::default(), limit)?;
+        self.check_lines()?;
+        Ok(status)
+    }
+
+    /// Asks it to end, waits for that and its last line, and kills it after `grace`.
     pub fn terminate(&mut self, grace: Duration) {
         self.process.terminate(grace);
         self.finish_reading();
     }
 
-    /// Sends a signal that ends it, and waits for that and its last line; after `limit` it is killed
-    /// and that is an error.
+    /// Ends a command that must still run and has printed nothing else than its lines: asks it to, and
+    /// kills it after `grace`. Gives the lines that were not taken yet.
     ///
     /// # Errors
-    /// It did not end by itself, or printed something else than its lines.
-    pub fn end(&mut self, signal: Signal, limit: Duration) -> Result<ExitStatus> {
-        kill(self.pid(), signal)?;
-        let status = self.process.wait(&Stop::default(), limit)?;
-        self.finish_reading();
+    /// See [`Self::check`].
+    pub fn finish(mut self, grace: Duration) -> Result<Vec<T>> {
+        self.process.check_alive()?;
+        self.terminate(grace);
         self.check_lines()?;
-        Ok(status)
+        Ok(self.take_lines())
     }
 
     fn finish_reading(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.finish();
         }
+    }
+}
+
+fn json<T: DeserializeOwned>(text: String) -> Result<T, String> {
+    serde_json::from_str(&text).map_err(|error| format!("{text:?}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_parsed_and_the_first_that_is_none_is_an_error_that_shows_it() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 1; echo Segmentation fault; echo 2; echo oh"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = Process::start("sh", command).unwrap();
+        let mut printing = Printing::<u32>::read("sh", process, json);
+        let limit = Duration::from_secs(10);
+        assert!(printing.wait(&Stop::default(), limit).unwrap().success());
+        assert_eq!(printing.take_lines(), [1, 2]);
+        let error = printing.check_lines().unwrap_err().to_string();
+        assert!(error.contains("Segmentation fault"), "{error}");
     }
 }

@@ -25,16 +25,17 @@ impl Lines {
             assert!(text.starts_with("{\"kind\":"), "{text}");
             serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
         };
-        Self::of(text.lines().map(read))
+        Self::of(&text.lines().map(read).collect::<Vec<_>>())
     }
 
-    fn of(all: impl Iterator<Item = Line>) -> Self {
+    /// Sorts them by kind.
+    pub fn of(all: &[Line]) -> Self {
         let mut lines = Self::default();
         for line in all {
             match line {
-                Line::Server(line) => lines.servers.push(line),
-                Line::Epoch(line) => lines.epochs.push(line),
-                Line::Totals(line) => lines.totals = Some(line),
+                Line::Server(line) => lines.servers.push(line.clone()),
+                Line::Epoch(line) => lines.epochs.push(line.clone()),
+                Line::Totals(line) => lines.totals = Some(*line),
             }
         }
         lines
@@ -85,7 +86,7 @@ impl Live {
 
     /// All lines so far.
     pub fn lines(&self) -> Lines {
-        self.0.with_lines(|lines| Lines::of(lines.iter().cloned()))
+        self.0.with_lines(Lines::of)
     }
 
     /// Waits until `enough` holds for the lines so far.
