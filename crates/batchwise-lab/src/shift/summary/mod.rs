@@ -180,5 +180,4 @@ fn settled_after(intervals: &[LoadInterval], phase: usize, limit: f64) -> Option
 }
 
 #[cfg(test)]
-#[path = "summary_tests.rs"]
 pub(super) mod tests;

@@ -206,5 +206,4 @@ fn keep(worst: &mut Option<Worst>, new: Worst, is_worse: impl Fn(f64, f64) -> bo
 }
 
 #[cfg(test)]
-#[path = "summary_tests.rs"]
 pub(super) mod tests;

@@ -207,5 +207,4 @@ pub fn cutoff(arms: &[Arms]) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "summary_tests.rs"]
 mod tests;
