@@ -183,17 +183,49 @@ mod tests {
 
     use super::*;
 
+    /// A script whose lines are numbers.
+    fn numbers(script: &str) -> Printing<u32> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = Process::start("the script", command).unwrap();
+        Printing::read("the script", process, json)
+    }
+
+    fn until_first_line(printing: &Printing<u32>) {
+        let some = || Ok(printing.with_lines(|lines| lines.first().copied()));
+        let line = Stop::default().wait_until(LIMIT, some).unwrap();
+        assert!(line.is_some());
+    }
+
+    const LIMIT: Duration = Duration::from_secs(10);
+    /// Prints a number, and another one when it is asked to end.
+    const POLITE: &str = "trap 'echo 2; exit 0' TERM INT; echo 1; while :; do sleep 0.01; done";
+
     #[test]
     fn lines_are_parsed_and_the_first_that_is_none_is_an_error_that_shows_it() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo 1; echo Segmentation fault; echo 2; echo oh"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let process = Process::start("sh", command).unwrap();
-        let mut printing = Printing::<u32>::read("sh", process, json);
-        let limit = Duration::from_secs(10);
-        assert!(printing.wait(&Stop::default(), limit).unwrap().success());
+        let mut printing = numbers("echo 1; echo Segmentation fault; echo 2; echo oh");
+        assert!(printing.wait(&Stop::default(), LIMIT).unwrap().success());
         assert_eq!(printing.take_lines(), [1, 2]);
         let error = printing.check_lines().unwrap_err().to_string();
         assert!(error.contains("Segmentation fault"), "{error}");
+    }
+
+    #[test]
+    fn what_it_prints_on_its_way_out_is_read_before_its_end_is_told() {
+        let mut signalled = numbers(POLITE);
+        until_first_line(&signalled);
+        assert!(signalled.end(Signal::SIGINT, LIMIT).unwrap().success());
+        assert_eq!(signalled.take_lines(), [1, 2]);
+        let finished = numbers(POLITE);
+        until_first_line(&finished);
+        assert_eq!(finished.finish(LIMIT).unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn one_that_ended_by_itself_was_not_finished() {
+        let mut ended = numbers("echo 1");
+        ended.wait(&Stop::default(), LIMIT).unwrap();
+        assert!(ended.finish(LIMIT).is_err());
     }
 }
