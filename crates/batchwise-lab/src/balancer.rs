@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::host::Place;
-use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::lines::Printing;
 use batchwise_testbed::segment::{self, LINK, SERVERS, Segment, VIP};
 use batchwise_testbed::stop::Stop;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// How long it may take until all servers serve, and until it has ended.
 const START_LIMIT: Duration = Duration::from_secs(15);
@@ -112,48 +112,36 @@ pub struct Said {
     /// Servers by interval.
     pub backends: Vec<BackendMoment>,
     /// The last counts of packets' fates.
-    pub totals: Option<serde_json::Value>,
-    unreadable: Option<String>,
+    pub totals: Option<Value>,
 }
 
 impl Said {
-    fn read(&mut self, text: &str) {
-        let read = serde_json::from_str::<serde_json::Value>(text).and_then(|line| {
+    fn of(lines: Vec<Value>) -> Result<Self> {
+        let mut said = Self::default();
+        for line in lines {
             match line["kind"].as_str() {
-                Some("backend") => self.backends.push(serde_json::from_value(line)?),
-                Some("totals") => self.totals = Some(line),
+                Some("backend") => said.backends.push(serde_json::from_value(line)?),
+                Some("totals") => said.totals = Some(line),
                 _ => {}
             }
-            Ok(())
-        });
-        if let Err(error) = read {
-            self.unreadable
-                .get_or_insert_with(|| format!("{text:?}: {error}"));
         }
+        Ok(said)
     }
+}
 
-    fn check(self) -> Result<Self> {
-        match &self.unreadable {
-            Some(what) => bail!("`batchwise balance` printed something unknown: {what}"),
-            None => Ok(self),
-        }
-    }
-
-    /// Whether every server gets connections.
-    fn all_serve(&self) -> bool {
-        let last = self.backends.iter().rev().take(usize::from(SERVERS));
-        last.filter(|moment| moment.state == "serving" && moment.health == "up")
-            .count()
-            == usize::from(SERVERS)
-    }
+/// Whether every server gets connections.
+fn all_serve(lines: &[Value]) -> bool {
+    let of_backends = lines.iter().rev().filter(|line| line["kind"] == "backend");
+    let serve = of_backends
+        .take(usize::from(SERVERS))
+        .filter(|line| line["state"] == "serving" && line["health"] == "up");
+    serve.count() == usize::from(SERVERS)
 }
 
 /// A running balancer. Dropping it ends it.
 #[derive(Debug)]
 pub struct Balancer {
-    process: Process,
-    said: Arc<Mutex<Said>>,
-    reader: Option<Reader>,
+    balancer: Printing<Value>,
     // Outlives the process: fields are dropped in order.
     _files: Files,
 }
@@ -189,37 +177,28 @@ impl Balancer {
         command.args(["--policy", spec.policy]);
         command.args(["--interval", &format!("{}ms", spec.interval.as_millis())]);
         command.env("BATCHWISE_RUN_DIR", &files.0);
-        let mut process = host.spawn("the balancer", command, Place::Workload)?;
-        let said = Arc::new(Mutex::new(Said::default()));
-        let sink = said.clone();
-        let reader = process.on_line(move |text| lock(&sink).read(&text));
+        let balancer = Printing::start(host, "the balancer", command, Place::Workload)?;
         let mut started = Self {
-            process,
-            said,
-            reader: Some(reader),
+            balancer,
             _files: files,
         };
         let ready = stop.wait_until(START_LIMIT, || {
-            started.process.check_alive()?;
-            Ok(lock(&started.said).all_serve().then_some(()))
+            started.balancer.process().check_alive()?;
+            Ok(started.balancer.with_lines(all_serve).then_some(()))
         })?;
         match ready {
             Some(()) => Ok(started),
             None => bail!(
                 "the balancer did not get all servers to serve within {START_LIMIT:?}{}",
-                started.process.quote()
+                started.balancer.quote()
             ),
         }
     }
 
     /// Ends it in order, with everything that it put into the kernel; gives what it printed.
-    pub fn finish(mut self) -> Result<Said> {
-        self.process.check_alive()?;
-        self.process.terminate(END_LIMIT);
-        if let Some(reader) = self.reader.take() {
-            reader.finish();
-        }
-        std::mem::take(&mut *lock(&self.said)).check()
+    pub fn finish(self) -> Result<Said> {
+        Said::of(self.balancer.finish(END_LIMIT)?)
+            .context("`batchwise balance` printed something unknown")
     }
 }
 
@@ -227,23 +206,30 @@ impl Balancer {
 mod tests {
     use super::*;
 
-    fn line(backend: u8, health: &str) -> String {
-        format!(
-            r#"{{"kind":"backend","ts_ns":1,"service":"web","backend":"s{backend}",
-                "state":"serving","health":"{health}","share":0.25,
-                "latency_ns":{{"mean":null,"p50":null}},"why":"static"}}"#
-        )
+    fn lines(health: &str) -> Vec<Value> {
+        let line = |number| {
+            let text = format!(
+                r#"{{"kind":"backend","ts_ns":1,"service":"web","backend":"s{number}",
+                    "state":"serving","health":"{health}","share":0.25,
+                    "latency_ns":{{"mean":null,"p50":null}},"why":"static"}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        (1..=4).map(line).collect()
     }
 
     #[test]
     fn all_serve_once_the_last_lines_say_so_of_each() {
-        let mut said = Said::default();
-        (1..=4).for_each(|n| said.read(&line(n, "unknown")));
-        assert!(!said.all_serve());
-        (1..=4).for_each(|n| said.read(&line(n, "up")));
-        assert!(said.clone().check().unwrap().all_serve());
-        said.read("Segmentation fault");
-        let error = said.check().unwrap_err().to_string();
-        assert!(error.contains("Segmentation fault"), "{error}");
+        let mut all = lines("unknown");
+        assert!(!all_serve(&all));
+        all.extend(lines("up"));
+        all.push(serde_json::from_str(r#"{"kind":"totals","sent":1}"#).unwrap());
+        all.push(serde_json::from_str(r#"{"kind":"event"}"#).unwrap());
+        assert!(all_serve(&all));
+        let said = Said::of(all).unwrap();
+        assert_eq!(
+            (said.backends.len(), said.totals.unwrap()["sent"].as_u64()),
+            (8, Some(1))
+        );
     }
 }

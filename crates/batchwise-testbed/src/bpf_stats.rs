@@ -59,7 +59,7 @@ pub struct Runs {
 pub fn runs_of(pids: &[Pid]) -> Result<BTreeMap<String, Runs>> {
     let mut owned = BTreeSet::new();
     for &pid in pids {
-        owned.extend(fd_fields(pid, "prog_id")?);
+        owned.extend(programs_of(pid)?);
     }
     let mut runs: BTreeMap<String, Runs> = BTreeMap::new();
     for program in ProgInfoIter::default().filter(|p| owned.contains(&u64::from(p.id))) {
@@ -70,6 +70,21 @@ pub fn runs_of(pids: &[Pid]) -> Result<BTreeMap<String, Runs>> {
         sum.time_ns += program.run_time_ns;
     }
     Ok(runs)
+}
+
+/// Ids of the programs that a process holds, its own or through links.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn programs_of(pid: Pid) -> Result<BTreeSet<u64>> {
+    Ok(fd_fields(pid, "prog_id")?.into_iter().collect())
+}
+
+/// Names of those of these programs that the kernel has not freed.
+pub fn programs_left(ids: &BTreeSet<u64>) -> Vec<String> {
+    let left = ProgInfoIter::default().filter(|program| ids.contains(&u64::from(program.id)));
+    left.map(|program| program.name.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Memory of the BPF maps that this process holds, as the kernel accounts it, bytes by name.

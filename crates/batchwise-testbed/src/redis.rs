@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,8 +10,9 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
 use crate::host::{Host, Place};
+use crate::lines::Printing;
 use crate::preload::Preload;
-use crate::process::{Process, cpu_time, lock};
+use crate::process::{Process, cpu_time};
 use crate::stop::Stop;
 use crate::topology::TwoHosts;
 
@@ -159,22 +159,14 @@ impl Benchmark {
         ]);
         // Children are counted when they are waited for: no other one ends in the meantime.
         let before = children_cpu()?;
-        let mut process = hosts
-            .client
-            .spawn("redis-benchmark", command, Place::Workload)
+        let client = &hosts.client;
+        let mut run = Printing::start_text(client, "redis-benchmark", command, Place::Workload)
             .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
-        let output = Arc::new(Mutex::new(Vec::new()));
-        let sink = output.clone();
-        let reader = process.on_line(move |line| lock(&sink).push(line));
-        let status = process.wait(stop, Duration::from_secs(60))?;
-        reader.finish();
+        let status = run.wait(stop, Duration::from_secs(60))?;
         let client_cpu = children_cpu()?.saturating_sub(before);
-        let rps = parse_csv(&lock(&output).join("\n"));
+        let rps = parse_csv(&run.text());
         let Some(rps) = rps.filter(|_| status.success()) else {
-            bail!(
-                "redis-benchmark gave no result ({status}){}",
-                process.quote()
-            );
+            bail!("redis-benchmark gave no result ({status}){}", run.quote());
         };
         Ok(BenchmarkResult { rps, client_cpu })
     }

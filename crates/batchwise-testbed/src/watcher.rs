@@ -2,16 +2,15 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use batchwise_core::sense::report::Line;
 use nix::unistd::Pid;
 
 use crate::bpf_stats;
 use crate::host::{Host, Place};
-use crate::process::{Process, Reader, lock};
+use crate::lines::Printing;
 use crate::stop::Stop;
 
 /// How long a watcher may take to end.
@@ -34,17 +33,7 @@ pub struct WatchSpec<'a> {
 
 /// A running watcher. Dropping it ends it.
 #[derive(Debug)]
-pub struct Watcher {
-    process: Process,
-    collected: Arc<Mutex<Collected>>,
-    reader: Option<Reader>,
-}
-
-#[derive(Debug, Default)]
-struct Collected {
-    lines: Vec<Line>,
-    unreadable: Option<String>,
-}
+pub struct Watcher(Printing<Line>);
 
 impl Watcher {
     /// Starts it in the network namespace of `host`, and waits until its programs are attached.
@@ -66,53 +55,29 @@ impl Watcher {
         if let Some(cgroup) = spec.cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
-        let mut process = host.spawn("the watcher", command, Place::Observer)?;
-        let collected = Arc::new(Mutex::new(Collected::default()));
-        let sink = collected.clone();
-        let reader = process.on_line(move |text| {
-            let mut sink = lock(&sink);
-            match serde_json::from_str(&text) {
-                Ok(line) => sink.lines.push(line),
-                Err(error) => {
-                    sink.unreadable
-                        .get_or_insert_with(|| format!("{text:?}: {error}"));
-                }
-            }
-        });
-        let mut watcher = Self {
-            process,
-            collected,
-            reader: Some(reader),
-        };
-        bpf_stats::wait_attached(&mut watcher.process, "the watcher", stop)?;
-        Ok(watcher)
+        let mut watcher = Printing::start(host, "the watcher", command, Place::Observer)?;
+        bpf_stats::wait_attached(watcher.process(), "the watcher", stop)?;
+        Ok(Self(watcher))
     }
 
     /// Its process id.
     pub fn pid(&self) -> Pid {
-        self.process.pid()
+        self.0.pid()
     }
 
     /// Fails when it has ended or printed something that is not a line.
     pub fn check(&mut self) -> Result<()> {
-        self.process.check_alive()?;
-        match &lock(&self.collected).unreadable {
-            Some(what) => bail!("the watcher printed something that is not a report line: {what}"),
-            None => Ok(()),
-        }
+        self.0.check()
     }
 
     /// The lines so far; they are forgotten here.
     pub fn take_lines(&self) -> Vec<Line> {
-        std::mem::take(&mut lock(&self.collected).lines)
+        self.0.take_lines()
     }
 
     /// Ends it in order; gives the lines that were not taken yet.
     pub fn finish(mut self) -> Vec<Line> {
-        self.process.terminate(END_LIMIT);
-        if let Some(reader) = self.reader.take() {
-            reader.finish();
-        }
+        self.0.terminate(END_LIMIT);
         self.take_lines()
     }
 }

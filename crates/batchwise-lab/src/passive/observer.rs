@@ -2,13 +2,12 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::bpf_stats;
 use batchwise_testbed::host::Place;
-use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::lines::Printing;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::triangle::{Triangle, VANTAGE_LINK};
 use serde::{Deserialize, Serialize};
@@ -43,10 +42,9 @@ pub struct Observed {
     pub epochs: Vec<Epoch>,
     /// The last line.
     pub totals: Option<Totals>,
-    unreadable: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line {
     Epoch(Epoch),
@@ -56,24 +54,26 @@ enum Line {
 }
 
 impl Observed {
-    /// Takes a line in.
-    fn read(&mut self, text: &str) {
-        match serde_json::from_str(text) {
-            Ok(Line::Epoch(epoch)) => self.epochs.push(epoch),
-            Ok(Line::Totals(totals)) => self.totals = Some(totals),
-            Ok(Line::Other) => {}
-            Err(error) => {
-                self.unreadable
-                    .get_or_insert_with(|| format!("{text:?}: {error}"));
+    fn of(lines: impl IntoIterator<Item = Line>) -> Self {
+        let mut observed = Self::default();
+        for line in lines {
+            match line {
+                Line::Epoch(epoch) => observed.epochs.push(epoch),
+                Line::Totals(totals) => observed.totals = Some(totals),
+                Line::Other => {}
             }
         }
+        observed
     }
 
-    fn check(self) -> Result<Self> {
-        match &self.unreadable {
-            Some(what) => bail!("`batchwise passive` printed something unknown: {what}"),
-            None => Ok(self),
-        }
+    /// Reads what `batchwise passive` printed.
+    fn read(text: &str) -> Result<Self> {
+        let read = |line| {
+            serde_json::from_str(line)
+                .with_context(|| format!("`batchwise passive` printed something unknown: {line:?}"))
+        };
+        let lines = text.lines().map(read).collect::<Result<Vec<_>>>()?;
+        Ok(Self::of(lines))
     }
 }
 
@@ -114,21 +114,13 @@ impl PassiveSpec<'_> {
             let message = String::from_utf8_lossy(&output.stderr);
             bail!("`batchwise passive --pcap` failed: {}", message.trim());
         }
-        let mut observed = Observed::default();
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            observed.read(line);
-        }
-        observed.check()
+        Observed::read(&String::from_utf8_lossy(&output.stdout))
     }
 }
 
 /// A running observer. Dropping it ends it.
 #[derive(Debug)]
-pub struct Observer {
-    process: Process,
-    observed: Arc<Mutex<Observed>>,
-    reader: Option<Reader>,
-}
+pub struct Observer(Printing<Line>);
 
 impl Observer {
     /// Starts it at the vantage, where requests come in, and waits until its program is attached.
@@ -140,33 +132,20 @@ impl Observer {
     ) -> Result<Self> {
         let mut command = spec.command(batchwise);
         command.args(["--iface", VANTAGE_LINK]);
-        let mut process = triangle
-            .vantage
-            .spawn("the observer", command, Place::Observer)?;
-        let observed = Arc::new(Mutex::new(Observed::default()));
-        let sink = observed.clone();
-        let reader = process.on_line(move |text| lock(&sink).read(&text));
-        bpf_stats::wait_attached(&mut process, "the observer", stop)?;
-        Ok(Self {
-            process,
-            observed,
-            reader: Some(reader),
-        })
+        let vantage = &triangle.vantage;
+        let mut observer = Printing::start(vantage, "the observer", command, Place::Observer)?;
+        bpf_stats::wait_attached(observer.process(), "the observer", stop)?;
+        Ok(Self(observer))
     }
 
     /// Fails when it has ended.
     pub fn check_alive(&mut self) -> Result<()> {
-        self.process.check_alive()
+        self.0.process().check_alive()
     }
 
     /// Ends it in order; gives everything that it said.
-    pub fn finish(mut self) -> Result<Observed> {
-        self.process.check_alive()?;
-        self.process.terminate(END_LIMIT);
-        if let Some(reader) = self.reader.take() {
-            reader.finish();
-        }
-        std::mem::take(&mut *lock(&self.observed)).check()
+    pub fn finish(self) -> Result<Observed> {
+        Ok(Observed::of(self.0.finish(END_LIMIT)?))
     }
 }
 
@@ -176,25 +155,24 @@ mod tests {
 
     #[test]
     fn epochs_and_totals_are_kept_and_other_lines_skipped() {
-        let mut observed = Observed::default();
-        for line in [
+        let observed = Observed::read(concat!(
             r#"{"kind":"server","ts_ns":1,"server":"10.78.0.1:80"}"#,
-            r#"{"kind":"epoch","ts_ns":3,"start_ns":1,"end_ns":2,"client":"10.78.0.2:5",
-                "server":"10.78.0.1:80","latency_ns":7,"confidence":0.5}"#,
+            "\n",
+            r#"{"kind":"epoch","ts_ns":3,"start_ns":1,"end_ns":2,"client":"10.78.0.2:5","#,
+            r#""server":"10.78.0.1:80","latency_ns":7,"confidence":0.5}"#,
+            "\n",
             r#"{"kind":"totals","ts_ns":4,"packets":10,"measured":6,"acks":4,"born":1}"#,
-        ] {
-            observed.read(line);
-        }
-        let observed = observed.check().unwrap();
+        ));
+        let observed = observed.unwrap();
         assert_eq!(observed.epochs[0].latency_ns, Some(7));
         assert_eq!(observed.totals.unwrap().acks, 4);
     }
 
     #[test]
     fn a_line_that_is_none_is_an_error_that_shows_it() {
-        let mut observed = Observed::default();
-        observed.read("Segmentation fault");
-        let error = observed.check().unwrap_err().to_string();
+        let error = Observed::read("Segmentation fault")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("Segmentation fault"), "{error}");
     }
 }

@@ -1,16 +1,15 @@
 //! The closed-loop loads of `batchwise load` that log the truth, and the servers that they need.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::load::logged::LoggedLoad;
 use batchwise_testbed::memcached::{self, Memcached};
 use batchwise_testbed::nginx::{self, Nginx};
-use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::process::Process;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::triangle::{SERVER_IP, Triangle};
 use nix::unistd::Pid;
@@ -177,10 +176,8 @@ impl Workload {
 
     /// Starts it in the triangle's client; the truth goes into a file of its own.
     pub fn start(&self, batchwise: &Path, triangle: &Triangle) -> Result<RunningWorkload> {
-        let name = format!("bw-{}.csv", triangle.client.namespace().name());
-        let log = std::env::temp_dir().join(name);
         let mut command = Command::new(batchwise);
-        command.args(["load", self.service.word(), "--format", "json", "--addr"]);
+        command.args(["load", self.service.word(), "--addr"]);
         command.arg(triangle.server_address(self.service.port()).to_string());
         command.args(["--connections", &self.connections.to_string()]);
         command
@@ -189,18 +186,9 @@ impl Workload {
         if let Some(rate) = self.rate {
             command.args(["--rate", &rate.to_string()]);
         }
-        command.arg("--log").arg(&log).args(&self.options);
-        let mut process = triangle
-            .client
-            .spawn("the load", command, Place::Workload)?;
-        let output = Arc::new(Mutex::new(Vec::new()));
-        let sink = output.clone();
-        let reader = process.on_line(move |line| lock(&sink).push(line));
+        command.args(&self.options);
         Ok(RunningWorkload {
-            process,
-            reader,
-            output,
-            log: Log(log),
+            load: LoggedLoad::start(&triangle.client, command)?,
             limit: self.duration + GRACE,
         })
     }
@@ -209,36 +197,14 @@ impl Workload {
 /// A load that is under way. Dropping it ends it.
 #[derive(Debug)]
 pub struct RunningWorkload {
-    process: Process,
-    reader: Reader,
-    output: Arc<Mutex<Vec<String>>>,
-    log: Log,
+    load: LoggedLoad,
     limit: Duration,
-}
-
-/// A file that goes when it is dropped.
-#[derive(Debug)]
-struct Log(PathBuf);
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 impl RunningWorkload {
     /// Waits for its end; gives what it reports, and the truth.
-    pub fn finish(mut self, stop: &Stop) -> Result<(serde_json::Value, Vec<Request>)> {
-        let status = self.process.wait(stop, self.limit)?;
-        self.reader.finish();
-        let quote = self.process.quote();
-        if !status.success() {
-            bail!("the load failed ({status}){quote}");
-        }
-        let report = serde_json::from_str(&lock(&self.output).join("\n"))
-            .with_context(|| format!("what the load printed is not JSON{quote}"))?;
-        let log = fs::read_to_string(&self.log.0)
-            .with_context(|| format!("reading {}", self.log.0.display()))?;
+    pub fn finish(self, stop: &Stop) -> Result<(serde_json::Value, Vec<Request>)> {
+        let (report, log) = self.load.finish(stop, self.limit)?;
         Ok((report, Request::read_log(&log)?))
     }
 }

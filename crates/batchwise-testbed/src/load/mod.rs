@@ -1,18 +1,18 @@
 //! The open-loop load: how `batchwise load redis` is called and what it answers.
 
+pub mod logged;
 pub mod samples;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::{Host, Place};
-use crate::process::{Process, Reader, lock};
+use crate::lines::Printing;
 use crate::stop::Stop;
 
 /// Time beyond its duration after which a load is taken to hang.
@@ -103,11 +103,9 @@ impl LoadSpec {
         every: Duration,
         stop: &Stop,
     ) -> Result<(LoadReport, Vec<LoadInterval>)> {
-        let load = self.start(batchwise, client, Some(every))?;
-        let output = load.output.clone();
-        let report = load.finish(stop)?;
-        let intervals = LoadInterval::all_in(&lock(&output).join("\n"))?;
-        Ok((report, intervals))
+        let mut load = self.start(batchwise, client, Some(every))?;
+        let report = load.wait(stop)?;
+        Ok((report, load.new_intervals()?))
     }
 
     /// Starts the load in `client`; with `progress`, it also reports every so often.
@@ -118,15 +116,9 @@ impl LoadSpec {
         progress: Option<Duration>,
     ) -> Result<RunningLoad> {
         let command = self.command(batchwise, progress);
-        let mut process = client.spawn("the load", command, Place::Workload)?;
-        let output = Arc::new(Mutex::new(Vec::new()));
-        let sink = output.clone();
-        let reader = process.on_line(move |line| lock(&sink).push(line));
         Ok(RunningLoad {
-            process,
-            output,
+            load: Printing::start_text(client, "the load", command, Place::Workload)?,
             read: 0,
-            reader,
             limit: self.length() + GRACE,
         })
     }
@@ -135,33 +127,35 @@ impl LoadSpec {
 /// A load that is under way. Dropping it ends it.
 #[derive(Debug)]
 pub struct RunningLoad {
-    process: Process,
-    output: Arc<Mutex<Vec<String>>>,
+    load: Printing<String>,
     read: usize,
-    reader: Reader,
     limit: Duration,
 }
 
 impl RunningLoad {
     /// The intervals that it reported since the last call.
     pub fn new_intervals(&mut self) -> Result<Vec<LoadInterval>> {
-        let output = lock(&self.output);
-        let lines = &output[self.read..];
-        self.read = output.len();
-        LoadInterval::all_in(&lines.join("\n"))
+        let (new, read) = self
+            .load
+            .with_lines(|lines| (lines[self.read..].join("\n"), lines.len()));
+        self.read = read;
+        LoadInterval::all_in(&new)
     }
 
     /// Whether its process has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
-        self.process.has_ended()
+        self.load.process().has_ended()
     }
 
     /// Waits for its end.
     pub fn finish(mut self, stop: &Stop) -> Result<LoadReport> {
-        let status = self.process.wait(stop, self.limit)?;
-        self.reader.finish();
-        let report = LoadReport::from_output(&lock(&self.output).join("\n"));
-        let quote = self.process.quote();
+        self.wait(stop)
+    }
+
+    fn wait(&mut self, stop: &Stop) -> Result<LoadReport> {
+        let status = self.load.wait(stop, self.limit)?;
+        let report = LoadReport::from_output(&self.load.text());
+        let quote = self.load.quote();
         report.map_err(|error| anyhow!("the load failed ({status}): {error:#}{quote}"))
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use batchwise_testbed::host::{Host, Place};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::segment::{LINK, VIP, VIP6, server};
+use batchwise_testbed::stage::{PATIENCE, batchwise, eventually};
 use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::site::PORT;
-use crate::stage::{BATCHWISE, PATIENCE, eventually};
 
 /// A backend in a configuration.
 pub fn backend(name: &str, address: IpAddr) -> String {
@@ -102,9 +102,9 @@ impl<'a> Balancer<'a> {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(BATCHWISE);
+        let mut command = batchwise();
         command
-            .env("BATCHWISE_RUN_DIR", self.folder.path())
+            .env("batchwise_RUN_DIR", self.folder.path())
             .args(args);
         command
     }

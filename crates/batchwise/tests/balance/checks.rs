@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use batchwise_testbed::host::ip;
 use batchwise_testbed::segment::{LINK, VIP, balancer as own, server};
+use batchwise_testbed::stage::eventually;
 use serde_json::Value;
 
 use crate::balancer::{Balancer, backend};
 use crate::site::{Site, listen};
-use crate::stage::eventually;
 
 /// Of what is checked: only the second server listens.
 const CHECKED: u16 = 8_090;

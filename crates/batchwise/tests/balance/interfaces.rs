@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use batchwise_testbed::host::ip;
 use batchwise_testbed::segment::{LINK, VIP, client, server};
+use batchwise_testbed::stage::connect;
+use batchwise_testbed::stage::refusal::assert_refused;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::balancer::{Balancer, backend};
-use crate::refusal::assert_refused;
 use crate::site::{PORT, Site};
-use crate::stage::connect;
 
 /// A link from the second client to the balancer; bpffs has no names with dots.
 const OTHER: &str = "bw-x.7";

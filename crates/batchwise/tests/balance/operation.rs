@@ -7,14 +7,14 @@ use std::net::TcpStream;
 use batchwise_bpf::balance::BPFFS;
 use batchwise_testbed::host::ip;
 use batchwise_testbed::segment::{LINK, VIP, client, server};
+use batchwise_testbed::stage::eventually;
+use batchwise_testbed::stage::refusal::assert_refused;
 use libbpf_rs::MapHandle;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
 
 use crate::balancer::{Balancer, backend};
-use crate::refusal::assert_refused;
 use crate::site::Site;
-use crate::stage::eventually;
 
 #[test]
 fn connections_reach_backends_which_answer_themselves_and_status_shows_them() {

@@ -1,14 +1,13 @@
 //! UDP, IPv6, and tunnels.
 
 use std::net::UdpSocket;
-use std::process::Command;
 
 use batchwise_testbed::host::Place;
 use batchwise_testbed::segment::{LINK, SegmentSpec, VIP, VIP6, balancer};
+use batchwise_testbed::stage::{PATIENCE, batchwise};
 
 use crate::balancer::Balancer;
 use crate::site::{PORT, Site};
-use crate::stage::{BATCHWISE, PATIENCE};
 
 fn udp(socket: &UdpSocket) -> String {
     socket.send(b"who?").expect("sent");
@@ -63,7 +62,7 @@ fn an_ipv6_service_is_checked_and_served() {
 fn a_backend_that_decapsulates_is_checked_and_served_through_its_tunnel_from_either_source() {
     let site = Site::build_as("tun", SegmentSpec { mtu: 1_600 });
     let (own, _) = balancer();
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["decap", "--iface", LINK, "--from"]);
     command.arg(format!("{own},10.80.0.0/16"));
     let decap = site.segment.servers[0].spawn("batchwise decap", command, Place::Observer);

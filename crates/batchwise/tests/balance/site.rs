@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use batchwise_testbed::host::Host;
 use batchwise_testbed::segment::{Segment, SegmentSpec, VIP, VIP6};
+use batchwise_testbed::stage::{PATIENCE, connect, turn};
 use socket2::{Domain, Socket, Type};
-
-use crate::stage::{PATIENCE, connect, turn};
 
 /// Of the service.
 pub const PORT: u16 = 8_080;

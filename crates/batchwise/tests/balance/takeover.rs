@@ -48,7 +48,11 @@ fn a_second_agent_of_the_name_is_refused() {
     balancer.write(&balancer.text(&[1]));
     balancer.start(1);
     let second = balancer.refused();
-    crate::refusal::assert_refused(&second, 1, &["another agent", "stop it first"]);
+    batchwise_testbed::stage::refusal::assert_refused(
+        &second,
+        1,
+        &["another agent", "stop it first"],
+    );
 }
 
 #[test]
@@ -88,7 +92,11 @@ fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     // nothing was there before: the file is wrong
     balancer.must(&["remove"]);
     let refused = balancer.refused();
-    crate::refusal::assert_refused(&refused, 1, &["no route to 203.0.113.9", "ip route add"]);
+    batchwise_testbed::stage::refusal::assert_refused(
+        &refused,
+        1,
+        &["no route to 203.0.113.9", "ip route add"],
+    );
 }
 
 #[test]

@@ -1,16 +1,15 @@
 //! What the operator gets wrong, without any privilege.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
+use batchwise_testbed::stage::batchwise;
+use batchwise_testbed::stage::refusal::{assert_refused, run};
 use tempfile::TempDir;
 
-use crate::refusal::{assert_refused, run};
-use crate::stage::BATCHWISE;
-
 fn balance(folder: &TempDir, args: &[&str]) -> Output {
-    let mut command = Command::new(BATCHWISE);
-    command.env("BATCHWISE_RUN_DIR", folder.path());
+    let mut command = batchwise();
+    command.env("batchwise_RUN_DIR", folder.path());
     run(command.current_dir(folder.path()).arg("balance").args(args))
 }
 

@@ -1,34 +1,22 @@
 //! `batchwise decap` as its users meet it. Needs root.
 
-#[path = "../stage/refusal.rs"]
-mod refusal;
-#[allow(
-    dead_code,
-    reason = "shared with the tests of watch, which use more of it"
-)]
-#[path = "../stage/stage.rs"]
-mod stage;
-
 use std::net::{Ipv4Addr, UdpSocket};
-use std::process::{Command, Output};
-use std::sync::{Arc, Mutex};
+use std::process::Output;
 
 use batchwise_testbed::host::Place;
-use batchwise_testbed::process::lock;
-use batchwise_testbed::stop::Stop;
+use batchwise_testbed::lines::Printing;
+use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
+use batchwise_testbed::stage::{PATIENCE, Stage, batchwise, eventually, turn};
 use batchwise_testbed::topology::{CLIENT_IP, LINK, SERVER_IP};
 use etherparse::{IpNumber, PacketBuilder};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
-
-use crate::refusal::{assert_refused, run, run_as_nobody};
-use crate::stage::{BATCHWISE, PATIENCE, Stage, eventually, turn};
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
 
 fn decap(args: &[&str]) -> Output {
-    run(Command::new(BATCHWISE).arg("decap").args(args))
+    run(batchwise().arg("decap").args(args))
 }
 
 #[test]
@@ -62,23 +50,18 @@ fn send(source: Ipv4Addr, port: u16, payload: &[u8]) -> std::io::Result<()> {
 fn an_address_that_the_host_gets_later_is_served_through_the_tunnel() {
     let stage = Stage::build("decap");
     let (server, client) = (&stage.hosts.server, &stage.hosts.client);
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
     command.arg(CLIENT_IP.to_string());
-    let process = server.spawn("decap", command, Place::Observer);
-    let mut process = process.expect("a process");
-    let lines = Arc::new(Mutex::new(Vec::<Value>::new()));
-    let sink = Arc::clone(&lines);
-    let reader = process.on_line(move |line| {
-        lock(&sink).push(serde_json::from_str(&line).expect("JSON"));
-    });
-    let last = |field: &str| -> Option<u64> { lock(&lines).last()?[field].as_u64() };
-    eventually("a first line", || last("decapsulated"), || process.quote());
+    let mut decap =
+        Printing::<Value>::start(server, "decap", command, Place::Observer).expect("it starts");
+    let last = |field: &str| decap.with_lines(|lines| lines.last()?[field].as_u64());
+    eventually("a first line", || last("decapsulated"), || decap.quote());
 
     let sent = |what: &[u8], port| client.inside(|| Ok(send(CLIENT_IP, port, what)?));
     sent(b"early", 9).expect("sent");
     let count = || last("foreign_inner").filter(|n| *n > 0);
-    eventually("a refusal", count, || process.quote());
+    eventually("a refusal", count, || decap.quote());
 
     let name = server.namespace().name();
     let service = format!("{SERVICE}/32");
@@ -96,17 +79,15 @@ fn an_address_that_the_host_gets_later_is_served_through_the_tunnel() {
             sent(b"later", port).expect("sent");
             socket.recv_from(&mut buffer).ok()
         },
-        || process.quote(),
+        || decap.quote(),
     );
     assert_eq!(&buffer[..n], b"later");
     assert_eq!(peer.ip(), CLIENT_IP);
 
-    kill(process.pid(), Signal::SIGINT).expect("it is there");
-    let status = process.wait(&Stop::default(), PATIENCE);
+    let status = decap.end(Signal::SIGINT, PATIENCE);
     assert!(status.expect("it ends").success());
-    reader.finish();
-    assert!(last("decapsulated").is_some_and(|n| n > 0));
-    assert_eq!(last("malformed"), Some(0));
-    let native = lock(&lines).last().expect("a line")["native"].as_bool();
-    assert_eq!(native, Some(true));
+    let last = decap.take_lines().pop().expect("a line");
+    assert!(last["decapsulated"].as_u64() > Some(0), "{last}");
+    assert_eq!(last["malformed"], 0);
+    assert_eq!(last["native"], true);
 }

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::PATIENCE;
+use batchwise_testbed::stage::close;
+use batchwise_testbed::stage::request::ask;
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::watch::{Watch, now_ns, of};
 use tempfile::TempDir;
-
-use crate::closeness::close;
-use crate::request::ask;
-use crate::scene::Scene;
-use crate::stage::PATIENCE;
-use crate::watch::{Watch, now_ns, of};
 
 /// The socket that this process's hints look for.
 pub fn socket() -> PathBuf {
@@ -65,7 +64,7 @@ impl Client {
             assert!(Instant::now() < end, "no hint in {:#?}", watch.lines());
             self.run(Duration::from_millis(50));
         }
-        self.run(4 * crate::watch::INTERVAL);
+        self.run(4 * batchwise_testbed::stage::watch::INTERVAL);
     }
 
     /// Number of the requests that ended in the line's interval, and for how long requests were under

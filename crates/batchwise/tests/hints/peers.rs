@@ -1,28 +1,22 @@
 //! What the other end learns: the hints of a client's application, told in TCP options.
 
-use std::fs;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_hint::Hints;
-use batchwise_testbed::bpf_stats::wait_attached;
-use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::process::Process;
 use batchwise_testbed::redis::PORT;
-use batchwise_testbed::stop::Stop;
-use nix::sys::signal::{Signal, kill};
+use batchwise_testbed::stage::capture::{Capture, Segment};
+use batchwise_testbed::stage::eventually;
+use batchwise_testbed::stage::request::ask;
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::tune::Agent;
+use batchwise_testbed::stage::watch::{Watch, items, of};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::capture::{Capture, Segment};
 use crate::lines::socket;
-use crate::request::ask;
-use crate::scene::Scene;
-use crate::stage::{BATCHWISE, PATIENCE, eventually};
-use crate::watch::{Watch, items, of};
 
 /// A request waits for so long in the application before it is sent: no queue of TCP's knows.
 const HELD: Duration = Duration::from_millis(20);
@@ -207,34 +201,14 @@ fn where_no_application_gives_hints_none_are_told() {
     assert!(told < own - held / 2.0, "TCP knew: {told} ns of {own} ns");
 }
 
-/// A tuner at `host`; its log.
-fn tune(host: &Host, logs: &TempDir, args: &[&str]) -> (Process, impl Fn() -> Vec<Value>) {
-    let log = logs.path().join(host.namespace().name());
-    let mut command = Command::new(BATCHWISE);
-    command.args(["tune", "--port", &PORT.to_string(), "--cgroup"]);
-    command.arg(host.cgroup()).arg("--log").arg(&log).args(args);
-    let mut process = host
-        .spawn("the agent", command, Place::Observer)
-        .expect("an agent");
-    process.on_line(drop);
-    wait_attached(&mut process, "the agent", &Stop::default()).expect("its programs");
-    let decisions = move || {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let line = |l| serde_json::from_str(l).expect("a line of JSON");
-        whole.lines().map(line).collect()
-    };
-    (process, decisions)
-}
-
 #[test]
 fn a_servers_tuner_decides_by_the_latency_and_the_load_that_the_clients_application_counts() {
     let scene = Scene::build("hintt");
     let logs = TempDir::new().expect("a folder");
     let path = socket();
     let hints = ["--hints", path.to_str().expect("text")];
-    let (client, _) = tune(scene.client(), &logs, &hints);
-    let (server, decisions) = tune(scene.server(), &logs, &["--policy", "slo:1us"]);
+    let client = Agent::start(scene.client(), logs.path(), &hints);
+    let server = Agent::start(scene.server(), logs.path(), &["--policy", "slo:1us"]);
     let begin = Instant::now();
     let application = Application::start(&scene, 16, true);
     let told = |d: &Value| {
@@ -245,16 +219,13 @@ fn a_servers_tuner_decides_by_the_latency_and_the_load_that_the_clients_applicat
     };
     let (latency, load) = eventually(
         "a decision made by the client's hints",
-        || decisions().iter().rev().find_map(told),
-        || format!("{:#?}", decisions()),
+        || server.decisions().iter().rev().find_map(|d| told(&d.line)),
+        || format!("{:#?}", server.decisions()),
     );
     let rate = application.requests() as f64 / begin.elapsed().as_secs_f64();
     let own = application.finish();
-    for mut agent in [client, server] {
-        kill(agent.pid(), Signal::SIGTERM).expect("it runs");
-        let status = agent.wait(&Stop::default(), PATIENCE).expect("it ends");
-        assert!(status.success(), "{status}{}", agent.quote());
-    }
+    client.finish();
+    server.finish();
     println!("told {latency} ns at {load}/s; measured {own:.0} ns at {rate:.0}/s");
     assert_is_the_clients(latency, own);
     // every connection tells its part, not the whole

@@ -1,14 +1,13 @@
 //! What the user gets wrong.
 
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
+use batchwise_testbed::stage::{batchwise, turn};
 use tempfile::TempDir;
 
-use crate::stage::{BATCHWISE, turn};
-
 fn watch(args: &[&str]) -> Output {
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["watch", "--port", "17098", "--duration", "300ms"]);
     command.args(["--interval", "100ms", "--format", "jsonl"]);
     let command = command.args(args).stdin(Stdio::null());

@@ -3,14 +3,14 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
+use batchwise_testbed::stage::batchwise;
+use batchwise_testbed::stage::refusal::run;
 use tempfile::TempDir;
 
-use crate::refusal::run;
 use crate::run::Lines;
-use crate::stage::BATCHWISE;
 use crate::synthetic::{Conversation, bytes, write};
 
 /// Of the file, and of each packet in it.
@@ -32,7 +32,7 @@ fn good() -> Vec<u8> {
 }
 
 fn read(path: &Path) -> Output {
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["passive", "--format", "jsonl", "--pcap"]);
     run(command.arg(path))
 }
@@ -110,5 +110,9 @@ fn what_is_no_capture_is_refused_before_anything_is_shown() {
 #[test]
 fn a_missing_capture_is_named() {
     let output = read(Path::new("/no/such/broken.pcap"));
-    crate::refusal::assert_refused(&output, 1, &["/no/such/broken.pcap", "No such file"]);
+    batchwise_testbed::stage::refusal::assert_refused(
+        &output,
+        1,
+        &["/no/such/broken.pcap", "No such file"],
+    );
 }

@@ -2,15 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
+use batchwise_testbed::stage::batchwise;
+use batchwise_testbed::stage::refusal::run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::refusal::run;
 use crate::run::{Lines, over};
-use crate::stage::BATCHWISE;
 use crate::synthetic::{BEGIN_NS, Conversation, Seen, bytes, write};
 
 const WEB: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 80);
@@ -111,7 +111,7 @@ fn a_capture_of_headers_only_gives_the_same() {
 #[test]
 fn a_capture_through_a_pipe_gives_the_same() {
     let (_folder, path) = write(all(&three()), usize::MAX);
-    let output = Command::new(BATCHWISE)
+    let output = batchwise()
         .args(["passive", "--pcap", "-", "--format", "jsonl", "--per-flow"])
         .stdin(Stdio::from(std::fs::File::open(path).expect("the capture")))
         .output()
@@ -123,7 +123,7 @@ fn a_capture_through_a_pipe_gives_the_same() {
 #[test]
 fn control_c_ends_a_capture_that_is_still_being_written() {
     let (_folder, path) = write(all(&three()), usize::MAX);
-    let mut passive = Command::new(BATCHWISE)
+    let mut passive = batchwise()
         .args(["passive", "--pcap", "-", "--format", "jsonl"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -171,7 +171,7 @@ fn intervals_follow_the_captures_own_time() {
 fn text_and_report_name_every_server() {
     let (folder, path) = write(all(&three()), usize::MAX);
     let report = folder.path().join("report.html");
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["passive", "--format", "plain", "--pcap"]);
     command.arg(&path);
     let output = run(command.arg("--report").arg(&report));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::stage::{Stage, eventually};
 use nix::sys::signal::Signal;
 
 use crate::run::{Live, is_attached};
 use crate::service::{ask, start};
-use crate::stage::{Stage, eventually};
 
 const PORT: u16 = 8_080;
 

@@ -4,15 +4,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::Process;
+use batchwise_testbed::stage::scrape::{METRICS, scrape};
+use batchwise_testbed::stage::{PATIENCE, Stage, eventually};
 use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::run::{Live, over};
-use crate::scrape::{METRICS, scrape};
+use crate::run::{Lines, Live, over};
 use crate::service::{DELAY, ask, start};
-use crate::stage::{PATIENCE, Stage, eventually};
 
 const PORT: u16 = 8_080;
 const SERVER: &str = "10.77.0.1:8080";
@@ -115,7 +116,7 @@ fn tc_measures_where_it_is_asked_for() {
     let address = stage.hosts.server_address(PORT);
     start(&stage.hosts.server, address);
     // it hangs on no link that `ip` shows: its first line tells that it is there
-    let mut command = Command::new(crate::stage::BATCHWISE);
+    let mut command = batchwise_testbed::stage::batchwise();
     command.args([
         "passive", "--iface", "bw-veth", "--port", "8080", "--attach", "tc",
     ]);
@@ -127,35 +128,22 @@ fn tc_measures_where_it_is_asked_for() {
         "--interval",
         "300ms",
     ]);
-    let run = stage
-        .hosts
-        .server
-        .spawn("passive", command, Place::Observer);
+    let run = Printing::start(&stage.hosts.server, "passive", command, Place::Observer);
     let mut run = run.expect("it starts");
-    let lines = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
-    let sink = std::sync::Arc::clone(&lines);
-    let reader = run.on_line(move |line| {
-        let mut text = batchwise_testbed::process::lock(&sink);
-        text.push_str(&line);
-        text.push('\n');
-    });
-    let printed = || crate::run::Lines::read(&batchwise_testbed::process::lock(&lines));
     eventually(
         "its first line",
         || {
             ask(&stage.hosts.client, address, ASKING / 10);
-            (!printed().servers.is_empty()).then_some(())
+            (!run.with_lines(Lines::of).servers.is_empty()).then_some(())
         },
         || run.quote(),
     );
     // what was asked until now is in the lines of these intervals
     std::thread::sleep(Duration::from_secs(1));
-    batchwise_testbed::process::lock(&lines).clear();
+    run.take_lines();
     let truth = ask(&stage.hosts.client, address, ASKING);
-    kill(run.pid(), Signal::SIGINT).expect("it runs");
-    let status = run.wait(&Stop::default(), PATIENCE).expect("it ends");
+    let status = run.end(Signal::SIGINT, PATIENCE).expect("it ends");
     assert!(status.success(), "{status}{}", run.quote());
-    reader.finish();
-    let lines = printed();
+    let lines = run.with_lines(Lines::of);
     assert_like("tc", lines.mean(SERVER).1, truth);
 }

@@ -2,17 +2,6 @@
 //! on a link between two network namespaces. What is live needs root. One binary, so that the tests
 //! can take turns: each has the machine's few CPUs to itself.
 
-#[path = "../stage/refusal.rs"]
-mod refusal;
-#[path = "../stage/scrape.rs"]
-mod scrape;
-#[allow(
-    dead_code,
-    reason = "shared with the tests of watch, which use more of it"
-)]
-#[path = "../stage/stage.rs"]
-mod stage;
-
 mod run;
 mod service;
 mod synthetic;

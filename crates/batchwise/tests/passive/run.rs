@@ -2,16 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::sync::{Arc, Mutex};
 
 use batchwise_core::passive::report::{EpochLine, Line, ServerLine, TotalsLine};
 use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::process::{Process, Reader, lock};
-use batchwise_testbed::stop::Stop;
-use nix::sys::signal::{Signal, kill};
-
-use crate::refusal::run;
-use crate::stage::{BATCHWISE, PATIENCE, eventually};
+use batchwise_testbed::lines::Printing;
+use batchwise_testbed::stage::refusal::run;
+use batchwise_testbed::stage::{PATIENCE, batchwise, eventually};
+use nix::sys::signal::Signal;
 
 /// What a run printed.
 #[derive(Clone, Debug, Default)]
@@ -24,20 +21,24 @@ pub struct Lines {
 impl Lines {
     /// Reads JSON lines.
     pub fn read(text: &str) -> Self {
-        let mut lines = Self::default();
-        for line in text.lines() {
-            lines.add(line);
-        }
-        lines
+        let read = |text: &str| {
+            assert!(text.starts_with("{\"kind\":"), "{text}");
+            serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
+        };
+        Self::of(&text.lines().map(read).collect::<Vec<_>>())
     }
 
-    fn add(&mut self, text: &str) {
-        assert!(text.starts_with("{\"kind\":"), "{text}");
-        match serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}")) {
-            Line::Server(line) => self.servers.push(line),
-            Line::Epoch(line) => self.epochs.push(line),
-            Line::Totals(line) => self.totals = Some(line),
+    /// Sorts them by kind.
+    pub fn of(all: &[Line]) -> Self {
+        let mut lines = Self::default();
+        for line in all {
+            match line {
+                Line::Server(line) => lines.servers.push(line.clone()),
+                Line::Epoch(line) => lines.epochs.push(line.clone()),
+                Line::Totals(line) => lines.totals = Some(*line),
+            }
         }
+        lines
     }
 
     /// Batches of a server, and the mean of their latencies, ns.
@@ -53,7 +54,7 @@ impl Lines {
 
 /// Runs it over a capture to its end; it must succeed.
 pub fn over(capture: &Path, args: &[&str]) -> Lines {
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["passive", "--format", "jsonl", "--pcap"]);
     let output = run(command.arg(capture).args(args));
     assert!(output.status.success(), "{output:?}");
@@ -61,43 +62,31 @@ pub fn over(capture: &Path, args: &[&str]) -> Lines {
 }
 
 /// One that runs; killed when dropped.
-pub struct Live {
-    process: Process,
-    lines: Arc<Mutex<Lines>>,
-    reader: Option<Reader>,
-}
+pub struct Live(Printing<Line>);
 
 impl Live {
     /// Measures what arrives at the host's link.
     pub fn start(host: &Host, args: &[&str]) -> Self {
-        let mut command = Command::new(BATCHWISE);
+        let mut command = batchwise();
         command.args(["passive", "--iface", "bw-veth", "--format", "jsonl"]);
         command.args(["--interval", "300ms", "--epoch", "300ms"]);
         command.args(args);
-        let process = host.spawn("batchwise passive", command, Place::Observer);
-        let mut process = process.expect("it starts");
-        let lines = Arc::new(Mutex::new(Lines::default()));
-        let sink = Arc::clone(&lines);
-        let reader = process.on_line(move |text| lock(&sink).add(&text));
-        let mut live = Self {
-            process,
-            lines,
-            reader: Some(reader),
-        };
+        let live = Printing::start(host, "batchwise passive", command, Place::Observer);
+        let mut live = live.expect("it starts");
         eventually(
             "the program to be attached",
             || {
-                live.process.check_alive().expect("it runs");
+                live.check().expect("it runs");
                 is_attached(host).then_some(())
             },
             String::new,
         );
-        live
+        Self(live)
     }
 
     /// All lines so far.
     pub fn lines(&self) -> Lines {
-        lock(&self.lines).clone()
+        self.0.with_lines(Lines::of)
     }
 
     /// Waits until `enough` holds for the lines so far.
@@ -105,18 +94,13 @@ impl Live {
         eventually(
             what,
             || enough(&self.lines()).then_some(()),
-            || format!("its lines: {:#?}{}", self.lines(), self.process.quote()),
+            || format!("its lines: {:#?}{}", self.lines(), self.0.quote()),
         );
     }
 
     /// Ends it with a signal.
     pub fn end(mut self, signal: Signal) -> (ExitStatus, Lines) {
-        kill(self.process.pid(), signal).expect("it is there");
-        let status = self.process.wait(&Stop::default(), PATIENCE);
-        let status = status.expect("it ends");
-        if let Some(reader) = self.reader.take() {
-            reader.finish();
-        }
+        let status = self.0.end(signal, PATIENCE).expect("it ends");
         (status, self.lines())
     }
 }

@@ -5,8 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use batchwise_testbed::host::Host;
-
-use crate::stage::connect;
+use batchwise_testbed::stage::connect;
 
 /// What the service takes for an answer: much more than what a busy machine adds.
 pub const DELAY: Duration = Duration::from_millis(20);

@@ -1,13 +1,13 @@
 //! What the user gets wrong.
 
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::refusal::{assert_refused, run, run_as_nobody};
-use crate::stage::{BATCHWISE, turn};
+use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
+use batchwise_testbed::stage::{batchwise, turn};
 
 fn passive(args: &[&str]) -> Output {
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.arg("passive").args(args);
     run(&mut command)
 }
@@ -64,7 +64,7 @@ fn metrics_on_an_address_in_use_are_refused_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("its address").to_string();
     let (_folder, path) = crate::synthetic::write(Vec::new(), 60);
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["passive", "--metrics", &address, "--pcap"]);
     let output = run(command.arg(path));
     assert_refused(&output, 1, &[&address, "in use"]);
@@ -73,7 +73,7 @@ fn metrics_on_an_address_in_use_are_refused_with_the_remedy() {
 #[test]
 fn a_report_that_cannot_be_written_is_refused_before_anything_is_measured() {
     let (_folder, path) = crate::synthetic::write(Vec::new(), 60);
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["passive", "--report", "/no/such/folder/r.html", "--pcap"]);
     let output = run(command.arg(path));
     assert_refused(&output, 1, &["/no/such/folder/r.html"]);
@@ -82,7 +82,7 @@ fn a_report_that_cannot_be_written_is_refused_before_anything_is_measured() {
 #[test]
 fn a_capture_has_no_live_view() {
     let (_folder, path) = crate::synthetic::write(Vec::new(), 60);
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.args(["passive", "--format", "live", "--pcap"]);
     assert_refused(&run(command.arg(path)), 1, &["--format text"]);
 }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use batchwise_testbed::stage::eventually;
+use batchwise_testbed::stage::scene::Scene;
 use nix::libc::MSG_MORE;
 use socket2::SockRef;
 
-use crate::scene::Scene;
 use crate::sockets::Wished;
-use crate::stage::eventually;
 
 /// How a request is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use batchwise_testbed::stage::connect_here;
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
-use crate::agent::Agent;
 use crate::application::{Application, Style, echo};
-use crate::scene::Scene;
-use crate::stage::connect_here;
 
 const THREADS: u32 = 4;
 /// What each thread opens and closes at a thousandth of a second or a little more.

@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::stage::tune::Agent;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::agent::Agent;
 use crate::application::{Application, Style};
-use crate::programs::{programs_of, until_freed};
-use crate::scene::Scene;
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::{eventually, programs_of, until_freed};
+
 use crate::sockets::{
     Wished, accepted_by_redis, assert_given_back, assert_given_back_in_time, nodelay, until_held,
 };
-use crate::stage::eventually;
 
 /// Idle connections: two that ask for Nagle's algorithm, two that do not.
 fn idle(scene: &Scene) -> Vec<Wished> {
@@ -116,7 +116,8 @@ fn a_stopped_agent_loses_its_sockets_and_takes_them_over_again_when_it_goes_on()
     sockets.extend(idle(&scene));
     let args = ["--hold", "on", "--min-confidence", "0.2"];
     let agent = Agent::start(scene.client(), logs.path(), &args);
-    let started = |all: &[crate::agent::Decision]| all.iter().any(|d| d.event == "start");
+    let started =
+        |all: &[batchwise_testbed::stage::tune::Decision]| all.iter().any(|d| d.event == "start");
     agent.until("the service to be measured", 0, started);
     until_held(&sockets, false);
 

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::tune::{Agent, Decision};
 use tempfile::TempDir;
 
-use crate::agent::{Agent, Decision};
 use crate::application::{Application, Style};
-use crate::scene::Scene;
 use crate::sockets::{accepted_by_redis, assert_given_back, nodelay};
 
 #[test]

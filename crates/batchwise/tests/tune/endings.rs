@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::tune::Agent;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::agent::Agent;
 use crate::application::{Application, Style};
-use crate::scene::Scene;
 use crate::sockets::{assert_given_back, assert_given_back_in_time, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);

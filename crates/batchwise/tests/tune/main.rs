@@ -2,20 +2,7 @@
 //! what sockets are set to and by the replies that come back. Needs root. One binary, so that the
 //! tests can take turns: each has the machine's few CPUs to itself.
 
-#[path = "../stage/generator.rs"]
-mod generator;
-#[path = "../stage/programs.rs"]
-mod programs;
-#[path = "../stage/refusal.rs"]
-mod refusal;
-#[path = "../stage/scrape.rs"]
-mod scrape;
-#[path = "../stage/stage.rs"]
-mod stage;
-
-mod agent;
 mod application;
-mod scene;
 mod sockets;
 
 mod churn;

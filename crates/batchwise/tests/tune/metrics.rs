@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::stage::eventually;
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::scrape::{METRICS, scrape};
+use batchwise_testbed::stage::tune::{Agent, Decision};
 use tempfile::TempDir;
 
-use crate::agent::{Agent, Decision};
 use crate::application::{Application, Style};
-use crate::scene::Scene;
-use crate::scrape::{METRICS, scrape};
-use crate::stage::eventually;
 
 /// The value of the sample of this name and with these labels.
 fn sample(scraped: &str, name: &str, labels: &str) -> Option<f64> {

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use batchwise_testbed::cgroup;
 use batchwise_testbed::host::Host;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::eventually;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
-
-use crate::stage::eventually;
 
 /// Every socket must be back within this time of the agent's death (issue 3).
 const GIVEN_BACK: Duration = Duration::from_secs(1);

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::stage::eventually;
+use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::tune::{Agent, Decision};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::agent::{Agent, Decision};
 use crate::application::{Application, Style};
-use crate::generator::{LASTING, Load};
-use crate::scene::Scene;
 use crate::sockets::{assert_given_back, nodelay, of_redis, until_held};
-use crate::stage::eventually;
 
 /// The service's latency is known, which without the other end's help is not trusted enough.
 fn is_measured(decisions: &[Decision]) -> bool {

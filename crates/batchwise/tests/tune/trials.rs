@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::tune::{Agent, Decision};
 use tempfile::TempDir;
 
-use crate::agent::{Agent, Decision};
 use crate::application::{Application, Style};
-use crate::scene::Scene;
 
 /// What the exchange may need to tell the other end's agent: its options take turns, one a
 /// millisecond and direction.

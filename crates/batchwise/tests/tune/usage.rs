@@ -1,20 +1,15 @@
 //! What the user of `batchwise tune` gets wrong.
 
-use std::process::Command;
-
+use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
+use batchwise_testbed::stage::tune::Agent;
+use batchwise_testbed::stage::{Stage, batchwise, turn};
 use tempfile::TempDir;
-
-use crate::agent::Agent;
-use crate::refusal::{assert_refused, run, run_as_nobody};
-use crate::stage::{BATCHWISE, Stage, turn};
 
 /// A port that nobody serves.
 const SILENT: &str = "17098";
 
 fn tune(args: &[&str]) -> std::process::Output {
-    run(Command::new(BATCHWISE)
-        .args(["tune", "--duration", "1s"])
-        .args(args))
+    run(batchwise().args(["tune", "--duration", "1s"]).args(args))
 }
 
 #[test]

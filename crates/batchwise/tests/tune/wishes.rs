@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use batchwise_testbed::stage::scene::Scene;
+use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
-use crate::agent::Agent;
 use crate::application::{Application, Style};
-use crate::scene::Scene;
 use crate::sockets::{assert_given_back, nodelay, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);

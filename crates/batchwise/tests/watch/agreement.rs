@@ -7,11 +7,10 @@ use std::net::SocketAddr;
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_testbed::host::Host;
 use batchwise_testbed::load::LoadReport;
+use batchwise_testbed::stage::close;
+use batchwise_testbed::stage::generator::Load;
+use batchwise_testbed::stage::watch::{INTERVAL, Watch, items, now_ns, of};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
-
-use crate::closeness::close;
-use crate::generator::Load;
-use crate::watch::{INTERVAL, Watch, items, now_ns, of};
 
 /// A load that keeps a schedule, light enough for a busy machine with two CPUs.
 pub const LIGHT: &str = "--rate 4000 --duration 2s --warmup 0s --keys 1 --value-size 64";

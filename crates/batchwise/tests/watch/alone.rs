@@ -8,11 +8,11 @@ use std::thread;
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side};
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::Stage;
+use batchwise_testbed::stage::request::ask;
+use batchwise_testbed::stage::watch::{Watch, items, now_ns, of};
 
 use crate::agreement::{LIGHT, Measured, SINGLE, estimate};
-use crate::request::ask;
-use crate::stage::Stage;
-use crate::watch::{Watch, items, now_ns, of};
 
 #[test]
 fn a_server_alone_gives_local_estimates_that_leave_the_peers_half_unknown() {

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use batchwise_testbed::stage::{Stage, connect, eventually};
 use socket2::SockRef;
-
-use crate::stage::{Stage, connect, eventually};
 
 const MESSAGE: [u8; 700] = [b'x'; 700];
 /// Between two messages.

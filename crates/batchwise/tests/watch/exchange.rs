@@ -3,12 +3,12 @@
 
 use batchwise_core::sense::report::{Estimator, Line, Side};
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::Stage;
+use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::watch::{Watch, now_ns, of};
 
 use crate::agreement::{LIGHT, Measured, SINGLE, estimate};
-use crate::generator::{LASTING, Load};
 use crate::nft::{Filter, STRIP, STRIP_SYN};
-use crate::stage::Stage;
-use crate::watch::{Watch, now_ns, of};
 
 fn watch_both(stage: &Stage) -> (Watch, Watch) {
     (

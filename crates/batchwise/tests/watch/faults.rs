@@ -2,12 +2,11 @@
 
 use batchwise_core::sense::report::Side;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::Stage;
+use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::watch::{Watch, now_ns};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::{redis::RedisServer, stop::Stop};
-
-use crate::generator::{LASTING, Load};
-use crate::stage::Stage;
-use crate::watch::{Watch, now_ns};
 
 #[test]
 fn a_restart_of_the_server_makes_its_line_go_and_come_back() {
@@ -24,11 +23,11 @@ fn a_restart_of_the_server_makes_its_line_go_and_come_back() {
         drop((redis, load));
         // what closed in an interval is still in its line: the next has none
         let mut seen = usize::MAX;
-        crate::stage::eventually(
+        batchwise_testbed::stage::eventually(
             "the service's line to go",
             || {
                 let before = std::mem::replace(&mut seen, watch.lines().len());
-                std::thread::sleep(crate::watch::INTERVAL * 3);
+                std::thread::sleep(batchwise_testbed::stage::watch::INTERVAL * 3);
                 (before == seen).then_some(())
             },
             || format!("{:?}", watch.lines().last()),

@@ -3,9 +3,8 @@
 use batchwise_core::sense::report::{Estimator, Side};
 
 use crate::echo::Echo;
-use crate::programs::{programs_of, until_freed};
-use crate::stage::Stage;
-use crate::watch::Watch;
+use batchwise_testbed::stage::watch::Watch;
+use batchwise_testbed::stage::{Stage, programs_of, until_freed};
 
 /// A port that no other test and no lab run uses: the watchers here see the whole machine.
 const PORT: u16 = 17_007;

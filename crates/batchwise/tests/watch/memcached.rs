@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_testbed::host::Place;
+use batchwise_testbed::stage::close;
+use batchwise_testbed::stage::request::ask;
+use batchwise_testbed::stage::watch::{Watch, now_ns};
+use batchwise_testbed::stage::{Stage, eventually};
 use batchwise_testbed::window::estimates_in;
-
-use crate::closeness::close;
-use crate::request::ask;
-use crate::stage::{Stage, eventually};
-use crate::watch::{Watch, now_ns};
 
 /// A port that no other test and no lab run uses.
 const PORT: u16 = 17_011;

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use batchwise_core::sense::report::{Estimator, Line, Side};
 use batchwise_core::sense::wire::{EXID, HELLO_LEN, KIND, LEN, Tuple};
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::Stage;
+use batchwise_testbed::stage::capture::{Capture, Segment};
+use batchwise_testbed::stage::generator::Load;
+use batchwise_testbed::stage::watch::{Watch, now_ns};
 
-use crate::capture::{Capture, Segment};
-use crate::generator::Load;
 use crate::nft::{Filter, LOSS};
-use crate::stage::Stage;
-use crate::watch::{Watch, now_ns};
 
 const HELLO: [u8; HELLO_LEN] = [KIND, HELLO_LEN as u8, (EXID >> 8) as u8, EXID as u8];
 const MTU: u16 = 1500;

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use batchwise_core::sense::report::{Line, Side};
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::close;
+use batchwise_testbed::stage::generator::Load;
+use batchwise_testbed::stage::request::ask;
+use batchwise_testbed::stage::watch::{Watch, items, now_ns, of};
+use batchwise_testbed::stage::{PATIENCE, Stage};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 
 use crate::agreement::Measured;
-use crate::closeness::close;
-use crate::generator::Load;
-use crate::request::ask;
-use crate::stage::{PATIENCE, Stage};
-use crate::watch::{Watch, items, now_ns, of};
 
 /// Descriptors that the server and the generator need each.
 const FILES: u64 = 12_000;

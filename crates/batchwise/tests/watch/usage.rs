@@ -2,21 +2,20 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use batchwise_testbed::redis::PORT;
-
-use crate::generator::{LASTING, Load};
-use crate::refusal::{assert_refused, run, run_as_nobody};
-use crate::scrape::{METRICS, scrape};
-use crate::stage::{BATCHWISE, Stage, eventually, turn};
-use crate::watch::{Watch, now_ns};
+use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
+use batchwise_testbed::stage::scrape::{METRICS, scrape};
+use batchwise_testbed::stage::watch::{Watch, now_ns};
+use batchwise_testbed::stage::{Stage, batchwise, eventually, turn};
 
 /// A port that nobody serves.
 const SILENT: &str = "17099";
 
 fn watch(args: &[&str]) -> Output {
-    let mut command = Command::new(BATCHWISE);
+    let mut command = batchwise();
     command.arg("watch").args(args);
     run(&mut command)
 }
@@ -92,7 +91,7 @@ fn a_reader_that_leaves_ends_the_watcher_quietly() {
     let _redis = stage.redis();
     let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
     for format in ["jsonl", "text"] {
-        let mut watcher = Command::new(BATCHWISE)
+        let mut watcher = batchwise()
             .args([
                 "watch",
                 "--port",

@@ -1,16 +1,13 @@
 //! A run's load: both clients, and what they saw together.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use batchwise_testbed::cpu_share::trace::Trace;
-use batchwise_testbed::host::Place;
+use batchwise_testbed::load::logged::LoggedLoad;
 use batchwise_testbed::nginx;
-use batchwise_testbed::process::{Process, Reader, lock};
 use batchwise_testbed::segment::{Segment, VIP};
 use serde::Deserialize;
 
@@ -76,29 +73,12 @@ struct Report {
     measured_from_ts_ns: u64,
 }
 
-struct Client {
-    process: Process,
-    reader: Reader,
-    output: Arc<Mutex<Vec<String>>>,
-    log: Log,
-}
-
-/// A file that goes when it is dropped.
-struct Log(PathBuf);
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 impl Load {
     /// Runs it, on the site that this file describes.
     pub fn run(&self, context: &Context, segment: &Segment, site: &Path) -> Result<Done> {
         let clients = segment.clients.iter().zip(1..).map(|(host, number)| {
-            let log = std::env::temp_dir().join(format!("{}.csv", host.namespace().name()));
             let mut command = Command::new(&context.command);
-            command.args(["load", "web", "--format", "json", "--in-flight", "4"]);
+            command.args(["load", "web", "--in-flight", "4"]);
             command.arg("--site").arg(site);
             command.args(["--addr", &format!("{VIP}:{}", nginx::PORT)]);
             command.args(["--connections", &CONNECTIONS.to_string()]);
@@ -112,55 +92,31 @@ impl Load {
                 }
                 None => command.args(["--think", "none"]),
             };
-            command.arg("--log").arg(&log);
-            let log = Log(log);
-            let mut process = host.spawn("the load", command, Place::Workload)?;
-            let output = Arc::new(Mutex::new(Vec::new()));
-            let sink = output.clone();
-            let reader = process.on_line(move |line| lock(&sink).push(line));
-            Ok(Client {
-                process,
-                reader,
-                output,
-                log,
-            })
+            LoggedLoad::start(host, command)
         });
         let clients: Vec<_> = clients.collect::<Result<_>>()?;
         let mut done = Done::default();
         for client in clients {
-            client.finish(context, self.duration, &mut done)?;
+            let (report, log) = client.finish(&context.stop, self.duration + GRACE)?;
+            done.add(report, &Request::read_log(&log)?, self.duration);
         }
         Ok(done)
     }
 }
 
-impl Client {
-    fn finish(mut self, context: &Context, duration: Duration, done: &mut Done) -> Result<()> {
-        let status = self.process.wait(&context.stop, duration + GRACE)?;
-        self.reader.finish();
-        let quote = self.process.quote();
-        if !status.success() {
-            bail!("the load failed ({status}){quote}");
-        }
-        let report: Report = serde_json::from_str(&lock(&self.output).join("\n"))
-            .with_context(|| format!("what the load printed is not its report{quote}"))?;
-        let log = fs::read_to_string(&self.log.0)
-            .with_context(|| format!("reading {}", self.log.0.display()))?;
-        let requests = Request::read_log(&log)?;
-        done.latencies.extend(requests.iter().map(Request::latency));
-        done.achieved_rps += report.achieved_rps;
-        done.broken_connections += report.broken_connections + report.connect_failures;
-        let waited = report.cpu_wait_ns.unwrap_or(0) as f64 / duration.as_nanos() as f64;
-        done.cpu_wait_share = done.cpu_wait_share.max(waited);
-        done.why_invalid.extend(report.why_invalid);
-        if done.from_ns == 0 {
-            done.from_ns = report.measured_from_ts_ns;
-        }
-        Ok(())
-    }
-}
-
 impl Done {
+    fn add(&mut self, report: Report, requests: &[Request], duration: Duration) {
+        self.latencies.extend(requests.iter().map(Request::latency));
+        self.achieved_rps += report.achieved_rps;
+        self.broken_connections += report.broken_connections + report.connect_failures;
+        let waited = report.cpu_wait_ns.unwrap_or(0) as f64 / duration.as_nanos() as f64;
+        self.cpu_wait_share = self.cpu_wait_share.max(waited);
+        self.why_invalid.extend(report.why_invalid);
+        if self.from_ns == 0 {
+            self.from_ns = report.measured_from_ts_ns;
+        }
+    }
+
     /// A quantile of the latency, ns.
     pub fn quantile(&self, q: f64) -> Result<f64> {
         quantile(&self.latencies, q).context("no request was answered")

@@ -3,19 +3,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Instant;
 
-use batchwise_testbed::bpf_stats::wait_attached;
-use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::process::Process;
-use batchwise_testbed::redis::PORT;
-use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::stage::{BATCHWISE, PATIENCE, eventually};
+use super::{PATIENCE, batchwise, eventually, memory};
+use crate::bpf_stats::wait_attached;
+use crate::host::{Host, Place};
+use crate::process::Process;
+use crate::redis::PORT;
+use crate::stop::Stop;
 
 /// A running agent; killed when dropped.
 pub struct Agent {
@@ -35,7 +35,7 @@ impl Agent {
     /// The same without waiting.
     pub fn launch(host: &Host, logs: &Path, args: &[&str]) -> Self {
         let log = logs.join(format!("{}.jsonl", host.namespace().name()));
-        let mut command = Command::new(BATCHWISE);
+        let mut command = batchwise();
         command.args(["tune", "--port", &PORT.to_string()]);
         command.arg("--cgroup").arg(host.cgroup());
         command.arg("--log").arg(&log).args(args);
@@ -87,11 +87,7 @@ impl Agent {
 
     /// Memory that it has in use, bytes, without what it maps of files and of the kernel.
     pub fn resident_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("status");
-        let kib = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
-        let kib = kib.and_then(|l| l.trim().strip_suffix("kB"));
-        let kib = kib.expect("RssAnon").trim();
-        kib.parse::<u64>().expect("a number") << 10
+        memory(self.pid(), "RssAnon")
     }
 
     /// Fails when it has ended.
@@ -145,10 +141,14 @@ impl Agent {
 pub struct Decision {
     /// ns since 1970.
     pub ts_ns: u64,
+    /// What happened.
     pub event: String,
     /// What is in force: `on`, `off` or `app`.
     pub nagle: String,
+    /// Whether no socket was touched.
     pub dry_run: bool,
+    /// All of it.
+    pub line: Value,
 }
 
 const EVENTS: [&str; 12] = [
@@ -213,6 +213,7 @@ impl Decision {
             event: one_of("event", &EVENTS),
             nagle: one_of("nagle", &["on", "off", "app"]),
             dry_run: all["dry_run"].as_bool().expect("dry_run"),
+            line: all,
         }
     }
 

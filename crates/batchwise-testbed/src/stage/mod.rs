@@ -1,20 +1,40 @@
-//! Where a test plays: two hosts of its own, while no other test runs.
+//! Where a test plays: two hosts of its own, while no other test runs; and what tests of the command
+//! have in common. What goes wrong here is a panic: a test has failed.
 
+pub mod capture;
+pub mod generator;
+pub mod refusal;
+pub mod request;
+pub mod scene;
+pub mod scrape;
+pub mod tune;
+pub mod watch;
+
+use std::collections::BTreeSet;
+use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use batchwise_testbed::host::Host;
-use batchwise_testbed::redis::{PORT, RedisServer};
-use batchwise_testbed::stop::Stop;
-use batchwise_testbed::topology::TwoHosts;
+use nix::unistd::Pid;
 
-/// The command under test.
-pub const BATCHWISE: &str = env!("CARGO_BIN_EXE_batchwise");
+use crate::bpf_stats::{self, programs_left};
+use crate::commands;
+use crate::host::Host;
+use crate::redis::{PORT, RedisServer};
+use crate::stop::Stop;
+use crate::topology::TwoHosts;
+
 /// For how long a condition may take to come true: only a broken product or machine needs it all.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(20);
+
+/// The command under test, before its arguments.
+pub fn batchwise() -> Command {
+    Command::new(commands::required("batchwise"))
+}
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -32,6 +52,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 
 /// Two hosts, and the turn.
 pub struct Stage {
+    /// The hosts.
     pub hosts: TwoHosts,
     _turn: MutexGuard<'static, ()>,
 }
@@ -97,4 +118,34 @@ pub fn eventually<T>(
         );
         std::thread::sleep(POLL);
     }
+}
+
+/// Whether `a` is within `share` of `b`.
+pub fn close(a: f64, b: f64, share: f64) -> bool {
+    (a - b).abs() <= share * b.abs()
+}
+
+/// Memory of a process in bytes, as a field of its status says: `VmRSS`, `RssAnon`.
+pub fn memory(pid: Pid, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let kib = status.lines().find_map(|line| {
+        let value = line.strip_prefix(field)?.strip_prefix(':')?;
+        value.trim().strip_suffix(" kB")
+    });
+    let kib = kib.and_then(|kib| kib.parse::<u64>().ok());
+    kib.unwrap_or_else(|| panic!("no {field} in: {status}")) << 10
+}
+
+/// Ids of the BPF programs that a process holds, its own or through links.
+pub fn programs_of(pid: Pid) -> BTreeSet<u64> {
+    bpf_stats::programs_of(pid).expect("its descriptors")
+}
+
+/// Waits until the kernel has freed all these programs.
+pub fn until_freed(programs: &BTreeSet<u64>) {
+    eventually(
+        "the kernel to free its programs",
+        || programs_left(programs).is_empty().then_some(()),
+        || format!("left: {:?}", programs_left(programs)),
+    );
 }

@@ -1,28 +1,23 @@
 //! Load on a server while a test does something else.
 
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 
-use batchwise_testbed::commands;
-use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::load::LoadReport;
-use batchwise_testbed::process::{Process, Reader, lock};
-use batchwise_testbed::stop::Stop;
+use crate::commands;
+use crate::host::{Host, Place};
+use crate::lines::Printing;
+use crate::load::LoadReport;
+use crate::stop::Stop;
 
-use crate::stage::{BATCHWISE, PATIENCE};
+use super::{PATIENCE, batchwise};
 
 /// A running load generator; killed when dropped.
-pub struct Load {
-    process: Process,
-    output: Arc<Mutex<Vec<String>>>,
-    reader: Reader,
-}
+pub struct Load(Printing<String>);
 
 impl Load {
     /// `batchwise load redis` at `host` with these options, written as in a shell.
     pub fn start(host: &Host, address: std::net::SocketAddr, options: &str) -> Self {
         commands::required("batchwise-load");
-        let mut command = Command::new(BATCHWISE);
+        let mut command = batchwise();
         command.args(["load", "redis", "--format", "json"]);
         command.arg("--addr").arg(address.to_string());
         command.args(options.split_whitespace());
@@ -31,31 +26,21 @@ impl Load {
 
     /// Any program that loads a server and ends by itself.
     pub fn spawn(host: &Host, command: Command) -> Self {
-        let mut process = host
-            .spawn("the load", command, Place::Workload)
-            .expect("a load generator");
-        let output = Arc::new(Mutex::new(Vec::new()));
-        let sink = output.clone();
-        let reader = process.on_line(move |line| lock(&sink).push(line));
-        Self {
-            process,
-            output,
-            reader,
-        }
+        let load = Printing::start_text(host, "the load", command, Place::Workload);
+        Self(load.expect("a load generator"))
     }
 
     /// Fails when it has ended: it shall still load the server.
     pub fn assert_alive(&mut self) {
-        self.process.check_alive().expect("the load goes on");
+        self.0.check().expect("the load goes on");
     }
 
     /// Waits for its end; gives what it printed.
     pub fn output(mut self) -> String {
-        let status = self.process.wait(&Stop::default(), 4 * PATIENCE);
+        let status = self.0.wait(&Stop::default(), 4 * PATIENCE);
         let status = status.expect("the load ends");
-        self.reader.finish();
-        assert!(status.success(), "{status}{}", self.process.quote());
-        lock(&self.output).join("\n")
+        assert!(status.success(), "{status}{}", self.0.quote());
+        self.0.text()
     }
 
     /// Waits for its end; gives the report of `batchwise load`, which must be free of errors.
@@ -67,9 +52,7 @@ impl Load {
 
     /// The same, errors or not.
     pub fn any_report(self) -> LoadReport {
-        let output = self.output();
-        let last = output.lines().last().unwrap_or_default();
-        serde_json::from_str(last).expect("a report")
+        LoadReport::from_output(&self.output()).expect("a report")
     }
 }
 

@@ -167,5 +167,4 @@ impl Matcher {
 }
 
 #[cfg(test)]
-#[path = "moment_tests.rs"]
 mod tests;

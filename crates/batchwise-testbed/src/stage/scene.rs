@@ -5,11 +5,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use batchwise_testbed::cgroup;
-use batchwise_testbed::host::Host;
-use batchwise_testbed::redis::{PORT, RedisServer};
+use crate::cgroup;
+use crate::host::Host;
+use crate::redis::{PORT, RedisServer};
 
-use crate::stage::Stage;
+use super::Stage;
 
 /// The test's process as a member of a host's cgroup, until dropped: a socket belongs to the cgroup
 /// of the process that makes it. So does a process, and is killed with the host: tests of the same
@@ -39,6 +39,7 @@ impl Drop for Membership {
 pub struct Scene {
     _membership: Membership,
     redis: Option<RedisServer>,
+    /// The hosts.
     pub stage: Stage,
 }
 

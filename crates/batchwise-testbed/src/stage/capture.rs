@@ -4,15 +4,15 @@ use std::fs::File;
 use std::process::Command;
 
 use batchwise_core::sense::wire::{KIND, LEN, Tuple};
-use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::process::Process;
-use batchwise_testbed::stop::Stop;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use nix::sys::signal::{Signal, kill};
 use pcap_file::pcap::PcapReader;
 use tempfile::TempDir;
 
-use crate::stage::{PATIENCE, Stage, eventually};
+use super::{PATIENCE, Stage, eventually};
+use crate::host::{Host, Place};
+use crate::process::Process;
+use crate::stop::Stop;
 
 /// Kind of the SACK option.
 const SACK: u8 = 5;
@@ -23,9 +23,11 @@ const TIMESTAMPS: u8 = 8;
 pub struct Segment {
     /// Capture time, ns since the Unix epoch.
     pub at_ns: u64,
+    /// Whether the server sent it.
     pub from_server: bool,
     /// The client's port.
     pub client_port: u16,
+    /// Whether it begins a connection.
     pub syn: bool,
     /// Length of the IP packet, bytes.
     pub ip_length: u16,
@@ -48,10 +50,12 @@ impl Segment {
         Tuple::decode(option)
     }
 
+    /// Whether it has timestamps.
     pub fn has_timestamps(&self) -> bool {
         self.options.iter().any(|o| o[0] == TIMESTAMPS)
     }
 
+    /// Whether it has a SACK option.
     pub fn has_sack(&self) -> bool {
         self.sack() > 0
     }

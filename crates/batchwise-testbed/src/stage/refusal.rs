@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::stage::BATCHWISE;
+use crate::commands;
 
 const NOBODY: u32 = 65_534;
 
@@ -33,7 +33,7 @@ pub fn assert_refused(output: &Output, code: i32, words: &[&str]) {
 pub fn run_as_nobody(args: &[&str]) -> Output {
     let folder = TempDir::new().expect("a folder");
     let copy = folder.path().join("batchwise");
-    std::fs::copy(BATCHWISE, &copy).expect("a copy");
+    std::fs::copy(commands::required("batchwise"), &copy).expect("a copy");
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("a readable folder");
     let mut command = Command::new(&copy);

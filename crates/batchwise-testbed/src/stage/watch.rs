@@ -1,31 +1,23 @@
 //! A running `batchwise watch` and the lines that it printed.
 
-use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use batchwise_core::sense::report::{Estimator, Line, Side};
-use batchwise_testbed::bpf_stats::wait_attached;
-use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::process::{Process, Reader, lock};
-use batchwise_testbed::stop::Stop;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-use crate::stage::{BATCHWISE, PATIENCE, eventually};
+use super::{PATIENCE, batchwise, eventually, memory};
+use crate::bpf_stats::wait_attached;
+use crate::host::{Host, Place};
+use crate::lines::Printing;
+use crate::stop::Stop;
 
 /// Between two lines, unless a test asks for another.
 pub const INTERVAL: Duration = Duration::from_millis(300);
 
 /// A running watcher; killed when dropped.
-pub struct Watch {
-    process: Process,
-    lines: Arc<Mutex<Vec<Line>>>,
-    unreadable: Arc<Mutex<Vec<String>>>,
-    reader: Option<Reader>,
-}
+pub struct Watch(Printing<Line>);
 
 impl Watch {
     /// Watches `port` in the cgroup of `host`, from its namespace.
@@ -35,52 +27,33 @@ impl Watch {
 
     /// Watches `port` from the namespace of `from`: in a cgroup, or on the whole machine.
     pub fn start(from: &Host, port: u16, cgroup: Option<&Path>, args: &[&str]) -> Self {
-        let mut command = Command::new(BATCHWISE);
+        let mut command = batchwise();
         command.args(["watch", "--format", "jsonl", "--port", &port.to_string()]);
         command.arg(format!("--interval={}ms", INTERVAL.as_millis()));
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
         command.args(args);
-        let mut process = from
-            .spawn("the watcher", command, Place::Observer)
-            .expect("a watcher");
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let unreadable = Arc::new(Mutex::new(Vec::new()));
-        let sinks = (lines.clone(), unreadable.clone());
-        let reader = process.on_line(move |text| match serde_json::from_str(&text) {
-            Ok(line) => lock(&sinks.0).push(line),
-            Err(error) => lock(&sinks.1).push(format!("{text:?}: {error}")),
-        });
-        let mut watch = Self {
-            process,
-            lines,
-            unreadable,
-            reader: Some(reader),
-        };
-        let attached = wait_attached(&mut watch.process, "the watcher", &Stop::default());
+        let watch = Printing::start(from, "the watcher", command, Place::Observer);
+        let mut watch = watch.expect("a watcher");
+        let attached = wait_attached(watch.process(), "the watcher", &Stop::default());
         attached.expect("its programs are attached");
-        watch
+        Self(watch)
     }
 
     /// Its process id.
     pub fn pid(&self) -> Pid {
-        self.process.pid()
+        self.0.pid()
     }
 
     /// Memory that it has in use, bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("status");
-        let kib = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-        let kib = kib
-            .and_then(|l| l.trim().strip_suffix("kB"))
-            .expect("VmRSS");
-        kib.trim().parse::<u64>().expect("a number") << 10
+        memory(self.pid(), "VmRSS")
     }
 
     /// All lines so far.
     pub fn lines(&self) -> Vec<Line> {
-        lock(&self.lines).clone()
+        self.0.with_lines(<[Line]>::to_vec)
     }
 
     /// The lines of intervals that began after `ts_ns`.
@@ -101,7 +74,7 @@ impl Watch {
             || {
                 let lines = self.lines();
                 let last = &lines[lines.len().saturating_sub(4)..];
-                format!("its last lines: {last:#?}{}", self.process.quote())
+                format!("its last lines: {last:#?}{}", self.0.quote())
             },
         )
     }
@@ -118,33 +91,21 @@ impl Watch {
 
     /// Fails when it has ended.
     pub fn assert_alive(&mut self) {
-        self.process.check_alive().expect("the watcher runs");
+        self.0.check().expect("the watcher runs");
     }
 
     /// Ends it as a user does; it must do so in order.
     pub fn finish(mut self) -> Vec<Line> {
         self.assert_alive();
-        let status = self.signal(Signal::SIGINT);
-        assert!(status.success(), "{status}{}", self.process.quote());
-        let unreadable = lock(&self.unreadable).clone();
-        assert!(unreadable.is_empty(), "not report lines: {unreadable:?}");
+        let status = self.0.end(Signal::SIGINT, PATIENCE).expect("it ends");
+        assert!(status.success(), "{status}{}", self.0.quote());
         self.lines()
     }
 
-    /// Kills it without warning.
+    /// Kills it without warning; its last line may be half a line.
     pub fn sigkill(mut self) -> Vec<Line> {
-        self.signal(Signal::SIGKILL);
+        let _ = self.0.end(Signal::SIGKILL, PATIENCE);
         self.lines()
-    }
-
-    fn signal(&mut self, signal: Signal) -> ExitStatus {
-        kill(self.pid(), signal).expect("the watcher is there");
-        let status = self.process.wait(&Stop::default(), PATIENCE);
-        let status = status.expect("the watcher ends");
-        if let Some(reader) = self.reader.take() {
-            reader.finish();
-        }
-        status
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 
-use batchwise_testbed::host::Host;
+use crate::host::Host;
 
-use crate::stage::connect;
+use super::connect;
 
 /// Where agents under test serve them, each in its host's namespace.
 pub const METRICS: &str = "127.0.0.1:9464";
