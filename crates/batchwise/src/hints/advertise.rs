@@ -10,11 +10,11 @@ use batchwise_core::report::Side;
 
 use super::windows::HintWindows;
 
-/// Remembers what peers have been advertised.
+/// Remembers what was advertised to peers.
 #[derive(Debug, Default)]
 pub struct Advertiser {
     clients: HashMap<u64, Client>,
-    /// Told, and no longer there.
+    /// Advertised, and no longer there.
     gone: Vec<u64>,
 }
 
@@ -25,7 +25,7 @@ struct Client {
     /// Bytes that it has moved, and since the look before: its part of the service's requests.
     bytes: u64,
     moved: u64,
-    /// What its peer is advertised.
+    /// What is advertised to its peer.
     queue: QueueState,
     is_advertised: bool,
 }
