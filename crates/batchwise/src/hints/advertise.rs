@@ -15,7 +15,7 @@ use super::windows::HintWindows;
 pub struct Advertisements {
     advertiser: Advertiser,
     clients: HashMap<u64, Client>,
-    /// Told, and no longer there.
+    /// Advertised, and no longer there.
     gone: Vec<u64>,
 }
 
@@ -26,7 +26,7 @@ struct Client {
     /// Bytes that it has moved, and since the look before: its part of the service's requests.
     bytes: u64,
     moved: u64,
-    /// What its peer is advertised.
+    /// What is advertised to its peer.
     queue: QueueState,
     is_advertised: bool,
 }

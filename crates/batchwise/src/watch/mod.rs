@@ -113,6 +113,7 @@ impl From<UnitArg> for Unit {
 
 /// Peers look at hints at intervals of their own, and expect new ones in each.
 const ADVERTISE_EVERY: Duration = Duration::from_millis(20);
+
 /// Runs until the duration is over, the user quits, or a signal comes.
 ///
 /// # Errors
