@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Arrivals;
+use crate::config::Arrivals;
 
 const BINS: usize = 1024;
 

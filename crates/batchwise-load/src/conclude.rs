@@ -1,5 +1,7 @@
 //! From what was counted to the report, for the run and for each phase of a schedule.
 
+use hdrhistogram::Histogram;
+
 use crate::arrival_check::ArrivalCheck;
 use crate::clock::Clock;
 use crate::config::{Config, Mode};
@@ -8,9 +10,31 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::phase::Stretch;
 use crate::report::{LatencySummary, PhaseReport, Report};
-use crate::run::Outcome;
 use crate::tally::Tally;
 use crate::validity::Validity;
+
+/// What a run gives.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The figures.
+    pub report: Report,
+    /// Latency from the intended send times, ns. In a closed loop there are none, and this is
+    /// from the decision to send.
+    pub from_intended: Histogram<u64>,
+    /// Latency from the actual sends, ns.
+    pub from_send: Histogram<u64>,
+}
+
+impl Outcome {
+    /// The histogram of the report's main latency.
+    pub fn latency(&self) -> &Histogram<u64> {
+        if self.report.closed {
+            &self.from_send
+        } else {
+            &self.from_intended
+        }
+    }
+}
 
 /// The report of a run that has ended; `cpu` is what its thread used.
 pub(crate) fn conclude(

@@ -1,11 +1,11 @@
-//! What a run is asked to do, and which wishes are refused.
+//! What a run is asked to do, and what is refused.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Error;
-use crate::phase::Phase;
-use crate::schedule::Arrivals;
 
 /// The longest measurement.
 const LONGEST: Duration = Duration::from_secs(7 * 86400);
@@ -27,6 +27,30 @@ impl Rate {
             to: per_second,
         }
     }
+}
+
+/// How requests are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// Exponential gaps: independent users.
+    #[default]
+    Poisson,
+    /// Equal gaps.
+    Constant,
+}
+
+/// A part of a run with its own load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Phase {
+    /// How long it lasts.
+    pub duration: Duration,
+    /// Requests a second.
+    pub rate: Rate,
+    /// Bytes in a value.
+    pub value_size: usize,
+    /// Share of GETs, 0 to 1; that of the configuration if `None`.
+    pub get_ratio: Option<f64>,
 }
 
 /// Who decides when the next request is sent.

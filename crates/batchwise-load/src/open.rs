@@ -1,10 +1,10 @@
 //! The open loop: a busy thread that sends each request when it is due, whatever the server does.
 
-use crate::config::Config;
+use crate::config::{Arrivals, Config};
 use crate::engine::{Drain, Engine};
 use crate::phase::Stretch;
 use crate::progress::Stopped;
-use crate::schedule::{Arrivals, Mix, Schedule};
+use crate::schedule::{Mix, Schedule};
 
 /// Requests that are sent before the sockets are looked at again. A generator that has fallen
 /// behind would otherwise read responses late, and blame the server for it.

@@ -1,22 +1,6 @@
-//! A load that changes under way: phases of their own rate and value size, one after another on
-//! the same connections, and where each of them lies in a run.
+//! A load that changes under way: where each of its phases lies in a run.
 
-use std::time::Duration;
-
-use crate::config::{Config, Mode, Rate};
-
-/// A part of a run with its own load.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Phase {
-    /// How long it lasts.
-    pub duration: Duration,
-    /// Requests a second.
-    pub rate: Rate,
-    /// Bytes in a value.
-    pub value_size: usize,
-    /// Share of GETs, 0 to 1; that of the configuration if `None`.
-    pub get_ratio: Option<f64>,
-}
+use crate::config::{Config, Mode, Phase, Rate};
 
 /// A phase of a run, placed in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +58,8 @@ pub(crate) fn timeline(config: &Config) -> (Vec<Stretch>, Vec<usize>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

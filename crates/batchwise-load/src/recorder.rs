@@ -3,10 +3,10 @@
 
 use crate::Error;
 use crate::arrival_check::GapCollector;
+use crate::config::Arrivals;
 use crate::conn::Entry;
 use crate::phase::Stretch;
 use crate::progress::{Progress, Stopped};
-use crate::schedule::Arrivals;
 use crate::tally::Tally;
 
 pub(crate) struct Recorder {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::arrival_check::ArrivalCheck;
-use crate::schedule::Arrivals;
+use crate::config::Arrivals;
 
 /// Durations in ns; `None` where nothing was measured. The mean and the maximum are exact, the
 /// quantiles within 0.1 %.

@@ -3,11 +3,9 @@
 use std::io;
 use std::thread;
 
-use hdrhistogram::Histogram;
-
 use crate::clock::Clock;
-use crate::conclude::conclude;
-use crate::config::{Config, Mode};
+use crate::conclude::{Outcome, conclude};
+use crate::config::{Arrivals, Config, Mode};
 use crate::conn::Conn;
 use crate::cpu::{CpuUse, pin};
 use crate::engine::Engine;
@@ -16,32 +14,8 @@ use crate::payload::Requests;
 use crate::phase::{Stretch, timeline};
 use crate::progress;
 use crate::recorder::Recorder;
-use crate::report::{Interval, Report};
-use crate::schedule::Arrivals;
+use crate::report::Interval;
 use crate::{closed, open, setup};
-
-/// What a run gives.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The figures.
-    pub report: Report,
-    /// Latency from the intended send times, ns. In a closed loop there are none, and this is
-    /// from the decision to send.
-    pub from_intended: Histogram<u64>,
-    /// Latency from the actual sends, ns.
-    pub from_send: Histogram<u64>,
-}
-
-impl Outcome {
-    /// The histogram of the report's main latency.
-    pub fn latency(&self) -> &Histogram<u64> {
-        if self.report.closed {
-            &self.from_send
-        } else {
-            &self.from_intended
-        }
-    }
-}
 
 /// Runs a load and reports on it. `on_interval` gets an interim report every `config.progress`;
 /// it runs on the calling thread, beside the generator's, and a failure of it ends the run.

@@ -4,22 +4,10 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::Exp1;
-use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Rate};
+use crate::config::{Arrivals, Config, Rate};
 use crate::payload::Request;
 use crate::phase::Stretch;
-
-/// How requests are spaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Arrivals {
-    /// Exponential gaps: independent users.
-    #[default]
-    Poisson,
-    /// Equal gaps.
-    Constant,
-}
 
 /// A seed for a run that need not repeat another one.
 pub fn random_seed() -> u64 {
