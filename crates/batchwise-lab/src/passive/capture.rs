@@ -33,13 +33,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures what is of `port` at `link` of `host` (`any`: at all its links).
-    pub fn start(host: &Host, link: &str, port: u16, stop: &Stop) -> Result<Self> {
-        Self::start_matching(host, link, &format!("port {port}"), stop)
-    }
-
-    /// Captures what matches `filter`.
-    pub fn start_matching(host: &Host, link: &str, filter: &str, stop: &Stop) -> Result<Self> {
+    /// Captures what matches `filter` at `link` of `host` (`any`: at all its links).
+    pub fn start(host: &Host, link: &str, filter: &str, stop: &Stop) -> Result<Self> {
         let number = CAPTURES.fetch_add(1, Ordering::Relaxed);
         let name = format!("bw-{}-{number}.pcap", host.namespace().name());
         let file = std::env::temp_dir().join(name);

@@ -1,10 +1,11 @@
-//! The experiments of `batchwise passive`, and what they share: who observes, who loads, and the
-//! baselines.
+//! The experiments of `batchwise passive`. Four are lists of trials on the triangle ([`trials`]):
+//! [`accuracy`], [`robustness`], [`transports`], [`heuristics`]; [`cost`] is of packets, [`modes`] of
+//! simulated flows.
 
 pub mod accuracy;
 pub mod capture;
 pub mod cost;
-pub mod figures;
+pub mod curves;
 pub mod heuristics;
 pub mod modes;
 pub mod observer;
@@ -12,4 +13,5 @@ pub mod robustness;
 pub mod tcp_probe;
 pub mod transports;
 pub mod trial;
+pub mod trials;
 pub mod workload;

@@ -1,0 +1,113 @@
+//! Results that older versions recorded, through the summaries of today: every field that was there
+//! is there, of the same type, and has the same value, unless it now takes more pairs to decide.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Experiments that read their results.
+const EXPERIMENTS: [&str; 8] = [
+    "overhead",
+    "passive-accuracy",
+    "passive-cost",
+    "passive-heuristics",
+    "passive-modes",
+    "passive-robustness",
+    "passive-transports",
+    "tune-cost",
+];
+
+/// Of these the intervals are drawn anew, and what has too few pairs is no longer a number.
+const WITH_INTERVALS: [&str; 3] = ["overhead", "passive-cost", "tune-cost"];
+
+/// Moves to the points, or beside them, what older versions wrote into the summary only.
+fn complete(result: &mut Value) {
+    let summary = result["summary"].clone();
+    let name = result["experiment"].as_str().unwrap_or_default().to_owned();
+    for point in result["points"].as_array_mut().into_iter().flatten() {
+        let arm = point["arm"].as_str().unwrap_or_default().to_owned();
+        match name.as_str() {
+            "passive-accuracy" if arm == "steps" => {
+                point["followed"] = summary["epochs_to_follow_each"].clone();
+            }
+            "passive-transports" if !summary["oracle"][&arm].is_null() => {
+                point["baselines"]["oracle"] = summary["oracle"][&arm].clone();
+            }
+            _ => {}
+        }
+    }
+    if name == "passive-robustness" {
+        result["saturation_rps"] = summary["saturation_rps"].clone();
+    }
+}
+
+/// Makes all points valid: which of them count is not asked here.
+fn trust(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match name.as_str() {
+                    "valid" => *value = true.into(),
+                    "why_invalid" => *value = Value::Array(Vec::new()),
+                    _ => trust(value),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(trust),
+        _ => {}
+    }
+}
+
+/// What is there in `old` and not, or of another type, in `new`. What is not known has any type.
+fn lost(path: &str, exact: bool, old: &Value, new: &Value, into: &mut Vec<String>) {
+    let differ = |a: f64, b: f64| exact && (a - b).abs() > 1e-9 * a.abs().max(b.abs());
+    match (old, new) {
+        // counted by the engine, from points that are missing
+        _ if path.ends_with("load_invalid") => {}
+        (Value::Number(a), Value::Number(b)) => {
+            if a.as_f64()
+                .zip(b.as_f64())
+                .is_some_and(|(a, b)| differ(a, b))
+            {
+                into.push(format!("{path} was {a}, is {b}"));
+            }
+        }
+        (Value::Object(old), Value::Object(new)) => {
+            for (name, value) in old {
+                let path = format!("{path}.{name}");
+                match new.get(name) {
+                    Some(found) => lost(&path, exact, value, found, into),
+                    None => into.push(format!("{path} is not there")),
+                }
+            }
+        }
+        (Value::Null, _) => {}
+        (_, Value::Null) if !exact => {}
+        (old, new) if std::mem::discriminant(old) == std::mem::discriminant(new) => {}
+        (old, new) => into.push(format!("{path} was {old}, is {new}")),
+    }
+}
+
+#[test]
+fn no_field_of_a_recorded_summary_is_lost() {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
+    let recorded = std::env::var_os("BATCHWISE_RECORDED").map_or(recorded, Into::into);
+    for name in EXPERIMENTS {
+        let Ok(text) = std::fs::read_to_string(recorded.join(format!("{name}.json"))) else {
+            continue;
+        };
+        let mut result: Value = serde_json::from_str(&text).unwrap();
+        trust(&mut result["points"]);
+        complete(&mut result);
+        let new = batchwise_lab::engine::summarise(name, &result).unwrap();
+        let mut found = Vec::new();
+        lost(
+            name,
+            !WITH_INTERVALS.contains(&name),
+            &result["summary"],
+            &new,
+            &mut found,
+        );
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
