@@ -190,58 +190,30 @@ impl Shown {
 
     /// Draws them, of this arm.
     pub fn figure<'a>(self, arm: &str, curves: impl IntoIterator<Item = &'a Curve>) -> Figure {
-        let latency = || Axis::new("latency", Unit::Duration).log();
+        let latency = |name| Axis::new(name, Unit::Duration).log();
         let relative = |most: f64| Axis::new("relative error", Unit::Percent).between(-most, most);
-        let (name, what, x, of) = match self {
-            Self::Latencies => ("latencies", "Latencies", latency(), "share of responses"),
-            Self::AbsoluteErrors => {
-                let x = Axis::new("absolute error", Unit::Duration).log();
-                (
-                    "absolute-errors",
-                    "Absolute errors",
-                    x,
-                    "share of responses",
-                )
-            }
-            Self::RelativeErrors => {
-                let what = "Errors relative to the time to the response";
-                ("relative-errors", what, relative(0.5), "share of responses")
-            }
-            Self::ConnectionErrors => {
-                let what = "Errors of connections' means";
-                (
-                    "connection-errors",
-                    what,
-                    relative(0.5),
-                    "share of responses",
-                )
-            }
-            Self::ShareOff => {
-                let x = Axis::new("share of epochs", Unit::Percent).between(0.0, 1.0);
-                (
-                    "share-off",
-                    "Epochs that are off",
-                    x,
-                    "share of connections",
-                )
-            }
-            Self::SizeOff => {
-                let what = "Mean error of the epochs that are off";
-                ("size-off", what, relative(1.0), "share of connections")
-            }
-            Self::ServerOverTime => ("server-over-time", "The server", Axis::seconds(), ""),
-            Self::ConnectionOverTime => (
-                "connection-over-time",
-                "One connection",
-                Axis::seconds(),
-                "",
-            ),
+        let share = Axis::new("share of epochs", Unit::Percent).between(0.0, 1.0);
+        let (what, x) = match self {
+            Self::Latencies => ("Latencies", latency("latency")),
+            Self::AbsoluteErrors => ("Absolute errors", latency("absolute error")),
+            Self::RelativeErrors => ("Relative errors", relative(0.5)),
+            Self::ConnectionErrors => ("Connection errors", relative(0.5)),
+            Self::ShareOff => ("Share of epochs that are off", share),
+            Self::SizeOff => ("Mean error of these", relative(1.0)),
+            Self::ServerOverTime => ("Server over time", Axis::seconds()),
+            Self::ConnectionOverTime => ("Connection over time", Axis::seconds()),
         };
+        let name = what.to_lowercase().replace(' ', "-");
         let file = format!("{name}-{}.svg", arm.replace('%', ""));
         let title = format!("{what}, {arm}");
-        let empty = match of {
-            "" => Figure::over_time(file, title, Axis::latency()),
-            _ => Figure::distribution(file, title, x, of),
+        let empty = match self {
+            Self::ServerOverTime | Self::ConnectionOverTime => {
+                Figure::over_time(file, title, Axis::latency())
+            }
+            Self::ShareOff | Self::SizeOff => {
+                Figure::distribution(file, title, x, "share of connections")
+            }
+            _ => Figure::distribution(file, title, x, "share of responses"),
         };
         curves.into_iter().fold(empty, |figure, curve| {
             let (label, color, dashed) = curve.way.style();

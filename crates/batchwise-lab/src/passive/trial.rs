@@ -2,14 +2,13 @@
 //! in each epoch of each connection.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::cpu_share::trace::Trace;
 use batchwise_testbed::cpu_share::{Applied, CpuShare};
 use batchwise_testbed::stop::Stop;
-use batchwise_testbed::triangle::{Triangle, TriangleSpec, VANTAGE_LINK};
+use batchwise_testbed::triangle::{SERVER_IP, Triangle, TriangleSpec, VANTAGE_LINK};
 use batchwise_testbed::wire::{Counts, WireSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,9 +19,9 @@ use super::observer::{Observer, PassiveSpec, Totals};
 use super::tcp_probe::TcpProbe;
 use super::workload::{Server, Service, Workload};
 use crate::Context;
-use crate::engine::{Judgement, triangle};
+use crate::engine::{ATTEMPTS, Judgement, triangle};
 use crate::truth::{
-    Epoch, Errors, Paired, Sample, Truth, against_triggered, by_connection, slots_to_follow,
+    Epoch, Errors, Paired, Truth, against_triggered, by_connection, slots_to_follow,
     with_constants, with_samples, with_triggered,
 };
 
@@ -84,9 +83,9 @@ pub struct Point {
     /// Slots of [`EPOCH`] until each change of the server's speed was followed.
     #[serde(default)]
     pub followed: Vec<Option<usize>>,
-    /// The speeds: seconds at which one began, and the share.
+    /// The speeds: from and to which second, and the share.
     #[serde(default)]
-    pub speeds: Vec<(f64, f64)>,
+    pub speeds: Vec<(f64, f64, f64)>,
     /// What figures show.
     #[serde(default)]
     pub curves: BTreeMap<Shown, Vec<Curve>>,
@@ -135,8 +134,9 @@ impl Stage {
         Ok((Self { server, triangle }, network))
     }
 
-    /// What the server can carry of this trial's requests, a second, with one in flight a connection.
-    pub fn saturation(&mut self, context: &Context, trial: &Trial) -> Result<(f64, Vec<String>)> {
+    /// What the server carries of this trial's requests, a second, with one in flight a connection.
+    /// It only scales loads: the last attempt has to do if none is trusted.
+    pub fn saturation(&mut self, context: &Context, trial: &Trial) -> Result<f64> {
         self.prepare(context, trial)?;
         let mut most = trial.workload.clone();
         most.duration = Duration::from_secs(if context.quick { 4 } else { 15 });
@@ -144,11 +144,16 @@ impl Stage {
         most.options = ["--in-flight", "1", "--think", "none"]
             .map(str::to_owned)
             .into();
-        let load = most.start(&context.command, &self.triangle)?;
-        let (report, _) = load.finish(&context.stop)?;
-        let found = report["achieved_rps"].as_f64();
-        let found = found.context("the load does not say how much it achieved")?;
-        Ok((found, why_invalid(&report)))
+        let mut attempts = ATTEMPTS;
+        loop {
+            let load = most.start(&context.command, &self.triangle)?;
+            let (report, _) = load.finish(&context.stop)?;
+            attempts -= 1;
+            if attempts == 0 || why_invalid(&report).is_empty() {
+                let found = report["achieved_rps"].as_f64();
+                return found.context("the load does not say how much it achieved");
+            }
+        }
     }
 
     /// The trial's wire and server.
@@ -189,12 +194,12 @@ impl Beside {
     }
 
     /// These epochs with what each baseline made of them.
-    fn finish(mut self, paired: &[Paired], server: SocketAddr) -> Result<[(Way, Vec<Paired>); 3]> {
+    fn finish(mut self, paired: &[Paired]) -> Result<[(Way, Vec<Paired>); 3]> {
         self.at_client.end();
         self.at_vantage.end();
         let probed = self.probe.finish()?;
-        let acknowledged = ack_round_trips(self.at_client.file(), server)?;
-        let begun: Vec<Sample> = handshakes(self.at_vantage.file(), server)?;
+        let acknowledged = ack_round_trips(self.at_client.file(), SERVER_IP)?;
+        let begun = handshakes(self.at_vantage.file(), SERVER_IP)?;
         Ok([
             (Way::TcpProbe, with_samples(paired, &probed)),
             (Way::AckRtt, with_samples(paired, &acknowledged)),
@@ -274,7 +279,7 @@ impl Trial {
         let passive = pair(&observed.epochs);
         let mut ways = BTreeMap::from([(Way::ReqToReq, with_triggered(&passive))]);
         if let Some(beside) = beside {
-            ways.extend(beside.finish(&passive, triangle.server_address(port))?);
+            ways.extend(beside.finish(&passive)?);
         }
         if let Some((mut capture, estimators)) = capture {
             capture.end();
@@ -298,6 +303,7 @@ impl Trial {
         let requests = measured.truth.count();
         let is_quiet = seconds <= 0.0;
         shares.retain(|_| self.follow);
+        shares.extend(shares.last().map(|&end| Applied { at_ns: last, ..end }));
         Ok(Point {
             arm: self.arm.clone(),
             workload: self.workload.clone(),
@@ -333,8 +339,8 @@ fn changes(shares: &[Applied], from_ns: u64) -> Vec<u64> {
     changed.map(|pair| pair[1].at_ns).collect()
 }
 
-fn speeds(shares: &[Applied], from_ns: u64) -> Vec<(f64, f64)> {
-    let seconds = |ns: u64| ns.saturating_sub(from_ns) as f64 / 1e9;
-    let speed = |applied: &Applied| (seconds(applied.at_ns), applied.share);
-    shares.iter().map(speed).collect()
+fn speeds(shares: &[Applied], from_ns: u64) -> Vec<(f64, f64, f64)> {
+    let seconds = |applied: &Applied| applied.at_ns.saturating_sub(from_ns) as f64 / 1e9;
+    let speed = |pair: &[Applied]| (seconds(&pair[0]), seconds(&pair[1]), pair[0].share);
+    shares.windows(2).map(speed).collect()
 }

@@ -11,7 +11,7 @@ use super::trial::{Point, Stage, Trial};
 use crate::Context;
 use crate::engine::figure::{Layer, Span};
 use crate::engine::report::Part;
-use crate::engine::{ATTEMPTS, Experiment, Judgement, Report, Results, Round, Run, Table, Turn};
+use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Table, Turn};
 use crate::plot::maybe_duration;
 use crate::report::percent;
 use crate::truth::Errors;
@@ -72,10 +72,12 @@ impl<S: Serialize> Experiment for Trials<S> {
     ) -> Result<Vec<Point>> {
         let mut trial = turn.arm.clone();
         if let Some(share) = trial.of_saturation {
-            let most = match run.more.saturation_rps {
-                Some(most) => most,
-                None => saturation(run, stage, &trial)?,
-            };
+            if run.more.saturation_rps.is_none() {
+                let most = stage.saturation(run.context, &trial)?;
+                run.note(&format!("the server carries {most:.0} requests/s"));
+                run.more.saturation_rps = Some(most);
+            }
+            let most = run.more.saturation_rps.unwrap_or_default();
             trial.workload.rate = Some((most * share).round() as u64);
         }
         Ok(vec![trial.run(run.context, stage)?])
@@ -98,25 +100,6 @@ impl<S: Serialize> Experiment for Trials<S> {
     }
 }
 
-/// What the server carries; it only scales the loads, so that the last attempt has to do if none is
-/// trusted.
-fn saturation(run: &mut Run<'_, More>, stage: &mut Stage, trial: &Trial) -> Result<f64> {
-    let mut most = 0.0;
-    for _ in 0..ATTEMPTS {
-        let (found, why_invalid) = stage.saturation(run.context, trial)?;
-        most = found;
-        let doubts = why_invalid.join("; ");
-        run.note(&format!(
-            "the server carries {found:.0} requests/s {doubts}"
-        ));
-        if doubts.is_empty() {
-            break;
-        }
-    }
-    run.more.saturation_rps = Some(most);
-    Ok(most)
-}
-
 /// The point of an arm.
 pub fn of<'a>(points: &'a [Point], arm: &str) -> Option<&'a Point> {
     points.iter().find(|point| point.arm == arm)
@@ -134,20 +117,14 @@ pub fn by_arm<'a, T>(
 /// A heading, the figures of a point, ours and all baselines.
 pub fn section(point: &Point) -> Vec<Part> {
     let mut parts = vec![Part::Subheading(point.arm.clone())];
-    let ends = point.speeds.iter().skip(1).map(|speed| speed.0);
-    let end = point.workload.duration.as_secs_f64();
-    let speeds = point.speeds.iter().zip(ends.chain([end]));
-    let span = |(&(from, share), to): (&(f64, f64), f64)| Span {
+    let spans = point.speeds.iter().map(|&(from, to, share)| Span {
         from,
         to,
         name: format!("share {share}"),
-    };
-    let spans: Vec<_> = speeds.map(span).collect();
+    });
+    let spans = Layer::Spans(spans.collect());
     for (shown, curves) in &point.curves {
-        let mut figure = shown.figure(&point.arm, curves);
-        if !spans.is_empty() {
-            figure = figure.layer(Layer::Spans(spans.clone()));
-        }
+        let figure = shown.figure(&point.arm, curves).layer(spans.clone());
         parts.push(Part::Figure(Box::new(figure)));
     }
     let ours = [

@@ -87,25 +87,22 @@ impl State {
         }
     }
 
-    fn due(&self, p: &Params, now: u64) -> bool {
+    /// What it says of the epoch that ends now, if one does; the next begins.
+    fn next(&mut self, p: &Params, kind: Kind, now: u64) -> Option<Estimate> {
         match self {
-            Self::Ours(g) => g.due(p, now),
-            Self::Paper(g, _) => g.due(p, now),
-        }
-    }
-
-    fn open(&mut self, now: u64) {
-        match self {
-            Self::Ours(g) => g.open(now),
-            Self::Paper(g, _) => g.open(now),
-        }
-    }
-
-    fn estimate(&self, p: &Params, kind: Kind) -> Estimate {
-        match self {
-            Self::Ours(g) if kind == Kind::Largest => largest(g, p),
-            Self::Ours(g) => g.estimate(p),
-            Self::Paper(g, _) => g.estimate(p),
+            Self::Ours(gaps) => gaps.due(p, now).then(|| {
+                let estimate = match kind {
+                    Kind::Largest => largest(gaps, p),
+                    _ => gaps.estimate(p),
+                };
+                gaps.open(now);
+                estimate
+            }),
+            Self::Paper(paper, _) => paper.due(p, now).then(|| {
+                let estimate = paper.estimate(p);
+                paper.open(now);
+                estimate
+            }),
         }
     }
 }
@@ -136,14 +133,12 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Option<f64>> {
             }
             continue;
         }
-        if state.due(&params, at) {
-            let e = state.estimate(&params, kind);
+        if let Some(e) = state.next(&params, kind, at) {
             if let Some(from) = began {
                 let truth = truth(flow, from, previous);
                 errors.extend(truth.map(|truth| Some(e.latency? as f64 / truth - 1.0)));
             }
             began = Some(previous);
-            state.open(at);
         }
         match &mut state {
             State::Paper(paper, sizes) => {

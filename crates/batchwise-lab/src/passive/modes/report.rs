@@ -16,91 +16,53 @@ const LEAST: f64 = 0.001;
 /// How much of the room of a group its bars or dots take.
 const FILLED: f64 = 0.84;
 
-const HOW_TO_READ: [&str; 5] = [
-    "All estimators see the same packets from client to server; responses are not seen. Each is held \
-     against the truth at the end of each of its epochs. The truth is the mean latency of the requests \
-     whose responses the epoch's gaps waited for, lost requests left out.",
-    "An error is estimate / truth − 1: +100 % is twice the truth. (The experiments on real traffic \
-     report (truth − estimate) / truth, with the other sign.)",
-    "“Within 15 %” is a share of all epochs: one without an estimate is not within.",
-    "A row holds all flows with that value of one factor, over the grid of all other factors. The \
-     grid has hard cases as often as easy ones and is no mix of real traffic: it compares estimators \
-     with each other and finds where they fail, and does not say how true they are on a network.",
-    "An epoch ends when its estimator has counted enough gaps, or after 30 s. Estimators that count \
-     other gaps have other numbers of epochs.",
-];
+/// An item a line.
+const HOW_TO_READ: &str = "\
+All estimators see the same packets from client to server; responses are not seen. Each is held \
+against the truth at the end of each of its epochs. The truth is the mean latency of the requests \
+whose responses the epoch's gaps waited for, lost requests left out.
+An error is estimate / truth − 1: +100 % is twice the truth. (The experiments on real traffic report \
+(truth − estimate) / truth, with the other sign.)
+“Within 15 %” is a share of all epochs: one without an estimate is not within.
+A row holds all flows with that value of one factor, over the grid of all other factors. The grid has \
+hard cases as often as easy ones and is no mix of real traffic: it compares estimators with each other \
+and finds where they fail, and does not say how true they are on a network.
+An epoch ends when its estimator has counted enough gaps, or after 30 s. Estimators that count other \
+gaps have other numbers of epochs.";
 
-const ESTIMATORS: [[&str; 2]; 7] = [
-    [
-        "fixed",
-        "Algorithm 1: a gap above this threshold begins a batch.",
-    ],
-    [
-        "paper",
-        "Algorithm 2 as written, with this width of a mode.",
-    ],
-    [
-        "largest mode",
-        "batchwise's modes of relative width; the largest with 5 % of the gaps is the pause, as in the \
-         paper.",
-    ],
-    [
-        "modes, sizes",
-        "batchwise on gaps and packet sizes alone: what UDP and encrypted transports leave.",
-    ],
-    [
-        "modes, ACKs",
-        "With TCP's acknowledgments on packets that carry payload.",
-    ],
-    [
-        "modes, pure ACKs too",
-        "With those on packets that carry none, as well.",
-    ],
-    [
-        "in flight",
-        "Requests in flight by acknowledgments, and gaps where a client sends bursts: batchwise's \
-         default for TCP.",
-    ],
-];
+const ESTIMATORS: &str = "\
+**fixed**: Algorithm 1: a gap above this threshold begins a batch.
+**paper**: Algorithm 2 as written, with this width of a mode.
+**largest mode**: batchwise's modes of relative width; the largest with 5 % of the gaps is the pause, \
+as in the paper.
+**modes, sizes**: batchwise on gaps and packet sizes alone: what UDP and encrypted transports leave.
+**modes, ACKs**: With TCP's acknowledgments on packets that carry payload.
+**modes, pure ACKs too**: With those on packets that carry none, as well.
+**in flight**: Requests in flight by acknowledgments, and gaps where a client sends bursts: \
+batchwise's default for TCP.";
 
 const SIMULATED: &str = "\
-    One TCP connection a flow, every combination of these factors. A client needs 4 µs to send a \
-    packet, so that at 50 µs a burst of four is a quarter of the latency; a response has no length, and \
-    nothing queues on the way. Before the client thinks, it acknowledges half of the responses at once \
-    and the others after 40 ms, as delayed ACKs are, unless it sends before.";
+One TCP connection a flow, every combination of these factors. A client needs 4 µs to send a packet, \
+so that at 50 µs a burst of four is a quarter of the latency; a response has no length, and nothing \
+queues on the way. Before the client thinks, it acknowledges half of the responses at once and the \
+others after 40 ms, as delayed ACKs are, unless it sends before.";
 
-const FACTORS: [[&str; 2]; 7] = [
-    [
-        "shape",
-        "Single: one request in flight. Burst: one to four at once, the next ones follow the last \
-         response. Tree: pages, one request whose response triggers six more, at most four in flight. \
-         Upload: one in flight, ten full packets and a rest each. Multi: bursts of requests of one to \
-         three packets. Window: four in flight, each response triggers a request, nobody pauses.",
-    ],
-    [
-        "latency",
-        "Constant; LogNormal with this σ; Bimodal: one in five takes ten times as long; Tail: one in \
-         twenty takes twenty times as long; Drift: half to double and back, slowly; Step: three times \
-         as long from half-time on. All vary by 2 % besides.",
-    ],
-    ["scale", "The mean latency that these are relative to."],
-    [
-        "think",
-        "None; Micros: 5 µs before each batch; Times: this many mean latencies before one batch in \
-         ten; Idle: 0.2 to 2 s before one in ten.",
-    ],
-    [
-        "path",
-        "Clean; Loss: the last request of a batch is lost one time in a hundred, half of these before \
-         the vantage point, and comes again after 200 ms (not in Window, nor to the objects of a \
-         Tree); Reorder: one packet in four is late so that the next may overtake it.",
-    ],
-    ["jitter", "Gaps inside bursts vary by this share."],
-    [
-        "gaps",
-        "How many gaps that may be pauses an epoch has at least.",
-    ],
-];
+const FACTORS: &str = "\
+**shape**: Single: one request in flight. Burst: one to four at once, the next ones follow the last \
+response. Tree: pages, one request whose response triggers six more, at most four in flight. Upload: \
+one in flight, ten full packets and a rest each. Multi: bursts of requests of one to three packets. \
+Window: four in flight, each response triggers a request, nobody pauses.
+**latency**: Constant; LogNormal with this σ; Bimodal: one in five takes ten times as long; Tail: one \
+in twenty takes twenty times as long; Drift: half to double and back, slowly; Step: three times as long \
+from half-time on. All vary by 2 % besides.
+**scale**: The mean latency that these are relative to.
+**think**: None; Micros: 5 µs before each batch; Times: this many mean latencies before one batch in \
+ten; Idle: 0.2 to 2 s before one in ten.
+**path**: Clean; Loss: the last request of a batch is lost one time in a hundred, half of these before \
+the vantage point, and comes again after 200 ms (not in Window, nor to the objects of a Tree); Reorder: \
+one packet in four is late so that the next may overtake it.
+**jitter**: Gaps inside bursts vary by this share.
+**gaps**: How many gaps that may be pauses an epoch has at least.";
 
 /// Of so many simulated flows.
 pub(super) fn of(points: &[Point], flows: usize) -> Report {
@@ -134,12 +96,12 @@ pub(super) fn of(points: &[Point], flows: usize) -> Report {
          without an estimate have no error and are left out here, but count above.",
     )
     .heading("How to read it")
-    .part(Part::List(HOW_TO_READ.map(String::from).into()))
+    .part(list(HOW_TO_READ))
     .subheading("Estimators")
-    .part(described(&ESTIMATORS))
+    .part(list(ESTIMATORS))
     .heading("What is simulated")
     .text(SIMULATED)
-    .part(described(&FACTORS))
+    .part(list(FACTORS))
     .heading("The whole table")
     .text("Rows other than those of `shape` leave `Window` out.")
     .parts(whole("Share of epochs within 15 % of the truth", &close))
@@ -153,9 +115,8 @@ fn rows<'a>(points: &'a [Point], factor: &str) -> impl Iterator<Item = &'a Point
     points.iter().filter(move |p| p.factor == factor)
 }
 
-fn described(names: &[[&str; 2]]) -> Part {
-    let item = |[name, what]: &[&str; 2]| format!("**{name}**: {what}");
-    Part::List(names.iter().map(item).collect())
+fn list(text: &str) -> Part {
+    Part::List(text.lines().map(str::to_owned).collect())
 }
 
 fn overview(scores: &[Score]) -> Table {
