@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::trial::EPOCH;
 use crate::engine::color::{BATCHWISE, BLACK, Color, NAGLE, NODELAY};
 use crate::engine::figure::{Axis, Figure, Unit, shares};
-use crate::truth::{Paired, Request, Truth, against_triggered, by_connection, over_time, relative};
+use crate::truth::{Paired, Truth, against_triggered, by_connection, over_time, relative};
 
 /// An epoch that is further off than this is an error in the sense of the paper's Figure 4.
 const OFF: f64 = 0.15;
@@ -230,7 +230,7 @@ fn truths(measured: &Measured) -> Vec<Curve> {
     let requests = || measured.truth.requests();
     let once = |value: f64| (value, 1.0);
     let responses: Vec<_> = requests().map(|r| once(r.latency())).collect();
-    let triggered = requests().filter_map(Request::to_triggered).map(once);
+    let triggered = requests().filter_map(|r| r.to_triggered()).map(once);
     let means = weighted(measured.passive(), |e| Some(e.response_ns));
     [
         (Way::ReqToRes, responses),

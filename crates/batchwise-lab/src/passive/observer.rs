@@ -154,11 +154,6 @@ impl Observer {
         })
     }
 
-    /// Fails when it has ended.
-    pub fn check_alive(&mut self) -> Result<()> {
-        self.process.check_alive()
-    }
-
     /// Ends it in order; gives everything that it said.
     pub fn finish(mut self) -> Result<Observed> {
         self.process.check_alive()?;

@@ -128,7 +128,7 @@ pub struct Stage {
 impl Stage {
     /// For this trial first; gives the network's settings.
     pub fn build(name: &str, first: &Trial) -> Result<(Self, Value)> {
-        let access = first.wire.as_ref().map(|_| WireSpec::default());
+        let access = first.wire.clone();
         let (triangle, network) = triangle(name, &TriangleSpec { access, back: None })?;
         let server = None;
         Ok((Self { server, triangle }, network))
@@ -158,10 +158,10 @@ impl Stage {
 
     /// The trial's wire and server.
     fn prepare(&mut self, context: &Context, trial: &Trial) -> Result<()> {
-        if trial.wire.is_none() && self.triangle.access.is_some() {
-            // A wire's work would be part of the load.
+        if trial.wire.is_some() != self.triangle.access.is_some() {
+            // Without a wire there is none at all: its work would be part of the load.
             self.server = None;
-            (self.triangle, _) = triangle("passive-bare", &TriangleSpec::default())?;
+            (*self, _) = Self::build("passive-again", trial)?;
         }
         if let (Some(spec), Some(wire)) = (&trial.wire, &self.triangle.access) {
             wire.set(spec);

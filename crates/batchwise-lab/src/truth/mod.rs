@@ -33,7 +33,7 @@ impl Request {
     }
 
     /// Until the request that the response caused, ns: what an estimator on the path can see.
-    pub fn to_triggered(&self) -> Option<f64> {
+    pub fn to_triggered(self) -> Option<f64> {
         let triggered = self.triggered_ns?;
         Some(triggered.saturating_sub(self.sent_ns) as f64)
     }
@@ -159,7 +159,7 @@ impl Truth {
                 end_ns: epoch.end_ns,
                 responses: sent.len(),
                 response_ns: mean(sent.iter().map(Request::latency))?,
-                triggered_ns: mean(sent.iter().filter_map(Request::to_triggered)),
+                triggered_ns: mean(sent.iter().filter_map(|r| r.to_triggered())),
                 estimate_ns: epoch.latency_ns.map(|ns| ns as f64),
             })
         };

@@ -1,8 +1,8 @@
 //! Experiment `passive-modes`: flows in virtual time, and what each way of turning gaps into latency
 //! says about them. Needs no network; its table is the evidence in docs/research/passive.md.
 
-pub mod estimators;
-pub mod flow;
+mod estimators;
+mod flow;
 mod report;
 #[cfg(test)]
 mod tests;
