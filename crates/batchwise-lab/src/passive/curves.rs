@@ -288,3 +288,53 @@ fn off_by_connection(epochs: &[Paired]) -> (Points, Points) {
     }
     (share, size)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(estimates: &[f64]) -> Measured {
+        let epoch = |(second, &estimate): (u64, &f64)| Paired {
+            client: "10.78.0.2:5000".parse().unwrap(),
+            start_ns: second * 1_000_000_000,
+            end_ns: (second + 1) * 1_000_000_000,
+            responses: 10,
+            response_ns: 100.0,
+            triggered_ns: Some(110.0),
+            estimate_ns: Some(estimate),
+        };
+        let epochs: Vec<_> = (0..).zip(estimates).map(epoch).collect();
+        Measured {
+            truth: Truth::default(),
+            from_ns: 0,
+            ways: [(Way::ReqToReq, epochs.clone()), (Way::Passive, epochs)].into(),
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_off_by_the_time_to_the_triggered_request() {
+        // 100 is within 15 % of 110, 90 is not.
+        let (share, size) = off_by_connection(measured(&[100.0, 120.0, 55.0, 90.0]).passive());
+        assert_eq!(share, [(0.5, 1.0)]);
+        assert!((size[0].0 - (0.5 + 2.0 / 11.0) / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn over_time_the_truth_is_beside_estimates_and_the_client_is_none() {
+        let curves = Shown::ServerOverTime.curves(&measured(&[90.0, 80.0]));
+        let ways: Vec<_> = curves.iter().map(|curve| curve.way).collect();
+        assert_eq!(ways, [Way::Mean, Way::Passive]);
+        assert_eq!(curves[0].points, [(0.5, 100.0), (1.5, 100.0)]);
+        assert_eq!(curves[1].points, [(0.5, 90.0), (1.5, 80.0)]);
+    }
+
+    #[test]
+    fn without_epochs_figures_are_empty() {
+        let one = [Shown::Latencies, Shown::SizeOff, Shown::ConnectionOverTime];
+        for shown in one {
+            let curves = shown.curves(&measured(&[]));
+            assert!(curves.iter().all(|curve| curve.points.is_empty()));
+            assert_eq!(shown.figure("loss-1%", &curves).layers.len(), curves.len());
+        }
+    }
+}
