@@ -15,7 +15,7 @@ pub mod ladder;
 pub mod machine;
 pub mod output;
 pub mod overhead;
-pub mod packet_cost;
+pub(crate) mod packet_cost;
 pub mod passive;
 pub mod plot;
 pub mod redis_nagle;
@@ -25,7 +25,7 @@ pub mod rounds;
 pub mod shift;
 pub mod stats;
 pub mod timeplot;
-pub mod truth;
+pub(crate) mod truth;
 pub mod tune_cost;
 pub mod tuner;
 
@@ -105,9 +105,9 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &accuracy::Accuracy,
         &overhead::Overhead,
         &regret::Regret,
-        &passive::accuracy::PassiveAccuracy,
-        &passive::robustness::PassiveRobustness,
-        &passive::transports::PassiveTransports,
+        &passive::accuracy::ACCURACY,
+        &passive::robustness::ROBUSTNESS,
+        &passive::transports::TRANSPORTS,
         &passive::heuristics::PassiveHeuristics,
         &passive::cost::PassiveCost,
         &passive::modes::PassiveModes,

@@ -7,9 +7,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use anyhow::{Context as _, Result};
 use batchwise_testbed::host::Host;
 use libbpf_rs::{Map, MapCore as _, MapFlags, libbpf_sys};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::rounds::{InRound, Turn, pairs};
+use crate::engine::pairs;
 use crate::stats::{MedianInterval, Spread};
 
 /// Flows that tables are to hold: the paper's 65K.
@@ -18,7 +18,7 @@ pub const FLOWS: u32 = 65_536;
 const LIVE_FRAMES: u32 = 1 << 1;
 
 /// What differs within a round: whose packets come and how they go on, and what runs for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm<C, P> {
     /// Whose packets come, and how they go on.
     pub case: C,
@@ -27,7 +27,7 @@ pub struct Arm<C, P> {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point<C, P> {
     /// Runs of one round are compared with each other.
     pub round: u32,
@@ -40,26 +40,6 @@ pub struct Point<C, P> {
     pub ns_per_packet: f64,
 }
 
-impl<C, P> Point<C, P> {
-    /// A run that was made.
-    pub fn of(turn: Turn<Arm<C, P>>, ns_per_packet: f64) -> Self {
-        Self {
-            round: turn.round,
-            position: turn.position,
-            arm: turn.arm,
-            ns_per_packet,
-        }
-    }
-}
-
-impl<C: Copy + PartialEq, P: Copy + PartialEq> InRound for Point<C, P> {
-    type Arm = Arm<C, P>;
-
-    fn round_and_arm(&self) -> (u32, Self::Arm) {
-        (self.round, self.arm)
-    }
-}
-
 /// Times a packet of the runs of `arm`, ns.
 pub fn spread<C, P>(points: &[Point<C, P>], arm: Arm<C, P>) -> Option<Spread>
 where
@@ -68,6 +48,15 @@ where
 {
     let of = points.iter().filter(|p| p.arm == arm);
     Spread::of(&of.map(|p| p.ns_per_packet).collect::<Vec<_>>())
+}
+
+/// Times a packet of `arm` and of `base`, ns, of each round that has both.
+pub fn of_rounds<C, P>(points: &[Point<C, P>], arm: Arm<C, P>, base: Arm<C, P>) -> Vec<(f64, f64)>
+where
+    C: Copy + PartialEq,
+    P: Copy + PartialEq,
+{
+    pairs(points, |p| (p.round, p.arm), arm, base, |p| p.ns_per_packet)
 }
 
 /// Times a packet of `arm` above those of `base`: median of the rounds' differences, ns.
@@ -80,9 +69,8 @@ where
     C: Copy + PartialEq,
     P: Copy + PartialEq,
 {
-    let above: Vec<_> = pairs(points.iter(), arm, base)
-        .map(|(with, without)| with.ns_per_packet - without.ns_per_packet)
-        .collect();
+    let pairs = of_rounds(points, arm, base);
+    let above: Vec<_> = pairs.iter().map(|(with, without)| with - without).collect();
     MedianInterval::of(&above)
 }
 

@@ -491,8 +491,8 @@ impl Figure {
     }
 }
 
-/// Points of a distribution, half a percent each.
-fn shares(samples: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// Points of a distribution of values with weights, half a percent each.
+pub fn shares(samples: &[(f64, f64)]) -> Vec<(f64, f64)> {
     const POINTS: u32 = 200;
     let mut sorted = samples.to_vec();
     sorted.retain(|(value, weight)| value.is_finite() && *weight > 0.0);

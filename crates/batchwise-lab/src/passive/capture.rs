@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,13 +33,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures what is of `port` at `link` of `host` (`any`: at all its links).
-    pub fn start(host: &Host, link: &str, port: u16, stop: &Stop) -> Result<Self> {
-        Self::start_matching(host, link, &format!("port {port}"), stop)
-    }
-
-    /// Captures what matches `filter`.
-    pub fn start_matching(host: &Host, link: &str, filter: &str, stop: &Stop) -> Result<Self> {
+    /// Captures what matches `filter` at `link` of `host` (`any`: at all its links).
+    pub fn start(host: &Host, link: &str, filter: &str, stop: &Stop) -> Result<Self> {
         let number = CAPTURES.fetch_add(1, Ordering::Relaxed);
         let name = format!("bw-{}-{number}.pcap", host.namespace().name());
         let file = std::env::temp_dir().join(name);
@@ -90,25 +85,15 @@ impl Drop for Capture {
 
 /// Round-trip times from the client's data to their acknowledgments, of a capture at the client:
 /// each at the time of the acknowledgment. `server` is who acknowledges.
-pub fn ack_round_trips(capture: &Path, server: SocketAddr) -> Result<Vec<Sample>> {
-    let family = family(server);
-    let filter = format!("{family}.src == {} && tcp.analysis.ack_rtt", server.ip());
-    let destination = format!("{family}.dst");
-    let fields = [
-        "frame.time_epoch",
-        &destination,
-        "tcp.dstport",
-        "tcp.analysis.ack_rtt",
-    ];
-    let rows = tshark(capture, &filter, &fields)?;
+pub fn ack_round_trips(capture: &Path, server: Ipv4Addr) -> Result<Vec<Sample>> {
+    let filter = format!("ip.src == {server} && tcp.analysis.ack_rtt");
+    let fields = ["ip.dst", "tcp.dstport", "tcp.analysis.ack_rtt"];
+    let rows = tshark(capture, &filter, fields)?;
     let sample = |row: &String| {
-        let fields: Vec<_> = row.split('\t').collect();
-        let [time, client, port, rtt] = fields[..] else {
-            return None;
-        };
+        let (at_ns, client, rtt) = parse(row)?;
         Some(Sample {
-            client: SocketAddr::new(client.parse().ok()?, port.parse().ok()?),
-            at_ns: nanoseconds(time)?,
+            client,
+            at_ns,
             value_ns: nanoseconds(rtt)? as f64,
         })
     };
@@ -117,31 +102,19 @@ pub fn ack_round_trips(capture: &Path, server: SocketAddr) -> Result<Vec<Sample>
 
 /// From each connection's SYN to the ACK that completes its handshake, of a capture of what the
 /// client sends: one a connection.
-pub fn handshakes(capture: &Path, server: SocketAddr) -> Result<Vec<Sample>> {
-    let family = family(server);
+pub fn handshakes(capture: &Path, server: Ipv4Addr) -> Result<Vec<Sample>> {
     // The SYN, and the first packet after it: relative acknowledgment number 1 and no data before.
     let filter = format!(
-        "{family}.dst == {} && (tcp.flags.syn == 1 || (tcp.seq == 1 && tcp.ack == 1 && tcp.len == 0))",
-        server.ip()
+        "ip.dst == {server} && (tcp.flags.syn == 1 || (tcp.seq == 1 && tcp.ack == 1 && tcp.len == 0))"
     );
-    let source = format!("{family}.src");
-    let fields = ["frame.time_epoch", &source, "tcp.srcport", "tcp.flags.syn"];
-    Ok(first_acks(&tshark(capture, &filter, &fields)?))
+    let fields = ["ip.src", "tcp.srcport", "tcp.flags.syn"];
+    Ok(first_acks(&tshark(capture, &filter, fields)?))
 }
 
 fn first_acks(rows: &[String]) -> Vec<Sample> {
     let mut began: HashMap<SocketAddr, u64> = HashMap::new();
     let mut samples = Vec::new();
-    for row in rows {
-        let fields: Vec<_> = row.split('\t').collect();
-        let [time, client, port, syn] = fields[..] else {
-            continue;
-        };
-        let (Some(at_ns), Ok(ip), Ok(port)) = (nanoseconds(time), client.parse(), port.parse())
-        else {
-            continue;
-        };
-        let client = SocketAddr::new(ip, port);
+    for (at_ns, client, syn) in rows.iter().filter_map(|row| parse(row)) {
         if matches!(syn, "1" | "True") {
             // The first of several: as who waits for the connection does.
             began.entry(client).or_insert(at_ns);
@@ -156,20 +129,23 @@ fn first_acks(rows: &[String]) -> Vec<Sample> {
     samples
 }
 
-fn family(server: SocketAddr) -> &'static str {
-    if server.is_ipv4() { "ip" } else { "ipv6" }
+/// A packet's time, the client's address, and what else was asked.
+fn parse(row: &str) -> Option<(u64, SocketAddr, &str)> {
+    let fields: Vec<_> = row.split('\t').collect();
+    let [time, ip, port, value] = fields[..] else {
+        return None;
+    };
+    let client = SocketAddr::new(ip.parse().ok()?, port.parse().ok()?);
+    Some((nanoseconds(time)?, client, value))
 }
 
-fn tshark(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<String>> {
+/// The time and these fields of the packets that match, a line each.
+fn tshark(capture: &Path, filter: &str, fields: [&str; 3]) -> Result<Vec<String>> {
     let mut command = Command::new("tshark");
-    // Absolute sequence numbers are not asked for; only what is needed is dissected.
-    command
-        .args(["-n", "-r"])
-        .arg(capture)
-        .args(["-Y", filter, "-T", "fields"]);
-    for field in fields {
-        command.args(["-e", field]);
-    }
+    command.args(["-n", "-r"]).arg(capture);
+    command.args(["-Y", filter, "-T", "fields", "-e", "frame.time_epoch"]);
+    command.args(fields.iter().flat_map(|field| ["-e", field]));
+    // Only what is needed is dissected.
     command.args(["--disable-protocol", "http", "--disable-protocol", "tls"]);
     command.stdin(Stdio::null());
     let output = command
@@ -178,11 +154,7 @@ fn tshark(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<String>> 
     // It complains of a last packet that is cut short, and gives the rest.
     if !output.status.success() && output.stdout.is_empty() {
         let message = String::from_utf8_lossy(&output.stderr);
-        bail!(
-            "tshark cannot read {}: {}",
-            capture.display(),
-            message.trim()
-        );
+        bail!("tshark cannot read {capture:?}: {}", message.trim());
     }
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().map(str::to_owned).collect())
@@ -228,10 +200,7 @@ mod tests {
         ]
         .map(str::to_owned);
         let found = first_acks(&rows);
-        let seen: Vec<_> = found
-            .iter()
-            .map(|s| (s.client.port(), s.value_ns))
-            .collect();
-        assert_eq!(seen, [(5000, 1.0005e9), (5001, 2e5)]);
+        let seen = found.iter().map(|s| (s.client.port(), s.value_ns));
+        assert!(seen.eq([(5000, 1.0005e9), (5001, 2e5)]));
     }
 }

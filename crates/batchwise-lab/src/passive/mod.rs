@@ -1,15 +1,17 @@
-//! The experiments of `batchwise passive`, and what they share: who observes, who loads, and the
-//! baselines.
+//! The experiments of `batchwise passive`. Four are lists of trials on the triangle ([`trials`]):
+//! [`accuracy`], [`robustness`], [`transports`], [`heuristics`]; [`cost`] is of packets, [`modes`] of
+//! simulated flows.
 
-pub mod accuracy;
-pub mod capture;
-pub mod cost;
-pub mod figures;
-pub mod heuristics;
-pub mod modes;
-pub mod observer;
-pub mod robustness;
-pub mod tcp_probe;
-pub mod transports;
-pub mod trial;
-pub mod workload;
+pub(crate) mod accuracy;
+pub(crate) mod capture;
+pub(crate) mod cost;
+pub(crate) mod curves;
+pub(crate) mod heuristics;
+pub(crate) mod modes;
+pub(crate) mod observer;
+pub(crate) mod robustness;
+pub(crate) mod tcp_probe;
+pub(crate) mod transports;
+pub(crate) mod trial;
+pub(crate) mod trials;
+pub(crate) mod workload;

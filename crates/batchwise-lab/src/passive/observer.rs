@@ -138,11 +138,6 @@ impl Observer {
         Ok(Self(observer))
     }
 
-    /// Fails when it has ended.
-    pub fn check_alive(&mut self) -> Result<()> {
-        self.0.process().check_alive()
-    }
-
     /// Ends it in order; gives everything that it said.
     pub fn finish(self) -> Result<Observed> {
         Ok(Observed::of(self.0.finish(END_LIMIT)?))

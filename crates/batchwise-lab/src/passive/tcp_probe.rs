@@ -1,19 +1,14 @@
 //! The kernel's own smoothed round-trip time at the client, from the tracepoint `tcp:tcp_probe`: a
 //! baseline that sees both directions. The trace instance is the lab's own, and goes with it.
 
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use batchwise_testbed::process::{Process, Reader, lock};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::truth::Sample;
@@ -22,14 +17,23 @@ use crate::truth::Sample;
 const BUFFER_KIB: &str = "16384";
 /// Where the kernel's tracing is.
 const TRACING: &str = "/sys/kernel/tracing";
+/// How long the reader may take to end.
+const LIMIT: Duration = Duration::from_secs(1);
 
 /// A running trace. Dropping it ends it.
 #[derive(Debug)]
 pub struct TcpProbe {
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Vec<Sample>>>>,
-    // Outlives the thread: fields are dropped in order.
+    cat: Process,
+    reader: Reader,
+    found: Arc<Mutex<Found>>,
+    // Last: it is busy as long as somebody reads it.
     _instance: Instance,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    samples: Vec<Sample>,
+    lost: Option<String>,
 }
 
 /// A trace instance that goes when it is dropped.
@@ -39,58 +43,50 @@ struct Instance(PathBuf);
 impl TcpProbe {
     /// Traces the sockets of clients of `port`, in all namespaces. The instance is `bw-<tag>`.
     pub fn start(tag: &str, port: u16) -> Result<Self> {
-        let dir = Path::new(TRACING)
-            .join("instances")
-            .join(format!("bw-{tag}"));
+        let dir = Path::new(TRACING).join(format!("instances/bw-{tag}"));
         // What a killed run left.
         if dir.exists() {
             fs::remove_dir(&dir).with_context(|| format!("removing {}", dir.display()))?;
         }
         fs::create_dir(&dir).with_context(|| {
-            format!(
-                "making {} (is tracefs mounted at {TRACING}?)",
-                dir.display()
-            )
+            let dir = dir.display();
+            format!("making {dir} (is tracefs mounted at {TRACING}?)")
         })?;
         let instance = Instance(dir);
         instance.write("trace_clock", "mono")?;
         instance.write("buffer_size_kb", BUFFER_KIB)?;
         instance.write("events/tcp/tcp_probe/filter", &format!("dport == {port}"))?;
-        let pipe = instance.0.join("trace_pipe");
-        let pipe = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(&pipe)
-            .with_context(|| format!("opening {}", pipe.display()))?;
         instance.write("events/tcp/tcp_probe/enable", "1")?;
-        let end = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::spawn({
-            let end = end.clone();
-            move || read(pipe, &end)
+        let mut command = Command::new("cat");
+        command.arg(instance.0.join("trace_pipe"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut cat = Process::start("the reader of tcp_probe", command)?;
+        let (found, to_wall) = (Arc::<Mutex<Found>>::default(), wall_minus_monotonic()?);
+        let sink = found.clone();
+        let reader = cat.on_line(move |line| {
+            let mut found = lock(&sink);
+            found.samples.extend(parse(&line, to_wall));
+            if line.contains("LOST") {
+                found.lost = Some(line);
+            }
         });
         Ok(Self {
-            end,
-            thread: Some(thread),
+            cat,
+            reader,
+            found,
             _instance: instance,
         })
     }
 
     /// Ends the trace; gives what it saw.
     pub fn finish(mut self) -> Result<Vec<Sample>> {
-        self.end.store(true, Ordering::Relaxed);
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(samples)) => samples,
-            _ => bail!("the thread that reads tcp_probe panicked"),
-        }
-    }
-}
-
-impl Drop for TcpProbe {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // Its outcome was not asked for.
-            let _ = thread.join();
+        self.cat.check_alive()?;
+        self.cat.terminate(LIMIT);
+        self.reader.finish();
+        let mut found = lock(&self.found);
+        match &found.lost {
+            Some(line) => bail!("the trace of tcp_probe lost events: {line}"),
+            None => Ok(std::mem::take(&mut found.samples)),
         }
     }
 }
@@ -113,37 +109,6 @@ impl Drop for Instance {
     }
 }
 
-fn read(mut pipe: File, end: &AtomicBool) -> Result<Vec<Sample>> {
-    let to_wall = wall_minus_monotonic()?;
-    let mut text = Vec::new();
-    let mut chunk = vec![0; 1 << 16];
-    loop {
-        match pipe.read(&mut chunk) {
-            Ok(0) => {}
-            Ok(length) => {
-                text.extend_from_slice(&chunk[..length]);
-                continue;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error).context("reading trace_pipe"),
-        }
-        if end.load(Ordering::Relaxed) {
-            break;
-        }
-        let mut ready = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-        poll(&mut ready, PollTimeout::from(50u8)).context("waiting for trace_pipe")?;
-    }
-    let text = String::from_utf8_lossy(&text);
-    let mut samples = Vec::new();
-    for line in text.lines() {
-        if line.contains("LOST") {
-            bail!("the trace of tcp_probe lost events: {line}");
-        }
-        samples.extend(parse(line, to_wall));
-    }
-    Ok(samples)
-}
-
 /// A line such as `  nginx-7 [001] ..s1. 12.345678: tcp_probe: family=AF_INET src=… dest=… … srtt=71 …`.
 fn parse(line: &str, to_wall: i128) -> Option<Sample> {
     let (before, fields) = line.split_once(": tcp_probe: ")?;
@@ -151,20 +116,13 @@ fn parse(line: &str, to_wall: i128) -> Option<Sample> {
     let (seconds, micros) = time.split_once('.')?;
     let monotonic =
         seconds.parse::<i128>().ok()? * 1_000_000_000 + micros.parse::<i128>().ok()? * 1000;
-    let field = |name: &str| {
-        let mut pairs = fields
-            .split_whitespace()
-            .filter_map(|pair| pair.split_once('='));
-        pairs.find_map(|(key, value)| (key == name).then_some(value))
-    };
-    let srtt: u64 = field("srtt")?.parse().ok()?;
+    let pairs = || fields.split_whitespace().filter_map(|p| p.split_once('='));
+    let field = |name: &str| pairs().find_map(|(key, value)| (key == name).then_some(value));
+    let srtt: u64 = field("srtt")?.parse().ok().filter(|&srtt| srtt > 0)?;
     Some(Sample {
         client: field("src")?.parse().ok()?,
         at_ns: u64::try_from(monotonic + to_wall).ok()?,
         value_ns: (srtt * 1000) as f64,
-    })
-    .filter(|sample: &Sample| {
-        sample.value_ns > 0.0 && sample.client != SocketAddr::from(([0; 4], 0))
     })
 }
 

@@ -2,97 +2,59 @@
 //! in each epoch of each connection.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::cpu_share::trace::Trace;
 use batchwise_testbed::cpu_share::{Applied, CpuShare};
 use batchwise_testbed::stop::Stop;
-use batchwise_testbed::triangle::{Triangle, VANTAGE_LINK};
-use batchwise_testbed::wire::Counts;
-use serde::Serialize;
+use batchwise_testbed::triangle::{SERVER_IP, Triangle, TriangleSpec, VANTAGE_LINK};
+use batchwise_testbed::wire::{Counts, WireSpec};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::capture::{Capture, ack_round_trips, handshakes};
-use super::observer::{Observed, Observer, PassiveSpec, Totals};
+use super::curves::{Curve, Measured, Shown, Way};
+use super::observer::{Observer, PassiveSpec, Totals};
 use super::tcp_probe::TcpProbe;
-use super::workload::{Server, Workload};
+use super::workload::{Server, Service, Workload};
 use crate::Context;
+use crate::engine::{ATTEMPTS, Judgement, triangle};
 use crate::truth::{
-    Epoch, Errors, Paired, Request, Truth, by_connection, with_constants, with_samples,
-    with_triggered,
+    Epoch, Errors, Paired, Truth, against_triggered, by_connection, slots_to_follow,
+    with_constants, with_samples, with_triggered,
 };
 
+/// Length of an epoch.
+pub const EPOCH: Duration = Duration::from_secs(1);
 /// Requests of the first moments do not count: connections are being made.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// What is measured, and beside what.
 #[derive(Clone, Debug)]
 pub struct Trial {
+    /// Its name in results.
+    pub arm: String,
     /// The load.
     pub workload: Workload,
-    /// Length of an epoch.
-    pub epoch: Duration,
+    /// The load's rate as a share of what the server can carry, which is found out before.
+    pub of_saturation: Option<f64>,
+    /// What happens between client and vantage.
+    pub wire: Option<WireSpec>,
     /// The server's share of its CPU; all of it when `None`.
     pub share: Option<Trace>,
+    /// Whether changes of that share are compared with the estimates that follow.
+    pub follow: bool,
     /// Whether the baselines run, too.
     pub baselines: bool,
-    /// Captures at the vantage to keep: what each is of, as a filter of tcpdump.
-    pub captures: Vec<String>,
+    /// A capture at the vantage, as a filter of tcpdump, and the estimators that read it.
+    pub capture: Option<(String, &'static [Way])>,
+    /// Figures.
+    pub shows: &'static [Shown],
 }
 
-/// Ways to estimate besides ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Baseline {
-    /// The client's own time from request to triggered request: no estimate, but the most that
-    /// one from the path can be.
-    ReqToReq,
-    /// SYN to ACK at the vantage.
-    SynAck,
-    /// The kernel's smoothed round-trip time at the client.
-    TcpProbe,
-    /// Round-trip times from data to acknowledgment, in a capture at the client.
-    AckRtt,
-}
-
-impl Baseline {
-    /// What estimates, without the client's own measurement.
-    pub const ESTIMATORS: [Self; 3] = [Self::SynAck, Self::TcpProbe, Self::AckRtt];
-
-    /// In legends.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::ReqToReq => "req-to-req, at the client",
-            Self::SynAck => "SYN to ACK",
-            Self::TcpProbe => "tcp_probe",
-            Self::AckRtt => "ACK times (tshark)",
-        }
-    }
-}
-
-/// What a run gave.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The requests that count.
-    pub truth: Truth,
-    /// Epochs with truth and estimate.
-    pub paired: Vec<Paired>,
-    /// The same epochs with what others estimated.
-    pub baselines: BTreeMap<Baseline, Vec<Paired>>,
-    /// The server's shares as they came into force.
-    pub shares: Vec<Applied>,
-    /// Begin of what counts, ns since 1970.
-    pub from_ns: u64,
-    /// The captures that were asked for.
-    pub captures: Vec<Capture>,
-    /// As for `result.json`.
-    pub point: Point,
-}
-
-/// A run in `result.json`.
-#[derive(Clone, Debug, Serialize)]
+/// A run in `result.json`. Errors are by epoch against the time to the response, unless it is said.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// What was run.
     pub arm: String,
@@ -104,20 +66,29 @@ pub struct Point {
     pub requests: usize,
     /// Responses a second.
     pub achieved_rps: f64,
-    /// By epoch, against the time to the response.
+    /// Ours.
     pub errors: Errors,
-    /// By epoch, against the time to the triggered request.
+    /// Ours against the time to the triggered request.
     pub against_req_to_req: Errors,
-    /// Means of connections, against the time to the response.
+    /// Means of connections.
     pub by_connection: Errors,
-    /// What others estimated, against the time to the response.
-    pub baselines: BTreeMap<Baseline, Errors>,
+    /// What others estimated.
+    pub baselines: BTreeMap<Way, Errors>,
     /// What the observer saw.
     pub totals: Option<Totals>,
     /// What the wire between client and vantage did.
     pub wire: Option<Counts>,
     /// What the load says of itself.
-    pub load: serde_json::Value,
+    pub load: Value,
+    /// Slots of [`EPOCH`] until each change of the server's speed was followed.
+    #[serde(default)]
+    pub followed: Vec<Option<usize>>,
+    /// The speeds: from and to which second, and the share.
+    #[serde(default)]
+    pub speeds: Vec<(f64, f64, f64)>,
+    /// What figures show.
+    #[serde(default)]
+    pub curves: BTreeMap<Shown, Vec<Curve>>,
 }
 
 impl Point {
@@ -134,11 +105,74 @@ impl Point {
         )
     }
 
-    /// What the load says against itself.
-    pub fn why_invalid(&self) -> Option<String> {
-        let why = self.load.get("why_invalid")?.as_array()?;
-        let why: Vec<_> = why.iter().filter_map(serde_json::Value::as_str).collect();
-        (!why.is_empty()).then(|| why.join("; "))
+    /// Whether the load trusts itself.
+    pub fn judge(&self) -> Judgement {
+        let why = why_invalid(&self.load);
+        Judgement::valid_if(why.is_empty(), why.join("; "))
+    }
+}
+
+/// What a load says against itself.
+pub fn why_invalid(load: &Value) -> Vec<String> {
+    let why = load["why_invalid"].as_array().into_iter().flatten();
+    why.filter_map(|one| Some(one.as_str()?.to_owned()))
+        .collect()
+}
+
+/// Where trials run: a triangle, with or without a wire, and a server.
+pub struct Stage {
+    server: Option<(Service, Server)>,
+    triangle: Triangle,
+}
+
+impl Stage {
+    /// For this trial first; gives the network's settings.
+    pub fn build(name: &str, first: &Trial) -> Result<(Self, Value)> {
+        let access = first.wire.clone();
+        let (triangle, network) = triangle(name, &TriangleSpec { access, back: None })?;
+        let server = None;
+        Ok((Self { server, triangle }, network))
+    }
+
+    /// What the server carries of this trial's requests, a second, with one in flight a connection.
+    /// It only scales loads: the last attempt has to do if none is trusted.
+    pub fn saturation(&mut self, context: &Context, trial: &Trial) -> Result<f64> {
+        self.prepare(context, trial)?;
+        let mut most = trial.workload.clone();
+        most.duration = Duration::from_secs(if context.quick { 4 } else { 15 });
+        most.rate = None;
+        most.options = ["--in-flight", "1", "--think", "none"]
+            .map(str::to_owned)
+            .into();
+        let mut attempts = ATTEMPTS;
+        loop {
+            let load = most.start(&context.command, &self.triangle)?;
+            let (report, _) = load.finish(&context.stop)?;
+            attempts -= 1;
+            if attempts == 0 || why_invalid(&report).is_empty() {
+                let found = report["achieved_rps"].as_f64();
+                return found.context("the load does not say how much it achieved");
+            }
+        }
+    }
+
+    /// The trial's wire and server.
+    fn prepare(&mut self, context: &Context, trial: &Trial) -> Result<()> {
+        if trial.wire.is_some() != self.triangle.access.is_some() {
+            // Without a wire there is none at all: its work would be part of the load.
+            self.server = None;
+            (*self, _) = Self::build("passive-again", trial)?;
+        }
+        if let (Some(spec), Some(wire)) = (&trial.wire, &self.triangle.access) {
+            wire.set(spec);
+        }
+        let service = trial.workload.service;
+        if self.server.as_ref().is_none_or(|(is, _)| *is != service) {
+            self.server = None;
+            let server = Server::start(service, &context.command, &self.triangle, &context.stop)?;
+            self.server = Some((service, server));
+        }
+        Ok(())
     }
 }
 
@@ -151,177 +185,162 @@ struct Beside {
 
 impl Beside {
     fn start(triangle: &Triangle, port: u16, stop: &Stop) -> Result<Self> {
+        let filter = format!("port {port}");
         Ok(Self {
             probe: TcpProbe::start("passive", port)?,
-            at_client: Capture::start(&triangle.client, "any", port, stop)?,
-            at_vantage: Capture::start(&triangle.vantage, VANTAGE_LINK, port, stop)?,
+            at_client: Capture::start(&triangle.client, "any", &filter, stop)?,
+            at_vantage: Capture::start(&triangle.vantage, VANTAGE_LINK, &filter, stop)?,
         })
     }
 
     /// These epochs with what each baseline made of them.
-    fn finish(
-        mut self,
-        paired: &[Paired],
-        server: SocketAddr,
-    ) -> Result<[(Baseline, Vec<Paired>); 3]> {
+    fn finish(mut self, paired: &[Paired]) -> Result<[(Way, Vec<Paired>); 3]> {
         self.at_client.end();
         self.at_vantage.end();
         let probed = self.probe.finish()?;
-        let acknowledged = ack_round_trips(self.at_client.file(), server)?;
-        let begun = handshakes(self.at_vantage.file(), server)?;
+        let acknowledged = ack_round_trips(self.at_client.file(), SERVER_IP)?;
+        let begun = handshakes(self.at_vantage.file(), SERVER_IP)?;
         Ok([
-            (Baseline::TcpProbe, with_samples(paired, &probed)),
-            (Baseline::AckRtt, with_samples(paired, &acknowledged)),
-            (Baseline::SynAck, with_constants(paired, &begun)),
+            (Way::TcpProbe, with_samples(paired, &probed)),
+            (Way::AckRtt, with_samples(paired, &acknowledged)),
+            (Way::SynAck, with_constants(paired, &begun)),
         ])
     }
 }
 
-/// What a run left when its load was over.
-struct Over {
-    load: serde_json::Value,
-    requests: Vec<Request>,
-    observed: Observed,
-    beside: Option<Beside>,
-    shares: Vec<Applied>,
-    captures: Vec<Capture>,
-    wire: Option<Counts>,
-}
-
 impl Trial {
-    /// Runs it against a server that was started; `arm` names it in the results.
-    pub fn run(
-        &self,
-        arm: &str,
-        context: &Context,
-        triangle: &mut Triangle,
-        server: &mut Server,
-    ) -> Result<Outcome> {
-        let over = self.until_over(context, triangle, server)?;
-        let sent = over.requests.iter().map(|request| request.sent_ns);
-        let Some((first, last)) = sent.clone().min().zip(sent.max()) else {
-            bail!("the load logged no request: {}", over.load);
-        };
-        let from_ns = first + SETTLE.as_nanos() as u64;
-        let truth = Truth::of(&over.requests, from_ns, u64::MAX);
-        let paired = pair_from(&truth, &over.observed.epochs, from_ns);
-
-        let mut baselines = BTreeMap::from([(Baseline::ReqToReq, with_triggered(&paired))]);
-        if let Some(beside) = over.beside {
-            let address = triangle.server_address(self.workload.service.port());
-            baselines.extend(beside.finish(&paired, address)?);
+    /// Of this load, with nothing beside it.
+    pub fn new(arm: impl Into<String>, workload: Workload, shows: &'static [Shown]) -> Self {
+        Self {
+            arm: arm.into(),
+            workload,
+            of_saturation: None,
+            wire: None,
+            share: None,
+            follow: false,
+            baselines: false,
+            capture: None,
+            shows,
         }
-        let seconds = last.saturating_sub(from_ns) as f64 / 1e9;
-        let point = Point {
-            arm: arm.to_owned(),
-            workload: self.workload.clone(),
-            epoch_ns: self.epoch.as_nanos() as u64,
-            requests: truth.len(),
-            achieved_rps: if seconds > 0.0 {
-                truth.len() as f64 / seconds
-            } else {
-                0.0
-            },
-            errors: Errors::of(&paired),
-            against_req_to_req: Errors::of(&against_triggered(&paired)),
-            by_connection: Errors::of(&by_connection(&paired)),
-            baselines: baselines
-                .iter()
-                .map(|(&b, epochs)| (b, Errors::of(epochs)))
-                .collect(),
-            totals: over.observed.totals,
-            wire: over.wire,
-            load: over.load,
-        };
-        Ok(Outcome {
-            truth,
-            paired,
-            baselines,
-            shares: over.shares,
-            from_ns,
-            captures: over.captures,
-            point,
-        })
     }
 
-    /// Starts all, and waits until the load is over.
-    fn until_over(
-        &self,
-        context: &Context,
-        triangle: &mut Triangle,
-        server: &mut Server,
-    ) -> Result<Over> {
-        let (batchwise, stop): (&Path, _) = (&context.command, &context.stop);
+    /// Runs it.
+    pub fn run(&self, context: &Context, stage: &mut Stage) -> Result<Point> {
+        stage.prepare(context, self)?;
+        let (triangle, stop) = (&mut stage.triangle, &context.stop);
+        let (_, server) = stage.server.as_mut().context("there is no server")?;
         let port = self.workload.service.port();
-        let before = triangle.access.as_ref().map(|wire| wire.counts());
+        let wire_before = triangle.access.as_ref().map(|wire| wire.counts());
         let beside = self.baselines.then(|| Beside::start(triangle, port, stop));
         let beside = beside.transpose()?;
-        let capture = |filter: &String| {
-            Capture::start_matching(&triangle.vantage, VANTAGE_LINK, filter, stop)
-        };
-        let captures = self.captures.iter().map(capture);
-        let mut captures = captures.collect::<Result<Vec<_>>>()?;
-        let spec = PassiveSpec {
+        let capture = self.capture.as_ref().map(|(filter, estimators)| {
+            let capture = Capture::start(&triangle.vantage, VANTAGE_LINK, filter, stop)?;
+            anyhow::Ok((capture, *estimators))
+        });
+        let capture = capture.transpose()?;
+        let mut spec = PassiveSpec {
             port,
-            epoch: self.epoch,
+            epoch: EPOCH,
             estimator: None,
         };
-        let observer = Observer::start(batchwise, triangle, &spec, stop)?;
-        let share = match &self.share {
-            Some(trace) => {
-                let share = CpuShare::of(&triangle.server, &[server.pid()])?;
-                Some(share.follow(trace.clone().first(self.workload.duration)))
-            }
-            None => None,
-        };
-        let load = self.workload.start(batchwise, triangle)?;
+        let observer = Observer::start(&context.command, triangle, &spec, stop)?;
+        let share = self.share.as_ref().map(|trace| {
+            let share = CpuShare::of(&triangle.server, &[server.pid()])?;
+            anyhow::Ok(share.follow(trace.clone().first(self.workload.duration)))
+        });
+        let share = share.transpose()?;
+
+        let load = self.workload.start(&context.command, triangle)?;
         let (load, requests) = load.finish(stop)?;
         let observed = observer.finish()?;
         server.check_alive()?;
         triangle.check()?;
-        captures.iter_mut().for_each(Capture::end);
-        let shares = match share {
-            Some(follower) => {
-                let (share, applied) = follower.finish()?;
-                share.release()?;
-                applied
-            }
-            None => Vec::new(),
+        let mut shares = Vec::new();
+        if let Some(follower) = share {
+            let (share, applied) = follower.finish()?;
+            share.release()?;
+            shares = applied;
+        }
+        let wire = triangle.access.as_ref().zip(wire_before);
+        let wire = wire.map(|(wire, before)| wire.counts().since(&before));
+
+        let sent = requests.iter().map(|request| request.sent_ns);
+        let Some((first, last)) = sent.clone().min().zip(sent.max()) else {
+            bail!("the load logged no request: {load}");
         };
-        let wire = triangle.access.as_ref().zip(before);
-        Ok(Over {
-            load,
+        let from_ns = first + SETTLE.as_nanos() as u64;
+        let truth = Truth::of(&requests, from_ns);
+        // Epochs that began before have requests that do not count.
+        let pair = |epochs: &[Epoch]| {
+            let mut paired = truth.pair(epochs);
+            paired.retain(|epoch| epoch.start_ns >= from_ns);
+            paired
+        };
+        let passive = pair(&observed.epochs);
+        let mut ways = BTreeMap::from([(Way::ReqToReq, with_triggered(&passive))]);
+        if let Some(beside) = beside {
+            ways.extend(beside.finish(&passive)?);
+        }
+        if let Some((mut capture, estimators)) = capture {
+            capture.end();
+            for &way in estimators {
+                spec.estimator = (way != Way::Oracle).then(|| way.label());
+                let observed = spec.over_capture(&context.command, capture.file())?;
+                ways.insert(way, pair(&observed.epochs));
+                stop.check()?;
+            }
+        }
+        let errors = |(&way, epochs): (&Way, &Vec<Paired>)| (way, Errors::of(epochs));
+        let baselines = ways.iter().map(errors).collect();
+        ways.insert(Way::Passive, passive);
+        let measured = Measured {
+            truth,
+            from_ns,
+            ways,
+        };
+        let passive = measured.passive();
+        let seconds = last.saturating_sub(from_ns) as f64 / 1e9;
+        let requests = measured.truth.count();
+        let is_quiet = seconds <= 0.0;
+        shares.retain(|_| self.follow);
+        shares.extend(shares.last().map(|&end| Applied { at_ns: last, ..end }));
+        Ok(Point {
+            arm: self.arm.clone(),
+            workload: self.workload.clone(),
+            epoch_ns: EPOCH.as_nanos() as u64,
             requests,
-            observed,
-            beside,
-            shares,
-            captures,
-            wire: wire.map(|(wire, before)| wire.counts().since(&before)),
+            achieved_rps: if is_quiet {
+                0.0
+            } else {
+                requests as f64 / seconds
+            },
+            errors: Errors::of(passive),
+            against_req_to_req: Errors::of(&against_triggered(passive)),
+            by_connection: Errors::of(&by_connection(passive)),
+            baselines,
+            totals: observed.totals,
+            wire,
+            load,
+            followed: slots_to_follow(&measured.server(passive), &changes(&shares, from_ns)),
+            speeds: speeds(&shares, from_ns),
+            curves: self
+                .shows
+                .iter()
+                .map(|&shown| (shown, shown.curves(&measured)))
+                .collect(),
         })
     }
 }
 
-impl Outcome {
-    /// The epochs that another estimator found, such as one over a capture, with the truth.
-    pub fn pair(&self, epochs: &[Epoch]) -> Vec<Paired> {
-        pair_from(&self.truth, epochs, self.from_ns)
-    }
+/// When the server's speed changed.
+fn changes(shares: &[Applied], from_ns: u64) -> Vec<u64> {
+    let pairs = shares.windows(2);
+    let changed = pairs.filter(|p| p[0].share != p[1].share && p[1].at_ns > from_ns);
+    changed.map(|pair| pair[1].at_ns).collect()
 }
 
-/// Epochs that began before have requests that do not count.
-fn pair_from(truth: &Truth, epochs: &[Epoch], from_ns: u64) -> Vec<Paired> {
-    let mut paired = truth.pair(epochs);
-    paired.retain(|epoch| epoch.start_ns >= from_ns);
-    paired
-}
-
-/// The epochs with the time to the triggered request as the truth.
-pub fn against_triggered(paired: &[Paired]) -> Vec<Paired> {
-    let with = |epoch: &Paired| {
-        Some(Paired {
-            response_ns: epoch.triggered_ns?,
-            ..epoch.clone()
-        })
-    };
-    paired.iter().filter_map(with).collect()
+fn speeds(shares: &[Applied], from_ns: u64) -> Vec<(f64, f64, f64)> {
+    let seconds = |applied: &Applied| applied.at_ns.saturating_sub(from_ns) as f64 / 1e9;
+    let speed = |pair: &[Applied]| (seconds(&pair[0]), seconds(&pair[1]), pair[0].share);
+    shares.windows(2).map(speed).collect()
 }

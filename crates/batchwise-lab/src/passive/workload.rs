@@ -13,7 +13,7 @@ use batchwise_testbed::process::Process;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::triangle::{SERVER_IP, Triangle};
 use nix::unistd::Pid;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::truth::Request;
 
@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(30);
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// What is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
     /// HTTP/1.1 to nginx.
@@ -147,7 +147,7 @@ fn quic_server(batchwise: &Path, host: &Host, stop: &Stop) -> Result<Process> {
 }
 
 /// A closed-loop load.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workload {
     /// What is spoken.
     pub service: Service,

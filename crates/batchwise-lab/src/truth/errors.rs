@@ -1,7 +1,7 @@
 //! How far estimates are from the truth: errors of epochs, each counting as often as it has
 //! responses.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Paired;
 use crate::stats::weighted_quantile;
@@ -10,7 +10,7 @@ use crate::stats::weighted_quantile;
 const CLOSE: f64 = 0.15;
 
 /// How far estimates are from the truth; errors are `(truth - estimate) / truth`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Errors {
     /// Responses in epochs with a truth.
     pub responses: usize,
@@ -39,19 +39,11 @@ impl Errors {
         let relative = relative(paired);
         let absolute: Vec<_> = relative.iter().map(|(e, w)| (e.abs(), *w)).collect();
         let covered: f64 = relative.iter().map(|(_, weight)| weight).sum();
-        let close: f64 = absolute
-            .iter()
-            .filter(|(e, _)| *e <= CLOSE)
-            .map(|(_, w)| w)
-            .sum();
+        let close = absolute.iter().filter(|(e, _)| *e <= CLOSE);
+        let close: f64 = close.map(|(_, w)| w).sum();
         let known = || {
-            paired.iter().filter_map(|epoch| {
-                Some((
-                    epoch.response_ns,
-                    epoch.estimate_ns?,
-                    epoch.responses as f64,
-                ))
-            })
+            let one = |e: &Paired| Some((e.response_ns, e.estimate_ns?, e.responses as f64));
+            paired.iter().filter_map(one)
         };
         let off: Vec<_> = known()
             .map(|(truth, found, w)| ((truth - found).abs(), w))

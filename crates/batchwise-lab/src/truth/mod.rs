@@ -3,7 +3,7 @@
 
 mod errors;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, bail};
@@ -33,7 +33,7 @@ impl Request {
     }
 
     /// Until the request that the response caused, ns: what an estimator on the path can see.
-    pub fn to_triggered(&self) -> Option<f64> {
+    pub fn to_triggered(self) -> Option<f64> {
         let triggered = self.triggered_ns?;
         Some(triggered.saturating_sub(self.sent_ns) as f64)
     }
@@ -79,12 +79,8 @@ pub struct Epoch {
     pub end_ns: u64,
     /// The client's address.
     pub client: SocketAddr,
-    /// The server's address.
-    pub server: SocketAddr,
     /// The estimate, ns; `None` when there is none.
     pub latency_ns: Option<u64>,
-    /// How far to trust it, 0 to 1.
-    pub confidence: f64,
 }
 
 /// What a baseline measured at one moment of a connection.
@@ -115,8 +111,6 @@ pub struct Paired {
     pub triggered_ns: Option<f64>,
     /// The estimate, ns.
     pub estimate_ns: Option<f64>,
-    /// How far to trust it, 0 to 1.
-    pub confidence: f64,
 }
 
 /// Requests by connection, in the order in which they were sent.
@@ -126,10 +120,10 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Of these requests, without those sent outside `from..to` (ns since 1970).
-    pub fn of(requests: &[Request], from: u64, to: u64) -> Self {
+    /// Of these requests, without those sent before `from` (ns since 1970).
+    pub fn of(requests: &[Request], from: u64) -> Self {
         let mut by_client: HashMap<_, Vec<Request>> = HashMap::new();
-        for request in requests.iter().filter(|r| (from..to).contains(&r.sent_ns)) {
+        for request in requests.iter().filter(|r| r.sent_ns >= from) {
             by_client.entry(request.client).or_default().push(*request);
         }
         for requests in by_client.values_mut() {
@@ -139,13 +133,8 @@ impl Truth {
     }
 
     /// How many requests there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.by_client.values().map(Vec::len).sum()
-    }
-
-    /// Whether there is no request.
-    pub fn is_empty(&self) -> bool {
-        self.by_client.is_empty()
     }
 
     /// All requests.
@@ -170,9 +159,8 @@ impl Truth {
                 end_ns: epoch.end_ns,
                 responses: sent.len(),
                 response_ns: mean(sent.iter().map(Request::latency))?,
-                triggered_ns: mean(sent.iter().filter_map(Request::to_triggered)),
+                triggered_ns: mean(sent.iter().filter_map(|r| r.to_triggered())),
                 estimate_ns: epoch.latency_ns.map(|ns| ns as f64),
-                confidence: epoch.confidence,
             })
         };
         epochs.iter().filter_map(pair).collect()
@@ -206,6 +194,17 @@ pub fn with_triggered(paired: &[Paired]) -> Vec<Paired> {
     replace(paired, |epoch| epoch.triggered_ns)
 }
 
+/// The epochs with the time to the triggered request as the truth.
+pub fn against_triggered(paired: &[Paired]) -> Vec<Paired> {
+    let with = |epoch: &Paired| {
+        Some(Paired {
+            response_ns: epoch.triggered_ns?,
+            ..epoch.clone()
+        })
+    };
+    paired.iter().filter_map(with).collect()
+}
+
 /// One entry a connection: means over all its epochs that have an estimate, by responses.
 pub fn by_connection(paired: &[Paired]) -> Vec<Paired> {
     let mut connections: HashMap<SocketAddr, Vec<&Paired>> = HashMap::new();
@@ -223,7 +222,7 @@ pub fn by_connection(paired: &[Paired]) -> Vec<Paired> {
 /// Every connection together, in slots of `slot_ns` from `from` on: what a server's line says. An
 /// epoch belongs to the slot of its middle.
 pub fn over_time(paired: &[Paired], from: u64, slot_ns: u64) -> Vec<Paired> {
-    let mut slots: std::collections::BTreeMap<u64, Vec<&Paired>> = Default::default();
+    let mut slots: BTreeMap<u64, Vec<&Paired>> = Default::default();
     for epoch in paired.iter().filter(|epoch| epoch.estimate_ns.is_some()) {
         let middle = epoch.start_ns.midpoint(epoch.end_ns);
         if let Some(since) = middle.checked_sub(from) {
@@ -262,14 +261,12 @@ fn merge(epochs: &[&Paired]) -> Option<Paired> {
         response_ns: weighted(&|e| Some(e.response_ns))?,
         triggered_ns: weighted(&|e| e.triggered_ns),
         estimate_ns: weighted(&|e| e.estimate_ns),
-        confidence: weighted(&|e| Some(e.confidence))?,
     })
 }
 
 fn replace(paired: &[Paired], estimate: impl Fn(&Paired) -> Option<f64>) -> Vec<Paired> {
     let with = |epoch: &Paired| Paired {
         estimate_ns: estimate(epoch),
-        confidence: 1.0,
         ..epoch.clone()
     };
     paired.iter().map(with).collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Frames that may be under way at once; more are lost.
 const CAPACITY: usize = 16_384;
@@ -60,7 +60,7 @@ impl WireSpec {
 }
 
 /// What a wire did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Frames that came.
     pub arrived: u64,

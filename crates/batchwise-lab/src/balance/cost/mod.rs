@@ -178,7 +178,12 @@ fn measure(frame: &Frame<'_>, hosts: &TwoHosts, runs: &mut Runs) -> Result<()> {
             turn.round + 1,
             case.name(),
         ));
-        runs.points.push(Point::of(turn, ns));
+        runs.points.push(Point {
+            round: turn.round,
+            position: turn.position,
+            arm: turn.arm,
+            ns_per_packet: ns,
+        });
         Ok(())
     })
 }

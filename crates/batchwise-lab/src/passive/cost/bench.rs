@@ -1,6 +1,5 @@
 //! The programs that are measured, and one run of each.
 
-use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,7 +10,7 @@ use std::{fs, process};
 use anyhow::{Context as _, Result, bail};
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::Params;
-use batchwise_testbed::bpf_stats::{Runs, StatsEnabled, map_memory, runs_of};
+use batchwise_testbed::bpf_stats::{StatsEnabled, map_memory, runs_of};
 use batchwise_testbed::pass::attach_program;
 use batchwise_testbed::topology::{LINK, SERVER_IP, TwoHosts};
 use libbpf_rs::OpenObject;
@@ -81,10 +80,8 @@ impl Bench {
         set_callee(&vary.maps.onward, vary.progs.forward.as_fd())?;
 
         let pin = Pin(Path::new("/sys/fs/bpf").join(format!("bw-passive-cost-{}", process::id())));
-        vary.progs
-            .forward
-            .pin(&pin.0)
-            .context("pinning the forwarder in bpffs")?;
+        let pinned = vary.progs.forward.pin(&pin.0);
+        pinned.context("pinning the forwarder in bpffs")?;
         let measure = PassiveSensor::attach(config())?;
         let measure_then = PassiveSensor::attach(Config {
             then: Some(pin.0.clone()),
@@ -165,14 +162,10 @@ impl Bench {
             let to = UdpSocket::bind((SERVER_IP, 0))?;
             let _enabled = StatsEnabled::new()?;
             let time = |program: &str| {
-                let before = runs_of(&[Pid::this()])?;
+                let runs = || anyhow::Ok(runs_of(&[Pid::this()])?.get(program).copied());
+                let before = runs()?.unwrap_or_default();
                 flood(hosts, to.local_addr()?, packets)?;
-                let after = runs_of(&[Pid::this()])?;
-                let of = |runs: &BTreeMap<String, Runs>| runs.get(program).copied();
-                let (before, after) = (
-                    of(&before).unwrap_or_default(),
-                    of(&after).unwrap_or_default(),
-                );
+                let after = runs()?.unwrap_or_default();
                 let count = after.count - before.count;
                 if count < u64::from(packets) / 2 {
                     bail!("{program} saw {count} of {packets} packets");

@@ -1,28 +1,33 @@
 //! Experiment `passive-cost` (the paper's §5.5 and Table 1): what the passive vantage adds to each
-//! packet, and the memory of a flow. This file owns the measuring.
+//! packet, and the memory of a flow.
 
 mod bench;
-mod figures;
 mod summary;
 
 use anyhow::Result;
 use batchwise_testbed::topology::TwoHosts;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::frame::{Frame, Measured};
-use crate::output::Progress;
+use crate::Context;
+use crate::engine::color::{NAGLE, NODELAY};
+use crate::engine::{
+    Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
+};
 use crate::packet_cost::{self, FLOWS};
-use crate::rounds::in_random_order;
+use crate::report::{interval, quartiles};
 use crate::stats::median;
-use crate::{Context, Experiment};
 use bench::Bench;
-use summary::Summary;
+use summary::{Summary, throughputs};
+
+/// How often the kernel's run-time statistics are asked.
+const STATISTICS: u32 = 5;
 
 /// What the passive vantage costs.
 pub struct PassiveCost;
 
 /// Whose packets come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
     /// One flow's, one after another.
@@ -61,10 +66,17 @@ impl Case {
             Self::NewFlows => u32::MAX,
         }
     }
+
+    fn programs(self) -> &'static [Program] {
+        match self {
+            Self::Forward => &[Program::Nothing, Program::Tail, Program::Passive],
+            _ => &[Program::Nothing, Program::Passive],
+        }
+    }
 }
 
 /// What runs for each packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
     /// One that passes it on.
@@ -78,9 +90,9 @@ pub enum Program {
 type Arm = packet_cost::Arm<Case, Program>;
 type Point = packet_cost::Point<Case, Program>;
 
-/// What is measured once.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Once {
+/// Fields beside the points.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct More {
     /// Memory of the flow table, bytes.
     table_bytes: u64,
     /// Memory of all maps, bytes.
@@ -93,14 +105,26 @@ struct Once {
     lost_events: u64,
 }
 
-/// What was measured so far.
-#[derive(Default)]
-struct Runs {
-    points: Vec<Point>,
-    once: Once,
+/// The programs, and the network that packets are forwarded in.
+pub struct Stage {
+    /// Memory of the flow table, and of all maps, bytes.
+    memory: (u64, u64),
+    bench: Bench,
+    hosts: TwoHosts,
+}
+
+/// Of a run.
+fn packets(context: &Context) -> u32 {
+    if context.quick { 200_000 } else { 1_000_000 }
 }
 
 impl Experiment for PassiveCost {
+    type Stage = Stage;
+    type Arm = Arm;
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "passive-cost"
     }
@@ -109,70 +133,163 @@ impl Experiment for PassiveCost {
         "what the passive vantage adds to each packet, and the memory of a flow (Table 1)"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        Frame::run(self.name(), context, measure)
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
+        let of = |case: Case| {
+            let programs = case.programs().iter();
+            programs.map(move |&program| Arm { case, program })
+        };
+        let arms: Vec<_> = Case::ALL.into_iter().flat_map(of).collect();
+        Ok(Round::shuffled(if quick { 15 } else { 31 }, &arms))
     }
-}
 
-impl Measured for Runs {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
-    }
-
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points, &self.once);
-        frame.write_result(complete, &self.points, &self.once, &summary)?;
-        figures::write(frame, complete, &self.points, &summary)
-    }
-}
-
-fn arms() -> Vec<Arm> {
-    let programs = |case| match case {
-        Case::Forward => &[Program::Nothing, Program::Tail, Program::Passive][..],
-        _ => &[Program::Nothing, Program::Passive][..],
-    };
-    let of = |case| {
-        programs(case)
-            .iter()
-            .map(move |&program| Arm { case, program })
-    };
-    Case::ALL.into_iter().flat_map(of).collect()
-}
-
-fn measure(frame: &Frame<'_>, hosts: &TwoHosts, measured: &mut Runs) -> Result<()> {
-    let context = frame.context;
-    let (rounds, packets) = if context.quick {
-        (7, 200_000)
-    } else {
-        (31, 1_000_000)
-    };
-    let arms = arms();
-    let mut progress = Progress::new(rounds * arms.len() as u32 + 1);
-    (measured.once.table_bytes, measured.once.all_maps_bytes) = bench::memory()?;
-
-    let mut bench = Bench::load(hosts)?;
-    let mut added = Vec::new();
-    for _ in 0..5 {
-        added.push(bench.by_statistics(hosts, packets / 5)?);
-    }
-    measured.once.statistics_ns_per_packet = median(&added);
-    progress.step(&format!(
-        "added by run-time statistics, ns a packet: {added:.0?}"
-    ));
-    in_random_order(frame, rounds, &arms, measured, |measured, turn| {
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
         context.stop.check()?;
-        let ns = bench.run(hosts, turn.arm.case, turn.arm.program, packets)?;
-        progress.step(&format!(
-            "round {}: {} {:?} {ns:.1} ns a packet",
-            turn.round + 1,
-            turn.arm.case.name(),
-            turn.arm.program
+        let (hosts, network) = two_hosts("passive-cost")?;
+        let stage = Stage {
+            // Before there are other maps.
+            memory: bench::memory()?,
+            bench: Bench::load(&hosts)?,
+            hosts,
+        };
+        Ok((stage, network))
+    }
+
+    fn prepare(&self, run: &mut Run<'_, More>, stage: &mut Stage) -> Result<()> {
+        if run.more.statistics_ns_per_packet.is_some() {
+            return Ok(());
+        }
+        (run.more.table_bytes, run.more.all_maps_bytes) = stage.memory;
+        let each = packets(run.context) / STATISTICS;
+        let one = |_| stage.bench.by_statistics(&stage.hosts, each);
+        let added = (0..STATISTICS).map(one).collect::<Result<Vec<_>>>()?;
+        run.more.statistics_ns_per_packet = median(&added);
+        run.note(&format!(
+            "added by run-time statistics, ns a packet: {added:.0?}"
         ));
-        measured.points.push(Point::of(turn, ns));
-        let counters = bench.counters()?;
-        measured.once.measured = counters.measured;
-        measured.once.evicted = counters.evicted;
-        measured.once.lost_events = counters.lost_events;
         Ok(())
-    })
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        turn: Turn<'_, Arm>,
+    ) -> Result<Vec<Point>> {
+        let Arm { case, program } = *turn.arm;
+        let times = packets(run.context);
+        let ns_per_packet = stage.bench.run(&stage.hosts, case, program, times)?;
+        let counters = stage.bench.counters()?;
+        run.more.measured = counters.measured;
+        run.more.evicted = counters.evicted;
+        run.more.lost_events = counters.lost_events;
+        Ok(vec![Point {
+            round: turn.round,
+            position: turn.position,
+            arm: *turn.arm,
+            ns_per_packet,
+        }])
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let Arm { case, program } = point.arm;
+        let (round, case, ns) = (point.round + 1, case.name(), point.ns_per_packet);
+        format!("round {round}: {case} {program:?} {ns:.1} ns a packet")
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        Summary::of(&results.points, &results.more)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        let strips = [(Program::Passive, NODELAY), (Program::Tail, NAGLE)];
+        let strips = strips.map(|(program, color)| {
+            let pairs = throughputs(&results.points, program);
+            Strip::new(format!("{program:?}"), color, &pairs)
+        });
+        let mut report = Report::new(
+            "Passive cost: what the vantage adds to each packet",
+            "One packet at a time through BPF_PROG_TEST_RUN, with the measuring program and with one \
+             that does nothing in its place; the arms of a round run one after another in random \
+             order.",
+        )
+        .heading("Time added to a packet")
+        .table(cases(summary))
+        .text(
+            "Medians with quartiles; what is added is the median of the rounds' differences with a \
+             95 % bootstrap interval. The time of BPF_PROG_TEST_RUN holds a small program that \
+             makes each packet another flow's or the next of its flow; it runs in both arms.",
+        );
+        if let Some(ns) = summary.statistics_ns_per_packet {
+            report = report.text(format!(
+                "By the kernel's run-time statistics, of a UDP flood over the link, above a program \
+                 that does nothing: {ns:.0} ns a packet."
+            ));
+        }
+        report
+            .heading("Forwarding")
+            .figure(Figure::ratios(
+                "forwarding.svg",
+                "Forwarding throughput over that of the same round without",
+                "throughput ratio",
+                strips.into(),
+            ))
+            .heading("Beside the paper's Table 1")
+            .table(table_1(summary))
+            .text(
+                "Absolute times of different machines do not compare; what measuring adds to the \
+                 same machine's forwarding does, roughly.",
+            )
+    }
+}
+
+fn cases(summary: &Summary) -> Table {
+    let row = |(case, of): (&Case, &summary::CaseSummary)| {
+        let ratio = of.throughput_ratio.as_ref();
+        vec![
+            case.name().into(),
+            of.nothing_ns.map_or_else(String::new, quartiles),
+            of.passive_ns.map_or_else(String::new, quartiles),
+            interval(of.added_ns),
+            ratio.map_or_else(|| "–".into(), |ratio| Ratio::text(Some(ratio))),
+        ]
+    };
+    Table::new([
+        "packets of",
+        "nothing, ns",
+        "passive, ns",
+        "added, ns",
+        "throughput ratio",
+    ])
+    .with(summary.cases.iter().map(row))
+}
+
+fn table_1(summary: &Summary) -> Table {
+    let forward = &summary.cases[&Case::Forward];
+    let redirect = forward.nothing_ns.map(|s| format!("{:.0}", s.median));
+    let with_all_maps = summary.bytes_per_flow_with_all_maps;
+    let rows = [
+        ("Redirect, ns", "871", redirect.unwrap_or_default()),
+        (
+            "tail call adds, ns",
+            "151 (Katran: 11)",
+            interval(forward.tail_added_ns),
+        ),
+        (
+            "measuring adds (with its tail call), ns",
+            "525 (Katran: 329)",
+            interval(forward.added_ns),
+        ),
+        (
+            "memory of a flow, bytes",
+            "154",
+            format!("{:.1}", summary.bytes_per_flow),
+        ),
+        (
+            "with the events' buffer and all other maps",
+            "–",
+            format!("{with_all_maps:.1}"),
+        ),
+    ];
+    let row = |(what, paper, here): (&str, &str, String)| vec![what.into(), paper.into(), here];
+    Table::new(["", "paper", "here"]).with(rows.map(row))
 }

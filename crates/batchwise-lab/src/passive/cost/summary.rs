@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Arm, Case, Once, Point, Program};
-use crate::packet_cost::{FLOWS, differences, spread};
-use crate::rounds::ratios;
+use super::{Arm, Case, More, Point, Program};
+use crate::engine::Ratio;
+use crate::packet_cost::{FLOWS, differences, of_rounds, spread};
 use crate::stats::{MedianInterval, Spread};
 
 /// One case.
@@ -21,7 +21,7 @@ pub struct CaseSummary {
     /// What a tail call adds, where that was measured.
     pub tail_added_ns: Option<MedianInterval>,
     /// Where packets are forwarded: packets a second with it over those without.
-    pub throughput_ratio: Option<MedianInterval>,
+    pub throughput_ratio: Option<Ratio>,
 }
 
 /// The experiment.
@@ -35,21 +35,20 @@ pub struct Summary {
     pub bytes_per_flow_with_all_maps: f64,
     /// Added to a packet of one flow over a link by the kernel's run-time statistics, ns.
     pub statistics_ns_per_packet: Option<f64>,
-    /// By name of the case.
-    pub cases: BTreeMap<&'static str, CaseSummary>,
+    /// By case.
+    pub cases: BTreeMap<Case, CaseSummary>,
 }
 
 impl Summary {
     /// Of these runs.
-    pub(super) fn of(points: &[Point], once: &Once) -> Self {
-        let cases: BTreeMap<_, _> = Case::ALL.map(|c| (c.name(), case(points, c))).into();
+    pub(super) fn of(points: &[Point], more: &More) -> Self {
+        let cases: BTreeMap<_, _> = Case::ALL.map(|c| (c, case(points, c))).into();
+        let added = cases[&Case::OneFlow].added_ns;
         Self {
-            added_ns_per_packet: cases
-                .get(Case::OneFlow.name())
-                .and_then(|c| Some(c.added_ns?.median)),
-            bytes_per_flow: once.table_bytes as f64 / f64::from(FLOWS),
-            bytes_per_flow_with_all_maps: once.all_maps_bytes as f64 / f64::from(FLOWS),
-            statistics_ns_per_packet: once.statistics_ns_per_packet,
+            added_ns_per_packet: added.map(|added| added.median),
+            bytes_per_flow: more.table_bytes as f64 / f64::from(FLOWS),
+            bytes_per_flow_with_all_maps: more.all_maps_bytes as f64 / f64::from(FLOWS),
+            statistics_ns_per_packet: more.statistics_ns_per_packet,
             cases,
         }
     }
@@ -59,7 +58,7 @@ fn case(points: &[Point], case: Case) -> CaseSummary {
     let arm = |program| Arm { case, program };
     let spread = |program| spread(points, arm(program));
     let added = |program| differences(points, arm(program), arm(Program::Nothing));
-    let throughput = || MedianInterval::of(&throughput_ratios(points, Program::Passive));
+    let throughput = || Ratio::of(&throughputs(points, Program::Passive));
     CaseSummary {
         nothing_ns: spread(Program::Nothing),
         passive_ns: spread(Program::Passive),
@@ -69,14 +68,17 @@ fn case(points: &[Point], case: Case) -> CaseSummary {
     }
 }
 
-/// Packets that are forwarded in a second with the program over those without, by round.
-pub(super) fn throughput_ratios(points: &[Point], program: Program) -> Vec<f64> {
+/// Packets that are forwarded in a second with the program and without, by round.
+pub(super) fn throughputs(points: &[Point], program: Program) -> Vec<(f64, f64)> {
     let arm = |program| Arm {
         case: Case::Forward,
         program,
     };
-    let speed = |p: &Point| 1.0 / p.ns_per_packet;
-    ratios(points, arm(program), arm(Program::Nothing), speed)
+    let times = of_rounds(points, arm(program), arm(Program::Nothing));
+    let speeds = times
+        .iter()
+        .map(|(with, without)| (1e9 / with, 1e9 / without));
+    speeds.collect()
 }
 
 #[cfg(test)]
@@ -103,13 +105,13 @@ mod tests {
             point(2, Program::Passive, 85.0),
             point(3, Program::Passive, 5.0),
         ];
-        let once = Once {
+        let more = More {
             table_bytes: 65_536 * 150,
-            ..Once::default()
+            ..More::default()
         };
-        let summary = Summary::of(&points, &once);
+        let summary = Summary::of(&points, &more);
         assert_eq!(summary.added_ns_per_packet, Some(75.0));
         assert_eq!(summary.bytes_per_flow, 150.0);
-        assert_eq!(summary.cases["forward"].added_ns, None);
+        assert_eq!(summary.cases[&Case::Forward].added_ns, None);
     }
 }

@@ -52,15 +52,6 @@ impl Kind {
     }
 }
 
-/// An epoch: between which packets, what was said, what is true.
-#[derive(Clone, Copy, Debug)]
-pub struct Verdict {
-    /// Estimate over truth, less one; `None`: the estimator says that it does not know.
-    pub error: Option<f64>,
-    /// 0 to 1.
-    pub confidence: f64,
-}
-
 enum State {
     Ours(Gaps),
     Paper(Paper, Gaps),
@@ -96,31 +87,29 @@ impl State {
         }
     }
 
-    fn due(&self, p: &Params, now: u64) -> bool {
+    /// What it says of the epoch that ends now, if one does; the next begins.
+    fn next(&mut self, p: &Params, kind: Kind, now: u64) -> Option<Estimate> {
         match self {
-            Self::Ours(g) => g.due(p, now),
-            Self::Paper(g, _) => g.due(p, now),
-        }
-    }
-
-    fn open(&mut self, now: u64) {
-        match self {
-            Self::Ours(g) => g.open(now),
-            Self::Paper(g, _) => g.open(now),
-        }
-    }
-
-    fn estimate(&self, p: &Params, kind: Kind) -> Estimate {
-        match self {
-            Self::Ours(g) if kind == Kind::Largest => largest(g, p),
-            Self::Ours(g) => g.estimate(p),
-            Self::Paper(g, _) => g.estimate(p),
+            Self::Ours(gaps) => gaps.due(p, now).then(|| {
+                let estimate = match kind {
+                    Kind::Largest => largest(gaps, p),
+                    _ => gaps.estimate(p),
+                };
+                gaps.open(now);
+                estimate
+            }),
+            Self::Paper(paper, _) => paper.due(p, now).then(|| {
+                let estimate = paper.estimate(p);
+                paper.open(now);
+                estimate
+            }),
         }
     }
 }
 
-/// Runs an estimator over a flow, epochs of `gaps` gaps each.
-pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
+/// Runs an estimator over a flow, epochs of `gaps` gaps each: estimate over truth, less one; `None`
+/// when the estimator says that it does not know.
+pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Option<f64>> {
     let algorithm = match kind {
         Kind::Fixed(delta) => Algorithm::Fixed(delta),
         Kind::Flight => Algorithm::Auto,
@@ -136,7 +125,7 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
     let mut state = State::new(kind);
     let mut stream = Stream::default();
     let (mut began, mut previous) = (None, 0);
-    let mut verdicts = Vec::new();
+    let mut errors = Vec::new();
     for &Packet { at, header } in &flow.packets {
         if header.len == 0 {
             if let (State::Ours(gaps), Kind::Pure | Kind::Flight) = (&state, kind) {
@@ -144,13 +133,12 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
             }
             continue;
         }
-        if state.due(&params, at) {
-            let e = state.estimate(&params, kind);
+        if let Some(e) = state.next(&params, kind, at) {
             if let Some(from) = began {
-                verdicts.extend(verdict(flow, from, previous, &e));
+                let truth = truth(flow, from, previous);
+                errors.extend(truth.map(|truth| Some(e.latency? as f64 / truth - 1.0)));
             }
             began = Some(previous);
-            state.open(at);
         }
         match &mut state {
             State::Paper(paper, sizes) => {
@@ -165,18 +153,14 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Verdict> {
         }
         previous = at;
     }
-    verdicts
+    errors
 }
 
 /// The truth: the mean latency of the requests whose responses the epoch's gaps waited for.
-fn verdict(flow: &Flow, from: u64, to: u64, e: &Estimate) -> Option<Verdict> {
+fn truth(flow: &Flow, from: u64, to: u64) -> Option<f64> {
     let (from, to) = (from as f64, to as f64);
     let first = flow.requests.partition_point(|r| r.sent + 1.0 < from);
     let end = flow.requests.partition_point(|r| r.sent + 1.0 < to);
     let requests = flow.requests.get(first..end).filter(|r| !r.is_empty())?;
-    let truth = requests.iter().map(|r| r.latency).sum::<f64>() / requests.len() as f64;
-    Some(Verdict {
-        error: e.latency.map(|ns| ns as f64 / truth - 1.0),
-        confidence: f64::from(e.confidence) / 1000.0,
-    })
+    Some(requests.iter().map(|r| r.latency).sum::<f64>() / requests.len() as f64)
 }

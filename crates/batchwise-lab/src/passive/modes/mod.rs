@@ -1,20 +1,21 @@
 //! Experiment `passive-modes`: flows in virtual time, and what each way of turning gaps into latency
-//! says about them. Needs no network; its table is the evidence in docs/passive.md.
+//! says about them. Needs no network; its table is the evidence in docs/research/passive.md.
 
-pub mod estimators;
-mod figures;
-pub mod flow;
+mod estimators;
+mod flow;
+mod report;
 #[cfg(test)]
 mod tests;
 
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::machine::Machine;
+use crate::Context;
+use crate::engine::{Experiment, Report, Results, Round, Run, Turn, no_stage};
 use crate::stats::quantile;
-use crate::{Context, Experiment};
 use estimators::{KINDS, judge};
 use flow::{Path, Scenario, Shape, Spread, Think, simulate};
 
@@ -53,7 +54,7 @@ const JITTERS: [f64; 3] = [0.0, 0.3, 0.6];
 const GAPS: [u32; 3] = [5, 20, 200];
 
 /// An estimator over the epochs of one or more scenarios.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Who.
     pub estimator: String,
@@ -70,26 +71,34 @@ pub struct Score {
 }
 
 /// A row of the table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Which factor varies.
-    pub factor: &'static str,
+    pub factor: String,
     /// Its value.
     pub value: String,
     /// By estimator.
     pub scores: Vec<Score>,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
-    experiment: &'static str,
-    machine: &'a Machine,
-    complete: bool,
-    points: &'a [Point],
-    summary: Vec<Score>,
+/// What the rows do not hold.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct More {
+    /// Flows that were simulated.
+    #[serde(default)]
+    pub flows: usize,
+    /// Scores over all flows. They are the summary, and are read back from there.
+    #[serde(rename = "summary", skip_serializing, default)]
+    pub all: Vec<Score>,
 }
 
 impl Experiment for PassiveModes {
+    type Stage = ();
+    type Arm = ();
+    type Point = Point;
+    type More = More;
+    type Summary = Vec<Score>;
+
     fn name(&self) -> &'static str {
         "passive-modes"
     }
@@ -98,53 +107,69 @@ impl Experiment for PassiveModes {
         "gaps to latency in virtual time: each estimator against simulated flows"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let machine = context.machine()?;
-        let epochs = if context.quick { 10 } else { 40 };
-        let runs = everything(if context.quick { 7 } else { 1 }, epochs)?;
-        let points = points(&runs);
-        let results = Results {
-            experiment: self.name(),
-            machine: &machine,
-            complete: true,
-            points: &points,
-            summary: total(&runs),
-        };
-        context.output.write_result(&results)?;
-        let reproduce = context.reproduce(self.name());
-        figures::write(&context.output, &results, runs.len(), &reproduce)
+    fn rounds(&self, _quick: bool) -> Result<Vec<Round<()>>> {
+        Ok(vec![Round::in_order([()])])
+    }
+
+    fn stage(&self, _context: &Context) -> Result<((), Value)> {
+        no_stage()
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        _stage: &mut (),
+        _turn: Turn<'_, ()>,
+    ) -> Result<Vec<Point>> {
+        let (nth, epochs) = if run.context.quick { (7, 10) } else { (1, 40) };
+        let flows = everything(nth, epochs)?;
+        run.more.flows = flows.len();
+        run.more.all = scores(&flows, |_| true);
+        Ok(points(&flows))
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let epochs: usize = point.scores.iter().map(|score| score.epochs).sum();
+        format!("{} {}: {epochs} epochs", point.factor, point.value)
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Vec<Score> {
+        results.more.all.clone()
+    }
+
+    fn report(&self, results: &Results<Point, More>, _summary: &Vec<Score>) -> Report {
+        report::of(&results.points, results.more.flows)
     }
 }
 
-/// One scenario and its epochs' errors, by estimator.
-pub struct Run {
-    /// Which.
-    pub scenario: Scenario,
-    /// Errors of the epochs, `None` for those without an estimate.
-    pub errors: Vec<Vec<Option<f64>>>,
-    /// Confidence of the epochs.
-    pub confidence: Vec<Vec<f64>>,
+/// A simulated flow: of each estimator the errors of its epochs, `None` for those without an estimate.
+pub struct Simulated {
+    scenario: Scenario,
+    errors: Vec<Vec<Option<f64>>>,
 }
 
 fn scenarios() -> Vec<Scenario> {
     let mut all = Vec::new();
+    let mut of = |shape, spread, scale, think| {
+        for path in PATHS {
+            for jitter in JITTERS {
+                all.extend(GAPS.map(|gaps| Scenario {
+                    shape,
+                    spread,
+                    scale,
+                    think,
+                    path,
+                    jitter,
+                    gaps,
+                }));
+            }
+        }
+    };
     for shape in SHAPES {
         for spread in SPREADS {
             for scale in SCALES {
                 for think in THINKS {
-                    for path in PATHS {
-                        for jitter in JITTERS {
-                            all.extend(GAPS.map(|gaps| Scenario {
-                                shape,
-                                spread,
-                                scale,
-                                think,
-                                path,
-                                jitter,
-                                gaps,
-                            }));
-                        }
-                    }
+                    of(shape, spread, scale, think);
                 }
             }
         }
@@ -153,45 +178,32 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// Every `nth` scenario of the grid, about `epochs` epochs each.
-pub fn everything(nth: usize, epochs: usize) -> Result<Vec<Run>> {
+pub fn everything(nth: usize, epochs: usize) -> Result<Vec<Simulated>> {
     let all: Vec<Scenario> = scenarios().into_iter().step_by(nth).collect();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let parts = all.chunks(all.len().div_ceil(threads));
     thread::scope(|scope| {
-        let workers: Vec<_> = parts
-            .map(|part| scope.spawn(move || part.iter().map(|s| run(s, epochs)).collect()))
-            .collect();
-        let mut runs: Vec<Run> = Vec::new();
-        for w in workers {
-            let part: Vec<Run> = w.join().map_err(|_| anyhow!("a simulation failed"))?;
-            runs.extend(part);
+        let one = |part: &[Scenario]| part.iter().map(|s| run(s, epochs)).collect::<Vec<_>>();
+        let workers: Vec<_> = parts.map(|part| scope.spawn(move || one(part))).collect();
+        let mut flows = Vec::new();
+        for worker in workers {
+            flows.extend(worker.join().map_err(|_| anyhow!("a simulation failed"))?);
         }
-        Ok(runs)
+        Ok(flows)
     })
 }
 
-fn run(scenario: &Scenario, epochs: usize) -> Run {
+fn run(scenario: &Scenario, epochs: usize) -> Simulated {
     let batches = scenario.gaps as usize * (epochs + 1);
     let flow = simulate(scenario, batches * scenario.shape.packets_a_batch(), 1);
-    let verdicts = KINDS.map(|kind| judge(&flow, kind, scenario.gaps));
-    let pick = |what: fn(&estimators::Verdict) -> Option<f64>| {
-        verdicts
-            .iter()
-            .map(|v| v.iter().map(what).collect())
-            .collect()
-    };
-    Run {
+    Simulated {
         scenario: *scenario,
-        errors: pick(|v| v.error),
-        confidence: verdicts
-            .iter()
-            .map(|v| v.iter().map(|v| v.confidence).collect())
-            .collect(),
+        errors: KINDS.map(|kind| judge(&flow, kind, scenario.gaps)).into(),
     }
 }
 
-fn score<'a>(kind: usize, runs: impl Iterator<Item = &'a Run>) -> Score {
-    let errors: Vec<Option<f64>> = runs.flat_map(|r| r.errors[kind].iter().copied()).collect();
+fn score<'a>(kind: usize, flows: impl Iterator<Item = &'a Simulated>) -> Score {
+    let errors: Vec<Option<f64>> = flows.flat_map(|f| f.errors[kind].iter().copied()).collect();
     let known: Vec<f64> = errors.iter().copied().flatten().collect();
     let absolute: Vec<f64> = known.iter().map(|e| e.abs()).collect();
     let epochs = errors.len();
@@ -206,51 +218,28 @@ fn score<'a>(kind: usize, runs: impl Iterator<Item = &'a Run>) -> Score {
     }
 }
 
-fn total(runs: &[Run]) -> Vec<Score> {
-    (0..KINDS.len()).map(|k| score(k, runs.iter())).collect()
+fn scores(flows: &[Simulated], of: impl Fn(&Scenario) -> bool) -> Vec<Score> {
+    let own = || flows.iter().filter(|flow| of(&flow.scenario));
+    (0..KINDS.len()).map(|kind| score(kind, own())).collect()
 }
 
-fn points(runs: &[Run]) -> Vec<Point> {
-    let mut points = vec![Point {
-        factor: "all",
-        value: "all, window apart".into(),
-        scores: scores(runs, |s| s.shape != Shape::Window),
-    }];
-    let apart = |s: &Scenario| s.shape != Shape::Window;
-    points.extend(SHAPES.map(|x| point(runs, "shape", x, |s| s.shape == x)));
-    for x in SPREADS {
-        points.push(point(runs, "latency", x, |s| apart(s) && s.spread == x));
-    }
-    for x in SCALES {
-        let value = format!("{} ms", x / MS);
-        let scores = scores(runs, |s| apart(s) && s.scale == x);
-        points.push(Point {
-            factor: "scale",
-            value,
-            scores,
-        });
-    }
-    points.extend(THINKS.map(|x| point(runs, "think", x, |s| apart(s) && s.think == x)));
-    points.extend(PATHS.map(|x| point(runs, "path", x, |s| apart(s) && s.path == x)));
-    points.extend(JITTERS.map(|x| point(runs, "jitter", x, |s| apart(s) && s.jitter == x)));
-    points.extend(GAPS.map(|x| point(runs, "gaps", x, |s| apart(s) && s.gaps == x)));
+/// A row for each value of each factor. All but those of `shape` leave `Window` out.
+fn points(flows: &[Simulated]) -> Vec<Point> {
+    let point = |factor: &str, value: String, of: &dyn Fn(&Scenario) -> bool| Point {
+        factor: factor.into(),
+        value,
+        scores: scores(flows, of),
+    };
+    let apart = |factor, value, of: &dyn Fn(&Scenario) -> bool| {
+        point(factor, value, &|s| s.shape != Shape::Window && of(s))
+    };
+    let mut points = vec![apart("all", "all, window apart".into(), &|_| true)];
+    points.extend(SHAPES.map(|x| point("shape", format!("{x:?}"), &|s| s.shape == x)));
+    points.extend(SPREADS.map(|x| apart("latency", format!("{x:?}"), &|s| s.spread == x)));
+    points.extend(SCALES.map(|x| apart("scale", format!("{} ms", x / MS), &|s| s.scale == x)));
+    points.extend(THINKS.map(|x| apart("think", format!("{x:?}"), &|s| s.think == x)));
+    points.extend(PATHS.map(|x| apart("path", format!("{x:?}"), &|s| s.path == x)));
+    points.extend(JITTERS.map(|x| apart("jitter", format!("{x:?}"), &|s| s.jitter == x)));
+    points.extend(GAPS.map(|x| apart("gaps", format!("{x:?}"), &|s| s.gaps == x)));
     points
-}
-
-fn point(
-    runs: &[Run],
-    factor: &'static str,
-    value: impl std::fmt::Debug,
-    of: impl Fn(&Scenario) -> bool,
-) -> Point {
-    Point {
-        factor,
-        value: format!("{value:?}"),
-        scores: scores(runs, of),
-    }
-}
-
-fn scores(runs: &[Run], of: impl Fn(&Scenario) -> bool) -> Vec<Score> {
-    let own = || runs.iter().filter(|r| of(&r.scenario));
-    (0..KINDS.len()).map(|k| score(k, own())).collect()
 }
