@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use anyhow::{Context as _, Result};
 use batchwise_testbed::host::Host;
 use libbpf_rs::{Map, MapCore as _, MapFlags, libbpf_sys};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::rounds::{InRound, Turn, pairs};
 use crate::stats::{MedianInterval, Spread};
@@ -18,7 +18,7 @@ pub const FLOWS: u32 = 65_536;
 const LIVE_FRAMES: u32 = 1 << 1;
 
 /// What differs within a round: whose packets come and how they go on, and what runs for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm<C, P> {
     /// Whose packets come, and how they go on.
     pub case: C,
@@ -27,7 +27,7 @@ pub struct Arm<C, P> {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point<C, P> {
     /// Runs of one round are compared with each other.
     pub round: u32,

@@ -15,7 +15,7 @@ use batchwise_testbed::segment::{Segment, VIP, VIP6};
 use batchwise_testbed::stop::Stop;
 use rand::Rng as _;
 
-use super::agent::LIMIT;
+use super::super::agent::LIMIT;
 use super::outcome::opened;
 
 /// The file that says which server it is.

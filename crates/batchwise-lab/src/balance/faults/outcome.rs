@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use batchwise_core::balance::report::{EventLine, TotalsLine};
 use batchwise_testbed::segment::{SERVERS, VIP, VIP6};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clients::{Connection, End};
 use super::scenarios::Scenario;
 
 /// What came of a scenario.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// Which one.
     pub scenario: Scenario,

@@ -12,18 +12,25 @@ use batchwise_testbed::process::Process;
 use batchwise_testbed::segment::{self, LINK, SERVERS, Segment, SegmentSpec};
 use batchwise_testbed::speed::{Brake, Speed};
 use batchwise_testbed::stop::Stop;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::agent::{Agent, Settings, server_name};
+use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
 use super::balancers::by_latency;
 use super::clients::WHO;
-use super::kept::{LONG, long};
 use super::outcome::Outcome;
+use super::resting::{LONG, long};
 
 /// Room for the outer header of the tunnels.
 const MTU: u32 = 1600;
+/// Between two health checks.
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(200);
+/// For so long a check is waited for: on a slow machine servers that live must not look dead, least
+/// of all all of them.
+pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// So many checks in a row fail until a server is down.
+pub(super) const FALL: u32 = 2;
 /// Clients work so long before and after what is done.
-pub(super) const CALM: Duration = Duration::from_millis(1500);
+pub(super) const STEADY: Duration = Duration::from_millis(1500);
 /// The server to which something is done.
 pub(super) const VICTIM: u8 = 1;
 /// Connections of a server that was taken out rest for so long; nothing else is left of it then.
@@ -32,7 +39,7 @@ const REST: Duration = Duration::from_secs(5);
 const LONG_REST: Duration = Duration::from_secs(65);
 
 /// Something that is done under load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
     /// The weights of all servers change every 100 ms.
@@ -78,22 +85,22 @@ impl Scenario {
     ];
     /// Those that take more than a minute.
     pub const LONG: [Self; 1] = [Self::BackendRemovedIdle];
+}
 
-    /// As in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WeightsChange => "weights-change",
-            Self::WeightsByLatency => "weights-by-latency",
-            Self::BackendKilled => "backend-killed",
-            Self::HostVanished => "host-vanished",
-            Self::BackendDrained => "backend-drained",
-            Self::BackendRemoved => "backend-removed",
-            Self::BackendRemovedIdle => "backend-removed-idle",
-            Self::BalancerKilled => "balancer-killed",
-            Self::BalancerKilledAndChanged => "balancer-killed-and-changed",
-            Self::PolicyChanged => "policy-changed",
-            Self::ConfigurationSpoiled => "configuration-spoiled",
-        }
+/// The configuration of both services, by layer 2 and through tunnels.
+pub(super) fn settings() -> Settings {
+    Settings {
+        services: &[WEB, WEB6],
+        policy: "static",
+        choices: None,
+        interval: Duration::from_millis(200),
+        more: "flows = 16384\ndrain_timeout = \"10m\"\n",
+        weights: [100; SERVERS as usize],
+        without: None,
+        check_path: WHO,
+        check_every: CHECK_EVERY,
+        check_timeout: CHECK_TIMEOUT,
+        fall: FALL,
     }
 }
 
@@ -154,12 +161,9 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
     let segment = Segment::build(tag, SegmentSpec { mtu: MTU })?;
     let slow = scenario == Scenario::WeightsByLatency;
     let mut site = Site::start(&segment, command, stop, slow)?;
-    let settings = if slow {
-        by_latency()
-    } else {
-        Settings::default()
-    };
-    let mut agent = Agent::start(tag, command, &segment.balancer, stop, &settings)?;
+    let settings = if slow { by_latency() } else { settings() };
+    let place = (&segment.balancer, Place::Observer);
+    let mut agent = Agent::start(tag, command, place, stop, &settings)?;
     let mut stage = Stage {
         agent: &mut agent,
         site: &mut site,
@@ -179,7 +183,11 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
         Scenario::ConfigurationSpoiled => stage.configuration_spoiled(&segment),
     };
     let mut outcome = outcome?;
-    (outcome.totals, outcome.events) = agent.account();
+    let printed = agent.printed();
+    outcome.totals = printed.totals.clone();
+    let events = printed.events.iter().filter(|e| e.what != "reload");
+    outcome.events = events.cloned().collect();
+    drop(printed);
     Ok(outcome)
 }
 

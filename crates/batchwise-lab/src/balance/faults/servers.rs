@@ -9,26 +9,28 @@ use batchwise_core::balance::report::BackendLine;
 use batchwise_testbed::segment::{Segment, VIP, VIP6};
 use nix::sys::signal::{Signal, kill};
 
-use super::agent::{Agent, CHECK_EVERY, CHECK_TIMEOUT, FALL, SERVICES, Settings, server_name};
+use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
 use super::clients::{Connection, End, while_clients_work};
-use super::kept::{Kept, keep};
 use super::outcome::{Outcome, nanos, opened, unharmed};
-use super::scenarios::{CALM, Scenario, Stage, VICTIM};
+use super::resting::{Resting, open_to};
+use super::scenarios::{
+    CHECK_EVERY, CHECK_TIMEOUT, FALL, STEADY, Scenario, Stage, VICTIM, settings,
+};
 
 /// Connections of each kind and service that rest.
-const RESTING: usize = 2;
+const EACH: usize = 2;
 
 impl Stage<'_, '_> {
     pub(super) fn backend_killed(&mut self, segment: &Segment) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let pid = self.site.servers[usize::from(VICTIM)].pid();
         let (span, connections) = while_clients_work(segment, |_| {
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             let killed = Instant::now();
             kill(pid, Signal::SIGKILL).context("killing a server")?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
             let noticed = Instant::now();
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             Ok(killed..noticed)
         })?;
         // refused at once
@@ -45,7 +47,7 @@ impl Stage<'_, '_> {
     pub(super) fn host_vanished(&mut self, segment: &Segment) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let (times, connections) = while_clients_work(segment, |clients| {
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             let gone = Instant::now();
             segment.plug(VICTIM, false)?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
@@ -74,7 +76,7 @@ impl Stage<'_, '_> {
     /// Waits until the lines of the server to which something is done are so, of both services.
     fn victim_has(&self, what: &str, is: impl Fn(&BackendLine) -> bool) -> Result<()> {
         let victim = server_name(VICTIM);
-        for service in SERVICES {
+        for service in [WEB.name, WEB6.name] {
             let what = format!("{victim} has {what}");
             self.agent.until(&what, service, &victim, &is)?;
         }
@@ -84,18 +86,18 @@ impl Stage<'_, '_> {
     pub(super) fn backend_drained(&mut self, segment: &Segment) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let all = |agent: &Agent<'_>, args: &[&str]| -> Result<()> {
-            for service in SERVICES {
+            for service in [WEB.name, WEB6.name] {
                 let drain = ["drain", &victim, "--service", service];
                 agent.must(&[&drain[..], args].concat())?;
             }
             Ok(())
         };
         let (times, connections) = while_clients_work(segment, |clients| {
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             all(self.agent, &[])?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
             let drained = Instant::now();
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             let undone = Instant::now();
             all(self.agent, &["--undo"])?;
             clients.await_opened(self.stop, &victim, undone)?;
@@ -121,29 +123,29 @@ impl Stage<'_, '_> {
         let victim = server_name(VICTIM);
         let client = segment.clients.first().context("no client")?;
         let (done, mut connections) = while_clients_work(segment, |_| {
-            let mut resting: Vec<Kept> = Vec::new();
+            let mut resting: Vec<Resting> = Vec::new();
             for service in [IpAddr::from(VIP), VIP6.into()] {
-                resting.extend(keep(client, service, &victim, RESTING, true)?);
+                resting.extend(open_to(client, service, &victim, EACH, true)?);
                 if scenario == Scenario::BackendRemovedIdle {
-                    resting.extend(keep(client, service, &victim, RESTING, false)?);
+                    resting.extend(open_to(client, service, &victim, EACH, false)?);
                 }
             }
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             self.agent.configure(&Settings {
                 without: Some(VICTIM),
-                ..Settings::default()
+                ..settings()
             })?;
             self.agent.must(&["reload"])?;
             let removed = Instant::now();
             self.stop.sleep(rest)?;
-            let ended: Vec<Connection> = resting.into_iter().map(Kept::finish).collect();
+            let ended: Vec<Connection> = resting.into_iter().map(Resting::finish).collect();
             Ok((removed, ended))
         })?;
         let (removed, ended) = done;
         let kept = ended.len();
         connections.extend(ended);
         let mut outcome = unharmed(scenario, &connections);
-        outcome.expect(kept >= 2 * RESTING, || format!("only {kept} rested"));
+        outcome.expect(kept >= 2 * EACH, || format!("only {kept} rested"));
         let later = opened(&connections, &victim, removed..Instant::now());
         outcome.expect(later == 0, || {
             format!("{later} connections were opened to {victim} after it was taken out")

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_testbed::cpu_share::trace::Trace;
 use batchwise_testbed::host::Place;
 use batchwise_testbed::nginx;
 use batchwise_testbed::process::{Process, Reader, lock};
@@ -15,7 +14,6 @@ use batchwise_testbed::segment::{Segment, VIP};
 use serde::Deserialize;
 
 use crate::Context;
-use crate::balancer::BackendMoment;
 use crate::stats::quantile;
 use crate::truth::Request;
 
@@ -52,17 +50,6 @@ pub struct Done {
     pub cpu_wait_share: f64,
     /// When the first one began, ns since 1970.
     pub from_ns: u64,
-}
-
-/// What a run was like, for a plot over time.
-#[derive(Clone, Debug)]
-pub struct Moment {
-    /// Its begin, ns since 1970.
-    pub from_ns: u64,
-    /// What the balancer said.
-    pub backends: Vec<BackendMoment>,
-    /// The servers' shares.
-    pub traces: Vec<Trace>,
 }
 
 /// The part of what a load reports that is used.
