@@ -1,6 +1,7 @@
 //! The closed-loop loads of `batchwise load` that log the truth, and the servers that they need.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -175,13 +176,24 @@ impl Workload {
         }
     }
 
-    /// Starts it in the triangle's client; the truth goes into a file of its own.
+    /// Starts it in the triangle's client, at its server.
     pub fn start(&self, batchwise: &Path, triangle: &Triangle) -> Result<RunningWorkload> {
-        let name = format!("bw-{}.csv", triangle.client.namespace().name());
+        let to = triangle.server_address(self.service.port());
+        self.start_on(batchwise, &triangle.client, to)
+    }
+
+    /// Starts it in a host; the truth goes into a file of its own.
+    pub fn start_on(
+        &self,
+        batchwise: &Path,
+        client: &Host,
+        to: SocketAddr,
+    ) -> Result<RunningWorkload> {
+        let name = format!("bw-{}.csv", client.namespace().name());
         let log = std::env::temp_dir().join(name);
         let mut command = Command::new(batchwise);
         command.args(["load", self.service.word(), "--format", "json", "--addr"]);
-        command.arg(triangle.server_address(self.service.port()).to_string());
+        command.arg(to.to_string());
         command.args(["--connections", &self.connections.to_string()]);
         command
             .arg("--duration")
@@ -190,9 +202,7 @@ impl Workload {
             command.args(["--rate", &rate.to_string()]);
         }
         command.arg("--log").arg(&log).args(&self.options);
-        let mut process = triangle
-            .client
-            .spawn("the load", command, Place::Workload)?;
+        let mut process = client.spawn("the load", command, Place::Workload)?;
         let output = Arc::new(Mutex::new(Vec::new()));
         let sink = output.clone();
         let reader = process.on_line(move |line| lock(&sink).push(line));
