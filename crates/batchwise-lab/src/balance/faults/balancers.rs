@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use batchwise_core::balance::report::{BackendLine, Line};
-use batchwise_testbed::segment::{SERVERS, Segment};
+use batchwise_testbed::segment::SERVERS;
 use nix::sys::signal::Signal;
 use rand::Rng as _;
 
 use super::super::agent::{LIMIT, Settings, WEB, server_name};
-use super::clients::while_clients_work;
-use super::outcome::{Outcome, opened, unharmed};
-use super::scenarios::{STEADY, Scenario, Stage, VICTIM, settings};
+use super::clients::{opened, while_clients_work};
+use super::outcome::{Outcome, Scenario, unharmed};
+use super::stage::{STEADY, Stage, VICTIM, by_latency, settings};
 
 /// Between two changes of the weights.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
@@ -21,19 +21,8 @@ const CHANGES: u64 = 20;
 /// A slow server's part of its speed. It must show beside the time that clients take between requests,
 /// which the balancer cannot tell from latency.
 const SLOW: f64 = 0.003;
-/// A slow server's answers to health checks come later than others', and it is not down.
-const PATIENT: Duration = Duration::from_secs(2);
 
-/// Settings under which weights follow latency.
-pub(super) fn by_latency() -> Settings {
-    Settings {
-        policy: "latency",
-        check_timeout: PATIENT,
-        ..settings()
-    }
-}
-
-impl Stage<'_, '_> {
+impl Stage<'_> {
     /// Writes other weights and sends SIGHUP until the agent has read them so often.
     fn change_weights(&mut self, settings: &Settings, times: u64) -> Result<()> {
         let mut read = self.agent.printed().count("reload");
@@ -56,17 +45,17 @@ impl Stage<'_, '_> {
         self.agent.check_alive()
     }
 
-    pub(super) fn weights_change(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn weights_change(&mut self) -> Result<Outcome> {
         let ((), connections) =
-            while_clients_work(segment, |_| self.change_weights(&settings(), CHANGES))?;
+            while_clients_work(self.segment, |_| self.change_weights(&settings(), CHANGES))?;
         let mut outcome = unharmed(Scenario::WeightsChange, &connections);
         outcome.times = CHANGES;
         Ok(outcome)
     }
 
-    pub(super) fn weights_by_latency(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn weights_by_latency(&mut self) -> Result<Outcome> {
         let fair = 1.0 / f64::from(SERVERS);
-        let (decisions, connections) = while_clients_work(segment, |_| {
+        let (decisions, connections) = while_clients_work(self.segment, |_| {
             self.stop.sleep(STEADY)?;
             for (index, speed) in (0..SERVERS).zip(&self.site.speeds) {
                 speed.set(SLOW)?;
@@ -89,8 +78,8 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn balancer_killed(&mut self, segment: &Segment) -> Result<Outcome> {
-        let (takeovers, connections) = while_clients_work(segment, |_| {
+    pub(super) fn balancer_killed(&mut self) -> Result<Outcome> {
+        let (takeovers, connections) = while_clients_work(self.segment, |_| {
             self.stop.sleep(STEADY)?;
             self.agent.signal(Signal::SIGKILL)?;
             // nobody decides, and all goes on
@@ -106,13 +95,13 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn balancer_killed_and_changed(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn balancer_killed_and_changed(&mut self) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let without = Settings {
             without: Some(VICTIM),
             ..settings()
         };
-        let (times, connections) = while_clients_work(segment, |clients| {
+        let (times, connections) = while_clients_work(self.segment, |clients| {
             let mut times = Vec::new();
             for settings in [&without, &settings()] {
                 self.stop.sleep(STEADY)?;
@@ -138,9 +127,9 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn policy_changed(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn policy_changed(&mut self) -> Result<Outcome> {
         let policies = ["latency", "static"];
-        let ((), connections) = while_clients_work(segment, |_| {
+        let ((), connections) = while_clients_work(self.segment, |_| {
             for policy in policies {
                 self.stop.sleep(STEADY)?;
                 self.agent.configure(&Settings {
@@ -157,13 +146,13 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn configuration_spoiled(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn configuration_spoiled(&mut self) -> Result<Outcome> {
         let spoiled = [
             ("interval = \"1s\"\n[[service", 2),
             ("[[service]]\nname = 7\n", 2),
             ("name = \"x\"\nintervall = \"1s\"\n", 2),
         ];
-        let (errors, connections) = while_clients_work(segment, |_| {
+        let (errors, connections) = while_clients_work(self.segment, |_| {
             self.stop.sleep(STEADY)?;
             for (text, line) in spoiled {
                 self.agent.write(text)?;

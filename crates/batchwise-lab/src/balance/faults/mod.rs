@@ -5,21 +5,33 @@ mod balancers;
 mod clients;
 mod outcome;
 mod resting;
-mod scenarios;
 mod servers;
+mod stage;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
+use batchwise_testbed::host::Place;
 use batchwise_testbed::segment::{Segment, SegmentSpec};
+use batchwise_testbed::stop::Stop;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::agent::Agent;
 use super::name;
 use crate::Context;
 use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
-pub use outcome::Outcome;
-pub use scenarios::{Scenario, run};
+pub use outcome::{Outcome, Scenario};
+use stage::{Site, Stage, by_latency, settings};
+
+/// Room for the outer header of the tunnels.
+const MTU: u32 = 1600;
+/// Connections of a server that was taken out rest for so long; nothing else is left of it then.
+const REST: Duration = Duration::from_secs(5);
+/// The same, longer than a connection without a packet is counted as active.
+const LONG_REST: Duration = Duration::from_secs(65);
 
 /// What breaks when something does.
 pub struct BalanceFaults;
@@ -37,6 +49,44 @@ pub struct Summary {
     connections: u64,
     /// The last run of each.
     scenarios: BTreeMap<Scenario, Outcome>,
+}
+
+/// Runs a scenario on a segment of its own, whose names begin with `bw-TAG`.
+///
+/// # Errors
+/// The hosts cannot be made, or the command does not do what it is told. That connections broke is
+/// no error: see [`Outcome::wrong`].
+pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result<Outcome> {
+    let segment = Segment::build(tag, SegmentSpec { mtu: MTU })?;
+    let slow = scenario == Scenario::WeightsByLatency;
+    let site = Site::start(&segment, command, stop, slow)?;
+    let settings = if slow { by_latency() } else { settings() };
+    let place = (&segment.balancer, Place::Observer);
+    let mut stage = Stage {
+        agent: Agent::start(tag, command, place, stop, &settings)?,
+        site: &site,
+        segment: &segment,
+        stop,
+    };
+    let mut outcome = match scenario {
+        Scenario::WeightsChange => stage.weights_change(),
+        Scenario::WeightsByLatency => stage.weights_by_latency(),
+        Scenario::BackendKilled => stage.backend_killed(),
+        Scenario::HostVanished => stage.host_vanished(),
+        Scenario::BackendDrained => stage.backend_drained(),
+        Scenario::BackendRemoved => stage.backend_removed(scenario, REST),
+        Scenario::BackendRemovedIdle => stage.backend_removed(scenario, LONG_REST),
+        Scenario::BalancerKilled => stage.balancer_killed(),
+        Scenario::BalancerKilledAndChanged => stage.balancer_killed_and_changed(),
+        Scenario::PolicyChanged => stage.policy_changed(),
+        Scenario::ConfigurationSpoiled => stage.configuration_spoiled(),
+    }?;
+    let printed = stage.agent.printed();
+    outcome.totals = printed.totals.clone();
+    let events = printed.events.iter().filter(|e| e.what != "reload");
+    outcome.events = events.cloned().collect();
+    drop(printed);
+    Ok(outcome)
 }
 
 impl Experiment for BalanceFaults {
@@ -72,12 +122,12 @@ impl Experiment for BalanceFaults {
 
     fn measure(
         &self,
-        run: &mut Run<'_, NoMore>,
+        this: &mut Run<'_, NoMore>,
         (): &mut (),
         turn: Turn<'_, Scenario>,
     ) -> Result<Vec<Outcome>> {
-        let Context { command, stop, .. } = run.context;
-        Ok(vec![scenarios::run(*turn.arm, "bfaults", command, stop)?])
+        let Context { command, stop, .. } = this.context;
+        Ok(vec![run(*turn.arm, "bfaults", command, stop)?])
     }
 
     fn describe(&self, outcome: &Outcome) -> String {

@@ -179,8 +179,8 @@ impl Experiment for BalancePolicies {
         Summary::of(&results.points)
     }
 
-    fn report(&self, results: &Results<Point, More>, _summary: &Summary) -> Report {
-        report::report(results)
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        report::report(results, summary)
     }
 }
 
