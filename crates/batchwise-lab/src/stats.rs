@@ -3,7 +3,7 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 5000;
@@ -46,7 +46,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 }
 
 /// A median and how far samples are from it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// First quartile.
     pub q1: f64,

@@ -201,11 +201,12 @@ fn extent(layer: &Layer, is_x: bool) -> Vec<f64> {
 
 fn draw_chart(figure: &Figure, x: &Scale<'_>, y: &Scale<'_>, area: &Area<'_>) -> Drawn {
     let mut builder = ChartBuilder::on(area);
+    let names = matches!(figure.y.unit, Unit::Names(_));
     let mut chart = builder
         .margin(8)
         .margin_top(4)
         .x_label_area_size(46)
-        .y_label_area_size(74)
+        .y_label_area_size(if names { 150 } else { 74 })
         .build_cartesian_2d(x.coord(), y.coord())?;
     let mut mesh = chart.configure_mesh();
     if matches!(figure.x.unit, Unit::Names(_)) {

@@ -1,5 +1,6 @@
 //! The closed-loop loads of `batchwise load` that log the truth, and the servers that they need.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -174,11 +175,22 @@ impl Workload {
         }
     }
 
-    /// Starts it in the triangle's client; the truth goes into a file of its own.
+    /// Starts it in the triangle's client, at its server.
     pub fn start(&self, batchwise: &Path, triangle: &Triangle) -> Result<RunningWorkload> {
+        let to = triangle.server_address(self.service.port());
+        self.start_on(batchwise, &triangle.client, to)
+    }
+
+    /// Starts it in a host; the truth goes into a file of its own.
+    pub fn start_on(
+        &self,
+        batchwise: &Path,
+        client: &Host,
+        to: SocketAddr,
+    ) -> Result<RunningWorkload> {
         let mut command = Command::new(batchwise);
         command.args(["load", self.service.word(), "--addr"]);
-        command.arg(triangle.server_address(self.service.port()).to_string());
+        command.arg(to.to_string());
         command.args(["--connections", &self.connections.to_string()]);
         command
             .arg("--duration")
@@ -188,7 +200,7 @@ impl Workload {
         }
         command.args(&self.options);
         Ok(RunningWorkload {
-            load: LoggedLoad::start(&triangle.client, command)?,
+            load: LoggedLoad::start(client, command)?,
             limit: self.duration + GRACE,
         })
     }

@@ -69,7 +69,7 @@ fn options(flows: u32, measure: bool) -> Options {
 fn balancer(measure: bool, out: u32) -> Result<Balancer> {
     // a table of least recently used entries begins to evict before it is full
     let balancer = Balancer::start(options(2 * FLOWS, measure))?;
-    for (number, case) in (0u16..).zip(Case::ALL) {
+    for (number, case) in (0u16..).zip(Case::all()) {
         let key = ServiceKey {
             address: case.service(),
             port: case.port(),

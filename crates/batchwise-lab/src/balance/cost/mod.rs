@@ -1,21 +1,21 @@
 //! Experiment `balance-cost` (the paper's §5.5 and Table 1): the time of a packet in the load
-//! balancer, plain and measuring, and its memory. This file owns the measuring.
+//! balancer, plain and measuring, and its memory.
 
 mod bench;
-mod figures;
+mod report;
 mod summary;
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use batchwise_testbed::topology::TwoHosts;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::frame::{Frame, Measured};
-use crate::output::Progress;
+use super::name;
+use crate::Context;
+use crate::engine::{Experiment, Report, Results, Round, Run, Turn, two_hosts};
 use crate::packet_cost::{self, FLOWS};
-use crate::rounds::in_random_order;
-use crate::{Context, Experiment};
 use bench::Bench;
 use summary::Summary;
 
@@ -23,7 +23,7 @@ use summary::Summary;
 pub struct BalanceCost;
 
 /// Whose packets come, and how they go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
     /// One flow's, IPv4 by layer 2.
@@ -47,18 +47,6 @@ pub enum Case {
 }
 
 impl Case {
-    /// All.
-    pub const ALL: [Self; 9] = [
-        Self::L2V4,
-        Self::L2V6,
-        Self::IpipV4,
-        Self::IpipV6,
-        Self::IpipV4InV6,
-        Self::ManyFlows,
-        Self::NewFlows,
-        Self::RedirectL2,
-        Self::RedirectIpip,
-    ];
     /// Packets of one warm flow, for which there are bars.
     pub const WARM: [Self; 5] = [
         Self::L2V4,
@@ -68,19 +56,15 @@ impl Case {
         Self::IpipV4InV6,
     ];
 
-    /// As in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::L2V4 => "l2-v4",
-            Self::L2V6 => "l2-v6",
-            Self::IpipV4 => "ipip-v4",
-            Self::IpipV6 => "ipip-v6",
-            Self::IpipV4InV6 => "ipip-v4-in-v6",
-            Self::ManyFlows => "many-flows",
-            Self::NewFlows => "new-flows",
-            Self::RedirectL2 => "redirect-l2",
-            Self::RedirectIpip => "redirect-ipip",
-        }
+    /// All.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let others = [
+            Self::ManyFlows,
+            Self::NewFlows,
+            Self::RedirectL2,
+            Self::RedirectIpip,
+        ];
+        Self::WARM.into_iter().chain(others)
     }
 
     fn redirects(self) -> bool {
@@ -97,7 +81,7 @@ impl Case {
 }
 
 /// What runs for each packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
     /// One that sends it on as it is.
@@ -108,27 +92,29 @@ pub enum Program {
     Measured,
 }
 
-impl Program {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Nothing, Self::Plain, Self::Measured];
-}
-
 type Arm = packet_cost::Arm<Case, Program>;
 type Point = packet_cost::Point<Case, Program>;
 
-/// What was measured so far.
-#[derive(Default)]
-struct Runs {
-    points: Vec<Point>,
-    memory: BTreeMap<String, u64>,
+/// Fields beside the points.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct More {
+    /// Memory of the balancer's maps, by name.
+    pub memory_bytes: BTreeMap<String, u64>,
 }
 
-#[derive(Serialize)]
-struct More<'a> {
-    memory_bytes: &'a BTreeMap<String, u64>,
+/// The programs, and hosts between which frames go.
+pub struct Stage {
+    bench: Bench,
+    hosts: TwoHosts,
 }
 
 impl Experiment for BalanceCost {
+    type Stage = Stage;
+    type Arm = Arm;
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "balance-cost"
     }
@@ -137,53 +123,55 @@ impl Experiment for BalanceCost {
         "time of a packet in the load balancer, plain and measuring, and its memory (Table 1)"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        Frame::run(self.name(), context, measure)
-    }
-}
-
-impl Measured for Runs {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
+        let programs = [Program::Nothing, Program::Plain, Program::Measured];
+        let arms = Case::all().flat_map(|case| programs.map(|program| Arm { case, program }));
+        let rounds = if quick { 15 } else { 31 };
+        Ok(Round::shuffled(rounds, &arms.collect::<Vec<_>>()))
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points, &self.memory);
-        let more = More {
-            memory_bytes: &self.memory,
+    fn stage(&self, _context: &Context) -> Result<(Stage, Value)> {
+        let (hosts, network) = two_hosts("balance-cost")?;
+        let bench = Bench::load(&hosts)?;
+        Ok((Stage { bench, hosts }, network))
+    }
+
+    fn prepare(&self, run: &mut Run<'_, More>, _stage: &mut Stage) -> Result<()> {
+        run.more.memory_bytes = bench::memory()?;
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        Stage { bench, hosts }: &mut Stage,
+        turn: Turn<'_, Arm>,
+    ) -> Result<Vec<Point>> {
+        let packets = if run.context.quick {
+            200_000
+        } else {
+            1_000_000
         };
-        frame.write_result(complete, &self.points, &more, &summary)?;
-        figures::write(frame, complete, &summary, &self.memory)
-    }
-}
-
-fn measure(frame: &Frame<'_>, hosts: &TwoHosts, runs: &mut Runs) -> Result<()> {
-    let context = frame.context;
-    let (rounds, packets) = if context.quick {
-        (5, 200_000)
-    } else {
-        (21, 1_000_000)
-    };
-    let of = |case| Program::ALL.map(|program| Arm { case, program });
-    let arms: Vec<_> = Case::ALL.into_iter().flat_map(of).collect();
-    let mut progress = Progress::new(rounds * arms.len() as u32);
-    runs.memory = bench::memory()?;
-    let mut bench = Bench::load(hosts)?;
-    in_random_order(frame, rounds, &arms, runs, |runs, turn| {
-        context.stop.check()?;
-        let Arm { case, program } = turn.arm;
-        let ns = bench.run(hosts, case, program, packets)?;
-        progress.step(&format!(
-            "round {}: {} {program:?} {ns:.1} ns a packet",
-            turn.round + 1,
-            case.name(),
-        ));
-        runs.points.push(Point {
+        let Arm { case, program } = *turn.arm;
+        Ok(vec![Point {
             round: turn.round,
             position: turn.position,
-            arm: turn.arm,
-            ns_per_packet: ns,
-        });
-        Ok(())
-    })
+            arm: *turn.arm,
+            ns_per_packet: bench.run(hosts, case, program, packets)?,
+        }])
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let Arm { case, program } = point.arm;
+        let (round, case, ns) = (point.round + 1, name(case), point.ns_per_packet);
+        format!("round {round}: {case} {program:?} {ns:.1} ns a packet")
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        Summary::of(&results.points, &results.more.memory_bytes)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        report::report(summary, &results.more.memory_bytes)
+    }
 }

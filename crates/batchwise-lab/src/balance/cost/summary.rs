@@ -1,12 +1,14 @@
 //! What the runs say: the time of a packet above that in a program that does nothing, in the same
 //! round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::bench::RING;
 use super::{Arm, Case, Point, Program};
+use crate::engine::Verdict;
+use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::packet_cost::{FLOWS, differences, spread};
 use crate::stats::{MedianInterval, Spread};
 
@@ -25,6 +27,26 @@ pub struct PerProgram<T> {
     pub measured: T,
 }
 
+impl<T> PerProgram<T> {
+    fn of(value: impl Fn(Program) -> T) -> Self {
+        Self {
+            plain: value(Program::Plain),
+            measured: value(Program::Measured),
+        }
+    }
+
+    fn get(&self, program: Program) -> &T {
+        match program {
+            Program::Measured => &self.measured,
+            _ => &self.plain,
+        }
+    }
+
+    fn map<U>(&self, value: impl Fn(&T) -> U) -> PerProgram<U> {
+        PerProgram::of(|program| value(self.get(program)))
+    }
+}
+
 /// One case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseSummary {
@@ -32,6 +54,8 @@ pub struct CaseSummary {
     pub nothing_ns: Option<Spread>,
     /// All of a run with the balancer, ns a packet.
     pub gross_ns: PerProgram<Option<Spread>>,
+    /// The median of that with its 95 % interval.
+    pub gross_interval: PerProgram<Option<MedianInterval>>,
     /// The program's own time: median of the rounds' differences, ns a packet.
     pub ns: PerProgram<Option<MedianInterval>>,
     /// What measuring adds, ns a packet.
@@ -43,54 +67,79 @@ pub struct CaseSummary {
 /// The experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
+    /// Rounds that were measured.
+    pub rounds: usize,
     /// The program's own time, of one warm flow, by the slowest of the ways out, ns.
     pub ns_per_packet: PerProgram<Option<f64>>,
+    /// The same with its 95 % interval.
+    pub ns_interval: PerProgram<Option<MedianInterval>>,
     /// The same with all that runs the program, as other balancers' times are given, ns.
     pub gross_ns_per_packet: PerProgram<Option<f64>>,
+    /// The same with its 95 % interval.
+    pub gross_ns_interval: PerProgram<Option<MedianInterval>>,
     /// One flow's packets on one core, redirected to another interface by layer 2.
     pub packets_per_s: PerProgram<Option<f64>>,
     /// The same with a program that looks at nothing.
     pub packets_per_s_unbalanced: Option<f64>,
-    /// Whether [`BARS`] hold for the program's own time.
+    /// Whether [`BARS`] hold for the program's own time; null: undecided.
     pub bars: PerProgram<Option<bool>>,
-    /// Whether they hold for all of the time.
+    /// Whether they hold for all of the time; null: undecided.
     pub gross_bars: PerProgram<Option<bool>>,
+    /// `bars` in words.
+    pub verdicts: PerProgram<Verdict>,
+    /// `gross_bars` in words.
+    pub gross_verdicts: PerProgram<Verdict>,
     /// Memory of the tables that grow with flows, for each: those of affinity, that of measuring.
     pub bytes_per_flow: PerProgram<f64>,
     /// Memory of a service's ring, bytes.
     pub bytes_per_service: u64,
-    /// By name of the case.
-    pub cases: BTreeMap<&'static str, CaseSummary>,
+    /// By case.
+    pub cases: BTreeMap<Case, CaseSummary>,
 }
 
 impl Summary {
     /// Of these runs.
     pub(super) fn of(points: &[Point], memory: &BTreeMap<String, u64>) -> Self {
-        let cases: BTreeMap<_, _> = Case::ALL.map(|c| (c.name(), case(points, c))).into();
-        let slowest = |of: &dyn Fn(&CaseSummary) -> Option<f64>| {
-            let warm = Case::WARM.map(|c| of(&cases[c.name()]));
-            warm.into_iter().flatten().reduce(f64::max)
+        let cases: BTreeMap<_, _> = Case::all().map(|c| (c, case(points, c))).collect();
+        let slowest = |of: &dyn Fn(&CaseSummary) -> Option<MedianInterval>| {
+            let warm = Case::WARM.into_iter().filter_map(|c| of(&cases[&c]));
+            warm.max_by(|a, b| a.median.total_cmp(&b.median))
         };
-        let ns_per_packet = PerProgram {
-            plain: slowest(&|c| c.ns.plain.map(|ns| ns.median)),
-            measured: slowest(&|c| c.ns.measured.map(|ns| ns.median)),
+        let ns_interval = PerProgram::of(|program| slowest(&|c| *c.ns.get(program)));
+        let gross_ns_interval =
+            PerProgram::of(|program| slowest(&|c| *c.gross_interval.get(program)));
+        let rounds = points
+            .iter()
+            .map(|p| p.round)
+            .collect::<BTreeSet<_>>()
+            .len();
+        let verdicts = |ns: &PerProgram<Option<MedianInterval>>| {
+            PerProgram::of(|program| held(*ns.get(program), *BARS.get(program), rounds))
         };
-        let gross_ns_per_packet = PerProgram {
-            plain: slowest(&|c| c.gross_ns.plain.map(|ns| ns.median)),
-            measured: slowest(&|c| c.gross_ns.measured.map(|ns| ns.median)),
+        let (own, gross) = (verdicts(&ns_interval), verdicts(&gross_ns_interval));
+        let median = |of: &Option<MedianInterval>| of.map(|ns| ns.median);
+        let decided = |verdict: &Verdict| match verdict {
+            Verdict::Met => Some(true),
+            Verdict::Missed => Some(false),
+            Verdict::Undecided => None,
         };
-        let redirected = &cases[Case::RedirectL2.name()];
+        let redirected = &cases[&Case::RedirectL2];
         let bytes = |names: &[&str]| -> f64 {
             let known = names.iter().filter_map(|name| memory.get(*name));
             known.sum::<u64>() as f64 / f64::from(FLOWS)
         };
         Self {
-            ns_per_packet,
-            gross_ns_per_packet,
+            rounds,
+            ns_per_packet: ns_interval.map(median),
+            ns_interval,
+            gross_ns_per_packet: gross_ns_interval.map(median),
+            gross_ns_interval,
             packets_per_s: redirected.packets_per_s,
             packets_per_s_unbalanced: redirected.nothing_ns.map(|s| 1e9 / s.median),
-            bars: held(ns_per_packet),
-            gross_bars: held(gross_ns_per_packet),
+            bars: own.map(decided),
+            gross_bars: gross.map(decided),
+            verdicts: own,
+            gross_verdicts: gross,
             bytes_per_flow: PerProgram {
                 plain: bytes(&["flows_settled", "flows_young"]),
                 measured: bytes(&["flows_settled", "flows_young", "flows"]),
@@ -101,33 +150,27 @@ impl Summary {
     }
 }
 
-fn held(ns: PerProgram<Option<f64>>) -> PerProgram<Option<bool>> {
-    PerProgram {
-        plain: ns.plain.map(|ns| ns <= BARS.plain),
-        measured: ns.measured.map(|ns| ns <= BARS.measured),
+fn held(ns: Option<MedianInterval>, bar: f64, rounds: usize) -> Verdict {
+    match ns.filter(|_| rounds >= ENOUGH_PAIRS) {
+        Some(ns) if ns.high <= bar => Verdict::Met,
+        Some(ns) if ns.low > bar => Verdict::Missed,
+        _ => Verdict::Undecided,
     }
 }
 
 fn case(points: &[Point], case: Case) -> CaseSummary {
     let arm = |program| Arm { case, program };
-    let spread = |program| spread(points, arm(program));
     let above = |program, base| differences(points, arm(program), arm(base));
-    let gross_ns = PerProgram {
-        plain: spread(Program::Plain),
-        measured: spread(Program::Measured),
-    };
-    let rate = |spread: Option<Spread>| spread.map(|s| 1e9 / s.median);
+    let gross_ns = PerProgram::of(|program| spread(points, arm(program)));
     CaseSummary {
-        nothing_ns: spread(Program::Nothing),
-        ns: PerProgram {
-            plain: above(Program::Plain, Program::Nothing),
-            measured: above(Program::Measured, Program::Nothing),
-        },
+        nothing_ns: spread(points, arm(Program::Nothing)),
+        gross_interval: PerProgram::of(|program| {
+            let own = points.iter().filter(|p| p.arm == arm(program));
+            MedianInterval::of(&own.map(|p| p.ns_per_packet).collect::<Vec<_>>())
+        }),
+        ns: PerProgram::of(|program| above(program, Program::Nothing)),
         measuring_ns: above(Program::Measured, Program::Plain),
-        packets_per_s: PerProgram {
-            plain: rate(gross_ns.plain),
-            measured: rate(gross_ns.measured),
-        },
+        packets_per_s: gross_ns.map(|spread| spread.map(|s| 1e9 / s.median)),
         gross_ns,
     }
 }
@@ -136,30 +179,44 @@ fn case(points: &[Point], case: Case) -> CaseSummary {
 mod tests {
     use super::*;
 
+    fn rounds(count: u32) -> Vec<Point> {
+        let round = |round| {
+            [
+                (Case::L2V4, Program::Nothing, 20.0),
+                (Case::L2V4, Program::Plain, 120.0),
+                (Case::IpipV6, Program::Nothing, 30.0),
+                (Case::IpipV6, Program::Plain, 190.0),
+                (Case::IpipV6, Program::Measured, 270.0),
+                (Case::RedirectL2, Program::Plain, 500.0),
+            ]
+            .map(|(case, program, ns_per_packet)| Point {
+                round,
+                position: 0,
+                arm: Arm { case, program },
+                ns_per_packet,
+            })
+        };
+        (0..count).flat_map(round).collect()
+    }
+
     #[test]
     fn the_slowest_way_out_is_held_against_the_bar_alone_and_with_what_runs_it() {
-        let point = |case, program, ns_per_packet| Point {
-            round: 0,
-            position: 0,
-            arm: Arm { case, program },
-            ns_per_packet,
-        };
-        let points = [
-            point(Case::L2V4, Program::Nothing, 20.0),
-            point(Case::L2V4, Program::Plain, 120.0),
-            point(Case::IpipV6, Program::Nothing, 30.0),
-            point(Case::IpipV6, Program::Plain, 190.0),
-            point(Case::IpipV6, Program::Measured, 270.0),
-            point(Case::RedirectL2, Program::Plain, 500.0),
-        ];
-        let summary = Summary::of(&points, &BTreeMap::new());
+        let summary = Summary::of(&rounds(15), &BTreeMap::new());
         assert_eq!(summary.ns_per_packet.plain, Some(160.0));
         assert_eq!(summary.bars.plain, Some(false));
         assert_eq!(summary.bars.measured, Some(true));
         assert_eq!(summary.gross_ns_per_packet.plain, Some(190.0));
         assert_eq!(summary.gross_bars.measured, Some(false));
         assert_eq!(summary.packets_per_s.plain, Some(2e6));
-        let measuring = summary.cases["ipip-v6"].measuring_ns;
+        let measuring = summary.cases[&Case::IpipV6].measuring_ns;
         assert_eq!(measuring.map(|ns| ns.median), Some(80.0));
+    }
+
+    #[test]
+    fn few_rounds_decide_nothing_about_a_bar() {
+        let summary = Summary::of(&rounds(5), &BTreeMap::new());
+        assert_eq!((summary.bars.plain, summary.rounds), (None, 5));
+        assert_eq!(summary.gross_verdicts.measured, Verdict::Undecided);
+        assert_eq!(summary.ns_per_packet.plain, Some(160.0));
     }
 }

@@ -5,38 +5,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use batchwise_core::balance::report::{BackendLine, Line};
-use batchwise_testbed::segment::{SERVERS, Segment};
+use batchwise_testbed::segment::SERVERS;
 use nix::sys::signal::Signal;
 use rand::Rng as _;
 
-use super::agent::{LIMIT, Policy, SERVICES, Settings, server_name};
-use super::clients::while_clients_work;
-use super::outcome::{Outcome, opened, unharmed};
-use super::scenarios::{CALM, Scenario, Stage, VICTIM};
+use super::super::agent::{LIMIT, Settings, WEB, server_name};
+use super::clients::{opened, while_clients_work};
+use super::outcome::{Outcome, Scenario, unharmed};
+use super::stage::{STEADY, Stage, VICTIM, by_latency, settings};
 
 /// Between two changes of the weights.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
 /// So often they change.
 const CHANGES: u64 = 20;
-/// A slow server's part of its speed: beside the time that clients take between requests, which the
-/// balancer cannot tell from latency, it must show.
+/// A slow server's part of its speed. It must show beside the time that clients take between requests,
+/// which the balancer cannot tell from latency.
 const SLOW: f64 = 0.003;
-/// A slow server's answers to health checks come later than others', and it is not down.
-const PATIENT: Duration = Duration::from_secs(2);
 
-/// Settings under which weights follow latency.
-pub(super) fn by_latency() -> Settings {
-    Settings {
-        policy: Policy::Latency,
-        check_timeout: PATIENT,
-        ..Settings::default()
-    }
-}
-
-impl Stage<'_, '_> {
-    /// Tells the agent of other weights, again and again, until it has read some so often.
+impl Stage<'_> {
+    /// Writes other weights and sends SIGHUP until the agent has read them so often.
     fn change_weights(&mut self, settings: &Settings, times: u64) -> Result<()> {
-        let mut read = self.agent.events("reload");
+        let mut read = self.agent.printed().count("reload");
         let (enough, mut last) = (read + times, Instant::now());
         // signals that come together are one
         while read < enough {
@@ -48,7 +37,7 @@ impl Stage<'_, '_> {
             })?;
             self.agent.signal(Signal::SIGHUP)?;
             self.stop.sleep(CHANGE_EVERY)?;
-            let now = self.agent.events("reload");
+            let now = self.agent.printed().count("reload");
             if now > read {
                 (read, last) = (now, Instant::now());
             }
@@ -56,29 +45,28 @@ impl Stage<'_, '_> {
         self.agent.check_alive()
     }
 
-    pub(super) fn weights_change(&mut self, segment: &Segment) -> Result<Outcome> {
-        let ((), connections) = while_clients_work(segment, |_| {
-            self.change_weights(&Settings::default(), CHANGES)
-        })?;
+    pub(super) fn weights_change(&mut self) -> Result<Outcome> {
+        let ((), connections) =
+            while_clients_work(self.segment, |_| self.change_weights(&settings(), CHANGES))?;
         let mut outcome = unharmed(Scenario::WeightsChange, &connections);
         outcome.times = CHANGES;
         Ok(outcome)
     }
 
-    pub(super) fn weights_by_latency(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn weights_by_latency(&mut self) -> Result<Outcome> {
         let fair = 1.0 / f64::from(SERVERS);
-        let (decisions, connections) = while_clients_work(segment, |_| {
-            self.stop.sleep(CALM)?;
+        let (decisions, connections) = while_clients_work(self.segment, |_| {
+            self.stop.sleep(STEADY)?;
             for (index, speed) in (0..SERVERS).zip(&self.site.speeds) {
                 speed.set(SLOW)?;
                 let name = server_name(index);
                 // none at all: it is down
-                let less = |b: &BackendLine| 0.0 < b.share && b.share < 0.9 * fair;
+                let fewer = |b: &BackendLine| 0.0 < b.share && b.share < 0.9 * fair;
                 self.agent
-                    .until("a slow server has fewer slots", SERVICES[0], &name, less)?;
+                    .until("a slow server has fewer slots", WEB.name, &name, fewer)?;
                 speed.set(1.0)?;
             }
-            let decisions = self.agent.decisions();
+            let decisions = self.agent.printed().decisions;
             self.change_weights(&by_latency(), CHANGES / 2)?;
             Ok(decisions)
         })?;
@@ -90,15 +78,15 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn balancer_killed(&mut self, segment: &Segment) -> Result<Outcome> {
-        let (takeovers, connections) = while_clients_work(segment, |_| {
-            self.stop.sleep(CALM)?;
+    pub(super) fn balancer_killed(&mut self) -> Result<Outcome> {
+        let (takeovers, connections) = while_clients_work(self.segment, |_| {
+            self.stop.sleep(STEADY)?;
             self.agent.signal(Signal::SIGKILL)?;
             // nobody decides, and all goes on
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             self.agent.start_process()?;
-            self.stop.sleep(CALM)?;
-            Ok(self.agent.events("takeover"))
+            self.stop.sleep(STEADY)?;
+            Ok(self.agent.printed().count("takeover"))
         })?;
         let mut outcome = unharmed(Scenario::BalancerKilled, &connections);
         outcome.expect(takeovers > 0, || {
@@ -107,16 +95,16 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn balancer_killed_and_changed(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn balancer_killed_and_changed(&mut self) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let without = Settings {
             without: Some(VICTIM),
-            ..Settings::default()
+            ..settings()
         };
-        let (times, connections) = while_clients_work(segment, |clients| {
+        let (times, connections) = while_clients_work(self.segment, |clients| {
             let mut times = Vec::new();
-            for settings in [&without, &Settings::default()] {
-                self.stop.sleep(CALM)?;
+            for settings in [&without, &settings()] {
+                self.stop.sleep(STEADY)?;
                 self.agent.signal(Signal::SIGKILL)?;
                 times.push(Instant::now());
                 self.agent.configure(settings)?;
@@ -139,33 +127,33 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    pub(super) fn policy_changed(&mut self, segment: &Segment) -> Result<Outcome> {
-        let policies = [Policy::Latency, Policy::Static];
-        let ((), connections) = while_clients_work(segment, |_| {
+    pub(super) fn policy_changed(&mut self) -> Result<Outcome> {
+        let policies = ["latency", "static"];
+        let ((), connections) = while_clients_work(self.segment, |_| {
             for policy in policies {
-                self.stop.sleep(CALM)?;
+                self.stop.sleep(STEADY)?;
                 self.agent.configure(&Settings {
                     policy,
-                    ..Settings::default()
+                    ..settings()
                 })?;
                 self.agent.signal(Signal::SIGTERM)?;
                 self.agent.start_process()?;
             }
-            self.stop.sleep(CALM)
+            self.stop.sleep(STEADY)
         })?;
         let mut outcome = unharmed(Scenario::PolicyChanged, &connections);
         outcome.times = policies.len() as u64;
         Ok(outcome)
     }
 
-    pub(super) fn configuration_spoiled(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn configuration_spoiled(&mut self) -> Result<Outcome> {
         let spoiled = [
             ("interval = \"1s\"\n[[service", 2),
             ("[[service]]\nname = 7\n", 2),
             ("name = \"x\"\nintervall = \"1s\"\n", 2),
         ];
-        let (errors, connections) = while_clients_work(segment, |_| {
-            self.stop.sleep(CALM)?;
+        let (errors, connections) = while_clients_work(self.segment, |_| {
+            self.stop.sleep(STEADY)?;
             for (text, line) in spoiled {
                 self.agent.write(text)?;
                 let output = self.agent.command(&["reload"])?;
@@ -177,7 +165,7 @@ impl Stage<'_, '_> {
                 let place = format!("lb.toml:{line}");
                 ensure!(error.contains(&place), "{place} is not in: {error}");
                 self.agent.signal(Signal::SIGHUP)?;
-                self.stop.sleep(CALM / 3)?;
+                self.stop.sleep(STEADY / 3)?;
             }
             let status = self
                 .agent
@@ -188,15 +176,15 @@ impl Stage<'_, '_> {
                     weights.insert((b.service.clone(), b.backend.clone()), b.base_weight);
                 }
             }
-            if weights.len() != SERVICES.len() * usize::from(SERVERS)
+            if weights.len() != settings().services.len() * usize::from(SERVERS)
                 || weights.values().any(|&w| w != 100)
             {
                 bail!("the old configuration is not in force: {weights:?}");
             }
-            self.agent.configure(&Settings::default())?;
+            self.agent.configure(&settings())?;
             self.agent.must(&["reload"])?;
-            self.stop.sleep(CALM / 3)?;
-            Ok(self.agent.events("config_error"))
+            self.stop.sleep(STEADY / 3)?;
+            Ok(self.agent.printed().count("config_error"))
         })?;
         let mut outcome = unharmed(Scenario::ConfigurationSpoiled, &connections);
         outcome.times = spoiled.len() as u64;

@@ -15,8 +15,7 @@ use batchwise_testbed::segment::{Segment, VIP, VIP6};
 use batchwise_testbed::stop::Stop;
 use rand::Rng as _;
 
-use super::agent::LIMIT;
-use super::outcome::opened;
+use super::super::agent::LIMIT;
 
 /// The file that says which server it is.
 pub(super) const WHO: &str = "who";
@@ -56,6 +55,18 @@ pub(super) struct Connection {
     pub longest: Duration,
     /// How it ended.
     pub end: End,
+}
+
+/// How many connections went to a server that were begun in this time.
+pub(super) fn opened(
+    connections: &[Connection],
+    server: &str,
+    during: std::ops::Range<Instant>,
+) -> usize {
+    let to_server = connections
+        .iter()
+        .filter(|c| c.server.as_deref() == Some(server));
+    to_server.filter(|c| during.contains(&c.began)).count()
 }
 
 /// What all clients saw so far.

@@ -1,39 +1,44 @@
 //! Experiment `balance-faults`: connections that break while weights change, servers and balancers
-//! die, and configurations are wrong. This file owns the results.
+//! die, and configurations are wrong.
 
-mod agent;
 mod balancers;
 mod clients;
-mod kept;
 mod outcome;
-mod scenarios;
+mod resting;
 mod servers;
+mod stage;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
+use batchwise_testbed::host::Place;
 use batchwise_testbed::segment::{Segment, SegmentSpec};
-use maud::html;
+use batchwise_testbed::stop::Stop;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::frame::{Frame, Measured, NoMore};
-use crate::output::Progress;
-use crate::report::Table;
-use crate::{Context, Experiment};
-pub use outcome::Outcome;
-pub use scenarios::{Scenario, run};
+use super::agent::Agent;
+use super::name;
+use crate::Context;
+use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
+pub use outcome::{Outcome, Scenario};
+use stage::{Site, Stage, by_latency, settings};
+
+/// Room for the outer header of the tunnels.
+const MTU: u32 = 1600;
+/// Connections of a server that was taken out rest for so long; nothing else is left of it then.
+const REST: Duration = Duration::from_secs(5);
+/// The same, longer than a connection without a packet is counted as active.
+const LONG_REST: Duration = Duration::from_secs(65);
 
 /// What breaks when something does.
 pub struct BalanceFaults;
 
-#[derive(Default)]
-struct Runs {
-    outcomes: Vec<Outcome>,
-}
-
 /// All runs of all scenarios.
 #[derive(Clone, Debug, Serialize)]
-struct Summary {
+pub struct Summary {
     /// Connections that broke and must not have.
     broken_connections: u64,
     /// Connections that could not be opened and should have been.
@@ -42,26 +47,55 @@ struct Summary {
     wrong: usize,
     /// All connections.
     connections: u64,
-    /// By name; the last run of each.
-    scenarios: BTreeMap<&'static str, Outcome>,
+    /// The last run of each.
+    scenarios: BTreeMap<Scenario, Outcome>,
 }
 
-impl Summary {
-    fn of(outcomes: &[Outcome]) -> Self {
-        Self {
-            broken_connections: outcomes.iter().map(|o| o.broken).sum(),
-            refused_connections: outcomes.iter().map(|o| o.refused).sum(),
-            wrong: outcomes.iter().map(|o| o.wrong.len()).sum(),
-            connections: outcomes.iter().map(|o| o.connections).sum(),
-            scenarios: outcomes
-                .iter()
-                .map(|o| (o.scenario.name(), o.clone()))
-                .collect(),
-        }
-    }
+/// Runs a scenario on a segment of its own, whose names begin with `bw-TAG`.
+///
+/// # Errors
+/// The hosts cannot be made, or the command does not do what it is told. That connections broke is
+/// no error: see [`Outcome::wrong`].
+pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result<Outcome> {
+    let segment = Segment::build(tag, SegmentSpec { mtu: MTU })?;
+    let slow = scenario == Scenario::WeightsByLatency;
+    let site = Site::start(&segment, command, stop, slow)?;
+    let settings = if slow { by_latency() } else { settings() };
+    let place = (&segment.balancer, Place::Observer);
+    let mut stage = Stage {
+        agent: Agent::start(tag, command, place, stop, &settings)?,
+        site: &site,
+        segment: &segment,
+        stop,
+    };
+    let mut outcome = match scenario {
+        Scenario::WeightsChange => stage.weights_change(),
+        Scenario::WeightsByLatency => stage.weights_by_latency(),
+        Scenario::BackendKilled => stage.backend_killed(),
+        Scenario::HostVanished => stage.host_vanished(),
+        Scenario::BackendDrained => stage.backend_drained(),
+        Scenario::BackendRemoved => stage.backend_removed(scenario, REST),
+        Scenario::BackendRemovedIdle => stage.backend_removed(scenario, LONG_REST),
+        Scenario::BalancerKilled => stage.balancer_killed(),
+        Scenario::BalancerKilledAndChanged => stage.balancer_killed_and_changed(),
+        Scenario::PolicyChanged => stage.policy_changed(),
+        Scenario::ConfigurationSpoiled => stage.configuration_spoiled(),
+    }?;
+    let printed = stage.agent.printed();
+    outcome.totals = printed.totals.clone();
+    let events = printed.events.iter().filter(|e| e.what != "reload");
+    outcome.events = events.cloned().collect();
+    drop(printed);
+    Ok(outcome)
 }
 
 impl Experiment for BalanceFaults {
+    type Stage = ();
+    type Arm = Scenario;
+    type Point = Outcome;
+    type More = NoMore;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "balance-faults"
     }
@@ -70,46 +104,72 @@ impl Experiment for BalanceFaults {
         "connections that break when weights change, servers or balancers die, configurations are wrong"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let build = || {
-            // for the facts of the report: every scenario has a segment of its own
-            let segment = Segment::build("bfaults", SegmentSpec::default())?;
-            Ok(((), segment.settings()?))
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Scenario>>> {
+        let all = Round::in_order(Scenario::ALL);
+        if quick {
+            return Ok(vec![all]);
+        }
+        let mut rounds = vec![all; 5];
+        rounds.push(Round::in_order(Scenario::LONG));
+        Ok(rounds)
+    }
+
+    fn stage(&self, _context: &Context) -> Result<((), Value)> {
+        // for the facts of the report: every scenario has a segment of its own
+        let segment = Segment::build("bfaults", SegmentSpec::default())?;
+        Ok(((), serde_json::to_value(segment.settings()?)?))
+    }
+
+    fn measure(
+        &self,
+        this: &mut Run<'_, NoMore>,
+        (): &mut (),
+        turn: Turn<'_, Scenario>,
+    ) -> Result<Vec<Outcome>> {
+        let Context { command, stop, .. } = this.context;
+        Ok(vec![run(*turn.arm, "bfaults", command, stop)?])
+    }
+
+    fn describe(&self, outcome: &Outcome) -> String {
+        format!(
+            "{}: {} of {} connections broken, {} refused {:?}",
+            name(outcome.scenario),
+            outcome.broken,
+            outcome.connections,
+            outcome.refused,
+            outcome.wrong
+        )
+    }
+
+    fn summary(&self, results: &Results<Outcome, NoMore>) -> Summary {
+        let all = &results.points;
+        let sum = |of: fn(&Outcome) -> u64| all.iter().map(of).sum();
+        Summary {
+            broken_connections: sum(|o| o.broken),
+            refused_connections: sum(|o| o.refused),
+            wrong: all.iter().map(|o| o.wrong.len()).sum(),
+            connections: sum(|o| o.connections),
+            scenarios: all.iter().map(|o| (o.scenario, o.clone())).collect(),
+        }
+    }
+
+    fn report(&self, results: &Results<Outcome, NoMore>, summary: &Summary) -> Report {
+        let ms = |ns: Option<u64>| ns.map_or_else(String::new, |ns| (ns / 1_000_000).to_string());
+        let row = |o: &Outcome| {
+            vec![
+                name(o.scenario),
+                o.connections.to_string(),
+                o.answers.to_string(),
+                o.broken.to_string(),
+                o.refused.to_string(),
+                o.lost_with_server.to_string(),
+                o.refused_by_server.to_string(),
+                ms(o.noticed_after_ns),
+                ms(o.notice_within_ns),
+                o.wrong.join("; "),
+            ]
         };
-        Frame::run_on(self.name(), context, build, |frame, (), runs: &mut Runs| {
-            let rounds = if context.quick { 1 } else { 5 };
-            let mut all = Scenario::ALL.repeat(rounds);
-            if !context.quick {
-                all.extend(Scenario::LONG);
-            }
-            let mut progress = Progress::new(u32::try_from(all.len())?);
-            for scenario in all {
-                let outcome = run(scenario, "bfaults", &context.command, &context.stop)?;
-                progress.step(&format!(
-                    "{}: {} of {} connections broken, {} refused {:?}",
-                    scenario.name(),
-                    outcome.broken,
-                    outcome.connections,
-                    outcome.refused,
-                    outcome.wrong
-                ));
-                runs.outcomes.push(outcome);
-                runs.write(frame, false)?;
-            }
-            Ok(())
-        })
-    }
-}
-
-impl Measured for Runs {
-    fn is_empty(&self) -> bool {
-        self.outcomes.is_empty()
-    }
-
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.outcomes);
-        frame.write_result(complete, &self.outcomes, &NoMore {}, &summary)?;
-        let mut table = Table::new([
+        let table = Table::new([
             "",
             "connections",
             "answers",
@@ -121,36 +181,26 @@ impl Measured for Runs {
             "at most, ms",
             "wrong",
         ]);
-        let ms = |ns: Option<u64>| ns.map_or_else(String::new, |ns| (ns / 1_000_000).to_string());
-        for o in &self.outcomes {
-            table.row([
-                o.scenario.name().to_owned(),
-                o.connections.to_string(),
-                o.answers.to_string(),
-                o.broken.to_string(),
-                o.refused.to_string(),
-                o.lost_with_server.to_string(),
-                o.refused_by_server.to_string(),
-                ms(o.noticed_after_ns),
-                ms(o.notice_within_ns),
-                o.wrong.join("; "),
-            ]);
-        }
-        let body = html! {
-            (table.html())
-            p {
-                "Broken: a connection that ended in mid-request, although the server that it went to \
-                 lived. Every answer says which server gave it, so a connection that was sent to \
-                 another server would show. Half of the connections are IPv4 by layer 2, half IPv6 \
-                 through tunnels."
-            }
-        };
-        frame.write_report(
-            complete,
+        Report::new(
             "Balance faults: what breaks when something does",
             "Two clients keep 24 connections to four servers behind the balancer, each for 0.1 to 2 s, \
              while something is done to the balancer or to a server.",
-            &body,
+        )
+        .heading("Summary")
+        .text(format!(
+            "Of {} connections **{} broke** and **{} could not be opened** that should not have; {} \
+             other things went wrong.",
+            summary.connections,
+            summary.broken_connections,
+            summary.refused_connections,
+            summary.wrong
+        ))
+        .table(table.with(results.points.iter().map(row)))
+        .text(
+            "Broken: a connection that ended in mid-request, although the server that it went to \
+             lived. Every answer says which server gave it, so a connection that was sent to \
+             another server would show. Half of the connections are IPv4 by layer 2, half IPv6 \
+             through tunnels.",
         )
     }
 }

@@ -1,18 +1,66 @@
-//! What came of a scenario, and what is counted against the balancer.
+//! The scenarios, what came of one, and what is counted against the balancer.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use batchwise_core::balance::report::{EventLine, TotalsLine};
 use batchwise_testbed::segment::{SERVERS, VIP, VIP6};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clients::{Connection, End};
-use super::scenarios::Scenario;
+
+/// Something that is done under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// The weights of all servers change every 100 ms.
+    WeightsChange,
+    /// Weights follow latency while servers become slow in turns; then the configured ones change
+    /// every 100 ms, too.
+    WeightsByLatency,
+    /// A server's process is killed.
+    BackendKilled,
+    /// A server's cable is pulled, and plugged in again.
+    HostVanished,
+    /// A server is drained, and taken back.
+    BackendDrained,
+    /// A server is taken out of the configuration while clients still take what they asked it for,
+    /// and have closed their half of the connection.
+    BackendRemoved,
+    /// The same, and others are silent for more than a minute.
+    BackendRemovedIdle,
+    /// The balancer's process is killed with SIGKILL, and started again.
+    BalancerKilled,
+    /// The same, and meanwhile a server was taken out of the configuration; then once more, and it
+    /// is there again.
+    BalancerKilledAndChanged,
+    /// The balancer is started again with another policy: another program takes the old one's place.
+    PolicyChanged,
+    /// The configuration is spoiled, and the balancer told to read it.
+    ConfigurationSpoiled,
+}
+
+impl Scenario {
+    /// All that take seconds.
+    pub const ALL: [Self; 10] = [
+        Self::WeightsChange,
+        Self::WeightsByLatency,
+        Self::BackendKilled,
+        Self::HostVanished,
+        Self::BackendDrained,
+        Self::BackendRemoved,
+        Self::BalancerKilled,
+        Self::BalancerKilledAndChanged,
+        Self::PolicyChanged,
+        Self::ConfigurationSpoiled,
+    ];
+    /// Those that take more than a minute.
+    pub const LONG: [Self; 1] = [Self::BackendRemovedIdle];
+}
 
 /// What came of a scenario.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// Which one.
     pub scenario: Scenario,
@@ -113,16 +161,4 @@ pub(super) fn unharmed(scenario: Scenario, connections: &[Connection]) -> Outcom
 /// As results have times.
 pub(super) fn nanos(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
-}
-
-/// How many connections went to a server that were begun in this time.
-pub(super) fn opened(
-    connections: &[Connection],
-    server: &str,
-    during: std::ops::Range<Instant>,
-) -> usize {
-    let to_server = connections
-        .iter()
-        .filter(|c| c.server.as_deref() == Some(server));
-    to_server.filter(|c| during.contains(&c.began)).count()
 }

@@ -5,30 +5,29 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use batchwise_core::balance::report::BackendLine;
-use batchwise_testbed::segment::{Segment, VIP, VIP6};
+use batchwise_testbed::segment::{VIP, VIP6};
 use nix::sys::signal::{Signal, kill};
 
-use super::agent::{Agent, CHECK_EVERY, CHECK_TIMEOUT, FALL, SERVICES, Settings, server_name};
-use super::clients::{Connection, End, while_clients_work};
-use super::kept::{Kept, keep};
-use super::outcome::{Outcome, nanos, opened, unharmed};
-use super::scenarios::{CALM, Scenario, Stage, VICTIM};
+use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
+use super::clients::{Connection, End, opened, while_clients_work};
+use super::outcome::{Outcome, Scenario, nanos, unharmed};
+use super::resting::{Resting, open_to};
+use super::stage::{CHECK_EVERY, CHECK_TIMEOUT, FALL, STEADY, Stage, VICTIM, settings};
 
 /// Connections of each kind and service that rest.
-const RESTING: usize = 2;
+const EACH: usize = 2;
 
-impl Stage<'_, '_> {
-    pub(super) fn backend_killed(&mut self, segment: &Segment) -> Result<Outcome> {
+impl Stage<'_> {
+    pub(super) fn backend_killed(&mut self) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let pid = self.site.servers[usize::from(VICTIM)].pid();
-        let (span, connections) = while_clients_work(segment, |_| {
-            self.stop.sleep(CALM)?;
+        let (span, connections) = while_clients_work(self.segment, |_| {
+            self.stop.sleep(STEADY)?;
             let killed = Instant::now();
             kill(pid, Signal::SIGKILL).context("killing a server")?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
             let noticed = Instant::now();
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             Ok(killed..noticed)
         })?;
         // refused at once
@@ -42,17 +41,17 @@ impl Stage<'_, '_> {
         ))
     }
 
-    pub(super) fn host_vanished(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn host_vanished(&mut self) -> Result<Outcome> {
         let victim = server_name(VICTIM);
-        let (times, connections) = while_clients_work(segment, |clients| {
-            self.stop.sleep(CALM)?;
+        let (times, connections) = while_clients_work(self.segment, |clients| {
+            self.stop.sleep(STEADY)?;
             let gone = Instant::now();
-            segment.plug(VICTIM, false)?;
+            self.segment.plug(VICTIM, false)?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
             let noticed = Instant::now();
             // else they could go on
             clients.await_broken(self.stop, &victim)?;
-            segment.plug(VICTIM, true)?;
+            self.segment.plug(VICTIM, true)?;
             self.victim_has("slots again", |b| b.share > 0.0)?;
             let back = Instant::now();
             clients.await_opened(self.stop, &victim, back)?;
@@ -71,33 +70,23 @@ impl Stage<'_, '_> {
         Ok(outcome)
     }
 
-    /// Waits until the lines of the server to which something is done are so, of both services.
-    fn victim_has(&self, what: &str, is: impl Fn(&BackendLine) -> bool) -> Result<()> {
-        let victim = server_name(VICTIM);
-        for service in SERVICES {
-            let what = format!("{victim} has {what}");
-            self.agent.until(&what, service, &victim, &is)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn backend_drained(&mut self, segment: &Segment) -> Result<Outcome> {
+    pub(super) fn backend_drained(&mut self) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let all = |agent: &Agent<'_>, args: &[&str]| -> Result<()> {
-            for service in SERVICES {
+            for service in [WEB.name, WEB6.name] {
                 let drain = ["drain", &victim, "--service", service];
                 agent.must(&[&drain[..], args].concat())?;
             }
             Ok(())
         };
-        let (times, connections) = while_clients_work(segment, |clients| {
-            self.stop.sleep(CALM)?;
-            all(self.agent, &[])?;
+        let (times, connections) = while_clients_work(self.segment, |clients| {
+            self.stop.sleep(STEADY)?;
+            all(&self.agent, &[])?;
             self.victim_has("no slots", |b| b.share == 0.0)?;
             let drained = Instant::now();
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             let undone = Instant::now();
-            all(self.agent, &["--undo"])?;
+            all(&self.agent, &["--undo"])?;
             clients.await_opened(self.stop, &victim, undone)?;
             Ok((drained, undone))
         })?;
@@ -114,36 +103,35 @@ impl Stage<'_, '_> {
 
     pub(super) fn backend_removed(
         &mut self,
-        segment: &Segment,
         scenario: Scenario,
         rest: Duration,
     ) -> Result<Outcome> {
         let victim = server_name(VICTIM);
-        let client = segment.clients.first().context("no client")?;
-        let (done, mut connections) = while_clients_work(segment, |_| {
-            let mut resting: Vec<Kept> = Vec::new();
+        let client = self.segment.clients.first().context("no client")?;
+        let (done, mut connections) = while_clients_work(self.segment, |_| {
+            let mut resting: Vec<Resting> = Vec::new();
             for service in [IpAddr::from(VIP), VIP6.into()] {
-                resting.extend(keep(client, service, &victim, RESTING, true)?);
+                resting.extend(open_to(client, service, &victim, EACH, true)?);
                 if scenario == Scenario::BackendRemovedIdle {
-                    resting.extend(keep(client, service, &victim, RESTING, false)?);
+                    resting.extend(open_to(client, service, &victim, EACH, false)?);
                 }
             }
-            self.stop.sleep(CALM)?;
+            self.stop.sleep(STEADY)?;
             self.agent.configure(&Settings {
                 without: Some(VICTIM),
-                ..Settings::default()
+                ..settings()
             })?;
             self.agent.must(&["reload"])?;
             let removed = Instant::now();
             self.stop.sleep(rest)?;
-            let ended: Vec<Connection> = resting.into_iter().map(Kept::finish).collect();
+            let ended: Vec<Connection> = resting.into_iter().map(Resting::finish).collect();
             Ok((removed, ended))
         })?;
         let (removed, ended) = done;
         let kept = ended.len();
         connections.extend(ended);
         let mut outcome = unharmed(scenario, &connections);
-        outcome.expect(kept >= 2 * RESTING, || format!("only {kept} rested"));
+        outcome.expect(kept >= 2 * EACH, || format!("only {kept} rested"));
         let later = opened(&connections, &victim, removed..Instant::now());
         outcome.expect(later == 0, || {
             format!("{later} connections were opened to {victim} after it was taken out")

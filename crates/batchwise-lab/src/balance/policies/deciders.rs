@@ -1,10 +1,11 @@
 //! Who decides where new connections go.
 
 use batchwise_core::balance::{Controller, Observed, Params, UNIT, Why};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Who decides.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Anybody, each connection anew.
     Random,
@@ -13,12 +14,16 @@ pub enum Kind {
     /// §4 of the paper as written.
     Paper,
     /// This project's controller, and Maglev.
+    #[serde(rename = "weights alone")]
     Weights,
     /// The less busy of two backends by Maglev with the configured weights.
+    #[serde(rename = "two choices alone")]
     TwoChoices,
     /// The less busy of two by Maglev with the controller's weights: `--policy latency`.
+    #[serde(rename = "batchwise")]
     Latency,
     /// Whoever has the fewest requests for what it can do at this moment, which no balancer sees.
+    #[serde(rename = "least loaded")]
     Oracle,
 }
 
@@ -43,19 +48,6 @@ impl Kind {
         Self::Latency,
         Self::Oracle,
     ];
-
-    /// What tables call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Random => "random",
-            Self::Static => "static",
-            Self::Paper => "paper",
-            Self::Weights => "weights alone",
-            Self::TwoChoices => "two choices alone",
-            Self::Latency => "batchwise",
-            Self::Oracle => "least loaded",
-        }
-    }
 }
 
 /// What turns intervals into weights.

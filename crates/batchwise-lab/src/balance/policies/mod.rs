@@ -1,8 +1,8 @@
 //! Experiment `balance-policies`: who decides where new connections go, in virtual time. Needs no
-//! network; its table is the evidence in docs/balance.md.
+//! network, and the same seeds give the same results; they are the evidence in docs/research/balance.md.
 
 pub mod deciders;
-mod figures;
+mod report;
 pub mod scenarios;
 #[cfg(test)]
 mod tests;
@@ -12,12 +12,12 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use batchwise_core::balance::Params;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::machine::Machine;
-use crate::output::Progress;
+use crate::Context;
+use crate::engine::{Experiment, Report, Results, Round, Run, Turn, no_stage};
 use crate::stats::{Spread, quantile};
-use crate::{Context, Experiment};
 use deciders::Kind;
 use scenarios::Scenario;
 use world::{Outcome, Setup, run};
@@ -31,16 +31,26 @@ const LOADS: [f64; 6] = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 const INTERVAL: f64 = 0.5;
 /// Others that are tried.
 const INTERVALS: [f64; 2] = [0.2, 1.0];
-/// Of its share before, what a server that has become slow has left when the policy has reacted.
+/// A policy has reacted when a server that has become slow has this part of its share left.
 const REACTED: f64 = 0.75;
+/// Policies whose steering of a sick server is drawn.
+const DRAWN: [Kind; 2] = [Kind::Paper, Kind::Latency];
+
+/// A scenario, in a version for each seed, and who decides in it.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    runs: Vec<Scenario>,
+    kinds: &'static [Kind],
+    interval: f64,
+}
 
 /// One policy in one scenario, over all seeds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Its name.
     pub scenario: String,
-    /// Its name.
-    pub policy: &'static str,
+    /// Who decides.
+    pub policy: Kind,
     /// Time between decisions, s.
     pub interval_s: f64,
     /// Median over the seeds, of good responses, ms.
@@ -58,29 +68,41 @@ pub struct Point {
     pub swing: f64,
 }
 
+/// How much was simulated.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct More {
+    /// Each scenario, s.
+    pub length_s: f64,
+    /// Versions of each scenario.
+    pub seeds: u64,
+    /// The sick server's share of the table over seconds, by policy.
+    #[serde(default)]
+    pub sick_shares: Vec<(Kind, Vec<(f64, f64)>)>,
+}
+
 /// What programs read.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Over the loads with servers that follow traces: mean reduction of p99, by policy.
-    pub p99_reduction: Vec<(&'static str, f64)>,
+    pub p99_reduction: Vec<(Kind, f64)>,
     /// p99 over that of static weights when servers are equal, the worse of both loads.
     pub equal_servers_ratio: f64,
     /// As `p99_reduction`, of batchwise with other times between decisions, s.
     pub by_interval: Vec<(f64, f64)>,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
-    experiment: &'static str,
-    machine: &'a Machine,
-    complete: bool,
-    length_s: f64,
-    seeds: u64,
-    points: &'a [Point],
-    summary: &'a Summary,
+/// Length of a scenario, s, and how many versions there are.
+fn extent(quick: bool) -> (f64, u64) {
+    if quick { (60.0, 3) } else { (180.0, 9) }
 }
 
 impl Experiment for BalancePolicies {
+    type Stage = ();
+    type Arm = Arm;
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "balance-policies"
     }
@@ -89,56 +111,76 @@ impl Experiment for BalancePolicies {
         "balancing in virtual time: latency-aware weights against static ones and the ideal"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let machine = context.machine()?;
-        let (length, seeds) = if context.quick { (60.0, 3) } else { (180.0, 9) };
-        let mut all: Vec<Vec<Scenario>> = LOADS
-            .iter()
-            .map(|load| {
-                (1..=seeds)
-                    .map(|seed| scenarios::traces(*load, seed, length))
-                    .collect()
-            })
-            .collect();
-        let fixed = scenarios::fixed(length);
-        all.extend(fixed.iter().map(|s| vec![s.clone(); seeds as usize]));
-        let mut progress = Progress::new(u32::try_from(all.len() + INTERVALS.len())?);
-        let mut points = Vec::new();
-        for runs in &all {
-            context.stop.check()?;
-            points.extend(compare(runs, &Kind::ALL, INTERVAL)?);
-            progress.step(&runs[0].name);
-        }
-        for interval in INTERVALS {
-            context.stop.check()?;
-            for runs in &all[..LOADS.len()] {
-                let own = compare(runs, &[Kind::Static, Kind::Latency], interval)?;
-                points.extend(own.into_iter().filter(|p| p.policy == Kind::Latency.name()));
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
+        let (length, seeds) = extent(quick);
+        let traced = |(kinds, interval), load| {
+            let runs = (1..=seeds).map(|seed| scenarios::traces(load, seed, length));
+            Arm {
+                runs: runs.collect(),
+                kinds,
+                interval,
             }
-            progress.step(&format!("decisions each {interval} s"));
-        }
-        let summary = Summary::of(&points);
-        let results = Results {
-            experiment: self.name(),
-            machine: &machine,
-            complete: true,
-            length_s: length,
-            seeds,
-            points: &points,
-            summary: &summary,
         };
-        context.output.write_result(&results)?;
-        let traced: Vec<_> = fixed.iter().filter(|s| s.name == "one sick").collect();
-        let curves = [Kind::Paper, Kind::Latency, Kind::Oracle]
-            .iter()
-            .flat_map(|kind| {
-                traced
-                    .iter()
-                    .map(move |s| (*kind, run(s, setup(*kind, INTERVAL, 1))))
-            });
-        let curves: Vec<(Kind, Outcome)> = curves.collect();
-        let reproduce = context.reproduce(self.name());
-        figures::write(&context.output, &results, &curves, &reproduce)
+        let all = LOADS.map(|load| traced((&Kind::ALL[..], INTERVAL), load));
+        let fixed = scenarios::fixed(length).into_iter().map(|scenario| Arm {
+            runs: vec![scenario; seeds as usize],
+            kinds: &Kind::ALL,
+            interval: INTERVAL,
+        });
+        let pair: &[Kind] = &[Kind::Static, Kind::Latency];
+        let others = INTERVALS.map(|interval| LOADS.map(|load| traced((pair, interval), load)));
+        let arms = all.into_iter().chain(fixed);
+        Ok(vec![Round::in_order(
+            arms.chain(others.into_iter().flatten()),
+        )])
+    }
+
+    fn stage(&self, _context: &Context) -> Result<((), Value)> {
+        no_stage()
+    }
+
+    fn prepare(&self, run: &mut Run<'_, More>, (): &mut ()) -> Result<()> {
+        (run.more.length_s, run.more.seeds) = extent(run.context.quick);
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        _run: &mut Run<'_, More>,
+        (): &mut (),
+        turn: Turn<'_, Arm>,
+    ) -> Result<Vec<Point>> {
+        let mut points = compare(&turn.arm.runs, turn.arm.kinds, turn.arm.interval)?;
+        points.retain(|p| p.interval_s == INTERVAL || p.policy != Kind::Static);
+        Ok(points)
+    }
+
+    fn finish(&self, run: &mut Run<'_, More>, (): &mut (), _points: &[Point]) -> Result<()> {
+        let all = scenarios::fixed(run.more.length_s);
+        let sick = all.iter().find(|s| s.name == "one sick");
+        let (sick, server) = sick
+            .and_then(|s| Some((s, s.change?.1)))
+            .ok_or_else(|| anyhow!("no server is sick in any scenario"))?;
+        run.more.sick_shares = DRAWN
+            .map(|kind| {
+                let shares = world::run(sick, setup(kind, INTERVAL, 1)).shares;
+                let of_server = shares.iter().map(|(at, all)| (*at, all[server]));
+                (kind, of_server.collect())
+            })
+            .into();
+        Ok(())
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        format!("{}, decisions each {} s", point.scenario, point.interval_s)
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        Summary::of(&results.points)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        report::report(results, summary)
     }
 }
 
@@ -154,8 +196,7 @@ fn setup(kind: Kind, interval: f64, seed: u64) -> Setup {
 /// Policies, the static one among them, in a scenario that each seed has a version of.
 pub fn compare(runs: &[Scenario], kinds: &[Kind], interval: f64) -> Result<Vec<Point>> {
     let outcomes: Vec<Vec<Outcome>> = thread::scope(|scope| {
-        let spawn = |kind: &Kind| {
-            let kind = *kind;
+        let spawn = |&kind: &Kind| {
             scope.spawn(move || {
                 let each = (1..).zip(runs);
                 each.map(|(seed, s)| run(s, setup(kind, interval, seed)))
@@ -163,52 +204,32 @@ pub fn compare(runs: &[Scenario], kinds: &[Kind], interval: f64) -> Result<Vec<P
             })
         };
         let all: Vec<_> = kinds.iter().map(spawn).collect();
-        all.into_iter()
-            .map(|t| {
-                t.join()
-                    .map_err(|_| anyhow!("simulating {:?} failed", runs[0].name))
-            })
-            .collect::<Result<_>>()
+        let failed = |_| anyhow!("simulating {:?} failed", runs[0].name);
+        let outcomes = all.into_iter().map(|t| t.join().map_err(failed));
+        outcomes.collect::<Result<_>>()
     })?;
-    let tails: Vec<Vec<f64>> = outcomes
-        .iter()
-        .map(|o| o.iter().map(|o| tail(o, 0.99)).collect())
-        .collect();
+    let quantiles = |own: &[Outcome], q| own.iter().map(|o| o.quantile_ms(q)).collect::<Vec<_>>();
     let fixed = kinds.iter().position(|k| *k == Kind::Static).unwrap_or(0);
-    let points = kinds
-        .iter()
-        .zip(&outcomes)
-        .zip(&tails)
-        .map(|((kind, own), tail_ms)| {
-            let pairs = tail_ms.iter().zip(&tails[fixed]);
-            let reductions: Vec<f64> = pairs.map(|(a, b)| 1.0 - a / b).collect();
-            let middles: Vec<f64> = own.iter().map(|o| tail(o, 0.5)).collect();
-            let reactions: Vec<f64> = own.iter().filter_map(|o| reaction(&runs[0], o)).collect();
-            let failed: f64 = own.iter().map(|o| o.failed as f64).sum();
-            let good: f64 = own.iter().map(|o| o.latencies.len() as f64).sum();
-            Some(Point {
-                scenario: runs[0].name.clone(),
-                policy: kind.name(),
-                interval_s: interval,
-                p50_ms: quantile(&middles, 0.5)?,
-                p99_ms: Spread::of(tail_ms)?,
-                p99_reduction: quantile(&reductions, 0.5)?,
-                failed: failed / (failed + good).max(1.0),
-                reaction_s: quantile(&reactions, 0.5),
-                swing: own.iter().map(swing).sum::<f64>() / own.len() as f64,
-            })
-        });
+    let fixed = quantiles(&outcomes[fixed], 0.99);
+    let points = kinds.iter().zip(&outcomes).map(|(&policy, own)| {
+        let tails = quantiles(own, 0.99);
+        let reductions: Vec<f64> = tails.iter().zip(&fixed).map(|(a, b)| 1.0 - a / b).collect();
+        let reactions: Vec<f64> = own.iter().filter_map(|o| reaction(&runs[0], o)).collect();
+        let failed: f64 = own.iter().map(|o| o.failed as f64).sum();
+        let good: f64 = own.iter().map(|o| o.latencies.len() as f64).sum();
+        Some(Point {
+            scenario: runs[0].name.clone(),
+            policy,
+            interval_s: interval,
+            p50_ms: quantile(&quantiles(own, 0.5), 0.5)?,
+            p99_ms: Spread::of(&tails)?,
+            p99_reduction: quantile(&reductions, 0.5)?,
+            failed: failed / (failed + good).max(1.0),
+            reaction_s: quantile(&reactions, 0.5),
+            swing: own.iter().map(swing).sum::<f64>() / own.len() as f64,
+        })
+    });
     Ok(points.flatten().collect())
-}
-
-/// ms.
-fn tail(outcome: &Outcome, q: f64) -> f64 {
-    let all: Vec<f64> = outcome
-        .latencies
-        .iter()
-        .map(|l| f64::from(*l) * 1e3)
-        .collect();
-    quantile(&all, q).unwrap_or(f64::NAN)
 }
 
 fn reaction(scenario: &Scenario, outcome: &Outcome) -> Option<f64> {
@@ -229,22 +250,19 @@ fn swing(outcome: &Outcome) -> f64 {
 
 impl Summary {
     fn of(points: &[Point]) -> Self {
-        let mean = |policy: &str, interval: f64| {
+        let mean = |policy: Kind, interval: f64| {
             let own = points.iter().filter(|p| {
                 p.policy == policy && p.interval_s == interval && p.scenario.starts_with("traces")
             });
             let all: Vec<f64> = own.map(|p| p.p99_reduction).collect();
             all.iter().sum::<f64>() / all.len() as f64
         };
-        let own = points.iter().filter(|p| p.policy == Kind::Latency.name());
+        let own = points.iter().filter(|p| p.policy == Kind::Latency);
         let equal = own.filter(|p| p.scenario.starts_with("equal"));
-        let name = Kind::Latency.name();
         Self {
-            p99_reduction: Kind::ALL
-                .map(|k| (k.name(), mean(k.name(), INTERVAL)))
-                .to_vec(),
+            p99_reduction: Kind::ALL.map(|k| (k, mean(k, INTERVAL))).to_vec(),
             equal_servers_ratio: equal.map(|p| 1.0 - p.p99_reduction).fold(0.0, f64::max),
-            by_interval: INTERVALS.map(|i| (i, mean(name, i))).to_vec(),
+            by_interval: INTERVALS.map(|i| (i, mean(Kind::Latency, i))).to_vec(),
         }
     }
 }

@@ -12,6 +12,7 @@ use rand_distr::{Distribution as _, Exp1, Geometric, LogNormal};
 
 use super::deciders::{Decider, Kind};
 use super::scenarios::{CAPACITY, IN_FLIGHT, PAGE, Scenario};
+use crate::stats::quantile;
 
 /// Slots of the simulated tables: fewer than real ones, so that hours take minutes.
 const SLOTS: usize = 2003;
@@ -46,6 +47,14 @@ pub struct Outcome {
     pub failed: u64,
     /// Shares of the table at each decision: time and by server.
     pub shares: Vec<(f64, Vec<f64>)>,
+}
+
+impl Outcome {
+    /// A quantile of the latencies, ms.
+    pub fn quantile_ms(&self, q: f64) -> f64 {
+        let all: Vec<f64> = self.latencies.iter().map(|l| f64::from(*l) * 1e3).collect();
+        quantile(&all, q).unwrap_or(f64::NAN)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

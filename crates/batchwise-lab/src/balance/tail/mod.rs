@@ -1,43 +1,53 @@
 //! Experiment `balance-tail`, the paper's Figure 8: the 99th percentile of response latency over
 //! load, with static weights and with weights that follow latency, where servers' speeds follow
-//! traces; and where all servers are equal. This file owns the measuring.
+//! traces; and where all servers are equal.
 
-mod figures;
-mod plan;
-mod point;
+mod load;
+mod report;
 mod summary;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_core::balance::report::Line;
 use batchwise_testbed::cpu_share::trace::Trace;
-use batchwise_testbed::nginx::{self, Nginx};
-use batchwise_testbed::segment::{Segment, SegmentSpec};
+use batchwise_testbed::host::Place;
+use batchwise_testbed::nginx::Nginx;
+use batchwise_testbed::segment::{SERVERS, Segment, SegmentSpec};
 use batchwise_testbed::speed::{Brake, Follower, Speed};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::balancer::{Balancer, BalancerSpec};
-use crate::frame::{Frame, Measured};
-use crate::output::Progress;
+use super::agent::{Agent, Printed, Settings, WEB, server_name};
+use super::name;
+use crate::Context;
+use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::passive::workload::write_site;
-use crate::plot::maybe_duration;
-use crate::rounds::{InRound, in_random_order};
-use crate::{Context, Experiment};
-use plan::{EQUAL_SHARE, Extent, SCALE, Servers};
-use point::{Load, Moment};
+use crate::plot::duration;
+use load::Load;
 use summary::Summary;
 
 /// What the servers serve.
 const SITE: &str = include_str!("site.toml");
-/// Between the balancer's decisions.
-const INTERVAL: Duration = Duration::from_millis(500);
+/// A trace's whole share is so much of the CPU that all four servers share: together they need
+/// less than all of it, so that none waits for another.
+const SCALE: f64 = 0.12;
+/// The share of equal servers: the mean of the traces.
+const EQUAL_SHARE: f64 = 0.68;
+/// Pages on a connection, mean.
+const PAGES: u32 = 2;
+/// Loads at which there are also a connection for each page, equal servers, and parts of the policy
+/// alone; percent.
+const LOADS: [u32; 2] = [50, 80];
+/// All loads of a full run.
+const ALL_LOADS: [u32; 4] = [30, 50, 65, 80];
 
 /// The paper's Figure 8.
 pub struct BalanceTail;
 
 /// Who decides where new connections go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// Maglev, weights all the same.
@@ -54,17 +64,7 @@ impl Policy {
     /// All.
     pub const ALL: [Self; 4] = [Self::Static, Self::Choices, Self::Weights, Self::Latency];
 
-    /// What summaries call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Choices => "choices",
-            Self::Weights => "weights",
-            Self::Latency => "latency",
-        }
-    }
-
-    /// For `--policy`, and the configuration's `choices`.
+    /// The configuration's `policy` and `choices`.
     fn options(self) -> (&'static str, Option<u8>) {
         match self {
             Self::Static => ("static", None),
@@ -75,8 +75,28 @@ impl Policy {
     }
 }
 
+/// What the servers are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Servers {
+    /// The speed of each follows a trace of its own.
+    Traced,
+    /// All have the same speed all the time.
+    Equal,
+}
+
+impl Servers {
+    /// How long a run takes.
+    fn duration(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Traced => 20,
+            Self::Equal => 12,
+        })
+    }
+}
+
 /// What differs between the runs of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Arm {
     /// What the servers are like.
     pub servers: Servers,
@@ -90,8 +110,54 @@ pub struct Arm {
     pub policy: Policy,
 }
 
+impl Arm {
+    /// Those of a round.
+    fn all(quick: bool) -> Vec<Self> {
+        use Policy::{Latency, Static};
+        let loads: &[u32] = if quick { &LOADS } else { &ALL_LOADS };
+        let policies = |load| match quick || !LOADS.contains(load) {
+            true => &[Static, Latency][..],
+            false => &Policy::ALL[..],
+        };
+        let traced = loads
+            .iter()
+            .map(|load| (Servers::Traced, PAGES, *load, policies(load)));
+        let others = LOADS.iter().flat_map(|load| {
+            [(Servers::Traced, 1), (Servers::Equal, PAGES)]
+                .map(|(servers, pages)| (servers, pages, *load, &[Static, Latency][..]))
+        });
+        let each = |(servers, pages, load_percent, policies): (_, _, _, &'static [Policy])| {
+            policies.iter().map(move |&policy| Self {
+                servers,
+                pages,
+                load_percent,
+                pair: 0,
+                policy,
+            })
+        };
+        traced.chain(others).flat_map(each).collect()
+    }
+
+    /// Of what is drawn at random in a run: the same for all policies, different otherwise.
+    fn seed(self, round: u32) -> u64 {
+        let equal = u64::from(self.servers == Servers::Equal) * 5;
+        let visits = u64::from(self.pages == 1) * 3;
+        let part = equal + visits + u64::from(self.pair);
+        u64::from(1 + round) * 10_000 + u64::from(self.load_percent) * 10 + part
+    }
+
+    /// The run of which the course is shown.
+    fn is_shown(self) -> bool {
+        let highest = LOADS.last() == Some(&self.load_percent);
+        highest
+            && self.servers == Servers::Traced
+            && self.pages == PAGES
+            && self.policy == Policy::Latency
+    }
+}
+
 /// A run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Its round.
     pub round: u32,
@@ -117,34 +183,50 @@ pub struct Point {
     /// Most that a client's thread waited for its CPU, as a share of the time.
     pub cpu_wait_share: f64,
     /// Packets' fates at the balancer.
-    pub balancer: Option<serde_json::Value>,
+    pub balancer: Option<Value>,
 }
 
-impl InRound for Point {
-    type Arm = Arm;
-
-    fn round_and_arm(&self) -> (u32, Arm) {
-        (self.round, self.arm)
-    }
-}
-
-#[derive(Default)]
-struct Run {
-    capacity_rps: Option<f64>,
-    points: Vec<Point>,
-    /// The latency arm's first run at the highest load.
-    shown: Option<Moment>,
-}
-
-#[derive(Serialize)]
-struct More {
+/// Fields beside the points.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct More {
     /// Requests a second that the servers can do at the traces' mean speed.
-    capacity_rps: Option<f64>,
-    /// Points that do not count, because a client says so.
-    discarded: usize,
+    pub capacity_rps: Option<f64>,
+    /// Runs that do not count, because a client says so; they were repeated.
+    pub discarded: usize,
+    /// The servers in the latency arm's first run at the highest load.
+    #[serde(default)]
+    pub shown: Vec<Course>,
+}
+
+/// A server over the seconds of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Course {
+    /// Its name.
+    pub server: String,
+    /// Its speed, as a share of the CPU.
+    pub speed: Vec<(f64, f64)>,
+    /// Its share of the slots.
+    pub share: Vec<(f64, f64)>,
+    /// Its latency as the balancer estimates it, ns.
+    pub latency_ns: Vec<(f64, f64)>,
+}
+
+/// Four servers that run; dropped in this order.
+pub struct Stage {
+    servers: Vec<Nginx>,
+    speeds: Vec<Speed>,
+    _brake: Brake,
+    site: PathBuf,
+    segment: Segment,
 }
 
 impl Experiment for BalanceTail {
+    type Stage = Stage;
+    type Arm = Arm;
+    type Point = Point;
+    type More = More;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "balance-tail"
     }
@@ -153,135 +235,164 @@ impl Experiment for BalanceTail {
         "p99 over load, balanced by static weights and by latency (Figure 8)"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let build = || {
-            let segment = Segment::build("tail", SegmentSpec::default())?;
-            segment.receive_on_own_cpus()?;
-            let settings = segment.settings()?;
-            Ok((segment, settings))
-        };
-        Frame::run_on(self.name(), context, build, measure)
-    }
-}
-
-impl Measured for Run {
-    fn is_empty(&self) -> bool {
-        self.points.is_empty()
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
+        Ok(Round::shuffled(
+            if quick { 1 } else { 15 },
+            &Arm::all(quick),
+        ))
     }
 
-    fn write(&self, frame: &Frame<'_>, complete: bool) -> Result<()> {
-        let summary = Summary::of(&self.points);
-        let more = More {
-            capacity_rps: self.capacity_rps,
-            discarded: self.points.iter().filter(|point| !point.valid).count(),
-        };
-        frame.write_result(complete, &self.points, &more, &summary)?;
-        figures::write(frame, complete, self, &summary)
-    }
-}
-
-/// Four servers that run.
-struct Lab<'a> {
-    frame: &'a Frame<'a>,
-    segment: &'a Segment,
-    extent: Extent,
-    site: PathBuf,
-    speeds: Vec<Speed>,
-    servers: Vec<Nginx>,
-    // After the servers, which it slows down.
-    _brake: Brake,
-}
-
-fn measure(frame: &Frame<'_>, segment: &mut Segment, run: &mut Run) -> Result<()> {
-    let context = frame.context;
-    let brake = Brake::build()?;
-    let site = context.output.dir().join("site.toml");
-    std::fs::write(&site, SITE).with_context(|| format!("writing {}", site.display()))?;
-    let (mut speeds, mut servers) = (Vec::new(), Vec::new());
-    for host in &segment.servers {
-        let speed = brake.speed(host.namespace().name())?;
-        let fill = |folder: &std::path::Path| write_site(&context.command, folder, Some(&site));
-        let slow = |command: &mut _| brake.apply(&speed, command);
-        servers.push(Nginx::start_changed(host, &context.stop, fill, slow)?);
-        speeds.push(speed);
-    }
-    let mut lab = Lab {
-        frame,
-        segment,
-        extent: Extent::new(context.quick),
-        site,
-        speeds,
-        servers,
-        _brake: brake,
-    };
-    let arms = lab.extent.arms();
-    let mut progress = Progress::new(1 + lab.extent.rounds * arms.len() as u32);
-    let capacity = lab.capacity()?;
-    run.capacity_rps = Some(capacity);
-    progress.step(&format!("the servers can do {capacity:.0} requests/s"));
-    in_random_order(frame, lab.extent.rounds, &arms, run, |run, turn| {
-        let (point, moment) = lab.point(capacity, turn.round, turn.arm)?;
-        progress.step(&describe(&point));
-        let highest = lab.extent.loads.last() == Some(&point.arm.load_percent);
-        let traced = point.arm.servers == Servers::Traced && point.arm.pages == plan::PAGES;
-        if highest && traced && point.arm.policy == Policy::Latency && run.shown.is_none() {
-            run.shown = Some(moment);
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let segment = Segment::build("tail", SegmentSpec::default())?;
+        segment.receive_on_own_cpus()?;
+        let network = serde_json::to_value(segment.settings()?)?;
+        let brake = Brake::build()?;
+        let site = context.output.dir().join("site.toml");
+        std::fs::write(&site, SITE).with_context(|| format!("writing {}", site.display()))?;
+        let (mut speeds, mut servers) = (Vec::new(), Vec::new());
+        for host in &segment.servers {
+            let speed = brake.speed(host.namespace().name())?;
+            let fill = |folder: &Path| write_site(&context.command, folder, Some(&site));
+            let slow = |command: &mut _| brake.apply(&speed, command);
+            servers.push(Nginx::start_changed(host, &context.stop, fill, slow)?);
+            speeds.push(speed);
         }
-        run.points.push(point);
+        let stage = Stage {
+            servers,
+            speeds,
+            _brake: brake,
+            site,
+            segment,
+        };
+        Ok((stage, network))
+    }
+
+    fn prepare(&self, run: &mut Run<'_, More>, stage: &mut Stage) -> Result<()> {
+        // runs before and after an interruption are at the same loads
+        if run.more.capacity_rps.is_none() {
+            let capacity = stage.capacity(run.context)?;
+            run.note(&format!("the servers can do {capacity:.0} requests/s"));
+            run.more.capacity_rps = Some(capacity);
+        }
         Ok(())
-    })
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, More>,
+        stage: &mut Stage,
+        turn: Turn<'_, Arm>,
+    ) -> Result<Vec<Point>> {
+        let capacity = run.more.capacity_rps.context("the capacity is not known")?;
+        let (point, course) = stage.point(run.context, capacity, turn.round, *turn.arm)?;
+        run.more.discarded += usize::from(!point.valid);
+        if point.valid && point.arm.is_shown() && run.more.shown.is_empty() {
+            run.more.shown = course;
+        }
+        Ok(vec![point])
+    }
+
+    fn judge(&self, point: &Point) -> Judgement {
+        Judgement::valid_if(point.valid, point.why_invalid.join("; "))
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let Arm {
+            servers,
+            pages,
+            load_percent,
+            policy,
+            ..
+        } = point.arm;
+        format!(
+            "{servers:?} servers, {load_percent} % load{}, {}: p99 {}, {:.0} of {:.0} responses/s",
+            if pages == 1 {
+                ", a connection a page"
+            } else {
+                ""
+            },
+            name(policy),
+            duration(point.p99_ns),
+            point.achieved_rps,
+            point.offered_rps,
+        )
+    }
+
+    fn summary(&self, results: &Results<Point, More>) -> Summary {
+        Summary::of(&results.points, &results.invalid)
+    }
+
+    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
+        report::report(results, summary)
+    }
 }
 
-impl Lab<'_> {
-    fn balancer(&self, policy: Policy) -> Result<Balancer> {
+impl Stage {
+    fn balancer<'a>(&'a self, context: &'a Context, policy: Policy) -> Result<Agent<'a>> {
         let (policy, choices) = policy.options();
-        let spec = BalancerSpec {
-            name: "bw-lab-tail",
+        let settings = Settings {
+            services: &[WEB],
             policy,
             choices,
-            interval: INTERVAL,
-            method: "l2",
-            port: nginx::PORT,
-            health_path: "/site.toml",
+            interval: Duration::from_millis(500),
+            more: "",
+            weights: [100; SERVERS as usize],
+            without: None,
+            check_path: "site.toml",
+            check_every: Duration::from_secs(1),
+            check_timeout: Duration::from_millis(900),
+            fall: 3,
         };
-        let context = self.frame.context;
-        Balancer::start(&context.command, self.segment, &spec, &context.stop)
+        let place = (&self.segment.balancer, Place::Workload);
+        Agent::start(
+            "lab-tail",
+            &context.command,
+            place,
+            &context.stop,
+            &settings,
+        )
     }
 
     /// Requests a second at the mean speed of the traces, with static weights.
-    fn capacity(&mut self) -> Result<f64> {
+    fn capacity(&self, context: &Context) -> Result<f64> {
         for speed in &self.speeds {
             speed.set(EQUAL_SHARE * SCALE)?;
         }
-        let balancer = self.balancer(Policy::Static)?;
+        let balancer = self.balancer(context, Policy::Static)?;
         let load = Load {
             rate: None,
-            pages: plan::PAGES,
-            duration: self.extent.calibration,
+            pages: PAGES,
+            duration: Duration::from_secs(if context.quick { 4 } else { 10 }),
             seed: 1,
         };
-        let done = load.run(self.frame.context, self.segment, &self.site)?;
+        let done = load.run(context, &self.segment, &self.site)?;
         balancer.finish()?;
         Ok(done.achieved_rps)
     }
 
-    fn point(&mut self, capacity: f64, round: u32, arm: Arm) -> Result<(Point, Moment)> {
-        let duration = self.extent.duration(arm.servers);
+    fn point(
+        &mut self,
+        context: &Context,
+        capacity: f64,
+        round: u32,
+        arm: Arm,
+    ) -> Result<(Point, Vec<Course>)> {
+        let duration = arm.servers.duration();
         let seconds = duration.as_secs() as u32 + 1;
         // The same in both arms of a pair.
-        let seed = plan::seed(round, arm);
+        let seed = arm.seed(round);
         let trace = |server: u64| match arm.servers {
             Servers::Traced => Trace::generate(seed * 10 + server, seconds),
             Servers::Equal => Ok(Trace::constant(EQUAL_SHARE)),
         };
-        let traces = (0..self.speeds.len() as u64)
+        let traces: Vec<_> = (0..self.speeds.len() as u64)
             .map(trace)
-            .collect::<Result<Vec<_>>>()?;
+            .collect::<Result<_>>()?;
         for (speed, trace) in self.speeds.iter().zip(&traces) {
             let first = trace.steps().first().context("a trace without steps")?;
             speed.set(first.share * SCALE)?;
         }
-        let balancer = self.balancer(arm.policy)?;
+        let balancer = self.balancer(context, arm.policy)?;
         let speeds: Vec<_> = self.speeds.iter().cloned().zip(traces.clone()).collect();
         let follower = Follower::start(&speeds, SCALE);
         let offered_rps = capacity * f64::from(arm.load_percent) / 100.0;
@@ -291,9 +402,9 @@ impl Lab<'_> {
             duration,
             seed,
         };
-        let done = load.run(self.frame.context, self.segment, &self.site)?;
+        let done = load.run(context, &self.segment, &self.site)?;
         follower.finish()?;
-        let said = balancer.finish()?;
+        let printed = balancer.finish()?;
         self.servers.iter_mut().try_for_each(Nginx::check_alive)?;
         let point = Point {
             round,
@@ -307,35 +418,59 @@ impl Lab<'_> {
             valid: done.why_invalid.is_empty(),
             why_invalid: done.why_invalid,
             cpu_wait_share: done.cpu_wait_share,
-            balancer: said.totals,
+            balancer: Some(serde_json::to_value(Line::Totals(printed.totals.clone()))?),
         };
-        let moment = Moment {
-            from_ns: done.from_ns,
-            backends: said.backends,
-            traces,
-        };
-        Ok((point, moment))
+        let courses = (0..SERVERS).zip(&traces);
+        let course = |(index, trace)| Course::of(server_name(index), trace, &printed, done.from_ns);
+        Ok((point, courses.map(course).collect()))
     }
 }
 
-fn describe(point: &Point) -> String {
-    let arm = point.arm;
-    format!(
-        "{} servers, {} % load{}, {}: p99 {}, {:.0} of {:.0} responses/s{}",
-        arm.servers.name(),
-        arm.load_percent,
-        if arm.pages == 1 {
-            ", a connection a page"
-        } else {
-            ""
-        },
-        arm.policy.name(),
-        maybe_duration(Some(point.p99_ns)),
-        point.achieved_rps,
-        point.offered_rps,
-        match point.valid {
-            true => String::new(),
-            false => format!("; does not count: {}", point.why_invalid.join("; ")),
+impl Course {
+    fn of(server: String, trace: &Trace, printed: &Printed, from_ns: u64) -> Self {
+        let own = printed.backends.iter().filter(|b| b.backend == server);
+        let own = own.map(|b| ((b.ts_ns as f64 - from_ns as f64) * 1e-9, b));
+        let own: Vec<_> = own.filter(|(at, _)| *at >= 0.0).collect();
+        let end = own.last().map_or(0.0, |(at, _)| *at);
+        let steps = trace.steps();
+        let at = |i: usize| steps.get(i).map_or(end, |step| step.at.as_secs_f64());
+        let corners =
+            (0..steps.len()).flat_map(|i| [at(i), at(i + 1)].map(|t| (t, steps[i].share)));
+        let mean = |b: &batchwise_core::balance::report::BackendLine| b.latency_ns.mean;
+        Self {
+            speed: corners.filter(|(at, _)| *at <= end).collect(),
+            share: own.iter().map(|(at, b)| (*at, b.share)).collect(),
+            latency_ns: own
+                .iter()
+                .filter_map(|(at, b)| Some((*at, mean(b)? as f64)))
+                .collect(),
+            server,
         }
-    )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_policies_get_the_same_servers_and_pages_and_every_pair_others() {
+        let arms = Arm::all(false);
+        let seeds = |policy, round| -> Vec<u64> {
+            let of_policy = arms.iter().filter(move |arm| arm.policy == policy);
+            of_policy.map(|arm| arm.seed(round)).collect()
+        };
+        let mut all = seeds(Policy::Static, 0);
+        assert_eq!(all, seeds(Policy::Latency, 0));
+        all.extend(seeds(Policy::Static, 1));
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn servers_at_full_speed_leave_some_of_their_cpu() {
+        assert!(SCALE * f64::from(SERVERS) < 0.95);
+    }
 }

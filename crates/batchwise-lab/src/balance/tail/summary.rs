@@ -2,47 +2,62 @@
 
 use std::collections::BTreeMap;
 
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use serde::Serialize;
 
-use super::plan::{PAGES, Servers};
-use super::{Arm, Point, Policy};
-use crate::rounds::pairs;
-use crate::stats::{Spread, median};
+use super::{PAGES, Point, Policy, Servers};
+use crate::engine::{Ratio, Verdict, pairs};
+use crate::stats::{Spread, median, quantile};
 
 /// The paper's reduction (its §5.6).
 pub const PAPER_REDUCTION: f64 = 0.37;
+/// Resamples of a bootstrap over loads.
+const RESAMPLES: usize = 2000;
 
 /// All arms at a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
     /// Pairs that count.
     pub pairs: usize,
-    /// Median over pairs of the latency-aware p99 over the static one.
+    /// Median over pairs of the latency-aware p99 over the static one, if there are enough pairs.
     pub ratio: Option<f64>,
     /// 1 less that, and as much for the parts of the policy alone.
-    pub reduction: BTreeMap<Policy, f64>,
+    pub reduction: BTreeMap<Policy, Option<f64>>,
+    /// p99 over the static one with its 95 % interval, by policy.
+    pub ratios: BTreeMap<Policy, Ratio>,
     /// 99th percentiles, ns, by policy.
     pub p99_ns: BTreeMap<Policy, Spread>,
     /// 50th percentiles, ns, by policy.
     pub p50_ns: BTreeMap<Policy, Spread>,
 }
 
-/// The experiment.
+/// The experiment. What has too few pairs is null; its interval says how far it is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Mean over loads of the reduction of p99.
     pub p99_reduction: Option<f64>,
+    /// p99 over the static one, mean over loads of the medians, with its 95 % interval.
+    pub p99_ratio: Option<Ratio>,
+    /// Whether that is below 1.
+    pub verdict: Verdict,
     /// The same for each policy, over the loads at which it was tried.
-    pub by_policy: BTreeMap<Policy, f64>,
+    pub by_policy: BTreeMap<Policy, Option<f64>>,
+    /// With their intervals.
+    pub ratios: BTreeMap<Policy, Ratio>,
     /// Where all servers are equal: median over pairs of the latency-aware p99 over the static
     /// one, at the worst of the loads.
     pub equal_servers_ratio: Option<f64>,
+    /// The same with its 95 % interval.
+    pub equal_servers: Option<Ratio>,
     /// Distance of the quartiles of p99 between repeats, ns, mean over loads, by policy.
     pub spread: BTreeMap<Policy, f64>,
     /// By load, percent.
     pub per_load: BTreeMap<u32, Step>,
     /// With a connection for each page: mean over loads of the reduction of p99.
     pub visits_p99_reduction: Option<f64>,
+    /// p99 over the static one there, with its 95 % interval.
+    pub visits_ratio: Option<Ratio>,
     /// The same by load, percent.
     pub visits: BTreeMap<u32, Step>,
     /// With equal servers, by load, percent.
@@ -52,48 +67,124 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these points; those that are not valid do not count.
-    pub fn of(points: &[Point]) -> Self {
-        let by_load = |servers: Servers, pages: u32| -> BTreeMap<u32, Step> {
-            let of = |p: &&Point| p.arm.servers == servers && p.arm.pages == pages;
-            let loads = points.iter().filter(of).map(|p| p.arm.load_percent);
-            let step = |load: u32| {
-                let counted = points.iter().filter(of).filter(|p| p.valid);
-                let counted = counted.filter(|p| p.arm.load_percent == load);
-                (load, Step::of(&counted.collect::<Vec<_>>()))
-            };
-            loads.map(step).collect()
-        };
-        let per_load = by_load(Servers::Traced, PAGES);
-        let visits = by_load(Servers::Traced, 1);
-        let equal = by_load(Servers::Equal, PAGES);
-        let by_policy: BTreeMap<Policy, f64> = Policy::ALL
-            .into_iter()
-            .filter_map(|policy| {
-                let own = per_load.values().filter_map(|s| s.reduction.get(&policy));
-                Some((policy, mean(own.copied())?))
-            })
+    /// Of these points; the invalid ones only show broken connections.
+    pub fn of(points: &[Point], invalid: &[Point]) -> Self {
+        let part = |servers, pages| Part::of(points, servers, pages);
+        let traced = part(Servers::Traced, PAGES);
+        let visits = part(Servers::Traced, 1);
+        let equal = part(Servers::Equal, PAGES);
+        let others = Policy::ALL.into_iter().filter(|p| *p != Policy::Static);
+        let ratios: BTreeMap<_, _> = others
+            .filter_map(|policy| Some((policy, traced.over_loads(policy)?)))
             .collect();
+        let per_load = traced.steps();
         let spread = Policy::ALL.into_iter().filter_map(|policy| {
             let of_policy = per_load.values().filter_map(|s| s.p99_ns.get(&policy));
-            Some((policy, mean(of_policy.map(|p99| p99.q3 - p99.q1))?))
+            let widths: Vec<_> = of_policy.map(|p99| p99.q3 - p99.q1).collect();
+            Some((policy, mean(&widths)?))
         });
+        let p99_ratio = ratios.get(&Policy::Latency).copied();
+        let visits_ratio = visits.over_loads(Policy::Latency);
+        let equal = equal.steps();
+        let worst = |a: Ratio, b: Ratio| if b.median > a.median { b } else { a };
+        let at_equal = equal
+            .values()
+            .filter_map(|s| s.ratios.get(&Policy::Latency));
+        // the worst of loads is known only when all of them are
+        let known = equal.values().all(|step| step.ratio.is_some());
+        let equal_servers = at_equal.copied().reduce(worst);
         Self {
-            p99_reduction: by_policy.get(&Policy::Latency).copied(),
-            by_policy,
-            equal_servers_ratio: equal.values().filter_map(|s| s.ratio).reduce(f64::max),
+            p99_reduction: reduction(p99_ratio.as_ref()),
+            verdict: Verdict::at_most(p99_ratio.as_ref(), 1.0),
+            p99_ratio,
+            by_policy: reductions(&ratios),
+            ratios,
+            equal_servers_ratio: Ratio::decided(equal_servers.as_ref()).filter(|_| known),
+            equal_servers,
             spread: spread.collect(),
-            broken_connections: points.iter().map(|p| p.broken_connections).sum(),
-            visits_p99_reduction: mean(
-                visits
-                    .values()
-                    .filter_map(|s| s.reduction.get(&Policy::Latency).copied()),
-            ),
-            visits,
+            visits_p99_reduction: reduction(visits_ratio.as_ref()),
+            visits_ratio,
+            visits: visits.steps(),
+            broken_connections: [points, invalid]
+                .iter()
+                .flat_map(|points| points.iter().map(|p| p.broken_connections))
+                .sum(),
             per_load,
             equal,
         }
     }
+}
+
+fn reduction(ratio: Option<&Ratio>) -> Option<f64> {
+    Ratio::decided(ratio).map(|ratio| 1.0 - ratio)
+}
+
+fn reductions(ratios: &BTreeMap<Policy, Ratio>) -> BTreeMap<Policy, Option<f64>> {
+    let each = ratios.iter();
+    each.map(|(policy, ratio)| (*policy, reduction(Some(ratio))))
+        .collect()
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Points with the same servers and pages, by load.
+struct Part<'a>(BTreeMap<u32, Vec<&'a Point>>);
+
+impl<'a> Part<'a> {
+    fn of(points: &'a [Point], servers: Servers, pages: u32) -> Self {
+        let mut by_load: BTreeMap<u32, Vec<&Point>> = BTreeMap::new();
+        for point in points {
+            if (point.arm.servers, point.arm.pages) == (servers, pages) {
+                by_load
+                    .entry(point.arm.load_percent)
+                    .or_default()
+                    .push(point);
+            }
+        }
+        Self(by_load)
+    }
+
+    fn steps(&self) -> BTreeMap<u32, Step> {
+        let each = self.0.iter();
+        each.map(|(load, points)| (*load, Step::of(points)))
+            .collect()
+    }
+
+    /// The mean over loads of the pairs' medians. Its interval is that of a bootstrap within loads.
+    fn over_loads(&self, policy: Policy) -> Option<Ratio> {
+        let of_load = |points: &Vec<&Point>| -> Vec<f64> {
+            let pairs = p99_pairs(points, policy);
+            pairs.into_iter().map(|(own, base)| own / base).collect()
+        };
+        let loads: Vec<_> = self.0.values().map(of_load).collect();
+        let loads: Vec<_> = loads.into_iter().filter(|load| !load.is_empty()).collect();
+        let of_medians = |loads: &[Vec<f64>]| {
+            let medians: Vec<_> = loads.iter().filter_map(|load| median(load)).collect();
+            mean(&medians)
+        };
+        let mut rng = StdRng::seed_from_u64(0);
+        let mut again = |load: &Vec<f64>| -> Vec<f64> {
+            let draw = |_: &f64| load[rng.random_range(0..load.len())];
+            load.iter().map(draw).collect()
+        };
+        let resampled: Vec<f64> = (0..RESAMPLES)
+            .filter_map(|_| of_medians(&loads.iter().map(&mut again).collect::<Vec<_>>()))
+            .collect();
+        Some(Ratio {
+            median: of_medians(&loads)?,
+            low: quantile(&resampled, 0.025)?,
+            high: quantile(&resampled, 0.975)?,
+            pairs: loads.iter().map(Vec::len).sum(),
+        })
+    }
+}
+
+/// p99 of a policy and that of static weights, where servers and clients did the same.
+fn p99_pairs(points: &[&Point], policy: Policy) -> Vec<(f64, f64)> {
+    let key = |p: &&Point| ((p.round, p.arm.pair), p.arm.policy);
+    pairs(points, key, policy, Policy::Static, |p| p.p99_ns)
 }
 
 impl Step {
@@ -106,94 +197,92 @@ impl Step {
             };
             Policy::ALL.into_iter().filter_map(of).collect()
         };
-        let ratios = |policy: Policy| -> Vec<f64> {
-            let mut arms: Vec<Arm> = Vec::new();
-            for arm in points.iter().map(|p| p.arm) {
-                if arm.policy == policy && !arms.contains(&arm) {
-                    arms.push(arm);
-                }
-            }
-            let paired = arms.into_iter().flat_map(|arm| {
-                let base = Arm {
-                    policy: Policy::Static,
-                    ..arm
-                };
-                pairs(points.iter().copied(), arm, base)
-            });
-            paired.map(|(own, base)| own.p99_ns / base.p99_ns).collect()
-        };
         let others = Policy::ALL.into_iter().filter(|p| *p != Policy::Static);
-        let reduction = others.filter_map(|p| Some((p, 1.0 - median(&ratios(p))?)));
-        let reduction = reduction.collect();
-        let ratios = ratios(Policy::Latency);
-        let ratio = median(&ratios);
+        let ratios: BTreeMap<_, _> = others
+            .filter_map(|p| Some((p, Ratio::of(&p99_pairs(points, p))?)))
+            .collect();
+        let own = ratios.get(&Policy::Latency);
         Self {
-            pairs: ratios.len(),
-            ratio,
-            reduction,
+            pairs: own.map_or(0, |ratio| ratio.pairs),
+            ratio: Ratio::decided(own),
+            reduction: reductions(&ratios),
+            ratios,
             p99_ns: spread(|point| point.p99_ns),
             p50_ns: spread(|point| point.p50_ns),
         }
     }
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.fold((0.0, 0), |(sum, n), value| (sum + value, n + 1));
-    (count > 0).then(|| sum / f64::from(count))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Arm;
     use super::*;
 
-    fn point(round: u32, servers: Servers, load: u32, policy: Policy, p99_ns: f64) -> Point {
-        let arm = Arm {
-            servers,
-            pages: PAGES,
-            load_percent: load,
-            pair: 0,
-            policy,
-        };
-        Point {
+    fn pair(round: u32, servers: Servers, load_percent: u32, p99_ns: [f64; 2]) -> Vec<Point> {
+        let both = [Policy::Static, Policy::Latency].into_iter().zip(p99_ns);
+        both.map(|(policy, p99_ns)| Point {
             round,
-            arm,
+            arm: Arm {
+                servers,
+                pages: PAGES,
+                load_percent,
+                pair: 0,
+                policy,
+            },
             offered_rps: 1.0,
             achieved_rps: 1.0,
             requests: 1,
             p50_ns: p99_ns / 2.0,
             p99_ns,
-            broken_connections: 0,
+            broken_connections: 1,
             valid: true,
             why_invalid: Vec::new(),
             cpu_wait_share: 0.0,
             balancer: None,
-        }
+        })
+        .collect()
+    }
+
+    /// Rounds with these values at 50 %, and one lower by 30 % at 80 %.
+    fn rounds(count: u32) -> Vec<Point> {
+        use Servers::{Equal, Traced};
+        let at_50 = [[10.0, 5.0], [20.0, 8.0], [10.0, 9.0]];
+        let round = |i: u32| {
+            let mut points = pair(i, Traced, 50, at_50[i as usize % 3]);
+            points.extend(pair(i, Traced, 80, [10.0, 7.0]));
+            points.extend(pair(i, Equal, 65, [10.0, 10.1]));
+            points
+        };
+        (0..count).flat_map(round).collect()
     }
 
     #[test]
     fn the_reduction_is_the_mean_over_loads_of_paired_medians() {
-        use Policy::{Latency, Static};
-        let mut points = Vec::new();
-        for (round, (base, ours)) in [(10.0, 5.0), (20.0, 8.0), (10.0, 9.0)].iter().enumerate() {
-            points.push(point(round as u32, Servers::Traced, 50, Static, *base));
-            points.push(point(round as u32, Servers::Traced, 50, Latency, *ours));
-        }
-        points.push(point(0, Servers::Traced, 80, Static, 10.0));
-        points.push(point(0, Servers::Traced, 80, Latency, 7.0));
-        points.push(point(0, Servers::Equal, 65, Static, 10.0));
-        points.push(point(0, Servers::Equal, 65, Latency, 10.1));
-        let mut bad = point(1, Servers::Traced, 80, Latency, 1e9);
-        bad.valid = false;
-        points.push(bad);
-        let summary = Summary::of(&points);
+        let points = rounds(15);
+        let invalid = pair(1, Servers::Traced, 80, [1e9, 1.0]);
+        let summary = Summary::of(&points, &invalid);
         let close = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < 1e-9;
         assert!(close(summary.p99_reduction, 0.4), "{summary:?}");
+        let ratio = summary.p99_ratio.unwrap();
+        assert!(ratio.low < ratio.median && ratio.median < ratio.high && ratio.pairs == 30);
+        assert_eq!(summary.verdict, Verdict::Met);
         assert!(close(summary.equal_servers_ratio, 1.01), "{summary:?}");
-        assert_eq!(summary.per_load[&80].pairs, 1);
+        assert_eq!(summary.per_load[&80].pairs, 15);
+        assert_eq!(summary.broken_connections, 15 * 6 + 2);
+    }
+
+    #[test]
+    fn one_pair_decides_nothing() {
+        let summary = Summary::of(&rounds(1), &[]);
+        assert_eq!(summary.p99_reduction, None);
+        assert_eq!(summary.verdict, Verdict::Undecided);
+        assert_eq!(summary.equal_servers_ratio, None);
+        assert_eq!(summary.per_load[&80].ratio, None);
+        assert_eq!(summary.per_load[&80].ratios[&Policy::Latency].pairs, 1);
     }
 
     #[test]
     fn of_nothing_there_is_nothing_to_say() {
-        assert_eq!(Summary::of(&[]), Summary::default());
+        assert_eq!(Summary::of(&[], &[]), Summary::default());
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn long(name: &str) -> String {
 }
 
 /// A connection that rests.
-pub(super) struct Kept {
+pub(super) struct Resting {
     stream: TcpStream,
     connection: Connection,
     /// Bytes that are still to come, where the client has closed its half.
@@ -42,32 +42,32 @@ pub(super) struct Kept {
 }
 
 /// Opens connections to `service` until `wanted` of them have gone to `server`, which then rest.
-pub(super) fn keep(
+pub(super) fn open_to(
     client: &Host,
     service: IpAddr,
     server: &str,
     wanted: usize,
     half_closed: bool,
-) -> Result<Vec<Kept>> {
-    let mut kept = Vec::new();
+) -> Result<Vec<Resting>> {
+    let mut resting = Vec::new();
     for _ in 0..TRIES {
-        if kept.len() == wanted {
+        if resting.len() == wanted {
             break;
         }
         let opened = client.inside(|| open(service, half_closed))?;
         if opened.connection.server.as_deref() == Some(server) {
-            kept.push(opened);
+            resting.push(opened);
         }
     }
-    let got = kept.len();
+    let got = resting.len();
     ensure!(
         got == wanted,
         "{got} of {TRIES} connections went to {server}"
     );
-    Ok(kept)
+    Ok(resting)
 }
 
-fn open(service: IpAddr, half_closed: bool) -> Result<Kept> {
+fn open(service: IpAddr, half_closed: bool) -> Result<Resting> {
     let began = Instant::now();
     let mut stream = narrow(SocketAddr::from((service, PORT))).context("connecting")?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -91,7 +91,7 @@ fn open(service: IpAddr, half_closed: bool) -> Result<Kept> {
         longest: Duration::ZERO,
         end: End::Closed,
     };
-    Ok(Kept {
+    Ok(Resting {
         stream,
         connection,
         left,
@@ -130,7 +130,7 @@ fn beginning(stream: &mut TcpStream) -> Result<(String, usize)> {
     }
 }
 
-impl Kept {
+impl Resting {
     /// Goes on with it to its end.
     pub(super) fn finish(mut self) -> Connection {
         let ended = match self.left {

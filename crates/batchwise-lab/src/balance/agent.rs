@@ -1,0 +1,352 @@
+//! `batchwise balance` as experiments run it: its configuration, its process, the lines that it
+//! prints, and the commands that talk to it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use batchwise_core::balance::report::{BackendLine, EventLine, Health, Line, State, TotalsLine};
+use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::nginx::PORT;
+use batchwise_testbed::process::{Process, Reader, lock};
+use batchwise_testbed::segment::{self, LINK, SERVERS, VIP, VIP6};
+use batchwise_testbed::stop::Stop;
+use nix::sys::signal::{Signal, kill};
+
+/// How long a condition may take to come true: only a broken product or machine needs it all.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A service before all servers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Service {
+    pub name: &'static str,
+    pub address: IpAddr,
+    /// `l2` or `ipip`.
+    pub method: &'static str,
+}
+
+/// IPv4 by layer 2.
+pub(super) const WEB: Service = Service {
+    name: "web",
+    address: IpAddr::V4(VIP),
+    method: "l2",
+};
+/// IPv6 through tunnels.
+pub(super) const WEB6: Service = Service {
+    name: "web6",
+    address: IpAddr::V6(VIP6),
+    method: "ipip",
+};
+
+/// A configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub services: &'static [Service],
+    /// `static` or `latency`.
+    pub policy: &'static str,
+    /// The services' `choices`, if not what the policy takes.
+    pub choices: Option<u8>,
+    /// Between decisions.
+    pub interval: Duration,
+    /// More lines at its begin.
+    pub more: &'static str,
+    /// By server.
+    pub weights: [u32; SERVERS as usize],
+    /// A server that is not in it.
+    pub without: Option<u8>,
+    /// What a health check asks for.
+    pub check_path: &'static str,
+    /// Between two checks.
+    pub check_every: Duration,
+    /// How long a check may take.
+    pub check_timeout: Duration,
+    /// So many checks in a row fail until a server is down.
+    pub fall: u32,
+}
+
+impl Settings {
+    fn text(&self, name: &str) -> String {
+        let ms = |time: Duration| time.as_millis();
+        let choices = self.choices.map(|n| format!("choices = {n}\n"));
+        let choices = choices.unwrap_or_default();
+        let mut text = format!(
+            "name = \"{name}\"\ninterfaces = [\"{LINK}\"]\npolicy = \"{}\"\ninterval = \"{}ms\"\n{}",
+            self.policy,
+            ms(self.interval),
+            self.more
+        );
+        for service in self.services {
+            text += &format!(
+                "\n[[service]]\nname = \"{}\"\naddress = \"{}\"\nport = {PORT}\nmethod = \"{}\"\n\
+                 {choices}[service.health]\ncheck = \"http\"\npath = \"/{}\"\ninterval = \"{}ms\"\n\
+                 timeout = \"{}ms\"\nrise = 1\nfall = {}\n",
+                service.name,
+                service.address,
+                service.method,
+                self.check_path,
+                ms(self.check_every),
+                ms(self.check_timeout),
+                self.fall
+            );
+            let servers = (0..SERVERS).zip(self.weights);
+            for (index, weight) in servers.filter(|(index, _)| self.without != Some(*index)) {
+                let (v4, v6): (Ipv4Addr, _) = segment::server(index);
+                let to: IpAddr = match service.address {
+                    IpAddr::V4(_) => v4.into(),
+                    IpAddr::V6(_) => v6.into(),
+                };
+                let server = server_name(index);
+                text += &format!(
+                    "[[service.backend]]\nname = \"{server}\"\naddress = \"{to}\"\nweight = {weight}\n"
+                );
+            }
+        }
+        text
+    }
+
+    /// Backends of all services.
+    fn backends(&self) -> usize {
+        let servers = SERVERS - u8::from(self.without.is_some());
+        self.services.len() * usize::from(servers)
+    }
+}
+
+/// What the server with this index is called.
+pub(super) fn server_name(index: u8) -> String {
+    format!("s{}", index + 1)
+}
+
+/// What the process printed since it was started.
+#[derive(Debug, Default)]
+pub(super) struct Printed {
+    /// By service, in the order of time.
+    pub backends: Vec<BackendLine>,
+    pub events: Vec<EventLine>,
+    /// Decisions that moved slots.
+    pub decisions: u64,
+    /// Packets' fates.
+    pub totals: TotalsLine,
+    unreadable: Option<String>,
+}
+
+impl Printed {
+    fn read(&mut self, text: &str) {
+        match serde_json::from_str(text) {
+            Ok(Line::Backend(line)) => self.backends.push(*line),
+            Ok(Line::Event(line)) => self.events.push(line),
+            Ok(Line::Decision(line)) => {
+                self.decisions += u64::from(line.applied && line.moved_slots > 0);
+            }
+            Ok(Line::Totals(line)) => self.totals = line,
+            Err(error) => {
+                self.unreadable
+                    .get_or_insert_with(|| format!("{text:?}: {error}"));
+            }
+        }
+    }
+
+    /// Whether the last lines of so many backends say that they get connections.
+    fn all_serve(&self, count: usize) -> bool {
+        let by_name = self.backends.iter().map(|b| ((&b.service, &b.backend), b));
+        let last: BTreeMap<_, _> = by_name.collect();
+        let serves = |b: &&&BackendLine| b.state == State::Serving && b.health == Health::Up;
+        last.values().filter(serves).count() == count
+    }
+
+    fn last(&self, service: &str, backend: &str) -> Option<&BackendLine> {
+        let of_it = |b: &&BackendLine| b.service == service && b.backend == backend;
+        self.backends.iter().rev().find(of_it)
+    }
+
+    /// How many events of this kind there were.
+    pub(super) fn count(&self, what: &str) -> u64 {
+        self.events.iter().filter(|e| e.what == what).count() as u64
+    }
+}
+
+/// The balancer: what belongs to its name, and a process while one runs. All is removed when it is
+/// dropped.
+pub(super) struct Agent<'a> {
+    name: String,
+    folder: PathBuf,
+    command: &'a Path,
+    host: &'a Host,
+    place: Place,
+    stop: &'a Stop,
+    process: Option<(Process, Reader)>,
+    /// Backends of the configuration, of all services.
+    backends: usize,
+    printed: Arc<Mutex<Printed>>,
+}
+
+impl<'a> Agent<'a> {
+    /// Writes the configuration and starts it; waits until all servers get connections. `name` is
+    /// that of pins and socket: two at a time need two.
+    pub(super) fn start(
+        name: &str,
+        command: &'a Path,
+        (host, place): (&'a Host, Place),
+        stop: &'a Stop,
+        settings: &Settings,
+    ) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("bw-{name}"));
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let mut agent = Self {
+            name: name.to_owned(),
+            folder,
+            command,
+            host,
+            place,
+            stop,
+            process: None,
+            backends: 0,
+            printed: Arc::default(),
+        };
+        agent.configure(settings)?;
+        agent.start_process()?;
+        Ok(agent)
+    }
+
+    /// Writes the configuration; the process is not told.
+    pub(super) fn configure(&mut self, settings: &Settings) -> Result<()> {
+        self.backends = settings.backends();
+        self.write(&settings.text(&self.name))
+    }
+
+    /// Writes anything in place of the configuration.
+    pub(super) fn write(&self, text: &str) -> Result<()> {
+        // as an editor does: there is always a whole file
+        let part = self.folder.join("lb.part");
+        fs::write(&part, text).and_then(|()| fs::rename(&part, self.config()))?;
+        Ok(())
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.join("lb.toml")
+    }
+
+    /// Starts the process, which takes over what is there; waits until all servers get connections.
+    pub(super) fn start_process(&mut self) -> Result<()> {
+        *self.printed() = Printed::default();
+        let mut command = self.batchwise(&[]);
+        command.arg("--config").arg(self.config());
+        command.args(["--format", "jsonl"]);
+        let mut process = self.host.spawn("the balancer", command, self.place)?;
+        let printed = Arc::clone(&self.printed);
+        let reader = process.on_line(move |line| lock(&printed).read(&line));
+        let ready = self.stop.wait_until(LIMIT, || {
+            process.check_alive()?;
+            Ok(self.printed().all_serve(self.backends).then_some(()))
+        })?;
+        if ready.is_none() {
+            bail!(
+                "not all servers became healthy within {LIMIT:?}: {:?}{}",
+                self.printed().backends.last(),
+                process.quote()
+            );
+        }
+        self.process = Some((process, reader));
+        Ok(())
+    }
+
+    fn batchwise(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.command);
+        command.arg("balance").args(args);
+        command.env("BATCHWISE_RUN_DIR", &self.folder);
+        command
+    }
+
+    /// Runs a subcommand for this balancer, to its end.
+    pub(super) fn command(&self, args: &[&str]) -> Result<Output> {
+        let mut command = self.batchwise(args);
+        command.args(["--name", &self.name]);
+        self.host.inside(|| Ok(command.output()?))
+    }
+
+    /// The same, and it must succeed.
+    pub(super) fn must(&self, args: &[&str]) -> Result<String> {
+        let output = self.command(args)?;
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr);
+            bail!("`balance {}` failed: {}", args.join(" "), error.trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Sends its process a signal. SIGKILL and SIGTERM end it: then it is waited for.
+    pub(super) fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.check_alive()?;
+        let (mut process, reader) = self.process.take().context("no agent runs")?;
+        kill(process.pid(), signal)?;
+        if matches!(signal, Signal::SIGKILL | Signal::SIGTERM) {
+            process.wait(self.stop, LIMIT)?;
+            reader.finish();
+        } else {
+            self.process = Some((process, reader));
+        }
+        Ok(())
+    }
+
+    /// Fails when it has ended by itself, or printed something unknown.
+    pub(super) fn check_alive(&mut self) -> Result<()> {
+        if let Some(what) = &self.printed().unreadable {
+            bail!("`batchwise balance` printed something unknown: {what}");
+        }
+        let process = self.process.as_mut();
+        process.map_or(Ok(()), |(process, _)| process.check_alive())
+    }
+
+    /// Waits until its lines of `service` and `backend` satisfy `is`.
+    pub(super) fn until(
+        &self,
+        what: &str,
+        service: &str,
+        backend: &str,
+        is: impl Fn(&BackendLine) -> bool,
+    ) -> Result<()> {
+        let look = || {
+            let printed = self.printed();
+            Ok(printed
+                .last(service, backend)
+                .is_some_and(&is)
+                .then_some(()))
+        };
+        match self.stop.wait_until(LIMIT, look)? {
+            Some(()) => Ok(()),
+            None => bail!(
+                "{what}: that did not come within {LIMIT:?}: {:?}",
+                self.printed().last(service, backend)
+            ),
+        }
+    }
+
+    /// What the process printed so far.
+    pub(super) fn printed(&self) -> MutexGuard<'_, Printed> {
+        lock(&self.printed)
+    }
+
+    /// Ends it in order; gives what it printed.
+    pub(super) fn finish(mut self) -> Result<Printed> {
+        self.signal(Signal::SIGTERM)?;
+        Ok(std::mem::take(&mut *self.printed()))
+    }
+}
+
+impl Drop for Agent<'_> {
+    fn drop(&mut self) {
+        if let Some((process, _)) = &mut self.process {
+            process.terminate(Duration::from_secs(2));
+        }
+        if let Err(error) = self.must(&["remove"]) {
+            tracing::warn!("{error:#}");
+        }
+        if let Err(error) = fs::remove_dir_all(&self.folder) {
+            tracing::warn!("{} stays behind: {error}", self.folder.display());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Where scenarios happen: a segment, its servers, the balancer before them.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use batchwise_core::balance::report::BackendLine;
+use batchwise_testbed::host::Place;
+use batchwise_testbed::nginx::Nginx;
+use batchwise_testbed::process::Process;
+use batchwise_testbed::segment::{self, LINK, SERVERS, Segment};
+use batchwise_testbed::speed::{Brake, Speed};
+use batchwise_testbed::stop::Stop;
+
+use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
+use super::clients::WHO;
+use super::resting::{LONG, long};
+
+/// Between two health checks.
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(200);
+/// For so long a check is waited for: on a slow machine servers that live must not look dead, least
+/// of all all of them.
+pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// So many checks in a row fail until a server is down.
+pub(super) const FALL: u32 = 2;
+/// Clients work so long before and after what is done.
+pub(super) const STEADY: Duration = Duration::from_millis(1500);
+/// The server to which something is done.
+pub(super) const VICTIM: u8 = 1;
+/// A slow server's answers to health checks come later than others', and it is not down.
+const PATIENT: Duration = Duration::from_secs(2);
+
+/// The configuration of both services, by layer 2 and through tunnels.
+pub(super) fn settings() -> Settings {
+    Settings {
+        services: &[WEB, WEB6],
+        policy: "static",
+        choices: None,
+        interval: Duration::from_millis(200),
+        more: "flows = 16384\ndrain_timeout = \"10m\"\n",
+        weights: [100; SERVERS as usize],
+        without: None,
+        check_path: WHO,
+        check_every: CHECK_EVERY,
+        check_timeout: CHECK_TIMEOUT,
+        fall: FALL,
+    }
+}
+
+/// The same, and weights follow latency.
+pub(super) fn by_latency() -> Settings {
+    Settings {
+        policy: "latency",
+        check_timeout: PATIENT,
+        ..settings()
+    }
+}
+
+/// Servers before which a balancer is put.
+pub(super) struct Site {
+    pub(super) servers: Vec<Nginx>,
+    /// How fast they are, where that can be changed.
+    pub(super) speeds: Vec<Speed>,
+    _brake: Option<Brake>,
+    _decapsulators: Vec<Process>,
+}
+
+impl Site {
+    /// Starts them; `slow`: their speeds can be changed.
+    pub(super) fn start(
+        segment: &Segment,
+        command: &Path,
+        stop: &Stop,
+        slow: bool,
+    ) -> Result<Self> {
+        let brake = if slow { Some(Brake::build()?) } else { None };
+        let mut site = Self {
+            servers: Vec::new(),
+            speeds: Vec::new(),
+            _brake: None,
+            _decapsulators: Vec::new(),
+        };
+        for (index, host) in (0..SERVERS).zip(&segment.servers) {
+            let fill = |folder: &Path| {
+                let name = server_name(index);
+                std::fs::write(folder.join(WHO), &name)?;
+                Ok(std::fs::write(folder.join(LONG), long(&name))?)
+            };
+            let server = match &brake {
+                Some(brake) => {
+                    let speed = brake.speed(host.namespace().name())?;
+                    let change = |command: &mut _| brake.apply(&speed, command);
+                    let server = Nginx::start_changed(host, stop, fill, change)?;
+                    site.speeds.push(speed);
+                    server
+                }
+                None => Nginx::start(host, stop, fill)?,
+            };
+            site.servers.push(server);
+            let mut decap = Command::new(command);
+            decap.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
+            decap.arg(segment::balancer().1.to_string());
+            let mut decap = host.spawn("the decapsulator", decap, Place::Observer)?;
+            // read, so that it never blocks on a full pipe
+            decap.on_line(drop);
+            site._decapsulators.push(decap);
+        }
+        site._brake = brake;
+        Ok(site)
+    }
+}
+
+/// Where a scenario happens.
+pub(super) struct Stage<'a> {
+    pub(super) agent: Agent<'a>,
+    pub(super) site: &'a Site,
+    pub(super) segment: &'a Segment,
+    pub(super) stop: &'a Stop,
+}
+
+impl Stage<'_> {
+    /// Waits until the lines of the victim are so, of both services.
+    pub(super) fn victim_has(&self, what: &str, is: impl Fn(&BackendLine) -> bool) -> Result<()> {
+        let victim = server_name(VICTIM);
+        for service in [WEB.name, WEB6.name] {
+            let what = format!("{victim} has {what}");
+            self.agent.until(&what, service, &victim, &is)?;
+        }
+        Ok(())
+    }
+}
