@@ -3,7 +3,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use plotters::style::RGBColor;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::plot::{BATCHWISE, NAGLE, NODELAY};
 
@@ -11,7 +11,7 @@ use crate::plot::{BATCHWISE, NAGLE, NODELAY};
 const CHOICE: &str = "BATCHWISE_LAB_ARMS";
 
 /// Who decides when small segments wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
     /// TCP_NODELAY: the default of Redis and of its clients.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit, View};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Estimated delays of one stage, ns; `None` is "not known".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageMeans {
     /// Handed over, not yet acknowledged.
     pub unacked: Option<f64>,
@@ -27,7 +27,7 @@ pub const PARTS: [&str; 4] = [
 ];
 
 /// What one end estimated over a window, in one unit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndEstimate {
     /// How; `two_sided` when any line of the window is.
     pub estimator: Estimator,
