@@ -140,7 +140,8 @@ fn about() -> String {
          due, sent: mean latency since a request was due or sent, by the load generator.\n\
          client, server: batchwise's estimate of the latter from the TCP queues at that end, and its \
          error.\n\
-         cut: share of the time that does not count because the machine stood still.",
+         cut: share of the time that does not count because the machine stood still or other work \
+         took its CPUs.",
         thousands(FOOT as f64),
         thousands(TOP as f64),
     );

@@ -5,6 +5,7 @@
 mod bins;
 mod display;
 mod moment;
+mod others;
 mod plan;
 mod report;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::engine::{Experiment, Report, Results, Round, Run, Turn, two_hosts};
 use crate::tuner::{Decision, Tuners};
 use display::{Display, WIDTH};
 use moment::{Clocks, Moment, Recording};
+use others::Others;
 use plan::{Climb, PASSES, Plan, SLICE, watched};
 use summary::Summary;
 
@@ -38,6 +40,8 @@ use summary::Summary;
 const INTERVAL: Duration = SLICE;
 /// What batchwise tunes for: the load is given, and at its top throughput follows from latency.
 const POLICY: &str = "latency";
+/// Between two looks at what other work has used: reading it takes time as well.
+const OTHERS_EVERY: Duration = Duration::from_millis(100);
 /// How long the last lines of a climb may take to arrive.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
@@ -71,6 +75,7 @@ enum Sense {
 pub struct Stage {
     // In this order: watchers and agents end before the hosts go.
     monitor: Option<Monitor>,
+    others: Others,
     sense: Sense,
     redis: RedisServer,
     hosts: TwoHosts,
@@ -104,8 +109,12 @@ impl Experiment for Demo {
         display.status("making two network namespaces and starting Redis")?;
         let (hosts, network) = two_hosts("demo")?;
         let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let mut cpus = vec![hosts.server.cpu(), hosts.client.cpu()];
+        cpus.dedup();
+        let all = hosts.server.cgroup().parent();
         let stage = Stage {
             monitor: None,
+            others: Others::new(cpus, all.unwrap_or_else(|| hosts.server.cgroup())),
             sense: Sense::Nothing,
             redis,
             hosts,
@@ -186,14 +195,16 @@ impl Experiment for Demo {
         summary: &Summary,
     ) -> Option<String> {
         let (headline, others) = summary.sentences.split_first()?;
-        let fill = |text: &String| textwrap::fill(text, WIDTH);
         let notes = report::notes(&results.more);
-        let rest: Vec<_> = others.iter().chain(&notes).map(fill).collect();
+        let fill = |texts: &mut dyn Iterator<Item = &String>| -> String {
+            let wrapped: Vec<_> = texts.map(|text| textwrap::fill(text, WIDTH)).collect();
+            wrapped.join("\n")
+        };
         Some(format!(
             "\n{}\n\n{}\n\n{}\nPlots and all numbers:",
-            fill(headline),
+            fill(&mut std::iter::once(headline).chain(&notes)),
             display::text(&summary.bins),
-            rest.join("\n"),
+            fill(&mut others.iter()),
         ))
     }
 }
@@ -252,6 +263,11 @@ impl Stage {
                 recording.decisions.clone_from(&self.decisions);
             }
         }
+        let now_ns = recording.clocks.ts_now();
+        let last = recording.used.last().map_or(0, |used| used.ts_ns);
+        if now_ns > last + OTHERS_EVERY.as_nanos() as u64 {
+            recording.used.extend(self.others.read(now_ns));
+        }
         let monitor = self.monitor.iter();
         recording.gaps = monitor
             .flat_map(|monitor| monitor.gaps(since, Instant::now()))
@@ -278,6 +294,8 @@ impl Stage {
             server: Vec::new(),
             decisions: Vec::new(),
             gaps: Vec::new(),
+            used: Vec::new(),
+            cpus: self.others.cpus(),
         };
         let spec = plan.load(climb.arm, self.hosts.server_address(PORT));
         let mut load = spec.start(&context.command, &self.hosts.client, Some(SLICE))?;

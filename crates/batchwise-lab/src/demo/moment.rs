@@ -8,6 +8,7 @@ use batchwise_testbed::load::{LoadInterval, saturated};
 use batchwise_testbed::window::{EndEstimate, estimate_across};
 use serde::{Deserialize, Serialize};
 
+use super::others::{Used, share};
 use super::plan::{Climb, Plan, watched};
 use crate::arm::Arm;
 use crate::engine::stalls::{Gap, lost};
@@ -16,6 +17,8 @@ use crate::tuner::Decision;
 /// A stall leaves a backlog that takes a multiple of its own length to drain: four times at a load
 /// of 80 %. That much time after a stall is cut as well, in all arms.
 const BACKLOG: u32 = 4;
+/// A passage in which other work took more than this share of the CPUs is cut as a whole.
+const OTHERS: f64 = 0.15;
 /// How long after a passage the watchers' last line of it may come.
 const PATIENCE: Duration = Duration::from_millis(400);
 
@@ -28,7 +31,8 @@ pub struct Slice {
     pub mean_ns: Option<f64>,
     /// What the client's end estimated.
     pub estimate_ns: Option<f64>,
-    /// Whether it is cut: the machine stood still, or what that had left was not drained yet.
+    /// Whether it is cut: the machine stood still, or what that had left was not drained yet, or
+    /// other work took the CPUs.
     pub stalled: bool,
 }
 
@@ -61,6 +65,9 @@ pub struct Moment {
     pub client: Option<EndEstimate>,
     /// What the server's end estimated.
     pub server: Option<EndEstimate>,
+    /// The share of its CPUs that other work took, if that is known.
+    #[serde(default)]
+    pub others: Option<f64>,
     /// Its parts.
     #[serde(default)]
     pub slices: Vec<Slice>,
@@ -116,6 +123,11 @@ impl Clocks {
         }
     }
 
+    /// This moment, ns since the Unix epoch.
+    pub fn ts_now(&self) -> u64 {
+        self.ts_ns + self.instant.elapsed().as_nanos() as u64
+    }
+
     /// A time in ns since the Unix epoch, which is not before this moment.
     fn instant(&self, ts_ns: u64) -> Instant {
         self.instant + Duration::from_nanos(ts_ns.saturating_sub(self.ts_ns))
@@ -143,6 +155,10 @@ pub struct Recording {
     pub decisions: Vec<Decision>,
     /// Stalls of the machine.
     pub gaps: Vec<Gap>,
+    /// CPU time, every so often, and of how many CPUs.
+    pub used: Vec<Used>,
+    /// See `used`.
+    pub cpus: usize,
 }
 
 impl Recording {
@@ -175,7 +191,11 @@ impl Recording {
         let of_bin = self.intervals.iter().filter(|i| self.bin(i) == bin);
         let intervals: Vec<_> = of_bin.collect();
         let (from, to) = (begin(intervals.first()?), intervals.last()?.ts_ns);
-        let slices: Vec<_> = intervals.iter().map(|i| self.slice(i)).collect();
+        let mut slices: Vec<_> = intervals.iter().map(|i| self.slice(i)).collect();
+        let others = share(&self.used, self.cpus, from, to);
+        if others.is_some_and(|share| share > OTHERS) {
+            slices.iter_mut().for_each(|slice| slice.stalled = true);
+        }
         let truth = merged(&intervals)?;
         let counted = intervals.iter().zip(&slices).filter(|(_, s)| !s.stalled);
         let counted = merged(&counted.map(|(i, _)| *i).collect::<Vec<_>>());
@@ -201,6 +221,7 @@ impl Recording {
             truth,
             client,
             server: estimate(&self.server, Side::Server, from, to),
+            others,
             slices,
         })
     }
@@ -324,6 +345,27 @@ mod tests {
         });
         let found = recording.moment(0).unwrap();
         assert!(!found.saturated && found.truth.mean_from_intended_ns > Some(40e6));
+    }
+
+    #[test]
+    fn other_work_cuts_a_passage_whatever_the_arm_and_our_own_never_does() {
+        for arm in Arm::ALL {
+            let mut recording = read(arm, 12);
+            let used = |own_ms: u64| {
+                let second = |s: u64| Used {
+                    ts_ns: recording.clocks.ts_ns + s * SECOND,
+                    all: Duration::from_millis(2000 * s),
+                    own: Duration::from_millis(own_ms * s),
+                };
+                vec![second(0), second(2)]
+            };
+            let (own, others) = (used(1900), used(1500));
+            recording.used = own;
+            assert_eq!(recording.moment(0).unwrap().cut(), 0.0);
+            recording.used = others;
+            let found = recording.moment(0).unwrap();
+            assert_eq!((found.cut(), found.others), (1.0, Some(0.25)));
+        }
     }
 
     #[test]

@@ -25,25 +25,28 @@ const STAGES_ROOM: f64 = 6.0;
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
     let points = &results.points;
     let (headline, others) = summary.sentences.split_first().expect("it says something");
-    let mut report = Report::new("Demo: what batching does, and how batchwise knows", headline)
+    let report = Report::new(
+        "Demo: what batching does, and how batchwise knows",
+        headline,
+    );
+    let warn = |report: Report, note| report.part(Part::Warning(note));
+    let notes = notes(&results.more).into_iter();
+    let report = notes.fold(report, warn)
         .figure(arms(&summary.bins))
         .text(format!(
             "Redis over a veth pair, SETs of {VALUE_SIZE} B values on one connection, open loop. The \
              load climbs from {} to {}/s, {PASSES} times in each arm. Shown are medians of the mean \
-             latency of {} ms each, with their 95 % intervals; a load at which too little is left \
-             after stalls are cut is not shown. batchwise asks for TCP_NODELAY and lets `batchwise \
-             tune` choose; its first climb includes learning.",
+             latency of {} ms each, with their 95 % intervals. Time in which the machine stood still, or \
+             other work took its CPUs, is cut in all arms by the same rule; a load at which too little \
+             is left is not shown. The client asks for TCP_NODELAY; in the third arm, `batchwise tune` \
+             chooses. Its first climb includes learning.",
             thousands(FOOT as f64),
             thousands(TOP as f64),
             SLICE.as_millis()
         ))
         .heading("What was seen")
         .part(Part::List(others.to_vec()));
-    let climbs = &results.more.climbs;
-    for note in notes(&results.more) {
-        report = report.part(Part::Warning(note));
-    }
-    let doubts = climbs.iter().flat_map(|climb| {
+    let doubts = results.more.climbs.iter().flat_map(|climb| {
         let why = climb.report.why_invalid.iter();
         why.map(|why| format!("{}: {why}", climb.arm.label()))
     });
@@ -135,13 +138,18 @@ fn latency(points: &[Moment]) -> Figure {
     let spans = climbs(points).into_iter().map(|climb| Span {
         from: begin(climb[0]),
         to: climb[climb.len() - 1].at_s,
-        name: climb[0].arm.label().into(),
+        name: match climb[0].arm {
+            Arm::Nodelay => "off".into(),
+            Arm::Nagle => "on".into(),
+            Arm::Batchwise => "tuned".into(),
+        },
     });
     let on = points.iter().filter(|m| m.nagle == Some(Nagle::On));
     let mut on: Vec<_> = on.map(|m| (begin(m), m.at_s)).collect();
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
     let y = Axis::latency().capped(1e8);
-    Figure::over_time("latency.svg", "Mean latency, measured and estimated", y)
+    let title = "Mean latency, measured and estimated, with Nagle off, on, and tuned";
+    Figure::over_time("latency.svg", title, y)
         .layer(Layer::Shade {
             label: "Nagle at the client".into(),
             times: join(on.into_iter()),

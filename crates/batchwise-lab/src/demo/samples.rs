@@ -72,6 +72,8 @@ pub fn recording(arm: Arm, pass: u32) -> Recording {
         server: Vec::new(),
         decisions: Vec::new(),
         gaps: Vec::new(),
+        used: Vec::new(),
+        cpus: 2,
     }
 }
 

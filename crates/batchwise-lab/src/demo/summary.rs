@@ -74,7 +74,7 @@ pub struct Summary {
     pub measured_cutoff: Cutoff,
     /// By what the client's end estimated.
     pub estimated_cutoff: Cutoff,
-    /// The share of time that is cut because the machine stood still.
+    /// The share of time that is cut because the machine stood still or other work ran.
     pub cut_share: f64,
     /// By load.
     pub bins: Vec<Bin>,
@@ -130,7 +130,8 @@ impl Summary {
         let Some(top) = self.bins.iter().rfind(compared) else {
             return format!(
                 "This run does not compare TCP_NODELAY, Nagle's algorithm and batchwise: there is too \
-                 little time at each load ({:.0} % was cut because the machine stood still).",
+                 little time at each load ({:.0} % was cut: the machine stood still, or other work took \
+                 its CPUs).",
                 self.cut_share * 100.0
             );
         };
@@ -228,7 +229,7 @@ impl Summary {
     pub fn about_stalls(&self) -> String {
         format!(
             "{:.1} % of the time was cut, in all arms by the same rule, because the machine stood \
-             still.",
+             still or other work took its CPUs.",
             self.cut_share * 100.0
         )
     }
@@ -267,7 +268,7 @@ pub fn about_cpu_wait<'a>(reports: impl Iterator<Item = &'a LoadReport>) -> Opti
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
         measured += to.saturating_sub(from);
     }
-    let share = waited as f64 / measured.max(1) as f64;
+    let share = (waited as f64 / measured.max(1) as f64).min(1.0);
     (share > CPU_WAIT).then(|| {
         format!(
             "Other work kept the load generator waiting for its CPU for {:.0} % of the time: on an \
