@@ -65,8 +65,6 @@ pub struct Bin {
     /// TCP_NODELAY against Nagle's algorithm; `None` if one of them is not known, or none could carry
     /// the load: two that have collapsed are not compared.
     pub nodelay: Option<Order>,
-    /// batchwise against TCP_NODELAY, which applications ask for.
-    pub batchwise: Option<Order>,
 }
 
 impl Bin {
@@ -111,18 +109,13 @@ fn of_bin(moments: &[&Moment], enough: usize, value: fn(&Slice) -> Option<f64>) 
         offered_rps: moments.first().map_or(0.0, |m| m.offered_rps),
         latency_ns: Arm::ALL.iter().filter_map(latency).collect(),
         nodelay: None,
-        batchwise: None,
     };
-    let order = |arm: Arm, base: Arm| {
-        let both = [arm, base].map(|arm| bin.carried(arm));
-        let comparable = !both.contains(&Carried::Unknown) && both != [Carried::TooMuch; 2];
+    let (arm, base) = (Arm::Nodelay, Arm::Nagle);
+    let both = [arm, base].map(|arm| bin.carried(arm));
+    if !both.contains(&Carried::Unknown) && both != [Carried::TooMuch; 2] {
         let ratio = Ratio::of(&pairs(&samples, |s| (s.0, s.1), arm, base, |s| s.2));
-        comparable.then(|| Order::of(ratio.as_ref()))
-    };
-    (bin.nodelay, bin.batchwise) = (
-        order(Arm::Nodelay, Arm::Nagle),
-        order(Arm::Batchwise, Arm::Nodelay),
-    );
+        bin.nodelay = Some(Order::of(ratio.as_ref()));
+    }
     bin
 }
 
@@ -159,7 +152,7 @@ mod tests {
         assert_eq!(found[0].nodelay, Some(Order::Alike), "{:?}", found[0]);
         assert!((found[0].latency_ns[&Arm::Nodelay].median - 20e3).abs() < 2e3);
         assert_eq!(found[9].carried(Arm::Nodelay), Carried::Unknown);
-        assert_eq!((found[9].nodelay, found[9].batchwise), (None, None));
+        assert_eq!(found[9].nodelay, None);
     }
 
     #[test]
@@ -183,7 +176,6 @@ mod tests {
         }));
         assert_eq!(found[6].carried(Arm::Nodelay), Carried::TooMuch);
         assert_eq!(found[6].nodelay, Some(Order::Slower));
-        assert_eq!(found[6].batchwise, Some(Order::Faster));
         assert_eq!(found[9].nodelay, None);
         assert_eq!(from_which_nodelay_is_slower(&found)[0].offered_rps, 215e3);
     }

@@ -184,7 +184,7 @@ fn row(moment: &Moment) -> String {
 }
 
 /// The error of an end's estimate, with its sign, or a dash.
-pub fn error(moment: &Moment, side: Side) -> String {
+fn error(moment: &Moment, side: Side) -> String {
     moment.error(side).map_or_else(
         || "–".into(),
         // Adding zero makes a negative one positive.
@@ -193,7 +193,7 @@ pub fn error(moment: &Moment, side: Side) -> String {
 }
 
 /// "on", "off", "mixed", or a dash.
-pub fn nagle(state: Option<Nagle>) -> &'static str {
+fn nagle(state: Option<Nagle>) -> &'static str {
     match state {
         Some(Nagle::On) => "on",
         Some(Nagle::Off) => "off",

@@ -31,7 +31,7 @@ use crate::engine::stalls::Monitor;
 use crate::engine::{Experiment, Report, Results, Round, Run, Turn, two_hosts};
 use crate::tuner::{Decision, Tuners};
 use display::{Display, WIDTH};
-use moment::{Clocks, Moment, Recording};
+use moment::{Moment, Recording};
 use others::Others;
 use plan::{Climb, PASSES, Plan, SLICE, watched};
 use summary::Summary;
@@ -284,19 +284,7 @@ impl Stage {
         before: u32,
     ) -> Result<(Vec<Moment>, LoadReport)> {
         let (plan, since) = (self.plan, Instant::now());
-        let mut recording = Recording {
-            climb,
-            plan,
-            clocks: Clocks::now(),
-            before_s: f64::from(before) * plan.climb.as_secs_f64(),
-            intervals: Vec::new(),
-            client: Vec::new(),
-            server: Vec::new(),
-            decisions: Vec::new(),
-            gaps: Vec::new(),
-            used: Vec::new(),
-            cpus: self.others.cpus(),
-        };
+        let mut recording = Recording::new(climb, plan, before, self.others.cpus());
         let spec = plan.load(climb.arm, self.hosts.server_address(PORT));
         let mut load = spec.start(&context.command, &self.hosts.client, Some(SLICE))?;
         let mut moments = Vec::new();

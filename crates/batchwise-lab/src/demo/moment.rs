@@ -113,8 +113,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Now.
-    pub fn now() -> Self {
+    fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let ts_ns = since.map_or(0, |since| since.as_nanos() as u64);
         Self {
@@ -137,14 +136,11 @@ impl Clocks {
 /// Everything that was read during a climb.
 #[derive(Debug)]
 pub struct Recording {
-    /// What climbs.
-    pub climb: Climb,
-    /// Over which bins.
-    pub plan: Plan,
-    /// Before it began.
+    climb: Climb,
+    plan: Plan,
+    /// When it began.
     pub clocks: Clocks,
-    /// Seconds of load before it.
-    pub before_s: f64,
+    before_s: f64,
     /// What the generator reported.
     pub intervals: Vec<LoadInterval>,
     /// What the client's watcher reported.
@@ -155,13 +151,29 @@ pub struct Recording {
     pub decisions: Vec<Decision>,
     /// Stalls of the machine.
     pub gaps: Vec<Gap>,
-    /// CPU time, every so often, and of how many CPUs.
+    /// CPU time that was used of so many CPUs, every so often.
     pub used: Vec<Used>,
-    /// See `used`.
-    pub cpus: usize,
+    cpus: usize,
 }
 
 impl Recording {
+    /// Of which nothing was read yet; so many climbs are before it by plan.
+    pub fn new(climb: Climb, plan: Plan, before: u32, cpus: usize) -> Self {
+        Self {
+            climb,
+            plan,
+            clocks: Clocks::now(),
+            before_s: f64::from(before) * plan.climb.as_secs_f64(),
+            intervals: Vec::new(),
+            client: Vec::new(),
+            server: Vec::new(),
+            decisions: Vec::new(),
+            gaps: Vec::new(),
+            used: Vec::new(),
+            cpus,
+        }
+    }
+
     fn began_ns(&self) -> u64 {
         self.intervals.first().map_or(0, begin)
     }

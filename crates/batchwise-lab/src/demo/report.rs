@@ -1,13 +1,12 @@
 //! The demo's report: one sentence and one picture, then estimates beside truth.
 
 use batchwise_core::sense::report::{Nagle, Side};
-use batchwise_testbed::window::{EndEstimate, PARTS};
+use batchwise_testbed::window::PARTS;
 
 use super::bins::Bin;
-use super::display::{error, nagle};
 use super::moment::{Moment, two_sided};
 use super::plan::{FOOT, PASSES, SLICE, TOP, VALUE_SIZE};
-use super::summary::{Summary, about_cpu_wait};
+use super::summary::{EndSummary, Summary, about_cpu_wait};
 use super::{ClimbReport, Climbs};
 use crate::arm::Arm;
 use crate::decisions::join;
@@ -17,9 +16,6 @@ use crate::engine::report::Part;
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 use crate::plot::{duration, maybe_duration, thousands};
 use crate::report::percent;
-
-/// Stages of more than this multiple of the middle passage are drawn at the edge.
-const STAGES_ROOM: f64 = 6.0;
 
 /// Everything.
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
@@ -69,10 +65,6 @@ pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
         .part(Part::Details(
             "Every load, with what was cut".into(),
             vec![Part::Table(every_load(points, &summary.bins))],
-        ))
-        .part(Part::Details(
-            "Every passage".into(),
-            vec![Part::Table(every_passage(points))],
         ))
         .part(Part::Details(
             "What the load generator says of whole climbs; beyond the limit it must have doubts".into(),
@@ -181,59 +173,54 @@ fn begin(moment: &Moment) -> f64 {
     moment.at_s - moment.truth.interval_ns as f64 / 1e9
 }
 
-/// Where the time goes by one end's estimate, in the first climb of each static arm.
+/// Where the time goes by one end's estimate, in the first climb of each static arm, as far as it
+/// carried the load.
 fn stages(points: &[Moment], side: Side) -> Figure {
-    let first = |arm: Arm| points.iter().filter(move |m| m.arm == arm && m.pass == 0);
-    let parts = |end: &EndEstimate| end.parts().map(|part| part.unwrap_or(0.0)).to_vec();
-    let group = |nodelay: &Moment| {
+    let first = points.iter().filter(|m| m.pass == 0 && !m.saturated);
+    let first: Vec<_> = first.collect();
+    let mut loads: Vec<_> = first.iter().map(|m| m.offered_rps).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    let group = |rps: f64| {
         let bar = |arm: Arm| {
-            let found = first(arm).find(|m| m.offered_rps == nodelay.offered_rps)?;
+            let found = first
+                .iter()
+                .find(|m| m.arm == arm && m.offered_rps == rps)?;
+            let parts = found.end(side)?.parts();
             Some(Bar {
-                parts: parts(found.end(side)?),
+                parts: parts.map(|part| part.unwrap_or(0.0)).to_vec(),
                 measured: found.truth.mean_from_send_ns,
             })
         };
         Group {
-            label: thousands(nodelay.offered_rps.round()),
+            label: thousands(rps.round()),
             bars: Arm::STATIC.map(bar).to_vec(),
         }
     };
-    let groups: Vec<_> = first(Arm::Nodelay).map(group).collect();
-    let bars = groups.iter().flat_map(|group| group.bars.iter().flatten());
-    let mut sums: Vec<f64> = bars.map(|bar| bar.parts.iter().sum()).collect();
-    sums.sort_by(f64::total_cmp);
-    let middle = sums.get(sums.len() / 2).copied().unwrap_or(1e4);
-    let longest = sums
-        .last()
-        .copied()
-        .unwrap_or(1e4)
-        .min(middle * STAGES_ROOM);
-    let end = match side {
-        Side::Client => "client",
-        Side::Server => "server",
-    };
+    let groups: Vec<_> = loads.into_iter().map(group).collect();
+    let end = end_name(side);
+    let x = "offered load, requests/s: left TCP_NODELAY, right Nagle";
     Figure::stacked_bars(
         format!("stages-{end}.svg"),
         format!("Where the time goes, estimated at the {end}'s end"),
-        (
-            "offered load, requests/s: left TCP_NODELAY, right Nagle",
-            Axis::new("mean latency", Unit::Duration).between(0.0, longest * 1.1),
-        ),
+        (x, Axis::new("mean latency", Unit::Duration)),
         &PARTS,
         "measured, since sent",
         &groups,
     )
-    .note("Bars to the upper edge are longer.")
+}
+
+fn end_name(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
 }
 
 fn errors(summary: &Summary) -> Table {
-    let row = |(side, end): (&Side, &super::summary::EndSummary)| {
-        let name = match side {
-            Side::Client => "the client's end",
-            Side::Server => "the server's end",
-        };
+    let row = |(side, end): (&Side, &EndSummary)| {
         vec![
-            name.into(),
+            format!("the {}'s end", end_name(*side)),
             percent(end.median_abs_rel_error),
             percent(end.p90_abs_rel_error),
             end.moments.to_string(),
@@ -272,48 +259,4 @@ fn every_load(points: &[Moment], bins: &[Bin]) -> Table {
         ]);
     }
     table
-}
-
-fn every_passage(points: &[Moment]) -> Table {
-    let row = |point: &Moment| {
-        let end = |side| {
-            let found = point.end(side);
-            [
-                maybe_duration(two_sided(found)),
-                error(point, side),
-                found.map_or_else(|| "–".into(), |e| format!("{:.2}", e.confidence)),
-            ]
-        };
-        let truth = &point.truth;
-        let mut cells = vec![
-            format!("{:.1} s", point.at_s),
-            format!("{}: {}", point.arm.label(), nagle(point.nagle)),
-            thousands(point.offered_rps.round()),
-            thousands(truth.achieved_rps.round()),
-            maybe_duration(truth.mean_from_intended_ns),
-            maybe_duration(truth.mean_from_send_ns),
-        ];
-        cells.extend(end(Side::Client));
-        cells.extend(end(Side::Server));
-        cells.push(percent(Some(point.cut())));
-        cells.push(if point.saturated { "too much" } else { "" }.into());
-        cells
-    };
-    Table::new([
-        "time",
-        "Nagle",
-        "offered",
-        "achieved",
-        "since due",
-        "since sent",
-        "client's estimate",
-        "error",
-        "confidence",
-        "server's estimate",
-        "error",
-        "confidence",
-        "cut",
-        "",
-    ])
-    .with(points.iter().map(row))
 }

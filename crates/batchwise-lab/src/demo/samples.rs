@@ -5,7 +5,7 @@ use std::time::Duration;
 use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
 use batchwise_testbed::load::LoadInterval;
 
-use super::moment::{Clocks, Moment, Recording};
+use super::moment::{Moment, Recording};
 use super::plan::{Climb, PASSES, Plan, SLICE};
 use crate::arm::Arm;
 
@@ -62,26 +62,15 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
 
 /// A climb of which nothing was read yet.
 pub fn recording(arm: Arm, pass: u32) -> Recording {
-    Recording {
-        climb: Climb { arm, pass },
-        plan: Plan::new(false),
-        clocks: Clocks::now(),
-        before_s: 0.0,
-        intervals: Vec::new(),
-        client: Vec::new(),
-        server: Vec::new(),
-        decisions: Vec::new(),
-        gaps: Vec::new(),
-        used: Vec::new(),
-        cpus: 2,
-    }
+    Recording::new(Climb { arm, pass }, Plan::new(false), 0, 2)
 }
 
 /// A passage of a full run in which each slice takes about `mean_ns`; estimates are 10 % too low.
 pub fn moment(arm: Arm, pass: u32, bin: usize, mean_ns: f64) -> Moment {
     let mut recording = recording(arm, pass);
-    let slices = (recording.plan.climb / recording.plan.bins as u32).as_nanos() / SLICE.as_nanos();
-    let load = recording.plan.load_of(bin);
+    let plan = Plan::new(false);
+    let slices = (plan.climb / plan.bins as u32).as_nanos() / SLICE.as_nanos();
+    let load = plan.load_of(bin);
     // One second later than the clocks were read: nothing is before that.
     let zero = recording.clocks.ts_ns + Duration::from_secs(1).as_nanos() as u64;
     for number in 0..(bin as u64 + 1) * slices as u64 {

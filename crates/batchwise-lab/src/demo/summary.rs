@@ -148,29 +148,23 @@ impl Summary {
                 at(top)
             );
         }
-        let loads = |order: Order| -> Vec<String> {
+        let loads = |(order, words): (Order, &str)| {
             let those = self.bins.iter().filter(|bin| bin.nodelay == Some(order));
-            those.map(|bin| rounded(bin.offered_rps)).collect()
+            let loads: Vec<_> = those.map(|bin| rounded(bin.offered_rps) + "/s").collect();
+            (!loads.is_empty()).then(|| format!("{words} at {}", loads.join(", ")))
         };
         let clear = [
-            (Order::Slower, "it is slower at"),
-            (Order::Faster, "it is faster at"),
-            (Order::Alike, "they are alike at"),
+            (Order::Slower, "it is slower"),
+            (Order::Faster, "it is faster"),
+            (Order::Alike, "they are alike"),
+            (Order::Undecided, "nothing is decided"),
         ];
-        let clear = clear.map(|(order, words)| (words, loads(order)));
-        let clear = clear.iter().filter(|(_, loads)| !loads.is_empty());
-        let clear: Vec<_> = clear
-            .map(|(words, loads)| format!("{words} {}", loads.join(", ")))
-            .collect();
-        let clear = match clear.is_empty() {
-            true => "no load is decided".to_owned(),
-            false => clear.join("; "),
-        };
+        let clear: Vec<_> = clear.into_iter().filter_map(loads).collect();
         format!(
-            "This run does not tell from which load on TCP_NODELAY is slower than Nagle's algorithm \
-             ({clear} requests/s)."
+            "This run does not tell from which load on TCP_NODELAY is slower than Nagle's algorithm: \
+             {}.",
+            clear.join("; ")
         )
-        .replace("decided requests/s", "decided")
     }
 
     fn about_errors(&self) -> Option<String> {
