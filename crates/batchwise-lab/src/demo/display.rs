@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use batchwise_core::sense::report::{Nagle, Side};
 use ratatui::backend::CrosstermBackend;
 use ratatui::style::{Color, Stylize as _};
-use ratatui::text::{Line, Span};
+use ratatui::text::{Line, Text};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::bins::{Bin, Carried, TOO_LONG, bins};
@@ -77,50 +77,47 @@ impl Display {
 
     fn draw(&mut self) -> Result<()> {
         let seconds = self.began.elapsed().as_secs();
-        let mut lines: Vec<Line<'_>> = vec![
-            vec![
-                " batchwise demo ".reversed().bold(),
-                format!("  {}", self.status).bold(),
-                format!("  ({seconds} s)").dark_gray(),
-            ]
-            .into(),
-            format!(
-                "Redis, SET of {VALUE_SIZE} B, one connection; load climbs from {} to {}/s",
-                thousands(FOOT as f64),
-                thousands(TOP as f64)
-            )
-            .dark_gray()
-            .into(),
-            header().dark_gray().into(),
-            self.moments
-                .last()
-                .map_or_else(String::new, row)
-                .bold()
-                .into(),
-            Line::default(),
-        ];
-        let found = bins(&self.moments, SOME, Slice::latency);
-        let now = self.moments.last().map_or(0.0, |m| m.offered_rps);
-        for (number, [load, cells @ ..]) in picture(&found).into_iter().enumerate() {
-            let is_now = number > 0 && found[number - 1].offered_rps == now;
-            let load = Span::from(load);
-            let cells = cells.into_iter().zip(COLORS);
-            let cells = cells.map(|(cell, color)| Span::from(cell).fg(color));
-            let load = if is_now { load.reversed() } else { load };
-            lines.push(Line::from_iter([load].into_iter().chain(cells)));
-        }
-        lines.push(Line::default());
-        let foot =
-            "mean latency since a request was due, so far; Ctrl-C stops and writes the report";
-        lines.push(foot.dark_gray().into());
+        let text = screen(&format!("{} ({seconds} s)", self.status), &self.moments);
         if let Some(terminal) = &mut self.terminal {
-            let text = ratatui::text::Text::from(lines);
             terminal
                 .draw(|frame| frame.render_widget(text, frame.area()))
                 .context("cannot draw on the terminal; pipe the output to get lines")?;
         }
         Ok(())
     }
+}
+
+/// What matters in one look: the newest passage with estimates beside truth, and the three arms so
+/// far.
+fn screen(status: &str, moments: &[Moment]) -> Text<'static> {
+    let (foot, top) = (thousands(FOOT as f64), thousands(TOP as f64));
+    let about = format!(
+        "Redis, SET of {VALUE_SIZE} B, one connection; the load climbs from {foot} to {top}/s"
+    );
+    let last = moments.last();
+    let mut lines: Vec<Line<'_>> = vec![
+        vec![
+            " batchwise demo ".reversed().bold(),
+            format!("  {status}").bold(),
+        ]
+        .into(),
+        about.dark_gray().into(),
+        header().dark_gray().into(),
+        last.map_or_else(String::new, row).bold().into(),
+        Line::default(),
+    ];
+    let found = bins(moments, SOME, Slice::latency);
+    for (number, [load, cells @ ..]) in picture(&found).into_iter().enumerate() {
+        let is_now =
+            number > 0 && last.is_some_and(|m| m.offered_rps == found[number - 1].offered_rps);
+        let load = if is_now { load.reversed() } else { load.into() };
+        let cells = cells.into_iter().zip(COLORS);
+        let cells = cells.map(|(cell, color)| cell.fg(color));
+        lines.push(Line::from_iter([load].into_iter().chain(cells)));
+    }
+    let foot = "mean latency since a request was due, so far; Ctrl-C stops and writes the report";
+    lines.extend([Line::default(), foot.dark_gray().into()]);
+    Text::from(lines)
 }
 
 impl Drop for Display {
@@ -267,6 +264,22 @@ mod tests {
             "{last}"
         );
         assert_eq!(super::text(&[]), "");
+    }
+
+    #[test]
+    fn the_screen_shows_estimate_beside_truth_and_three_arms_also_before_there_are_any() {
+        let moments = climbs(|_, _| 20e3);
+        let (first, _) = moments.split_at(60);
+        for (moments, parts) in [
+            (&[][..], vec!["starting", "TCP_NODELAY", "Ctrl-C"]),
+            (first, vec!["20 µs", "-10 %", "305k/s", "–"]),
+        ] {
+            let shown = screen("starting", moments);
+            let lines: Vec<_> = shown.lines.iter().map(Line::to_string).collect();
+            let text = lines.join("\n");
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+            assert!(lines.len() <= 24 && shown.width() <= 80, "{text}");
+        }
     }
 
     #[test]

@@ -27,8 +27,11 @@ pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
     );
     let warn = |report: Report, note| report.part(Part::Warning(note));
     let notes = notes(&results.more).into_iter();
-    let report = notes.fold(report, warn)
-        .figure(arms(&summary.bins))
+    let mut report = notes.fold(report, warn);
+    if summary.bins.iter().any(|bin| !bin.latency_ns.is_empty()) {
+        report = report.figure(arms(&summary.bins));
+    }
+    let report = report
         .text(format!(
             "Redis over a veth pair, SETs of {VALUE_SIZE} B values on one connection, open loop. The \
              load climbs from {} to {}/s, {PASSES} times in each arm. Shown are medians of the mean \
