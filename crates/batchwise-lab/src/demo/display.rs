@@ -238,7 +238,10 @@ pub fn text(bins: &[Bin]) -> String {
         return String::new();
     }
     let rows = picture(bins).into_iter();
-    let rows: Vec<_> = rows.map(|row| row.concat().trim_end().to_owned()).collect();
+    let mut rows: Vec<_> = rows.map(|row| row.concat().trim_end().to_owned()).collect();
+    if rows.iter().any(|row| row.contains(" ?")) {
+        rows.push("?: its 95 % interval is wider than a factor of two".to_owned());
+    }
     rows.join("\n")
 }
 
