@@ -52,6 +52,7 @@ pub struct Progress {
     began: Instant,
     done: u32,
     of: u32,
+    hidden: bool,
 }
 
 impl Progress {
@@ -61,12 +62,21 @@ impl Progress {
             began: Instant::now(),
             done: 0,
             of,
+            hidden: false,
         }
+    }
+
+    /// From here on nothing is printed.
+    pub fn hide(&mut self) {
+        self.hidden = true;
     }
 
     /// One step was done; `what` describes it.
     pub fn step(&mut self, what: &str) {
         self.done += 1;
+        if self.hidden {
+            return;
+        }
         let elapsed = self.began.elapsed();
         let left = self.remaining(elapsed);
         // Nothing can be done about a standard error that is closed.
@@ -82,6 +92,9 @@ impl Progress {
 
     /// Something besides the steps was done.
     pub fn note(&self, what: &str) {
+        if self.hidden {
+            return;
+        }
         // As above.
         let _ = writeln!(std::io::stderr(), "          {what}");
     }

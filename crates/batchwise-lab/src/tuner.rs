@@ -14,6 +14,7 @@ use batchwise_testbed::process::{Process, cpu_time};
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::topology::TwoHosts;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::Context;
@@ -123,6 +124,11 @@ impl Tuners {
             .process
             .check_alive()
             .context("at the client's end")
+    }
+
+    /// Their processes.
+    pub fn pids(&self) -> [Pid; 2] {
+        [self.server.process.pid(), self.client.process.pid()]
     }
 
     /// CPU time that both have used.

@@ -1,180 +1,196 @@
-//! Where the demo shows itself: a live screen on a terminal, else one line a second; and the plain
-//! lines at its end.
+//! Where the demo shows itself: on a terminal a picture that is drawn again and again, else one line
+//! a passage; and the same picture in text at its end.
 
-use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::io::{self, IsTerminal as _, Stdout, Write as _};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use batchwise_core::sense::report::{Estimator, Nagle, Side};
-use batchwise_testbed::stop::Stop;
-use batchwise_testbed::window::EndEstimate;
+use batchwise_core::sense::report::{Nagle, Side};
+use ratatui::backend::CrosstermBackend;
+use ratatui::style::{Color, Stylize as _};
+use ratatui::text::{Line, Text};
+use ratatui::{Terminal, TerminalOptions, Viewport};
 
-use super::moment::Moment;
-use super::plan::{self, Phase, Plan, VALUE_SIZE};
-use super::screen::Screen;
-use super::view::View;
-use crate::machine::Machine;
-use crate::plot::{maybe_duration, thousands};
+use super::bins::{Bin, Carried, TOO_LONG, bins};
+use super::moment::{Moment, Slice, two_sided};
+use super::plan::{FOOT, Plan, TOP, VALUE_SIZE};
+use crate::arm::Arm;
+use crate::plot::{duration, maybe_duration, thousands};
 
 /// Columns of an ordinary terminal.
-const WIDTH: usize = 79;
+pub const WIDTH: usize = 79;
+/// Columns of a bar, and of the text after it.
+const BAR: usize = 10;
+const VALUE: usize = 9;
+/// Slices from which on a bin is shown while the demo runs: "so far".
+const SOME: usize = 5;
+/// Lines above and below the picture.
+const AROUND: u16 = 8;
+const COLORS: [Color; 3] = [Color::LightBlue, Color::LightRed, Color::LightGreen];
 
-/// What there is to show.
-pub struct Story<'a> {
-    /// The climb that is under way.
-    pub phase: Phase,
-    /// Since the first climb began.
-    pub elapsed: Duration,
-    /// Of all climbs.
-    pub length: Duration,
-    /// So far.
-    pub moments: &'a [Moment],
+/// Shows the demo while it runs.
+pub struct Display {
+    terminal: Option<Terminal<CrosstermBackend<Stdout>>>,
+    began: Instant,
+    status: String,
+    moments: Vec<Moment>,
 }
 
-/// Something that shows the demo while it runs.
-pub trait Display {
-    /// What is being done now.
-    fn status(&mut self, what: &str) -> Result<()>;
-    /// There is a new moment.
-    fn show(&mut self, story: &Story<'_>) -> Result<()>;
-    /// Gives the terminal back.
-    fn finish(&mut self) -> Result<()>;
-}
-
-/// What fits standard output. A user who quits sets `stop`.
-pub fn open(machine: &Machine, plan: &Plan, stop: &Stop) -> Result<Box<dyn Display>> {
-    let note = one_cpu(machine);
-    if io::stdout().is_terminal() {
-        let view = View::new(note, plan.length());
-        return Ok(Box::new(Screen::open(view, stop.clone())?));
-    }
-    let (foot, top) = plan::climb();
-    let about = format!(
-        "Redis over a veth pair, SET of {VALUE_SIZE} B values, one connection; the load climbs \
-         from {} to {}/s, first with TCP_NODELAY, then with Nagle's algorithm, then with \
-         batchwise choosing between them.\n\
-         measured: by the load generator, mean since the send (intended: since it was due).\n\
-         client, server: batchwise's estimate from the TCP queues at that end, its error and its \
-         confidence.{}",
-        thousands(foot as f64),
-        thousands(top as f64),
-        note.map_or_else(String::new, |note| format!("\n{note}")),
-    );
-    say(&textwrap::fill(&about, header().chars().count()))?;
-    Ok(Box::new(Lines { headed: false }))
-}
-
-/// What to know about a machine that has one CPU only.
-pub fn one_cpu(machine: &Machine) -> Option<&'static str> {
-    (machine.cpus == 1).then_some(
-        "This machine has one CPU: server and load generator share it, so that latencies are high \
-         and the load that can be carried is low.",
-    )
-}
-
-/// Prints paragraphs, in lines that fit an ordinary terminal.
-pub fn print_paragraphs<'a>(paragraphs: impl IntoIterator<Item = &'a str>) -> Result<()> {
-    let wrapped = paragraphs
-        .into_iter()
-        .map(|text| textwrap::fill(text, WIDTH));
-    say(&format!("\n{}", wrapped.collect::<Vec<_>>().join("\n")))
-}
-
-/// Prints lines as they are.
-pub fn print_lines(text: &str) -> Result<()> {
-    say(&format!("\n{text}"))
-}
-
-fn say(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", text.trim_end())
-        .and_then(|()| out.flush())
-        .context("writing to standard output")
-}
-
-/// One line a second.
-struct Lines {
-    headed: bool,
-}
-
-impl Display for Lines {
-    fn status(&mut self, what: &str) -> Result<()> {
-        say(&format!("-- {what}"))
-    }
-
-    fn show(&mut self, story: &Story<'_>) -> Result<()> {
-        if !std::mem::replace(&mut self.headed, true) {
-            say(&header())?;
+impl Display {
+    /// What fits standard output.
+    pub fn open(plan: &Plan) -> Result<Self> {
+        let viewport = Viewport::Inline(plan.bins as u16 + AROUND);
+        // A terminal that does not tell where its cursor is gets lines.
+        let terminal = io::stdout().is_terminal().then(|| {
+            let backend = CrosstermBackend::new(io::stdout());
+            Terminal::with_options(backend, TerminalOptions { viewport })
+        });
+        let display = Self {
+            terminal: terminal.and_then(io::Result::ok),
+            began: Instant::now(),
+            status: String::new(),
+            moments: Vec::new(),
+        };
+        if display.terminal.is_none() {
+            say(&format!("{}\n\n{}", about(), header()))?;
         }
-        story.moments.last().map_or(Ok(()), |m| say(&row(m)))
+        Ok(display)
     }
 
-    fn finish(&mut self) -> Result<()> {
+    /// What is being done now.
+    pub fn status(&mut self, what: &str) -> Result<()> {
+        what.clone_into(&mut self.status);
+        match self.terminal {
+            Some(_) => self.draw(),
+            None => say(&format!("-- {what}")),
+        }
+    }
+
+    /// There is a new passage.
+    pub fn show(&mut self, moment: &Moment) -> Result<()> {
+        self.moments.push(moment.clone());
+        match self.terminal {
+            Some(_) => self.draw(),
+            None => say(&row(moment)),
+        }
+    }
+
+    fn draw(&mut self) -> Result<()> {
+        let seconds = self.began.elapsed().as_secs();
+        let text = screen(&format!("{} ({seconds} s)", self.status), &self.moments);
+        if let Some(terminal) = &mut self.terminal {
+            terminal
+                .draw(|frame| frame.render_widget(text, frame.area()))
+                .context("cannot draw on the terminal; pipe the output to get lines")?;
+        }
         Ok(())
     }
 }
 
+/// What matters in one look: the newest passage with estimates beside truth, and the three arms so
+/// far.
+fn screen(status: &str, moments: &[Moment]) -> Text<'static> {
+    let (foot, top) = (thousands(FOOT as f64), thousands(TOP as f64));
+    let about = format!(
+        "Redis, SET of {VALUE_SIZE} B, one connection; the load climbs from {foot} to {top}/s"
+    );
+    let last = moments.last();
+    let mut lines: Vec<Line<'_>> = vec![
+        vec![
+            " batchwise demo ".reversed().bold(),
+            format!("  {status}").bold(),
+        ]
+        .into(),
+        about.dark_gray().into(),
+        header().dark_gray().into(),
+        last.map_or_else(String::new, row).bold().into(),
+        Line::default(),
+    ];
+    let found = bins(moments, SOME, Slice::latency);
+    for (number, [load, cells @ ..]) in picture(&found).into_iter().enumerate() {
+        let is_now =
+            number > 0 && last.is_some_and(|m| m.offered_rps == found[number - 1].offered_rps);
+        let load = if is_now { load.reversed() } else { load.into() };
+        let cells = cells.into_iter().zip(COLORS);
+        let cells = cells.map(|(cell, color)| cell.fg(color));
+        lines.push(Line::from_iter([load].into_iter().chain(cells)));
+    }
+    let foot = "mean latency since a request was due, so far; Ctrl-C stops and writes the report";
+    lines.extend([Line::default(), foot.dark_gray().into()]);
+    Text::from(lines)
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        // The picture is printed again as text; whoever closed the terminal needs no cursor.
+        if let Some(terminal) = &mut self.terminal {
+            let _ = terminal.clear().and_then(|()| terminal.show_cursor());
+        }
+    }
+}
+
+fn about() -> String {
+    let text = format!(
+        "Redis over a veth pair, SET of {VALUE_SIZE} B values, one connection. The load climbs from \
+         {} to {}/s, several times with TCP_NODELAY, with Nagle's algorithm, and with batchwise \
+         choosing between them.\n\
+         due, sent: mean latency since a request was due or sent, by the load generator.\n\
+         client, server: batchwise's estimate of the latter from the TCP queues at that end, and its \
+         error.\n\
+         cut: share of the time that does not count because the machine stood still or other work \
+         took its CPUs.",
+        thousands(FOOT as f64),
+        thousands(TOP as f64),
+    );
+    textwrap::fill(&text, WIDTH)
+}
+
+/// Prints lines as they are.
+fn say(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .context("writing to standard output")
+}
+
 fn header() -> String {
     format!(
-        "{:>5} {:>5} {:>8} {:>8}  {:>8} {:>8}  {:>8} {:>6} {:>4}  {:>8} {:>6} {:>4}  {:>7} {:>7}",
-        "time",
-        "nagle",
-        "offered",
-        "achieved",
-        "measured",
-        "intended",
-        "client",
-        "error",
-        "conf",
-        "server",
-        "error",
-        "conf",
-        "network",
-        "app",
+        "{:>5} {:>5} {:>6} {:>7} {:>7}  {:>7} {:>5}  {:>7} {:>5} {:>5}",
+        "time", "nagle", "load", "due", "sent", "client", "error", "server", "error", "cut",
     )
 }
 
 fn row(moment: &Moment) -> String {
     let truth = &moment.truth;
     let end = |side| {
-        let found = moment.end(side);
-        format!(
-            "{:>8} {:>6} {:>4}",
-            maybe_duration(found.and_then(|e| e.total_ns)),
-            error(moment, side),
-            found.map_or_else(|| "–".into(), |e| format!("{:.2}", e.confidence)),
-        )
+        let estimate = maybe_duration(two_sided(moment.end(side)));
+        format!("{estimate:>7} {:>5}", error(moment, side))
     };
-    let client = moment.client.as_ref();
     format!(
-        "{:>4.0}s {:>5} {:>8} {:>8}  {:>8} {:>8}  {}  {}  {:>7} {:>7}{}",
+        "{:>4.1}s {:>5} {:>6} {:>7} {:>7}  {}  {} {:>3.0} %{}",
         moment.at_s,
         nagle(moment.nagle),
-        thousands(moment.offered_rps),
-        thousands(truth.achieved_rps),
-        maybe_duration(truth.mean_from_send_ns),
+        thousands(moment.offered_rps.round()),
         maybe_duration(truth.mean_from_intended_ns),
+        maybe_duration(truth.mean_from_send_ns),
         end(Side::Client),
         end(Side::Server),
-        maybe_duration(client.and_then(|e| e.network_ns)),
-        maybe_duration(client.and_then(|e| e.turnaround_ns)),
-        if moment.saturated { "  too much" } else { "" },
+        moment.cut() * 100.0,
+        if moment.saturated { " too much" } else { "" },
     )
 }
 
 /// The error of an end's estimate, with its sign, or a dash.
-pub fn error(moment: &Moment, side: Side) -> String {
+fn error(moment: &Moment, side: Side) -> String {
     moment.error(side).map_or_else(
         || "–".into(),
-        |e| {
-            // Adding zero makes a negative one positive.
-            format!("{:+.0} %", (e * 100.0).round() + 0.0)
-        },
+        // Adding zero makes a negative one positive.
+        |e| format!("{:+.0} %", (e * 100.0).round() + 0.0),
     )
 }
 
 /// "on", "off", "mixed", or a dash.
-pub fn nagle(state: Option<Nagle>) -> &'static str {
+fn nagle(state: Option<Nagle>) -> &'static str {
     match state {
         Some(Nagle::On) => "on",
         Some(Nagle::Off) => "off",
@@ -183,43 +199,101 @@ pub fn nagle(state: Option<Nagle>) -> &'static str {
     }
 }
 
-/// What an estimate rests on.
-pub fn estimator(end: &EndEstimate) -> &'static str {
-    match end.estimator {
-        Estimator::TwoSided => "two-sided",
-        Estimator::Local => "this end only",
-        Estimator::Hint => "hint",
+/// Three arms side by side at each load: a header, and rows of the load and of each arm's median with
+/// a bar on a log scale.
+fn picture(bins: &[Bin]) -> Vec<[String; 4]> {
+    let all = || bins.iter().flat_map(|bin| bin.latency_ns.values());
+    let low = all().map(|found| found.median).fold(f64::MAX, f64::min);
+    let room = |name: &str| format!("   {name:<width$}", width = BAR + 1 + VALUE);
+    let [a, b, c] = Arm::ALL.map(|arm| room(arm.label()));
+    let mut rows = vec![[format!("{:>7}", "load"), a, b, c]];
+    for bin in bins {
+        let cell = |arm: Arm| {
+            let bar = |ns: f64| {
+                // 5 ms, from which on it is too much, is the whole bar.
+                let share = (ns / low).ln() / (TOO_LONG / low).ln().max(1e-9);
+                "█".repeat(1 + (share.clamp(0.0, 1.0) * (BAR - 1) as f64).round() as usize)
+            };
+            let (bar, value) = match bin.carried(arm) {
+                Carried::Unknown => (String::new(), "–".to_owned()),
+                Carried::TooMuch => ("█".repeat(BAR), "too much".to_owned()),
+                Carried::In(ns) => (bar(ns), duration(ns)),
+                Carried::Between(..) => {
+                    let median = bin.latency_ns.get(&arm).map_or(0.0, |found| found.median);
+                    (bar(median), format!("{} ?", duration(median)))
+                }
+            };
+            format!("   {bar:<BAR$} {value:<VALUE$}")
+        };
+        let load = format!("{:>5}/s", thousands((bin.offered_rps / 1e3).round() * 1e3));
+        let [a, b, c] = Arm::ALL.map(cell);
+        rows.push([format!("{load:>7}"), a, b, c]);
     }
+    rows
+}
+
+/// The picture as text; empty without anything on it.
+pub fn text(bins: &[Bin]) -> String {
+    if bins.iter().all(|bin| bin.latency_ns.is_empty()) {
+        return String::new();
+    }
+    let rows = picture(bins).into_iter();
+    let mut rows: Vec<_> = rows.map(|row| row.concat().trim_end().to_owned()).collect();
+    if rows.iter().any(|row| row.contains(" ?")) {
+        rows.push("?: its 95 % interval is wider than a factor of two".to_owned());
+    }
+    rows.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::moment;
+    use super::super::samples::{climbs, moment};
     use super::*;
+    use crate::engine::ratio::ENOUGH_PAIRS;
 
     #[test]
-    fn a_row_has_the_columns_of_the_header() {
-        let row = row(&moment(12, true, 123_456.0, 23_400.0, 25_740.0));
-        let words = |text: &str| text.chars().count();
-        assert_eq!(words(&row), words(&header()));
-        assert!(row.contains("123.5k") && row.contains("+10 %") && row.contains("26 µs"));
+    fn three_arms_stand_side_by_side_at_each_load() {
+        let slow = |arm, load: u64| match arm {
+            Arm::Nodelay if load > 250_000 => 9e6,
+            _ => 20e3,
+        };
+        let moments = climbs(slow);
+        let text = text(&bins(&moments, ENOUGH_PAIRS, Slice::latency));
+        assert_eq!(text.lines().count(), 11);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
+        let last = text.lines().last().unwrap();
+        assert!(
+            last.contains("305k/s   ██████████ too much    █          20 µs"),
+            "{last}"
+        );
+        assert_eq!(super::text(&[]), "");
     }
 
     #[test]
-    fn what_is_not_known_is_a_dash() {
-        let mut unknown = moment(1, false, 1e5, 2e4, 2e4);
-        (unknown.client, unknown.nagle) = (None, None);
-        assert_eq!(row(&unknown).matches('–').count(), 6);
+    fn the_screen_shows_estimate_beside_truth_and_three_arms_also_before_there_are_any() {
+        let moments = climbs(|_, _| 20e3);
+        let (first, _) = moments.split_at(60);
+        for (moments, parts) in [
+            (&[][..], vec!["starting", "TCP_NODELAY", "Ctrl-C"]),
+            (first, vec!["20 µs", "-10 %", "305k/s", "–"]),
+        ] {
+            let shown = screen("starting", moments);
+            let lines: Vec<_> = shown.lines.iter().map(Line::to_string).collect();
+            let text = lines.join("\n");
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+            assert!(lines.len() <= 24 && shown.width() <= 80, "{text}");
+        }
     }
 
     #[test]
-    fn an_error_that_rounds_to_nothing_is_not_negative() {
-        let near = moment(1, true, 1e5, 20_000.0, 19_990.0);
-        assert_eq!(error(&near, Side::Client), "+0 %");
-    }
-
-    #[test]
-    fn a_second_with_too_much_load_says_so() {
-        assert!(row(&moment(1, true, 3e5, 9e6, 9e6)).ends_with("too much"));
+    fn a_row_has_the_columns_of_the_header_and_dashes_for_what_is_not_known() {
+        let mut moment = moment(Arm::Nodelay, 0, 3, 23_400.0);
+        let width = |text: &str| text.chars().count();
+        assert_eq!(width(&row(&moment)), width(&header()));
+        assert!(row(&moment).contains("125k") && row(&moment).contains("-10 %"));
+        (moment.client, moment.nagle, moment.saturated) = (None, None, true);
+        assert_eq!(row(&moment).matches('–').count(), 3);
+        assert!(row(&moment).ends_with("too much"));
+        assert!(width(&row(&moment)) <= WIDTH);
     }
 }

@@ -1,18 +1,16 @@
-//! Experiment `demo`: Redis under climbing load, first without Nagle's algorithm and then with it,
-//! the estimates of both ends next to what the load generator measures, live; and the same climb
-//! with batchwise choosing. This file owns the measuring.
+//! Experiment `demo`: Redis under climbing load without Nagle's algorithm, with it, and with
+//! batchwise choosing; the estimates of both ends next to what the load generator measures, live.
+//! This file owns the measuring.
 
+mod bins;
 mod display;
-mod figures;
 mod moment;
-mod picture;
+mod others;
 mod plan;
-mod plots;
+mod report;
 #[cfg(test)]
 mod samples;
-mod screen;
 mod summary;
-mod view;
 
 use std::time::{Duration, Instant};
 
@@ -21,134 +19,49 @@ use batchwise_testbed::host::Host;
 use batchwise_testbed::load::LoadReport;
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::stop::POLL;
-use batchwise_testbed::topology::{NetworkSettings, TwoHosts};
+use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
-use serde::Serialize;
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::Context;
 use crate::arm::{self, Arm};
-use crate::machine::Machine;
-use crate::tuner::Tuners;
-use crate::{Context, Experiment};
-use display::{Display, Story};
-use moment::{Matcher, Moment};
-use plan::{MOMENT, PHASES, Phase, Plan};
+use crate::engine::stalls::Monitor;
+use crate::engine::{Experiment, Report, Results, Round, Run, Turn, two_hosts};
+use crate::tuner::{Decision, Tuners};
+use display::{Display, WIDTH};
+use moment::{Moment, Recording};
+use others::Others;
+use plan::{Climb, PASSES, Plan, SLICE, watched};
 use summary::Summary;
 
-/// Between two lines of a watcher: short, so that a second is covered whatever its phase.
-const INTERVAL: Duration = Duration::from_millis(200);
+/// Between two lines of a watcher: as short as a slice, so that each has estimates of its own.
+const INTERVAL: Duration = SLICE;
 /// What batchwise tunes for: the load is given, and at its top throughput follows from latency.
 const POLICY: &str = "latency";
+/// Between two looks at what other work has used: reading it takes time as well.
+const OTHERS_EVERY: Duration = Duration::from_millis(100);
 /// How long the last lines of a climb may take to arrive.
-const LAST_LINES: Duration = Duration::from_secs(2);
+const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// Estimate beside truth, then batchwise tuning, for a minute and a half.
+/// Estimate beside truth, and three arms under climbing load.
 pub struct Demo;
 
-/// A climb and what the load generator said at its end.
-#[derive(Clone, Debug, Serialize)]
-struct Climb {
+/// What the load generator said at the end of a climb.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClimbReport {
     arm: Arm,
     report: LoadReport,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
-    experiment: &'static str,
-    machine: &'a Machine,
-    network: &'a NetworkSettings,
-    complete: bool,
-    climbs: &'a [Climb],
-    points: &'a [Moment],
-    summary: &'a Summary,
-}
-
-impl Experiment for Demo {
-    fn name(&self) -> &'static str {
-        "demo"
-    }
-
-    fn about(&self) -> &'static str {
-        "live: estimate beside truth under climbing load, and three arms at the end (1.5 minutes)"
-    }
-
-    fn run(&self, context: &Context) -> Result<()> {
-        let machine = context.machine()?;
-        let plan = Plan::new(context.quick);
-        let mut display = display::open(&machine, &plan, &context.stop)?;
-        let mut run = Run::default();
-        let mut outcome = run.measure(context, &plan, &mut *display);
-        // Before anything else is printed.
-        outcome = outcome.and(display.finish());
-        if outcome.is_ok() || !run.moments.is_empty() {
-            let summary = Summary::of(&run.moments);
-            let mut sentences = summary.sentences.clone();
-            let wait = summary::about_cpu_wait(run.climbs.iter().map(|c| &c.report));
-            sentences.extend(display::one_cpu(&machine).map(str::to_owned).or(wait));
-            sentences.push("Plots and the numbers of every second:".into());
-            if let Some(network) = &run.network {
-                let results = Results {
-                    experiment: self.name(),
-                    machine: &machine,
-                    network,
-                    complete: outcome.is_ok(),
-                    climbs: &run.climbs,
-                    points: &run.moments,
-                    summary: &summary,
-                };
-                context.output.write_result(&results)?;
-                figures::write(&context.output, &results, &context.reproduce(self.name()))?;
-            }
-            let picture = picture::picture(&run.moments);
-            if !picture.is_empty() {
-                display::print_lines(&picture)?;
-            }
-            display::print_paragraphs(sentences.iter().map(String::as_str))?;
-            if outcome.is_err() {
-                println!("{}", context.output.dir().join("report.html").display());
-            }
-        }
-        outcome
-    }
-}
-
-/// What was measured so far.
-#[derive(Default)]
-struct Run {
-    network: Option<NetworkSettings>,
-    climbs: Vec<Climb>,
-    moments: Vec<Moment>,
-}
-
-impl Run {
-    fn measure(&mut self, context: &Context, plan: &Plan, display: &mut dyn Display) -> Result<()> {
-        display.status("making two network namespaces and starting Redis")?;
-        let hosts = TwoHosts::build("demo")?;
-        self.network = Some(hosts.settings()?);
-        let mut redis = RedisServer::start(&hosts.server, &context.stop)?;
-        let arms = arm::chosen()?;
-        let mut stage = Stage {
-            sense: Sense::Nothing,
-            hosts: &hosts,
-            plan,
-            matcher: Matcher::new(*plan, PHASES[0]),
-            began: Instant::now(),
-        };
-        for phase in PHASES.into_iter().filter(|p| arms.contains(&p.arm)) {
-            stage.attach(context, phase, display)?;
-            display.status(phase.name())?;
-            let report = stage.climb(context, phase, &mut self.moments, display)?;
-            redis.check_alive()?;
-            self.climbs.push(Climb {
-                arm: phase.arm,
-                report,
-            });
-        }
-        let unseen = |m: &Moment| m.nagle.is_none() && m.server.is_none();
-        if self.moments.iter().all(unseen) {
-            bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
-        }
-        Ok(())
-    }
+/// Beside the points.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Climbs {
+    climbs: Vec<ClimbReport>,
+    /// Server and generator share a CPU.
+    #[serde(default)]
+    one_cpu: bool,
 }
 
 /// What runs at both hosts besides the load.
@@ -159,96 +72,266 @@ enum Sense {
 }
 
 /// Everything that runs while the load climbs.
-struct Stage<'a> {
+pub struct Stage {
     // In this order: watchers and agents end before the hosts go.
+    monitor: Option<Monitor>,
+    others: Others,
     sense: Sense,
-    hosts: &'a TwoHosts,
-    plan: &'a Plan,
-    matcher: Matcher,
-    began: Instant,
+    redis: RedisServer,
+    hosts: TwoHosts,
+    plan: Plan,
+    decisions: Vec<Decision>,
+    display: Display,
 }
 
-impl Stage<'_> {
-    /// Starts what a climb is watched or tuned by, unless it runs already.
-    fn attach(&mut self, context: &Context, phase: Phase, display: &mut dyn Display) -> Result<()> {
-        if phase.watched() && matches!(self.sense, Sense::Watchers { .. }) {
-            return Ok(());
-        }
-        // Both write the TCP option: the old ones end before the new ones start.
-        self.sense = Sense::Nothing;
-        display.status("attaching batchwise's BPF programs at both ends")?;
-        if !phase.watched() {
-            let tuners = Tuners::start(context, self.hosts, POLICY, "demo")?;
-            self.sense = Sense::Tuners(tuners);
-            return Ok(());
-        }
-        let watch = |host: &Host| {
-            let spec = WatchSpec {
-                ports: &[PORT],
-                interval: INTERVAL,
-                units: Some("sends"),
-                exchange: true,
-                cgroup: Some(host.cgroup()),
-            };
-            Watcher::start(&context.command, host, &spec, &context.stop)
+impl Experiment for Demo {
+    type Stage = Stage;
+    type Arm = Climb;
+    type Point = Moment;
+    type More = Climbs;
+    type Summary = Summary;
+
+    fn name(&self) -> &'static str {
+        "demo"
+    }
+
+    fn about(&self) -> &'static str {
+        "live: estimate beside truth under climbing load, and three arms at the end (1.5 minutes)"
+    }
+
+    fn rounds(&self, _quick: bool) -> Result<Vec<Round<Climb>>> {
+        Ok(plan::rounds(&arm::chosen()?))
+    }
+
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let plan = Plan::new(context.quick);
+        let mut display = Display::open(&plan)?;
+        display.status("making two network namespaces and starting Redis")?;
+        let (hosts, network) = two_hosts("demo")?;
+        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let mut cpus = vec![hosts.server.cpu(), hosts.client.cpu()];
+        cpus.dedup();
+        let all = hosts.server.cgroup().parent();
+        let stage = Stage {
+            monitor: None,
+            others: Others::new(cpus, all.unwrap_or_else(|| hosts.server.cgroup())),
+            sense: Sense::Nothing,
+            redis,
+            hosts,
+            plan,
+            decisions: Vec::new(),
+            display,
         };
-        self.sense = Sense::Watchers {
-            server: watch(&self.hosts.server).context("at the server's end")?,
-            client: watch(&self.hosts.client).context("at the client's end")?,
+        Ok((stage, network))
+    }
+
+    fn begin(
+        &self,
+        run: &mut Run<'_, Climbs>,
+        stage: &mut Stage,
+        _round: u32,
+        climbs: &[Climb],
+    ) -> Result<()> {
+        run.more.one_cpu = stage.hosts.server.cpu() == stage.hosts.client.cpu();
+        match climbs.first() {
+            Some(climb) => stage.attach(run.context, climb.arm),
+            None => Ok(()),
+        }
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, Climbs>,
+        stage: &mut Stage,
+        turn: Turn<'_, Climb>,
+    ) -> Result<Vec<Moment>> {
+        let climb = *turn.arm;
+        stage.display.status(&climb.name())?;
+        let before = match watched(climb.arm) {
+            true => turn.round * Arm::STATIC.len() as u32 + turn.position as u32,
+            false => Arm::STATIC.len() as u32 * PASSES + climb.pass,
         };
+        let (moments, report) = stage.climb(run.context, climb, before)?;
+        stage.redis.check_alive()?;
+        let arm = climb.arm;
+        run.more.climbs.push(ClimbReport { arm, report });
+        Ok(moments)
+    }
+
+    fn describe(&self, point: &Moment) -> String {
+        format!("{:?} up to {:.0} requests/s", point.arm, point.offered_rps)
+    }
+
+    fn shows_progress(&self) -> bool {
+        true
+    }
+
+    fn finish(
+        &self,
+        _run: &mut Run<'_, Climbs>,
+        _stage: &mut Stage,
+        points: &[Moment],
+    ) -> Result<()> {
+        if points
+            .iter()
+            .all(|m| m.client.is_none() && m.server.is_none())
+        {
+            bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
+        }
         Ok(())
     }
 
-    /// Hands what was sensed since the last call to the matcher.
-    fn sense(&mut self) -> Result<()> {
+    fn summary(&self, results: &Results<Moment, Climbs>) -> Summary {
+        Summary::of(&results.points)
+    }
+
+    fn report(&self, results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
+        report::report(results, summary)
+    }
+
+    fn closing_words(
+        &self,
+        results: &Results<Moment, Climbs>,
+        summary: &Summary,
+    ) -> Option<String> {
+        let (headline, others) = summary.sentences.split_first()?;
+        let notes = report::notes(&results.more);
+        let fill = |texts: &mut dyn Iterator<Item = &String>| -> String {
+            let wrapped: Vec<_> = texts.map(|text| textwrap::fill(text, WIDTH)).collect();
+            wrapped.join("\n")
+        };
+        Some(format!(
+            "\n{}\n\n{}\n\n{}\nPlots and all numbers:",
+            fill(&mut std::iter::once(headline).chain(&notes)),
+            display::text(&summary.bins),
+            fill(&mut others.iter()),
+        ))
+    }
+}
+
+impl Stage {
+    /// Starts what an arm is watched or tuned by, unless it runs already.
+    fn attach(&mut self, context: &Context, arm: Arm) -> Result<()> {
+        match (&self.sense, watched(arm)) {
+            (Sense::Watchers { .. }, true) | (Sense::Tuners(_), false) => return Ok(()),
+            _ => {}
+        }
+        // Both write the TCP option: the old ones end before the new ones start.
+        (self.monitor, self.sense) = (None, Sense::Nothing);
+        self.display
+            .status("attaching batchwise's BPF programs at both ends")?;
+        let own: [Pid; 2];
+        if watched(arm) {
+            let watch = |host: &Host| {
+                let spec = WatchSpec {
+                    ports: &[PORT],
+                    interval: INTERVAL,
+                    units: Some("sends"),
+                    exchange: true,
+                    cgroup: Some(host.cgroup()),
+                };
+                Watcher::start(&context.command, host, &spec, &context.stop)
+            };
+            let server = watch(&self.hosts.server).context("at the server's end")?;
+            let client = watch(&self.hosts.client).context("at the client's end")?;
+            own = [server.pid(), client.pid()];
+            self.sense = Sense::Watchers { server, client };
+        } else {
+            let tuners = Tuners::start(context, &self.hosts, POLICY, "demo")?;
+            own = tuners.pids();
+            self.sense = Sense::Tuners(tuners);
+        }
+        let mut cpus = vec![self.hosts.server.cpu(), self.hosts.client.cpu()];
+        cpus.dedup();
+        self.monitor = Some(Monitor::start(&cpus, &own));
+        Ok(())
+    }
+
+    /// Reads what was sensed since the last call.
+    fn sense(&mut self, recording: &mut Recording, since: Instant) -> Result<()> {
         match &mut self.sense {
             Sense::Nothing => {}
             Sense::Watchers { server, client } => {
                 server.check().context("at the server's end")?;
                 client.check().context("at the client's end")?;
-                self.matcher.lines(client.take_lines(), server.take_lines());
+                recording.client.extend(client.take_lines());
+                recording.server.extend(server.take_lines());
             }
             Sense::Tuners(tuners) => {
                 tuners.check()?;
-                self.matcher.decisions(tuners.take()?);
+                self.decisions.extend(tuners.take()?);
+                recording.decisions.clone_from(&self.decisions);
             }
         }
+        let now_ns = recording.clocks.ts_now();
+        let last = recording.used.last().map_or(0, |used| used.ts_ns);
+        if now_ns > last + OTHERS_EVERY.as_nanos() as u64 {
+            recording.used.extend(self.others.read(now_ns));
+        }
+        let monitor = self.monitor.iter();
+        recording.gaps = monitor
+            .flat_map(|monitor| monitor.gaps(since, Instant::now()))
+            .collect();
         Ok(())
     }
 
+    /// One climb: its passages, as they come, and what the generator says at the end. `before`
+    /// climbs are before it by plan.
     fn climb(
         &mut self,
         context: &Context,
-        phase: Phase,
-        moments: &mut Vec<Moment>,
-        display: &mut dyn Display,
-    ) -> Result<LoadReport> {
-        let spec = self.plan.load(phase, self.hosts.server_address(PORT));
-        let mut load = spec.start(&context.command, &self.hosts.client, Some(MOMENT))?;
-        self.matcher.begin(phase);
-        let mut ended: Option<Instant> = None;
-        loop {
+        climb: Climb,
+        before: u32,
+    ) -> Result<(Vec<Moment>, LoadReport)> {
+        let (plan, since) = (self.plan, Instant::now());
+        let mut recording = Recording::new(climb, plan, before, self.others.cpus());
+        let spec = plan.load(climb.arm, self.hosts.server_address(PORT));
+        let mut load = spec.start(&context.command, &self.hosts.client, Some(SLICE))?;
+        let mut moments = Vec::new();
+        let (mut next, mut ended) = (0, None::<Instant>);
+        while next < plan.bins {
             context.stop.sleep(POLL)?;
             // In this order: what it printed last is read after it was seen to have ended.
             if ended.is_none() && load.has_ended()? {
                 ended = Some(Instant::now());
             }
-            for interval in load.new_intervals()? {
-                self.matcher.interval(interval, Instant::now());
-            }
-            self.sense()?;
-            while let Some(moment) = self.matcher.next(Instant::now()) {
-                moments.push(moment);
-                display.show(&Story {
-                    phase,
-                    elapsed: self.began.elapsed(),
-                    length: self.plan.length(),
-                    moments,
-                })?;
-            }
-            if ended.is_some_and(|at| !self.matcher.is_waiting() || at.elapsed() > LAST_LINES) {
-                return load.finish(&context.stop);
+            recording.intervals.extend(load.new_intervals()?);
+            self.sense(&mut recording, since)?;
+            let over = ended.is_some_and(|at| at.elapsed() > LAST_LINES);
+            while next < plan.bins && (over || recording.is_complete(next)) {
+                if let Some(moment) = recording.moment(next) {
+                    self.display.show(&moment)?;
+                    moments.push(moment);
+                }
+                next += 1;
             }
         }
+        Ok((moments, load.finish(&context.stop)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::climbs;
+    use super::*;
+    use crate::engine::summarise;
+
+    #[test]
+    fn the_summary_follows_from_the_points_of_a_result() {
+        let points = climbs(|arm, load| match arm {
+            Arm::Nodelay if load > 200_000 => 14e6,
+            _ => 50e3,
+        });
+        let result = serde_json::json!({
+            "experiment": "demo", "machine": {}, "network": {}, "complete": true,
+            "climbs": [], "points": points,
+        });
+        let replayed = summarise("demo", &result).expect("it can be read");
+        assert_eq!(
+            replayed,
+            serde_json::to_value(Summary::of(&points)).unwrap()
+        );
+        let said = replayed["sentences"][0].as_str().unwrap();
+        assert!(said.starts_with("From 215k requests/s on"), "{said}");
     }
 }

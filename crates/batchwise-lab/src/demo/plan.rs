@@ -1,5 +1,5 @@
-//! What the demo does: one climb of the load without Nagle's algorithm, the same climb with it,
-//! and the same again with batchwise choosing.
+//! What the demo does: the same climb of the load several times, with Nagle's algorithm off, with it
+//! on, and with batchwise choosing; and the bins of load over which climbs are compared.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,81 +7,94 @@ use std::time::Duration;
 use batchwise_testbed::load::{LoadPhase, LoadSpec};
 
 use crate::arm::Arm;
+use crate::engine::Round;
 
 /// Bytes of a value: small ones, where batching decides how much can be carried.
 pub const VALUE_SIZE: u32 = 64;
 /// The load at the foot of a climb, requests a second.
-const FOOT: u64 = 20_000;
+pub const FOOT: u64 = 20_000;
 /// The load at its top: beyond what TCP_NODELAY carries on a small machine.
-const TOP: u64 = 320_000;
+pub const TOP: u64 = 320_000;
+/// Climbs of each arm.
+pub const PASSES: u32 = 3;
 /// Load before the first measured second of a climb.
-const WARMUP: Duration = Duration::from_secs(1);
-
-/// One second of the load generator is one moment of the demo.
-pub const MOMENT: Duration = Duration::from_secs(1);
+const WARMUP: Duration = Duration::from_millis(700);
+/// One report of the load generator: short, so that a stall spoils little.
+pub const SLICE: Duration = Duration::from_millis(50);
 
 /// One climb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
+pub struct Climb {
     /// What decides about Nagle's algorithm at the client.
     pub arm: Arm,
+    /// Which climb of this arm, from 0.
+    pub pass: u32,
 }
 
-/// The climbs in their order.
-pub const PHASES: [Phase; 3] = [
-    Phase { arm: Arm::Nodelay },
-    Phase { arm: Arm::Nagle },
-    Phase {
-        arm: Arm::Batchwise,
-    },
-];
-
-impl Phase {
-    /// What people call its setting.
-    pub fn name(&self) -> &'static str {
-        match self.arm {
+impl Climb {
+    /// For people.
+    pub fn name(&self) -> String {
+        let setting = match self.arm {
             Arm::Nodelay => "Nagle off (TCP_NODELAY)",
             Arm::Nagle => "Nagle on",
             Arm::Batchwise => "batchwise tuning",
-        }
-    }
-
-    /// Whether the estimates of watchers are shown. While batchwise tunes, its own agents exchange
-    /// queue states over the connection.
-    pub fn watched(&self) -> bool {
-        self.arm != Arm::Batchwise
+        };
+        format!("{setting}, climb {} of {PASSES}", self.pass + 1)
     }
 }
 
-/// How long everything takes.
+/// Whether the estimates of watchers are shown. While batchwise tunes, its own agents exchange
+/// queue states over the connection.
+pub fn watched(arm: Arm) -> bool {
+    arm != Arm::Batchwise
+}
+
+/// The climbs: the static arms in turns, then batchwise, since starting agents takes seconds.
+pub fn rounds(arms: &[Arm]) -> Vec<Round<Climb>> {
+    let of = |watch: bool| {
+        let arms: Vec<_> = arms.iter().filter(|&&arm| watched(arm) == watch).collect();
+        let round = move |pass| Round {
+            arms: arms.iter().map(|&&arm| Climb { arm, pass }).collect(),
+            shuffled: true,
+        };
+        (0..PASSES).map(round)
+    };
+    let all = of(true).chain(of(false));
+    all.filter(|round| !round.arms.is_empty()).collect()
+}
+
+/// How long a climb takes, and over how many bins of load.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Of one climb, without its warm-up.
     pub climb: Duration,
+    /// Bins of load, each as wide.
+    pub bins: usize,
 }
 
 impl Plan {
     /// Of a quick or a full run.
     pub fn new(quick: bool) -> Self {
-        let seconds = if quick { 10 } else { 28 };
+        let (seconds, bins) = if quick { (3, 5) } else { (6, 10) };
         Self {
             climb: Duration::from_secs(seconds),
+            bins,
         }
     }
 
-    /// From the start of the first climb to the end of the last.
-    pub fn length(&self) -> Duration {
-        PHASES.len() as u32 * (WARMUP + self.climb)
+    /// The bin so many nanoseconds after the warm-up of a climb.
+    pub fn bin_at(&self, ns: u64) -> usize {
+        let height = ns as f64 / self.climb.as_nanos() as f64;
+        ((height * self.bins as f64) as usize).min(self.bins - 1)
     }
 
-    /// The load that is offered so many seconds after the warm-up of a climb, requests a second.
-    pub fn offered_at(&self, seconds: f64) -> f64 {
-        let height = (seconds / self.climb.as_secs_f64()).clamp(0.0, 1.0);
-        FOOT as f64 + (TOP - FOOT) as f64 * height
+    /// The load in the middle of a bin, requests a second.
+    pub fn load_of(&self, bin: usize) -> f64 {
+        FOOT as f64 + (TOP - FOOT) as f64 * (bin as f64 + 0.5) / self.bins as f64
     }
 
     /// The load of a climb against `address`.
-    pub fn load(&self, phase: Phase, address: SocketAddr) -> LoadSpec {
+    pub fn load(&self, arm: Arm, address: SocketAddr) -> LoadSpec {
         LoadSpec {
             address,
             phases: vec![LoadPhase {
@@ -93,14 +106,9 @@ impl Plan {
             warmup: WARMUP,
             get_ratio: 0.0,
             busy_per_response: Duration::ZERO,
-            nodelay: phase.arm.nodelay(),
+            nodelay: arm.nodelay(),
         }
     }
-}
-
-/// The foot and the top of a climb, requests a second.
-pub const fn climb() -> (u64, u64) {
-    (FOOT, TOP)
 }
 
 #[cfg(test)]
@@ -108,9 +116,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_climbs_evenly_from_the_foot_to_the_top() {
-        let plan = Plan::new(true);
-        let at = [0.0, 5.0, 10.0, 11.0].map(|seconds| plan.offered_at(seconds));
-        assert_eq!(at, [20e3, 170e3, 320e3, 320e3]);
+    fn the_load_climbs_evenly_through_bins_of_the_same_width() {
+        let plan = Plan::new(false);
+        let at = |ms: u64| plan.bin_at(ms * 1_000_000);
+        assert_eq!([at(0), at(599), at(601), at(6000)], [0, 0, 1, 9]);
+        assert_eq!([plan.load_of(0), plan.load_of(9)], [35e3, 305e3]);
+    }
+
+    #[test]
+    fn static_arms_take_turns_and_batchwise_comes_last_or_not_at_all() {
+        let arms = |chosen: &[Arm]| -> Vec<usize> {
+            let rounds = rounds(chosen);
+            rounds.iter().map(|round| round.arms.len()).collect()
+        };
+        assert_eq!(arms(&Arm::ALL), [2, 2, 2, 1, 1, 1]);
+        assert_eq!(arms(&Arm::STATIC), [2, 2, 2]);
     }
 }

@@ -52,6 +52,18 @@ pub trait Experiment: Sync {
     fn report(&self, results: &Results<Self::Point, Self::More>, summary: &Self::Summary)
     -> Report;
 
+    /// Whether it shows by itself how far it has come.
+    fn shows_progress(&self) -> bool {
+        false
+    }
+    /// What is printed last, once the results are written; also when the run was stopped.
+    fn closing_words(
+        &self,
+        _results: &Results<Self::Point, Self::More>,
+        _summary: &Self::Summary,
+    ) -> Option<String> {
+        None
+    }
     /// Whether a point counts.
     fn judge(&self, _point: &Self::Point) -> Judgement {
         Judgement::Valid

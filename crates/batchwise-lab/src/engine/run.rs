@@ -38,6 +38,9 @@ pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()
     }
     let (mut stage, network) = experiment.stage(context)?;
     record.network = network;
+    if experiment.shows_progress() {
+        progress.hide();
+    }
     let mut running = Running {
         experiment,
         context,
@@ -49,6 +52,10 @@ pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()
     running.record.complete = outcome.is_ok();
     if outcome.is_ok() || !running.record.results.points.is_empty() {
         write(experiment, context, &running.record)?;
+        let results = &running.record.results;
+        if let Some(words) = experiment.closing_words(results, &experiment.summary(results)) {
+            println!("{words}");
+        }
     }
     outcome
 }

@@ -3,8 +3,8 @@
 //! policy does costs against the better static arm and against knowing the better arm all the time.
 
 pub mod costs;
-mod figures;
 pub mod policies;
+mod report;
 pub mod requests;
 pub mod run;
 pub mod scenarios;
@@ -16,15 +16,15 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use batchwise_core::tune::{Arm, Policy as Aim};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::machine::Machine;
-use crate::output::Progress;
+use crate::Context;
+use crate::engine::{Experiment, Report, Results, Round, Run, Turn, no_stage};
 use crate::stats::quantile;
-use crate::{Context, Experiment};
 use costs::Flush;
 use policies::Kind;
-use run::{Outcome, Sample, WINDOW_S, run};
+use run::{Outcome, run};
 use scenarios::Scenario;
 
 /// What policies lose against the best arm, in simulated time.
@@ -53,7 +53,7 @@ pub const KINDS: [Kind; 9] = [
 ];
 
 /// How long it took until the better arm was in force after a change.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Settle {
     /// Changes.
     pub changes: usize,
@@ -66,7 +66,7 @@ pub struct Settle {
 }
 
 /// One policy in one scenario, over all seeds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Its name.
     pub scenario: String,
@@ -111,24 +111,27 @@ pub struct Summary {
     pub p95_settle_s: f64,
 }
 
-#[derive(Serialize)]
-struct Results<'a> {
-    experiment: &'static str,
-    machine: &'a Machine,
-    complete: bool,
+/// How much was simulated.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Simulated {
+    /// All runs, s.
     simulated_s: f64,
+    /// Runs of each scenario and policy.
     seeds: u64,
-    points: &'a [Point],
-    summary: &'a Summary,
 }
 
-/// Some seconds of one scenario under several policies.
-struct Traces {
-    scenario: &'static str,
-    lines: Vec<(String, Vec<Sample>)>,
+/// How long a scenario is, s, and with how many seeds it is run.
+fn extent(quick: bool) -> (f64, u64) {
+    if quick { (120.0, 1) } else { (600.0, 3) }
 }
 
 impl Experiment for Regret {
+    type Stage = ();
+    type Arm = Scenario;
+    type Point = Point;
+    type More = Simulated;
+    type Summary = Summary;
+
     fn name(&self) -> &'static str {
         "regret"
     }
@@ -137,35 +140,37 @@ impl Experiment for Regret {
         "policies in simulated time: what deciding costs against the best arm"
     }
 
-    fn run(&self, context: &Context) -> Result<()> {
-        let machine = context.machine()?;
-        let (seconds, seeds) = if context.quick {
-            (120.0, 1)
-        } else {
-            (600.0, 3)
-        };
-        let all = scenarios::all(seconds);
-        let mut progress = Progress::new(u32::try_from(all.len())?);
-        let mut points = Vec::new();
-        for scenario in &all {
-            context.stop.check()?;
-            points.extend(compare(scenario, seeds)?);
-            progress.step(scenario.name);
-        }
-        let summary = Summary::of(&points);
-        let results = Results {
-            experiment: self.name(),
-            machine: &machine,
-            complete: true,
-            simulated_s: seconds * (all.len() * KINDS.len()) as f64 * seeds as f64,
-            seeds,
-            points: &points,
-            summary: &summary,
-        };
-        context.output.write_result(&results)?;
-        let traces = [scenarios::TURNS, scenarios::STEPS].map(traced);
-        let reproduce = context.reproduce(self.name());
-        figures::write(&context.output, &results, &traces, &reproduce)
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Scenario>>> {
+        Ok(vec![Round::in_order(scenarios::all(extent(quick).0))])
+    }
+
+    fn stage(&self, _context: &Context) -> Result<((), Value)> {
+        no_stage()
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, Simulated>,
+        (): &mut (),
+        turn: Turn<'_, Scenario>,
+    ) -> Result<Vec<Point>> {
+        let seeds = extent(run.context.quick).1;
+        run.more.seeds = seeds;
+        run.more.simulated_s += turn.arm.seconds * (KINDS.len() as u64 * seeds) as f64;
+        compare(turn.arm, seeds)
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let (scenario, over) = (&point.scenario, point.vs_best_static);
+        format!("{scenario}: {over:.2} of the better arm")
+    }
+
+    fn summary(&self, results: &Results<Point, Simulated>) -> Summary {
+        Summary::of(&results.points)
+    }
+
+    fn report(&self, results: &Results<Point, Simulated>, _summary: &Summary) -> Report {
+        report::report(results)
     }
 }
 
@@ -186,7 +191,7 @@ pub fn compare(scenario: &Scenario, seeds: u64) -> Result<Vec<Point>> {
             .collect::<Result<_>>()
     })?;
     let means: Vec<f64> = outcomes.iter().map(|o| mean(o, |o| o.latency_ns)).collect();
-    let default = usize::from(scenario.wish == Arm::Off);
+    let default = usize::from(scenario.app_setting == Arm::Off);
     let point = |index: usize| {
         let own = &outcomes[index];
         let pairs = own.iter().zip(&outcomes[default]);
@@ -223,22 +228,6 @@ fn settle(outcomes: &[Outcome]) -> Option<Settle> {
         p95_s: quantile(&times, 0.95)?,
         worst_s: quantile(&times, 1.0)?,
     })
-}
-
-fn traced(name: &'static str) -> Traces {
-    let scenario = scenarios::all(6.0 * WINDOW_S)
-        .into_iter()
-        .find(|s| s.name == name)
-        .expect("the scenario is one of all");
-    let kinds = [KINDS[0], KINDS[1], Kind::Controller];
-    let lines = kinds.map(|kind| {
-        let trace = run(&scenario, kind, Aim::Latency, 1, true).trace;
-        (kind.name(), trace)
-    });
-    Traces {
-        scenario: name,
-        lines: lines.to_vec(),
-    }
 }
 
 impl Summary {

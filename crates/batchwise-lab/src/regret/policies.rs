@@ -66,25 +66,25 @@ pub enum Decider {
 
 impl Decider {
     /// Begins with the arm that the application asked for.
-    pub fn new(kind: Kind, aim: Aim, side: Side, wish: Arm, seed: u64) -> Self {
+    pub fn new(kind: Kind, aim: Aim, side: Side, app_setting: Arm, seed: u64) -> Self {
         match kind {
             Kind::Static(arm) => Self::Fixed(arm),
-            Kind::Oracle => Self::Fixed(wish),
+            Kind::Oracle => Self::Fixed(app_setting),
             Kind::Greedy { epsilon, ticks } => Self::Greedy(Box::new(Greedy {
                 epsilon,
                 ticks,
-                arm: wish,
+                arm: app_setting,
                 left: ticks,
                 means: [None; 2],
                 rng: StdRng::seed_from_u64(seed),
             })),
             Kind::Gradual(flush) => {
                 let tuning = Tuning::new(aim, side);
-                Self::Gradual(Box::new(Gradual::new(tuning, 0, wish)), flush)
+                Self::Gradual(Box::new(Gradual::new(tuning, 0, app_setting)), flush)
             }
             Kind::Controller => {
                 let tuning = Tuning::new(aim, side);
-                Self::Controller(Box::new(Controller::new(tuning, 0, wish)))
+                Self::Controller(Box::new(Controller::new(tuning, 0, app_setting)))
             }
         }
     }

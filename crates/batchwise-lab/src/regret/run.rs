@@ -50,7 +50,7 @@ pub struct Outcome {
     /// For a plot.
     #[serde(skip)]
     pub trace: Vec<Sample>,
-    /// What the controllers told.
+    /// What the controllers decided.
     #[serde(skip)]
     pub events: Vec<Event>,
 }
@@ -76,13 +76,13 @@ struct End {
 }
 
 impl End {
-    fn arm(&self, wish: Arm) -> Arm {
-        self.command.arm.unwrap_or(wish)
+    fn arm(&self, app_setting: Arm) -> Arm {
+        self.command.arm.unwrap_or(app_setting)
     }
 
-    fn batching(&self, wish: Arm) -> Batching {
+    fn batching(&self, app_setting: Arm) -> Batching {
         let limited = self.decider.limited();
-        limited.unwrap_or_else(|| Batching::Arm(self.arm(wish)))
+        limited.unwrap_or_else(|| Batching::Arm(self.arm(app_setting)))
     }
 }
 
@@ -192,8 +192,8 @@ impl Tally {
     }
 
     /// The client's end gets another command.
-    fn command(&mut self, before: &Command, now: &Command, wish: Arm) {
-        let arm = |command: &Command| command.arm.unwrap_or(wish);
+    fn command(&mut self, before: &Command, now: &Command, app_setting: Arm) {
+        let arm = |command: &Command| command.arm.unwrap_or(app_setting);
         self.switches += u64::from(arm(now) != arm(before));
         self.probes += u64::from(now.probing && !before.probing);
         self.sensing += u64::from(now.sensing);
@@ -218,7 +218,7 @@ impl Tally {
 
 /// Runs a policy. `traced`: with samples for a plot.
 pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -> Outcome {
-    let wish = scenario.wish;
+    let app_setting = scenario.app_setting;
     let idle = Command {
         arm: None,
         sensing: true,
@@ -226,7 +226,7 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
         pulse: false,
     };
     let end = |kind, side, seed| End {
-        decider: Decider::new(kind, aim, side, wish, seed),
+        decider: Decider::new(kind, aim, side, app_setting, seed),
         gauge: Gauge::new(seed),
         command: idle,
         said: [idle; PEER_DELAY],
@@ -245,11 +245,11 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
     for tick in 0..ticks {
         let now = tick * TICK;
         let load = offers.next(now as f64 / 1e9, ends[0].command.probing);
-        let arm = ends[0].arm(wish);
-        let here = ends[0].batching(wish);
+        let arm = ends[0].arm(app_setting);
+        let here = ends[0].batching(app_setting);
         let there = ends
             .get(1)
-            .map_or(Batching::Arm(wish), |e| e.batching(wish));
+            .map_or(Batching::Arm(app_setting), |e| e.batching(app_setting));
         let passed = world.tick(&load, [here, there], &weather.tick());
         tally.tick(tick, &load, &passed, arm, &ends[0].command);
         if traced {
@@ -263,13 +263,13 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
                 .get(1 - index.min(1))
                 .filter(|_| scenario.two_ends)
                 .map(|c| Peer {
-                    arm: c.arm.unwrap_or(wish),
+                    arm: c.arm.unwrap_or(app_setting),
                     probing: c.probing,
                 });
             let vitals = Vitals {
                 now: now + TICK,
                 connections: 10,
-                wish,
+                wish: app_setting,
                 bytes: passed.bytes as u64,
                 outstanding: passed.outstanding as u64,
                 retransmits: passed.retransmits,
@@ -291,7 +291,7 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
             });
             let command = end.decider.tick(&vitals, &mut end.gauge, oracle);
             if index == 0 {
-                tally.command(&end.command, &command, wish);
+                tally.command(&end.command, &command, app_setting);
             }
             trying += u64::from(command.probing);
             end.command = command;

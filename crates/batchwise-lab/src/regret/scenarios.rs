@@ -109,7 +109,7 @@ pub struct Scenario {
     /// Load over time.
     pub pattern: Pattern,
     /// What the application asked for.
-    pub wish: Arm,
+    pub app_setting: Arm,
     /// The machine.
     pub noise: Noise,
     /// Both ends have an agent.
@@ -123,7 +123,7 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
     let new = |name, pattern| Scenario {
         name,
         pattern,
-        wish: Arm::Off,
+        app_setting: Arm::Off,
         noise: Noise::SHARED,
         two_ends: false,
         seconds,
@@ -217,7 +217,7 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
         ..steady("bursts of noise: 4 KiB, 100 k/s", Costs::KIB4, 100e3)
     });
     all.push(Scenario {
-        wish: Arm::On,
+        app_setting: Arm::On,
         ..steady(
             "4 KiB, 100 k/s, the application wants Nagle",
             Costs::KIB4,

@@ -237,3 +237,17 @@ fn a_gradual_limit_stays_near_the_better_arm_where_no_sender_is_overwhelmed() {
         assert!(ratio < 1.25, "{name}: {ratio}");
     }
 }
+
+#[test]
+fn the_summary_follows_from_the_points_of_a_result() {
+    let scenario = scenario("steady 64 B, 250 k/s", 20.0);
+    let points = super::compare(&scenario, 1).unwrap();
+    let result = serde_json::json!({
+        "experiment": "regret", "machine": {}, "complete": true, "points": points,
+        "simulated_s": 180.0, "seeds": 1,
+    });
+    let replayed = crate::engine::summarise("regret", &result).unwrap();
+    let own = points.iter().find(|p| p.policy == "batchwise").unwrap();
+    assert_eq!(replayed["worst_stationary"], own.vs_best_static);
+    assert_eq!(replayed["worst_settle_s"], 0.0, "nothing changed");
+}

@@ -1,0 +1,404 @@
+//! One passage of a climb through a bin of load: what the load generator measured, slice by slice,
+//! and what both ends estimated over just that time.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
+use batchwise_testbed::load::{LoadInterval, saturated};
+use batchwise_testbed::window::{EndEstimate, estimate_across};
+use serde::{Deserialize, Serialize};
+
+use super::others::{Used, share};
+use super::plan::{Climb, Plan, watched};
+use crate::arm::Arm;
+use crate::engine::stalls::{Gap, lost};
+use crate::tuner::Decision;
+
+/// A stall leaves a backlog that takes a multiple of its own length to drain: four times at a load
+/// of 80 %. That much time after a stall is cut as well, in all arms.
+const BACKLOG: u32 = 4;
+/// A passage in which other work took more than this share of the CPUs is cut as a whole.
+const OTHERS: f64 = 0.15;
+/// How long after a passage the watchers' last line of it may come.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// What was measured in one slice of a passage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Slice {
+    /// Its length.
+    pub length_ns: u64,
+    /// Mean latency since requests were due; `None` if none was answered.
+    pub mean_ns: Option<f64>,
+    /// What the client's end estimated.
+    pub estimate_ns: Option<f64>,
+    /// Whether it is cut: the machine stood still, or what that had left was not drained yet, or
+    /// other work took the CPUs.
+    pub stalled: bool,
+}
+
+impl Slice {
+    /// Latency as far as it is known: if nothing was answered, it was longer than the slice.
+    pub fn latency(&self) -> Option<f64> {
+        Some(self.mean_ns.unwrap_or(self.length_ns as f64))
+    }
+}
+
+/// One passage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Its end in seconds of load, all climbs one after another.
+    pub at_s: f64,
+    /// What decided about Nagle's algorithm at the client.
+    pub arm: Arm,
+    /// Which climb of this arm, from 0.
+    #[serde(default)]
+    pub pass: u32,
+    /// Whether Nagle's algorithm worked, at the end; `None` if that is not known.
+    pub nagle: Option<Nagle>,
+    /// The load by plan in the middle of the bin, requests a second.
+    pub offered_rps: f64,
+    /// What the load generator measured, with nothing cut.
+    pub truth: LoadInterval,
+    /// Whether the load was more than could be carried, by the slices that count.
+    pub saturated: bool,
+    /// What the client's end estimated; `None` if it had no line.
+    pub client: Option<EndEstimate>,
+    /// What the server's end estimated.
+    pub server: Option<EndEstimate>,
+    /// The share of its CPUs that other work took, if that is known.
+    #[serde(default)]
+    pub others: Option<f64>,
+    /// Its parts.
+    #[serde(default)]
+    pub slices: Vec<Slice>,
+}
+
+impl Moment {
+    /// What an end estimated.
+    pub fn end(&self, side: Side) -> Option<&EndEstimate> {
+        match side {
+            Side::Client => self.client.as_ref(),
+            Side::Server => self.server.as_ref(),
+        }
+    }
+
+    /// How far an end's estimate is from the measured mean since the send, as a share of it.
+    pub fn error(&self, side: Side) -> Option<f64> {
+        let truth = self.truth.mean_from_send_ns.filter(|&ns| ns > 0.0)?;
+        Some(two_sided(self.end(side))? / truth - 1.0)
+    }
+
+    /// The share of its time that is cut.
+    pub fn cut(&self) -> f64 {
+        let time = |stalled: bool| -> u64 {
+            let those = self.slices.iter().filter(|s| s.stalled || !stalled);
+            those.map(|s| s.length_ns).sum()
+        };
+        time(true) as f64 / time(false).max(1) as f64
+    }
+}
+
+/// The latency that an end estimated from both ends' queues, ns.
+pub fn two_sided(end: Option<&EndEstimate>) -> Option<f64> {
+    end.filter(|end| end.estimator == Estimator::TwoSided)?
+        .total_ns
+}
+
+/// A moment on two clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    instant: Instant,
+    /// ns since the Unix epoch.
+    pub ts_ns: u64,
+}
+
+impl Clocks {
+    fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let ts_ns = since.map_or(0, |since| since.as_nanos() as u64);
+        Self {
+            instant: Instant::now(),
+            ts_ns,
+        }
+    }
+
+    /// This moment, ns since the Unix epoch.
+    pub fn ts_now(&self) -> u64 {
+        self.ts_ns + self.instant.elapsed().as_nanos() as u64
+    }
+
+    /// A time in ns since the Unix epoch, which is not before this moment.
+    fn instant(&self, ts_ns: u64) -> Instant {
+        self.instant + Duration::from_nanos(ts_ns.saturating_sub(self.ts_ns))
+    }
+}
+
+/// Everything that was read during a climb.
+#[derive(Debug)]
+pub struct Recording {
+    climb: Climb,
+    plan: Plan,
+    /// When it began.
+    pub clocks: Clocks,
+    before_s: f64,
+    /// What the generator reported.
+    pub intervals: Vec<LoadInterval>,
+    /// What the client's watcher reported.
+    pub client: Vec<Line>,
+    /// What the server's watcher reported.
+    pub server: Vec<Line>,
+    /// What the agents decided, also in earlier climbs.
+    pub decisions: Vec<Decision>,
+    /// Stalls of the machine.
+    pub gaps: Vec<Gap>,
+    /// CPU time that was used of so many CPUs, every so often.
+    pub used: Vec<Used>,
+    cpus: usize,
+}
+
+impl Recording {
+    /// Of which nothing was read yet; so many climbs are before it by plan.
+    pub fn new(climb: Climb, plan: Plan, before: u32, cpus: usize) -> Self {
+        Self {
+            climb,
+            plan,
+            clocks: Clocks::now(),
+            before_s: f64::from(before) * plan.climb.as_secs_f64(),
+            intervals: Vec::new(),
+            client: Vec::new(),
+            server: Vec::new(),
+            decisions: Vec::new(),
+            gaps: Vec::new(),
+            used: Vec::new(),
+            cpus,
+        }
+    }
+
+    fn began_ns(&self) -> u64 {
+        self.intervals.first().map_or(0, begin)
+    }
+
+    fn bin(&self, interval: &LoadInterval) -> usize {
+        let middle = begin(interval) + interval.interval_ns / 2;
+        self.plan.bin_at(middle.saturating_sub(self.began_ns()))
+    }
+
+    /// Whether everything about a bin has been read.
+    pub fn is_complete(&self, bin: usize) -> bool {
+        let of_bin = |i: &&LoadInterval| self.bin(i) == bin;
+        let (Some(end), Some(last)) = (
+            self.intervals.iter().rev().find(of_bin).map(|i| i.ts_ns),
+            self.intervals.last(),
+        ) else {
+            return false;
+        };
+        let past = |lines: &[Line]| lines.last().is_some_and(|line| line.ts_ns >= end);
+        let read = !watched(self.climb.arm) || (past(&self.client) && past(&self.server));
+        let waited = last.ts_ns > end + PATIENCE.as_nanos() as u64;
+        self.bin(last) > bin && (read || waited)
+    }
+
+    /// A bin's passage; `None` if the climb did not come to it.
+    pub fn moment(&self, bin: usize) -> Option<Moment> {
+        let of_bin = self.intervals.iter().filter(|i| self.bin(i) == bin);
+        let intervals: Vec<_> = of_bin.collect();
+        let (from, to) = (begin(intervals.first()?), intervals.last()?.ts_ns);
+        let mut slices: Vec<_> = intervals.iter().map(|i| self.slice(i)).collect();
+        let others = share(&self.used, self.cpus, from, to);
+        if others.is_some_and(|share| share > OTHERS) {
+            slices.iter_mut().for_each(|slice| slice.stalled = true);
+        }
+        let truth = merged(&intervals)?;
+        let counted = intervals.iter().zip(&slices).filter(|(_, s)| !s.stalled);
+        let counted = merged(&counted.map(|(i, _)| *i).collect::<Vec<_>>());
+        let counted = counted.unwrap_or_else(|| truth.clone());
+        let mean = counted.mean_from_intended_ns.unwrap_or(f64::INFINITY);
+        let client = estimate(&self.client, Side::Client, from, to);
+        let decided = self.decisions.iter().filter(|d| d.ts_ns <= to);
+        let decided = decided
+            .filter(|d| d.side == Some(Side::Client))
+            .filter_map(Decision::nagle_on)
+            .next_back()
+            .map(|on| if on { Nagle::On } else { Nagle::Off });
+        Some(Moment {
+            at_s: self.before_s + to.saturating_sub(self.began_ns()) as f64 / 1e9,
+            arm: self.climb.arm,
+            pass: self.climb.pass,
+            nagle: match watched(self.climb.arm) {
+                true => client.as_ref().map(|end| end.nagle),
+                false => decided,
+            },
+            offered_rps: self.plan.load_of(bin),
+            saturated: saturated(counted.offered_rps, counted.achieved_rps, mean, 0),
+            truth,
+            client,
+            server: estimate(&self.server, Side::Server, from, to),
+            others,
+            slices,
+        })
+    }
+
+    fn slice(&self, interval: &LoadInterval) -> Slice {
+        let (from, to) = (begin(interval), interval.ts_ns);
+        let cut: Vec<_> = self
+            .gaps
+            .iter()
+            .map(|gap| Gap {
+                from: gap.from,
+                to: gap.to + (gap.to - gap.from) * BACKLOG,
+            })
+            .collect();
+        let [begin, end] = [from, to].map(|ts_ns| self.clocks.instant(ts_ns));
+        let estimate = estimate(&self.client, Side::Client, from, to);
+        Slice {
+            length_ns: interval.interval_ns,
+            mean_ns: interval.mean_from_intended_ns,
+            estimate_ns: two_sided(estimate.as_ref()),
+            stalled: !lost(&cut, begin, end).is_zero(),
+        }
+    }
+}
+
+fn begin(interval: &LoadInterval) -> u64 {
+    interval.ts_ns.saturating_sub(interval.interval_ns)
+}
+
+fn estimate(lines: &[Line], side: Side, from: u64, to: u64) -> Option<EndEstimate> {
+    estimate_across(lines, side, Unit::Sends, from, to)
+}
+
+/// Intervals as one. Quantiles are not known of it.
+fn merged(intervals: &[&LoadInterval]) -> Option<LoadInterval> {
+    let last = intervals.last()?;
+    let time: f64 = intervals.iter().map(|i| i.interval_ns as f64).sum();
+    let mean = |value: fn(&LoadInterval) -> Option<f64>, weight: fn(&LoadInterval) -> f64| {
+        let known = intervals.iter().filter_map(|i| {
+            let weight = weight(i) * i.interval_ns as f64;
+            Some((value(i)? * weight, weight))
+        });
+        let (sum, weights) = known.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+        (weights > 0.0).then(|| sum / weights)
+    };
+    let answered = |i: &LoadInterval| i.achieved_rps;
+    Some(LoadInterval {
+        ts_ns: last.ts_ns,
+        interval_ns: time as u64,
+        phase: last.phase,
+        offered_rps: mean(|i| Some(i.offered_rps), |_| 1.0)?,
+        achieved_rps: mean(|i| Some(i.achieved_rps), |_| 1.0)?,
+        mean_from_intended_ns: mean(|i| i.mean_from_intended_ns, answered),
+        mean_from_send_ns: mean(|i| i.mean_from_send_ns, answered),
+        p50_ns: None,
+        p99_ns: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::SLICE;
+    use super::super::samples::{interval, line, moment, recording};
+    use super::*;
+    use crate::decisions::samples::decision;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A climb of which so many slices were read.
+    fn read(arm: Arm, slices: u64) -> Recording {
+        let mut recording = recording(arm, 0);
+        let zero = recording.clocks.ts_ns + SECOND;
+        let end = |number: u64| zero + (number + 1) * SLICE.as_nanos() as u64;
+        recording.intervals = (0..slices).map(|n| interval(end(n), 35e3, 2e4)).collect();
+        recording
+    }
+
+    #[test]
+    fn a_passage_waits_for_lines_past_its_end_but_not_forever() {
+        let mut recording = read(Arm::Nodelay, 13);
+        let end = recording.intervals[11].ts_ns;
+        recording.client.push(line(Side::Client, end, 2e4));
+        recording.server.push(line(Side::Server, end - 1, 2e4));
+        assert!(!recording.is_complete(0));
+        recording.server.push(line(Side::Server, end + 1, 2e4));
+        assert!(recording.is_complete(0) && !recording.is_complete(1));
+        recording.server.clear();
+        assert!(!recording.is_complete(0));
+        recording.intervals = read(Arm::Nodelay, 21).intervals;
+        assert!(recording.is_complete(0), "the server's watcher is silent");
+        let found = recording.moment(0).unwrap();
+        assert!(found.server.is_none() && found.error(Side::Server).is_none());
+        assert_eq!(recording.moment(5), None, "the climb has not come there");
+    }
+
+    #[test]
+    fn a_stall_cuts_its_slices_and_those_in_which_its_backlog_drains() {
+        let mut recording = read(Arm::Nagle, 12);
+        let at = |ms: u64| recording.clocks.instant + Duration::from_millis(1000 + ms);
+        // 15 ms, and four times as long for its backlog: up to 285 ms
+        let gap = Gap {
+            from: at(210),
+            to: at(225),
+        };
+        recording.gaps.push(gap);
+        let found = recording.moment(0).unwrap();
+        let stalled: Vec<_> = (0..12).filter(|&i| found.slices[i].stalled).collect();
+        assert_eq!(stalled, [4, 5], "up to 300 ms");
+        assert!((found.cut() - 2.0 / 12.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stall_makes_no_load_too_much_but_a_collapse_does() {
+        let mut recording = read(Arm::Nodelay, 12);
+        recording.intervals[3].mean_from_intended_ns = Some(500e6);
+        assert!(recording.moment(0).unwrap().saturated);
+        let at = recording.clocks.instant(recording.intervals[3].ts_ns);
+        recording.gaps.push(Gap {
+            from: at - Duration::from_millis(30),
+            to: at - Duration::from_millis(20),
+        });
+        let found = recording.moment(0).unwrap();
+        assert!(!found.saturated && found.truth.mean_from_intended_ns > Some(40e6));
+    }
+
+    #[test]
+    fn other_work_cuts_a_passage_whatever_the_arm_and_our_own_never_does() {
+        for arm in Arm::ALL {
+            let mut recording = read(arm, 12);
+            let used = |own_ms: u64| {
+                let second = |s: u64| Used {
+                    ts_ns: recording.clocks.ts_ns + s * SECOND,
+                    all: Duration::from_millis(2000 * s),
+                    own: Duration::from_millis(own_ms * s),
+                };
+                vec![second(0), second(2)]
+            };
+            let (own, others) = (used(1900), used(1500));
+            recording.used = own;
+            assert_eq!(recording.moment(0).unwrap().cut(), 0.0);
+            recording.used = others;
+            let found = recording.moment(0).unwrap();
+            assert_eq!((found.cut(), found.others), (1.0, Some(0.25)));
+        }
+    }
+
+    #[test]
+    fn the_error_is_signed_and_only_of_an_estimate_from_both_ends() {
+        let mut found = moment(Arm::Nodelay, 0, 2, 2e4);
+        assert!((found.error(Side::Server).unwrap() + 0.1).abs() < 1e-3);
+        assert_eq!((found.offered_rps, found.at_s), (95e3, 1.8));
+        found.client.as_mut().unwrap().estimator = Estimator::Local;
+        assert_eq!(found.error(Side::Client), None);
+    }
+
+    #[test]
+    fn while_batchwise_tunes_a_passage_has_what_was_decided_and_waits_for_no_lines() {
+        let mut recording = read(Arm::Batchwise, 13);
+        let mut adopted = decision(0.0, "adopt", "on");
+        adopted.ts_ns = recording.intervals[5].ts_ns;
+        let mut later = decision(0.0, "adopt", "off");
+        later.ts_ns = recording.intervals[12].ts_ns;
+        recording.decisions = vec![adopted, later];
+        assert!(recording.is_complete(0));
+        let found = recording.moment(0).unwrap();
+        assert_eq!((found.nagle, found.client), (Some(Nagle::On), None));
+    }
+}
