@@ -117,7 +117,7 @@ pub struct Line {
     pub service: String,
     /// Which end this is.
     pub side: Side,
-    /// `local -> remote`; the field is there with `--per-connection` only.
+    /// The connection: `local -> remote`. Absent: the field is there with `--per-connection` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// Where the estimate was made: `socket` is the queues of a TCP socket, `application` a queue

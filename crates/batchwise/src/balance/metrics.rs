@@ -253,10 +253,23 @@ fn attached(status: &Status) -> Vec<(Labels, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use batchwise_bpf::balance::Outcomes;
+
     use super::super::samples;
     use super::*;
     use crate::frame::metrics::Exporter;
-    use crate::frame::metrics::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::testing::{Example, assert_well_formed, scrape};
+
+    impl Example for BalanceMetrics {
+        fn example() -> Self {
+            let mut status = samples::status();
+            let outcomes = Outcomes::default().by_name();
+            status.totals.outcomes = outcomes.map(|(name, n)| (name.to_owned(), n)).into();
+            let mut metrics = Self::default();
+            metrics.interval(&status, 0);
+            metrics
+        }
+    }
 
     #[test]
     fn a_scrape_is_well_formed_and_in_base_units() {

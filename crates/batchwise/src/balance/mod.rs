@@ -14,19 +14,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 mod agent;
 mod attempt;
 mod backend;
-mod config;
+pub mod config;
 mod control;
 mod health;
 mod journal;
 mod judge;
-mod metrics;
+pub mod metrics;
 mod nexthop;
 mod plan;
 mod rows;
 #[cfg(test)]
 mod samples;
 mod service;
-mod status;
+pub mod status;
 
 use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::metrics::Exporter;

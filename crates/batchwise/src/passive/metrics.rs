@@ -186,7 +186,16 @@ mod tests {
     use super::super::samples;
     use super::*;
     use crate::frame::metrics::Exporter;
-    use crate::frame::metrics::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::testing::{Example, assert_well_formed, scrape};
+
+    impl Example for PassiveMetrics {
+        fn example() -> Self {
+            let mut metrics = Self::default();
+            metrics.epoch(samples::KEY, &samples::epoch());
+            metrics.interval(&samples::interval());
+            metrics
+        }
+    }
 
     #[test]
     fn a_scrape_is_well_formed_and_counts_batches_in_base_units() {

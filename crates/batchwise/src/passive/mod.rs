@@ -13,7 +13,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 mod capture;
 mod interval;
 mod live;
-mod metrics;
+pub mod metrics;
 mod report;
 mod rows;
 #[cfg(test)]

@@ -179,7 +179,18 @@ impl TuneMetrics {
 mod tests {
     use super::*;
     use crate::frame::metrics::Exporter;
-    use crate::frame::metrics::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::testing::{Example, assert_well_formed, scrape};
+
+    impl Example for TuneMetrics {
+        fn example() -> Self {
+            let mut both = tuned();
+            both.known[1].1 = both.known[0].1;
+            Self {
+                services: vec![both],
+                ..Self::default()
+            }
+        }
+    }
 
     fn tuned() -> Tuned {
         let known = Known {
