@@ -108,7 +108,7 @@ impl Metrics for PassiveMetrics {
         ),
         Family::gauge(
             "passive_stalled_flows",
-            "Flows that only sent again and waited in the latest interval",
+            "Flows that only retransmitted and waited in the latest interval",
             |m| m.of_servers(|c| c.stalled_flows as f64),
         ),
         Family::gauge(
@@ -134,12 +134,14 @@ impl Metrics for PassiveMetrics {
             "Gaps too long to be answers: idle clients, timeouts",
             |m| m.of_servers(|c| c.idle),
         ),
-        Family::counter("passive_resent", "Packets that came again", |m| {
+        Family::counter("passive_resent", "Retransmitted packets", |m| {
             m.of_servers(|c| c.resent)
         }),
-        Family::counter("passive_discarded", "Gaps that fitted no mode", |m| {
-            m.of_servers(|c| c.discarded)
-        }),
+        Family::counter(
+            "passive_discarded",
+            "Gaps that no counter had room for",
+            |m| m.of_servers(|c| c.discarded),
+        ),
         Family::gauge("passive_table_flows", "Flows in the table", |m| {
             alone(m.totals.flows_live as f64)
         }),

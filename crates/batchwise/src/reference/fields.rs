@@ -3,15 +3,16 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 const HEAD: &str = "| field | type | unit | null or absent | meaning |\n|---|---|---|---|---|\n";
 
 /// A table for each kind of line.
 pub fn tables(schema: &Value) -> String {
+    let mut words = HashMap::new();
     let kinds = schema.get("oneOf").and_then(Value::as_array);
     let Some(kinds) = kinds else {
-        return table(schema, schema);
+        return table(schema, schema, &mut words);
     };
     let section = |line: &Value| {
         let kind = line["properties"]["kind"]["const"].as_str();
@@ -19,17 +20,18 @@ pub fn tables(schema: &Value) -> String {
         let said = line["description"]
             .as_str()
             .expect("each kind is described");
-        let table = table(schema, line);
+        let table = table(schema, line, &mut words);
         format!("`kind` `{kind}`: {said}\n\n{table}")
     };
     kinds.iter().map(section).collect::<Vec<_>>().join("\n")
 }
 
-fn table(root: &Value, line: &Value) -> String {
+fn table(root: &Value, line: &Value, words: &mut HashMap<String, String>) -> String {
     let mut fields = Fields {
         root,
         rows: Vec::new(),
         expanded: HashMap::new(),
+        words,
     };
     fields.object("", line);
     HEAD.to_owned() + &fields.rows.concat()
@@ -40,24 +42,29 @@ struct Fields<'a> {
     rows: Vec<String>,
     /// Where the fields of a type that is used twice are.
     expanded: HashMap<String, String>,
+    /// Where the words of an enum are, also in the tables before.
+    words: &'a mut HashMap<String, String>,
 }
 
 impl<'a> Fields<'a> {
     /// The fields of an object, and of what is flattened into it.
     fn object(&mut self, prefix: &str, object: &'a Value) {
-        let none = Map::new();
-        let properties = object["properties"].as_object().unwrap_or(&none);
         let required: Vec<&str> = match object["required"].as_array() {
             Some(names) => names.iter().filter_map(Value::as_str).collect(),
             None => Vec::new(),
         };
-        for (name, field) in object["properties"].as_object().into_iter().flatten() {
+        // in the order of the type, which `required` has kept; what may be left out comes last
+        let place = |name: &str| required.iter().position(|r| *r == name);
+        let properties = object["properties"].as_object().into_iter().flatten();
+        let mut properties: Vec<(&String, &Value)> = properties.collect();
+        properties.sort_by_key(|(name, _)| place(name).unwrap_or(usize::MAX));
+        for (name, field) in properties {
             // the tag of a kind is in the heading
-            if properties[name].get("const").is_some() && field.get("description").is_none() {
+            if field.get("const").is_some() && field.get("description").is_none() {
                 continue;
             }
             let path = format!("{prefix}{name}");
-            self.field(&path, field, required.contains(&name.as_str()));
+            self.field(&path, field, place(name).is_some());
         }
         if let Some(name) = reference(object) {
             self.object(prefix, &self.root["$defs"][name]);
@@ -91,7 +98,16 @@ impl<'a> Fields<'a> {
         let unit = unit(path);
         meaning = meaning.replace(&format!(", {unit}."), ".");
         let words = self.words(field);
-        if !words.is_empty() {
+        let before = inner.and_then(|name| self.words.get(name).cloned());
+        if let (false, Some(before)) = (words.is_empty(), &before) {
+            meaning += &match before == path {
+                true => " The words are those above.".to_owned(),
+                false => format!(" The words are those of `{before}`."),
+            };
+        } else if !words.is_empty() {
+            if let Some(name) = inner {
+                self.words.insert(name.to_owned(), path.to_owned());
+            }
             let words: Vec<String> = words
                 .into_iter()
                 .map(|(word, said)| format!("`{word}`: {}", lower(&said)))
@@ -191,7 +207,7 @@ fn lower(said: &str) -> String {
     let mut rest = said.chars();
     match (rest.next(), rest.clone().next()) {
         // not the first letter of an acronym or a name
-        (Some(first), Some(second)) if second.is_lowercase() && !said.starts_with("Nagle") => {
+        (Some(first), Some(second)) if !second.is_uppercase() && !said.starts_with("Nagle") => {
             first.to_lowercase().chain(rest).collect()
         }
         _ => said.to_owned(),

@@ -7,7 +7,7 @@ use crate::frame::metrics::{Family, HEARTBEAT, Labels, Unit};
 const HEAD: &str = "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
 
 /// Labels that tell things apart which the user has named, or whose words are those of the lines.
-const OPEN: [&str; 10] = [
+const OPEN: [&str; 11] = [
     "service",
     "side",
     "server",
@@ -18,6 +18,7 @@ const OPEN: [&str; 10] = [
     "unit",
     "estimator",
     "vantage",
+    "policy",
 ];
 
 /// All that a subcommand serves.

@@ -44,7 +44,7 @@ pub struct Decision {
     arms: Arms,
     /// What trials may still cost: waiting, summed over messages, ns.
     budget_left_ns: f64,
-    /// What the other end's agent says. null: it says nothing.
+    /// What the other end's agent says. null: it has not said anything.
     peer: Option<PeerLine>,
     /// Bytes that may be held back; 0 is TCP_NODELAY. Absent: without `--hold aimd`.
     #[serde(skip_serializing_if = "Option::is_none")]

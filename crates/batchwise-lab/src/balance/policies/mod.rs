@@ -1,5 +1,5 @@
 //! Experiment `balance-policies`: who decides where new connections go, in virtual time. Needs no
-//! network; its table is the evidence in docs/balance.md.
+//! network; its table is the evidence in docs/research/balance.md.
 
 pub mod deciders;
 mod figures;

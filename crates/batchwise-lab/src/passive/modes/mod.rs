@@ -1,5 +1,5 @@
 //! Experiment `passive-modes`: flows in virtual time, and what each way of turning gaps into latency
-//! says about them. Needs no network; its table is the evidence in docs/passive.md.
+//! says about them. Needs no network; its table is the evidence in docs/research/passive.md.
 
 pub mod estimators;
 mod figures;
