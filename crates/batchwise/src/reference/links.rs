@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::root;
 
 /// All files below `directory` with one of these endings.
-fn files(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
+pub fn files(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a directory");
     let entries = entries.map(|entry| entry.expect("an entry").path());
     let mut found = Vec::new();
@@ -23,6 +23,14 @@ fn files(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// All documents.
+pub fn pages() -> Vec<PathBuf> {
+    let root = root();
+    let mut pages = files(&root.join("docs"), &["md"]);
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root.join(page)));
+    pages
 }
 
 /// The lines of a page that are not code.
@@ -69,11 +77,8 @@ fn links(text: &str) -> Vec<&str> {
 
 #[test]
 fn every_link_of_the_documents_leads_to_a_file_and_a_heading() {
-    let root = root();
-    let mut pages = files(&root.join("docs"), &["md"]);
-    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root.join(page)));
     let mut dead = Vec::new();
-    for page in &pages {
+    for page in &pages() {
         let text = fs::read_to_string(page).expect("a page");
         for link in links(&text) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
@@ -91,6 +96,28 @@ fn every_link_of_the_documents_leads_to_a_file_and_a_heading() {
         }
     }
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+}
+
+#[test]
+fn every_file_that_the_documents_name_exists() {
+    let root = root();
+    let mut dead = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).expect("a page");
+        let spans = text.split('`').filter(|span| {
+            ["crates/", "packaging/", "docs/"]
+                .iter()
+                .any(|top| span.starts_with(top))
+        });
+        // NAME stands for a file of the reader's own
+        for span in spans.filter(|span| !span.contains(['\n', ' ', '*']) && !span.contains("NAME"))
+        {
+            if !root.join(span).exists() {
+                dead.push(format!("{}: {span}", page.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "no such files:\n{}", dead.join("\n"));
 }
 
 #[test]

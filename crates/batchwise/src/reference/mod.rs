@@ -1,7 +1,10 @@
-//! Holds the documents to the code. The tables of `docs/reference/` between `<!-- generated: NAME -->`
-//! and `<!-- end -->` come from the types of lines, the families of metrics and the keys of the
-//! configuration; the text around them is written by hand. With BLESS=1 the tests write the tables.
+//! Holds the documents to the code. What stands between `<!-- generated: NAME -->` and `<!-- end -->` in
+//! `docs/reference/` and in CONTRIBUTING.md comes from the types of lines, the families of metrics, the
+//! keys of the configuration and an example that is compiled; the text around it is written by hand.
+//! With BLESS=1 the tests write it.
 
+mod commands;
+mod example;
 mod fields;
 mod links;
 mod metrics;
@@ -45,7 +48,7 @@ fn fill(page: &str, sections: &[(&str, String)]) -> String {
 
 /// Compares the page with what it should be, or writes it.
 fn hold(page: &str, sections: &[(&str, String)]) {
-    let path = root().join("docs/reference").join(page);
+    let path = root().join(page);
     let text = fs::read_to_string(&path).expect("the page can be read");
     let wanted = fill(&text, sections);
     if std::env::var_os("BLESS").is_some() {
@@ -61,7 +64,7 @@ fn hold(page: &str, sections: &[(&str, String)]) {
         }
     };
     panic!(
-        "docs/reference/{page} is not what the code says: run BLESS=1 cargo test -p batchwise reference\n{differs}"
+        "{page} is not what the code says: run BLESS=1 cargo test -p batchwise reference\n{differs}"
     );
 }
 
@@ -75,7 +78,7 @@ fn lines<T: JsonSchema>() -> String {
 #[test]
 fn the_reference_of_json_is_what_the_types_say() {
     hold(
-        "json.md",
+        "docs/reference/json.md",
         &[
             ("watch", lines::<sense::report::Line>()),
             ("tune", lines::<crate::tune::decisions::Decision>()),
@@ -91,7 +94,7 @@ fn the_reference_of_json_is_what_the_types_say() {
 #[test]
 fn the_reference_of_metrics_is_what_the_families_say() {
     hold(
-        "metrics.md",
+        "docs/reference/metrics.md",
         &[
             ("all", metrics::heartbeat()),
             (
@@ -118,9 +121,18 @@ fn the_reference_of_metrics_is_what_the_families_say() {
 #[test]
 fn the_reference_of_the_configuration_is_what_its_rules_say() {
     hold(
-        "configuration.md",
+        "docs/reference/configuration.md",
         &[("balance", crate::balance::config::keys::table())],
     );
+}
+
+#[test]
+fn the_reference_subcommand_of_contributing_is_one_that_is_compiled() {
+    let code = include_str!("example.rs");
+    let begin = code.find("use std").expect("after the page's head");
+    let end = code.find("#[test]").expect("before the tests");
+    let code = format!("```rust\n{}\n```\n", code[begin..end].trim_end());
+    hold("CONTRIBUTING.md", &[("subcommand", code)]);
 }
 
 #[test]
