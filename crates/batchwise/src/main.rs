@@ -15,6 +15,8 @@ mod doctor;
 mod frame;
 mod hints;
 mod passive;
+#[cfg(test)]
+mod reference;
 mod services;
 mod sibling;
 mod tune;

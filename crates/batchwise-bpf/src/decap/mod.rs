@@ -30,7 +30,8 @@ pub struct DecapConfig {
 }
 
 /// Packets by their one fate. All but [`Self::decapsulated`] went their way unchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fates {
     /// The outer header was taken off.
     pub decapsulated: u64,

@@ -19,6 +19,7 @@ pub type Version = (u32, u32);
 
 /// A subcommand that depends on the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Subcommand {
     /// `batchwise watch`
@@ -155,6 +156,7 @@ pub struct Feature {
 
 /// How a feature is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// All that is wanted.

@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-/* ---- Gaps between the packets of one direction, see lib/gaps.h and docs/passive.md ---- */
+/* ---- Gaps between the packets of one direction, see lib/gaps.h and docs/research/passive.md ---- */
 
 #define BW_MODES 8
 
@@ -107,7 +107,7 @@ struct bw_estimate {
 	__u32 reserved;
 };
 
-/* ---- Flows that pass a vantage point, see flows.h and docs/passive.md ---- */
+/* ---- Flows that pass a vantage point, see flows.h and docs/research/passive.md ---- */
 
 /* bw_gaps.flags, too: the table's own */
 #define BW_SLOT_OPEN 0x40 /* the epoch has something to say */

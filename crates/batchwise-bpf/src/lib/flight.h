@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Requests in flight on one TCP flow, by the acknowledgments that its own packets carry
- * (docs/passive.md). Helper-free: compiled into the BPF programs and, for the tests, on the host. The
+ * (docs/research/passive.md). Helper-free: compiled into the BPF programs and, for the tests, on the
+ * host. The
  * reference is batchwise-core, passive/flight.rs.
  */
 #ifndef BW_FLIGHT_H

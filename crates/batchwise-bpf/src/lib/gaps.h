@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Latency from the gaps between the packets that a client sends (docs/passive.md): a flow's open
+ * Latency from the gaps between the packets that a client sends (docs/research/passive.md): a flow's open
  * epoch and what a packet does to it; modes.h and shape.h have the rest of it. Helper-free: compiled
  * into the BPF programs and, for the tests, on the host. The reference is batchwise-core, passive/.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * What an epoch says when it closes: which of its modes are latency, and which of those are pauses
- * between batches (docs/passive.md). Helper-free.
+ * between batches (docs/research/passive.md). Helper-free.
  */
 #ifndef BW_SHAPE_H
 #define BW_SHAPE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The exchange's TCP option (docs/exchange.md): encoding, decoding, and adding up counters that
+ * The exchange's TCP option (docs/research/exchange.md): encoding, decoding, and adding up counters that
  * wrap. Helper-free: compiled into the BPF programs and, for the tests, on the host.
  */
 #ifndef BW_WIRE_H

@@ -56,7 +56,7 @@ impl Sensor {
 
     /// Whether there is an exchange, and no actuator that walks the sockets.
     fn exchanges_alone(&self) -> bool {
-        let ro = self.skel.maps.rodata_data.as_deref();
+        let ro = self.skel.maps.rodata_data;
         ro.is_some_and(|ro| ro.exchanging && !ro.tuning)
     }
 

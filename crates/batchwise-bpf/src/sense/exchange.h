@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The exchange: queue states to the peer and back in TCP options (docs/exchange.md). A client
+ * The exchange: queue states to the peer and back in TCP options (docs/research/exchange.md). A client
  * offers it on its SYN, a server that speaks it answers on the SYN-ACK; the client then begins, and
  * the server answers once it has heard an option on the connection itself.
  *

@@ -1,4 +1,4 @@
-//! The exchange: peers advertise their queue states to each other in TCP options (docs/exchange.md). The C side
+//! The exchange: peers advertise their queue states to each other in TCP options (docs/research/exchange.md). The C side
 //! is `exchange.h`.
 
 use std::os::fd::AsRawFd;

@@ -52,7 +52,7 @@ struct bw_control {
 	__u32 advertised; /* BW_STATE_*, to the peer's agent */
 };
 
-/* What agents advertise about themselves (docs/exchange.md). */
+/* What agents advertise about themselves (docs/research/exchange.md). */
 #define BW_STATE_NAGLE_OFF 0x1 /* the sender's sockets send at once */
 #define BW_STATE_PROBING 0x2   /* that is on trial */
 #define BW_STATE_WANTS 0x4     /* the sender is measuring: count and advertise */

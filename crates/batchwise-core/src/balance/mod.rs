@@ -1,6 +1,6 @@
 //! What a balancer decides: [`standardise`] makes servers' latencies comparable, [`controller`] turns
 //! them into weights, [`maglev`] turns weights into a table of slots, [`report`] has the lines that are
-//! printed. docs/balance.md says why.
+//! printed. docs/research/balance.md says why.
 
 pub mod controller;
 pub mod maglev;

@@ -22,7 +22,7 @@ pub enum Line {
     Decision(DecisionLine),
     /// Something that happened.
     Event(EventLine),
-    /// Packets' fates since the start.
+    /// Packets by outcome since the name was first started.
     Totals(TotalsLine),
 }
 
@@ -61,9 +61,9 @@ pub enum Health {
 pub enum Policy {
     /// The configuration.
     Static,
-    /// The configuration; what latency would say is logged.
+    /// The configuration; what `latency` would decide is logged.
     Observe,
-    /// Latency.
+    /// The latency of backends.
     Latency,
 }
 
@@ -83,7 +83,7 @@ pub struct BackendLine {
     pub state: State,
     /// What health checks say.
     pub health: Health,
-    /// Why they say it. null: there is nothing to say.
+    /// Why health checks say so. null: there is nothing to say.
     pub health_why: Option<String>,
     /// Configured weight.
     pub base_weight: u32,
@@ -91,11 +91,11 @@ pub struct BackendLine {
     pub weight: u32,
     /// Its share of the slots, 0 to 1.
     pub share: f64,
-    /// How many connections are active at the interval's end; of a backend that leaves all that it
-    /// keeps, also idle and closing ones. null: not known.
+    /// How many connections are active at the interval's end. Of a backend that was taken out: all
+    /// that it keeps, idle and closing ones too. null: not known.
     pub connections: Option<u64>,
-    /// It was taken out of the configuration, and is gone after its last connection or after so long
-    /// from now, ns. null: it is configured.
+    /// Time that is left at most to a backend that was taken out of the configuration, ns. It is gone
+    /// after its last connection. null: it is configured.
     pub leaves_ns: Option<u64>,
     /// How many connections were opened in the interval.
     pub opened: u64,
@@ -107,17 +107,17 @@ pub struct BackendLine {
     pub bytes: u64,
     /// Response latency, ns.
     pub latency_ns: LatencyQuantiles,
-    /// How many responses it is made from.
+    /// How many responses the latency was computed from.
     pub samples: u64,
     /// Responses over active connections. null: not known.
     pub freshness: Option<f64>,
-    /// 0 (guess) to 1: how far to trust the latency. null: there is none.
+    /// 0 (guess) to 1: how far to trust the latency. null: there is no latency.
     pub confidence: Option<f64>,
-    /// Age of the latency, ns. null: there is none.
+    /// Age of the latency, ns. null: there is no latency.
     pub age_ns: Option<u64>,
     /// Where the latency was estimated: `path`, between client and server.
     pub vantage: String,
-    /// How: `passive`, from packets of one direction.
+    /// How it was made: `passive`, from packets of one direction.
     pub estimator: String,
     /// Why it has its weight.
     pub why: Why,
@@ -139,7 +139,7 @@ pub struct DecisionLine {
     pub applied: bool,
     /// How many slots changed their backend, or would have.
     pub moved_slots: u64,
-    /// All backends.
+    /// All backends of the service.
     pub backends: Vec<DecisionBackend>,
 }
 
@@ -151,7 +151,7 @@ pub struct DecisionBackend {
     pub backend: String,
     /// Latency with the common mix of clients, ns. null: not known.
     pub latency_ns: Option<u64>,
-    /// How many responses it is made from.
+    /// How many responses the latency was computed from.
     pub samples: u64,
     /// How many connections are active at the interval's end.
     pub connections: u64,
@@ -171,13 +171,13 @@ pub struct DecisionBackend {
 pub struct EventLine {
     /// When it happened, ns since the Unix epoch.
     pub ts_ns: u64,
-    /// `health`, `reload`, `drain`, `takeover`, `config_error`, `neighbour` and so on.
+    /// What kind of event, in a word: see below.
     pub what: String,
-    /// The service's name. null: it is about none.
+    /// The service's name. null: it is about none in particular.
     pub service: Option<String>,
-    /// The backend's name. null: it is about none.
+    /// The backend's name. null: it is about none in particular.
     pub backend: Option<String>,
-    /// In words.
+    /// What happened, in words.
     pub detail: String,
 }
 

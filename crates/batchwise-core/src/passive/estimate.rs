@@ -1,5 +1,5 @@
 //! What a closed epoch says: which gaps are pauses between batches, which lie inside bursts, which
-//! are no latency at all (docs/passive.md has the evidence for each number).
+//! are no latency at all (docs/research/passive.md has the evidence for each number).
 
 use super::code::{OCTAVE, SHIFT, code_of};
 use super::{Algorithm, Gaps, Kind, MODES, Mode, Params};

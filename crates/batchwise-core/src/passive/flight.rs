@@ -1,7 +1,7 @@
 //! Requests in flight on one TCP flow, by the acknowledgments that its own packets carry: when each
 //! was sent, and when a response released the next one. Reference for `lib/flight.h` of batchwise-bpf.
 //!
-//! Gaps cannot tell four requests in flight from one (docs/passive.md). Acknowledgments can, nearly:
+//! Gaps cannot tell four requests in flight from one (docs/research/passive.md). Acknowledgments can, nearly:
 //! a request that brings news of the server was released by a response; one that follows it without
 //! news belongs to the same burst. Which response answers which request does not matter to the mean:
 //! the sum over all of (released - sent) is the same in any order.

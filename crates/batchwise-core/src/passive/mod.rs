@@ -1,5 +1,5 @@
 //! Response latency from one direction: the gaps between the packets that a client sends, as a
-//! vantage point on its path to the server sees them (docs/passive.md).
+//! vantage point on its path to the server sees them (docs/research/passive.md).
 //!
 //! [`Stream`] reads packets' headers, [`Gaps`] keeps one flow's open epoch; in the kernel its C twin
 //! `lib/gaps.h` does. A closed [`Epoch`] carries an [`Estimate`], [`server::Server`] sums epochs up,

@@ -19,7 +19,7 @@ pub enum Line {
     Server(ServerLine),
     /// A flow's epoch that closed.
     Epoch(EpochLine),
-    /// At the end.
+    /// What was seen in all, at the end.
     Totals(TotalsLine),
 }
 
@@ -37,7 +37,7 @@ pub struct ServerLine {
     pub transport: Transport,
     /// Where the estimate was made: `path`, between client and server.
     pub vantage: String,
-    /// How: `passive`, from packets of one direction.
+    /// How it was made: `passive`, from packets of one direction.
     pub estimator: String,
     /// How many flows closed an epoch.
     pub flows: u64,
@@ -45,7 +45,7 @@ pub struct ServerLine {
     pub epochs: u64,
     /// How many batches of requests the latency is the mean of.
     pub batches: u64,
-    /// 0 (guess) to 1: how far to trust the latency. null: there is none.
+    /// 0 (guess) to 1: how far to trust the latency. null: there is no latency.
     pub confidence: Option<f64>,
     /// Response latency, ns.
     pub latency_ns: LatencyQuantiles,
@@ -99,9 +99,9 @@ impl ServerLine {
 pub struct ModeLine {
     /// Mean length, ns.
     pub mean_ns: u64,
-    /// Smallest length, ns, to a tenth of it.
+    /// Smallest length, to a tenth of it, ns.
     pub min_ns: u64,
-    /// Greatest length, ns, to a tenth of it.
+    /// Greatest length, to a tenth of it, ns.
     pub max_ns: u64,
     /// How many gaps.
     pub count: u64,

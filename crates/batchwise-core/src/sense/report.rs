@@ -117,15 +117,15 @@ pub struct Line {
     pub service: String,
     /// Which end this is.
     pub side: Side,
-    /// `local -> remote`; the field is there with `--per-connection` only.
+    /// The connection: `local -> remote`. Absent: the field is there with `--per-connection` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// Where the estimate was made: `socket` is the queues of a TCP socket, `application` a queue
     /// that the client itself keeps.
     pub vantage: String,
-    /// How it was made.
+    /// How the estimate was made.
     pub estimator: Estimator,
-    /// Whose view won. null: the estimate is not two-sided.
+    /// From whose queues `network` was computed: those with the larger latency. null: the estimate is not two-sided.
     pub view: Option<View>,
     /// What is counted.
     pub unit: Unit,
@@ -137,7 +137,7 @@ pub struct Line {
     pub throughput_per_s: f64,
     /// Mean latency of a request, ns.
     pub latency_ns: Latency,
-    /// The mean queueing delays that it was computed from, ns.
+    /// The mean queueing delays that `network` was computed from, ns.
     pub stages_ns: Stages,
     /// Nagle's algorithm on the sockets at this end.
     pub nagle: Nagle,

@@ -1,4 +1,4 @@
-//! The exchange's TCP option: one queue's three counters in 16 bytes (docs/exchange.md). The C twin
+//! The exchange's TCP option: one queue's three counters in 16 bytes (docs/research/exchange.md). The C twin
 //! is `lib/wire.h` of batchwise-bpf.
 
 use crate::sense::queue::{QueueState, Window};

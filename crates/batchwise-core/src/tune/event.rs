@@ -6,6 +6,7 @@ use super::{Arm, Peer};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Happened {
     /// The first time that the service's latency is known.
@@ -36,14 +37,15 @@ pub enum Happened {
 
 /// What is known of an arm under the present load.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Known {
-    /// Mean latency, ns.
+    /// Mean latency of a request, ns.
     pub latency_ns: u64,
-    /// Messages a second when it was last seen.
+    /// Requests a second when it was last seen.
     pub throughput_per_s: f64,
-    /// 0 to 1.
+    /// 0 (guess) to 1: how far to trust the latency.
     pub confidence: f64,
-    /// Since it was last seen, ns.
+    /// Time since it was last seen, ns.
     pub age_ns: u64,
 }
 

@@ -27,6 +27,7 @@ pub use tuning::Tuning;
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
     /// Small segments wait for the acknowledgment of the one before: batches form.

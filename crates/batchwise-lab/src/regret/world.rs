@@ -238,7 +238,7 @@ impl Gauge {
             bytes: 0.0,
             time: 0.0,
             rng: StdRng::seed_from_u64(seed),
-            // the spread of the estimator's error, docs/estimator.md
+            // the spread of the estimator's error, docs/research/estimator.md
             error: Normal::new(0.0, 0.03).expect("a spread is positive"),
         }
     }

@@ -17,7 +17,7 @@ pub struct Options {
     pub duration: Duration,
     /// Of all that is drawn at random.
     pub seed: u64,
-    /// A CSV file with a line for each request: see `docs/experiments.md`.
+    /// A CSV file with a line for each request: see `docs/guide/load.md`.
     pub log: Option<PathBuf>,
     /// The CPU to run on.
     pub cpu: Option<usize>,

@@ -57,7 +57,7 @@ impl Metrics for BalanceMetrics {
     const FAMILIES: &'static [Family<Self>] = &[
         Family::gauge(
             "balance_weight",
-            "Weight in force, as configured weights are",
+            "Weight in force, on the scale of the configured one",
             |m| m.of_backends(|l| Some(f64::from(l.weight) / f64::from(UNIT))),
         ),
         Family::gauge("balance_base_weight", "Configured weight", |m| {
@@ -65,7 +65,7 @@ impl Metrics for BalanceMetrics {
         }),
         Family::gauge(
             "balance_share_ratio",
-            "Of the service's slots, 0 to 1",
+            "Share of the service's slots, 0 to 1",
             |m| m.of_backends(|l| Some(l.share)),
         ),
         Family::gauge("balance_connections", "Active connections", |m| {
@@ -84,7 +84,7 @@ impl Metrics for BalanceMetrics {
         ),
         Family::gauge(
             "balance_draining",
-            "1: it gets no new connections by the operator's will",
+            "1: it is drained and gets no new connections; 0: it is not",
             |m| m.of_backends(|l| Some(f64::from(u8::from(l.state == State::Draining)))),
         ),
         Family::gauge(
@@ -105,12 +105,16 @@ impl Metrics for BalanceMetrics {
         Family::seconds("balance_latency_age", "Age of the last estimate", |m| {
             m.of_backends(|l| l.age_ns.map(seconds))
         }),
-        Family::counter("balance_connections_opened", "Connections opened", |m| {
-            m.of_sums(|s| s.opened)
-        }),
-        Family::counter("balance_connections_closed", "Connections closed", |m| {
-            m.of_sums(|s| s.closed)
-        }),
+        Family::counter(
+            "balance_connections_opened",
+            "Connections that were opened",
+            |m| m.of_sums(|s| s.opened),
+        ),
+        Family::counter(
+            "balance_connections_closed",
+            "Connections that were closed",
+            |m| m.of_sums(|s| s.closed),
+        ),
         Family::counter("balance_backend_packets", "Packets from clients", |m| {
             m.of_sums(|s| s.packets)
         }),
@@ -184,7 +188,7 @@ impl Metrics for BalanceMetrics {
         ),
         Family::counter(
             "log_lines_dropped",
-            "Lines that found no room in the log, on a full disk for one",
+            "Lines of the log that were dropped, such as on a full disk",
             |m| alone(m.log_lines_dropped),
         ),
     ];
@@ -253,10 +257,23 @@ fn attached(status: &Status) -> Vec<(Labels, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use batchwise_bpf::balance::Outcomes;
+
     use super::super::samples;
     use super::*;
     use crate::frame::metrics::Exporter;
-    use crate::frame::metrics::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::testing::{Example, assert_well_formed, scrape};
+
+    impl Example for BalanceMetrics {
+        fn example() -> Self {
+            let mut status = samples::status();
+            let outcomes = Outcomes::default().by_name();
+            status.totals.outcomes = outcomes.map(|(name, n)| (name.to_owned(), n)).into();
+            let mut metrics = Self::default();
+            metrics.interval(&status, 0);
+            metrics
+        }
+    }
 
     #[test]
     fn a_scrape_is_well_formed_and_in_base_units() {

@@ -14,19 +14,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 mod agent;
 mod attempt;
 mod backend;
-mod config;
+pub mod config;
 mod control;
 mod health;
 mod journal;
 mod judge;
-mod metrics;
+pub mod metrics;
 mod nexthop;
 mod plan;
 mod rows;
 #[cfg(test)]
 mod samples;
 mod service;
-mod status;
+pub mod status;
 
 use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::metrics::Exporter;
@@ -65,8 +65,8 @@ A configuration:
   [[service.backend]]
   name = \"s1\"
   address = \"10.79.0.21\"
-docs/balance.md has all keys. Backends need the service's address on lo, and must not answer ARP for
-it; clients' packets to it must arrive here.
+docs/reference/configuration.md has all keys. Backends need the service's address on lo, and must
+not answer ARP for it; clients' packets to it must arrive here.
 
 Forwarding does not end with the agent: its maps and programs stay pinned in bpffs, and the next
 agent of the same name takes them over. `remove`, or --remove-at-exit, ends it.";

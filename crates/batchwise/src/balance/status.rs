@@ -5,14 +5,15 @@ use serde::{Deserialize, Serialize};
 
 /// The agent itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AgentLine {
     /// Always `agent`.
     pub kind: String,
-    /// ns since the Unix epoch.
+    /// When it was asked, ns since the Unix epoch.
     pub ts_ns: u64,
-    /// Of the balancer.
+    /// The balancer's name.
     pub name: String,
-    /// Of the agent.
+    /// Process id of the agent.
     pub pid: u32,
     /// Who decides about weights.
     pub policy: Policy,
@@ -21,13 +22,13 @@ pub struct AgentLine {
     /// Those of them that are gone, or that took no program: their packets are not forwarded.
     #[serde(default)]
     pub detached: Vec<String>,
-    /// The file in force.
+    /// Path of the configuration in force.
     pub config: String,
     /// How many configurations have been in force; 1 after the start.
     pub generation: u64,
-    /// What is wrong with the file that was last loaded, whose place the one before has kept.
+    /// What is wrong with the file that was last read; the one before it stays in force. null: nothing.
     pub config_error: Option<String>,
-    /// Another agent's maps were taken over at the start.
+    /// Whether the agent took over another one's maps at its start.
     pub taken_over: bool,
 }
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use batchwise_bpf::decap::{Decap, DecapConfig, Fates};
 use clap::Args;
 use nix::ifaddrs::getifaddrs;
-use serde_json::{Map, Value};
+use serde::Serialize;
 
 use crate::frame::args::parse_duration;
 use crate::frame::clock::wall_clock_ns;
@@ -102,7 +102,7 @@ fn open_to(from: &[Prefix]) -> Option<&'static str> {
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-struct DecapMetrics(Fates);
+pub struct DecapMetrics(Fates);
 
 impl Metrics for DecapMetrics {
     const FAMILIES: &'static [Family<Self>] = &[Family::counter(
@@ -165,7 +165,8 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
         output.show(&Report {
             interface: args.iface.clone(),
             native: decap.native(),
-            fates: fates.named().into_iter().collect(),
+            fates,
+            rows: fates.named().into(),
             over,
         })?;
         if over {
@@ -194,12 +195,30 @@ fn local_addresses() -> anyhow::Result<BTreeSet<IpAddr>> {
     Ok(all.filter_map(|a| a.address.and_then(ip)).collect())
 }
 
+/// The line for programs. The field names are a contract.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Line<'a> {
+    /// Always `decap`.
+    kind: &'static str,
+    /// When it was counted, ns since the Unix epoch.
+    ts_ns: u64,
+    /// Where the tunnels arrive.
+    interface: &'a str,
+    /// Whether the driver runs the program itself (native XDP).
+    native: bool,
+    /// Packets since the start, each in one of these.
+    #[serde(flatten)]
+    fates: Fates,
+}
+
 /// What became of the packets so far.
 #[derive(Clone)]
 struct Report {
     interface: String,
     native: bool,
-    fates: Vec<(&'static str, u64)>,
+    fates: Fates,
+    rows: Vec<(&'static str, u64)>,
     /// It is the last: people see only this one.
     over: bool,
 }
@@ -216,24 +235,30 @@ impl View for Report {
     const NAME: &'static str = "decap";
 
     fn rows(&self) -> Vec<&Self::Row> {
-        self.fates.iter().filter(|_| self.over).collect()
+        self.rows.iter().filter(|_| self.over).collect()
     }
 
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
-        let mut line = Map::new();
-        line.insert("kind".into(), "decap".into());
-        line.insert("ts_ns".into(), wall_clock_ns().into());
-        line.insert("interface".into(), self.interface.clone().into());
-        line.insert("native".into(), self.native.into());
-        let counts = self.fates.iter();
-        line.extend(counts.map(|(fate, n)| ((*fate).to_owned(), Value::from(*n))));
-        lines.push(&line)
+        lines.push(&Line {
+            kind: "decap",
+            ts_ns: wall_clock_ns(),
+            interface: &self.interface,
+            native: self.native,
+            fates: self.fates,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::metrics::testing::Example;
+
+    impl Example for DecapMetrics {
+        fn example() -> Self {
+            Self::default()
+        }
+    }
 
     #[test]
     fn an_address_alone_is_a_whole_prefix() {

@@ -68,34 +68,37 @@ enum Format {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    /// The worst that matters: `missing` only if something essential is.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Report {
+    /// The worst of the checks; `missing` only where something essential is missing.
     status: Status,
     /// The subcommand that the status is about.
     #[serde(rename = "for")]
     subcommand: Subcommand,
-    /// As `uname -r` says.
+    /// The kernel's version, as `uname -r` prints it.
     kernel: String,
+    /// What was looked at, one by one.
     checks: Vec<Check>,
 }
 
 /// One thing that was looked at. The field names are a contract with programs.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Check {
     /// What was looked at.
     name: &'static str,
     /// How it is.
     status: Status,
-    /// The subcommand cannot run at all without it.
+    /// Whether the subcommand cannot run at all without it.
     essential: bool,
     /// What there is.
     found: String,
     /// What does not work without it.
     needed_by: String,
-    /// The smallest kernel that has it, as "6.6"; absent where the kernel's age does not matter.
+    /// The oldest kernel that has it, such as "6.6". Absent: the kernel's age does not matter.
     #[serde(skip_serializing_if = "Option::is_none")]
     since_kernel: Option<String>,
-    /// What to do about it; there is one unless the status is [`Status::Ok`].
+    /// What to do about it. Absent: the status is `ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }

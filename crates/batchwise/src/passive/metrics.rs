@@ -108,7 +108,7 @@ impl Metrics for PassiveMetrics {
         ),
         Family::gauge(
             "passive_stalled_flows",
-            "Flows that only sent again and waited in the latest interval",
+            "Flows that only retransmitted and waited in the latest interval",
             |m| m.of_servers(|c| c.stalled_flows as f64),
         ),
         Family::gauge(
@@ -134,12 +134,14 @@ impl Metrics for PassiveMetrics {
             "Gaps too long to be answers: idle clients, timeouts",
             |m| m.of_servers(|c| c.idle),
         ),
-        Family::counter("passive_resent", "Packets that came again", |m| {
+        Family::counter("passive_resent", "Retransmitted packets", |m| {
             m.of_servers(|c| c.resent)
         }),
-        Family::counter("passive_discarded", "Gaps that fitted no mode", |m| {
-            m.of_servers(|c| c.discarded)
-        }),
+        Family::counter(
+            "passive_discarded",
+            "Gaps that no counter had room for",
+            |m| m.of_servers(|c| c.discarded),
+        ),
         Family::gauge("passive_table_flows", "Flows in the table", |m| {
             alone(m.totals.flows_live as f64)
         }),
@@ -186,7 +188,16 @@ mod tests {
     use super::super::samples;
     use super::*;
     use crate::frame::metrics::Exporter;
-    use crate::frame::metrics::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::testing::{Example, assert_well_formed, scrape};
+
+    impl Example for PassiveMetrics {
+        fn example() -> Self {
+            let mut metrics = Self::default();
+            metrics.epoch(samples::KEY, &samples::epoch());
+            metrics.interval(&samples::interval());
+            metrics
+        }
+    }
 
     #[test]
     fn a_scrape_is_well_formed_and_counts_batches_in_base_units() {

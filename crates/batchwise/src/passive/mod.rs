@@ -13,7 +13,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 mod capture;
 mod interval;
 mod live;
-mod metrics;
+pub mod metrics;
 mod report;
 mod rows;
 #[cfg(test)]
@@ -43,8 +43,8 @@ Examples:
       the same estimator over a capture, and a page that shows what came out
 
 Only packets from clients to servers are needed, encrypted or not: answers may take another way.
-What is measured is how long clients wait before they go on; docs/passive.md says when that is the
-latency of answers. An estimate says how far to trust it (`confidence`, 0 to 1); what is not known
+What is measured is how long clients wait before they go on; docs/guide/passive.md says when that
+is the latency of answers. An estimate says how far to trust it (`confidence`, 0 to 1); what is not known
 is shown as –, and is null in JSON.
 
 With --iface every packet that comes in is taken for a client's: choose the interface at which

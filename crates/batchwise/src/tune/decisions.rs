@@ -18,34 +18,46 @@ use crate::frame::stdout::Bond;
 
 /// A decision as programs read it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Decision {
-    /// ns since 1970.
+    /// When it was decided, ns since the Unix epoch.
     ts_ns: u64,
+    /// `address:port` of the server.
     service: String,
+    /// Which end this is.
     side: Side,
+    /// What happened.
     event: Entry,
+    /// The policy, as `--policy` has it.
     policy: String,
-    /// What is in force after this line: `on`, `off`, or `app` where each application's own
-    /// setting is.
+    /// Nagle's algorithm after this line: `on`, `off`, or `app` where each application's own
+    /// setting is in force.
     nagle: &'static str,
     /// What most applications asked for.
     #[serde(rename = "wish")]
     app_setting: Arm,
+    /// The present load, requests a second.
     load_per_s: f64,
+    /// Mean size of a request and its response, bytes.
     message_bytes: f64,
+    /// What is known of each setting under the present load.
     arms: Arms,
-    /// What exploration may still cost: ns of waiting, summed over messages.
+    /// What trials may still cost: waiting, summed over messages, ns.
     budget_left_ns: f64,
+    /// What the other end's agent says. null: it has not said anything.
     peer: Option<PeerLine>,
-    /// Bytes that may be held back, with `--hold aimd`; 0 is TCP_NODELAY.
+    /// Bytes that may be held back; 0 is TCP_NODELAY. Absent: without `--hold aimd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_bytes: Option<u32>,
+    /// Whether it was only logged, with `--dry-run`.
     dry_run: bool,
+    /// The reason, in words.
     why: String,
 }
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum Entry {
     /// The agent stops.
@@ -63,14 +75,20 @@ impl fmt::Display for Entry {
 
 /// What is known of both arms under this load.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Arms {
+    /// Nagle on. null: not seen under this load.
     on: Option<Known>,
+    /// Nagle off. null: not seen under this load.
     off: Option<Known>,
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PeerLine {
+    /// The setting in force there.
     nagle: Arm,
+    /// Whether it tries the other one at the moment.
     probing: bool,
 }
 

@@ -127,7 +127,7 @@ impl Metrics for TuneMetrics {
         }),
         Family::seconds(
             "tune_budget_left",
-            "For so long may requests wait twice as long for trials; below 0: overdrawn",
+            "How long requests may still take twice as long for the sake of trials; below 0: overdrawn",
             |m| m.of_services(|s| s.budget_left_s),
         ),
         Family::counter(
@@ -157,7 +157,7 @@ impl Metrics for TuneMetrics {
         ),
         Family::counter(
             "log_lines_dropped",
-            "Lines that found no room in the log, on a full disk for one",
+            "Lines of the log that were dropped, such as on a full disk",
             |m| alone(m.log_lines_dropped),
         ),
     ];
@@ -179,7 +179,18 @@ impl TuneMetrics {
 mod tests {
     use super::*;
     use crate::frame::metrics::Exporter;
-    use crate::frame::metrics::testing::{assert_well_formed, scrape};
+    use crate::frame::metrics::testing::{Example, assert_well_formed, scrape};
+
+    impl Example for TuneMetrics {
+        fn example() -> Self {
+            let mut both = tuned();
+            both.known[1].1 = both.known[0].1;
+            Self {
+                services: vec![both],
+                ..Self::default()
+            }
+        }
+    }
 
     fn tuned() -> Tuned {
         let known = Known {

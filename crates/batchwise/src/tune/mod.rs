@@ -1,10 +1,10 @@
 //! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
 
 mod decider;
-mod decisions;
+pub mod decisions;
 mod guard;
 mod hold;
-mod metrics;
+pub mod metrics;
 mod service;
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! `batchwise watch`: reads the sensor every interval and shows what it says.
 
-mod metrics;
+pub mod metrics;
 mod parts;
 mod rows;
 #[cfg(test)]

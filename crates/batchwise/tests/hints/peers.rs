@@ -22,7 +22,7 @@ use crate::lines::socket;
 const HELD: Duration = Duration::from_millis(20);
 /// Lines: some seconds, as tcpdump hands out what it saw a second later.
 const ENOUGH: usize = 10;
-/// The first half byte of an option's tuple (docs/exchange.md): a hint.
+/// The first half byte of an option's tuple (docs/research/exchange.md): a hint.
 const HINT: u8 = 3 << 2 | 1;
 /// IPv4, TCP and its timestamps: a segment without any option of ours.
 const PLAIN_HEADERS: usize = 20 + 20 + 12;

@@ -1,4 +1,4 @@
-//! Weights from latencies: the paper's §4 and what it leaves out (docs/balance.md, "Controller").
+//! Weights from latencies: the paper's §4 and what it leaves out (docs/research/balance.md, "The controller").
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -94,7 +94,7 @@ pub struct Observed {
 pub enum Why {
     /// Weights are the configured ones.
     Static,
-    /// Nothing to do.
+    /// As fast as the others: nothing to do.
     Steady,
     /// Slower than the high watermark: weight was taken.
     Slow,
@@ -104,7 +104,7 @@ pub enum Why {
     NotFresh,
     /// Was to get more than the cap, or is at the most.
     Capped,
-    /// Slow, and at the least already.
+    /// Slow, but has the least weight allowed already.
     Floor,
     /// Too few responses to judge it by.
     FewSamples,

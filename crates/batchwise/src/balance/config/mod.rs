@@ -12,6 +12,8 @@ use batchwise_core::balance::report::Policy;
 
 mod check;
 mod health;
+#[cfg(test)]
+pub mod keys;
 mod raw;
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,7 @@ pub trait Metrics: Default + Send + Sized + 'static {
 /// Which every agent serves; its state is ns since 1970.
 pub const HEARTBEAT: Family<Option<u64>> = Family::seconds(
     "heartbeat_timestamp",
-    "Unix time at which the agent's loop last brought news",
+    "Unix time at which the agent's loop last updated these metrics",
     |ns| ns.map_or_else(Vec::new, |ns| alone(seconds(ns))),
 );
 

@@ -3,7 +3,25 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::{Exporter, Metrics};
+use super::{Exporter, Family, Labels, Metrics, Samples};
+
+/// A state that has a sample of every family.
+pub trait Example: Metrics {
+    /// One.
+    fn example() -> Self;
+}
+
+/// The labels of each sample of a family.
+pub fn labels<M>(family: &Family<M>, state: &M) -> Vec<Labels> {
+    fn of<T>(samples: Vec<(Labels, T)>) -> Vec<Labels> {
+        samples.into_iter().map(|(labels, _)| labels).collect()
+    }
+    match family.samples {
+        Samples::Gauge(samples) => of(samples(state)),
+        Samples::Counter(samples) => of(samples(state)),
+        Samples::Histogram(samples) => of(samples(state)),
+    }
+}
 
 /// The head and the body of the answer.
 pub fn get<M: Metrics>(exporter: &Exporter<M>, path: &str) -> (String, String) {

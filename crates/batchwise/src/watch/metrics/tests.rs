@@ -3,7 +3,19 @@
 use super::super::samples;
 use super::*;
 use crate::frame::metrics::Exporter;
-use crate::frame::metrics::testing::{assert_well_formed, get, scrape};
+use crate::frame::metrics::testing::{Example, assert_well_formed, get, scrape};
+
+impl Example for WatchMetrics {
+    fn example() -> Self {
+        let mut metrics = Self::default();
+        let connection = Line {
+            connection: Some("10.0.0.2:6379 -> 10.0.0.1:40000".to_owned()),
+            ..samples::two_sided()
+        };
+        metrics.interval(&[connection]);
+        metrics
+    }
+}
 
 fn exporter() -> Exporter<WatchMetrics> {
     Exporter::bind("127.0.0.1:0").expect("a free port on loopback")

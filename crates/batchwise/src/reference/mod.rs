@@ -1,0 +1,147 @@
+//! Holds the documents to the code. What stands between `<!-- generated: NAME -->` and `<!-- end -->` in
+//! `docs/reference/` and in CONTRIBUTING.md comes from the types of lines, the families of metrics, the
+//! keys of the configuration and an example that is compiled; the text around it is written by hand.
+//! With BLESS=1 the tests write it.
+
+mod commands;
+mod example;
+mod fields;
+mod links;
+mod metrics;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use batchwise_core::{balance, passive, sense};
+use schemars::{JsonSchema, generate::SchemaSettings};
+
+const END: &str = "<!-- end -->";
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/batchwise is two levels deep")
+        .to_owned()
+}
+
+/// The page with each generated section filled anew; panics where the page has others.
+fn fill(page: &str, sections: &[(&str, String)]) -> String {
+    let mut filled = String::new();
+    let mut rest = page;
+    for (name, table) in sections {
+        let begin = format!("<!-- generated: {name} -->\n");
+        let (before, after) = rest
+            .split_once(&begin)
+            .unwrap_or_else(|| panic!("{begin:?} is not in the page, or not in its place"));
+        let (_, after) = after.split_once(END).expect("each section has its end");
+        filled += &format!("{before}{begin}\n{table}\n{END}");
+        rest = after;
+    }
+    assert!(
+        !rest.contains("<!-- generated"),
+        "a section that nobody generates"
+    );
+    filled + rest
+}
+
+/// Compares the page with what it should be, or writes it.
+fn hold(page: &str, sections: &[(&str, String)]) {
+    let path = root().join(page);
+    let text = fs::read_to_string(&path).expect("the page can be read");
+    let wanted = fill(&text, sections);
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, wanted).expect("the page can be written");
+        return;
+    }
+    let (mut is, mut should) = (text.lines(), wanted.lines());
+    let differs = loop {
+        match (is.next(), should.next()) {
+            (None, None) => return,
+            (is, should) if is != should => break format!("is:     {is:?}\nshould: {should:?}"),
+            _ => {}
+        }
+    };
+    panic!(
+        "{page} is not what the code says: run BLESS=1 cargo test -p batchwise reference\n{differs}"
+    );
+}
+
+/// The table of all fields of a line.
+fn lines<T: JsonSchema>() -> String {
+    let settings = SchemaSettings::default().for_serialize();
+    let schema = settings.into_generator().into_root_schema_for::<T>();
+    fields::tables(schema.as_value())
+}
+
+#[test]
+fn the_reference_of_json_is_what_the_types_say() {
+    hold(
+        "docs/reference/json.md",
+        &[
+            ("watch", lines::<sense::report::Line>()),
+            ("tune", lines::<crate::tune::decisions::Decision>()),
+            ("passive", lines::<passive::report::Line>()),
+            ("balance", lines::<balance::report::Line>()),
+            ("agent", lines::<crate::balance::status::AgentLine>()),
+            ("decap", lines::<crate::decap::Line<'_>>()),
+            ("doctor", lines::<crate::doctor::Report>()),
+        ],
+    );
+}
+
+#[test]
+fn the_reference_of_metrics_is_what_the_families_say() {
+    hold(
+        "docs/reference/metrics.md",
+        &[
+            ("all", metrics::heartbeat()),
+            (
+                "watch",
+                metrics::table::<crate::watch::metrics::WatchMetrics>(),
+            ),
+            (
+                "tune",
+                metrics::table::<crate::tune::metrics::TuneMetrics>(),
+            ),
+            (
+                "passive",
+                metrics::table::<crate::passive::metrics::PassiveMetrics>(),
+            ),
+            (
+                "balance",
+                metrics::table::<crate::balance::metrics::BalanceMetrics>(),
+            ),
+            ("decap", metrics::table::<crate::decap::DecapMetrics>()),
+        ],
+    );
+}
+
+#[test]
+fn the_reference_of_the_configuration_is_what_its_rules_say() {
+    hold(
+        "docs/reference/configuration.md",
+        &[("balance", crate::balance::config::keys::table())],
+    );
+}
+
+#[test]
+fn the_reference_subcommand_of_contributing_is_one_that_is_compiled() {
+    let code = include_str!("example.rs");
+    let begin = code.find("use std").expect("after the page's head");
+    let end = code.find("#[test]").expect("before the tests");
+    let code = format!("```rust\n{}\n```\n", code[begin..end].trim_end());
+    hold("CONTRIBUTING.md", &[("subcommand", code)]);
+}
+
+#[test]
+fn a_section_is_replaced_and_the_text_around_it_stays() {
+    let page = "a\n<!-- generated: x -->\nold\n<!-- end -->\nb\n";
+    let filled = fill(page, &[("x", "new\n".to_owned())]);
+    assert_eq!(
+        filled,
+        "a\n<!-- generated: x -->\n\nnew\n\n<!-- end -->\nb\n"
+    );
+    assert_eq!(fill(&filled, &[("x", "new\n".to_owned())]), filled);
+}
