@@ -126,18 +126,22 @@ pub fn middle(of: &Repeats) -> Option<f64> {
     median(&of.values().copied().collect::<Vec<_>>())
 }
 
-/// The median of the repeats' ratios, which may be infinite, and its interval, for which a collapse
-/// counts as a latency of a second. Two collapses cannot be told apart.
+/// The values of each repeat that has both; a collapse counts as a latency of a second. Two
+/// collapses cannot be told apart.
+pub fn pairs(above: &Repeats, below: &Repeats) -> Vec<(f64, f64)> {
+    let limited = |(a, b): (f64, f64)| (a.min(COLLAPSED_NS), b.min(COLLAPSED_NS));
+    told_apart(above, below).map(limited).collect()
+}
+
+/// The median of the repeats' ratios, which may be infinite, and the interval of their [`pairs`].
 pub fn compare(above: &Repeats, below: &Repeats) -> Option<(f64, Option<Ratio>)> {
+    let ratios: Vec<_> = told_apart(above, below).map(|(a, b)| a / b).collect();
+    Some((median(&ratios)?, Ratio::of(&pairs(above, below))))
+}
+
+fn told_apart(above: &Repeats, below: &Repeats) -> impl Iterator<Item = (f64, f64)> {
     let both = above
         .iter()
         .filter_map(|(repeat, &a)| Some((a, *below.get(repeat)?)));
-    let told_apart = |(a, b): &(f64, f64)| *b > 0.0 && (a.is_finite() || b.is_finite());
-    let pairs: Vec<_> = both.filter(told_apart).collect();
-    let ratio = median(&pairs.iter().map(|(a, b)| a / b).collect::<Vec<_>>())?;
-    let limited = |(a, b): &(f64, f64)| (a.min(COLLAPSED_NS), b.min(COLLAPSED_NS));
-    Some((
-        ratio,
-        Ratio::of(&pairs.iter().map(limited).collect::<Vec<_>>()),
-    ))
+    both.filter(|(a, b)| *b > 0.0 && (a.is_finite() || b.is_finite()))
 }

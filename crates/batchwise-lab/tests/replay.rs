@@ -1,22 +1,18 @@
 //! Results that older versions recorded, through the summaries of today: every field that was there
 //! is there, of the same type, and has the same value, unless it now takes more pairs to decide.
 
+use std::fs;
 use std::path::Path;
 
+use batchwise_lab::engine::summarise;
 use serde_json::Value;
 
-/// Experiments that read their results.
-const EXPERIMENTS: [&str; 6] = [
-    "accuracy",
-    "client-cost",
-    "overhead",
-    "redis-nagle",
-    "shift",
-    "tune-cost",
-];
+/// Experiments that read their results, and of which there is a recording. (`redis-nagle` has none: it
+/// takes a quarter of an hour, and the older program wrote nothing before the end.)
+const EXPERIMENTS: &[&str] = &["accuracy", "client-cost", "overhead", "shift", "tune-cost"];
 
 /// Of these the intervals are drawn anew, and what has too few pairs is no longer a number.
-const WITH_INTERVALS: [&str; 2] = ["overhead", "tune-cost"];
+const WITH_INTERVALS: &[&str] = &["overhead", "tune-cost"];
 
 /// Makes all points valid: which of them count is not asked here.
 fn trust(value: &mut Value) {
@@ -68,22 +64,17 @@ fn lost(path: &str, exact: bool, old: &Value, new: &Value, into: &mut Vec<String
 #[test]
 fn no_field_of_a_recorded_summary_is_lost() {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
-    let recorded = std::env::var_os("BATCHWISE_RECORDED").map_or(recorded, Into::into);
     for name in EXPERIMENTS {
-        let Ok(text) = std::fs::read_to_string(recorded.join(format!("{name}.json"))) else {
-            continue;
-        };
+        let path = recorded.join(format!("{name}.json"));
+        let text = fs::read_to_string(&path);
+        let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut result: Value = serde_json::from_str(&text).unwrap();
         trust(&mut result["points"]);
-        let new = batchwise_lab::engine::summarise(name, &result).unwrap();
+        let new = summarise(name, &result).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        // the summary of points that were left out of the file cannot be the same
+        let exact = result["cut"].is_null() && !WITH_INTERVALS.contains(name);
         let mut found = Vec::new();
-        lost(
-            name,
-            !WITH_INTERVALS.contains(&name),
-            &result["summary"],
-            &new,
-            &mut found,
-        );
+        lost(name, exact, &result["summary"], &new, &mut found);
         assert!(found.is_empty(), "{found:#?}");
     }
 }
