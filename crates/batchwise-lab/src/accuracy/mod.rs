@@ -16,9 +16,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
-use crate::engine::{Experiment, Judgement, NoMore, Report, Results, Round, Run, Turn, two_hosts};
+use crate::arm::Arm as Setting;
+use crate::engine::text::{duration, maybe_duration};
+use crate::engine::{Experiment, Judgement, NoMore, Report, Results, Round, Run, Turn};
 use crate::ladder::{OnLadder, Rung};
-use batchwise_testbed::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
+use crate::redis::{Redis, judge, steady};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::load::{LatencySummary, LoadReport, LoadSpec, saturated};
 use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
@@ -95,9 +99,8 @@ pub struct Ends {
 /// Two hosts, both servers, both ends' watchers.
 pub struct Stage {
     watchers: Watchers,
-    redis: RedisServer,
     redis_with_nagle: RedisServer,
-    hosts: TwoHosts,
+    redis: Redis,
 }
 
 /// A step of a ladder.
@@ -150,15 +153,13 @@ impl Experiment for Accuracy {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("accuracy")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
-        let redis_with_nagle = RedisServer::start_with_nagle(&hosts.server, &context.stop)?;
-        let watchers = Watchers::start(context, &hosts)?;
+        let (redis, network) = Redis::start(context, "accuracy")?;
+        let server = &redis.hosts.server;
+        let redis_with_nagle = RedisServer::start_with_nagle(server, &context.stop)?;
         let stage = Stage {
-            watchers,
-            redis,
+            watchers: Watchers::start(context, &redis.hosts)?,
             redis_with_nagle,
-            hosts,
+            redis,
         };
         Ok((stage, network))
     }
@@ -169,22 +170,72 @@ impl Experiment for Accuracy {
         stage: &mut Stage,
         turn: Turn<'_, Arm>,
     ) -> Result<Vec<Point>> {
-        let point = point(run.context, stage, turn)?;
-        stage.redis.check_alive()?;
+        let context = run.context;
+        let Arm {
+            switched: Switched { workload, nagle_at },
+            nodelay,
+            step,
+            repeat,
+        } = *turn.arm;
+        let extent = Extent::new(context.quick);
+        let (port, client_nodelay) = match nagle_at {
+            NagleAt::Client => (PORT, nodelay),
+            NagleAt::Server if nodelay => (PORT, true),
+            NagleAt::Server => (NAGLE_PORT, true),
+        };
+        let phase = steady(extent.duration, step, workload.value_size);
+        let load = LoadSpec {
+            address: stage.redis.hosts.server_address(port),
+            get_ratio: workload.get_ratio,
+            nodelay: client_nodelay,
+            ..stage
+                .redis
+                .load(Setting::Nodelay, extent.warmup, vec![phase])
+        };
+        let report = stage.redis.run(context, &load)?;
+        context.stop.sleep(LINE_DELAY)?;
+        stage.watchers.check()?;
+        stage.redis.server.check_alive()?;
         stage.redis_with_nagle.check_alive()?;
-        Ok(vec![point])
+        let (server, client) = stage.watchers.take();
+        let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
+        let truth = Truth::from(report);
+        let (offered, achieved) = (truth.offered_rps, truth.achieved_rps);
+        let felt_ns = truth.from_intended_ns.mean;
+        Ok(vec![Point {
+            workload: workload.name.into(),
+            nagle_at: *nagle_at,
+            nodelay,
+            step_rps: step,
+            repeat,
+            attempt: turn.attempt,
+            saturated: saturated(offered, achieved, felt_ns, truth.errors),
+            truth,
+            ends: Ends {
+                server: estimates_in(&server, Side::Server, from, to),
+                client: estimates_in(&client, Side::Client, from, to),
+            },
+        }])
     }
 
-    /// A generator that is overwhelmed does not trust itself: that is the collapse.
     fn judge(&self, point: &Point) -> Judgement {
-        match point.saturated {
-            true => Judgement::Saturated,
-            false => Judgement::valid_if(point.truth.valid, point.truth.why_invalid.join(", ")),
-        }
+        judge(point.saturated, point.truth.valid, &point.truth.why_invalid)
     }
 
     fn describe(&self, point: &Point) -> String {
-        describe(point)
+        let estimate = |end: &BTreeMap<Unit, EndEstimate>| {
+            maybe_duration(end.get(&Unit::Sends).and_then(|e| e.total_ns))
+        };
+        format!(
+            "{} {}/s nagle {}: measured {}, estimated {} (client) {} (server){}",
+            point.workload,
+            point.step_rps,
+            if point.nodelay { "off" } else { "on" },
+            duration(point.truth.from_send_ns.mean),
+            estimate(&point.ends.client),
+            estimate(&point.ends.server),
+            if point.saturated { ", saturated" } else { "" },
+        )
     }
 
     fn finish(
@@ -231,7 +282,7 @@ struct Watchers {
 
 impl Watchers {
     fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
-        let start = |host: &batchwise_testbed::host::Host| {
+        let start = |host: &Host| {
             let spec = WatchSpec {
                 ports: &[PORT, NAGLE_PORT],
                 interval: INTERVAL,
@@ -258,84 +309,19 @@ impl Watchers {
     }
 }
 
-fn point(context: &Context, stage: &mut Stage, turn: Turn<'_, Arm>) -> Result<Point> {
-    let arm = turn.arm;
-    let Switched { workload, nagle_at } = arm.switched;
-    let extent = Extent::new(context.quick);
-    let (port, client_nodelay) = match nagle_at {
-        NagleAt::Client => (PORT, arm.nodelay),
-        NagleAt::Server if arm.nodelay => (PORT, true),
-        NagleAt::Server => (NAGLE_PORT, true),
-    };
-    let spec = LoadSpec {
-        address: stage.hosts.server_address(port),
-        phases: vec![LoadPhase {
-            duration: extent.duration,
-            rate: arm.step,
-            climb_to: None,
-            value_size: workload.value_size,
-        }],
-        warmup: extent.warmup,
-        get_ratio: workload.get_ratio,
-        nodelay: client_nodelay,
-        busy_per_response: Duration::ZERO,
-    };
-    let report = spec.run(&context.command, &stage.hosts.client, &context.stop)?;
-    context.stop.sleep(LINE_DELAY)?;
-    stage.watchers.check()?;
-    let (server, client) = stage.watchers.take();
-    let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-    Ok(Point {
-        workload: workload.name.into(),
-        nagle_at: *nagle_at,
-        nodelay: arm.nodelay,
-        step_rps: arm.step,
-        repeat: arm.repeat,
-        attempt: turn.attempt,
-        saturated: saturated(
-            report.offered_rps,
-            report.achieved_rps,
-            report.latency_ns.mean,
-            report.errors,
-        ),
-        truth: truth(report),
-        ends: Ends {
-            server: estimates_in(&server, Side::Server, from, to),
-            client: estimates_in(&client, Side::Client, from, to),
-        },
-    })
-}
-
-fn truth(report: LoadReport) -> Truth {
-    Truth {
-        offered_rps: report.offered_rps,
-        achieved_rps: report.achieved_rps,
-        requests: report.requests,
-        errors: report.errors,
-        from_send_ns: report.latency_from_send_ns,
-        from_intended_ns: report.latency_ns,
-        valid: report.valid,
-        why_invalid: report.why_invalid,
-        measured_from_ts_ns: report.measured_from_ts_ns,
-        measured_to_ts_ns: report.measured_to_ts_ns,
+impl From<LoadReport> for Truth {
+    fn from(report: LoadReport) -> Self {
+        Self {
+            offered_rps: report.offered_rps,
+            achieved_rps: report.achieved_rps,
+            requests: report.requests,
+            errors: report.errors,
+            from_send_ns: report.latency_from_send_ns,
+            from_intended_ns: report.latency_ns,
+            valid: report.valid,
+            why_invalid: report.why_invalid,
+            measured_from_ts_ns: report.measured_from_ts_ns,
+            measured_to_ts_ns: report.measured_to_ts_ns,
+        }
     }
-}
-
-fn describe(point: &Point) -> String {
-    let micros = |ns: f64| format!("{:.0} µs", ns / 1e3);
-    let estimate = |end: &BTreeMap<Unit, EndEstimate>| {
-        end.get(&Unit::Sends)
-            .and_then(|e| e.total_ns)
-            .map_or_else(|| "none".into(), micros)
-    };
-    format!(
-        "{} {}/s nagle {}: measured {}, estimated {} (client) {} (server){}",
-        point.workload,
-        point.step_rps,
-        if point.nodelay { "off" } else { "on" },
-        micros(point.truth.from_send_ns.mean),
-        estimate(&point.ends.client),
-        estimate(&point.ends.server),
-        if point.saturated { ", saturated" } else { "" },
-    )
 }

@@ -24,6 +24,14 @@ pub enum End {
 impl End {
     /// Both, the preferred one first.
     pub const BOTH: [Self; 2] = [Self::Client, Self::Server];
+
+    /// As in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
 }
 
 /// Errors of one end's estimates in one unit, over the points below saturation, and the cutoffs.
@@ -96,28 +104,17 @@ impl WorkloadSummary {
 
     fn of(points: &[&Point]) -> Self {
         let units = [Unit::Sends, Unit::Bytes, Unit::Packets];
-        let by_end_and_unit: BTreeMap<End, BTreeMap<Unit, Verdict>> = End::BOTH
-            .map(|end| {
-                (
-                    end,
-                    units.map(|unit| (unit, verdict(points, end, unit))).into(),
-                )
-            })
-            .into();
-        let usable = |end: &End| {
-            points
-                .iter()
-                .any(|p| two_sided_total(p, *end, Unit::Sends).is_some())
-        };
+        let by_unit = |end| units.map(|unit| (unit, verdict(points, end, unit)));
+        let all = BTreeMap::from(End::BOTH.map(|end| (end, BTreeMap::from(by_unit(end)))));
+        let estimates = |p: &&Point, end| two_sided_total(p, end, Unit::Sends).is_some();
+        let usable = |end: &End| points.iter().any(|p| estimates(p, *end));
         let end = End::BOTH.into_iter().find(usable).unwrap_or(End::Client);
         Self {
-            headline: by_end_and_unit[&end][&Unit::Sends].clone(),
+            headline: all[&end][&Unit::Sends].clone(),
             end,
-            by_end: End::BOTH
-                .map(|e| (e, by_end_and_unit[&e][&Unit::Sends].clone()))
-                .into(),
-            by_unit: by_end_and_unit[&end].clone(),
-            by_end_and_unit,
+            by_end: BTreeMap::from(End::BOTH.map(|e| (e, all[&e][&Unit::Sends].clone()))),
+            by_unit: all[&end].clone(),
+            by_end_and_unit: all,
         }
     }
 }
@@ -134,33 +131,25 @@ pub fn estimate(point: &Point, end: End, unit: Unit) -> Option<&EndEstimate> {
 /// The two-sided estimate of what the client feels, ns.
 pub fn two_sided_total(point: &Point, end: End, unit: Unit) -> Option<f64> {
     let found = estimate(point, end, unit)?;
-    if found.estimator == Estimator::TwoSided {
-        found.total_ns
-    } else {
-        None
-    }
+    let is_two_sided = found.estimator == Estimator::TwoSided;
+    found.total_ns.filter(|_| is_two_sided)
 }
 
 fn verdict(points: &[&Point], end: End, unit: Unit) -> Verdict {
     let below: Vec<_> = points.iter().filter(|p| !p.saturated).collect();
-    let signed: Vec<f64> = below
-        .iter()
-        .filter_map(|p| {
-            let truth = p.truth.from_send_ns.mean;
-            let estimate = two_sided_total(p, end, unit)?;
-            (truth > 0.0).then(|| (estimate - truth) / truth)
-        })
-        .collect();
+    let error = |p: &&&Point| {
+        let truth = p.truth.from_send_ns.mean;
+        let estimate = two_sided_total(p, end, unit)?;
+        (truth > 0.0).then(|| (estimate - truth) / truth)
+    };
+    let signed: Vec<f64> = below.iter().filter_map(error).collect();
     let errors: Vec<f64> = signed.iter().map(|e| e.abs()).collect();
+    let collapsed = |p: &Point| p.saturated.then_some(f64::INFINITY);
     let measured_cutoff_rps = cutoff(&arms(points, |p| {
-        Some(if p.saturated {
-            f64::INFINITY
-        } else {
-            p.truth.from_send_ns.mean
-        })
+        collapsed(p).or(Some(p.truth.from_send_ns.mean))
     }));
     let estimated_cutoff_rps = cutoff(&arms(points, |p| {
-        two_sided_total(p, end, unit).or(p.saturated.then_some(f64::INFINITY))
+        two_sided_total(p, end, unit).or_else(|| collapsed(p))
     }));
     Verdict {
         points: below.len(),

@@ -20,16 +20,15 @@ use crate::engine::color::{NAGLE, NODELAY};
 use crate::engine::slices::{Slice, USUAL};
 use crate::engine::stalls::{Monitor, lost};
 use crate::engine::text::{percent, quartiles};
-use crate::engine::{
-    Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
-};
+use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn};
+use crate::redis::Redis;
 use agents::Agents;
 use batchwise_testbed::bpf_stats::{Runs, StatsEnabled, runs_of};
 use batchwise_testbed::host::Place;
 use batchwise_testbed::process::{Process, cpu_time};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
-use summary::{Summary, of_blocks};
+use summary::{ArmSummary, Summary, of_blocks};
 
 /// Blocks of slices that are measured, and written, together.
 const BLOCKS: u32 = 20;
@@ -134,9 +133,7 @@ pub struct Stage {
     benchmark: Process,
     info: TcpStream,
     agents: Agents,
-    redis: RedisServer,
-    // Last: the others live in them.
-    _hosts: TwoHosts,
+    redis: Redis,
 }
 
 /// What is read at the ends of a slice.
@@ -170,10 +167,10 @@ impl Experiment for Overhead {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("overhead")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
-        let agents = Agents::start(context, &hosts)?;
-        let benchmark = start_benchmark(&hosts)?;
+        let (redis, network) = Redis::start(context, "overhead")?;
+        let hosts = &redis.hosts;
+        let agents = Agents::start(context, hosts)?;
+        let benchmark = start_benchmark(hosts)?;
         let info = hosts.server.inside(|| {
             let stream = TcpStream::connect(("127.0.0.1", PORT))?;
             stream.set_nodelay(true)?;
@@ -181,15 +178,14 @@ impl Experiment for Overhead {
             Ok(stream)
         })?;
         let cpus = [hosts.server.cpu(), hosts.client.cpu()];
+        context.stop.sleep(WARM_UP)?;
         let stage = Stage {
             monitor: Monitor::start(&cpus, &agents.pids()),
             benchmark,
             info,
             agents,
             redis,
-            _hosts: hosts,
         };
-        context.stop.sleep(WARM_UP)?;
         Ok((stage, network))
     }
 
@@ -220,9 +216,8 @@ impl Experiment for Overhead {
             info,
             agents,
             redis,
-            ..
         } = stage;
-        let pids = agents.pids();
+        let (pids, redis) = (agents.pids(), &mut redis.server);
         let slices = USUAL.run(
             &run.context.stop,
             (turn.round * BLOCKS, BLOCKS),
@@ -298,48 +293,46 @@ impl Experiment for Overhead {
 }
 
 fn table(summary: &Summary) -> Table {
-    let mut table = Table::new([
-        "arm",
-        "requests/s",
-        "ratio",
-        "server CPU, ns/request",
-        "ratio",
-        "client CPU, ns/request",
-        "ratio",
-        "hooks, ns/request",
-        "agents, of a CPU",
-    ]);
-    for (name, arm) in &summary.arms {
-        let ratio = |ratio: &Option<Ratio>| match *name {
-            "off" => "–".into(),
-            _ => Ratio::text(ratio.as_ref()),
-        };
-        let hooks = arm.hook_ns_per_request;
-        table.row([
-            (*name).into(),
-            quartiles(arm.rps),
-            ratio(&arm.throughput_ratio),
-            quartiles(arm.server_cpu_ns_per_request),
-            ratio(&arm.server_cpu_ratio),
-            quartiles(arm.client_cpu_ns_per_request),
-            ratio(&arm.client_cpu_ratio),
-            hooks.map_or_else(|| "–".into(), |ns| format!("{ns:.0}")),
-            percent(arm.agents_cpu_share),
-        ]);
-    }
-    table
+    type Row<'a> = (&'a &'static str, &'a ArmSummary);
+    let ratio = |row: &Row, of: fn(&ArmSummary) -> Option<Ratio>| match *row.0 {
+        "off" => "–".into(),
+        _ => Ratio::text(of(row.1).as_ref()),
+    };
+    let ns = |ns: Option<f64>| ns.map_or_else(|| "–".into(), |ns| format!("{ns:.0}"));
+    Table::of(
+        &summary.arms,
+        &[
+            ("arm", &|row| (*row.0).into()),
+            ("requests/s", &|row| quartiles(row.1.rps)),
+            ("ratio", &|row| ratio(row, |arm| arm.throughput_ratio)),
+            ("server CPU, ns/request", &|row| {
+                quartiles(row.1.server_cpu_ns_per_request)
+            }),
+            ("ratio", &|row| ratio(row, |arm| arm.server_cpu_ratio)),
+            ("client CPU, ns/request", &|row| {
+                quartiles(row.1.client_cpu_ns_per_request)
+            }),
+            ("ratio", &|row| ratio(row, |arm| arm.client_cpu_ratio)),
+            ("hooks, ns/request", &|row| ns(row.1.hook_ns_per_request)),
+            ("agents, of a CPU", &|row| percent(row.1.agents_cpu_share)),
+        ],
+    )
 }
 
 fn hooks(cost: &HookCost) -> Table {
-    let rows = cost.programs.iter().map(|program| {
-        vec![
-            program.name.clone(),
-            program.runs.to_string(),
-            format!("{:.0}", program.ns_per_run),
-            format!("{:.2}", program.runs_per_request),
-        ]
-    });
-    Table::new(["program", "runs", "ns per run", "runs per request"]).with(rows)
+    Table::of(
+        &cost.programs,
+        &[
+            ("program", &|program| program.name.clone()),
+            ("runs", &|program| program.runs.to_string()),
+            ("ns per run", &|program| {
+                format!("{:.0}", program.ns_per_run)
+            }),
+            ("runs per request", &|program| {
+                format!("{:.2}", program.runs_per_request)
+            }),
+        ],
+    )
 }
 
 /// A client that never ends by itself.
@@ -349,17 +342,7 @@ fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
     };
     let mut command = Command::new("redis-benchmark");
     command.args(["-h", &server.ip().to_string(), "-p", &PORT.to_string()]);
-    command.args([
-        "-t",
-        "set",
-        "--csv",
-        "-c",
-        "10",
-        "-d",
-        "64",
-        "-n",
-        "2000000000",
-    ]);
+    command.args("-t set --csv -c 10 -d 64 -n 2000000000".split(' '));
     let client = &hosts.client;
     let mut benchmark = client
         .spawn("redis-benchmark", command, Place::Workload)
@@ -463,6 +446,7 @@ fn cost_between(
     before: &BTreeMap<String, Runs>,
     after: &BTreeMap<String, Runs>,
 ) -> HookCost {
+    let per_request = |value: u64| value as f64 / requests as f64;
     let mut total_ns = 0;
     let mut programs = Vec::new();
     for (name, now) in after {
@@ -477,14 +461,14 @@ fn cost_between(
                 name: name.clone(),
                 runs,
                 ns_per_run: ns as f64 / runs as f64,
-                runs_per_request: runs as f64 / requests as f64,
+                runs_per_request: per_request(runs),
             });
         }
     }
     HookCost {
         arm,
         requests,
-        ns_per_request: total_ns as f64 / requests as f64 / 2.0,
+        ns_per_request: per_request(total_ns) / 2.0,
         programs,
     }
 }
