@@ -1,6 +1,6 @@
 //! Figures and report of the accuracy experiment.
 
-use batchwise_core::sense::report::Unit;
+use batchwise_core::sense::report::{Side, Unit};
 
 use super::Point;
 use super::plan::{Switched, WORKLOADS};
@@ -10,6 +10,7 @@ use crate::engine::figure::{Bar, Group};
 use crate::engine::report::Part;
 use crate::engine::text::{percent, thousands};
 use crate::engine::{Axis, Figure, Report, Table, Unit as AxisUnit};
+use crate::ladder;
 use batchwise_testbed::window::PARTS;
 
 /// The report.
@@ -31,7 +32,7 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
     .table(verdicts(
         &["workload", "estimated at"],
         summary.per_workload.iter().map(|(name, found)| {
-            let names = vec![name.clone(), found.end.name().into()];
+            let names = vec![name.clone(), name_of(found.end)];
             (names, &found.headline)
         }),
     ));
@@ -52,7 +53,7 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
         }
         let all = result.by_end_and_unit.iter().flat_map(|(end, by_unit)| {
             let of_unit = by_unit.iter();
-            of_unit.map(|(unit, found)| (vec![unit_name(*unit), end.name().into()], found))
+            of_unit.map(move |(unit, found)| (vec![name_of(unit), name_of(end)], found))
         });
         let all = verdicts(&["unit", "end"], all);
         report = report
@@ -94,8 +95,9 @@ fn verdicts<'a>(
     table
 }
 
-fn unit_name(unit: Unit) -> String {
-    format!("{unit:?}").to_lowercase()
+/// A unit or an end.
+fn name_of(it: impl std::fmt::Debug) -> String {
+    format!("{it:?}").to_lowercase()
 }
 
 /// An arm's latency at a step.
@@ -113,7 +115,7 @@ fn latency_plot(
         let known = |at: &Arms| Some((at.step_rps as f64, pick(at).filter(|y| y.is_finite())?));
         arms.iter().filter_map(known).collect::<Vec<_>>()
     };
-    let (by, end) = (unit_name(unit), result.end.name());
+    let (by, end) = (name_of(unit), name_of(result.end));
     let title = format!("{name}: mean latency, counted in {by}, {end}'s end");
     let mut figure = Figure::latency_over_load(format!("latency-{file}-{by}.svg"), title);
     let both: [(&str, Color, Pick); 2] = [
@@ -137,11 +139,8 @@ fn latency_plot(
     figure
 }
 
-fn stage_plot((name, file): (&str, &str), points: &[&Point], end: End) -> Figure {
-    let mut steps: Vec<u64> = points.iter().map(|p| p.step_rps).collect();
-    steps.sort_unstable();
-    steps.dedup();
-    let group = |&step: &u64| {
+fn stage_plot((name, file): (&str, &str), points: &[&Point], end: Side) -> Figure {
+    let group = |step: u64| {
         let bar = |nodelay: bool| {
             let at = |p: &&&Point| p.step_rps == step && p.nodelay == nodelay && !p.saturated;
             points.iter().filter(at).find_map(|p| stage_bar(p, end))
@@ -151,26 +150,17 @@ fn stage_plot((name, file): (&str, &str), points: &[&Point], end: End) -> Figure
             bars: vec![bar(false), bar(true)],
         }
     };
-    let groups: Vec<_> = steps.iter().map(group).collect();
-    let by = end.name();
+    let groups: Vec<_> = ladder::steps(points).into_iter().map(group).collect();
+    let by = name_of(end);
     let title = format!("{name}: where the time goes, counted in sends, {by}'s end");
-    let axes = (
-        "offered load, requests/s",
-        Axis::new("mean latency", AxisUnit::Duration).reaching(10_000.0),
-    );
-    let measured = "measured, from the send";
-    Figure::stacked_bars(
-        format!("stages-{file}.svg"),
-        title,
-        axes,
-        &PARTS,
-        measured,
-        &groups,
-    )
-    .note("Left bar: Nagle on; right: off")
+    let latency = Axis::new("mean latency", AxisUnit::Duration).reaching(10_000.0);
+    let axes = ("offered load, requests/s", latency);
+    let (file, measured) = (format!("stages-{file}.svg"), "measured, from the send");
+    Figure::stacked_bars(file, title, axes, &PARTS, measured, &groups)
+        .note("Left bar: Nagle on; right: off")
 }
 
-fn stage_bar(point: &Point, end: End) -> Option<Bar> {
+fn stage_bar(point: &Point, end: Side) -> Option<Bar> {
     let estimate = estimate(point, end, Unit::Sends)?;
     Some(Bar {
         parts: estimate.parts().into_iter().collect::<Option<_>>()?,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_core::sense::report::{Line, Side, Unit};
+use batchwise_core::sense::report::{Side, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
 use plan::{Extent, NagleAt, Switched, WORKLOADS};
-use summary::Summary;
+use summary::{Summary, estimate};
 
 /// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
 /// how much of a window goes unseen: a disturbance there is in the truth, not in the estimate.
@@ -58,7 +58,7 @@ pub struct Point {
     pub truth: Truth,
     /// See [`saturated`].
     pub saturated: bool,
-    /// What each end estimated, by unit; empty where a watcher had no line in the window.
+    /// Estimates.
     pub ends: Ends,
 }
 
@@ -87,14 +87,8 @@ pub struct Truth {
     pub measured_to_ts_ns: u64,
 }
 
-/// Both ends' estimates, by unit.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ends {
-    /// Made at the server.
-    pub server: BTreeMap<Unit, EndEstimate>,
-    /// Made at the client.
-    pub client: BTreeMap<Unit, EndEstimate>,
-}
+/// What each end estimated, by unit; empty where its watcher had no line in the window.
+pub type Ends = BTreeMap<Side, BTreeMap<Unit, EndEstimate>>;
 
 /// Two hosts, both servers, both ends' watchers.
 pub struct Stage {
@@ -197,7 +191,6 @@ impl Experiment for Accuracy {
         stage.watchers.check()?;
         stage.redis.server.check_alive()?;
         stage.redis_with_nagle.check_alive()?;
-        let (server, client) = stage.watchers.take();
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
         let truth = Truth::from(report);
         let (offered, achieved) = (truth.offered_rps, truth.achieved_rps);
@@ -211,10 +204,7 @@ impl Experiment for Accuracy {
             attempt: turn.attempt,
             saturated: saturated(offered, achieved, felt_ns, truth.errors),
             truth,
-            ends: Ends {
-                server: estimates_in(&server, Side::Server, from, to),
-                client: estimates_in(&client, Side::Client, from, to),
-            },
+            ends: stage.watchers.estimates(from, to),
         }])
     }
 
@@ -223,17 +213,16 @@ impl Experiment for Accuracy {
     }
 
     fn describe(&self, point: &Point) -> String {
-        let estimate = |end: &BTreeMap<Unit, EndEstimate>| {
-            maybe_duration(end.get(&Unit::Sends).and_then(|e| e.total_ns))
-        };
+        let estimate =
+            |side| maybe_duration(estimate(point, side, Unit::Sends).and_then(|e| e.total_ns));
         format!(
             "{} {}/s nagle {}: measured {}, estimated {} (client) {} (server){}",
             point.workload,
             point.step_rps,
             if point.nodelay { "off" } else { "on" },
             duration(point.truth.from_send_ns.mean),
-            estimate(&point.ends.client),
-            estimate(&point.ends.server),
+            estimate(Side::Client),
+            estimate(Side::Server),
             if point.saturated { ", saturated" } else { "" },
         )
     }
@@ -244,7 +233,7 @@ impl Experiment for Accuracy {
         _stage: &mut Stage,
         points: &[Point],
     ) -> Result<()> {
-        let blind = |p: &Point| p.ends.server.is_empty() && p.ends.client.is_empty();
+        let blind = |p: &Point| p.ends.values().all(BTreeMap::is_empty);
         if points.iter().all(blind) {
             bail!(
                 "the watchers ran but saw no connection to port {PORT} or {NAGLE_PORT}; see `batchwise doctor`"
@@ -274,15 +263,12 @@ impl OnLadder for Point {
     }
 }
 
-/// Both ends' watchers.
-struct Watchers {
-    server: Watcher,
-    client: Watcher,
-}
+/// A watcher at each end.
+struct Watchers([(Side, Watcher); 2]);
 
 impl Watchers {
     fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
-        let start = |host: &Host| {
+        let start = |side: Side, host: &Host| -> Result<_> {
             let spec = WatchSpec {
                 ports: &[PORT, NAGLE_PORT],
                 interval: INTERVAL,
@@ -290,22 +276,31 @@ impl Watchers {
                 exchange: true,
                 cgroup: Some(host.cgroup()),
             };
-            Watcher::start(&context.command, host, &spec, &context.stop)
+            let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
+            Ok((
+                side,
+                watcher.with_context(|| format!("at the {side:?}'s end"))?,
+            ))
         };
-        Ok(Self {
-            server: start(&hosts.server).context("at the server's end")?,
-            client: start(&hosts.client).context("at the client's end")?,
-        })
+        let server = start(Side::Server, &hosts.server)?;
+        Ok(Self([server, start(Side::Client, &hosts.client)?]))
     }
 
     fn check(&mut self) -> Result<()> {
-        self.server.check().context("at the server's end")?;
-        self.client.check().context("at the client's end")
+        let check = |(side, watcher): &mut (Side, Watcher)| {
+            watcher
+                .check()
+                .with_context(|| format!("at the {side:?}'s end"))
+        };
+        self.0.iter_mut().try_for_each(check)
     }
 
-    /// The lines since the last call.
-    fn take(&self) -> (Vec<Line>, Vec<Line>) {
-        (self.server.take_lines(), self.client.take_lines())
+    /// What the lines since the last call say of a window.
+    fn estimates(&self, from: u64, to: u64) -> Ends {
+        let of = |(side, watcher): &(Side, Watcher)| {
+            (*side, estimates_in(&watcher.take_lines(), *side, from, to))
+        };
+        self.0.iter().map(of).collect()
     }
 }
 

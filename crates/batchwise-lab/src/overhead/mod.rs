@@ -3,10 +3,10 @@
 //! stay begin and end counting from slice to slice.
 
 mod agents;
+mod hooks;
 mod summary;
 
-use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,11 +23,12 @@ use crate::engine::text::{percent, quartiles};
 use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::redis::Redis;
 use agents::Agents;
-use batchwise_testbed::bpf_stats::{Runs, StatsEnabled, runs_of};
+use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
 use batchwise_testbed::host::Place;
 use batchwise_testbed::process::{Process, cpu_time};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
+use hooks::HookCost;
 use summary::{ArmSummary, Summary, of_blocks};
 
 /// Blocks of slices that are measured, and written, together.
@@ -94,32 +95,6 @@ pub struct Point {
     pub agents_cpu_share: Option<f64>,
 }
 
-/// Time inside the hooks, from the kernel's statistics.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HookCost {
-    /// Who counted.
-    pub arm: Arm,
-    /// Requests in the time.
-    pub requests: u64,
-    /// A request at one of its two endpoints, ns.
-    pub ns_per_request: f64,
-    /// By program.
-    pub programs: Vec<ProgramCost>,
-}
-
-/// One BPF program's part of [`HookCost`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ProgramCost {
-    /// Its name.
-    pub name: String,
-    /// How often it ran.
-    pub runs: u64,
-    /// Mean of a run, ns.
-    pub ns_per_run: f64,
-    /// How often it ran for a request, both endpoints together.
-    pub runs_per_request: f64,
-}
-
 /// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct More {
@@ -131,7 +106,7 @@ pub struct More {
 pub struct Stage {
     monitor: Monitor,
     benchmark: Process,
-    info: TcpStream,
+    info: BufReader<TcpStream>,
     agents: Agents,
     redis: Redis,
 }
@@ -175,7 +150,7 @@ impl Experiment for Overhead {
             let stream = TcpStream::connect(("127.0.0.1", PORT))?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            Ok(stream)
+            Ok(BufReader::new(stream))
         })?;
         let cpus = [hosts.server.cpu(), hosts.client.cpu()];
         context.stop.sleep(WARM_UP)?;
@@ -286,7 +261,7 @@ impl Experiment for Overhead {
             let (arm, ns) = (cost.arm.name(), cost.ns_per_request);
             report = report
                 .subheading(format!("{arm}: {ns:.0} ns per request and endpoint"))
-                .table(hooks(cost));
+                .table(cost.table());
         }
         report
     }
@@ -319,22 +294,6 @@ fn table(summary: &Summary) -> Table {
     )
 }
 
-fn hooks(cost: &HookCost) -> Table {
-    Table::of(
-        &cost.programs,
-        &[
-            ("program", &|program| program.name.clone()),
-            ("runs", &|program| program.runs.to_string()),
-            ("ns per run", &|program| {
-                format!("{:.0}", program.ns_per_run)
-            }),
-            ("runs per request", &|program| {
-                format!("{:.2}", program.runs_per_request)
-            }),
-        ],
-    )
-}
-
 /// A client that never ends by itself.
 fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
     let SocketAddr::V4(server) = hosts.server_address(PORT) else {
@@ -353,7 +312,7 @@ fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
 }
 
 fn sample(
-    info: &mut TcpStream,
+    info: &mut BufReader<TcpStream>,
     redis: &RedisServer,
     benchmark: &Process,
     agents: &[nix::unistd::Pid],
@@ -372,25 +331,17 @@ fn sample(
 }
 
 /// Commands that the server has served, as it says itself.
-fn requests(info: &mut TcpStream) -> Result<u64> {
-    info.write_all(b"INFO stats\r\n")?;
-    let mut text = String::new();
-    let mut buffer = [0; 16_384];
+fn requests(info: &mut BufReader<TcpStream>) -> Result<u64> {
+    info.get_mut().write_all(b"INFO stats\r\n")?;
     // `$LENGTH\r\n`, so many bytes, `\r\n`
-    loop {
-        let read = info
-            .read(&mut buffer)
-            .context("asking Redis for its statistics")?;
-        anyhow::ensure!(read > 0, "Redis closed the connection");
-        text.push_str(&String::from_utf8_lossy(&buffer[..read]));
-        let whole = text.split_once("\r\n").and_then(|(head, rest)| {
-            let length: usize = head.strip_prefix('$')?.parse().ok()?;
-            (rest.len() >= length + 2).then_some(())
-        });
-        if whole.is_some() {
-            return parse_requests(&text).context("Redis does not say how much it has served");
-        }
-    }
+    let mut head = String::new();
+    info.read_line(&mut head)?;
+    let length = head.trim().strip_prefix('$').and_then(|n| n.parse().ok());
+    let length: usize = length.context("Redis does not give its statistics")?;
+    let mut text = vec![0; length + 2];
+    info.read_exact(&mut text)?;
+    let served = parse_requests(&String::from_utf8_lossy(&text));
+    served.context("Redis does not say how much it has served")
 }
 
 fn parse_requests(info: &str) -> Option<u64> {
@@ -436,62 +387,13 @@ impl Stage {
         let (after, requests_after) = (runs_of(&pids)?, requests(&mut self.info)?);
         drop(enabled);
         let requests = requests_after.saturating_sub(requests_before);
-        Ok(cost_between(arm, requests, &before, &after))
-    }
-}
-
-fn cost_between(
-    arm: Arm,
-    requests: u64,
-    before: &BTreeMap<String, Runs>,
-    after: &BTreeMap<String, Runs>,
-) -> HookCost {
-    let per_request = |value: u64| value as f64 / requests as f64;
-    let mut total_ns = 0;
-    let mut programs = Vec::new();
-    for (name, now) in after {
-        let then = before.get(name).copied().unwrap_or_default();
-        let (runs, ns) = (
-            now.count.saturating_sub(then.count),
-            now.time_ns.saturating_sub(then.time_ns),
-        );
-        if runs > 0 {
-            total_ns += ns;
-            programs.push(ProgramCost {
-                name: name.clone(),
-                runs,
-                ns_per_run: ns as f64 / runs as f64,
-                runs_per_request: per_request(runs),
-            });
-        }
-    }
-    HookCost {
-        arm,
-        requests,
-        ns_per_request: per_request(total_ns) / 2.0,
-        programs,
+        Ok(HookCost::between(arm, requests, &before, &after))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hook_time_is_what_was_added_per_request_and_endpoint() {
-        let runs = |count, time_ns| Runs { count, time_ns };
-        let before = BTreeMap::from([("bw_a".to_owned(), runs(10, 1000))]);
-        let after = BTreeMap::from([
-            ("bw_a".to_owned(), runs(210, 21_000)),
-            ("bw_b".to_owned(), runs(100, 5_000)),
-            ("bw_idle".to_owned(), runs(0, 0)),
-        ]);
-        let cost = cost_between(Arm::Watch, 100, &before, &after);
-        assert_eq!(cost.ns_per_request, 125.0);
-        assert_eq!(cost.programs.len(), 2);
-        let first = &cost.programs[0];
-        assert_eq!((first.ns_per_run, first.runs_per_request), (100.0, 2.0));
-    }
 
     #[test]
     fn requests_are_what_redis_says() {

@@ -6,12 +6,13 @@ use super::Point;
 use super::plan::WORKLOADS;
 use super::summary::{PAPER, StepSummary, Summary, WorkloadSummary, Worst};
 use crate::arm::Arm;
-use crate::decisions::{events, nagle_times};
+use crate::decisions;
 use crate::engine::figure::{Layer, Span};
 use crate::engine::text::{duration, ratio, thousands};
 use crate::engine::{Axis, Figure, Ratio, Report, Table, Verdict};
 use crate::ladder::Workload;
 use crate::tuner::{Decision, SLO};
+use batchwise_testbed::load::PhaseReport;
 
 /// The report.
 pub(super) fn report(
@@ -122,27 +123,19 @@ pub(super) fn decision_plot(
     name: &str,
     file: &str,
     points: &[&Point],
-    decisions: &[Decision],
+    made: &[Decision],
 ) -> Figure {
-    let tuned: Vec<_> = points
-        .iter()
-        .filter(|p| p.arm == Arm::Batchwise && p.repeat == 0)
-        .collect();
-    let begin = |p: &Point| {
-        let learning = p.learning.as_ref();
-        learning.map_or(p.window.from_ts_ns, |l| l.from_ts_ns)
-    };
+    let first = |p: &&&Point| p.arm == Arm::Batchwise && p.repeat == 0;
+    let tuned: Vec<_> = points.iter().filter(first).collect();
+    let begin = |p: &Point| p.learning.as_ref().unwrap_or(&p.window).from_ts_ns;
     let zero = tuned.first().map_or(0, |p| begin(p));
     let end = tuned.last().map_or(zero, |p| p.window.to_ts_ns);
     let seconds = |ts: u64| ts.saturating_sub(zero) as f64 / 1e9;
     let piece = |p: &&&Point| {
         let phases = p.learning.iter().chain([&p.window]);
-        phases
-            .flat_map(|l| {
-                let mean = l.latency_ns.mean;
-                [(seconds(l.from_ts_ns), mean), (seconds(l.to_ts_ns), mean)]
-            })
-            .collect()
+        let ends =
+            |l: &PhaseReport| [l.from_ts_ns, l.to_ts_ns].map(|t| (seconds(t), l.latency_ns.mean));
+        phases.flat_map(ends).collect()
     };
     let span = |p: &&&Point| Span {
         from: seconds(begin(p)),
@@ -151,20 +144,13 @@ pub(super) fn decision_plot(
     };
     let title = format!("{name}: one run of batchwise over climbing loads");
     let file = format!("decisions-{file}.svg");
-    let mut figure = Figure::over_time(file, title, Axis::latency())
-        .layer(Layer::Shade {
-            label: "Nagle at the client".into(),
-            times: nagle_times(decisions, zero, end),
-        })
+    let figure = Figure::over_time(file, title, Axis::latency());
+    decisions::draw(figure, "Nagle at the client", made, zero, end)
         .pieces(
             "mean: learning, then measured",
             Arm::Batchwise.color(),
             tuned.iter().map(piece).collect(),
         )
         .level("SLO", SLO.as_nanos() as f64)
-        .layer(Layer::Spans(tuned.iter().map(span).collect()));
-    for (label, color, at) in events(decisions, zero, end) {
-        figure = figure.layer(Layer::Events { label, color, at });
-    }
-    figure
+        .layer(Layer::Spans(tuned.iter().map(span).collect()))
 }

@@ -4,7 +4,7 @@ use super::Point;
 use super::plan::Schedule;
 use super::summary::{ScheduleSummary, Settle, Summary};
 use crate::arm::Arm;
-use crate::decisions::{events, nagle_times};
+use crate::decisions;
 use crate::engine::figure::{Layer, Span};
 use crate::engine::text::{duration, maybe_duration, thousands};
 use crate::engine::{Axis, Figure, Ratio, Report, Table};
@@ -86,16 +86,12 @@ pub(super) fn over_time(schedule: &Schedule, points: &[&Point]) -> Figure {
     let title = format!("Mean latency over time: {}", schedule.name);
     let file = format!("latency-{}.svg", schedule.name);
     let mut figure = Figure::over_time(file, title, Axis::latency());
-    let tuned = points.iter().find(|p| p.arm == Arm::Batchwise);
-    let tuned = tuned.map(|p| {
-        let (zero, end) = (p.report.measured_from_ts_ns, p.report.measured_to_ts_ns);
-        (&p.decisions, zero, end)
-    });
-    if let Some((decisions, zero, end)) = tuned {
-        figure = figure.layer(Layer::Shade {
-            label: "batchwise: Nagle".into(),
-            times: nagle_times(decisions, zero, end),
-        });
+    if let Some(tuned) = points.iter().find(|p| p.arm == Arm::Batchwise) {
+        let (zero, end) = (
+            tuned.report.measured_from_ts_ns,
+            tuned.report.measured_to_ts_ns,
+        );
+        figure = decisions::draw(figure, "batchwise: Nagle", &tuned.decisions, zero, end);
     }
     for point in points {
         let zero = point.report.measured_from_ts_ns;
@@ -115,11 +111,5 @@ pub(super) fn over_time(schedule: &Schedule, points: &[&Point]) -> Figure {
         from = to;
         span
     });
-    figure = figure.layer(Layer::Spans(spans.collect()));
-    if let Some((decisions, zero, end)) = tuned {
-        for (label, color, at) in events(decisions, zero, end) {
-            figure = figure.layer(Layer::Events { label, color, at });
-        }
-    }
-    figure
+    figure.layer(Layer::Spans(spans.collect()))
 }
