@@ -3,6 +3,7 @@
 use batchwise_core::sense::report::Side;
 use plotters::style::RGBColor;
 
+use crate::engine::figure::{Figure, Layer};
 use crate::tuner::Decision;
 
 /// Events that are marked, and their colours.
@@ -12,6 +13,18 @@ const MARKED: [(&str, RGBColor); 4] = [
     ("adopt", RGBColor(34, 128, 72)),
     ("recall", RGBColor(32, 96, 168)),
 ];
+
+/// Adds to a figure over seconds since `zero` when Nagle's algorithm worked, and what was tried.
+pub fn draw(figure: Figure, label: &str, decisions: &[Decision], zero: u64, end: u64) -> Figure {
+    let figure = figure.layer(Layer::Shade {
+        label: label.into(),
+        times: nagle_times(decisions, zero, end),
+    });
+    let events = events(decisions, zero, end).into_iter();
+    events.fold(figure, |figure, (label, color, at)| {
+        figure.layer(Layer::Events { label, color, at })
+    })
+}
 
 /// When Nagle's algorithm worked at the client's end, in seconds since `zero` (ns since the Unix
 /// epoch), up to `end`.

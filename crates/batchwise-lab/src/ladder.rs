@@ -3,8 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::SATURATED_ATTEMPTS;
+use crate::engine::{Ratio, SATURATED_ATTEMPTS};
 use crate::stats::median;
+
+/// A mean latency after a collapse, where ratios are taken, ns: worse than any that is measured.
+const COLLAPSED_NS: f64 = 1e9;
 
 /// A workload and the loads that it is put on with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +25,22 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// With these loads.
+    pub const fn new(
+        name: &'static str,
+        (value_size, get_ratio): (u32, f64),
+        steps: &'static [u64],
+        quick_steps: &'static [u64],
+    ) -> Self {
+        Self {
+            name,
+            value_size,
+            get_ratio,
+            steps,
+            quick_steps,
+        }
+    }
+
     /// The steps of a quick or a full run.
     pub fn steps(&self, quick: bool) -> &'static [u64] {
         match quick {
@@ -105,4 +124,24 @@ pub fn by_repeat<'a, P: OnLadder + 'a>(
 /// The median over repeats.
 pub fn middle(of: &Repeats) -> Option<f64> {
     median(&of.values().copied().collect::<Vec<_>>())
+}
+
+/// The values of each repeat that has both; a collapse counts as a latency of a second. Two
+/// collapses cannot be told apart.
+pub fn pairs(above: &Repeats, below: &Repeats) -> Vec<(f64, f64)> {
+    let limited = |(a, b): (f64, f64)| (a.min(COLLAPSED_NS), b.min(COLLAPSED_NS));
+    told_apart(above, below).map(limited).collect()
+}
+
+/// The median of the repeats' ratios, which may be infinite, and the interval of their [`pairs`].
+pub fn compare(above: &Repeats, below: &Repeats) -> Option<(f64, Option<Ratio>)> {
+    let ratios: Vec<_> = told_apart(above, below).map(|(a, b)| a / b).collect();
+    Some((median(&ratios)?, Ratio::of(&pairs(above, below))))
+}
+
+fn told_apart(above: &Repeats, below: &Repeats) -> impl Iterator<Item = (f64, f64)> {
+    let both = above
+        .iter()
+        .filter_map(|(repeat, &a)| Some((a, *below.get(repeat)?)));
+    both.filter(|(a, b)| *b > 0.0 && (a.is_finite() || b.is_finite()))
 }

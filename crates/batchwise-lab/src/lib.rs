@@ -17,6 +17,7 @@ pub mod overhead;
 pub(crate) mod packet_cost;
 pub mod passive;
 pub mod plot;
+pub mod redis;
 pub mod redis_nagle;
 pub mod regret;
 pub mod report;
@@ -134,6 +135,12 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment> {
 /// Draws the report of the results in `dir` again.
 pub fn report(dir: &Path) -> Result<()> {
     let path = dir.join("result.json");
+    if !path.is_file() {
+        bail!(
+            "{} has no result.json; `lab run NAME --out DIR` writes one",
+            dir.display()
+        );
+    }
     let reading = || format!("reading {}", path.display());
     let text = std::fs::read_to_string(&path).with_context(reading)?;
     let result: Value = serde_json::from_str(&text).with_context(reading)?;

@@ -18,6 +18,8 @@ Examples:
   batchwise lab list
   sudo batchwise lab run accuracy --quick --out out/accuracy
       writes result.json, plots and report.html
+  batchwise lab report out/accuracy
+      draws plots and report.html again from its result.json
 
 What an experiment creates is named bw-* and is removed at its end, also after Ctrl-C.";
 
@@ -44,31 +46,36 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
+    /// Draw plots and report.html again from the result.json in a directory
+    Report {
+        /// Directory of the results
+        dir: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log();
-    match cli.command {
+    let written = match cli.command {
         Command::List => {
             for experiment in experiments() {
                 println!("{:<18} {}", experiment.name(), experiment.about());
             }
+            return ExitCode::SUCCESS;
+        }
+        Command::Run { name, quick, out } => batchwise_lab::run(&name, &RunOptions { quick, out }),
+        Command::Report { dir } => batchwise_lab::report(&dir).map(|()| dir),
+    };
+    match written {
+        Ok(dir) => {
+            println!("{}", dir.join("report.html").display());
             ExitCode::SUCCESS
         }
-        Command::Run { name, quick, out } => {
-            match batchwise_lab::run(&name, &RunOptions { quick, out }) {
-                Ok(dir) => {
-                    println!("{}", dir.join("report.html").display());
-                    ExitCode::SUCCESS
-                }
-                Err(error) => {
-                    eprintln!("batchwise: {error:#}");
-                    match error.is::<Stopped>() {
-                        true => ExitCode::from(EXIT_STOPPED),
-                        false => ExitCode::FAILURE,
-                    }
-                }
+        Err(error) => {
+            eprintln!("batchwise: {error:#}");
+            match error.is::<Stopped>() {
+                true => ExitCode::from(EXIT_STOPPED),
+                false => ExitCode::FAILURE,
             }
         }
     }

@@ -16,6 +16,7 @@ const EXPERIMENTS: &[&str] = &[
     "balance-policies",
     "balance-tail",
     "client-cost",
+    "demo",
     "overhead",
     "passive-accuracy",
     "passive-cost",
@@ -23,6 +24,7 @@ const EXPERIMENTS: &[&str] = &[
     "passive-modes",
     "passive-robustness",
     "passive-transports",
+    "regret",
     "shift",
     "tune-cost",
 ];
@@ -105,14 +107,18 @@ fn lost(path: &str, exact: bool, old: &Value, new: &Value, into: &mut Vec<String
     }
 }
 
+fn recorded(name: &str) -> Value {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
+    let path = dir.join(format!("{name}.json"));
+    let text = fs::read_to_string(&path);
+    let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
+
 #[test]
 fn no_field_of_a_recorded_summary_is_lost() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
     for name in EXPERIMENTS {
-        let path = recorded.join(format!("{name}.json"));
-        let text = fs::read_to_string(&path);
-        let text = text.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut result: Value = serde_json::from_str(&text).unwrap();
+        let mut result = recorded(name);
         trust(&mut result["points"]);
         complete(&mut result);
         let new = summarise(name, &result).unwrap_or_else(|error| panic!("{name}: {error:#}"));
@@ -121,4 +127,21 @@ fn no_field_of_a_recorded_summary_is_lost() {
         lost(name, exact, &result["summary"], &new, &mut found);
         assert!(found.is_empty(), "{found:#?}");
     }
+}
+
+#[test]
+fn a_report_is_drawn_again_from_recorded_results() {
+    let dir = std::env::temp_dir().join(format!("bw-replay-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let error = batchwise_lab::report(&dir).unwrap_err().to_string();
+    assert!(error.contains("has no result.json"), "{error}");
+    for name in EXPERIMENTS {
+        let text = recorded(name).to_string();
+        fs::write(dir.join("result.json"), text).unwrap();
+        let drawn = batchwise_lab::report(&dir);
+        drawn.unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        let page = fs::read_to_string(dir.join("report.html")).unwrap();
+        assert!(page.contains("<svg") && page.contains("Summary"), "{name}");
+    }
+    fs::remove_dir_all(&dir).unwrap();
 }

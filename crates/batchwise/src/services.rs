@@ -35,10 +35,8 @@ pub struct Services {
     units: Vec<Unit>,
     per_connection: bool,
     tracker: Tracker,
+    epoch: u32,
 }
-
-/// `watch` counts from its start to its end: the first epoch.
-const EPOCH: u32 = 0;
 
 impl Services {
     /// Reports in each of `units`.
@@ -47,7 +45,13 @@ impl Services {
             units,
             per_connection,
             tracker: Tracker::new(0),
+            epoch: 0,
         }
+    }
+
+    /// Counting began anew after a pause: only what was counted in this epoch is current.
+    pub fn begin_anew(&mut self, epoch: u32) {
+        self.epoch = epoch;
     }
 
     /// The lines of the interval of `interval_ns` that ended at `ts_ns` with `reading`.
@@ -59,7 +63,7 @@ impl Services {
         ts_ns: u64,
         interval_ns: u64,
     ) -> Vec<Line> {
-        self.tracker.read(reading, Some(EPOCH));
+        self.tracker.read(reading, Some(self.epoch));
         let mut groups = BTreeMap::new();
         for c in self.tracker.connections() {
             if c.stage != Stage::Missing {

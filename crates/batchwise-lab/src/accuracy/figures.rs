@@ -1,18 +1,16 @@
 //! Figures and report of the accuracy experiment.
 
-use batchwise_core::sense::report::Unit;
+use batchwise_core::sense::report::{Side, Unit};
 
 use super::Point;
 use super::plan::{Switched, WORKLOADS};
-use super::summary::{
-    Arms, End, Summary, Verdict, WorkloadSummary, arms, estimate, two_sided_total,
-};
+use super::summary::*;
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group};
 use crate::engine::report::Part;
-use crate::engine::text::{duration, percent, remark, thousands};
+use crate::engine::text::{percent, thousands};
 use crate::engine::{Axis, Figure, Report, Table, Unit as AxisUnit};
-use crate::ladder::Workload;
+use crate::ladder;
 use batchwise_testbed::window::PARTS;
 
 /// The report.
@@ -31,100 +29,75 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
          cutoff is the lowest load from which on Nagle's algorithm gives the lower latency at every \
          higher load.",
     )
-    .table(overview(summary));
+    .table(verdicts(
+        &["workload", "estimated at"],
+        summary.per_workload.iter().map(|(name, found)| {
+            let names = vec![name.clone(), name_of(found.end)];
+            (names, &found.headline)
+        }),
+    ));
     for Switched { workload, .. } in &WORKLOADS {
-        if let Some(result) = summary.per_workload.get(workload.name) {
-            let own = points.iter().filter(|p| p.workload == workload.name);
-            report = section(report, workload, &own.collect::<Vec<_>>(), result);
+        let Some(result) = summary.per_workload.get(workload.name) else {
+            continue;
+        };
+        let (name, file) = (workload.name, workload.file_name());
+        let own: Vec<_> = points.iter().filter(|p| p.workload == name).collect();
+        // Bytes where the paper shows that they are the wrong unit.
+        let units = match name.starts_with("95:5") {
+            true => &[Unit::Sends, Unit::Bytes][..],
+            false => &[Unit::Sends],
+        };
+        report = report.heading(format!("Workload {name}"));
+        for &unit in units {
+            report = report.figure(latency_plot((name, &file), &own, result, unit));
         }
+        let all = result.by_end_and_unit.iter().flat_map(|(end, by_unit)| {
+            let of_unit = by_unit.iter();
+            of_unit.map(move |(unit, found)| (vec![name_of(unit), name_of(end)], found))
+        });
+        let all = verdicts(&["unit", "end"], all);
+        report = report
+            .figure(stage_plot((name, &file), &own, result.end))
+            .part(Part::Details(
+                "By unit and end".into(),
+                vec![Part::Table(all)],
+            ));
     }
     report
-}
-
-fn overview(summary: &Summary) -> Table {
-    let mut table = verdict_table(&["workload", "estimated at"]);
-    for Switched { workload, .. } in &WORKLOADS {
-        if let Some(result) = summary.per_workload.get(workload.name) {
-            let mut row = vec![workload.name.into(), end_name(result.end).into()];
-            row.extend(verdict_cells(&result.headline));
-            table.rows.push(row);
-        }
-    }
-    table
 }
 
 /// With columns of these names, and then those of a verdict.
-fn verdict_table(leading: &[&'static str]) -> Table {
-    let verdict = [
-        "median error",
-        "p90 error",
-        "bias",
-        "points",
-        "missing",
-        "cutoff measured",
-        "estimated",
-        "same",
-    ];
-    Table::new([leading, &verdict].concat())
-}
-
-fn verdict_cells(verdict: &Verdict) -> [String; 8] {
+fn verdicts<'a>(
+    names: &[&'static str],
+    rows: impl Iterator<Item = (Vec<String>, &'a Verdict)>,
+) -> Table {
     let rps = |at: Option<u64>| at.map_or_else(|| "none".into(), |r| thousands(r as f64));
-    [
-        percent(verdict.median_abs_rel_error),
-        percent(verdict.p90_abs_rel_error),
-        percent(verdict.median_signed_rel_error),
-        verdict.points.to_string(),
-        verdict.missing.to_string(),
-        rps(verdict.measured_cutoff_rps),
-        rps(verdict.estimated_cutoff_rps),
-        if verdict.cutoff_matches { "yes" } else { "no" }.into(),
-    ]
+    let (names_of, found): (Vec<_>, Vec<_>) = rows.unzip();
+    let mut table = Table::of(
+        found,
+        &[
+            ("median error", &|v| percent(v.median_abs_rel_error)),
+            ("p90 error", &|v| percent(v.p90_abs_rel_error)),
+            ("bias", &|v| percent(v.median_signed_rel_error)),
+            ("points", &|v| v.points.to_string()),
+            ("missing", &|v| v.missing.to_string()),
+            ("cutoff measured", &|v| rps(v.measured_cutoff_rps)),
+            ("estimated", &|v| rps(v.estimated_cutoff_rps)),
+            ("same", &|v| {
+                if v.cutoff_matches { "yes" } else { "no" }.into()
+            }),
+        ],
+    );
+    let names = names.iter().map(|name| (*name).to_owned());
+    table.header = names.chain(table.header).collect();
+    let rows = names_of.into_iter().zip(table.rows);
+    table.rows = rows.map(|(names, cells)| [names, cells].concat()).collect();
+    table
 }
 
-fn end_name(end: End) -> &'static str {
-    match end {
-        End::Client => "client",
-        End::Server => "server",
-    }
-}
-
-fn unit_name(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Sends => "sends",
-        Unit::Bytes => "bytes",
-        Unit::Packets => "packets",
-    }
-}
-
-fn section(
-    report: Report,
-    workload: &Workload,
-    points: &[&Point],
-    result: &WorkloadSummary,
-) -> Report {
-    let (name, file) = (workload.name, workload.file_name());
-    let mut report = report
-        .heading(format!("Workload {name}"))
-        .figure(latency_plot((name, &file), points, result, Unit::Sends));
-    if name.starts_with("95:5") {
-        // Where the paper shows that bytes are the wrong unit.
-        report = report.figure(latency_plot((name, &file), points, result, Unit::Bytes));
-    }
-    let mut verdicts = verdict_table(&["unit, end"]);
-    for (end, by_unit) in &result.by_end_and_unit {
-        for (unit, verdict) in by_unit {
-            let mut row = vec![format!("{}, {}", unit_name(*unit), end_name(*end))];
-            row.extend(verdict_cells(verdict));
-            verdicts.rows.push(row);
-        }
-    }
-    let every = vec![Part::Table(point_table(points, result.end))];
-    report
-        .figure(stage_plot((name, &file), points, result.end))
-        .subheading("By unit and end")
-        .table(verdicts)
-        .part(Part::Details("Every point".into(), every))
+/// A unit or an end.
+fn name_of(it: impl std::fmt::Debug) -> String {
+    format!("{it:?}").to_lowercase()
 }
 
 /// An arm's latency at a step.
@@ -142,7 +115,7 @@ fn latency_plot(
         let known = |at: &Arms| Some((at.step_rps as f64, pick(at).filter(|y| y.is_finite())?));
         arms.iter().filter_map(known).collect::<Vec<_>>()
     };
-    let (by, end) = (unit_name(unit), end_name(result.end));
+    let (by, end) = (name_of(unit), name_of(result.end));
     let title = format!("{name}: mean latency, counted in {by}, {end}'s end");
     let mut figure = Figure::latency_over_load(format!("latency-{file}-{by}.svg"), title);
     let both: [(&str, Color, Pick); 2] = [
@@ -166,11 +139,8 @@ fn latency_plot(
     figure
 }
 
-fn stage_plot((name, file): (&str, &str), points: &[&Point], end: End) -> Figure {
-    let mut steps: Vec<u64> = points.iter().map(|p| p.step_rps).collect();
-    steps.sort_unstable();
-    steps.dedup();
-    let group = |&step: &u64| {
+fn stage_plot((name, file): (&str, &str), points: &[&Point], end: Side) -> Figure {
+    let group = |step: u64| {
         let bar = |nodelay: bool| {
             let at = |p: &&&Point| p.step_rps == step && p.nodelay == nodelay && !p.saturated;
             points.iter().filter(at).find_map(|p| stage_bar(p, end))
@@ -180,64 +150,20 @@ fn stage_plot((name, file): (&str, &str), points: &[&Point], end: End) -> Figure
             bars: vec![bar(false), bar(true)],
         }
     };
-    let groups: Vec<_> = steps.iter().map(group).collect();
-    let by = end_name(end);
+    let groups: Vec<_> = ladder::steps(points).into_iter().map(group).collect();
+    let by = name_of(end);
     let title = format!("{name}: where the time goes, counted in sends, {by}'s end");
-    let axes = (
-        "offered load, requests/s",
-        Axis::new("mean latency", AxisUnit::Duration).reaching(10_000.0),
-    );
-    let measured = "measured, from the send";
-    Figure::stacked_bars(
-        format!("stages-{file}.svg"),
-        title,
-        axes,
-        &PARTS,
-        measured,
-        &groups,
-    )
-    .note("Left bar: Nagle on; right: off")
+    let latency = Axis::new("mean latency", AxisUnit::Duration).reaching(10_000.0);
+    let axes = ("offered load, requests/s", latency);
+    let (file, measured) = (format!("stages-{file}.svg"), "measured, from the send");
+    Figure::stacked_bars(file, title, axes, &PARTS, measured, &groups)
+        .note("Left bar: Nagle on; right: off")
 }
 
-fn stage_bar(point: &Point, end: End) -> Option<Bar> {
+fn stage_bar(point: &Point, end: Side) -> Option<Bar> {
     let estimate = estimate(point, end, Unit::Sends)?;
     Some(Bar {
         parts: estimate.parts().into_iter().collect::<Option<_>>()?,
         measured: Some(point.truth.from_send_ns.mean),
     })
-}
-
-fn point_table(points: &[&Point], end: End) -> Table {
-    let mut table = Table::new([
-        "load",
-        "Nagle",
-        "repeat",
-        "achieved",
-        "from intended",
-        "from send",
-        "estimated",
-        "network",
-        "turnaround",
-        "confidence",
-        "",
-    ]);
-    for point in points {
-        let truth = &point.truth;
-        let found = estimate(point, end, Unit::Sends);
-        let shown = |value: Option<f64>| value.map_or_else(|| "–".into(), duration);
-        table.row([
-            thousands(point.step_rps as f64),
-            if point.nodelay { "off" } else { "on" }.into(),
-            (point.repeat + 1).to_string(),
-            thousands(truth.achieved_rps),
-            duration(truth.from_intended_ns.mean),
-            duration(truth.from_send_ns.mean),
-            shown(two_sided_total(point, end, Unit::Sends)),
-            shown(found.and_then(|e| e.network_ns)),
-            shown(found.and_then(|e| e.turnaround_ns)),
-            found.map_or_else(|| "–".into(), |e| format!("{:.2}", e.confidence)),
-            remark(point.saturated, truth.valid, &truth.why_invalid),
-        ]);
-    }
-    table
 }

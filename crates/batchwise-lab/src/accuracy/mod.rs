@@ -11,20 +11,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_core::sense::report::{Line, Side, Unit};
+use batchwise_core::sense::report::{Side, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
-use crate::engine::{Experiment, Judgement, NoMore, Report, Results, Round, Run, Turn, two_hosts};
+use crate::arm::Arm as Setting;
+use crate::engine::text::{duration, maybe_duration};
+use crate::engine::{Experiment, Judgement, NoMore, Report, Results, Round, Run, Turn};
 use crate::ladder::{OnLadder, Rung};
-use batchwise_testbed::load::{LatencySummary, LoadPhase, LoadReport, LoadSpec, saturated};
+use crate::redis::{Redis, judge, steady};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::load::{LatencySummary, LoadReport, LoadSpec, saturated};
 use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
 use plan::{Extent, NagleAt, Switched, WORKLOADS};
-use summary::Summary;
+use summary::{Summary, estimate};
 
 /// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
 /// how much of a window goes unseen: a disturbance there is in the truth, not in the estimate.
@@ -54,7 +58,7 @@ pub struct Point {
     pub truth: Truth,
     /// See [`saturated`].
     pub saturated: bool,
-    /// What each end estimated, by unit; empty where a watcher had no line in the window.
+    /// Estimates.
     pub ends: Ends,
 }
 
@@ -83,21 +87,14 @@ pub struct Truth {
     pub measured_to_ts_ns: u64,
 }
 
-/// Both ends' estimates, by unit.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ends {
-    /// Made at the server.
-    pub server: BTreeMap<Unit, EndEstimate>,
-    /// Made at the client.
-    pub client: BTreeMap<Unit, EndEstimate>,
-}
+/// What each end estimated, by unit; empty where its watcher had no line in the window.
+pub type Ends = BTreeMap<Side, BTreeMap<Unit, EndEstimate>>;
 
 /// Two hosts, both servers, both ends' watchers.
 pub struct Stage {
     watchers: Watchers,
-    redis: RedisServer,
     redis_with_nagle: RedisServer,
-    hosts: TwoHosts,
+    redis: Redis,
 }
 
 /// A step of a ladder.
@@ -150,15 +147,13 @@ impl Experiment for Accuracy {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("accuracy")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
-        let redis_with_nagle = RedisServer::start_with_nagle(&hosts.server, &context.stop)?;
-        let watchers = Watchers::start(context, &hosts)?;
+        let (redis, network) = Redis::start(context, "accuracy")?;
+        let server = &redis.hosts.server;
+        let redis_with_nagle = RedisServer::start_with_nagle(server, &context.stop)?;
         let stage = Stage {
-            watchers,
-            redis,
+            watchers: Watchers::start(context, &redis.hosts)?,
             redis_with_nagle,
-            hosts,
+            redis,
         };
         Ok((stage, network))
     }
@@ -169,22 +164,67 @@ impl Experiment for Accuracy {
         stage: &mut Stage,
         turn: Turn<'_, Arm>,
     ) -> Result<Vec<Point>> {
-        let point = point(run.context, stage, turn)?;
-        stage.redis.check_alive()?;
+        let context = run.context;
+        let Arm {
+            switched: Switched { workload, nagle_at },
+            nodelay,
+            step,
+            repeat,
+        } = *turn.arm;
+        let extent = Extent::new(context.quick);
+        let (port, client_nodelay) = match nagle_at {
+            NagleAt::Client => (PORT, nodelay),
+            NagleAt::Server if nodelay => (PORT, true),
+            NagleAt::Server => (NAGLE_PORT, true),
+        };
+        let phase = steady(extent.duration, step, workload.value_size);
+        let load = LoadSpec {
+            address: stage.redis.hosts.server_address(port),
+            get_ratio: workload.get_ratio,
+            nodelay: client_nodelay,
+            ..stage
+                .redis
+                .load(Setting::Nodelay, extent.warmup, vec![phase])
+        };
+        let report = stage.redis.run(context, &load)?;
+        context.stop.sleep(LINE_DELAY)?;
+        stage.watchers.check()?;
+        stage.redis.server.check_alive()?;
         stage.redis_with_nagle.check_alive()?;
-        Ok(vec![point])
+        let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
+        let truth = Truth::from(report);
+        let (offered, achieved) = (truth.offered_rps, truth.achieved_rps);
+        let felt_ns = truth.from_intended_ns.mean;
+        Ok(vec![Point {
+            workload: workload.name.into(),
+            nagle_at: *nagle_at,
+            nodelay,
+            step_rps: step,
+            repeat,
+            attempt: turn.attempt,
+            saturated: saturated(offered, achieved, felt_ns, truth.errors),
+            truth,
+            ends: stage.watchers.estimates(from, to),
+        }])
     }
 
-    /// A generator that is overwhelmed does not trust itself: that is the collapse.
     fn judge(&self, point: &Point) -> Judgement {
-        match point.saturated {
-            true => Judgement::Saturated,
-            false => Judgement::valid_if(point.truth.valid, point.truth.why_invalid.join(", ")),
-        }
+        judge(point.saturated, point.truth.valid, &point.truth.why_invalid)
     }
 
     fn describe(&self, point: &Point) -> String {
-        describe(point)
+        let estimate =
+            |side| maybe_duration(estimate(point, side, Unit::Sends).and_then(|e| e.total_ns));
+        format!(
+            "{} {}/s nagle {}: measured {}, estimated {} (client) {} (server){}",
+            point.workload,
+            point.step_rps,
+            if point.nodelay { "off" } else { "on" },
+            duration(point.truth.from_send_ns.mean),
+            estimate(Side::Client),
+            estimate(Side::Server),
+            if point.saturated { ", saturated" } else { "" },
+        )
     }
 
     fn finish(
@@ -193,7 +233,7 @@ impl Experiment for Accuracy {
         _stage: &mut Stage,
         points: &[Point],
     ) -> Result<()> {
-        let blind = |p: &Point| p.ends.server.is_empty() && p.ends.client.is_empty();
+        let blind = |p: &Point| p.ends.values().all(BTreeMap::is_empty);
         if points.iter().all(blind) {
             bail!(
                 "the watchers ran but saw no connection to port {PORT} or {NAGLE_PORT}; see `batchwise doctor`"
@@ -223,15 +263,12 @@ impl OnLadder for Point {
     }
 }
 
-/// Both ends' watchers.
-struct Watchers {
-    server: Watcher,
-    client: Watcher,
-}
+/// A watcher at each end.
+struct Watchers([(Side, Watcher); 2]);
 
 impl Watchers {
     fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
-        let start = |host: &batchwise_testbed::host::Host| {
+        let start = |side: Side, host: &Host| -> Result<_> {
             let spec = WatchSpec {
                 ports: &[PORT, NAGLE_PORT],
                 interval: INTERVAL,
@@ -239,103 +276,47 @@ impl Watchers {
                 exchange: true,
                 cgroup: Some(host.cgroup()),
             };
-            Watcher::start(&context.command, host, &spec, &context.stop)
+            let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
+            Ok((
+                side,
+                watcher.with_context(|| format!("at the {side:?}'s end"))?,
+            ))
         };
-        Ok(Self {
-            server: start(&hosts.server).context("at the server's end")?,
-            client: start(&hosts.client).context("at the client's end")?,
-        })
+        let server = start(Side::Server, &hosts.server)?;
+        Ok(Self([server, start(Side::Client, &hosts.client)?]))
     }
 
     fn check(&mut self) -> Result<()> {
-        self.server.check().context("at the server's end")?;
-        self.client.check().context("at the client's end")
+        let check = |(side, watcher): &mut (Side, Watcher)| {
+            watcher
+                .check()
+                .with_context(|| format!("at the {side:?}'s end"))
+        };
+        self.0.iter_mut().try_for_each(check)
     }
 
-    /// The lines since the last call.
-    fn take(&self) -> (Vec<Line>, Vec<Line>) {
-        (self.server.take_lines(), self.client.take_lines())
-    }
-}
-
-fn point(context: &Context, stage: &mut Stage, turn: Turn<'_, Arm>) -> Result<Point> {
-    let arm = turn.arm;
-    let Switched { workload, nagle_at } = arm.switched;
-    let extent = Extent::new(context.quick);
-    let (port, client_nodelay) = match nagle_at {
-        NagleAt::Client => (PORT, arm.nodelay),
-        NagleAt::Server if arm.nodelay => (PORT, true),
-        NagleAt::Server => (NAGLE_PORT, true),
-    };
-    let spec = LoadSpec {
-        address: stage.hosts.server_address(port),
-        phases: vec![LoadPhase {
-            duration: extent.duration,
-            rate: arm.step,
-            climb_to: None,
-            value_size: workload.value_size,
-        }],
-        warmup: extent.warmup,
-        get_ratio: workload.get_ratio,
-        nodelay: client_nodelay,
-        busy_per_response: Duration::ZERO,
-    };
-    let report = spec.run(&context.command, &stage.hosts.client, &context.stop)?;
-    context.stop.sleep(LINE_DELAY)?;
-    stage.watchers.check()?;
-    let (server, client) = stage.watchers.take();
-    let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-    Ok(Point {
-        workload: workload.name.into(),
-        nagle_at: *nagle_at,
-        nodelay: arm.nodelay,
-        step_rps: arm.step,
-        repeat: arm.repeat,
-        attempt: turn.attempt,
-        saturated: saturated(
-            report.offered_rps,
-            report.achieved_rps,
-            report.latency_ns.mean,
-            report.errors,
-        ),
-        truth: truth(report),
-        ends: Ends {
-            server: estimates_in(&server, Side::Server, from, to),
-            client: estimates_in(&client, Side::Client, from, to),
-        },
-    })
-}
-
-fn truth(report: LoadReport) -> Truth {
-    Truth {
-        offered_rps: report.offered_rps,
-        achieved_rps: report.achieved_rps,
-        requests: report.requests,
-        errors: report.errors,
-        from_send_ns: report.latency_from_send_ns,
-        from_intended_ns: report.latency_ns,
-        valid: report.valid,
-        why_invalid: report.why_invalid,
-        measured_from_ts_ns: report.measured_from_ts_ns,
-        measured_to_ts_ns: report.measured_to_ts_ns,
+    /// What the lines since the last call say of a window.
+    fn estimates(&self, from: u64, to: u64) -> Ends {
+        let of = |(side, watcher): &(Side, Watcher)| {
+            (*side, estimates_in(&watcher.take_lines(), *side, from, to))
+        };
+        self.0.iter().map(of).collect()
     }
 }
 
-fn describe(point: &Point) -> String {
-    let micros = |ns: f64| format!("{:.0} µs", ns / 1e3);
-    let estimate = |end: &BTreeMap<Unit, EndEstimate>| {
-        end.get(&Unit::Sends)
-            .and_then(|e| e.total_ns)
-            .map_or_else(|| "none".into(), micros)
-    };
-    format!(
-        "{} {}/s nagle {}: measured {}, estimated {} (client) {} (server){}",
-        point.workload,
-        point.step_rps,
-        if point.nodelay { "off" } else { "on" },
-        micros(point.truth.from_send_ns.mean),
-        estimate(&point.ends.client),
-        estimate(&point.ends.server),
-        if point.saturated { ", saturated" } else { "" },
-    )
+impl From<LoadReport> for Truth {
+    fn from(report: LoadReport) -> Self {
+        Self {
+            offered_rps: report.offered_rps,
+            achieved_rps: report.achieved_rps,
+            requests: report.requests,
+            errors: report.errors,
+            from_send_ns: report.latency_from_send_ns,
+            from_intended_ns: report.latency_ns,
+            valid: report.valid,
+            why_invalid: report.why_invalid,
+            measured_from_ts_ns: report.measured_from_ts_ns,
+            measured_to_ts_ns: report.measured_to_ts_ns,
+        }
+    }
 }

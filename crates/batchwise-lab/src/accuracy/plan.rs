@@ -25,71 +25,52 @@ pub struct Switched {
     pub nagle_at: NagleAt,
 }
 
+impl Switched {
+    const fn at(nagle_at: NagleAt, workload: Workload) -> Self {
+        Self { workload, nagle_at }
+    }
+}
+
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and two of smaller values, for
 /// which Nagle is known to help here; and the paper's mix as the paper ran it, Nagle switched at the
 /// server, where byte units must fail (Figure 4b).
 pub static WORKLOADS: [Switched; 5] = [
-    Switched {
-        nagle_at: NagleAt::Client,
-        workload: Workload {
-            name: "64B",
-            value_size: 64,
-            get_ratio: 0.0,
-            steps: &[
+    Switched::at(
+        NagleAt::Client,
+        Workload::new(
+            "64B",
+            (64, 0.0),
+            &[
                 5_000, 10_000, 25_000, 50_000, 100_000, 150_000, 200_000, 250_000, 300_000,
                 350_000, 400_000, 500_000,
             ],
-            quick_steps: &[
+            &[
                 5_000, 25_000, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000,
             ],
-        },
-    },
-    Switched {
-        nagle_at: NagleAt::Client,
-        workload: Workload {
-            name: "4KiB",
-            value_size: 4096,
-            get_ratio: 0.0,
-            steps: &[
+        ),
+    ),
+    Switched::at(
+        NagleAt::Client,
+        Workload::new(
+            "4KiB",
+            (4096, 0.0),
+            &[
                 5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000,
                 180_000, 200_000,
             ],
-            quick_steps: &[
+            &[
                 5_000, 20_000, 50_000, 80_000, 110_000, 140_000, 170_000, 200_000,
             ],
-        },
-    },
-    Switched {
-        nagle_at: NagleAt::Client,
-        workload: Workload {
-            name: "16KiB",
-            value_size: 16_384,
-            get_ratio: 0.0,
-            steps: LARGE_STEPS,
-            quick_steps: LARGE_QUICK_STEPS,
-        },
-    },
-    Switched {
-        nagle_at: NagleAt::Client,
-        workload: Workload {
-            name: "95:5",
-            value_size: 16_384,
-            get_ratio: 0.05,
-            steps: LARGE_STEPS,
-            quick_steps: LARGE_QUICK_STEPS,
-        },
-    },
-    Switched {
-        nagle_at: NagleAt::Server,
-        workload: Workload {
-            name: "95:5-server",
-            value_size: 16_384,
-            get_ratio: 0.05,
-            steps: LARGE_STEPS,
-            quick_steps: LARGE_QUICK_STEPS,
-        },
-    },
+        ),
+    ),
+    Switched::at(NagleAt::Client, large("16KiB", 0.0)),
+    Switched::at(NagleAt::Client, large("95:5", 0.05)),
+    Switched::at(NagleAt::Server, large("95:5-server", 0.05)),
 ];
+
+const fn large(name: &'static str, get_ratio: f64) -> Workload {
+    Workload::new(name, (16_384, get_ratio), LARGE_STEPS, LARGE_QUICK_STEPS)
+}
 
 const LARGE_STEPS: &[u64] = &[
     2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 70_000, 80_000, 90_000, 100_000,

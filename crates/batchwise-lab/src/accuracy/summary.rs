@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::sense::report::{Estimator, Unit};
+use batchwise_core::sense::report::{Estimator, Side, Unit};
 use batchwise_testbed::window::EndEstimate;
 use serde::Serialize;
 
@@ -11,20 +11,8 @@ use super::Point;
 use crate::ladder::{self, middle, per_workload};
 use crate::stats::{median, quantile};
 
-/// Which end made an estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum End {
-    /// The client's.
-    Client,
-    /// The server's.
-    Server,
-}
-
-impl End {
-    /// Both, the preferred one first.
-    pub const BOTH: [Self; 2] = [Self::Client, Self::Server];
-}
+/// Both ends, the preferred one first.
+const BOTH: [Side; 2] = [Side::Client, Side::Server];
 
 /// Errors of one end's estimates in one unit, over the points below saturation, and the cutoffs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -57,13 +45,13 @@ pub struct WorkloadSummary {
     pub headline: Verdict,
     /// The end that the headline and `by_unit` are from: the client's if it has any two-sided
     /// estimate.
-    pub end: End,
+    pub end: Side,
     /// `sends`, from each end.
-    pub by_end: BTreeMap<End, Verdict>,
+    pub by_end: BTreeMap<Side, Verdict>,
     /// Each unit, from `end`.
     pub by_unit: BTreeMap<Unit, Verdict>,
     /// Each unit from each end.
-    pub by_end_and_unit: BTreeMap<End, BTreeMap<Unit, Verdict>>,
+    pub by_end_and_unit: BTreeMap<Side, BTreeMap<Unit, Verdict>>,
 }
 
 /// All workloads, by name.
@@ -96,71 +84,48 @@ impl WorkloadSummary {
 
     fn of(points: &[&Point]) -> Self {
         let units = [Unit::Sends, Unit::Bytes, Unit::Packets];
-        let by_end_and_unit: BTreeMap<End, BTreeMap<Unit, Verdict>> = End::BOTH
-            .map(|end| {
-                (
-                    end,
-                    units.map(|unit| (unit, verdict(points, end, unit))).into(),
-                )
-            })
-            .into();
-        let usable = |end: &End| {
-            points
-                .iter()
-                .any(|p| two_sided_total(p, *end, Unit::Sends).is_some())
-        };
-        let end = End::BOTH.into_iter().find(usable).unwrap_or(End::Client);
+        let by_unit = |end| units.map(|unit| (unit, verdict(points, end, unit)));
+        let all = BTreeMap::from(BOTH.map(|end| (end, BTreeMap::from(by_unit(end)))));
+        let estimates = |p: &&Point, end| two_sided_total(p, end, Unit::Sends).is_some();
+        let usable = |end: &Side| points.iter().any(|p| estimates(p, *end));
+        let end = BOTH.into_iter().find(usable).unwrap_or(Side::Client);
         Self {
-            headline: by_end_and_unit[&end][&Unit::Sends].clone(),
+            headline: all[&end][&Unit::Sends].clone(),
             end,
-            by_end: End::BOTH
-                .map(|e| (e, by_end_and_unit[&e][&Unit::Sends].clone()))
-                .into(),
-            by_unit: by_end_and_unit[&end].clone(),
-            by_end_and_unit,
+            by_end: BTreeMap::from(BOTH.map(|e| (e, all[&e][&Unit::Sends].clone()))),
+            by_unit: all[&end].clone(),
+            by_end_and_unit: all,
         }
     }
 }
 
 /// What an end estimated at a point in a unit.
-pub fn estimate(point: &Point, end: End, unit: Unit) -> Option<&EndEstimate> {
-    let of_end = match end {
-        End::Client => &point.ends.client,
-        End::Server => &point.ends.server,
-    };
-    of_end.get(&unit)
+pub fn estimate(point: &Point, end: Side, unit: Unit) -> Option<&EndEstimate> {
+    point.ends.get(&end)?.get(&unit)
 }
 
 /// The two-sided estimate of what the client feels, ns.
-pub fn two_sided_total(point: &Point, end: End, unit: Unit) -> Option<f64> {
+pub fn two_sided_total(point: &Point, end: Side, unit: Unit) -> Option<f64> {
     let found = estimate(point, end, unit)?;
-    if found.estimator == Estimator::TwoSided {
-        found.total_ns
-    } else {
-        None
-    }
+    let is_two_sided = found.estimator == Estimator::TwoSided;
+    found.total_ns.filter(|_| is_two_sided)
 }
 
-fn verdict(points: &[&Point], end: End, unit: Unit) -> Verdict {
+fn verdict(points: &[&Point], end: Side, unit: Unit) -> Verdict {
     let below: Vec<_> = points.iter().filter(|p| !p.saturated).collect();
-    let signed: Vec<f64> = below
-        .iter()
-        .filter_map(|p| {
-            let truth = p.truth.from_send_ns.mean;
-            let estimate = two_sided_total(p, end, unit)?;
-            (truth > 0.0).then(|| (estimate - truth) / truth)
-        })
-        .collect();
+    let error = |p: &&&Point| {
+        let truth = p.truth.from_send_ns.mean;
+        let estimate = two_sided_total(p, end, unit)?;
+        (truth > 0.0).then(|| (estimate - truth) / truth)
+    };
+    let signed: Vec<f64> = below.iter().filter_map(error).collect();
     let errors: Vec<f64> = signed.iter().map(|e| e.abs()).collect();
+    let collapsed = |p: &Point| p.saturated.then_some(f64::INFINITY);
     let measured_cutoff_rps = cutoff(&arms(points, |p| {
-        Some(if p.saturated {
-            f64::INFINITY
-        } else {
-            p.truth.from_send_ns.mean
-        })
+        collapsed(p).or(Some(p.truth.from_send_ns.mean))
     }));
     let estimated_cutoff_rps = cutoff(&arms(points, |p| {
-        two_sided_total(p, end, unit).or(p.saturated.then_some(f64::INFINITY))
+        two_sided_total(p, end, unit).or_else(|| collapsed(p))
     }));
     Verdict {
         points: below.len(),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::sense::report::{Estimator, Nagle, Unit};
+use batchwise_core::sense::report::{Estimator, Nagle, Side, Unit};
 
 use super::plan::NagleAt;
-use super::summary::{Arms, End, Summary, arms, cutoff};
+use super::summary::{Arms, Summary, Verdict, arms, cutoff};
 use super::{Ends, Point, Truth};
 use batchwise_testbed::load::samples::latency;
 use batchwise_testbed::window::{EndEstimate, StageMeans};
@@ -30,12 +30,8 @@ fn estimated(total: f64, estimator: Estimator) -> BTreeMap<Unit, EndEstimate> {
 }
 
 fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Point {
-    let ends = Ends {
-        client: estimate
-            .map(|e| estimated(e, Estimator::TwoSided))
-            .unwrap_or_default(),
-        server: BTreeMap::new(),
-    };
+    let estimate = estimate.map(|e| estimated(e, Estimator::TwoSided));
+    let rps = step_rps as f64;
     Point {
         workload: "64B".into(),
         nagle_at: NagleAt::Client,
@@ -44,8 +40,8 @@ fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Poi
         repeat: 0,
         attempt: 0,
         truth: Truth {
-            offered_rps: step_rps as f64,
-            achieved_rps: step_rps as f64,
+            offered_rps: rps,
+            achieved_rps: rps,
             requests: 1000,
             errors: 0,
             from_send_ns: latency(truth),
@@ -56,8 +52,15 @@ fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Poi
             measured_to_ts_ns: 1,
         },
         saturated: truth > 5e6,
-        ends,
+        ends: estimate.map(|e| (Side::Client, e)).into_iter().collect(),
     }
+}
+
+/// The verdict on the workload that these points are of.
+fn headline(points: &[Point]) -> Verdict {
+    Summary::of(points, &[]).per_workload["64B"]
+        .headline
+        .clone()
 }
 
 fn collapsed(nodelay: bool, step_rps: u64, estimate: Option<f64>) -> [Point; 2] {
@@ -123,8 +126,7 @@ fn errors_are_relative_to_the_truth_and_missing_estimates_are_counted() {
         point(false, 1000, 200.0, Some(240.0)),
         point(true, 2000, 100.0, None),
     ];
-    let summary = Summary::of(&points, &[]);
-    let headline = &summary.per_workload["64B"].headline;
+    let headline = headline(&points);
     assert_eq!((headline.points, headline.missing), (3, 1));
     assert!((headline.median_abs_rel_error.unwrap() - 0.15).abs() < 1e-9);
     assert!((headline.median_signed_rel_error.unwrap() - 0.05).abs() < 1e-9);
@@ -133,19 +135,19 @@ fn errors_are_relative_to_the_truth_and_missing_estimates_are_counted() {
 #[test]
 fn a_one_sided_estimate_counts_as_missing() {
     let mut one = point(true, 1000, 100.0, None);
-    one.ends.client = estimated(100.0, Estimator::Local);
-    let summary = Summary::of(&[one], &[]);
-    assert_eq!(summary.per_workload["64B"].headline.missing, 1);
+    one.ends = Ends::from([(Side::Client, estimated(100.0, Estimator::Local))]);
+    assert_eq!(headline(&[one]).missing, 1);
 }
 
 #[test]
 fn the_headline_is_from_the_server_when_only_it_has_estimates() {
     let mut one = point(true, 1000, 100.0, Some(110.0));
-    std::mem::swap(&mut one.ends.client, &mut one.ends.server);
+    let estimate = one.ends.remove(&Side::Client).unwrap();
+    one.ends.insert(Side::Server, estimate);
     let workload = &Summary::of(&[one], &[]).per_workload["64B"];
-    assert_eq!(workload.end, End::Server);
+    assert_eq!(workload.end, Side::Server);
     assert_eq!(workload.headline.missing, 0);
-    assert_eq!(workload.by_end[&End::Client].missing, 1);
+    assert_eq!(workload.by_end[&Side::Client].missing, 1);
 }
 
 #[test]
@@ -157,8 +159,7 @@ fn saturated_points_are_not_judged_but_place_the_cutoff() {
         point(false, 3000, 200.0, Some(210.0)),
     ];
     points.extend(collapsed(true, 2000, Some(4e6)));
-    let summary = Summary::of(&points, &[]);
-    let headline = &summary.per_workload["64B"].headline;
+    let headline = headline(&points);
     assert_eq!(headline.points, 4);
     assert_eq!(headline.measured_cutoff_rps, Some(2000));
     assert_eq!(headline.estimated_cutoff_rps, Some(2000));
@@ -175,17 +176,12 @@ fn a_second_attempt_that_holds_replaces_the_first() {
         point(true, 2000, 120.0, Some(120.0)),
     ];
     let points: Vec<_> = points.iter().collect();
+    let collapsed = |p: &Point| p.saturated.then_some(INF);
     let arms = arms(&points, |p| {
-        Some(if p.saturated {
-            INF
-        } else {
-            p.truth.from_send_ns.mean
-        })
+        collapsed(p).or(Some(p.truth.from_send_ns.mean))
     });
-    assert_eq!(
-        (arms[0].nodelay, arms[1].nodelay),
-        (Some(100.0), Some(120.0))
-    );
+    let nodelay: Vec<_> = arms.iter().map(|at| at.nodelay).collect();
+    assert_eq!(nodelay, [Some(100.0), Some(120.0)]);
 }
 
 #[test]
@@ -194,9 +190,5 @@ fn without_any_estimate_the_cutoff_does_not_match() {
         point(false, 1000, 200.0, None),
         point(true, 1000, 100.0, None),
     ];
-    assert!(
-        !Summary::of(&points, &[]).per_workload["64B"]
-            .headline
-            .cutoff_matches
-    );
+    assert!(!headline(&points).cutoff_matches);
 }

@@ -1,7 +1,6 @@
 //! Experiment `client-cost`, the paper's Figure 2: the same 20,000 requests a second from a cheap
 //! and from an expensive client, for which opposite settings are better.
 
-mod figures;
 mod search;
 mod summary;
 
@@ -14,14 +13,15 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::arm::{self, Arm};
-use crate::engine::text::maybe_duration;
-use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
-use crate::tuner::{Tuners, nagle_share};
-use batchwise_testbed::load::{LoadPhase, LoadSpec, PhaseReport};
-use batchwise_testbed::redis::{PORT, RedisServer};
-use batchwise_testbed::topology::TwoHosts;
+use crate::engine::text::{maybe_duration, percent, thousands};
+use crate::engine::{
+    Experiment, Figure, Judgement, Ratio, Report, Results, Round, Run, Strip, Table, Turn, Verdict,
+};
+use crate::redis::{Redis, steady};
+use crate::tuner::nagle_share;
+use batchwise_testbed::load::{LoadSpec, PhaseReport};
 use search::{CHEAP, Grid, Setting, Trial, most_opposite};
-use summary::Summary;
+use summary::{Summary, latencies, of};
 
 /// Requests a second, as in the paper.
 const RATE: u64 = 20_000;
@@ -35,6 +35,9 @@ const WARMUP: Duration = Duration::from_millis(300);
 const LEARNING: Duration = Duration::from_secs(4);
 /// How long a point is measured.
 const WINDOW: Duration = Duration::from_secs(3);
+
+/// Counts as the latency where nothing was answered.
+const UNANSWERED_NS: f64 = 1e10;
 
 /// The paper's Figure 2.
 pub struct ClientCost;
@@ -82,9 +85,9 @@ pub struct Point {
 
 impl Point {
     /// Mean latency from the intended send time, ns; also of a collapse, which has a mean of its
-    /// own.
+    /// own unless nothing was answered.
     pub fn latency(&self) -> f64 {
-        self.window.latency_ns.mean
+        self.window.latency_ns.mean.min(UNANSWERED_NS)
     }
 }
 
@@ -95,14 +98,8 @@ pub struct More {
     trials: Vec<Trial>,
 }
 
-/// Two hosts that receive on their own CPUs, and a server.
-pub struct Stage {
-    redis: RedisServer,
-    hosts: TwoHosts,
-}
-
 impl Experiment for ClientCost {
-    type Stage = Stage;
+    type Stage = Redis;
     type Arm = (Client, Arm);
     type Point = Point;
     type More = More;
@@ -124,48 +121,40 @@ impl Experiment for ClientCost {
             let of = |client| order.iter().map(move |&arm| (client, arm));
             Round::in_order(Client::BOTH.into_iter().flat_map(of))
         };
-        Ok((0..if quick { 2 } else { 7 }).map(round).collect())
+        Ok((0..if quick { 2 } else { 15 }).map(round).collect())
     }
 
-    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("client-cost")?;
+    fn stage(&self, context: &Context) -> Result<(Redis, Value)> {
+        let (redis, network) = Redis::start(context, "client-cost")?;
         // What a packet costs its receiver must be paid by the receiver: that is what batching saves.
-        hosts.receive_on_own_cpus()?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
-        Ok((Stage { redis, hosts }, network))
+        redis.hosts.receive_on_own_cpus()?;
+        Ok((redis, network))
     }
 
     /// Looks for the setting.
-    fn prepare(&self, run: &mut Run<'_, More>, stage: &mut Stage) -> Result<()> {
+    fn prepare(&self, run: &mut Run<'_, More>, redis: &mut Redis) -> Result<()> {
         if run.more.setting.is_some() {
             return Ok(());
         }
         run.more.trials.clear();
         let grid = Grid::new(run.context.quick);
-        for _ in 0..grid.repeats {
-            for &value_size in grid.value_sizes {
-                for busy in grid.costs() {
-                    for arm in Arm::STATIC {
-                        let load = load(&stage.hosts, arm, value_size, busy, &[TRIAL]);
-                        let window = last_phase(run.context, &stage.hosts, &load)?;
-                        let mean_ns = window.latency_ns.mean;
-                        run.note(&format!(
-                            "trying {value_size} B, {busy:?} a response, {}: {}",
-                            arm.name(),
-                            maybe_duration(Some(mean_ns))
-                        ));
-                        run.more.trials.push(Trial {
-                            value_size,
-                            busy,
-                            arm,
-                            mean_ns,
-                            saturated: window.saturated(),
-                        });
-                    }
-                }
-            }
+        for (value_size, busy, arm) in grid.trials() {
+            let load = load(redis, arm, value_size, busy, &[TRIAL]);
+            let (window, _) = redis.last_phase(run.context, &load)?;
+            let mean_ns = window.latency_ns.mean;
+            let (name, mean) = (arm.name(), maybe_duration(Some(mean_ns)));
+            run.note(&format!(
+                "trying {value_size} B, {busy:?} a response, {name}: {mean}"
+            ));
+            run.more.trials.push(Trial {
+                value_size,
+                busy,
+                arm,
+                mean_ns,
+                saturated: window.saturated(),
+            });
         }
-        stage.redis.check_alive()?;
+        redis.server.check_alive()?;
         run.more.setting = most_opposite(&grid, &run.more.trials);
         Ok(())
     }
@@ -173,15 +162,36 @@ impl Experiment for ClientCost {
     fn measure(
         &self,
         run: &mut Run<'_, More>,
-        stage: &mut Stage,
+        redis: &mut Redis,
         turn: Turn<'_, (Client, Arm)>,
     ) -> Result<Vec<Point>> {
         let setting = run.more.setting;
         let setting = setting
             .ok_or_else(|| anyhow!("no setting was tried with both clients and both arms"))?;
-        let point = point(run.context, &stage.hosts, turn, &setting)?;
-        stage.redis.check_alive()?;
-        Ok(vec![point])
+        let (client, arm) = *turn.arm;
+        let busy = match client {
+            Client::Cheap => CHEAP,
+            Client::Expensive => setting.busy,
+        };
+        let phases: &[_] = match arm {
+            Arm::Batchwise => &[LEARNING, WINDOW],
+            _ => &[WINDOW],
+        };
+        let load = load(redis, arm, setting.value_size, busy, phases);
+        let label = format!("{}-{}", client.name(), turn.round + 1);
+        let agents = (arm, POLICY, label.as_str());
+        let measured = redis.tuned(run.context, agents, || redis.last_phase(run.context, &load));
+        let ((window, _), decisions) = measured?;
+        redis.server.check_alive()?;
+        let (from, to) = (window.from_ts_ns, window.to_ts_ns);
+        Ok(vec![Point {
+            client,
+            arm,
+            round: turn.round,
+            saturated: window.saturated(),
+            nagle_share: nagle_share(&decisions, Side::Client, from, to),
+            window,
+        }])
     }
 
     /// What cannot be carried overwhelms the generator, too; that is an answer here.
@@ -201,67 +211,124 @@ impl Experiment for ClientCost {
     }
 
     fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
-        figures::report(&results.points, &results.more, summary)
+        let lead = format!(
+            "{} requests/s on one connection, open loop, from a client that is done with a response \
+             at once and from one that works on it. To the server both are the same.",
+            thousands(RATE as f64)
+        );
+        let setting = results.more.setting.map_or_else(String::new, |setting| {
+            format!(
+                "SETs of {} B; the expensive client works {} µs on each response. Of the settings \
+                 that were tried with the static arms, this one has the most opposite answers.",
+                setting.value_size,
+                setting.busy.as_micros()
+            )
+        });
+        Report::new("Client cost: the same load, opposite answers", lead)
+            .heading("Summary")
+            .text(answer(summary))
+            .text(setting)
+            .table(clients(summary))
+            .text(
+                "Mean latency from the intended send time, medians over rounds. Ratios are medians \
+                 of the rounds' ratios with a 95 % bootstrap interval. Agents run with --policy \
+                 latency and start anew for each point. Packets are processed on the CPU of the \
+                 host that receives them, as a network card's interrupts would have it.",
+            )
+            .figure(ratio_plot(&results.points))
     }
 }
 
-fn load(
-    hosts: &TwoHosts,
-    arm: Arm,
-    value_size: u32,
-    busy: Duration,
-    phases: &[Duration],
-) -> LoadSpec {
-    let phase = |&duration: &Duration| LoadPhase {
-        duration,
-        rate: RATE,
-        climb_to: None,
-        value_size,
+fn answer(summary: &Summary) -> String {
+    let of = |what: &str, verdict: Verdict, [yes, no]: [&str; 2]| {
+        let text = match verdict {
+            Verdict::Met => yes,
+            Verdict::Missed => no,
+            Verdict::Undecided => "**undecided**: too few rounds, or too close",
+        };
+        format!("{what}: {text}.")
     };
+    let right = ["with both clients", "not with both clients"];
+    let flips = ["yes", "no, in no setting that was tried"];
+    [
+        of(
+            "The answer flips with the client",
+            summary.flips_verdict,
+            flips,
+        ),
+        of(
+            "Batchwise had the better arm",
+            summary.chose_right_verdict,
+            right,
+        ),
+    ]
+    .join(" ")
+}
+
+fn clients(summary: &Summary) -> Table {
+    type Row<'a> = (&'a Client, &'a summary::ClientSummary);
+    let mean = |row: &Row, arm| maybe_duration(row.1.mean_ns.get(&arm).copied());
+    Table::of(
+        &summary.per_client,
+        &[
+            ("client", &|row| row.0.name().into()),
+            ("TCP_NODELAY", &|row| mean(row, Arm::Nodelay)),
+            ("Nagle", &|row| mean(row, Arm::Nagle)),
+            ("batchwise", &|row| mean(row, Arm::Batchwise)),
+            ("Nagle / TCP_NODELAY", &|row| {
+                Ratio::text(row.1.nagle_interval.as_ref())
+            }),
+            ("batchwise / better", &|row| {
+                Ratio::text(row.1.batchwise_interval.as_ref())
+            }),
+            ("within 5 %", &|row| row.1.verdict.name().into()),
+            ("batchwise had Nagle on", &|row| percent(row.1.nagle_share)),
+        ],
+    )
+}
+
+fn ratio_plot(points: &[Point]) -> Figure {
+    let strip = |client: Client| {
+        let pairs = latencies(&of(points, client), Arm::Nagle, Arm::Nodelay);
+        // A collapse would leave no room for the rest.
+        let cut = |&(nagle, nodelay): &(f64, f64)| ((nagle / nodelay).clamp(0.1, 10.0), 1.0);
+        let color = match client {
+            Client::Cheap => Arm::Nodelay.color(),
+            Client::Expensive => Arm::Nagle.color(),
+        };
+        let pairs: Vec<_> = pairs.iter().map(cut).collect();
+        Strip::new(format!("{} client", client.name()), color, &pairs)
+    };
+    let title = "Latency with Nagle over that with TCP_NODELAY (cut at 10)";
+    let strips = Client::BOTH.map(strip).into();
+    Figure::ratios("nagle-over-nodelay.svg", title, "latency ratio", strips)
+}
+
+fn load(redis: &Redis, arm: Arm, size: u32, busy: Duration, phases: &[Duration]) -> LoadSpec {
+    let phases = phases.iter().map(|&time| steady(time, RATE, size));
     LoadSpec {
-        address: hosts.server_address(PORT),
-        phases: phases.iter().map(phase).collect(),
-        warmup: WARMUP,
-        get_ratio: 0.0,
-        nodelay: arm.nodelay(),
         busy_per_response: busy,
+        ..redis.load(arm, WARMUP, phases.collect())
     }
 }
 
-fn last_phase(context: &Context, hosts: &TwoHosts, load: &LoadSpec) -> Result<PhaseReport> {
-    let mut report = load.run(&context.command, &hosts.client, &context.stop)?;
-    let last = report.phases.pop();
-    last.ok_or_else(|| anyhow!("the load reported no phase"))
-}
+#[cfg(test)]
+mod tests {
+    use super::summary::tests::point;
+    use super::*;
+    use crate::engine::draw;
 
-fn point(
-    context: &Context,
-    hosts: &TwoHosts,
-    turn: Turn<'_, (Client, Arm)>,
-    setting: &Setting,
-) -> Result<Point> {
-    let (client, arm) = *turn.arm;
-    let busy = match client {
-        Client::Cheap => CHEAP,
-        Client::Expensive => setting.busy,
-    };
-    let load = |phases: &[Duration]| load(hosts, arm, setting.value_size, busy, phases);
-    let (window, decisions) = match arm {
-        Arm::Batchwise => {
-            let label = format!("{}-{}", client.name(), turn.round + 1);
-            let tuners = Tuners::start(context, hosts, POLICY, &label)?;
-            let window = last_phase(context, hosts, &load(&[LEARNING, WINDOW]))?;
-            (window, tuners.finish()?)
-        }
-        _ => (last_phase(context, hosts, &load(&[WINDOW]))?, Vec::new()),
-    };
-    let (from, to) = (window.from_ts_ns, window.to_ts_ns);
-    Ok(Point {
-        client,
-        arm,
-        round: turn.round,
-        saturated: window.saturated(),
-        nagle_share: nagle_share(&decisions, Side::Client, from, to),
-        window,
-    })
+    #[test]
+    fn the_plot_has_both_clients_also_when_one_collapses() {
+        let points = [
+            point(Client::Cheap, Arm::Nodelay, 0, 60.0, None),
+            point(Client::Cheap, Arm::Nagle, 0, 50.0, None),
+            point(Client::Expensive, Arm::Nodelay, 0, 200.0, None),
+            point(Client::Expensive, Arm::Nagle, 0, 90_000.0, None),
+        ];
+        let svg = draw::svg(&ratio_plot(&points)).unwrap();
+        assert!(svg.contains("cheap client, median 0.833"));
+        assert!(svg.contains("expensive client, median 10.000"));
+        assert!(answer(&Summary::of(&points)).contains("flips with the client: **undecided**"));
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::arm::Arm;
 use crate::stats::median;
@@ -40,13 +40,35 @@ impl Grid {
         }
     }
 
-    /// What the clients spend on a response, the cheap one first.
-    pub fn costs(&self) -> Vec<Duration> {
-        [CHEAP].into_iter().chain(self.expensive()).collect()
+    /// Value size, time on a response and arm of each trial: both arms next to each other, the
+    /// cheap client first.
+    pub fn trials(&self) -> Vec<(u32, Duration, Arm)> {
+        let costs: Vec<_> = [CHEAP].into_iter().chain(self.expensive()).collect();
+        let mut trials = Vec::new();
+        for _ in 0..self.repeats {
+            for &size in self.value_sizes {
+                let of_size = costs.iter();
+                trials.extend(of_size.flat_map(|&busy| Arm::STATIC.map(|arm| (size, busy, arm))));
+            }
+        }
+        trials
     }
 
     fn expensive(&self) -> impl Iterator<Item = Duration> {
         self.expensive_us.iter().copied().map(Duration::from_micros)
+    }
+}
+
+/// A duration as nanoseconds.
+mod as_ns {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(time.as_nanos() as u64)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_nanos)
     }
 }
 
@@ -56,11 +78,7 @@ pub struct Trial {
     /// Bytes of a value.
     pub value_size: u32,
     /// What the client spends on a response.
-    #[serde(
-        rename = "busy_ns",
-        serialize_with = "as_ns",
-        deserialize_with = "of_ns"
-    )]
+    #[serde(rename = "busy_ns", with = "as_ns")]
     pub busy: Duration,
     /// A static arm.
     pub arm: Arm,
@@ -71,25 +89,13 @@ pub struct Trial {
     pub saturated: bool,
 }
 
-fn as_ns<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(duration.as_nanos() as u64)
-}
-
-fn of_ns<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    u64::deserialize(from).map(Duration::from_nanos)
-}
-
 /// A setting in which both clients are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
     /// Bytes of a value.
     pub value_size: u32,
     /// What the expensive client spends on a response.
-    #[serde(
-        rename = "busy_ns",
-        serialize_with = "as_ns",
-        deserialize_with = "of_ns"
-    )]
+    #[serde(rename = "busy_ns", with = "as_ns")]
     pub busy: Duration,
 }
 

@@ -7,8 +7,11 @@ use serde::Serialize;
 
 use super::{Client, Point};
 use crate::arm::Arm;
-use crate::engine::pairs;
+use crate::engine::{Ratio, Verdict, pairs};
 use crate::stats::median;
+
+/// How much worse than the better static arm batchwise may be.
+const BAR: f64 = 1.05;
 
 /// One client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -17,10 +20,16 @@ pub struct ClientSummary {
     pub mean_ns: BTreeMap<Arm, f64>,
     /// Nagle's latency over TCP_NODELAY's: the median of the rounds' ratios.
     pub nagle_over_nodelay: Option<f64>,
+    /// The same with its 95 % interval.
+    pub nagle_interval: Option<Ratio>,
     /// The static arm with the lower latency.
     pub better: Option<Arm>,
     /// Batchwise's latency over that arm's.
     pub batchwise_over_better: Option<f64>,
+    /// The same with its 95 % interval.
+    pub batchwise_interval: Option<Ratio>,
+    /// Whether batchwise was within 5 % of that arm.
+    pub verdict: Verdict,
     /// For how much of the measured time Nagle's algorithm worked with batchwise: the median.
     pub nagle_share: Option<f64>,
     /// Whether that was the better arm for most of the time.
@@ -32,8 +41,12 @@ pub struct ClientSummary {
 pub struct Summary {
     /// Whether the better arm differs.
     pub flips: Option<bool>,
+    /// The same, if the intervals of both clients tell which arm is better.
+    pub flips_verdict: Verdict,
     /// Whether batchwise had the better arm for most of the time with both clients.
     pub chose_right: Option<bool>,
+    /// The same, likewise.
+    pub chose_right_verdict: Verdict,
     /// By client.
     pub per_client: BTreeMap<Client, ClientSummary>,
 }
@@ -41,50 +54,69 @@ pub struct Summary {
 impl Summary {
     /// Of these points.
     pub fn of(points: &[Point]) -> Self {
-        let per_client = Client::BOTH.map(|client| {
-            let of_it: Vec<_> = points.iter().filter(|p| p.client == client).collect();
-            (client, client_summary(&of_it))
-        });
-        let per_client = BTreeMap::from(per_client);
+        let of_client = |client| (client, ClientSummary::of(&of(points, client)));
+        let per_client = BTreeMap::from(Client::BOTH.map(of_client));
         let [cheap, expensive] = Client::BOTH.map(|client| &per_client[&client]);
         let right = cheap.chose_right.zip(expensive.chose_right);
+        let flips = cheap.better.zip(expensive.better).map(|(a, b)| a != b);
+        let chose_right = right.map(|(cheap, expensive)| cheap && expensive);
+        let told = cheap.is_better_known() && expensive.is_better_known();
+        let verdict = |found: Option<bool>| match found.filter(|_| told) {
+            Some(true) => Verdict::Met,
+            Some(false) => Verdict::Missed,
+            None => Verdict::Undecided,
+        };
         Self {
-            flips: cheap.better.zip(expensive.better).map(|(a, b)| a != b),
-            chose_right: right.map(|(cheap, expensive)| cheap && expensive),
+            flips,
+            flips_verdict: verdict(flips),
+            chose_right,
+            chose_right_verdict: verdict(chose_right),
             per_client,
         }
     }
 }
 
-fn client_summary(points: &[&Point]) -> ClientSummary {
-    let of = |arm: Arm| points.iter().filter(move |p| p.arm == arm);
-    let means = |arm| median(&of(arm).map(|p| p.latency()).collect::<Vec<_>>());
-    let ratio = |above: Arm, below: Arm| {
-        let pairs = pairs(points, |p| (p.round, p.arm), above, below, |p| p.latency());
-        let ratio = |&(above, below): &(f64, f64)| {
-            (above.is_finite() || below.is_finite()).then(|| above / below)
-        };
-        median(&pairs.iter().filter_map(ratio).collect::<Vec<_>>())
-    };
-    let nagle_over_nodelay = ratio(Arm::Nagle, Arm::Nodelay);
-    let better = nagle_over_nodelay.map(|ratio| match ratio < 1.0 {
-        true => Arm::Nagle,
-        false => Arm::Nodelay,
-    });
-    let shares: Vec<f64> = of(Arm::Batchwise).filter_map(|p| p.nagle_share).collect();
-    let nagle_share = median(&shares);
-    ClientSummary {
-        mean_ns: Arm::ALL
-            .into_iter()
-            .filter_map(|arm| Some((arm, means(arm)?)))
-            .collect(),
-        nagle_over_nodelay,
-        better,
-        batchwise_over_better: better.and_then(|better| ratio(Arm::Batchwise, better)),
-        nagle_share,
-        chose_right: better
-            .zip(nagle_share)
-            .map(|(better, share)| (better == Arm::Nagle) == (share > 0.5)),
+/// The points of a client.
+pub fn of(points: &[Point], client: Client) -> Vec<&Point> {
+    points.iter().filter(|p| p.client == client).collect()
+}
+
+/// Latencies of two arms in each round that has both.
+pub fn latencies(points: &[&Point], above: Arm, below: Arm) -> Vec<(f64, f64)> {
+    pairs(points, |p| (p.round, p.arm), above, below, |p| p.latency())
+}
+
+impl ClientSummary {
+    fn of(points: &[&Point]) -> Self {
+        let of = |arm: Arm| points.iter().filter(move |p| p.arm == arm);
+        let mean = |arm| median(&of(arm).map(|p| p.latency()).collect::<Vec<_>>());
+        let ratio = |above, below| Ratio::of(&latencies(points, above, below));
+        let nagle = ratio(Arm::Nagle, Arm::Nodelay);
+        let better = nagle.map(|ratio| match ratio.median < 1.0 {
+            true => Arm::Nagle,
+            false => Arm::Nodelay,
+        });
+        let batchwise = better.and_then(|better| ratio(Arm::Batchwise, better));
+        let shares: Vec<f64> = of(Arm::Batchwise).filter_map(|p| p.nagle_share).collect();
+        let nagle_share = median(&shares);
+        let chosen = better.zip(nagle_share);
+        let means = Arm::ALL.into_iter();
+        Self {
+            mean_ns: means.filter_map(|arm| Some((arm, mean(arm)?))).collect(),
+            nagle_over_nodelay: nagle.map(|ratio| ratio.median),
+            nagle_interval: nagle,
+            better,
+            batchwise_over_better: batchwise.map(|ratio| ratio.median),
+            batchwise_interval: batchwise,
+            verdict: Verdict::at_most(batchwise.as_ref(), BAR),
+            nagle_share,
+            chose_right: chosen.map(|(better, share)| (better == Arm::Nagle) == (share > 0.5)),
+        }
+    }
+
+    /// Whether the interval of both arms' ratio is on one side of 1.
+    fn is_better_known(&self) -> bool {
+        Verdict::at_most(self.nagle_interval.as_ref(), 1.0) != Verdict::Undecided
     }
 }
 
@@ -120,15 +152,10 @@ pub(super) mod tests {
 
     #[test]
     fn opposite_answers_of_which_batchwise_has_both() {
-        let summary = Summary::of(&points(
-            [60.0, 50.0, 51.0],
-            [200.0, 9000.0, 210.0],
-            [0.9, 0.1],
-        ));
-        assert_eq!(
-            (summary.flips, summary.chose_right),
-            (Some(true), Some(true))
-        );
+        let (cheap, expensive) = ([60.0, 50.0, 51.0], [200.0, 9000.0, 210.0]);
+        let summary = Summary::of(&points(cheap, expensive, [0.9, 0.1]));
+        let found = (summary.flips, summary.chose_right);
+        assert_eq!(found, (Some(true), Some(true)));
         let cheap = &summary.per_client[&Client::Cheap];
         assert_eq!(cheap.better, Some(Arm::Nagle));
         assert!((cheap.batchwise_over_better.unwrap() - 1.02).abs() < 1e-9);
@@ -136,15 +163,10 @@ pub(super) mod tests {
 
     #[test]
     fn one_wrong_choice_is_not_right() {
-        let summary = Summary::of(&points(
-            [60.0, 50.0, 60.0],
-            [200.0, 400.0, 210.0],
-            [0.1, 0.1],
-        ));
-        assert_eq!(
-            (summary.flips, summary.chose_right),
-            (Some(true), Some(false))
-        );
+        let (cheap, expensive) = ([60.0, 50.0, 60.0], [200.0, 400.0, 210.0]);
+        let summary = Summary::of(&points(cheap, expensive, [0.1, 0.1]));
+        let found = (summary.flips, summary.chose_right);
+        assert_eq!(found, (Some(true), Some(false)));
     }
 
     #[test]
@@ -153,5 +175,19 @@ pub(super) mod tests {
         points.retain(|p| p.arm != Arm::Batchwise);
         let summary = Summary::of(&points);
         assert_eq!((summary.flips, summary.chose_right), (Some(false), None));
+    }
+    #[test]
+    fn fewer_than_fifteen_rounds_decide_nothing() {
+        let one = points([60.0, 50.0, 51.0], [200.0, 400.0, 210.0], [0.9, 0.1]);
+        let rounds = |count| {
+            let round = |round| one.iter().map(move |p| Point { round, ..p.clone() });
+            Summary::of(&(0..count).flat_map(round).collect::<Vec<_>>())
+        };
+        let verdicts = |s: &Summary| (s.flips_verdict, s.chose_right_verdict);
+        let few = rounds(14);
+        assert_eq!(verdicts(&few), (Verdict::Undecided, Verdict::Undecided));
+        let enough = rounds(15);
+        assert_eq!(verdicts(&enough), (Verdict::Met, Verdict::Met));
+        assert_eq!(enough.per_client[&Client::Cheap].verdict, Verdict::Met);
     }
 }

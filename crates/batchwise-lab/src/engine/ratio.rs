@@ -121,6 +121,18 @@ impl Verdict {
         }
     }
 
+    /// Of several that must all be met: one that is missed is enough, one that is undecided leaves
+    /// it open.
+    pub fn of_all(verdicts: impl IntoIterator<Item = Self>) -> Self {
+        let all: Vec<_> = verdicts.into_iter().collect();
+        match (all.contains(&Self::Missed), all.contains(&Self::Undecided)) {
+            (true, _) => Self::Missed,
+            (_, true) => Self::Undecided,
+            _ if all.is_empty() => Self::Undecided,
+            _ => Self::Met,
+        }
+    }
+
     /// As in results.
     pub fn name(self) -> &'static str {
         match self {

@@ -107,12 +107,24 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+/// A column's name, and its cell in the row of something.
+pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
 impl Table {
     /// With these columns and no rows.
     pub fn new(header: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             header: header.into_iter().map(Into::into).collect(),
             rows: Vec::new(),
+        }
+    }
+
+    /// With a row for each of these, and columns of a name and of what stands there.
+    pub fn of<T>(rows: impl IntoIterator<Item = T>, columns: &[Column<'_, T>]) -> Self {
+        let cells = |row: T| columns.iter().map(|(_, cell)| cell(&row)).collect();
+        Self {
+            header: columns.iter().map(|(name, _)| (*name).into()).collect(),
+            rows: rows.into_iter().map(cells).collect(),
         }
     }
 

@@ -3,10 +3,10 @@
 //! stay begin and end counting from slice to slice.
 
 mod agents;
+mod hooks;
 mod summary;
 
-use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use crate::engine::color::{NAGLE, NODELAY};
 use crate::engine::slices::{Slice, USUAL};
 use crate::engine::stalls::{Monitor, lost};
 use crate::engine::text::{percent, quartiles};
-use crate::engine::{
-    Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
-};
+use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn};
+use crate::redis::Redis;
 use agents::Agents;
-use batchwise_testbed::bpf_stats::{Runs, StatsEnabled, runs_of};
+use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
 use batchwise_testbed::host::Place;
 use batchwise_testbed::process::{Process, cpu_time};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
-use summary::{Summary, of_blocks};
+use hooks::HookCost;
+use summary::{ArmSummary, Summary, of_blocks};
 
 /// Blocks of slices that are measured, and written, together.
 const BLOCKS: u32 = 20;
@@ -95,32 +95,6 @@ pub struct Point {
     pub agents_cpu_share: Option<f64>,
 }
 
-/// Time inside the hooks, from the kernel's statistics.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HookCost {
-    /// Who counted.
-    pub arm: Arm,
-    /// Requests in the time.
-    pub requests: u64,
-    /// A request at one of its two endpoints, ns.
-    pub ns_per_request: f64,
-    /// By program.
-    pub programs: Vec<ProgramCost>,
-}
-
-/// One BPF program's part of [`HookCost`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ProgramCost {
-    /// Its name.
-    pub name: String,
-    /// How often it ran.
-    pub runs: u64,
-    /// Mean of a run, ns.
-    pub ns_per_run: f64,
-    /// How often it ran for a request, both endpoints together.
-    pub runs_per_request: f64,
-}
-
 /// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct More {
@@ -132,11 +106,9 @@ pub struct More {
 pub struct Stage {
     monitor: Monitor,
     benchmark: Process,
-    info: TcpStream,
+    info: BufReader<TcpStream>,
     agents: Agents,
-    redis: RedisServer,
-    // Last: the others live in them.
-    _hosts: TwoHosts,
+    redis: Redis,
 }
 
 /// What is read at the ends of a slice.
@@ -170,26 +142,25 @@ impl Experiment for Overhead {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("overhead")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
-        let agents = Agents::start(context, &hosts)?;
-        let benchmark = start_benchmark(&hosts)?;
+        let (redis, network) = Redis::start(context, "overhead")?;
+        let hosts = &redis.hosts;
+        let agents = Agents::start(context, hosts)?;
+        let benchmark = start_benchmark(hosts)?;
         let info = hosts.server.inside(|| {
             let stream = TcpStream::connect(("127.0.0.1", PORT))?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            Ok(stream)
+            Ok(BufReader::new(stream))
         })?;
         let cpus = [hosts.server.cpu(), hosts.client.cpu()];
+        context.stop.sleep(WARM_UP)?;
         let stage = Stage {
             monitor: Monitor::start(&cpus, &agents.pids()),
             benchmark,
             info,
             agents,
             redis,
-            _hosts: hosts,
         };
-        context.stop.sleep(WARM_UP)?;
         Ok((stage, network))
     }
 
@@ -220,9 +191,8 @@ impl Experiment for Overhead {
             info,
             agents,
             redis,
-            ..
         } = stage;
-        let pids = agents.pids();
+        let (pids, redis) = (agents.pids(), &mut redis.server);
         let slices = USUAL.run(
             &run.context.stop,
             (turn.round * BLOCKS, BLOCKS),
@@ -291,55 +261,37 @@ impl Experiment for Overhead {
             let (arm, ns) = (cost.arm.name(), cost.ns_per_request);
             report = report
                 .subheading(format!("{arm}: {ns:.0} ns per request and endpoint"))
-                .table(hooks(cost));
+                .table(cost.table());
         }
         report
     }
 }
 
 fn table(summary: &Summary) -> Table {
-    let mut table = Table::new([
-        "arm",
-        "requests/s",
-        "ratio",
-        "server CPU, ns/request",
-        "ratio",
-        "client CPU, ns/request",
-        "ratio",
-        "hooks, ns/request",
-        "agents, of a CPU",
-    ]);
-    for (name, arm) in &summary.arms {
-        let ratio = |ratio: &Option<Ratio>| match *name {
-            "off" => "–".into(),
-            _ => Ratio::text(ratio.as_ref()),
-        };
-        let hooks = arm.hook_ns_per_request;
-        table.row([
-            (*name).into(),
-            quartiles(arm.rps),
-            ratio(&arm.throughput_ratio),
-            quartiles(arm.server_cpu_ns_per_request),
-            ratio(&arm.server_cpu_ratio),
-            quartiles(arm.client_cpu_ns_per_request),
-            ratio(&arm.client_cpu_ratio),
-            hooks.map_or_else(|| "–".into(), |ns| format!("{ns:.0}")),
-            percent(arm.agents_cpu_share),
-        ]);
-    }
-    table
-}
-
-fn hooks(cost: &HookCost) -> Table {
-    let rows = cost.programs.iter().map(|program| {
-        vec![
-            program.name.clone(),
-            program.runs.to_string(),
-            format!("{:.0}", program.ns_per_run),
-            format!("{:.2}", program.runs_per_request),
-        ]
-    });
-    Table::new(["program", "runs", "ns per run", "runs per request"]).with(rows)
+    type Row<'a> = (&'a &'static str, &'a ArmSummary);
+    let ratio = |row: &Row, of: fn(&ArmSummary) -> Option<Ratio>| match *row.0 {
+        "off" => "–".into(),
+        _ => Ratio::text(of(row.1).as_ref()),
+    };
+    let ns = |ns: Option<f64>| ns.map_or_else(|| "–".into(), |ns| format!("{ns:.0}"));
+    Table::of(
+        &summary.arms,
+        &[
+            ("arm", &|row| (*row.0).into()),
+            ("requests/s", &|row| quartiles(row.1.rps)),
+            ("ratio", &|row| ratio(row, |arm| arm.throughput_ratio)),
+            ("server CPU, ns/request", &|row| {
+                quartiles(row.1.server_cpu_ns_per_request)
+            }),
+            ("ratio", &|row| ratio(row, |arm| arm.server_cpu_ratio)),
+            ("client CPU, ns/request", &|row| {
+                quartiles(row.1.client_cpu_ns_per_request)
+            }),
+            ("ratio", &|row| ratio(row, |arm| arm.client_cpu_ratio)),
+            ("hooks, ns/request", &|row| ns(row.1.hook_ns_per_request)),
+            ("agents, of a CPU", &|row| percent(row.1.agents_cpu_share)),
+        ],
+    )
 }
 
 /// A client that never ends by itself.
@@ -349,17 +301,7 @@ fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
     };
     let mut command = Command::new("redis-benchmark");
     command.args(["-h", &server.ip().to_string(), "-p", &PORT.to_string()]);
-    command.args([
-        "-t",
-        "set",
-        "--csv",
-        "-c",
-        "10",
-        "-d",
-        "64",
-        "-n",
-        "2000000000",
-    ]);
+    command.args("-t set --csv -c 10 -d 64 -n 2000000000".split(' '));
     let client = &hosts.client;
     let mut benchmark = client
         .spawn("redis-benchmark", command, Place::Workload)
@@ -370,7 +312,7 @@ fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
 }
 
 fn sample(
-    info: &mut TcpStream,
+    info: &mut BufReader<TcpStream>,
     redis: &RedisServer,
     benchmark: &Process,
     agents: &[nix::unistd::Pid],
@@ -389,25 +331,17 @@ fn sample(
 }
 
 /// Commands that the server has served, as it says itself.
-fn requests(info: &mut TcpStream) -> Result<u64> {
-    info.write_all(b"INFO stats\r\n")?;
-    let mut text = String::new();
-    let mut buffer = [0; 16_384];
+fn requests(info: &mut BufReader<TcpStream>) -> Result<u64> {
+    info.get_mut().write_all(b"INFO stats\r\n")?;
     // `$LENGTH\r\n`, so many bytes, `\r\n`
-    loop {
-        let read = info
-            .read(&mut buffer)
-            .context("asking Redis for its statistics")?;
-        anyhow::ensure!(read > 0, "Redis closed the connection");
-        text.push_str(&String::from_utf8_lossy(&buffer[..read]));
-        let whole = text.split_once("\r\n").and_then(|(head, rest)| {
-            let length: usize = head.strip_prefix('$')?.parse().ok()?;
-            (rest.len() >= length + 2).then_some(())
-        });
-        if whole.is_some() {
-            return parse_requests(&text).context("Redis does not say how much it has served");
-        }
-    }
+    let mut head = String::new();
+    info.read_line(&mut head)?;
+    let length = head.trim().strip_prefix('$').and_then(|n| n.parse().ok());
+    let length: usize = length.context("Redis does not give its statistics")?;
+    let mut text = vec![0; length + 2];
+    info.read_exact(&mut text)?;
+    let served = parse_requests(&String::from_utf8_lossy(&text));
+    served.context("Redis does not say how much it has served")
 }
 
 fn parse_requests(info: &str) -> Option<u64> {
@@ -453,61 +387,13 @@ impl Stage {
         let (after, requests_after) = (runs_of(&pids)?, requests(&mut self.info)?);
         drop(enabled);
         let requests = requests_after.saturating_sub(requests_before);
-        Ok(cost_between(arm, requests, &before, &after))
-    }
-}
-
-fn cost_between(
-    arm: Arm,
-    requests: u64,
-    before: &BTreeMap<String, Runs>,
-    after: &BTreeMap<String, Runs>,
-) -> HookCost {
-    let mut total_ns = 0;
-    let mut programs = Vec::new();
-    for (name, now) in after {
-        let then = before.get(name).copied().unwrap_or_default();
-        let (runs, ns) = (
-            now.count.saturating_sub(then.count),
-            now.time_ns.saturating_sub(then.time_ns),
-        );
-        if runs > 0 {
-            total_ns += ns;
-            programs.push(ProgramCost {
-                name: name.clone(),
-                runs,
-                ns_per_run: ns as f64 / runs as f64,
-                runs_per_request: runs as f64 / requests as f64,
-            });
-        }
-    }
-    HookCost {
-        arm,
-        requests,
-        ns_per_request: total_ns as f64 / requests as f64 / 2.0,
-        programs,
+        Ok(HookCost::between(arm, requests, &before, &after))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hook_time_is_what_was_added_per_request_and_endpoint() {
-        let runs = |count, time_ns| Runs { count, time_ns };
-        let before = BTreeMap::from([("bw_a".to_owned(), runs(10, 1000))]);
-        let after = BTreeMap::from([
-            ("bw_a".to_owned(), runs(210, 21_000)),
-            ("bw_b".to_owned(), runs(100, 5_000)),
-            ("bw_idle".to_owned(), runs(0, 0)),
-        ]);
-        let cost = cost_between(Arm::Watch, 100, &before, &after);
-        assert_eq!(cost.ns_per_request, 125.0);
-        assert_eq!(cost.programs.len(), 2);
-        let first = &cost.programs[0];
-        assert_eq!((first.ns_per_run, first.runs_per_request), (100.0, 2.0));
-    }
 
     #[test]
     fn requests_are_what_redis_says() {

@@ -10,20 +10,19 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use batchwise_core::sense::report::Side;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
 use crate::arm::{self, Arm};
-use crate::engine::text::maybe_duration;
-use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
+use crate::engine::text::{maybe_duration, percent};
+use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::ladder::{OnLadder, Rung, Workload};
+use crate::redis::{Redis, judge, steady};
 use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
-use batchwise_testbed::load::{LatencySummary, LoadPhase, LoadSpec, PhaseReport};
-use batchwise_testbed::redis::{PORT, RedisServer};
-use batchwise_testbed::topology::TwoHosts;
+use batchwise_testbed::load::{LoadSpec, PhaseReport};
 use plan::{Extent, WORKLOADS};
 use summary::Summary;
 
@@ -77,8 +76,7 @@ pub struct More {
 pub struct Stage {
     tuners: Option<Tuners>,
     decisions: Vec<Decision>,
-    redis: RedisServer,
-    hosts: TwoHosts,
+    redis: Redis,
 }
 
 /// A step of a ladder.
@@ -114,27 +112,24 @@ impl Experiment for RedisNagle {
         for repeat in 0..Extent::new(quick).repeats {
             for workload in &WORKLOADS {
                 let ladder = |arms: &[Arm]| {
-                    let steps = workload.steps(quick).iter();
-                    let step = |(&rps, &arm)| Step {
+                    let step = |rps, &arm: &Arm| Step {
                         workload,
                         arm,
                         rps,
                         repeat,
                     };
-                    let each = steps.flat_map(|rps| arms.iter().map(move |arm| (rps, arm)));
-                    Round::in_order(each.map(step))
+                    let steps = workload.steps(quick).iter();
+                    Round::in_order(steps.flat_map(|&rps| arms.iter().map(move |a| step(rps, a))))
                 };
-                let mut static_arms = Arm::STATIC;
-                if repeat % 2 == 1 {
-                    static_arms.reverse();
-                }
-                let mut both = vec![ladder(&static_arms)];
-                if tunes {
-                    both.push(ladder(&[Arm::Batchwise]));
-                }
-                if repeat % 2 == 1 {
-                    both.reverse();
-                }
+                let mut statics = Arm::STATIC;
+                let mut both = match repeat % 2 {
+                    0 => vec![ladder(&statics), ladder(&[Arm::Batchwise])],
+                    _ => {
+                        statics.reverse();
+                        vec![ladder(&[Arm::Batchwise]), ladder(&statics)]
+                    }
+                };
+                both.retain(|round| tunes || round.arms[0].arm != Arm::Batchwise);
                 rounds.extend(both);
             }
         }
@@ -146,13 +141,11 @@ impl Experiment for RedisNagle {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("redis-nagle")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let (redis, network) = Redis::start(context, "redis-nagle")?;
         let stage = Stage {
             tuners: None,
             decisions: Vec::new(),
             redis,
-            hosts,
         };
         Ok((stage, network))
     }
@@ -166,7 +159,7 @@ impl Experiment for RedisNagle {
     ) -> Result<()> {
         if let Some(step) = steps.first().filter(|step| step.arm == Arm::Batchwise) {
             let label = format!("{}-{}", step.workload.name, step.repeat + 1);
-            let tuners = Tuners::start(run.context, &stage.hosts, SLO_POLICY, &label)?;
+            let tuners = Tuners::start(run.context, &stage.redis.hosts, SLO_POLICY, &label)?;
             stage.tuners = Some(tuners);
         }
         Ok(())
@@ -178,9 +171,44 @@ impl Experiment for RedisNagle {
         stage: &mut Stage,
         turn: Turn<'_, Step>,
     ) -> Result<Vec<Point>> {
-        let point = point(run.context, stage, turn)?;
-        stage.redis.check_alive()?;
-        Ok(vec![point])
+        let Step {
+            workload,
+            arm,
+            rps,
+            repeat,
+        } = *turn.arm;
+        let extent = Extent::new(run.context.quick);
+        let measured = steady(extent.measured, rps, workload.value_size);
+        // Nothing of batchwise's learning is hidden in a warm-up.
+        let (warmup, phases) = match arm {
+            Arm::Batchwise => {
+                let learning = steady(extent.learning, rps, workload.value_size);
+                (Duration::ZERO, vec![learning, measured])
+            }
+            _ => (extent.warmup, vec![measured]),
+        };
+        let load = LoadSpec {
+            get_ratio: workload.get_ratio,
+            ..stage.redis.load(arm, warmup, phases)
+        };
+        let (window, learning) = stage.redis.last_phase(run.context, &load)?;
+        stage.redis.server.check_alive()?;
+        if let Some(tuners) = &mut stage.tuners {
+            tuners.check()?;
+            stage.decisions.extend(tuners.take()?);
+        }
+        let (from, to) = (window.from_ts_ns, window.to_ts_ns);
+        Ok(vec![Point {
+            workload: workload.name.into(),
+            arm,
+            step_rps: rps,
+            repeat,
+            attempt: turn.attempt,
+            saturated: window.saturated(),
+            learning,
+            nagle_share: nagle_share(&stage.decisions, Side::Client, from, to),
+            window,
+        }])
     }
 
     fn end(
@@ -203,16 +231,26 @@ impl Experiment for RedisNagle {
         Ok(())
     }
 
-    /// A generator that is overwhelmed does not trust itself: that is the collapse.
     fn judge(&self, point: &Point) -> Judgement {
-        match point.saturated {
-            true => Judgement::Saturated,
-            false => Judgement::valid_if(point.window.valid, point.window.why_invalid.join(", ")),
-        }
+        judge(
+            point.saturated,
+            point.window.valid,
+            &point.window.why_invalid,
+        )
     }
 
     fn describe(&self, point: &Point) -> String {
-        describe(point)
+        let mean = |of: &PhaseReport| maybe_duration(Some(of.latency_ns.mean));
+        let learning = point.learning.as_ref().map_or_else(|| "–".into(), mean);
+        format!(
+            "{} {}/s {}: {}{}, learning {learning}, Nagle {}",
+            point.workload,
+            point.step_rps,
+            point.arm.name(),
+            mean(&point.window),
+            if point.saturated { " (saturated)" } else { "" },
+            percent(point.nagle_share),
+        )
     }
 
     fn summary(&self, results: &Results<Point, More>) -> Summary {
@@ -234,71 +272,4 @@ impl OnLadder for Point {
             saturated: self.saturated,
         }
     }
-}
-
-fn point(context: &Context, stage: &mut Stage, turn: Turn<'_, Step>) -> Result<Point> {
-    let Step {
-        workload,
-        arm,
-        rps,
-        repeat,
-    } = *turn.arm;
-    let extent = Extent::new(context.quick);
-    let phase = |duration: Duration| LoadPhase {
-        duration,
-        rate: rps,
-        climb_to: None,
-        value_size: workload.value_size,
-    };
-    let measured = phase(extent.measured);
-    // Nothing of batchwise's learning is hidden in a warm-up.
-    let (warmup, phases) = match arm {
-        Arm::Batchwise => (Duration::ZERO, vec![phase(extent.learning), measured]),
-        _ => (extent.warmup, vec![measured]),
-    };
-    let spec = LoadSpec {
-        address: stage.hosts.server_address(PORT),
-        phases,
-        warmup,
-        get_ratio: workload.get_ratio,
-        nodelay: arm.nodelay(),
-        busy_per_response: Duration::ZERO,
-    };
-    let mut report = spec.run(&context.command, &stage.hosts.client, &context.stop)?;
-    let window = report.phases.pop();
-    let window = window.ok_or_else(|| anyhow!("the load reported no phase"))?;
-    if let Some(tuners) = &mut stage.tuners {
-        tuners.check()?;
-        stage.decisions.extend(tuners.take()?);
-    }
-    let (from, to) = (window.from_ts_ns, window.to_ts_ns);
-    Ok(Point {
-        workload: workload.name.into(),
-        arm,
-        step_rps: rps,
-        repeat,
-        attempt: turn.attempt,
-        saturated: window.saturated(),
-        learning: report.phases.pop(),
-        nagle_share: nagle_share(&stage.decisions, Side::Client, from, to),
-        window,
-    })
-}
-
-fn describe(point: &Point) -> String {
-    let mean = |of: &LatencySummary| maybe_duration(Some(of.mean));
-    let learning = point.learning.as_ref().map_or_else(String::new, |l| {
-        format!(" (learning {})", mean(&l.latency_ns))
-    });
-    let share = point.nagle_share.map_or_else(String::new, |share| {
-        format!(", Nagle {:.0} % of the time", share * 100.0)
-    });
-    format!(
-        "{} {}/s {}: {}{learning}{share}{}",
-        point.workload,
-        point.step_rps,
-        point.arm.name(),
-        mean(&point.window.latency_ns),
-        if point.saturated { ", saturated" } else { "" },
-    )
 }

@@ -6,52 +6,37 @@ use crate::ladder::Workload;
 
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and three of smaller values.
 pub static WORKLOADS: [Workload; 5] = [
-    Workload {
-        name: "64B",
-        value_size: 64,
-        get_ratio: 0.0,
-        steps: &[
+    Workload::new(
+        "64B",
+        (64, 0.0),
+        &[
             50_000, 100_000, 150_000, 200_000, 225_000, 250_000, 275_000, 300_000, 350_000,
             400_000, 450_000, 500_000, 550_000, 600_000, 650_000,
         ],
-        quick_steps: &[
+        &[
             100_000, 200_000, 250_000, 300_000, 400_000, 500_000, 550_000, 600_000,
         ],
-    },
-    Workload {
-        name: "512B",
-        value_size: 512,
-        get_ratio: 0.0,
-        steps: &[
+    ),
+    Workload::new(
+        "512B",
+        (512, 0.0),
+        &[
             25_000, 50_000, 75_000, 100_000, 125_000, 150_000, 175_000, 200_000, 225_000, 250_000,
             275_000, 300_000,
         ],
-        quick_steps: &[50_000, 120_000, 180_000, 240_000, 300_000],
-    },
-    Workload {
-        name: "4KiB",
-        value_size: 4096,
-        get_ratio: 0.0,
-        steps: &[
+        &[50_000, 120_000, 180_000, 240_000, 300_000],
+    ),
+    Workload::new(
+        "4KiB",
+        (4096, 0.0),
+        &[
             20_000, 40_000, 60_000, 80_000, 100_000, 120_000, 140_000, 160_000, 180_000, 200_000,
             220_000, 240_000, 260_000,
         ],
-        quick_steps: &[40_000, 100_000, 160_000, 200_000, 240_000],
-    },
-    Workload {
-        name: "16KiB",
-        value_size: 16_384,
-        get_ratio: 0.0,
-        steps: LARGE_STEPS,
-        quick_steps: LARGE_QUICK_STEPS,
-    },
-    Workload {
-        name: "95:5",
-        value_size: 16_384,
-        get_ratio: 0.05,
-        steps: LARGE_STEPS,
-        quick_steps: LARGE_QUICK_STEPS,
-    },
+        &[40_000, 100_000, 160_000, 200_000, 240_000],
+    ),
+    Workload::new("16KiB", (16_384, 0.0), LARGE_STEPS, LARGE_QUICK_STEPS),
+    Workload::new("95:5", (16_384, 0.05), LARGE_STEPS, LARGE_QUICK_STEPS),
 ];
 
 const LARGE_STEPS: &[u64] = &[

@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Point;
 use crate::arm::Arm;
+use crate::engine::{Ratio, Verdict};
 use crate::ladder::{self, Repeats, middle, per_workload};
-use crate::stats::{Spread, median};
+use crate::stats::Spread;
 use crate::tuner::SLO;
+
+const SLO_NS: f64 = SLO.as_nanos() as f64;
 
 /// The two figures of the paper's abstract.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,11 +35,16 @@ impl Default for Ratios {
     }
 }
 
+/// How much worse than the better static arm batchwise may be.
+const BAR: f64 = 1.05;
+
 /// A load step at which something was worst.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Worst {
     /// The ratio there.
     pub ratio: f64,
+    /// The same with its 95 % interval.
+    pub interval: Option<Ratio>,
     /// Requests a second.
     pub step_rps: u64,
     /// The arm that batchwise was compared with.
@@ -49,15 +57,29 @@ pub struct Worst {
 pub struct WorkloadSummary {
     /// Highest load under the SLO with batchwise over that with TCP_NODELAY.
     pub range_ratio: Option<f64>,
+    /// The same of each repeat, with its 95 % interval.
+    pub range_interval: Option<Ratio>,
+    /// Whether that load is at least as high.
+    pub range_verdict: Verdict,
     /// Batchwise was under the SLO at the highest load that was offered: the ratio is a lower
     /// bound.
     pub range_is_lower_bound: bool,
     /// At the highest load at which TCP_NODELAY is under the SLO: its latency over batchwise's.
     pub latency_ratio: Option<f64>,
+    /// The same with its 95 % interval.
+    pub latency_interval: Option<Ratio>,
+    /// Whether batchwise's latency is at most TCP_NODELAY's.
+    pub latency_verdict: Verdict,
     /// Highest ratio of batchwise's latency to the better static arm's, over the loads at which
     /// that one is under the SLO.
     pub worst_vs_best_arm: Option<f64>,
-    /// Where that is.
+    /// Whether the ratio is at most 1.05 at every one of these loads.
+    pub worst_verdict: Verdict,
+    /// The same ratio over the repeats of all these loads, with its 95 % interval.
+    pub vs_best_arm: Option<Ratio>,
+    /// Whether it is at most 1.05.
+    pub vs_best_arm_verdict: Verdict,
+    /// Where the ratio is worst.
     pub worst_point: Option<Worst>,
     /// The same over the loads at which no static arm is under the SLO but one has not collapsed.
     pub worst_beyond_slo: Option<Worst>,
@@ -102,75 +124,102 @@ impl Summary {
 }
 
 fn workload(points: &[&Point]) -> WorkloadSummary {
-    let steps = ladder::steps(points);
     let mut summary = WorkloadSummary::default();
-    for &step in &steps {
-        let latency = |arm| by_repeat(points, arm, step, |p| Some(p.latency()), f64::INFINITY);
-        let by_arm = Arm::ALL.map(|arm| (arm, latency(arm)));
-        let medians = by_arm
-            .iter()
-            .filter_map(|(arm, of)| Some((*arm, middle(of)?)));
+    let (mut under_slo, mut all_pairs) = (Vec::new(), Vec::new());
+    for step_rps in ladder::steps(points) {
+        let latency = Arm::ALL.map(|arm| (arm, latency(points, arm, step_rps)));
+        let latency = BTreeMap::from(latency);
+        let medians = latency.iter();
+        let medians = medians.filter_map(|(&arm, of)| Some((arm, middle(of)?)));
         let medians: BTreeMap<Arm, f64> = medians.collect();
-        for (&arm, &latency) in &medians {
-            if latency < SLO.as_nanos() as f64 {
-                summary.highest_under_slo_rps.insert(arm, step);
-            }
+        let holds = |arm| medians.get(&arm).is_some_and(|&ns| ns < SLO_NS);
+        for arm in Arm::ALL.into_iter().filter(|&arm| holds(arm)) {
+            summary.highest_under_slo_rps.insert(arm, step_rps);
         }
+        let at = |against, (ratio, interval)| Worst {
+            ratio,
+            interval,
+            step_rps,
+            against,
+        };
+        let tuned = &latency[&Arm::Batchwise];
         let better = better(&medians);
-        let tuned = latency(Arm::Batchwise);
-        let ratio = better.and_then(|arm| paired(&tuned, &latency(arm)));
-        if let Some((against, ratio)) = better.zip(ratio) {
-            let at = Worst {
-                ratio,
-                step_rps: step,
-                against,
-            };
-            let under_slo = medians[&against] < SLO.as_nanos() as f64;
-            let worst = match under_slo {
-                true => &mut summary.worst_point,
+        let compared = better.and_then(|arm| ladder::compare(tuned, &latency[&arm]));
+        if let Some((arm, found)) = better.zip(compared) {
+            let worst = match holds(arm) {
+                true => {
+                    under_slo.push(Verdict::at_most(found.1.as_ref(), BAR));
+                    all_pairs.extend(ladder::pairs(tuned, &latency[&arm]));
+                    &mut summary.worst_point
+                }
                 false => &mut summary.worst_beyond_slo,
             };
-            keep(worst, at, |new, old| new > old);
-            let carried = |arm| by_repeat(points, arm, step, |p| Some(p.window.achieved_rps), 0.0);
-            if let Some(ratio) = paired(&carried(Arm::Batchwise), &carried(against)) {
-                let at = Worst { ratio, ..at };
-                keep(&mut summary.worst_throughput, at, |new, old| new < old);
+            keep(worst, at(arm, found), |new, old| new > old);
+            let carried =
+                |arm| by_repeat(points, arm, step_rps, |p| Some(p.window.achieved_rps), 0.0);
+            if let Some(found) = ladder::compare(&carried(Arm::Batchwise), &carried(arm)) {
+                let worst = &mut summary.worst_throughput;
+                keep(worst, at(arm, found), |new, old| new < old);
             }
         }
-        let default_holds = medians
-            .get(&Arm::Nodelay)
-            .is_some_and(|&ns| ns < SLO.as_nanos() as f64);
         let learning = |p: &Point| Some(p.learning.as_ref()?.latency_ns.mean);
-        let learning = by_repeat(points, Arm::Batchwise, step, learning, f64::INFINITY);
-        if let Some(ratio) = paired(&learning, &latency(Arm::Nodelay)).filter(|_| default_holds) {
-            let at = Worst {
-                ratio,
-                step_rps: step,
-                against: Arm::Nodelay,
-            };
-            keep(&mut summary.worst_learning, at, |new, old| new > old);
+        let learning = by_repeat(points, Arm::Batchwise, step_rps, learning, f64::INFINITY);
+        let found = ladder::compare(&learning, &latency[&Arm::Nodelay]);
+        if let Some(found) = found.filter(|_| holds(Arm::Nodelay)) {
+            let worst = &mut summary.worst_learning;
+            keep(worst, at(Arm::Nodelay, found), |new, old| new > old);
         }
-        let spread = |(arm, of): &(Arm, Repeats)| {
+        let spread = |(&arm, of): (&Arm, &Repeats)| {
             let values: Vec<f64> = of.values().copied().collect();
-            Some((*arm, Spread::of(&values)?))
+            Some((arm, Spread::of(&values)?))
         };
         summary.steps.push(StepSummary {
-            step_rps: step,
-            latency_ns: by_arm.iter().filter_map(spread).collect(),
+            step_rps,
+            latency_ns: latency.iter().filter_map(spread).collect(),
             better,
-            ratio,
+            ratio: compared.map(|(ratio, _)| ratio),
         });
     }
     summary.worst_vs_best_arm = summary.worst_point.map(|worst| worst.ratio);
-    let highest = |arm| summary.highest_under_slo_rps.get(&arm).copied();
-    if let Some(default) = highest(Arm::Nodelay) {
-        let tuned = highest(Arm::Batchwise);
-        summary.range_ratio = tuned.map(|tuned| tuned as f64 / default as f64);
-        summary.range_is_lower_bound = tuned == steps.last().copied();
-        let latency = |arm| by_repeat(points, arm, default, |p| Some(p.latency()), f64::INFINITY);
-        summary.latency_ratio = paired(&latency(Arm::Nodelay), &latency(Arm::Batchwise));
-    }
+    summary.worst_verdict = Verdict::of_all(under_slo);
+    summary.vs_best_arm = Ratio::of(&all_pairs);
+    summary.vs_best_arm_verdict = Verdict::at_most(summary.vs_best_arm.as_ref(), BAR);
+    summary.compare_with_default(points);
     summary
+}
+
+impl WorkloadSummary {
+    fn compare_with_default(&mut self, points: &[&Point]) {
+        let highest = |arm| self.highest_under_slo_rps.get(&arm).copied();
+        let Some(default) = highest(Arm::Nodelay) else {
+            return;
+        };
+        let tuned = highest(Arm::Batchwise);
+        let [range, of_default] = [Arm::Batchwise, Arm::Nodelay].map(|arm| range(points, arm));
+        self.range_ratio = tuned.map(|tuned| tuned as f64 / default as f64);
+        self.range_interval = Ratio::of(&ladder::pairs(&range, &of_default));
+        self.range_verdict = Verdict::at_least(self.range_interval.as_ref(), 1.0);
+        self.range_is_lower_bound = tuned == ladder::steps(points).last().copied();
+        let [nodelay, tuned] =
+            [Arm::Nodelay, Arm::Batchwise].map(|arm| latency(points, arm, default));
+        if let Some((ratio, interval)) = ladder::compare(&nodelay, &tuned) {
+            (self.latency_ratio, self.latency_interval) = (Some(ratio), interval);
+        }
+        self.latency_verdict = Verdict::at_least(self.latency_interval.as_ref(), 1.0);
+    }
+}
+
+/// The highest load under the SLO in each repeat.
+fn range(points: &[&Point], arm: Arm) -> Repeats {
+    let mut highest = Repeats::new();
+    for step in ladder::steps(points) {
+        for (repeat, ns) in latency(points, arm, step) {
+            if ns < SLO_NS {
+                highest.insert(repeat, step as f64);
+            }
+        }
+    }
+    highest
 }
 
 /// The better of the static arms, unless both have collapsed or one is not known.
@@ -183,6 +232,10 @@ fn better(medians: &BTreeMap<Arm, f64>) -> Option<Arm> {
     }
 }
 
+fn latency(points: &[&Point], arm: Arm, step: u64) -> Repeats {
+    by_repeat(points, arm, step, |p| Some(p.latency()), f64::INFINITY)
+}
+
 /// A value of an arm at a step, by repeat; see [`ladder::by_repeat`].
 fn by_repeat(
     points: &[&Point],
@@ -193,16 +246,6 @@ fn by_repeat(
 ) -> Repeats {
     let of_arm = points.iter().copied().filter(|p| p.arm == arm);
     ladder::by_repeat(of_arm, step, value, collapsed)
-}
-
-/// The median of the ratios within repeats.
-fn paired(above: &Repeats, below: &Repeats) -> Option<f64> {
-    let ratio = |(repeat, &above): (&u32, &f64)| {
-        let below = below.get(repeat).copied()?;
-        // Two collapses cannot be told apart.
-        (below > 0.0 && (above.is_finite() || below.is_finite())).then(|| above / below)
-    };
-    median(&above.iter().filter_map(ratio).collect::<Vec<_>>())
 }
 
 fn keep(worst: &mut Option<Worst>, new: Worst, is_worse: impl Fn(f64, f64) -> bool) {

@@ -2,11 +2,11 @@
 
 use super::Point;
 use super::plan::Schedule;
-use super::summary::Summary;
+use super::summary::{ScheduleSummary, Settle, Summary};
 use crate::arm::Arm;
-use crate::decisions::{events, nagle_times};
+use crate::decisions;
 use crate::engine::figure::{Layer, Span};
-use crate::engine::text::{maybe_duration, thousands};
+use crate::engine::text::{duration, maybe_duration, thousands};
 use crate::engine::{Axis, Figure, Ratio, Report, Table};
 use batchwise_testbed::load::LoadInterval;
 
@@ -21,8 +21,9 @@ pub fn report(schedules: &[Schedule], points: &[Point], summary: &Summary) -> Re
     .table(whole_runs(summary))
     .text(
         "Mean latency from the intended send time over the whole run, medians over rounds. The \
-         ratio is that of the better static arm over batchwise's, within rounds: above 1, batchwise \
-         was better than both.",
+         ratio is that of the better static arm over batchwise's, within rounds, with a 95 % \
+         bootstrap interval: above 1, batchwise was better than both. Fewer than 15 rounds decide \
+         nothing.",
     )
     .subheading("After each change")
     .table(changes(schedules, summary))
@@ -40,68 +41,57 @@ pub fn report(schedules: &[Schedule], points: &[Point], summary: &Summary) -> Re
 }
 
 fn whole_runs(summary: &Summary) -> Table {
-    let mut table = Table::new([
-        "schedule",
-        "TCP_NODELAY",
-        "Nagle",
-        "batchwise",
-        "better static arm",
-        "ratio",
-    ]);
-    for (name, found) in &summary.per_schedule {
-        let mean = |arm| maybe_duration(found.mean_ns.get(&arm).copied());
-        table.row([
-            (*name).into(),
-            mean(Arm::Nodelay),
-            mean(Arm::Nagle),
-            mean(Arm::Batchwise),
-            found.better.map_or("–", Arm::label).into(),
-            Ratio::text(found.interval.as_ref()),
-        ]);
-    }
-    table
+    type Row<'a> = (&'a &'static str, &'a ScheduleSummary);
+    let mean = |row: &Row, arm| maybe_duration(row.1.mean_ns.get(&arm).copied());
+    Table::of(
+        &summary.per_schedule,
+        &[
+            ("schedule", &|row| (*row.0).into()),
+            ("TCP_NODELAY", &|row| mean(row, Arm::Nodelay)),
+            ("Nagle", &|row| mean(row, Arm::Nagle)),
+            ("batchwise", &|row| mean(row, Arm::Batchwise)),
+            ("better static arm / batchwise", &|row| {
+                Ratio::text(row.1.interval.as_ref())
+            }),
+            ("at least as good", &|row| row.1.verdict.name().into()),
+        ],
+    )
 }
 
 fn changes(schedules: &[Schedule], summary: &Summary) -> Table {
-    let mut table = Table::new([
-        "change to",
-        "schedule",
-        "better arm",
-        "reachable",
-        "settled after",
-        "rounds that never settled",
-    ]);
-    for schedule in schedules {
+    let of_schedule = |schedule: &'_ Schedule| {
         let found = summary.per_schedule.get(schedule.name);
-        for change in found.iter().flat_map(|s| &s.settle) {
-            let Some(phase) = schedule.phases.get(change.phase) else {
-                continue;
-            };
-            let (rate, size) = (thousands(phase.rate as f64), phase.value_size);
-            table.row([
-                format!("{}: {rate}/s of {size} B", change.phase + 1),
-                schedule.name.into(),
-                change.better.label().into(),
-                maybe_duration(Some(change.reachable_ns)),
-                format!("{:.1} s", change.settle_s),
-                format!("{} of {}", change.never, change.rounds),
-            ]);
-        }
-    }
-    table
+        let changes = found.iter().flat_map(|s| &s.settle);
+        let named = |change: &Settle| (schedule.phases[change.phase], *change);
+        changes.map(named).collect::<Vec<_>>()
+    };
+    Table::of(
+        schedules.iter().flat_map(of_schedule),
+        &[
+            ("change to", &|(phase, change)| {
+                let (rate, size) = (thousands(phase.rate as f64), phase.value_size);
+                format!("{}: {rate}/s of {size} B", change.phase + 1)
+            }),
+            ("better arm", &|(_, change)| change.better.label().into()),
+            ("reachable", &|(_, change)| duration(change.reachable_ns)),
+            ("settled after", &|(_, c)| format!("{:.1} s", c.settle_s)),
+            ("rounds that never settled", &|(_, change)| {
+                format!("{} of {}", change.never, change.rounds)
+            }),
+        ],
+    )
 }
 
 pub(super) fn over_time(schedule: &Schedule, points: &[&Point]) -> Figure {
     let title = format!("Mean latency over time: {}", schedule.name);
     let file = format!("latency-{}.svg", schedule.name);
     let mut figure = Figure::over_time(file, title, Axis::latency());
-    let tuned = points.iter().find(|p| p.arm == Arm::Batchwise);
-    let span = |p: &&&Point| (p.report.measured_from_ts_ns, p.report.measured_to_ts_ns);
-    if let Some((p, (zero, end))) = tuned.map(|p| (p, span(&p))) {
-        figure = figure.layer(Layer::Shade {
-            label: "batchwise: Nagle".into(),
-            times: nagle_times(&p.decisions, zero, end),
-        });
+    if let Some(tuned) = points.iter().find(|p| p.arm == Arm::Batchwise) {
+        let (zero, end) = (
+            tuned.report.measured_from_ts_ns,
+            tuned.report.measured_to_ts_ns,
+        );
+        figure = decisions::draw(figure, "batchwise: Nagle", &tuned.decisions, zero, end);
     }
     for point in points {
         let zero = point.report.measured_from_ts_ns;
@@ -121,11 +111,5 @@ pub(super) fn over_time(schedule: &Schedule, points: &[&Point]) -> Figure {
         from = to;
         span
     });
-    figure = figure.layer(Layer::Spans(spans.collect()));
-    if let Some((p, (zero, end))) = tuned.map(|p| (p, span(&p))) {
-        for (label, color, at) in events(&p.decisions, zero, end) {
-            figure = figure.layer(Layer::Events { label, color, at });
-        }
-    }
-    figure
+    figure.layer(Layer::Spans(spans.collect()))
 }

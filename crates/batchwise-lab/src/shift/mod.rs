@@ -7,20 +7,17 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
 use crate::arm::{self, Arm};
 use crate::engine::text::maybe_duration;
-use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
-use crate::tuner::{Decision, SLO_POLICY, Tuners};
-use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport, LoadSpec, saturated};
-use batchwise_testbed::redis::{PORT, RedisServer};
-use batchwise_testbed::topology::TwoHosts;
+use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
+use crate::redis::Redis;
+use crate::tuner::{Decision, SLO_POLICY};
+use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport, saturated};
 use plan::{Extent, INTERVAL, Schedule, WARMUP};
 use summary::Summary;
 
@@ -68,12 +65,6 @@ pub struct More {
     steady: Vec<Steady>,
 }
 
-/// Two hosts and a server.
-pub struct Stage {
-    redis: RedisServer,
-    hosts: TwoHosts,
-}
-
 /// What a turn measures.
 #[derive(Clone, Debug)]
 pub enum Task {
@@ -84,7 +75,7 @@ pub enum Task {
 }
 
 impl Experiment for Shift {
-    type Stage = Stage;
+    type Stage = Redis;
     type Arm = Task;
     type Point = Point;
     type More = More;
@@ -116,45 +107,70 @@ impl Experiment for Shift {
         Ok((0..extent.rounds).map(round).collect())
     }
 
-    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("shift")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
-        Ok((Stage { redis, hosts }, network))
+    fn stage(&self, context: &Context) -> Result<(Redis, Value)> {
+        Redis::start(context, "shift")
     }
 
     fn measure(
         &self,
         run: &mut Run<'_, More>,
-        stage: &mut Stage,
+        redis: &mut Redis,
         turn: Turn<'_, Task>,
     ) -> Result<Vec<Point>> {
-        stage.redis.check_alive()?;
+        redis.server.check_alive()?;
+        let (context, round) = (run.context, turn.round);
         match turn.arm {
             Task::Alone(arm, phase) => {
-                let steady = steady(run.context, &stage.hosts, *arm, turn.round, phase)?;
-                let mean = maybe_duration(Some(steady.mean_ns));
-                let (arm, rate, size) = (arm.name(), phase.rate, phase.value_size);
-                run.note(&format!("{arm} alone, {rate}/s of {size} B: {mean}"));
-                run.more.steady.push(steady);
+                let duration = Extent::new(context.quick).steady;
+                let load = redis.load(*arm, WARMUP, vec![LoadPhase { duration, ..*phase }]);
+                let (window, _) = redis.last_phase(context, &load)?;
+                let mean_ns = window.latency_ns.mean;
+                let (rate, value_size) = (phase.rate, phase.value_size);
+                let (name, mean) = (arm.name(), maybe_duration(Some(mean_ns)));
+                run.note(&format!("{name} alone, {rate}/s of {value_size} B: {mean}"));
+                run.more.steady.push(Steady {
+                    arm: *arm,
+                    rate,
+                    value_size,
+                    round,
+                    saturated: window.saturated(),
+                    mean_ns,
+                });
                 Ok(Vec::new())
             }
             Task::Whole(arm, schedule) => {
-                let point = whole(run.context, &stage.hosts, *arm, turn.round, schedule)?;
-                Ok(vec![point])
+                let label = format!("{}-{}", schedule.name, round + 1);
+                let agents = (*arm, SLO_POLICY, label.as_str());
+                let load = redis.load(*arm, WARMUP, schedule.phases.clone());
+                let (client, stop) = (&redis.hosts.client, &context.stop);
+                let measured = redis.tuned(context, agents, || {
+                    load.run_with_intervals(&context.command, client, INTERVAL, stop)
+                });
+                let ((report, intervals), decisions) = measured?;
+                Ok(vec![Point {
+                    schedule: schedule.name.into(),
+                    arm: *arm,
+                    round,
+                    report,
+                    intervals,
+                    decisions,
+                }])
             }
         }
     }
 
     /// What cannot be carried overwhelms the generator, too; that is an answer here.
     fn judge(&self, point: &Point) -> Judgement {
-        let report = &point.report;
-        let collapsed = saturated(
-            report.offered_rps,
-            report.achieved_rps,
-            report.latency_ns.mean,
-            report.errors,
-        );
-        Judgement::valid_if(collapsed || report.valid, report.why_invalid.join(", "))
+        let LoadReport {
+            offered_rps,
+            achieved_rps,
+            latency_ns,
+            errors,
+            valid,
+            ..
+        } = point.report;
+        let collapsed = saturated(offered_rps, achieved_rps, latency_ns.mean, errors);
+        Judgement::valid_if(collapsed || valid, point.report.why_invalid.join(", "))
     }
 
     fn describe(&self, point: &Point) -> String {
@@ -184,65 +200,4 @@ fn constant_phases(schedules: &[Schedule]) -> Vec<LoadPhase> {
         }
     }
     found
-}
-
-fn load(hosts: &TwoHosts, arm: Arm, phases: Vec<LoadPhase>) -> LoadSpec {
-    LoadSpec {
-        address: hosts.server_address(PORT),
-        phases,
-        warmup: WARMUP,
-        get_ratio: 0.0,
-        nodelay: arm.nodelay(),
-        busy_per_response: Duration::ZERO,
-    }
-}
-
-fn steady(
-    context: &Context,
-    hosts: &TwoHosts,
-    arm: Arm,
-    round: u32,
-    phase: &LoadPhase,
-) -> Result<Steady> {
-    let duration = Extent::new(context.quick).steady;
-    let spec = load(hosts, arm, vec![LoadPhase { duration, ..*phase }]);
-    let report = spec.run(&context.command, &hosts.client, &context.stop)?;
-    let window = report.phases.first();
-    let window = window.ok_or_else(|| anyhow!("the load reported no phase"))?;
-    Ok(Steady {
-        arm,
-        rate: phase.rate,
-        value_size: phase.value_size,
-        round,
-        saturated: window.saturated(),
-        mean_ns: window.latency_ns.mean,
-    })
-}
-
-fn whole(
-    context: &Context,
-    hosts: &TwoHosts,
-    arm: Arm,
-    round: u32,
-    schedule: &Schedule,
-) -> Result<Point> {
-    // Agents that know nothing yet: what they learn is part of what is measured.
-    let tuners = match arm {
-        Arm::Batchwise => {
-            let label = format!("{}-{}", schedule.name, round + 1);
-            Some(Tuners::start(context, hosts, SLO_POLICY, &label)?)
-        }
-        _ => None,
-    };
-    let spec = load(hosts, arm, schedule.phases.clone());
-    let (report, intervals) =
-        spec.run_with_intervals(&context.command, &hosts.client, INTERVAL, &context.stop)?;
-    Ok(Point {
-        schedule: schedule.name.into(),
-        arm,
-        round,
-        report,
-        intervals,
-        decisions: tuners.map_or_else(|| Ok(Vec::new()), Tuners::finish)?,
-    })
 }

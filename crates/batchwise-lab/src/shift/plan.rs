@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use batchwise_testbed::load::LoadPhase;
 
+use crate::redis::steady;
+
 /// Between two reports of the load: also how finely a settling time is known.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 /// Load before the first measured moment, at the first phase's rate.
@@ -41,7 +43,7 @@ impl Extent {
     pub fn new(quick: bool) -> Self {
         let seconds = Duration::from_secs;
         Self {
-            rounds: if quick { 1 } else { 5 },
+            rounds: if quick { 1 } else { 15 },
             steady: seconds(if quick { 2 } else { 4 }),
             schedules: [steps(), ramps(seconds(if quick { 5 } else { 10 }))],
         }
@@ -50,36 +52,30 @@ impl Extent {
 
 /// 64 B, 4 KiB, 64 B for 3 s each, then to and fro every second.
 fn steps() -> Schedule {
-    let phase = |seconds, (rate, value_size)| LoadPhase {
-        duration: Duration::from_secs(seconds),
-        rate,
-        climb_to: None,
-        value_size,
-    };
-    let (small, large) = ((SMALL_RATE, SMALL), (LARGE_RATE, LARGE));
-    let slow = [small, large, small].map(|kind| phase(3, kind));
-    let fast = [large, small, large, small].map(|kind| phase(1, kind));
+    let small = |seconds| steady(Duration::from_secs(seconds), SMALL_RATE, SMALL);
+    let large = |seconds| steady(Duration::from_secs(seconds), LARGE_RATE, LARGE);
+    let slow = [small(3), large(3), small(3)];
+    let fast = [large(1), small(1), large(1), small(1)];
     Schedule {
         name: "steps",
-        phases: slow.into_iter().chain(fast).collect(),
+        phases: [&slow[..], &fast].concat(),
     }
 }
 
 /// 64 B climbing beyond what TCP_NODELAY carries, 4 KiB climbing, 64 B coming down again.
 fn ramps(each: Duration) -> Schedule {
-    let phase = |rate, to, value_size| LoadPhase {
-        duration: each,
-        rate,
+    let phase = |(rate, to, size)| LoadPhase {
         climb_to: Some(to),
-        value_size,
+        ..steady(each, rate, size)
     };
+    let climbs = [
+        (100_000, 400_000, SMALL),
+        (40_000, 140_000, LARGE),
+        (400_000, 100_000, SMALL),
+    ];
     Schedule {
         name: "ramps",
-        phases: vec![
-            phase(100_000, 400_000, SMALL),
-            phase(40_000, 140_000, LARGE),
-            phase(400_000, 100_000, SMALL),
-        ],
+        phases: climbs.map(phase).into(),
     }
 }
 

@@ -58,6 +58,10 @@ pub struct ScheduleSummary {
 pub struct Summary {
     /// That of the schedule in which it is lower.
     pub vs_best_static: Option<f64>,
+    /// The same with its 95 % interval.
+    pub interval: Option<Ratio>,
+    /// Whether batchwise was at least as good as the better static arm in every schedule.
+    pub verdict: Verdict,
     /// The longest time from a change of the load until batchwise stayed, in intervals of 100 ms
     /// (the median of three), within 1.25 times the latency that the better static arm reaches
     /// alone at that load.
@@ -78,8 +82,12 @@ impl Summary {
         };
         let per_schedule: BTreeMap<_, _> = schedules.iter().map(one).collect();
         let all = || per_schedule.values();
+        let ratios = all().filter_map(|s| s.interval);
+        let interval = ratios.min_by(|a, b| a.median.total_cmp(&b.median));
         Self {
-            vs_best_static: all().filter_map(|s| s.vs_best_static).reduce(f64::min),
+            vs_best_static: interval.map(|ratio| ratio.median),
+            interval,
+            verdict: Verdict::of_all(all().map(|s| s.verdict)),
             worst_settle_s: all()
                 .flat_map(|s| s.settle.iter().map(|c| c.settle_s))
                 .reduce(f64::max),

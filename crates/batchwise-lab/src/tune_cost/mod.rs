@@ -6,22 +6,20 @@ mod summary;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
+use crate::arm::Arm;
 use crate::engine::color::{BATCHWISE, NODELAY};
 use crate::engine::text::{percent, quartiles};
 use crate::engine::{
     Experiment, Figure, Judgement, NoMore, Ratio, Report, Results, Round, Run, Strip, Table, Turn,
-    two_hosts,
 };
-use crate::stats::Spread;
+use crate::redis::{Redis, steady};
 use crate::tuner::{SLO_POLICY, Tuners};
-use batchwise_testbed::load::{LoadPhase, LoadSpec};
-use batchwise_testbed::redis::{Benchmark, PORT, RedisServer};
-use batchwise_testbed::topology::TwoHosts;
+use batchwise_testbed::redis::Benchmark;
 use summary::{Summary, of_rounds};
 
 /// Runs before the measured one, in which the agents learn: of every round, also without agents.
@@ -70,11 +68,10 @@ pub struct Point {
     pub why_invalid: Vec<String>,
 }
 
-/// Two hosts, a server, and the closed loop.
+/// A server, and the closed loop.
 pub struct Stage {
-    redis: RedisServer,
     benchmark: Benchmark,
-    hosts: TwoHosts,
+    redis: Redis,
 }
 
 impl Experiment for TuneCost {
@@ -98,16 +95,10 @@ impl Experiment for TuneCost {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (hosts, network) = two_hosts("tune-cost")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
+        let (redis, network) = Redis::start(context, "tune-cost")?;
         let seconds = if context.quick { 2.0 } else { 4.0 };
-        let benchmark = Benchmark::lasting(seconds, &hosts, &context.stop)?;
-        let stage = Stage {
-            redis,
-            benchmark,
-            hosts,
-        };
-        Ok((stage, network))
+        let benchmark = Benchmark::lasting(seconds, &redis.hosts, &context.stop)?;
+        Ok((Stage { benchmark, redis }, network))
     }
 
     fn measure(
@@ -116,9 +107,50 @@ impl Experiment for TuneCost {
         stage: &mut Stage,
         turn: Turn<'_, Agents>,
     ) -> Result<Vec<Point>> {
-        let point = point(run.context, stage, turn)?;
-        stage.redis.check_alive()?;
-        Ok(vec![point])
+        let (context, benchmark, redis) = (run.context, &stage.benchmark, &stage.redis);
+        let label = format!("{}", turn.round + 1);
+        let tuners = (*turn.arm == Agents::On)
+            .then(|| Tuners::start(context, &redis.hosts, SLO_POLICY, &label))
+            .transpose()?;
+        let began = Instant::now();
+        let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
+
+        let mut learning_rps = 0.0;
+        for _ in 0..LEARNING_RUNS {
+            let run = benchmark.run(&redis.hosts, &context.stop)?;
+            learning_rps += run.rps / f64::from(LEARNING_RUNS);
+        }
+        let (result, closed_cpu) = cpu_of(redis, || benchmark.run(&redis.hosts, &context.stop))?;
+
+        let phase = steady(OPEN_DURATION, OPEN_RATE, benchmark.value_size);
+        let open = redis.load(Arm::Nodelay, OPEN_WARMUP, vec![phase]);
+        let (report, open_cpu) = cpu_of(redis, || redis.run(context, &open))?;
+        ensure!(report.requests > 0, "the open loop sent nothing");
+        // The warm-up's requests are served, too.
+        let whole = open.length().as_secs_f64() / OPEN_DURATION.as_secs_f64();
+
+        let elapsed = began.elapsed().as_secs_f64();
+        let agents_after = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
+        let agents_cpu = agents_after
+            .zip(agents_before)
+            .map(|(after, before)| after.saturating_sub(before));
+        if let Some(tuners) = tuners {
+            let blind = "the agents saw nothing of the benchmark; see `batchwise doctor`";
+            ensure!(!tuners.finish()?.is_empty(), blind);
+        }
+        stage.redis.server.check_alive()?;
+        Ok(vec![Point {
+            round: turn.round,
+            position: turn.position,
+            agents: *turn.arm,
+            rps: result.rps,
+            learning_rps,
+            server_cpu_ns_per_request: closed_cpu / benchmark.requests as f64,
+            open_mean_ns: report.latency_ns.mean,
+            open_server_cpu_ns_per_request: open_cpu / (report.requests as f64 * whole),
+            agents_cpu_share: agents_cpu.map(|cpu| cpu.as_secs_f64() / elapsed),
+            why_invalid: report.why_invalid,
+        }])
     }
 
     fn judge(&self, point: &Point) -> Judgement {
@@ -166,96 +198,39 @@ impl Experiment for TuneCost {
 }
 
 fn table(summary: &Summary) -> Table {
-    let spread = |s: Option<Spread>| s.map_or_else(String::new, quartiles);
-    let mut table = Table::new(["", "with agents / without", "without", "with"]);
-    table.row([
-        "requests/s".into(),
-        Ratio::text(summary.throughput.as_ref()),
-        spread(summary.rps_off),
-        spread(summary.rps_on),
-    ]);
-    for (name, value) in [
-        ("requests/s while the agents learn", summary.learning),
-        ("server CPU per request", summary.server_cpu),
-        ("open loop: server CPU per request", summary.open_server_cpu),
-        ("open loop: mean latency", summary.open_latency),
-    ] {
-        let value = Ratio::text(value.as_ref());
-        table.row([name.into(), value, String::new(), String::new()]);
-    }
-    table
+    let (without, with) = (summary.rps_off, summary.rps_on);
+    let rows = [
+        ("requests/s", summary.throughput, without, with),
+        (
+            "requests/s while the agents learn",
+            summary.learning,
+            None,
+            None,
+        ),
+        ("server CPU per request", summary.server_cpu, None, None),
+        (
+            "open loop: server CPU per request",
+            summary.open_server_cpu,
+            None,
+            None,
+        ),
+        ("open loop: mean latency", summary.open_latency, None, None),
+    ];
+    Table::of(
+        rows,
+        &[
+            ("", &|row| row.0.into()),
+            ("with agents / without", &|row| Ratio::text(row.1.as_ref())),
+            ("without", &|row| row.2.map_or_else(String::new, quartiles)),
+            ("with", &|row| row.3.map_or_else(String::new, quartiles)),
+        ],
+    )
 }
 
-fn point(context: &Context, stage: &Stage, turn: Turn<'_, Agents>) -> Result<Point> {
-    let Stage {
-        redis,
-        benchmark,
-        hosts,
-    } = stage;
-    let tuners = match turn.arm {
-        Agents::On => {
-            let label = format!("{}", turn.round + 1);
-            Some(Tuners::start(context, hosts, SLO_POLICY, &label)?)
-        }
-        Agents::Off => None,
-    };
-    let began = Instant::now();
-    let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
-
-    let mut learning_rps = 0.0;
-    for _ in 0..LEARNING_RUNS {
-        let run = benchmark.run(hosts, &context.stop)?;
-        learning_rps += run.rps / f64::from(LEARNING_RUNS);
-    }
-    let before = redis.cpu_time()?;
-    let result = benchmark.run(hosts, &context.stop)?;
-    let closed_cpu = redis.cpu_time()?.saturating_sub(before);
-
-    let open = LoadSpec {
-        address: hosts.server_address(PORT),
-        phases: vec![LoadPhase {
-            duration: OPEN_DURATION,
-            rate: OPEN_RATE,
-            climb_to: None,
-            value_size: benchmark.value_size,
-        }],
-        warmup: OPEN_WARMUP,
-        get_ratio: 0.0,
-        nodelay: true,
-        busy_per_response: Duration::ZERO,
-    };
-    let before = redis.cpu_time()?;
-    let report = open.run(&context.command, &hosts.client, &context.stop)?;
-    let open_cpu = redis.cpu_time()?.saturating_sub(before);
-    // The warm-up's requests are served, too.
-    let all = report.requests as f64 * open.length().as_secs_f64() / OPEN_DURATION.as_secs_f64();
-
-    let elapsed = began.elapsed().as_secs_f64();
-    let agents_cpu_share = match (&tuners, agents_before) {
-        (Some(tuners), Some(before)) => {
-            let used = tuners.cpu_time()?.saturating_sub(before);
-            Some(used.as_secs_f64() / elapsed)
-        }
-        _ => None,
-    };
-    let decisions = tuners.map(Tuners::finish).transpose()?;
-    if decisions.is_some_and(|decisions| decisions.is_empty()) {
-        bail!("the agents saw nothing of the benchmark; see `batchwise doctor`");
-    }
-    let per_request = |cpu: Duration, requests: f64| cpu.as_nanos() as f64 / requests;
-    if report.requests == 0 {
-        return Err(anyhow!("the open loop sent nothing"));
-    }
-    Ok(Point {
-        round: turn.round,
-        position: turn.position,
-        agents: *turn.arm,
-        rps: result.rps,
-        learning_rps,
-        server_cpu_ns_per_request: per_request(closed_cpu, benchmark.requests as f64),
-        open_mean_ns: report.latency_ns.mean,
-        open_server_cpu_ns_per_request: per_request(open_cpu, all),
-        agents_cpu_share,
-        why_invalid: report.why_invalid,
-    })
+/// What `what` gives, and the server's CPU time meanwhile, ns.
+fn cpu_of<T>(redis: &Redis, what: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    let before = redis.server.cpu_time()?;
+    let found = what()?;
+    let cpu = redis.server.cpu_time()?.saturating_sub(before);
+    Ok((found, cpu.as_nanos() as f64))
 }

@@ -160,6 +160,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         let turn = ticks.turn(look_every, |time| output.wait(time))?;
         let paused = hold(&mut sensor, &pause, &stop)?;
         if !paused.is_zero() {
+            services.begin_anew(sensor.epoch());
             ticks.delay(paused);
             last += paused;
             continue;

@@ -12,5 +12,6 @@ mod faults;
 mod kill;
 mod memcached;
 mod packets;
+mod pause;
 mod scale;
 mod usage;
