@@ -15,7 +15,7 @@ use super::bins::{Bin, Carried, TOO_LONG, bins};
 use super::moment::{Moment, Slice, two_sided};
 use super::plan::{FOOT, Plan, TOP, VALUE_SIZE};
 use crate::arm::Arm;
-use crate::plot::{duration, maybe_duration, thousands};
+use crate::engine::text::{duration, maybe_duration, thousands};
 
 /// Columns of an ordinary terminal.
 pub const WIDTH: usize = 79;

@@ -13,9 +13,9 @@ use crate::decisions::join;
 use crate::engine::color::{BLACK, Color, GREY, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group, Layer, Span};
 use crate::engine::report::Part;
+use crate::engine::text::percent;
+use crate::engine::text::{duration, maybe_duration, thousands};
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
-use crate::plot::{duration, maybe_duration, thousands};
-use crate::report::percent;
 
 /// Everything.
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {

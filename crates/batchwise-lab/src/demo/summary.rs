@@ -12,7 +12,7 @@ use super::bins::{Bin, Carried, Order, TOO_LONG, bins, from_which_nodelay_is_slo
 use super::moment::{Moment, Slice};
 use crate::arm::Arm;
 use crate::engine::ratio::ENOUGH_PAIRS;
-use crate::plot::{duration, thousands};
+use crate::engine::text::{duration, thousands};
 use crate::stats::{median, quantile};
 
 /// A larger share of the time without its CPU shows in the generator's latencies.

@@ -1,6 +1,6 @@
 //! Numbers for people: loads, latencies, shares, ratios. What is not known is a dash.
 
-use crate::stats::Spread;
+use crate::stats::{MedianInterval, Spread};
 
 /// Requests a second, short: `250k`.
 pub fn thousands(per_second: f64) -> String {
@@ -54,6 +54,14 @@ pub fn ratio(value: Option<f64>) -> String {
         Some(value) if value.is_infinite() => "∞".into(),
         Some(value) => format!("{value:.2}"),
     }
+}
+
+/// A median and its interval, or a dash.
+pub fn interval(value: Option<MedianInterval>) -> String {
+    value.map_or_else(
+        || "–".into(),
+        |v| format!("{:.3} ({:.3} – {:.3})", v.median, v.low, v.high),
+    )
 }
 
 /// A median and its quartiles, without decimals.

@@ -15,7 +15,7 @@ use super::trials::{Trials, by_arm, fine_percent, of, section};
 use super::workload::Workload;
 use crate::engine::Report;
 use crate::engine::report::Part;
-use crate::report::percent;
+use crate::engine::text::percent;
 use crate::truth::Errors;
 
 /// Requests a second in all.

@@ -11,9 +11,9 @@ use super::trial::{Point, Stage, Trial};
 use crate::Context;
 use crate::engine::figure::{Layer, Span};
 use crate::engine::report::Part;
+use crate::engine::text::maybe_duration;
+use crate::engine::text::percent;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Table, Turn};
-use crate::plot::maybe_duration;
-use crate::report::percent;
 use crate::truth::Errors;
 
 /// An experiment of trials, one after another.

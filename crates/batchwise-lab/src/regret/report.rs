@@ -8,8 +8,8 @@ use super::{KINDS, Point, Simulated, scenarios};
 use crate::decisions::join;
 use crate::engine::color::{BATCHWISE, BLACK, Color, GREY, NAGLE, NODELAY, PARTS};
 use crate::engine::figure::Layer;
+use crate::engine::text::duration;
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
-use crate::plot::duration;
 
 /// What this project's policy is called.
 const OWN: &str = "batchwise";

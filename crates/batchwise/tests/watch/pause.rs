@@ -6,13 +6,12 @@ use std::thread;
 use batchwise_core::sense::report::{Estimator, Line, Side};
 use batchwise_testbed::bpf_stats::attached_links;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::watch::{INTERVAL, Watch, items, now_ns, of};
+use batchwise_testbed::stage::{Stage, close, eventually};
 use nix::sys::signal::{Signal, kill};
 
 use crate::agreement::{LIGHT, Measured, SINGLE};
-use crate::closeness::close;
-use crate::generator::{LASTING, Load};
-use crate::stage::{Stage, eventually};
-use crate::watch::{INTERVAL, Watch, items, now_ns, of};
 
 /// Requests a second of [`LASTING`].
 const RATE: f64 = 4000.0;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::super::name;
 use super::Case;
 use super::summary::{BARS, PerProgram, Summary};
+use crate::engine::text::{interval, quartiles};
 use crate::engine::{Report, Table, Verdict};
-use crate::report::{interval, quartiles};
 use crate::stats::Spread;
 
 pub(super) fn report(summary: &Summary, memory: &BTreeMap<String, u64>) -> Report {

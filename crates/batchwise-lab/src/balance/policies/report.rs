@@ -4,8 +4,8 @@ use super::super::name;
 use super::deciders::Kind;
 use super::{INTERVAL, More, Point, Summary};
 use crate::engine::color::{BATCHWISE, Color, GREY, NAGLE, NODELAY};
+use crate::engine::text::percent;
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
-use crate::report::percent;
 
 pub(super) fn report(results: &Results<Point, More>, summary: &Summary) -> Report {
     let table = table(&results.points);

@@ -22,9 +22,9 @@ use serde_json::Value;
 use super::agent::{Agent, Printed, Settings, WEB, server_name};
 use super::name;
 use crate::Context;
+use crate::engine::text::duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::passive::workload::write_site;
-use crate::plot::duration;
 use load::Load;
 use summary::Summary;
 

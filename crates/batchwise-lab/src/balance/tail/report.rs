@@ -4,9 +4,9 @@ use super::summary::{PAPER_REDUCTION, Step, Summary};
 use super::{Course, More, Point, Policy};
 use crate::engine::color::{BATCHWISE, Color, GREY, NAGLE, NODELAY, PARTS};
 use crate::engine::figure::Layer;
+use crate::engine::text::percent;
+use crate::engine::text::{duration, maybe_duration};
 use crate::engine::{Axis, Figure, Ratio, Report, Results, Table, Unit};
-use crate::plot::{duration, maybe_duration};
-use crate::report::percent;
 use crate::stats::Spread;
 
 impl Policy {

@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::engine::color::{NAGLE, NODELAY};
+use crate::engine::text::{interval, quartiles};
 use crate::engine::{
     Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
 };
 use crate::packet_cost::{self, FLOWS};
-use crate::report::{interval, quartiles};
 use crate::stats::median;
 use bench::Bench;
 use summary::{Summary, throughputs};

@@ -6,8 +6,8 @@ use super::{Point, SPREADS, Score, scenarios};
 use crate::engine::color::{BATCHWISE, Color, NAGLE};
 use crate::engine::figure::{Layer, Unit};
 use crate::engine::report::Part;
+use crate::engine::text::percent;
 use crate::engine::{Axis, Figure, Report, Table};
-use crate::report::percent;
 
 /// How close to the truth counts as close.
 const CLOSE: f64 = 0.15;
