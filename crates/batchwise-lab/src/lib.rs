@@ -5,7 +5,6 @@ pub mod accuracy;
 pub mod arm;
 pub mod balance;
 pub mod balancer;
-pub mod cdf;
 pub mod client_cost;
 pub mod decisions;
 pub mod demo;
