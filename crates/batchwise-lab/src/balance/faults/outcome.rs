@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use batchwise_core::balance::report::{EventLine, TotalsLine};
 use batchwise_testbed::segment::{SERVERS, VIP, VIP6};
 use serde::{Deserialize, Serialize};
 
-use super::clients::{Connection, End};
+use super::clients::{Connection, End, opened};
 
 /// Something that is done under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -134,6 +135,25 @@ impl Outcome {
                 connection.service, connection.answers
             ));
         }
+    }
+
+    /// No connection went to `server` in this time, which is put in words.
+    pub(super) fn expect_none(
+        &mut self,
+        connections: &[Connection],
+        server: &str,
+        (during, when): (Range<Instant>, &str),
+    ) {
+        let count = opened(connections, server, during);
+        self.expect(count == 0, || {
+            format!("{count} connections were opened to {server} {when}")
+        });
+    }
+
+    /// `server` gets connections again.
+    pub(super) fn expect_back(&mut self, connections: &[Connection], server: &str, since: Instant) {
+        let count = opened(connections, server, since..Instant::now());
+        self.expect(count > 0, || format!("{server} was not taken back"));
     }
 
     /// What must be, or words for what is instead.
