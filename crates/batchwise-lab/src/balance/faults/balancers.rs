@@ -189,7 +189,10 @@ impl Stage<'_> {
         let mut outcome = unharmed(self.scenario, &connections);
         outcome.times = spoiled.len() as u64;
         outcome.expect(errors >= spoiled.len() as u64, || {
-            format!("{errors} errors were told for {} mistakes", spoiled.len())
+            format!(
+                "{errors} errors were reported for {} mistakes",
+                spoiled.len()
+            )
         });
         Ok(outcome)
     }

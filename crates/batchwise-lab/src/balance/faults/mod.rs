@@ -54,7 +54,7 @@ pub struct Summary {
 /// Runs a scenario on a segment of its own, whose names begin with `bw-TAG`.
 ///
 /// # Errors
-/// The hosts cannot be made, or the command does not do what it is told. That connections broke is
+/// The hosts cannot be made, or a command fails. That connections broke is
 /// no error: see [`Outcome::wrong`].
 pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result<Outcome> {
     let segment = Segment::build(tag, SegmentSpec { mtu: MTU })?;

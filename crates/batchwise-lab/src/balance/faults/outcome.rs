@@ -38,7 +38,7 @@ pub enum Scenario {
     BalancerKilledAndChanged,
     /// The balancer is started again with another policy: another program takes the old one's place.
     PolicyChanged,
-    /// The configuration is spoiled, and the balancer told to read it.
+    /// The configuration is spoiled, and the balancer reads it again.
     ConfigurationSpoiled,
 }
 
@@ -85,9 +85,9 @@ pub struct Outcome {
     pub times: u64,
     /// What a client waited for longest, a connection or an answer, ns.
     pub longest_wait_ns: u64,
-    /// Packets' fates, as the balancer said last.
+    /// Packets' fates, in the balancer's last line of totals.
     pub totals: TotalsLine,
-    /// What the last agent told beside reloads.
+    /// The last agent's events, except reloads.
     pub events: Vec<EventLine>,
     /// What was not as it must be, in words, the first of each kind.
     pub wrong: Vec<String>,

@@ -111,10 +111,10 @@ impl Stage<'_> {
             Ok((removed, ended))
         })?;
         let (removed, ended) = done;
-        let kept = ended.len();
+        let rested = ended.len();
         connections.extend(ended);
         let mut outcome = unharmed(self.scenario, &connections);
-        outcome.expect(kept >= 2 * EACH, || format!("only {kept} rested"));
+        outcome.expect(rested >= 2 * EACH, || format!("only {rested} rested"));
         let since = removed..Instant::now();
         outcome.expect_none(&connections, &victim, (since, "after it was taken out"));
         Ok(outcome)

@@ -71,13 +71,17 @@ impl Decider {
     }
 
     /// Weights from now on, 0 for who is down, and whether a server's latency is not believed.
-    pub fn step(&mut self, seen: &[Observed]) -> Vec<(u32, bool)> {
+    pub fn step(&mut self, observed: &[Observed]) -> Vec<(u32, bool)> {
         let fixed = |s: &Observed| if s.serving { s.base * UNIT } else { 0 };
         match self {
-            Self::Fixed => seen.iter().map(|s| (fixed(s), false)).collect(),
-            Self::Paper(paper) => paper.step(seen).into_iter().map(|w| (w, false)).collect(),
+            Self::Fixed => observed.iter().map(|s| (fixed(s), false)).collect(),
+            Self::Paper(paper) => paper
+                .step(observed)
+                .into_iter()
+                .map(|w| (w, false))
+                .collect(),
             Self::Latency(own) => {
-                let verdicts = own.step(seen).into_iter();
+                let verdicts = own.step(observed).into_iter();
                 verdicts
                     .map(|v| (v.weight, v.why == Why::Suspicious))
                     .collect()
@@ -106,17 +110,17 @@ const BACK: f64 = 0.1;
 const SAME: f64 = 0.1;
 
 impl Paper {
-    fn step(&mut self, seen: &[Observed]) -> Vec<u32> {
-        let n = seen.len();
+    fn step(&mut self, observed: &[Observed]) -> Vec<u32> {
+        let n = observed.len();
         if self.weights.len() != n {
             self.weights = vec![1.0; n];
             self.before = vec![0.0; n];
         }
         let believed = |s: &Observed| s.latency_ns.filter(|_| s.serving);
-        let latencies: Vec<Option<f64>> = seen.iter().map(believed).collect();
+        let latencies: Vec<Option<f64>> = observed.iter().map(believed).collect();
         let known = latencies.iter().flatten().copied();
         let best = known.fold(f64::INFINITY, f64::min);
-        let fresh = |i: usize| seen[i].samples as f64 / seen[i].connections.max(1) as f64;
+        let fresh = |i: usize| observed[i].samples as f64 / observed[i].connections.max(1) as f64;
         let with = |test: &dyn Fn(f64) -> bool| -> Vec<usize> {
             let passes = |i: &usize| latencies[*i].is_some_and(test);
             (0..n).filter(passes).collect()
@@ -155,6 +159,6 @@ impl Paper {
             true => (weight * f64::from(s.base * UNIT)) as u32,
             false => 0,
         };
-        seen.iter().zip(&self.weights).map(weight).collect()
+        observed.iter().zip(&self.weights).map(weight).collect()
     }
 }

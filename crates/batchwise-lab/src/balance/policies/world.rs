@@ -127,8 +127,9 @@ struct World<'a> {
     weights: Vec<u32>,
     /// Servers whose latencies are not believed: their few connections are no reason to choose them.
     doubted: Vec<bool>,
-    seen: BTreeMap<(usize, usize), (u64, f64)>,
-    /// Server and connection of what was seen.
+    /// By clients' group and server: responses, and the sum of their latencies.
+    measured: BTreeMap<(usize, usize), (u64, f64)>,
+    /// Server and connection of what was measured.
     flows: BTreeSet<(usize, usize)>,
     outcome: Outcome,
 }
@@ -155,7 +156,7 @@ impl<'a> World<'a> {
             table: Vec::new(),
             weights: vec![BASE * UNIT; scenario.servers.len()],
             doubted: vec![false; scenario.servers.len()],
-            seen: BTreeMap::new(),
+            measured: BTreeMap::new(),
             flows: BTreeSet::new(),
             outcome: Outcome::default(),
         };
@@ -170,7 +171,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// What happens at a moment; of the same moment, what was said first.
+    /// What happens at a moment; of the same moment, what was scheduled first.
     fn at(&mut self, time: f64, event: Event) {
         let number = self.kinds.len();
         self.events.push(Reverse((time.to_bits(), number)));
@@ -291,7 +292,7 @@ impl<'a> World<'a> {
         let c = &mut self.connections[connection];
         let trip = s.groups[c.group];
         let latency = self.now - f64::from_bits(came) + trip;
-        let sum = self.seen.entry((c.group, server)).or_default();
+        let sum = self.measured.entry((c.group, server)).or_default();
         sum.0 += 1;
         sum.1 += latency;
         self.flows.insert((server, connection));
@@ -317,7 +318,7 @@ impl<'a> World<'a> {
         self.at(self.now + self.setup.interval, Event::Decide);
         let error = LogNormal::new(0.0, ERROR).ok();
         let mut observations = Vec::new();
-        for ((group, server), (samples, sum)) in std::mem::take(&mut self.seen) {
+        for ((group, server), (samples, sum)) in std::mem::take(&mut self.measured) {
             let error = error.map_or(1.0, |e| e.sample(&mut self.rng));
             observations.push(Observation {
                 group: group as u64,
@@ -343,7 +344,7 @@ impl<'a> World<'a> {
         for (server, _) in std::mem::take(&mut self.flows) {
             *on.entry(server).or_default() += 1;
         }
-        let seen = (1..).zip(&self.queues).map(|(id, queue)| Observed {
+        let observed = (1..).zip(&self.queues).map(|(id, queue)| Observed {
             id,
             identity: identity(id),
             base: BASE,
@@ -356,9 +357,9 @@ impl<'a> World<'a> {
             confirmed: false,
             flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
         });
-        let seen: Vec<Observed> = seen.collect();
+        let observed: Vec<Observed> = observed.collect();
         let weights: Vec<u32>;
-        (weights, self.doubted) = self.decider.step(&seen).into_iter().unzip();
+        (weights, self.doubted) = self.decider.step(&observed).into_iter().unzip();
         if weights != self.weights {
             self.weights = weights;
             self.refill();
