@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::clients::{Connection, End, opened};
 
 /// Something that is done under load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
     /// The weights of all servers change every 100 ms.
+    #[default]
     WeightsChange,
     /// Weights follow latency while servers become slow in turns; then the configured ones change
     /// every 100 ms, too.
@@ -61,7 +62,7 @@ impl Scenario {
 }
 
 /// What came of a scenario.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Which one.
     pub scenario: Scenario,
@@ -98,19 +99,8 @@ impl Outcome {
     pub(super) fn of(scenario: Scenario, connections: &[Connection]) -> Self {
         let mut outcome = Self {
             scenario,
-            connections: 0,
-            answers: 0,
-            broken: 0,
-            refused: 0,
-            lost_with_server: 0,
-            refused_by_server: 0,
-            noticed_after_ns: None,
-            notice_within_ns: None,
             times: 1,
-            longest_wait_ns: 0,
-            totals: TotalsLine::default(),
-            events: Vec::new(),
-            wrong: Vec::new(),
+            ..Self::default()
         };
         for connection in connections {
             outcome.connections += u64::from(!matches!(connection.end, End::Refused(_)));
