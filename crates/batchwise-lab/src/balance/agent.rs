@@ -212,7 +212,7 @@ impl<'a> Agent<'a> {
         Ok(agent)
     }
 
-    /// Writes the configuration; the process is not told.
+    /// Writes the configuration; the process reads it at the next SIGHUP or reload.
     pub(super) fn configure(&mut self, settings: &Settings) -> Result<()> {
         self.backends = settings.backends();
         self.write(&settings.text(&self.name))

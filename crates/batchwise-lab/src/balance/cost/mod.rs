@@ -104,6 +104,7 @@ pub struct More {
 
 /// The programs, and hosts between which frames go.
 pub struct Stage {
+    memory: BTreeMap<String, u64>,
     bench: Bench,
     hosts: TwoHosts,
 }
@@ -132,19 +133,26 @@ impl Experiment for BalanceCost {
 
     fn stage(&self, _context: &Context) -> Result<(Stage, Value)> {
         let (hosts, network) = two_hosts("balance-cost")?;
+        // before any other maps are held
+        let memory = bench::memory()?;
         let bench = Bench::load(&hosts)?;
-        Ok((Stage { bench, hosts }, network))
+        let stage = Stage {
+            memory,
+            bench,
+            hosts,
+        };
+        Ok((stage, network))
     }
 
-    fn prepare(&self, run: &mut Run<'_, More>, _stage: &mut Stage) -> Result<()> {
-        run.more.memory_bytes = bench::memory()?;
+    fn prepare(&self, run: &mut Run<'_, More>, stage: &mut Stage) -> Result<()> {
+        run.more.memory_bytes = stage.memory.clone();
         Ok(())
     }
 
     fn measure(
         &self,
         run: &mut Run<'_, More>,
-        Stage { bench, hosts }: &mut Stage,
+        Stage { bench, hosts, .. }: &mut Stage,
         turn: Turn<'_, Arm>,
     ) -> Result<Vec<Point>> {
         let packets = if run.context.quick {

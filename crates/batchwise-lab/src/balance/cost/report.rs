@@ -11,6 +11,11 @@ use crate::stats::Spread;
 
 pub(super) fn report(summary: &Summary, memory: &BTreeMap<String, u64>) -> Report {
     let shown = |spread: Option<Spread>| spread.map_or_else(String::new, quartiles);
+    let interval = |ns: Option<MedianInterval>| {
+        let text =
+            |ns: MedianInterval| format!("{:.0} ({:.0} – {:.0})", ns.median, ns.low, ns.high);
+        ns.map_or_else(String::new, text)
+    };
     let times = Case::all().map(|case| {
         let of = &summary.cases[&case];
         vec![

@@ -10,8 +10,8 @@ use nix::sys::signal::Signal;
 use rand::Rng as _;
 
 use super::super::agent::{LIMIT, Settings, WEB, server_name};
-use super::clients::{opened, while_clients_work};
-use super::outcome::{Outcome, Scenario, unharmed};
+use super::clients::while_clients_work;
+use super::outcome::{Outcome, unharmed};
 use super::stage::{STEADY, Stage, VICTIM, by_latency, settings};
 
 /// Between two changes of the weights.
@@ -48,7 +48,7 @@ impl Stage<'_> {
     pub(super) fn weights_change(&mut self) -> Result<Outcome> {
         let ((), connections) =
             while_clients_work(self.segment, |_| self.change_weights(&settings(), CHANGES))?;
-        let mut outcome = unharmed(Scenario::WeightsChange, &connections);
+        let mut outcome = unharmed(self.scenario, &connections);
         outcome.times = CHANGES;
         Ok(outcome)
     }
@@ -70,7 +70,7 @@ impl Stage<'_> {
             self.change_weights(&by_latency(), CHANGES / 2)?;
             Ok(decisions)
         })?;
-        let mut outcome = unharmed(Scenario::WeightsByLatency, &connections);
+        let mut outcome = unharmed(self.scenario, &connections);
         outcome.times = decisions;
         outcome.expect(decisions >= u64::from(SERVERS), || {
             format!("{decisions} decisions moved slots")
@@ -88,7 +88,7 @@ impl Stage<'_> {
             self.stop.sleep(STEADY)?;
             Ok(self.agent.printed().count("takeover"))
         })?;
-        let mut outcome = unharmed(Scenario::BalancerKilled, &connections);
+        let mut outcome = unharmed(self.scenario, &connections);
         outcome.expect(takeovers > 0, || {
             "the second agent took nothing over".to_owned()
         });
@@ -114,15 +114,15 @@ impl Stage<'_> {
             clients.await_opened(self.stop, &victim, Instant::now())?;
             Ok(times)
         })?;
-        let mut outcome = unharmed(Scenario::BalancerKilledAndChanged, &connections);
+        let mut outcome = unharmed(self.scenario, &connections);
         outcome.times = 2;
         if let [_, out, killed, back] = times[..] {
-            let during = opened(&connections, &victim, out..killed);
-            outcome.expect(during == 0, || {
-                format!("{during} connections were opened to {victim} after it was taken out")
-            });
-            let again = opened(&connections, &victim, back..Instant::now());
-            outcome.expect(again > 0, || format!("{victim} was not taken back"));
+            outcome.expect_none(
+                &connections,
+                &victim,
+                (out..killed, "after it was taken out"),
+            );
+            outcome.expect_back(&connections, &victim, back);
         }
         Ok(outcome)
     }
@@ -141,7 +141,7 @@ impl Stage<'_> {
             }
             self.stop.sleep(STEADY)
         })?;
-        let mut outcome = unharmed(Scenario::PolicyChanged, &connections);
+        let mut outcome = unharmed(self.scenario, &connections);
         outcome.times = policies.len() as u64;
         Ok(outcome)
     }
@@ -186,10 +186,13 @@ impl Stage<'_> {
             self.stop.sleep(STEADY / 3)?;
             Ok(self.agent.printed().count("config_error"))
         })?;
-        let mut outcome = unharmed(Scenario::ConfigurationSpoiled, &connections);
+        let mut outcome = unharmed(self.scenario, &connections);
         outcome.times = spoiled.len() as u64;
         outcome.expect(errors >= spoiled.len() as u64, || {
-            format!("{errors} errors were told for {} mistakes", spoiled.len())
+            format!(
+                "{errors} errors were reported for {} mistakes",
+                spoiled.len()
+            )
         });
         Ok(outcome)
     }

@@ -57,6 +57,22 @@ pub(super) struct Connection {
     pub end: End,
 }
 
+impl Connection {
+    /// Now, and nothing has come of it yet.
+    pub(super) fn asked_for(service: IpAddr) -> Self {
+        let now = Instant::now();
+        Self {
+            service,
+            server: None,
+            began: now,
+            ended: now,
+            answers: 0,
+            longest: Duration::ZERO,
+            end: End::Closed,
+        }
+    }
+}
+
 /// How many connections went to a server that were begun in this time.
 pub(super) fn opened(
     connections: &[Connection],
@@ -146,18 +162,9 @@ fn work(watch: &Watch) -> Result<()> {
 
 /// One connection, from its beginning to its end.
 fn connection(service: IpAddr, over: &AtomicBool) -> Connection {
-    let began = Instant::now();
-    let mut connection = Connection {
-        service,
-        server: None,
-        began,
-        ended: began,
-        answers: 0,
-        longest: Duration::ZERO,
-        end: End::Closed,
-    };
+    let mut connection = Connection::asked_for(service);
     let opened = TcpStream::connect_timeout(&SocketAddr::from((service, PORT)), PATIENCE);
-    connection.longest = began.elapsed();
+    connection.longest = connection.began.elapsed();
     connection.end = match opened {
         Ok(stream) => match talk(stream, &mut connection, over) {
             Ok(()) => End::Closed,

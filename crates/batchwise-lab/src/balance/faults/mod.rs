@@ -54,7 +54,7 @@ pub struct Summary {
 /// Runs a scenario on a segment of its own, whose names begin with `bw-TAG`.
 ///
 /// # Errors
-/// The hosts cannot be made, or the command does not do what it is told. That connections broke is
+/// The hosts cannot be made, or a command fails. That connections broke is
 /// no error: see [`Outcome::wrong`].
 pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result<Outcome> {
     let segment = Segment::build(tag, SegmentSpec { mtu: MTU })?;
@@ -63,6 +63,7 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
     let settings = if slow { by_latency() } else { settings() };
     let place = (&segment.balancer, Place::Observer);
     let mut stage = Stage {
+        scenario,
         agent: Agent::start(tag, command, place, stop, &settings)?,
         site: &site,
         segment: &segment,
@@ -74,8 +75,8 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
         Scenario::BackendKilled => stage.backend_killed(),
         Scenario::HostVanished => stage.host_vanished(),
         Scenario::BackendDrained => stage.backend_drained(),
-        Scenario::BackendRemoved => stage.backend_removed(scenario, REST),
-        Scenario::BackendRemovedIdle => stage.backend_removed(scenario, LONG_REST),
+        Scenario::BackendRemoved => stage.backend_removed(REST),
+        Scenario::BackendRemovedIdle => stage.backend_removed(LONG_REST),
         Scenario::BalancerKilled => stage.balancer_killed(),
         Scenario::BalancerKilledAndChanged => stage.balancer_killed_and_changed(),
         Scenario::PolicyChanged => stage.policy_changed(),

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use batchwise_core::balance::report::{EventLine, TotalsLine};
 use batchwise_testbed::segment::{SERVERS, VIP, VIP6};
 use serde::{Deserialize, Serialize};
 
-use super::clients::{Connection, End};
+use super::clients::{Connection, End, opened};
 
 /// Something that is done under load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
     /// The weights of all servers change every 100 ms.
+    #[default]
     WeightsChange,
     /// Weights follow latency while servers become slow in turns; then the configured ones change
     /// every 100 ms, too.
@@ -37,7 +39,7 @@ pub enum Scenario {
     BalancerKilledAndChanged,
     /// The balancer is started again with another policy: another program takes the old one's place.
     PolicyChanged,
-    /// The configuration is spoiled, and the balancer told to read it.
+    /// The configuration is spoiled, and the balancer reads it again.
     ConfigurationSpoiled,
 }
 
@@ -60,7 +62,7 @@ impl Scenario {
 }
 
 /// What came of a scenario.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Which one.
     pub scenario: Scenario,
@@ -84,9 +86,9 @@ pub struct Outcome {
     pub times: u64,
     /// What a client waited for longest, a connection or an answer, ns.
     pub longest_wait_ns: u64,
-    /// Packets' fates, as the balancer said last.
+    /// Packets' fates, in the balancer's last line of totals.
     pub totals: TotalsLine,
-    /// What the last agent told beside reloads.
+    /// The last agent's events, except reloads.
     pub events: Vec<EventLine>,
     /// What was not as it must be, in words, the first of each kind.
     pub wrong: Vec<String>,
@@ -97,19 +99,8 @@ impl Outcome {
     pub(super) fn of(scenario: Scenario, connections: &[Connection]) -> Self {
         let mut outcome = Self {
             scenario,
-            connections: 0,
-            answers: 0,
-            broken: 0,
-            refused: 0,
-            lost_with_server: 0,
-            refused_by_server: 0,
-            noticed_after_ns: None,
-            notice_within_ns: None,
             times: 1,
-            longest_wait_ns: 0,
-            totals: TotalsLine::default(),
-            events: Vec::new(),
-            wrong: Vec::new(),
+            ..Self::default()
         };
         for connection in connections {
             outcome.connections += u64::from(!matches!(connection.end, End::Refused(_)));
@@ -134,6 +125,25 @@ impl Outcome {
                 connection.service, connection.answers
             ));
         }
+    }
+
+    /// No connection went to `server` in this time, which is put in words.
+    pub(super) fn expect_none(
+        &mut self,
+        connections: &[Connection],
+        server: &str,
+        (during, when): (Range<Instant>, &str),
+    ) {
+        let count = opened(connections, server, during);
+        self.expect(count == 0, || {
+            format!("{count} connections were opened to {server} {when}")
+        });
+    }
+
+    /// `server` gets connections again.
+    pub(super) fn expect_back(&mut self, connections: &[Connection], server: &str, since: Instant) {
+        let count = opened(connections, server, since..Instant::now());
+        self.expect(count > 0, || format!("{server} was not taken back"));
     }
 
     /// What must be, or words for what is instead.

@@ -68,7 +68,7 @@ pub(super) fn open_to(
 }
 
 fn open(service: IpAddr, half_closed: bool) -> Result<Resting> {
-    let began = Instant::now();
+    let mut connection = Connection::asked_for(service);
     let mut stream = narrow(SocketAddr::from((service, PORT))).context("connecting")?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let file = if half_closed { LONG } else { WHO };
@@ -82,15 +82,7 @@ fn open(service: IpAddr, half_closed: bool) -> Result<Resting> {
     } else {
         (answer(&mut stream, &mut Vec::new())?, None)
     };
-    let connection = Connection {
-        service,
-        server: Some(server),
-        began,
-        ended: began,
-        answers: 1,
-        longest: Duration::ZERO,
-        end: End::Closed,
-    };
+    (connection.server, connection.answers) = (Some(server), 1);
     Ok(Resting {
         stream,
         connection,

@@ -9,7 +9,7 @@ use batchwise_testbed::segment::{VIP, VIP6};
 use nix::sys::signal::{Signal, kill};
 
 use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
-use super::clients::{Connection, End, opened, while_clients_work};
+use super::clients::{Connection, End, while_clients_work};
 use super::outcome::{Outcome, Scenario, nanos, unharmed};
 use super::resting::{Resting, open_to};
 use super::stage::{CHECK_EVERY, CHECK_TIMEOUT, FALL, STEADY, Stage, VICTIM, settings};
@@ -32,13 +32,7 @@ impl Stage<'_> {
         })?;
         // refused at once
         let takes = Duration::ZERO;
-        Ok(lost(
-            Scenario::BackendKilled,
-            &connections,
-            &victim,
-            span,
-            takes,
-        ))
+        Ok(lost(self.scenario, &connections, &victim, span, takes))
     }
 
     pub(super) fn host_vanished(&mut self) -> Result<Outcome> {
@@ -58,15 +52,8 @@ impl Stage<'_> {
             Ok((gone..noticed, back))
         })?;
         let (span, back) = times;
-        let mut outcome = lost(
-            Scenario::HostVanished,
-            &connections,
-            &victim,
-            span,
-            CHECK_TIMEOUT,
-        );
-        let again = opened(&connections, &victim, back..Instant::now());
-        outcome.expect(again > 0, || format!("{victim} was not taken back"));
+        let mut outcome = lost(self.scenario, &connections, &victim, span, CHECK_TIMEOUT);
+        outcome.expect_back(&connections, &victim, back);
         Ok(outcome)
     }
 
@@ -91,28 +78,24 @@ impl Stage<'_> {
             Ok((drained, undone))
         })?;
         let (drained, undone) = times;
-        let mut outcome = unharmed(Scenario::BackendDrained, &connections);
-        let during = opened(&connections, &victim, drained..undone);
-        outcome.expect(during == 0, || {
-            format!("{during} connections were opened to {victim} while it was drained")
-        });
-        let again = opened(&connections, &victim, undone..Instant::now());
-        outcome.expect(again > 0, || format!("{victim} was not taken back"));
+        let mut outcome = unharmed(self.scenario, &connections);
+        outcome.expect_none(
+            &connections,
+            &victim,
+            (drained..undone, "while it was drained"),
+        );
+        outcome.expect_back(&connections, &victim, undone);
         Ok(outcome)
     }
 
-    pub(super) fn backend_removed(
-        &mut self,
-        scenario: Scenario,
-        rest: Duration,
-    ) -> Result<Outcome> {
+    pub(super) fn backend_removed(&mut self, rest: Duration) -> Result<Outcome> {
         let victim = server_name(VICTIM);
         let client = self.segment.clients.first().context("no client")?;
         let (done, mut connections) = while_clients_work(self.segment, |_| {
             let mut resting: Vec<Resting> = Vec::new();
             for service in [IpAddr::from(VIP), VIP6.into()] {
                 resting.extend(open_to(client, service, &victim, EACH, true)?);
-                if scenario == Scenario::BackendRemovedIdle {
+                if self.scenario == Scenario::BackendRemovedIdle {
                     resting.extend(open_to(client, service, &victim, EACH, false)?);
                 }
             }
@@ -128,14 +111,12 @@ impl Stage<'_> {
             Ok((removed, ended))
         })?;
         let (removed, ended) = done;
-        let kept = ended.len();
+        let rested = ended.len();
         connections.extend(ended);
-        let mut outcome = unharmed(scenario, &connections);
-        outcome.expect(kept >= 2 * EACH, || format!("only {kept} rested"));
-        let later = opened(&connections, &victim, removed..Instant::now());
-        outcome.expect(later == 0, || {
-            format!("{later} connections were opened to {victim} after it was taken out")
-        });
+        let mut outcome = unharmed(self.scenario, &connections);
+        outcome.expect(rested >= 2 * EACH, || format!("only {rested} rested"));
+        let since = removed..Instant::now();
+        outcome.expect_none(&connections, &victim, (since, "after it was taken out"));
         Ok(outcome)
     }
 }

@@ -15,6 +15,7 @@ use batchwise_testbed::stop::Stop;
 
 use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
 use super::clients::WHO;
+use super::outcome::Scenario;
 use super::resting::{LONG, long};
 
 /// Between two health checks.
@@ -113,6 +114,7 @@ impl Site {
 
 /// Where a scenario happens.
 pub(super) struct Stage<'a> {
+    pub(super) scenario: Scenario,
     pub(super) agent: Agent<'a>,
     pub(super) site: &'a Site,
     pub(super) segment: &'a Segment,

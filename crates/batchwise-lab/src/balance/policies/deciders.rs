@@ -71,13 +71,17 @@ impl Decider {
     }
 
     /// Weights from now on, 0 for who is down, and whether a server's latency is not believed.
-    pub fn step(&mut self, seen: &[Observed]) -> Vec<(u32, bool)> {
+    pub fn step(&mut self, observed: &[Observed]) -> Vec<(u32, bool)> {
         let fixed = |s: &Observed| if s.serving { s.base * UNIT } else { 0 };
         match self {
-            Self::Fixed => seen.iter().map(|s| (fixed(s), false)).collect(),
-            Self::Paper(paper) => paper.step(seen).into_iter().map(|w| (w, false)).collect(),
+            Self::Fixed => observed.iter().map(|s| (fixed(s), false)).collect(),
+            Self::Paper(paper) => paper
+                .step(observed)
+                .into_iter()
+                .map(|w| (w, false))
+                .collect(),
             Self::Latency(own) => {
-                let verdicts = own.step(seen).into_iter();
+                let verdicts = own.step(observed).into_iter();
                 verdicts
                     .map(|v| (v.weight, v.why == Why::Suspicious))
                     .collect()
@@ -106,51 +110,38 @@ const BACK: f64 = 0.1;
 const SAME: f64 = 0.1;
 
 impl Paper {
-    fn step(&mut self, seen: &[Observed]) -> Vec<u32> {
-        let n = seen.len();
+    fn step(&mut self, observed: &[Observed]) -> Vec<u32> {
+        let n = observed.len();
         if self.weights.len() != n {
             self.weights = vec![1.0; n];
             self.before = vec![0.0; n];
         }
-        let serving = |i: usize| seen[i].serving;
-        let latencies: Vec<Option<f64>> = seen
-            .iter()
-            .map(|s| s.latency_ns.filter(|_| s.serving))
-            .collect();
-        let best = latencies
-            .iter()
-            .flatten()
-            .copied()
-            .fold(f64::INFINITY, f64::min);
-        let fresh = |i: usize| seen[i].samples as f64 / seen[i].connections.max(1) as f64;
-        let is = |i: usize, test: &dyn Fn(f64) -> bool| latencies[i].is_some_and(test);
-        let slow: Vec<usize> = (0..n)
-            .filter(|i| is(*i, &|l| l > ALPHA_HIGH * best))
-            .collect();
-        let least = slow.iter().map(|i| fresh(*i)).fold(0.0, f64::max);
-        let fast: Vec<usize> = (0..n)
-            .filter(|i| is(*i, &|l| l < ALPHA_LOW * best) && fresh(*i) >= least)
-            .collect();
-        let unchanged =
-            |i: usize| latencies[i].is_none_or(|l| (l / self.before[i] - 1.0).abs() < SAME);
-        self.quiet = if (0..n).all(unchanged) {
-            self.quiet + 1
-        } else {
-            0
+        let believed = |s: &Observed| s.latency_ns.filter(|_| s.serving);
+        let latencies: Vec<Option<f64>> = observed.iter().map(believed).collect();
+        let known = latencies.iter().flatten().copied();
+        let best = known.fold(f64::INFINITY, f64::min);
+        let fresh = |i: usize| observed[i].samples as f64 / observed[i].connections.max(1) as f64;
+        let with = |test: &dyn Fn(f64) -> bool| -> Vec<usize> {
+            let passes = |i: &usize| latencies[*i].is_some_and(test);
+            (0..n).filter(passes).collect()
         };
+        let slow = with(&|l| l > ALPHA_HIGH * best);
+        let least = slow.iter().map(|i| fresh(*i)).fold(0.0, f64::max);
+        let mut fast = with(&|l| l < ALPHA_LOW * best);
+        fast.retain(|i| fresh(*i) >= least);
+        let same = |(latency, before): (&Option<f64>, &f64)| {
+            latency.is_none_or(|l| (l / before - 1.0).abs() < SAME)
+        };
+        let unchanged = latencies.iter().zip(&self.before).all(same);
+        self.quiet = if unchanged { self.quiet + 1 } else { 0 };
         for (before, latency) in self.before.iter_mut().zip(&latencies) {
             *before = latency.unwrap_or(*before);
         }
         if !fast.is_empty() && !slow.is_empty() {
-            let shares: Vec<f64> = slow
-                .iter()
-                .map(|i| (SHIFT * latencies[*i].unwrap_or(0.0) / (ALPHA_HIGH * best)).min(1.0))
-                .collect();
-            let given: f64 = slow
-                .iter()
-                .zip(&shares)
-                .map(|(i, s)| self.weights[*i] * s)
-                .sum();
+            let share = |i: &usize| SHIFT * latencies[*i].unwrap_or(0.0) / (ALPHA_HIGH * best);
+            let shares: Vec<f64> = slow.iter().map(|i| share(i).min(1.0)).collect();
+            let each = slow.iter().zip(&shares);
+            let given: f64 = each.map(|(i, share)| self.weights[*i] * share).sum();
             let taken = (given / fast.len() as f64).min(CAP);
             let kept = taken * fast.len() as f64 / given.max(f64::MIN_POSITIVE);
             for (i, share) in slow.iter().zip(&shares) {
@@ -164,9 +155,10 @@ impl Paper {
                 *weight += BACK * (1.0 - *weight);
             }
         }
-        let weight = |i: usize| (self.weights[i] * f64::from(seen[i].base * UNIT)) as u32;
-        (0..n)
-            .map(|i| if serving(i) { weight(i) } else { 0 })
-            .collect()
+        let weight = |(s, weight): (&Observed, &f64)| match s.serving {
+            true => (weight * f64::from(s.base * UNIT)) as u32,
+            false => 0,
+        };
+        observed.iter().zip(&self.weights).map(weight).collect()
     }
 }

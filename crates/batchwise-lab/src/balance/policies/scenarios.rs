@@ -65,24 +65,14 @@ impl Scenario {
     /// Responses a second that clients ask for.
     pub fn rate(&self) -> f64 {
         let mean = |s: &Server| {
-            let ends = s
-                .shares
-                .iter()
-                .skip(1)
-                .map(|(at, _)| *at)
-                .chain([self.length]);
-            let spans = s.shares.iter().zip(ends);
-            spans
-                .map(|((at, share), end)| share * (end - at))
-                .sum::<f64>()
-                / self.length
+            let later = s.shares.iter().skip(1).map(|(at, _)| *at);
+            let spans = s.shares.iter().zip(later.chain([self.length]));
+            let served = spans.map(|((at, share), end)| share * (end - at));
+            served.sum::<f64>() / self.length
         };
-        let steady = |s: &Server| {
-            if self.change.is_some() {
-                s.shares[0].1
-            } else {
-                mean(s)
-            }
+        let steady = |s: &Server| match self.change {
+            Some(_) => s.shares[0].1,
+            None => mean(s),
         };
         self.load * CAPACITY * self.servers.iter().map(steady).sum::<f64>()
     }
@@ -90,23 +80,15 @@ impl Scenario {
 
 /// Four servers whose shares of a CPU follow independent traces.
 pub fn traces(load: f64, seed: u64, length: f64) -> Scenario {
-    let mut s = Scenario::new(
-        &format!("traces, {:.0} %", load * 100.0),
-        &[1.0; 4],
-        load,
-        length,
-    );
+    let name = format!("traces, {:.0} %", load * 100.0);
+    let mut s = Scenario::new(&name, &[1.0; 4], load, length);
     for (number, server) in (1..).zip(&mut s.servers) {
         let trace = Trace::generate(seed * 100 + number, length.ceil() as u32);
-        server.shares = trace.map_or_else(
-            |_| vec![(0.0, 0.7)],
-            |t| {
-                t.steps()
-                    .iter()
-                    .map(|s| (s.at.as_secs_f64(), s.share))
-                    .collect()
-            },
-        );
+        let shares = trace.map(|t| {
+            let steps = t.steps().iter();
+            steps.map(|s| (s.at.as_secs_f64(), s.share)).collect()
+        });
+        server.shares = shares.unwrap_or_else(|_| vec![(0.0, 0.7)]);
     }
     s
 }
@@ -130,14 +112,13 @@ pub fn fixed(length: f64) -> Vec<Scenario> {
     every.change = Some((third, 0));
     all.push(every);
     let mut drift = base("slow drift", 0.6);
-    drift.servers[2].shares = (0..40)
-        .map(|step| {
-            (
-                length * f64::from(step) / 40.0,
-                0.7 - 0.5 * f64::from(step) / 40.0,
-            )
-        })
-        .collect();
+    let slower = (0..40).map(|step| {
+        (
+            length * f64::from(step) / 40.0,
+            0.7 - 0.5 * f64::from(step) / 40.0,
+        )
+    });
+    drift.servers[2].shares = slower.collect();
     drift.change = Some((0.0, 2));
     all.push(drift);
     let mut unequal = Scenario::new("unequal for good", &[0.9, 0.9, 0.45, 0.45], 0.6, length);

@@ -60,8 +60,10 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Open,
-    Send { connection: usize, requests: u32 },
-    Share { server: usize, share: f64 },
+    /// A connection sends so many requests.
+    Send(usize, u32),
+    /// A server has this share of a CPU.
+    Share(usize, f64),
     Decide,
 }
 
@@ -116,8 +118,8 @@ struct World<'a> {
     decider: Decider,
     rng: StdRng,
     now: f64,
-    order: u64,
-    events: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// When (bits of a positive float), and which of `kinds`.
+    events: BinaryHeap<Reverse<(u64, usize)>>,
     kinds: Vec<Event>,
     queues: Vec<Queue>,
     connections: Vec<Connection>,
@@ -125,8 +127,9 @@ struct World<'a> {
     weights: Vec<u32>,
     /// Servers whose latencies are not believed: their few connections are no reason to choose them.
     doubted: Vec<bool>,
-    seen: BTreeMap<(usize, usize), (u64, f64)>,
-    /// Server and connection of what was seen.
+    /// By clients' group and server: responses, and the sum of their latencies.
+    measured: BTreeMap<(usize, usize), (u64, f64)>,
+    /// Server and connection of what was measured.
     flows: BTreeSet<(usize, usize)>,
     outcome: Outcome,
 }
@@ -146,24 +149,20 @@ impl<'a> World<'a> {
             decider: Decider::new(setup.kind, setup.params),
             rng: StdRng::seed_from_u64(setup.seed),
             now: 0.0,
-            order: 0,
             events: BinaryHeap::new(),
             kinds: Vec::new(),
-            queues: Vec::new(),
+            queues: scenario.servers.iter().map(|_| Queue::default()).collect(),
             connections: Vec::new(),
             table: Vec::new(),
             weights: vec![BASE * UNIT; scenario.servers.len()],
             doubted: vec![false; scenario.servers.len()],
-            seen: BTreeMap::new(),
+            measured: BTreeMap::new(),
             flows: BTreeSet::new(),
             outcome: Outcome::default(),
         };
-        world
-            .queues
-            .resize_with(scenario.servers.len(), Queue::default);
         for (server, s) in scenario.servers.iter().enumerate() {
             for &(at, share) in &s.shares {
-                world.at(at, Event::Share { server, share });
+                world.at(at, Event::Share(server, share));
             }
         }
         world.refill();
@@ -172,25 +171,19 @@ impl<'a> World<'a> {
         world
     }
 
+    /// What happens at a moment; of the same moment, what was scheduled first.
     fn at(&mut self, time: f64, event: Event) {
-        self.order += 1;
-        self.events
-            .push(Reverse((time.to_bits(), self.order, self.kinds.len())));
+        let number = self.kinds.len();
+        self.events.push(Reverse((time.to_bits(), number)));
         self.kinds.push(event);
     }
 
     fn step(&mut self) -> bool {
-        let event = self
-            .events
-            .peek()
-            .map_or(f64::INFINITY, |Reverse((t, ..))| f64::from_bits(*t));
-        let (server, done) = self
-            .queues
-            .iter()
-            .map(|q| q.next(self.now))
-            .enumerate()
-            .min_by(|a, b| a.1.total_cmp(&b.1))
-            .unwrap_or((0, f64::INFINITY));
+        let next = self.events.peek();
+        let event = next.map_or(f64::INFINITY, |Reverse((t, _))| f64::from_bits(*t));
+        let due = self.queues.iter().map(|q| q.next(self.now)).enumerate();
+        let first = due.min_by(|a, b| a.1.total_cmp(&b.1));
+        let (server, done) = first.unwrap_or((0, f64::INFINITY));
         let until = event.min(done);
         if until >= self.scenario.length {
             return false;
@@ -201,14 +194,11 @@ impl<'a> World<'a> {
         self.now = until;
         if done < event {
             self.respond(server);
-        } else if let Some(Reverse((_, _, kind))) = self.events.pop() {
+        } else if let Some(Reverse((_, kind))) = self.events.pop() {
             match self.kinds[kind] {
                 Event::Open => self.open(),
-                Event::Send {
-                    connection,
-                    requests,
-                } => self.send(connection, requests),
-                Event::Share { server, share } => self.queues[server].share = share,
+                Event::Send(connection, requests) => self.send(connection, requests),
+                Event::Share(server, share) => self.queues[server].share = share,
                 Event::Decide => self.decide(),
             }
         }
@@ -278,14 +268,7 @@ impl<'a> World<'a> {
         c.unsent = PAGE - IN_FLIGHT;
         c.in_flight = IN_FLIGHT;
         let trip = self.scenario.groups[c.group];
-        let requests = IN_FLIGHT;
-        self.at(
-            self.now + after + trip,
-            Event::Send {
-                connection,
-                requests,
-            },
-        );
+        self.at(self.now + after + trip, Event::Send(connection, IN_FLIGHT));
     }
 
     fn send(&mut self, connection: usize, requests: u32) {
@@ -309,7 +292,7 @@ impl<'a> World<'a> {
         let c = &mut self.connections[connection];
         let trip = s.groups[c.group];
         let latency = self.now - f64::from_bits(came) + trip;
-        let sum = self.seen.entry((c.group, server)).or_default();
+        let sum = self.measured.entry((c.group, server)).or_default();
         sum.0 += 1;
         sum.1 += latency;
         self.flows.insert((server, connection));
@@ -322,14 +305,7 @@ impl<'a> World<'a> {
         if c.unsent > 0 {
             c.unsent -= 1;
             c.in_flight += 1;
-            let requests = 1;
-            self.at(
-                self.now + trip,
-                Event::Send {
-                    connection,
-                    requests,
-                },
-            );
+            self.at(self.now + trip, Event::Send(connection, 1));
         } else if c.in_flight == 0 && c.pages > 0 {
             let think = self.exp() * s.think;
             self.page(connection, think);
@@ -342,7 +318,7 @@ impl<'a> World<'a> {
         self.at(self.now + self.setup.interval, Event::Decide);
         let error = LogNormal::new(0.0, ERROR).ok();
         let mut observations = Vec::new();
-        for ((group, server), (samples, sum)) in std::mem::take(&mut self.seen) {
+        for ((group, server), (samples, sum)) in std::mem::take(&mut self.measured) {
             let error = error.map_or(1.0, |e| e.sample(&mut self.rng));
             observations.push(Observation {
                 group: group as u64,
@@ -352,43 +328,38 @@ impl<'a> World<'a> {
             });
         }
         // The paper does not say how to compare clients of different distance.
-        let latency: BTreeMap<BackendId, (u64, f64)> = if self.setup.kind.is_aware() {
+        let mut latency: BTreeMap<BackendId, (u64, f64)> = BTreeMap::new();
+        if self.setup.kind.is_aware() {
             let all = standardise(&observations);
-            all.iter()
-                .map(|s| (s.backend, (s.samples, s.latency_ns)))
-                .collect()
+            latency.extend(all.iter().map(|s| (s.backend, (s.samples, s.latency_ns))));
         } else {
-            let mut sums: BTreeMap<BackendId, (u64, f64)> = BTreeMap::new();
             for o in &observations {
-                let sum = sums.entry(o.backend).or_default();
+                let sum = latency.entry(o.backend).or_default();
                 sum.1 = (sum.1 * sum.0 as f64 + o.latency_ns * o.samples as f64)
                     / (sum.0 + o.samples) as f64;
                 sum.0 += o.samples;
             }
-            sums
-        };
+        }
         let mut on: BTreeMap<usize, u64> = BTreeMap::new();
         for (server, _) in std::mem::take(&mut self.flows) {
             *on.entry(server).or_default() += 1;
         }
-        let seen: Vec<Observed> = (1..)
-            .zip(&self.queues)
-            .map(|(id, queue)| Observed {
-                id,
-                identity: maglev::identity(&format!("server {id}")),
-                base: BASE,
-                serving: !within(self.scenario.servers[usize::from(id) - 1].down, self.now),
-                latency_ns: latency.get(&id).map(|l| l.1),
-                samples: latency.get(&id).map_or(0, |l| l.0),
-                connections: queue.connections,
-                busy: queue.busy(),
-                opened: queue.opened,
-                confirmed: false,
-                flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
-            })
-            .collect();
+        let observed = (1..).zip(&self.queues).map(|(id, queue)| Observed {
+            id,
+            identity: identity(id),
+            base: BASE,
+            serving: !within(self.scenario.servers[usize::from(id) - 1].down, self.now),
+            latency_ns: latency.get(&id).map(|l| l.1),
+            samples: latency.get(&id).map_or(0, |l| l.0),
+            connections: queue.connections,
+            busy: queue.busy(),
+            opened: queue.opened,
+            confirmed: false,
+            flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
+        });
+        let observed: Vec<Observed> = observed.collect();
         let weights: Vec<u32>;
-        (weights, self.doubted) = self.decider.step(&seen).into_iter().unzip();
+        (weights, self.doubted) = self.decider.step(&observed).into_iter().unzip();
         if weights != self.weights {
             self.weights = weights;
             self.refill();
@@ -396,27 +367,25 @@ impl<'a> World<'a> {
         for queue in &mut self.queues {
             queue.opened = 0;
         }
-        let all = self
-            .weights
-            .iter()
-            .map(|w| f64::from(*w))
-            .sum::<f64>()
-            .max(1.0);
-        let shares = self.weights.iter().map(|w| f64::from(*w) / all).collect();
+        let weights = self.weights.iter().map(|w| f64::from(*w));
+        let all = weights.clone().sum::<f64>().max(1.0);
+        let shares = weights.map(|w| w / all).collect();
         self.outcome.shares.push((self.now, shares));
     }
 
     fn refill(&mut self) {
-        let members: Vec<Member> = (1..)
-            .zip(&self.weights)
-            .map(|(id, &weight)| Member {
-                id,
-                identity: maglev::identity(&format!("server {id}")),
-                weight,
-            })
-            .collect();
+        let member = |(id, &weight)| Member {
+            id,
+            identity: identity(id),
+            weight,
+        };
+        let members: Vec<Member> = (1..).zip(&self.weights).map(member).collect();
         self.table = maglev::fill(&members, SLOTS);
     }
+}
+
+fn identity(id: BackendId) -> u64 {
+    maglev::identity(&format!("server {id}"))
 }
 
 fn within(span: Option<(f64, f64)>, now: f64) -> bool {

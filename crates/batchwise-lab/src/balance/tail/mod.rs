@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use batchwise_core::balance::report::Line;
+use batchwise_core::balance::report::{BackendLine, Line};
 use batchwise_testbed::cpu_share::trace::Trace;
 use batchwise_testbed::host::Place;
 use batchwise_testbed::nginx::Nginx;
@@ -436,7 +436,7 @@ impl Course {
         let at = |i: usize| steps.get(i).map_or(end, |step| step.at.as_secs_f64());
         let corners =
             (0..steps.len()).flat_map(|i| [at(i), at(i + 1)].map(|t| (t, steps[i].share)));
-        let mean = |b: &batchwise_core::balance::report::BackendLine| b.latency_ns.mean;
+        let mean = |b: &BackendLine| b.latency_ns.mean;
         Self {
             speed: corners.filter(|(at, _)| *at <= end).collect(),
             share: own.iter().map(|(at, b)| (*at, b.share)).collect(),

@@ -152,14 +152,17 @@ impl<'a> Part<'a> {
             .collect()
     }
 
-    /// The mean over loads of the pairs' medians. Its interval is that of a bootstrap within loads.
+    /// The mean over the loads at which a policy was tried of the pairs' medians. Its interval is
+    /// that of a bootstrap within loads. It is known as well as its least known load: as pairs count
+    /// as many at each load as that one has.
     fn over_loads(&self, policy: Policy) -> Option<Ratio> {
+        let tried = |points: &&Vec<&Point>| points.iter().any(|p| p.arm.policy == policy);
         let of_load = |points: &Vec<&Point>| -> Vec<f64> {
             let pairs = p99_pairs(points, policy);
             pairs.into_iter().map(|(own, base)| own / base).collect()
         };
-        let loads: Vec<_> = self.0.values().map(of_load).collect();
-        let loads: Vec<_> = loads.into_iter().filter(|load| !load.is_empty()).collect();
+        let loads: Vec<_> = self.0.values().filter(tried).map(of_load).collect();
+        let fewest = loads.iter().map(Vec::len).min()?;
         let of_medians = |loads: &[Vec<f64>]| {
             let medians: Vec<_> = loads.iter().filter_map(|load| median(load)).collect();
             mean(&medians)
@@ -176,7 +179,7 @@ impl<'a> Part<'a> {
             median: of_medians(&loads)?,
             low: quantile(&resampled, 0.025)?,
             high: quantile(&resampled, 0.975)?,
-            pairs: loads.iter().map(Vec::len).sum(),
+            pairs: fewest * loads.len(),
         })
     }
 }
@@ -279,6 +282,19 @@ mod tests {
         assert_eq!(summary.equal_servers_ratio, None);
         assert_eq!(summary.per_load[&80].ratio, None);
         assert_eq!(summary.per_load[&80].ratios[&Policy::Latency].pairs, 1);
+    }
+
+    #[test]
+    fn a_load_without_pairs_leaves_the_mean_undecided() {
+        let mut points = rounds(15);
+        points.retain(|p| p.arm.load_percent != 80 || p.arm.policy == Policy::Latency);
+        let summary = Summary::of(&points, &[]);
+        assert_eq!(summary.per_load[&50].pairs, 15);
+        assert_eq!(summary.p99_ratio.unwrap().pairs, 0);
+        assert_eq!(
+            (summary.p99_reduction, summary.verdict),
+            (None, Verdict::Undecided)
+        );
     }
 
     #[test]
