@@ -1,11 +1,14 @@
 //! What is compared with what: the two settings that an application can have, and batchwise
 //! choosing between them.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, anyhow, bail};
 use plotters::style::RGBColor;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::color::{BATCHWISE, NAGLE, NODELAY};
+use crate::stats::median;
 
 /// Names of arms, separated by commas: an experiment with fewer arms, for work on the lab itself.
 const CHOICE: &str = "BATCHWISE_LAB_ARMS";
@@ -59,6 +62,18 @@ impl Arm {
     pub fn nodelay(self) -> bool {
         self != Self::Nagle
     }
+}
+
+/// The median of a value, by the arm that its points are of.
+pub fn medians<P>(points: &[&P], value: impl Fn(&P) -> (Arm, f64)) -> BTreeMap<Arm, f64> {
+    let mut by_arm: BTreeMap<Arm, Vec<f64>> = BTreeMap::new();
+    for (arm, value) in points.iter().map(|p| value(p)) {
+        by_arm.entry(arm).or_default().push(value);
+    }
+    let by_arm = by_arm.iter();
+    by_arm
+        .filter_map(|(arm, of)| Some((*arm, median(of)?)))
+        .collect()
 }
 
 /// The arms of a run: all, or those that the environment names.

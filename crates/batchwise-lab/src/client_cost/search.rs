@@ -141,59 +141,60 @@ pub fn most_opposite(grid: &Grid, trials: &[Trial]) -> Option<Setting> {
 mod tests {
     use super::*;
 
-    const fn us(us: u64) -> Duration {
-        Duration::from_micros(us)
-    }
+    /// Value size, µs on a response, and the means with TCP_NODELAY and with Nagle, µs.
+    type Row = (u32, u64, [f64; 2]);
 
-    fn trials(value_size: u32, busy: Duration, nodelay: f64, nagle: f64) -> [Trial; 2] {
-        [(Arm::Nodelay, nodelay), (Arm::Nagle, nagle)].map(|(arm, mean_ns)| Trial {
-            value_size,
-            busy,
-            arm,
-            mean_ns,
-            saturated: mean_ns > 5000.0,
-        })
+    fn chosen(rows: &[Row]) -> Option<Setting> {
+        let both = |&(value_size, busy, means): &Row| {
+            let arms = [Arm::Nodelay, Arm::Nagle].into_iter().zip(means);
+            arms.map(move |(arm, mean_ns)| Trial {
+                value_size,
+                busy: Duration::from_micros(busy),
+                arm,
+                mean_ns,
+                saturated: mean_ns > 5000.0,
+            })
+        };
+        let trials: Vec<_> = rows.iter().flat_map(both).collect();
+        most_opposite(&Grid::new(true), &trials)
     }
 
     #[test]
     fn the_setting_with_the_clearest_flip_is_chosen() {
-        let grid = Grid::new(true);
-        let trials = [
-            trials(64, CHEAP, 50.0, 49.0),
-            trials(64, us(28), 200.0, 4000.0),
-            trials(700, CHEAP, 60.0, 45.0),
-            trials(700, us(28), 200.0, 100.0),
-            trials(700, us(34), 200.0, 400.0),
-        ]
-        .concat();
-        let found = most_opposite(&grid, &trials).unwrap();
-        assert_eq!((found.value_size, found.busy), (700, us(34)));
+        let found = chosen(&[
+            (64, 0, [50.0, 49.0]),
+            (64, 28, [200.0, 4000.0]),
+            (700, 0, [60.0, 45.0]),
+            (700, 28, [200.0, 100.0]),
+            (700, 34, [200.0, 400.0]),
+        ]);
+        let found = found.unwrap();
+        assert_eq!(
+            (found.value_size, found.busy),
+            (700, Duration::from_micros(34))
+        );
     }
 
     #[test]
     fn where_nothing_flips_the_nearest_to_it_is_chosen() {
-        let grid = Grid::new(true);
-        let trials = [
-            trials(64, CHEAP, 50.0, 100.0),
-            trials(64, us(28), 200.0, 400.0),
-            trials(1024, CHEAP, 50.0, 51.0),
-            trials(1024, us(28), 200.0, 300.0),
-        ]
-        .concat();
-        assert_eq!(most_opposite(&grid, &trials).unwrap().value_size, 1024);
+        let found = chosen(&[
+            (64, 0, [50.0, 100.0]),
+            (64, 28, [200.0, 400.0]),
+            (1024, 0, [50.0, 51.0]),
+            (1024, 28, [200.0, 300.0]),
+        ]);
+        assert_eq!(found.unwrap().value_size, 1024);
     }
 
     #[test]
     fn a_load_that_somebody_carries_comes_before_a_clearer_one_that_nobody_does() {
-        let trials = [
-            trials(64, CHEAP, 50.0, 40.0),
-            trials(64, us(28), 90_000.0, 300_000.0),
-            trials(700, CHEAP, 50.0, 49.0),
-            trials(700, us(28), 200.0, 6000.0),
-        ]
-        .concat();
-        let found = most_opposite(&Grid::new(true), &trials).unwrap();
-        assert_eq!(found.value_size, 700);
-        assert_eq!(most_opposite(&Grid::new(true), &[]), None);
+        let found = chosen(&[
+            (64, 0, [50.0, 40.0]),
+            (64, 28, [90_000.0, 300_000.0]),
+            (700, 0, [50.0, 49.0]),
+            (700, 28, [200.0, 6000.0]),
+        ]);
+        assert_eq!(found.unwrap().value_size, 700);
+        assert_eq!(chosen(&[]), None);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Client, Point};
-use crate::arm::Arm;
+use crate::arm::{self, Arm};
 use crate::engine::{Ratio, Verdict, pairs};
 use crate::stats::median;
 
@@ -88,8 +88,6 @@ pub fn latencies(points: &[&Point], above: Arm, below: Arm) -> Vec<(f64, f64)> {
 
 impl ClientSummary {
     fn of(points: &[&Point]) -> Self {
-        let of = |arm: Arm| points.iter().filter(move |p| p.arm == arm);
-        let mean = |arm| median(&of(arm).map(|p| p.latency()).collect::<Vec<_>>());
         let ratio = |above, below| Ratio::of(&latencies(points, above, below));
         let nagle = ratio(Arm::Nagle, Arm::Nodelay);
         let better = nagle.map(|ratio| match ratio.median < 1.0 {
@@ -97,12 +95,11 @@ impl ClientSummary {
             false => Arm::Nodelay,
         });
         let batchwise = better.and_then(|better| ratio(Arm::Batchwise, better));
-        let shares: Vec<f64> = of(Arm::Batchwise).filter_map(|p| p.nagle_share).collect();
-        let nagle_share = median(&shares);
+        let tuned = points.iter().filter(|p| p.arm == Arm::Batchwise);
+        let nagle_share = median(&tuned.filter_map(|p| p.nagle_share).collect::<Vec<_>>());
         let chosen = better.zip(nagle_share);
-        let means = Arm::ALL.into_iter();
         Self {
-            mean_ns: means.filter_map(|arm| Some((arm, mean(arm)?))).collect(),
+            mean_ns: arm::medians(points, |p| (p.arm, p.latency())),
             nagle_over_nodelay: nagle.map(|ratio| ratio.median),
             nagle_interval: nagle,
             better,

@@ -4,7 +4,7 @@ use super::summary::*;
 use super::{Point, figures};
 use crate::arm::Arm;
 use crate::decisions::samples::decision;
-use crate::engine::draw;
+use crate::engine::{Verdict, draw};
 use batchwise_testbed::load::samples::window;
 use batchwise_testbed::load::{LatencySummary, PhaseReport};
 
@@ -114,6 +114,29 @@ fn ratios_are_within_repeats_so_that_drift_cancels() {
     }
     let found = Summary::of(&points).per_workload["64B"].clone();
     assert!((found.worst_vs_best_arm.unwrap() - 1.05).abs() < 1e-9);
+}
+
+#[test]
+fn fewer_than_fifteen_pairs_decide_nothing() {
+    let found = |repeats| {
+        let mut points = Vec::new();
+        for (arm, us) in Arm::ALL.into_iter().zip([20.0, 30.0, 21.5]) {
+            points.extend((0..repeats).map(|repeat| point(arm, 100, repeat, Some(us))));
+        }
+        Summary::of(&points).per_workload["64B"].clone()
+    };
+    let few = found(14);
+    for verdict in [few.range_verdict, few.latency_verdict, few.worst_verdict] {
+        assert_eq!(verdict, Verdict::Undecided);
+    }
+    assert_eq!(few.range_interval.unwrap().pairs, 14);
+    let enough = found(15);
+    assert_eq!(enough.range_verdict, Verdict::Met);
+    assert_eq!(enough.latency_verdict, Verdict::Missed);
+    assert_eq!(enough.worst_verdict, Verdict::Missed);
+    assert_eq!(enough.vs_best_arm_verdict, Verdict::Missed);
+    let summary = Summary::of(&[point(Arm::Nodelay, 100, 0, None)]);
+    assert!(figures::overview(&summary).markdown().contains("undecided"));
 }
 
 #[test]

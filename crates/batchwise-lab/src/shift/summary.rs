@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::plan::Schedule;
 use super::{Point, Steady};
-use crate::arm::Arm;
+use crate::arm::{self, Arm};
 use crate::engine::{Ratio, Verdict, pairs};
 use crate::stats::median;
 use batchwise_testbed::load::{LoadInterval, LoadPhase};
@@ -97,14 +97,7 @@ impl Summary {
 }
 
 fn whole_run(points: &[&Point]) -> ScheduleSummary {
-    let mean = |arm: Arm| {
-        let of_arm = points.iter().filter(|p| p.arm == arm);
-        median(&of_arm.map(|p| p.report.latency_ns.mean).collect::<Vec<_>>())
-    };
-    let mean_ns: BTreeMap<Arm, f64> = Arm::ALL
-        .into_iter()
-        .filter_map(|arm| Some((arm, mean(arm)?)))
-        .collect();
+    let mean_ns = arm::medians(points, |p| (p.arm, p.report.latency_ns.mean));
     let statics = Arm::STATIC
         .into_iter()
         .filter(|arm| mean_ns.contains_key(arm));

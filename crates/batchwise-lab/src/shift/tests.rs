@@ -7,7 +7,7 @@ use super::summary::*;
 use super::{Point, Steady, figures};
 use crate::arm::Arm;
 use crate::decisions::samples::decision;
-use crate::engine::draw;
+use crate::engine::{Verdict, draw};
 use batchwise_testbed::load::samples::latency;
 use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport};
 
@@ -96,6 +96,8 @@ fn the_ratio_is_to_the_better_static_arm_of_the_same_round() {
     assert_eq!(summary.vs_best_static, Some(2.0));
     assert_eq!(summary.per_schedule["steps"].better, Some(Arm::Nagle));
     assert_eq!(summary.worst_settle_s, None);
+    let interval = summary.interval.unwrap();
+    assert_eq!((interval.pairs, summary.verdict), (2, Verdict::Undecided));
 }
 
 #[test]
