@@ -55,6 +55,9 @@ pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()
         let results = &running.record.results;
         if let Some(words) = experiment.closing_words(results, &experiment.summary(results)) {
             println!("{words}");
+            if outcome.is_err() {
+                println!("{}", context.output.dir().join("report.html").display());
+            }
         }
     }
     outcome
