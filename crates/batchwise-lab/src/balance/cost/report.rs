@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::super::name;
 use super::Case;
 use super::summary::{BARS, PerProgram, Summary};
-use crate::engine::text::{interval, quartiles};
+use crate::engine::text::quartiles;
 use crate::engine::{Report, Table, Verdict};
-use crate::stats::Spread;
+use crate::stats::{MedianInterval, Spread};
 
 pub(super) fn report(summary: &Summary, memory: &BTreeMap<String, u64>) -> Report {
     let shown = |spread: Option<Spread>| spread.map_or_else(String::new, quartiles);
