@@ -104,7 +104,7 @@ impl<'a> Balancer<'a> {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = batchwise();
         command
-            .env("batchwise_RUN_DIR", self.folder.path())
+            .env("BATCHWISE_RUN_DIR", self.folder.path())
             .args(args);
         command
     }

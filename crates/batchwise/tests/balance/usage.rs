@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 fn balance(folder: &TempDir, args: &[&str]) -> Output {
     let mut command = batchwise();
-    command.env("batchwise_RUN_DIR", folder.path());
+    command.env("BATCHWISE_RUN_DIR", folder.path());
     run(command.current_dir(folder.path()).arg("balance").args(args))
 }
 
