@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 
 /// A directory for results.
 #[derive(Debug)]
@@ -27,13 +26,6 @@ impl Output {
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// Writes `result.json`.
-    pub fn write_result(&self, result: &impl Serialize) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(result).context("making JSON of the result")?;
-        text.push('\n');
-        self.write("result.json", &text)
     }
 
     /// Writes a text file.

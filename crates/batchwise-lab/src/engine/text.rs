@@ -69,15 +69,6 @@ pub fn quartiles(of: Spread) -> String {
     format!("{:.0} ({:.0} – {:.0})", of.median, of.q1, of.q3)
 }
 
-/// What is to be said of a point: that it is saturated, or else why its load is not trusted.
-pub fn remark(saturated: bool, valid: bool, why_invalid: &[String]) -> String {
-    match (saturated, valid) {
-        (true, _) => "saturated".to_owned(),
-        (false, true) => String::new(),
-        (false, false) => format!("generator: {}", why_invalid.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
