@@ -182,12 +182,12 @@ fn lines_log_control_and_metrics() {
     for args in ["drain s1", "drain s1 --undo", "reload"] {
         assert_eq!(site.run(args).status.code(), Some(0), "{args}");
     }
+    let before = balancer.lines().len();
     fs::write(&file, "nosuch = 1\n").expect("a file");
     assert_eq!(site.run("reload").status.code(), Some(1));
 
     site.configure(&[1, 3]);
     assert_eq!(site.run("reload").status.code(), Some(0));
-    let before = balancer.lines().len();
     hold("balance-leaving", || {
         new_connections();
         balancer.lines().split_off(before)
