@@ -298,16 +298,4 @@ mod tests {
             assert!(Estimator::parse(wrong).is_err(), "{wrong}");
         }
     }
-
-    #[test]
-    fn times_out_of_bounds_are_refused_with_the_bounds() {
-        for (wrong, bound) in [("1ns", "1ms"), ("31s", "30s")] {
-            assert!(
-                parse_epoch(wrong).is_err_and(|e| e.contains(bound)),
-                "{wrong}"
-            );
-        }
-        assert!(parse_idle("4s").is_err_and(|e| e.contains("3s")));
-        assert_eq!(parse_epoch("250ms"), Ok(Duration::from_millis(250)));
-    }
 }

@@ -11,6 +11,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// The head of a capture: magic, version 2.4, Ethernet.
+pub const EMPTY_CAPTURE: [u8; 24] = [
+    0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0,
+];
+
 /// An agent that needs no privilege: it waits for a capture on its standard input.
 struct Agent {
     process: Child,
@@ -31,11 +36,7 @@ impl Agent {
             .spawn()
             .expect("it starts");
         let mut input = process.stdin.take().expect("its input");
-        // the head of an empty capture: magic, version 2.4, Ethernet
-        let head = [
-            0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0,
-        ];
-        input.write_all(&head).expect("taken");
+        input.write_all(&EMPTY_CAPTURE).expect("taken");
         let mut agent = Self {
             process,
             _input: input,

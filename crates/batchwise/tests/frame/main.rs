@@ -1,3 +1,4 @@
-//! What all subcommands share, as their users and their enemies see it. Nothing here needs root.
+//! What all subcommands share, as their users and their enemies see it. `usage` needs root.
 
 mod hostile;
+mod usage;

@@ -10,4 +10,3 @@ mod broken;
 mod captures;
 mod endings;
 mod live;
-mod usage;

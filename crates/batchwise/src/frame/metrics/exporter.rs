@@ -97,12 +97,6 @@ impl<M: Metrics> Exporter<M> {
     }
 }
 
-impl<M> fmt::Debug for Exporter<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Exporter at {}", self.address)
-    }
-}
-
 impl<M> Drop for Exporter<M> {
     fn drop(&mut self) {
         // Whatever clients do: the thread drops its connections and ends.

@@ -1,0 +1,177 @@
+//! What users get wrong, and what they are told.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Output;
+
+use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
+use batchwise_testbed::stage::{batchwise, turn};
+use tempfile::TempDir;
+
+use crate::hostile::EMPTY_CAPTURE;
+
+/// A port that nobody serves.
+const WATCH: &str = "watch --port 17099 --duration 1s";
+const TUNE: &str = "tune --port 17098 --duration 1s";
+
+/// Runs it with arguments that are written as in a shell.
+fn with(args: &str) -> Output {
+    println!("batchwise {args}");
+    run(batchwise().args(args.split_whitespace()))
+}
+
+#[test]
+fn wrong_arguments_are_usage_errors_that_say_what_is_right() {
+    for (args, words) in [
+        ("watch", &["--port"][..]),
+        ("watch --port=0", &["--port", "0"]),
+        ("watch --port=70000", &["--port", "70000"]),
+        ("watch --port=abc", &["--port", "abc"]),
+        ("watch --port=-1", &["--port", "-1"]),
+        ("watch --port 17099 --interval 1ms", &["--interval", "1ms"]),
+        ("watch --port 17099 --interval 0s", &["--interval", "0s"]),
+        (
+            "watch --port 17099 --interval soon",
+            &["--interval", "soon"],
+        ),
+        (
+            "watch --port 17099 --exchange --exchange-period 0s",
+            &["--exchange-period"],
+        ),
+        ("watch --port 17099 --hints-uid 1000", &["--hints"]),
+        ("tune", &["--port"]),
+        (
+            "tune --port 17098 --policy fast",
+            &["--policy", "slo:500us"],
+        ),
+        ("tune --port 17098 --policy slo", &["--policy", "slo:500us"]),
+        (
+            "tune --port 17098 --policy slo:5",
+            &["--policy", "slo:500us"],
+        ),
+        (
+            "tune --port 17098 --policy slo:0us",
+            &["--policy", "slo:500us"],
+        ),
+        ("tune --port 17098 --policy=", &["--policy", "slo:500us"]),
+        ("tune --port 17098 --budget=-1", &["--budget", "0 to 1"]),
+        ("tune --port 17098 --budget=1.5", &["--budget", "0 to 1"]),
+        ("tune --port 17098 --budget=much", &["--budget", "0 to 1"]),
+        ("passive", &["--iface", "--pcap"]),
+        (
+            "passive --iface lo --pcap -",
+            &["--iface", "--pcap", "cannot be used with"],
+        ),
+        ("passive --pcap - --attach tc", &["--pcap", "--attach"]),
+        (
+            "passive --pcap - --then /sys/fs/bpf/x",
+            &["--pcap", "--then"],
+        ),
+        ("passive --iface lo --port 0", &["--port", "1"]),
+        ("passive --iface lo --interval 1ms", &["--interval", "10ms"]),
+        ("passive --iface lo --epoch 1m", &["--epoch", "30s"]),
+        ("passive --iface lo --idle 5s", &["--idle", "3s"]),
+        ("passive --iface lo --flows 0", &["--flows", "1"]),
+        (
+            "passive --iface lo --estimator magic",
+            &["--estimator", "fixed:1ms"],
+        ),
+        (
+            "passive --iface lo --estimator fixed",
+            &["--estimator", "fixed:1ms"],
+        ),
+    ] {
+        assert_refused(&with(args), 2, words);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_named_with_the_remedy() {
+    let _turn = turn();
+    let mount = batchwise_testbed::cgroup::mount_point().expect("cgroup v2");
+    let mount = mount.to_string_lossy();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = &taken.local_addr().expect("its address").to_string();
+    let folder = TempDir::new().expect("a folder");
+    let capture = folder.path().join("empty.pcap");
+    fs::write(&capture, EMPTY_CAPTURE).expect("a capture");
+    let pcap = format!("passive --pcap {}", capture.display());
+    for (args, words) in [
+        (format!("{WATCH} --cgroup /tmp"), ["/tmp", &mount]),
+        (
+            format!("{WATCH} --cgroup /no/such/directory"),
+            ["/no/such/directory", &mount],
+        ),
+        (format!("{WATCH} --metrics {taken}"), [taken, "in use"]),
+        (
+            format!("{TUNE} --metrics nowhere"),
+            ["--metrics nowhere", "127.0.0.1:9464"],
+        ),
+        (
+            format!("{TUNE} --log /no/such/folder/log"),
+            ["/no/such/folder/log", "--log"],
+        ),
+        (
+            "passive --iface lo --estimator paper".to_owned(),
+            ["--estimator paper", "--pcap"],
+        ),
+        (
+            "passive --iface nosuch0 --duration 1s".to_owned(),
+            ["nosuch0", "no interface"],
+        ),
+        (
+            "passive --pcap /no/such/file".to_owned(),
+            ["/no/such/file", "No such file"],
+        ),
+        (format!("{pcap} --metrics {taken}"), [taken, "in use"]),
+        (
+            format!("{pcap} --report /no/such/folder/r.html"),
+            ["/no/such/folder/r.html", "directory must exist"],
+        ),
+        (
+            format!("{pcap} --format live"),
+            ["live view", "--format text"],
+        ),
+    ] {
+        assert_refused(&with(&args), 1, &words);
+    }
+}
+
+#[test]
+fn a_path_that_cannot_be_the_socket_of_hints_is_refused() {
+    let _turn = turn();
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(&file, "something").expect("a file");
+    let long = folder.path().join("x".repeat(200));
+    for path in [&file, &file.join("below"), &long] {
+        let path = path.to_str().expect("text");
+        let output = with(&format!("{WATCH} --format jsonl --hints {path}"));
+        assert_refused(&output, 1, &[&path[..path.len().min(60)]]);
+    }
+    assert_eq!(fs::read(&file).expect("untouched"), b"something");
+}
+
+#[test]
+fn a_user_who_may_not_is_told_to_be_root() {
+    let _turn = turn();
+    let passive = "passive --iface lo --duration 1s";
+    for args in [WATCH, &format!("{WATCH} --exchange"), TUNE, passive] {
+        let args: Vec<&str> = args.split(' ').collect();
+        assert_refused(&run_as_nobody(&args), 1, &["run as root"]);
+    }
+}
+
+#[test]
+fn a_port_that_nobody_serves_gives_no_line_and_no_error_and_no_socket_of_hints_is_left() {
+    let _turn = turn();
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("hint.sock");
+    for hints in [String::new(), format!("--hints {}", path.display())] {
+        let output = with(&format!("{WATCH} --interval 200ms --format jsonl {hints}"));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let said = [&output.stdout[..], &output.stderr].concat();
+        assert!(said.is_empty(), "{output:?}");
+    }
+    assert!(!path.exists());
+}
