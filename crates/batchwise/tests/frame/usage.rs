@@ -20,121 +20,81 @@ fn with(args: &str) -> Output {
     run(batchwise().args(args.split_whitespace()))
 }
 
+/// Arguments, and words of the answer.
+const WRONG: &str = "\
+watch => --port
+watch --port=0 => --port, 0
+watch --port=70000 => --port, 70000
+watch --port=abc => --port, abc
+watch --port=-1 => --port, -1
+watch --port 17099 --interval 1ms => --interval, 1ms
+watch --port 17099 --interval 0s => --interval, 0s
+watch --port 17099 --interval soon => --interval, soon
+watch --port 17099 --exchange --exchange-period 0s => --exchange-period
+watch --port 17099 --hints-uid 1000 => --hints
+tune => --port
+tune --port 17098 --policy fast => --policy, slo:500us
+tune --port 17098 --policy slo => --policy, slo:500us
+tune --port 17098 --policy slo:5 => --policy, slo:500us
+tune --port 17098 --policy slo:0us => --policy, slo:500us
+tune --port 17098 --policy= => --policy, slo:500us
+tune --port 17098 --budget=-1 => --budget, 0 to 1
+tune --port 17098 --budget=1.5 => --budget, 0 to 1
+tune --port 17098 --budget=much => --budget, 0 to 1
+passive => --iface, --pcap
+passive --iface lo --pcap - => --iface, --pcap, cannot be used with
+passive --pcap - --attach tc => --pcap, --attach
+passive --pcap - --then /sys/fs/bpf/x => --pcap, --then
+passive --iface lo --port 0 => --port, 1
+passive --iface lo --interval 1ms => --interval, 10ms
+passive --iface lo --epoch 1m => --epoch, 30s
+passive --iface lo --idle 5s => --idle, 3s
+passive --iface lo --flows 0 => --flows, 1
+passive --iface lo --estimator magic => --estimator, fixed:1ms
+passive --iface lo --estimator fixed => --estimator, fixed:1ms";
+
+/// What cannot be done. TAKEN is an address in use, EMPTY an empty capture, CGROUPS where cgroups are.
+const IMPOSSIBLE: &str = "\
+watch --port 17099 --duration 1s --cgroup /tmp => /tmp, CGROUPS
+watch --port 17099 --duration 1s --cgroup /no/such/directory => /no/such/directory, CGROUPS
+watch --port 17099 --duration 1s --metrics TAKEN => TAKEN, in use
+tune --port 17098 --duration 1s --metrics nowhere => --metrics nowhere, 127.0.0.1:9464
+tune --port 17098 --duration 1s --log /no/such/folder/log => /no/such/folder/log, --log
+passive --iface lo --estimator paper => --estimator paper, --pcap
+passive --iface nosuch0 --duration 1s => nosuch0, no interface
+passive --pcap /no/such/file => /no/such/file, No such file
+passive --pcap EMPTY --metrics TAKEN => TAKEN, in use
+passive --pcap EMPTY --report /no/such/folder/r.html => /no/such/folder/r.html
+passive --pcap EMPTY --format live => --format text";
+
+/// Each command of a table is refused with this code and its words.
+fn assert_all_refused(table: &str, code: i32) {
+    for line in table.lines() {
+        let (args, words) = line.split_once(" => ").expect("arguments and words");
+        let words: Vec<&str> = words.split(", ").collect();
+        assert_refused(&with(args), code, &words);
+    }
+}
+
 #[test]
 fn wrong_arguments_are_usage_errors_that_say_what_is_right() {
-    for (args, words) in [
-        ("watch", &["--port"][..]),
-        ("watch --port=0", &["--port", "0"]),
-        ("watch --port=70000", &["--port", "70000"]),
-        ("watch --port=abc", &["--port", "abc"]),
-        ("watch --port=-1", &["--port", "-1"]),
-        ("watch --port 17099 --interval 1ms", &["--interval", "1ms"]),
-        ("watch --port 17099 --interval 0s", &["--interval", "0s"]),
-        (
-            "watch --port 17099 --interval soon",
-            &["--interval", "soon"],
-        ),
-        (
-            "watch --port 17099 --exchange --exchange-period 0s",
-            &["--exchange-period"],
-        ),
-        ("watch --port 17099 --hints-uid 1000", &["--hints"]),
-        ("tune", &["--port"]),
-        (
-            "tune --port 17098 --policy fast",
-            &["--policy", "slo:500us"],
-        ),
-        ("tune --port 17098 --policy slo", &["--policy", "slo:500us"]),
-        (
-            "tune --port 17098 --policy slo:5",
-            &["--policy", "slo:500us"],
-        ),
-        (
-            "tune --port 17098 --policy slo:0us",
-            &["--policy", "slo:500us"],
-        ),
-        ("tune --port 17098 --policy=", &["--policy", "slo:500us"]),
-        ("tune --port 17098 --budget=-1", &["--budget", "0 to 1"]),
-        ("tune --port 17098 --budget=1.5", &["--budget", "0 to 1"]),
-        ("tune --port 17098 --budget=much", &["--budget", "0 to 1"]),
-        ("passive", &["--iface", "--pcap"]),
-        (
-            "passive --iface lo --pcap -",
-            &["--iface", "--pcap", "cannot be used with"],
-        ),
-        ("passive --pcap - --attach tc", &["--pcap", "--attach"]),
-        (
-            "passive --pcap - --then /sys/fs/bpf/x",
-            &["--pcap", "--then"],
-        ),
-        ("passive --iface lo --port 0", &["--port", "1"]),
-        ("passive --iface lo --interval 1ms", &["--interval", "10ms"]),
-        ("passive --iface lo --epoch 1m", &["--epoch", "30s"]),
-        ("passive --iface lo --idle 5s", &["--idle", "3s"]),
-        ("passive --iface lo --flows 0", &["--flows", "1"]),
-        (
-            "passive --iface lo --estimator magic",
-            &["--estimator", "fixed:1ms"],
-        ),
-        (
-            "passive --iface lo --estimator fixed",
-            &["--estimator", "fixed:1ms"],
-        ),
-    ] {
-        assert_refused(&with(args), 2, words);
-    }
+    assert_all_refused(WRONG, 2);
 }
 
 #[test]
 fn what_cannot_be_done_is_named_with_the_remedy() {
     let _turn = turn();
     let mount = batchwise_testbed::cgroup::mount_point().expect("cgroup v2");
-    let mount = mount.to_string_lossy();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let taken = &taken.local_addr().expect("its address").to_string();
+    let address = taken.local_addr().expect("its address");
     let folder = TempDir::new().expect("a folder");
     let capture = folder.path().join("empty.pcap");
     fs::write(&capture, EMPTY_CAPTURE).expect("a capture");
-    let pcap = format!("passive --pcap {}", capture.display());
-    for (args, words) in [
-        (format!("{WATCH} --cgroup /tmp"), ["/tmp", &mount]),
-        (
-            format!("{WATCH} --cgroup /no/such/directory"),
-            ["/no/such/directory", &mount],
-        ),
-        (format!("{WATCH} --metrics {taken}"), [taken, "in use"]),
-        (
-            format!("{TUNE} --metrics nowhere"),
-            ["--metrics nowhere", "127.0.0.1:9464"],
-        ),
-        (
-            format!("{TUNE} --log /no/such/folder/log"),
-            ["/no/such/folder/log", "--log"],
-        ),
-        (
-            "passive --iface lo --estimator paper".to_owned(),
-            ["--estimator paper", "--pcap"],
-        ),
-        (
-            "passive --iface nosuch0 --duration 1s".to_owned(),
-            ["nosuch0", "no interface"],
-        ),
-        (
-            "passive --pcap /no/such/file".to_owned(),
-            ["/no/such/file", "No such file"],
-        ),
-        (format!("{pcap} --metrics {taken}"), [taken, "in use"]),
-        (
-            format!("{pcap} --report /no/such/folder/r.html"),
-            ["/no/such/folder/r.html", "directory must exist"],
-        ),
-        (
-            format!("{pcap} --format live"),
-            ["live view", "--format text"],
-        ),
-    ] {
-        assert_refused(&with(&args), 1, &words);
-    }
+    let table = IMPOSSIBLE
+        .replace("TAKEN", &address.to_string())
+        .replace("EMPTY", capture.to_str().expect("text"))
+        .replace("CGROUPS", mount.to_str().expect("text"));
+    assert_all_refused(&table, 1);
 }
 
 #[test]
