@@ -67,12 +67,7 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, f64)>,
     ) -> Self {
-        Self {
-            name,
-            help,
-            unit: None,
-            samples: Samples::Gauge(samples),
-        }
+        Self::new(name, help, None, Samples::Gauge(samples))
     }
 
     /// A time that goes up and down.
@@ -81,12 +76,7 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, f64)>,
     ) -> Self {
-        Self {
-            name,
-            help,
-            unit: Some(Unit::Seconds),
-            samples: Samples::Gauge(samples),
-        }
+        Self::new(name, help, Some(Unit::Seconds), Samples::Gauge(samples))
     }
 
     /// A value that only grows; its name gets `_total`.
@@ -95,12 +85,7 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, u64)>,
     ) -> Self {
-        Self {
-            name,
-            help,
-            unit: None,
-            samples: Samples::Counter(samples),
-        }
+        Self::new(name, help, None, Samples::Counter(samples))
     }
 
     /// A distribution of times.
@@ -109,11 +94,20 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, &Buckets)>,
     ) -> Self {
+        Self::new(name, help, Some(Unit::Seconds), Samples::Histogram(samples))
+    }
+
+    const fn new(
+        name: &'static str,
+        help: &'static str,
+        unit: Option<Unit>,
+        samples: Samples<M>,
+    ) -> Self {
         Self {
             name,
             help,
-            unit: Some(Unit::Seconds),
-            samples: Samples::Histogram(samples),
+            unit,
+            samples,
         }
     }
 

@@ -25,7 +25,7 @@ pub fn labels<M>(family: &Family<M>, state: &M) -> Vec<Labels> {
 
 /// What Prometheus is told: the body of the answer.
 pub fn scrape<M: Metrics>(exporter: &Exporter<M>) -> String {
-    let mut stream = TcpStream::connect(exporter.address()).expect("the exporter listens");
+    let mut stream = TcpStream::connect(exporter.address).expect("the exporter listens");
     let request = b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
     stream.write_all(request).expect("the request is sent");
     let mut answer = String::new();

@@ -255,6 +255,7 @@ mod tests {
             Column::left("long", 0, |_| plain("words ".repeat(5))),
         ];
         const NAME: &'static str = "test";
+        const WAITING: &'static str = "a row appears with the first number";
         const DETAILS: u16 = 1;
 
         fn rows(&self) -> Vec<&Self::Row> {
@@ -294,7 +295,9 @@ mod tests {
     #[test]
     fn before_any_traffic_it_says_what_it_waits_for() {
         let text = drawn(&mut table(&[]), 60, 10);
-        assert!(text.contains("waiting for traffic…") && text.contains("batchwise test"));
+        for part in ["batchwise test", "waiting for traffic…", "a row appears"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]
