@@ -16,14 +16,7 @@ pub struct PortArgs {
         value_delimiter = ','
     )]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    numbers: Vec<u16>,
-}
-
-impl PortArgs {
-    /// The ports; at least one.
-    pub fn numbers(&self) -> &[u16] {
-        &self.numbers
-    }
+    pub numbers: Vec<u16>,
 }
 
 /// Intervals may not be shorter: each reads everything that is measured.

@@ -9,7 +9,7 @@ use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
 use serde::Serialize;
 
-use super::service::{Service, name};
+use super::service::Service;
 use crate::frame::clock::wall_clock_ns;
 use crate::frame::human;
 use crate::frame::log::LogFile;
@@ -198,14 +198,14 @@ impl Decisions {
             event: Entry::Stop,
             policy: self.policy.to_string(),
             nagle: "app",
-            app_setting: s.decider().wish(),
-            load_per_s: s.decider().load(),
-            message_bytes: s.decider().message_bytes(),
+            app_setting: s.decider.wish(),
+            load_per_s: s.decider.load(),
+            message_bytes: s.decider.message_bytes(),
             arms: Arms {
-                on: s.decider().known(Arm::On),
-                off: s.decider().known(Arm::Off),
+                on: s.decider.known(Arm::On),
+                off: s.decider.known(Arm::Off),
             },
-            budget_left_ns: s.decider().budget_left(),
+            budget_left_ns: s.decider.budget_left(),
             peer: None,
             limit_bytes: None,
             dry_run: self.dry_run,
@@ -238,7 +238,7 @@ impl Decisions {
     /// # Errors
     /// Nothing that is known.
     pub fn explain(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
-        let c = s.decider();
+        let c = &s.decider;
         let arm = |a| match c.known(a) {
             Some(k) => format!(
                 "{} (confidence {:.2}, {:.1} s ago)",
@@ -249,8 +249,8 @@ impl Decisions {
             None => "not known".to_owned(),
         };
         self.output.say(&format!(
-            "{}: {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}\n",
-            name(server, side),
+            "{server} ({}): {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}\n",
+            human::word(&side),
             s.connections(),
             c.load(),
             c.message_bytes(),

@@ -56,7 +56,7 @@ impl TuneMetrics {
 
 impl Tuned {
     fn new(labels: Labels, service: &Service) -> Self {
-        let decider = service.decider();
+        let decider = &service.decider;
         Self {
             labels,
             in_force: service.in_force(),
@@ -64,8 +64,8 @@ impl Tuned {
             load: decider.load(),
             connections: service.connections(),
             budget_left_s: decider.budget_left_s(),
-            switches: service.switches(),
-            trials: service.trials(),
+            switches: service.switches,
+            trials: service.trials,
             pulses: decider.pulses(),
         }
     }

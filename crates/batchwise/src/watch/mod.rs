@@ -123,7 +123,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let form = args.format.resolve()?;
     let units: Vec<Unit> = args.units.iter().map(|u| (*u).into()).collect();
     let config = Config {
-        ports: args.ports.numbers().to_vec(),
+        ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&units),
     };
@@ -139,7 +139,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<WatchMetrics>::bind)
         .transpose()?;
-    let mut output = Output::open(form, Bond::Ends, waiting(args.ports.numbers()))?;
+    let mut output = Output::open(form, Bond::Ends, waiting(&args.ports.numbers))?;
     let mut services = Services::new(units, args.per_connection);
 
     // the connections that were open already start from here
