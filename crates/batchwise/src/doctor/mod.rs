@@ -104,9 +104,6 @@ struct Check {
 }
 
 /// Runs the checks and prints them.
-///
-/// # Errors
-/// Standard output cannot be written.
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let report = Report::of(&Machine::examine(), args.subcommand.map(|asked| asked.0));
     let text = match args.format {

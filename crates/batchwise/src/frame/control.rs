@@ -101,9 +101,6 @@ pub struct Server<R> {
 
 impl<R: Request> Server<R> {
     /// Listens for requests to the agent of this name; `None`: another agent does.
-    ///
-    /// # Errors
-    /// The socket cannot be made.
     pub fn start(name: &str) -> anyhow::Result<Option<Self>> {
         let folder = folder();
         DirBuilder::new()
@@ -254,9 +251,6 @@ pub fn runs(name: &str) -> bool {
 }
 
 /// Asks the agent of this name; gives its whole answer. `no_agent` says what to do where none runs.
-///
-/// # Errors
-/// None runs, it does not answer, or it says that it could not.
 pub fn ask(
     name: &str,
     request: &impl Request,

@@ -20,9 +20,6 @@ pub struct LogFile {
 
 impl LogFile {
     /// Opens the file for appending.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = append(path).with_context(|| {
             let path = path.display();

@@ -76,9 +76,6 @@ impl Stdout {
     }
 
     /// Waits for at most `time`, or until a signal; true: the reader has left, the command is to end.
-    ///
-    /// # Errors
-    /// The output cannot be waited for.
     pub fn wait(&mut self, time: Duration) -> anyhow::Result<bool> {
         if self.gone {
             return sleep(time);
@@ -103,9 +100,6 @@ impl Stdout {
 }
 
 /// Writes `text` to standard output at once; for commands that say one thing and end.
-///
-/// # Errors
-/// [`Closed`] when nobody reads.
 pub fn print(text: &str) -> anyhow::Result<()> {
     write_all(&mut io::stdout(), text.as_bytes()).map_err(said)
 }

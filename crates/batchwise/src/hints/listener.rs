@@ -74,9 +74,6 @@ enum Received {
 
 impl HintListener {
     /// Listens at `path` for processes of root, of our own user and of the users `allowed`.
-    ///
-    /// # Errors
-    /// Another agent listens there, or the socket cannot be made.
     pub fn bind(path: &Path, allowed: &[u32]) -> anyhow::Result<Self> {
         let shown = path.display();
         make_room(path)?;

@@ -34,9 +34,6 @@ impl HintArgs {
     }
 
     /// Listens, if hints are wanted; an `advertiser` tells those of clients to their peers.
-    ///
-    /// # Errors
-    /// The socket cannot be made.
     pub fn listen(&self, advertiser: Option<Advertiser>) -> anyhow::Result<Option<Hints>> {
         let Some(path) = &self.socket else {
             return Ok(None);
@@ -68,9 +65,6 @@ impl Hints {
     }
 
     /// Takes in what is new and tells it.
-    ///
-    /// # Errors
-    /// The kernel does not take it.
     pub fn poll(&mut self) -> anyhow::Result<()> {
         let windows = self.history.windows(&self.listener.poll());
         if let Some(advertisements) = &mut self.advertisements {

@@ -19,10 +19,6 @@ use crate::frame::ticks::{Ticks, Turn};
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs until the duration is over, the user quits, or `stop` is set.
-///
-/// # Errors
-/// The interface, the driver or the kernel does not allow it (each says the remedy), the kernel does not
-/// let us read, or the output is gone.
 pub fn run(
     args: &PassiveArgs,
     interface: &str,

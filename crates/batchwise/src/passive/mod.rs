@@ -40,9 +40,6 @@ connection (SYN) tells its client; without one, --port does; without that the en
 below 32768 is the server's, else the receiver of the first packet.";
 
 /// Runs until the duration is over, the capture is at its end, the user quits, or a signal comes.
-///
-/// # Errors
-/// The program cannot be attached, the capture cannot be read, or the output is gone.
 pub fn run(args: PassiveArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     let form = args.format.resolve()?;

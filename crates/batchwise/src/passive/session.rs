@@ -35,9 +35,6 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Opens the outputs. Packets of a capture wait for them, those of an interface do not.
-    ///
-    /// # Errors
-    /// An output cannot be opened; nothing is measured in vain.
     pub fn open(args: &'a PassiveArgs, form: Form, place: String) -> anyhow::Result<Self> {
         let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
         if let Some(path) = &args.report {
@@ -82,9 +79,6 @@ impl<'a> Session<'a> {
     }
 
     /// The interval that ends at the time of `totals` is shown; `over`: it is the last.
-    ///
-    /// # Errors
-    /// The output is gone.
     pub fn interval(
         &mut self,
         interval_ns: u64,
@@ -114,17 +108,11 @@ impl<'a> Session<'a> {
     }
 
     /// Waits for the interval's end, but at most `look_every`.
-    ///
-    /// # Errors
-    /// The terminal or the output cannot be waited for.
     pub fn turn(&mut self, ticks: &mut Ticks, look_every: Duration) -> anyhow::Result<Turn> {
         ticks.turn(look_every, |time| self.output.wait(time))
     }
 
     /// Puts the terminal back, says what there was in all, and writes the report.
-    ///
-    /// # Errors
-    /// The output is gone, or the report cannot be written.
     pub fn finish(&mut self) -> anyhow::Result<()> {
         self.output.finish()?;
         if let Some(path) = &self.args.report {

@@ -132,9 +132,6 @@ pub struct Decisions {
 
 impl Decisions {
     /// Opens the log and standard output. `held` is the arm that `--hold` keeps in force, whatever would be decided.
-    ///
-    /// # Errors
-    /// The file cannot be opened for appending.
     pub fn open(
         log: Option<&Path>,
         format: Format,
@@ -152,9 +149,6 @@ impl Decisions {
     }
 
     /// Writes one decision.
-    ///
-    /// # Errors
-    /// The decision cannot be written as JSON.
     pub fn event(&mut self, server: SocketAddr, side: Side, e: &Event) -> anyhow::Result<()> {
         let decision = Decision {
             ts_ns: wall_clock_ns(),
@@ -187,9 +181,6 @@ impl Decisions {
     }
 
     /// The agent stops: all sockets go back to their applications' settings.
-    ///
-    /// # Errors
-    /// As for [`Self::event`].
     pub fn stop(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
         let decision = Decision {
             ts_ns: wall_clock_ns(),
@@ -234,9 +225,6 @@ impl Decisions {
     }
 
     /// Why things are as they are.
-    ///
-    /// # Errors
-    /// Nothing that is known.
     pub fn explain(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
         let c = &s.decider;
         let arm = |a| match c.known(a) {

@@ -134,9 +134,6 @@ const LOCK_POLL: Duration = Duration::from_millis(5);
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
-///
-/// # Errors
-/// The programs cannot be loaded, another agent runs here, or the log cannot be written.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     // without a log a closed terminal ends the agent, as it does other commands

@@ -115,9 +115,6 @@ impl From<UnitArg> for Unit {
 const ADVERTISE_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs until the duration is over, the user quits, or a signal comes.
-///
-/// # Errors
-/// The programs cannot be loaded, or the output is gone.
 pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     let form = args.format.resolve()?;

@@ -55,9 +55,6 @@ pub struct Exporter<M> {
 
 impl<M: Metrics> Exporter<M> {
     /// Listens on `address` ("127.0.0.1:9464", "[::]:9464") and answers from a thread of its own.
-    ///
-    /// # Errors
-    /// `address` is no address and port, is in use, or may not be listened on.
     pub fn bind(address: &str) -> anyhow::Result<Self> {
         let wanted: SocketAddr = address.parse().map_err(|_| {
             anyhow!("--metrics {address}: not an ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464")

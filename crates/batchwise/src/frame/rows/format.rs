@@ -30,9 +30,6 @@ pub enum Form {
 
 impl Format {
     /// Looks at what standard output is.
-    ///
-    /// # Errors
-    /// The live view is wanted and standard output is no terminal.
     pub fn resolve(self) -> anyhow::Result<Form> {
         let terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
         Ok(match self {
@@ -46,9 +43,6 @@ impl Format {
     }
 
     /// For a command without a live view.
-    ///
-    /// # Errors
-    /// The live view is wanted.
     pub fn without_live(self) -> anyhow::Result<Form> {
         match self {
             Self::Auto | Self::Text => Ok(Form::Text),

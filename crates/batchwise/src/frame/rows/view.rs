@@ -87,9 +87,6 @@ pub trait View: Clone + 'static {
     }
 
     /// As JSON lines.
-    ///
-    /// # Errors
-    /// A line cannot be written as JSON.
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()>;
 
     /// Text before the rows, whole lines.
@@ -129,9 +126,6 @@ pub struct JsonLines(pub(super) Vec<u8>);
 
 impl JsonLines {
     /// Appends a line.
-    ///
-    /// # Errors
-    /// It cannot be written as JSON.
     pub fn push(&mut self, line: &impl Serialize) -> serde_json::Result<()> {
         serde_json::to_writer(&mut self.0, line)?;
         self.0.push(b'\n');

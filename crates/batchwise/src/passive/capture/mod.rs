@@ -18,9 +18,6 @@ use file::Capture;
 use flows::{Flows, Settings};
 
 /// Reads a capture to its end. What was read before an error is shown.
-///
-/// # Errors
-/// The capture is broken, or the output is gone.
 pub fn run(
     args: &PassiveArgs,
     path: &Path,

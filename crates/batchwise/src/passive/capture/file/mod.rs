@@ -56,9 +56,6 @@ type Found = (u64, DataLink, u32);
 
 impl Capture {
     /// Opens a file, or standard input if it is called `-`. When `stop` is set, the capture ends.
-    ///
-    /// # Errors
-    /// There is no such file, or it is no capture.
     pub fn open(path: &Path, stop: &Arc<AtomicBool>) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         if name == STANDARD_INPUT {
