@@ -239,8 +239,6 @@ impl Peer {
                     id: hint.id,
                     cookie: hint.identity.cookie,
                     service: hint.identity.service,
-                    pid: self.pid,
-                    uid: self.uid,
                     born: hint.born,
                     at: now.at,
                     queue,

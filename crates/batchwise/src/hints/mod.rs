@@ -79,9 +79,11 @@ impl Hints {
         self.advertisements.is_some()
     }
 
-    /// All that was heard since the last call.
-    pub fn take(&mut self) -> HintWindows {
-        std::mem::take(&mut self.heard)
+    /// All that was heard since the last call; these connections are open.
+    pub fn read(&mut self, connections: &[Connection]) -> anyhow::Result<HintWindows> {
+        self.see(connections);
+        self.poll()?;
+        Ok(std::mem::take(&mut self.heard))
     }
 }
 

@@ -71,8 +71,7 @@ fn a_handle_of_an_application_tells_its_latency() {
     let mut listener = place.listen();
     let hints = Hints::for_service(SERVICE.parse().expect("an address"));
     let start = find(&mut listener, SERVICE);
-    assert_eq!(start.pid, std::process::id() as i32);
-    assert_eq!((start.uid, start.cookie), (geteuid(), None));
+    assert_eq!(start.cookie, None);
     let mut own = Duration::ZERO;
     for _ in 0..20 {
         let begin = Instant::now();
@@ -99,10 +98,6 @@ fn a_handle_of_an_application_tells_its_latency() {
         listener.poll().is_empty(),
         "a closed handle is read once more"
     );
-}
-
-fn geteuid() -> u32 {
-    nix::unistd::geteuid().as_raw()
 }
 
 /// This process has noticed that its last agent is gone: also that of the test before.
@@ -182,8 +177,6 @@ fn windows_are_differences_summed_by_service_and_by_connection() {
         id,
         cookie,
         service: SERVICE.parse().expect("an address"),
-        pid: 1,
-        uid: 0,
         born: 0,
         at,
         queue: QueueState {
@@ -368,7 +361,6 @@ fn other_users_are_refused_unless_they_are_allowed() {
         let _peer = call();
         let readings = listener.poll();
         assert_eq!(readings.len(), expected, "{readings:?}");
-        assert!(readings.iter().all(|r| r.uid == NOBODY));
     }
 }
 

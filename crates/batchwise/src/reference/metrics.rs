@@ -2,7 +2,7 @@
 //! samples of each.
 
 use crate::frame::metrics::testing::{Example, labels, served};
-use crate::frame::metrics::{Family, HEARTBEAT, Labels, Unit};
+use crate::frame::metrics::{Family, HEARTBEAT, Labels};
 
 const HEAD: &str = "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
 
@@ -37,7 +37,7 @@ pub fn heartbeat() -> String {
 
 fn row<M>(family: &Family<M>, state: &M) -> String {
     let kind = family.kind();
-    let unit = family.unit.map_or("", |Unit::Seconds| "seconds");
+    let unit = if family.in_seconds { "seconds" } else { "" };
     let mut name = format!("batchwise_{}", family.name);
     if !unit.is_empty() {
         name = format!("{name}_{unit}");

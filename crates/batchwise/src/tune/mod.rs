@@ -316,12 +316,10 @@ impl Agent {
     fn tick(&mut self, reading: &Reading) -> anyhow::Result<Pace> {
         let now = monotonic_ns(); // as the kernel's counters
         self.take_in(reading, now);
-        let mut hints = HintWindows::default();
-        if let Some(h) = &mut self.hints {
-            h.see(&reading.open);
-            h.poll()?;
-            hints = h.take();
-        }
+        let hints = match &mut self.hints {
+            Some(hints) => hints.read(&reading.open)?,
+            None => HintWindows::default(),
+        };
         let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
         let Commanded {
             sensing,
