@@ -1,14 +1,14 @@
-//! What users get wrong, and what they are told.
+//! What users get wrong, and what they are told. Needs root. The tests take turns: one copies the command,
+//! which cannot be started while another starts a process.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::process::Output;
 
 use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
 use batchwise_testbed::stage::{batchwise, turn};
+use pcap_file::pcap::PcapWriter;
 use tempfile::TempDir;
-
-use crate::hostile::EMPTY_CAPTURE;
 
 /// A port that nobody serves.
 const WATCH: &str = "watch --port 17099 --duration 1s";
@@ -78,6 +78,7 @@ fn assert_all_refused(table: &str, code: i32) {
 
 #[test]
 fn wrong_arguments_are_usage_errors_that_say_what_is_right() {
+    let _turn = turn();
     assert_all_refused(WRONG, 2);
 }
 
@@ -89,7 +90,8 @@ fn what_cannot_be_done_is_named_with_the_remedy() {
     let address = taken.local_addr().expect("its address");
     let folder = TempDir::new().expect("a folder");
     let capture = folder.path().join("empty.pcap");
-    fs::write(&capture, EMPTY_CAPTURE).expect("a capture");
+    let file = File::create(&capture).expect("a file");
+    PcapWriter::new(file).expect("a capture");
     let table = IMPOSSIBLE
         .replace("TAKEN", &address.to_string())
         .replace("EMPTY", capture.to_str().expect("text"))

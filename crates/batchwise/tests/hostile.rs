@@ -1,5 +1,5 @@
 //! The exporter and clients that mean harm: the same process, no growth, normal scrapes go on, and
-//! SIGTERM ends it.
+//! SIGTERM ends it. Nothing here needs root.
 
 use std::io::{self, PipeWriter, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 
 /// The head of a capture: magic, version 2.4, Ethernet.
-pub const EMPTY_CAPTURE: [u8; 24] = [
+const EMPTY_CAPTURE: [u8; 24] = [
     0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0,
 ];
 
