@@ -11,7 +11,6 @@ use serde::Serialize;
 use crate::frame::human::word;
 use crate::frame::stdout::{Closed, print};
 
-/// What the long help adds.
 pub const EXAMPLES: &str = "\
 Examples:
   batchwise doctor

@@ -39,15 +39,12 @@ pub trait Request: Serialize + DeserializeOwned + Send + 'static {
 /// What is answered, where the answer is not lines of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// It was done.
     pub ok: bool,
-    /// What was done, or why not.
     pub detail: String,
 }
 
 /// A request that waits for its answer.
 pub struct Asked<R> {
-    /// What for.
     pub request: R,
     reply: Sender<String>,
     served: Receiver<()>,
@@ -60,7 +57,6 @@ impl<R> Asked<R> {
         let _ = self.reply.send(text);
     }
 
-    /// Answers.
     pub fn answer(self, done: Result<String, String>) {
         self.lines(answer(done));
     }

@@ -34,7 +34,6 @@ pub enum Bond {
     Outlives,
 }
 
-/// Standard output.
 pub struct Stdout {
     bond: Bond,
     /// None where it is written to at once, or is gone.
@@ -43,7 +42,6 @@ pub struct Stdout {
 }
 
 impl Stdout {
-    /// Opens it.
     pub fn open(bond: Bond) -> Self {
         let background = || BackgroundWriter::new("standard output", io::stdout());
         Self {

@@ -24,7 +24,6 @@ pub enum Turn {
     Stopped,
 }
 
-/// When intervals end.
 pub struct Ticks {
     stop: Arc<AtomicBool>,
     interval: Duration,

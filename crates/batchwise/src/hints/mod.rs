@@ -15,7 +15,6 @@ use listener::HintListener;
 use windows::HintHistory;
 pub use windows::HintWindows;
 
-/// How hints are asked for.
 #[derive(Clone, Debug, Args)]
 pub struct HintArgs {
     /// Take hints from applications that link batchwise-hint, at this Unix socket
@@ -28,7 +27,6 @@ pub struct HintArgs {
 }
 
 impl HintArgs {
-    /// Whether hints are wanted.
     pub fn are_wanted(&self) -> bool {
         self.socket.is_some()
     }

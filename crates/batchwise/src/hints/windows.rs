@@ -69,7 +69,6 @@ fn merge<K: Copy + Eq + Hash>(all: &mut HashMap<K, Window>, next: &HashMap<K, Wi
     }
 }
 
-/// Remembers the last reading of every handle.
 #[derive(Debug, Default)]
 pub struct HintHistory {
     previous: HashMap<u64, QueueState>,

@@ -135,7 +135,6 @@ fn parse_idle(text: &str) -> Result<Duration, String> {
 const FORGET: u32 = 3;
 
 impl PassiveArgs {
-    /// The estimator's.
     pub fn params(&self) -> Params {
         let default = Params::default();
         let epoch_ns = nanos(self.epoch);

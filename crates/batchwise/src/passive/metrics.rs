@@ -52,7 +52,6 @@ impl PassiveMetrics {
         }
     }
 
-    /// An interval ended.
     pub fn interval(&mut self, interval: &Interval) {
         self.totals = interval.totals;
         for counts in self.servers.values_mut() {

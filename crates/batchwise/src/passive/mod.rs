@@ -19,7 +19,6 @@ mod summary;
 use crate::frame::signals::stop_flag;
 pub use args::PassiveArgs;
 
-/// What the long help adds.
 pub const EXAMPLES: &str = "\
 Examples:
   sudo batchwise passive --iface eth1 --port 443

@@ -121,7 +121,6 @@ impl View for Decided {
     }
 }
 
-/// Writes decisions.
 pub struct Decisions {
     log: Option<LogFile>,
     output: Output<Decided>,
@@ -148,7 +147,6 @@ impl Decisions {
         })
     }
 
-    /// Writes one decision.
     pub fn event(&mut self, server: SocketAddr, side: Side, e: &Event) -> anyhow::Result<()> {
         let decision = Decision {
             ts_ns: wall_clock_ns(),

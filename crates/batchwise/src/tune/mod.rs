@@ -44,7 +44,6 @@ use hold::Hold;
 use metrics::TuneMetrics;
 use service::Service;
 
-/// What the long help adds.
 pub const EXAMPLES: &str = "\
 Examples:
   sudo batchwise tune --port 6379 --policy slo:500us

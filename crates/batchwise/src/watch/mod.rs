@@ -31,7 +31,6 @@ use crate::services::Services;
 use metrics::WatchMetrics;
 use rows::Interval;
 
-/// What the long help adds.
 pub const EXAMPLES: &str = "\
 Examples:
   sudo batchwise watch --port 6379

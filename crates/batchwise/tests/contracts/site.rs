@@ -61,7 +61,6 @@ impl Running {
         agent
     }
 
-    /// The lines so far.
     pub fn lines(&self) -> Vec<Value> {
         self.0.with_lines(<[Value]>::to_vec)
     }

@@ -82,7 +82,6 @@ impl<M: Metrics> Exporter<M> {
         })
     }
 
-    /// Changes what is served.
     pub fn update(&self, change: impl FnOnce(&mut M)) {
         let mut state = lock(&self.state);
         change(&mut state.metrics);

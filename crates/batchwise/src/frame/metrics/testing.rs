@@ -7,7 +7,6 @@ use super::{Exporter, Family, Labels, Metrics, Samples};
 
 /// A state that has a sample of every family.
 pub trait Example: Metrics {
-    /// One.
     fn example() -> Self;
 }
 

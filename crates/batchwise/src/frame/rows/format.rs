@@ -20,11 +20,8 @@ pub enum Format {
 /// What a [`Format`] comes to on this standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// On the terminal.
     Live,
-    /// Text.
     Text,
-    /// JSON lines.
     Jsonl,
 }
 

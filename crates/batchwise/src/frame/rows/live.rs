@@ -44,7 +44,6 @@ impl<V: View> LiveTable<V> {
         }
     }
 
-    /// Takes an interval.
     pub fn show(&mut self, view: &V) {
         let mut values: BTreeMap<String, Option<u64>> =
             view.rows().into_iter().filter_map(V::recent).collect();
@@ -69,12 +68,10 @@ impl<V: View> LiveTable<V> {
         self.chosen = chosen.min(rows.saturating_sub(1));
     }
 
-    /// Shows a message in the footer.
     pub fn set_note(&mut self, note: Option<String>) {
         self.note = note;
     }
 
-    /// Draws everything.
     pub fn draw(&mut self, frame: &mut Frame) {
         let [title, body, details, footer] = Layout::vertical([
             Constraint::Length(2),

@@ -20,7 +20,6 @@ use crate::frame::{messages, signals};
 /// A signal is noticed after at most this long.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// The live view on standard output.
 pub struct Terminal<V: View> {
     terminal: DefaultTerminal,
     table: LiveTable<V>,
@@ -29,7 +28,6 @@ pub struct Terminal<V: View> {
 }
 
 impl<V: View> Terminal<V> {
-    /// Takes over the terminal and draws `table` on it.
     pub fn open(table: LiveTable<V>) -> anyhow::Result<Self> {
         let stopped = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
         messages::hold();
@@ -60,7 +58,6 @@ impl<V: View> Terminal<V> {
         Ok(())
     }
 
-    /// Draws an interval.
     pub fn show(&mut self, view: &V) -> anyhow::Result<()> {
         self.table.show(view);
         self.draw()
@@ -87,7 +84,6 @@ impl<V: View> Terminal<V> {
         }
     }
 
-    /// Puts the terminal back.
     pub fn restore(&mut self) -> anyhow::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());

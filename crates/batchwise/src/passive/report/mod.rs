@@ -34,7 +34,6 @@ svg { max-width: 100%; height: auto; display: block; margin: .6em 0; }
 .scroll { overflow-x: auto; }
 ";
 
-/// The whole page.
 pub fn page(args: &PassiveArgs, place: &str, summary: &Summary, totals: &TotalsLine) -> String {
     let mut busiest: Vec<_> = summary.servers().collect();
     busiest.sort_by_key(|overall| std::cmp::Reverse(overall.batches));

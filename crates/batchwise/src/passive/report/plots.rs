@@ -18,7 +18,6 @@ const LEFT: f64 = 82.0;
 const BOTTOM: f64 = 54.0;
 const MARGIN: f64 = 10.0;
 
-/// Colours of servers.
 pub const COLORS: [&str; 6] = [
     "#2060a8", "#c44e20", "#228048", "#9654a0", "#b08a14", "#46828c",
 ];
@@ -29,12 +28,9 @@ const GRID: &str = "#e4e4e4";
 const BURST: &str = "#96aabe";
 const PAUSE: &str = "#c44e20";
 
-/// One server's line.
 #[derive(Debug)]
 pub struct Curve {
-    /// What the legend calls it.
     pub label: String,
-    /// Its colour.
     pub color: &'static str,
     /// Solid.
     pub line: Vec<(f64, f64)>,

@@ -156,7 +156,6 @@ impl Capture {
         anyhow!("{}: packet {}: {what}", self.name, self.count)
     }
 
-    /// What it is called in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
