@@ -64,11 +64,4 @@ mod tests {
         assert_eq!(parse_duration("0ns"), Ok(Duration::ZERO));
         assert!(parse_duration("10").is_err_and(|e| e.contains("500ms")));
     }
-
-    #[test]
-    fn times_out_of_bounds_are_refused_with_the_bounds() {
-        assert!(parse_interval("9ms").is_err_and(|e| e == "between 10ms and 30days"));
-        assert!(parse_exchange_period("0ns").is_err_and(|e| e.contains("4s")));
-        assert_eq!(parse_interval("10ms"), Ok(Duration::from_millis(10)));
-    }
 }
