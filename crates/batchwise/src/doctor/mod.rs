@@ -1,15 +1,16 @@
 //! `batchwise doctor`: what this kernel and these privileges allow, what needs it, and how to get
 //! what is missing, as the feature table of `batchwise-bpf` has it. It runs without any privilege.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use batchwise_bpf::features::{FEATURES, Feature, Machine, Probe, Status, Subcommand};
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
-/// What the long help adds.
+use crate::frame::human::word;
+use crate::frame::stdout::{Closed, print};
+
 pub const EXAMPLES: &str = "\
 Examples:
   batchwise doctor
@@ -28,34 +29,18 @@ Exit codes:
 pub struct DoctorArgs {
     /// Only what this subcommand uses; the exit code is about it. Without it: everything, and the
     /// exit code is about `watch`
-    #[arg(long = "for", value_enum, value_name = "SUBCOMMAND")]
-    subcommand: Option<Asked>,
+    #[arg(long = "for", value_name = "SUBCOMMAND", value_parser = subcommands())]
+    subcommand: Option<Subcommand>,
     /// How the checks are shown
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
-/// A subcommand on the command line.
-#[derive(Clone, Copy)]
-struct Asked(Subcommand);
-
-impl ValueEnum for Asked {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [Asked; Subcommand::ALL.len()] = {
-            let mut all = [Asked(Subcommand::Watch); Subcommand::ALL.len()];
-            let mut i = 0;
-            while i < all.len() {
-                all[i] = Asked(Subcommand::ALL[i]);
-                i += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.name()))
-    }
+fn subcommands() -> impl TypedValueParser<Value = Subcommand> {
+    PossibleValuesParser::new(Subcommand::ALL.map(Subcommand::name)).try_map(|name| {
+        let mut all = Subcommand::ALL.into_iter();
+        all.find(|s| s.name() == name).ok_or(name)
+    })
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -104,23 +89,17 @@ struct Check {
 }
 
 /// Runs the checks and prints them.
-///
-/// # Errors
-/// Standard output cannot be written.
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let report = Report::of(&Machine::examine(), args.subcommand.map(|asked| asked.0));
+    let report = Report::of(&Machine::examine(), args.subcommand);
     let text = match args.format {
         Format::Text => report.text(),
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
     };
-    match io::stdout().write_all(text.as_bytes()) {
+    match print(&text) {
         // The exit code is still worth something to whoever closed the pipe.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write the output")?;
-        }
-        _ => {}
+        Err(error) if !error.is::<Closed>() => Err(error),
+        _ => Ok(ExitCode::from(report.exit_code())),
     }
-    Ok(ExitCode::from(report.exit_code()))
 }
 
 impl Report {
@@ -171,11 +150,7 @@ impl Report {
         let width = names.max().unwrap_or(0);
         let mut text = String::new();
         for check in &self.checks {
-            let status = match check.status {
-                Status::Ok => "ok",
-                Status::Degraded => "degraded",
-                Status::Missing => "missing",
-            };
+            let status = word(&check.status);
             text += &format!("{status:8}  {:width$}  {}\n", check.name, check.found);
             if check.status != Status::Ok {
                 text += &format!("{:8}  {:width$}  needed by {}\n", "", "", check.needed_by);
@@ -184,16 +159,12 @@ impl Report {
                 text += &format!("{:8}  {:width$}  → {remedy}\n", "", "");
             }
         }
-        let subcommand = self.subcommand;
-        text + &match self.status {
-            Status::Ok => format!("\n`batchwise {subcommand}` can run fully.\n"),
-            Status::Degraded => {
-                format!("\n`batchwise {subcommand}` can run, with the limits above.\n")
-            }
-            Status::Missing => {
-                format!("\n`batchwise {subcommand}` cannot run: something essential is missing.\n")
-            }
-        }
+        let verdict = match self.status {
+            Status::Ok => "can run fully",
+            Status::Degraded => "can run, with the limits above",
+            Status::Missing => "cannot run: something essential is missing",
+        };
+        text + &format!("\n`batchwise {}` {verdict}.\n", self.subcommand)
     }
 }
 

@@ -25,21 +25,28 @@ fn whole() -> Machine {
     machine
 }
 
-fn without(name: &str) -> Machine {
-    let mut machine = whole();
-    if let Ok(names) = &mut machine.btf {
-        assert!(names.remove(name), "{name}");
+/// The same machine without these: names of the kernel's BTF, or what the words below say.
+fn lacking(what: &str) -> Machine {
+    let mut m = whole();
+    let refused = || Some(Err("Operation not permitted".to_owned()));
+    for what in what.split(", ") {
+        match what {
+            "privileges" => (m.capabilities, m.loads_socket_programs) = (0, None),
+            "BTF" => m.btf = Err("No such file or directory".to_owned()),
+            "socket programs" => m.loads_socket_programs = refused(),
+            "XDP programs" => m.loads_packet_programs = refused(),
+            "cgroup v2" => m.cgroup2 = None,
+            "bpffs" => m.bpffs = false,
+            "Linux 6.6" => m.release = "6.4.0".to_owned(),
+            "its version" => m.release.clear(),
+            "the JIT" => {
+                m.settings.insert("net.core.bpf_jit_enable", "0".to_owned());
+            }
+            "settings" => m.settings.clear(),
+            name => assert!(m.btf.as_mut().expect("names").remove(name), "{name}"),
+        }
     }
-    machine
-}
-
-fn exit_code(machine: &Machine, subcommand: Subcommand) -> u8 {
-    Report::of(machine, Some(subcommand)).exit_code()
-}
-
-fn find<'a>(report: &'a Report, name: &str) -> &'a Check {
-    let mut checks = report.checks.iter();
-    checks.find(|c| c.name == name).expect("a check of it")
+    m
 }
 
 #[test]
@@ -53,156 +60,86 @@ fn a_machine_with_everything_is_ok_for_every_subcommand() {
 }
 
 #[test]
-fn every_essential_tracepoint_and_iterator_is_missed() {
-    for name in [
-        "tcp_probe",
-        "tcp_rcv_space_adjust",
-        "inet_sock_set_state",
-        "bpf_iter_tcp",
-        "bpf_iter_bpf_sk_storage_map",
+fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
+    for (what, codes) in [
+        ("tcp_probe", "watch 1, passive 0"),
+        ("tcp_rcv_space_adjust", "watch 1, passive 0"),
+        ("inet_sock_set_state", "watch 1, passive 0"),
+        ("bpf_iter_tcp", "watch 1, passive 0"),
+        ("bpf_iter_bpf_sk_storage_map", "watch 1, passive 0"),
+        // the older tracepoint stands in
+        ("tcp_sendmsg_locked", "watch 3, all 3"),
+        ("tcp_sendmsg_locked, sock_send_length", "watch 1, all 1"),
+        // for the exchange
+        ("BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG", "watch 3, tune 1"),
+        ("cgroup v2", "watch 3, tune 1"),
+        ("TCP_BPF_SOCK_OPS_CB_FLAGS", "watch 3, tune 3"),
+        ("BTF", "watch 1, all 1"),
+        ("socket programs", "watch 1, all 1"),
+        // what another subcommand lacks degrades the whole
+        ("XDP programs", "watch 0, balance 1, all 3"),
+        ("bpffs", "watch 0, balance 1, all 3"),
+        ("BPF_TCX_INGRESS", "passive 3, balance 1"),
+        ("Linux 6.6", "watch 0, balance 1"),
+        ("the JIT", "watch 3, all 3"),
+        ("privileges", "watch 1, all 1"),
     ] {
-        let machine = without(name);
-        assert_eq!(exit_code(&machine, Subcommand::Watch), 1, "{name}");
-        assert_eq!(exit_code(&machine, Subcommand::Passive), 0, "{name}");
+        for code in codes.split(", ") {
+            let (name, code) = code.split_once(' ').expect("a subcommand and its code");
+            let of = Subcommand::ALL.into_iter().find(|s| s.name() == name);
+            let report = Report::of(&lacking(what), of);
+            assert_eq!(report.exit_code().to_string(), code, "{what}: {report:#?}");
+        }
     }
 }
 
 #[test]
-fn sending_is_degraded_with_the_older_tracepoint_and_missing_without_both() {
-    let mut machine = without("tcp_sendmsg_locked");
-    let report = Report::of(&machine, None);
-    assert_eq!(find(&report, "send hook").status, Status::Degraded);
-    assert_eq!(report.exit_code(), 3);
-    if let Ok(names) = &mut machine.btf {
-        names.remove("sock_send_length");
+fn a_check_says_what_there_is_who_needs_it_and_the_remedy() {
+    for (what, name, said) in [
+        (
+            "privileges",
+            "privileges",
+            "no CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN",
+        ),
+        ("privileges", "privileges", "sudo"),
+        // the rest is still checked
+        ("privileges", "tcp_probe", "status: Ok"),
+        ("tcp_sendmsg_locked", "send hook", "status: Degraded"),
+        ("BTF", "tcp_probe", "not known without BTF"),
+        ("XDP programs", "XDP programs", "essential: false"),
+        (
+            "XDP programs",
+            "XDP programs",
+            "passive --iface; balance; decap",
+        ),
+        ("bpffs", "bpffs", "mount -t bpf bpf /sys/fs/bpf"),
+        // a root that cannot see it is not told to be root
+        ("settings", "BPF JIT", "nsenter --net="),
+    ] {
+        let report = Report::of(&lacking(what), None);
+        let check = report.checks.iter().find(|check| check.name == name);
+        let check = format!("{:?}", check.expect("a check of it"));
+        assert!(check.contains(said), "{said} is not in {check}");
     }
-    let report = Report::of(&machine, None);
-    assert_eq!(find(&report, "send hook").status, Status::Missing);
-    assert_eq!(report.exit_code(), 1);
-}
-
-#[test]
-fn what_only_the_exchange_needs_degrades_watch_and_stops_tune() {
-    let options = without("BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG");
-    let mut cgroup = whole();
-    cgroup.cgroup2 = None;
-    for machine in [options, cgroup] {
-        assert_eq!(exit_code(&machine, Subcommand::Watch), 3);
-        assert_eq!(exit_code(&machine, Subcommand::Tune), 1);
-    }
-    let late = without("TCP_BPF_SOCK_OPS_CB_FLAGS");
-    assert_eq!(exit_code(&late, Subcommand::Watch), 3);
-    assert_eq!(exit_code(&late, Subcommand::Tune), 3);
-}
-
-#[test]
-fn without_privileges_the_remedy_is_said_and_the_rest_is_still_checked() {
-    let mut machine = whole();
-    machine.capabilities = 0;
-    machine.loads_socket_programs = None;
-    let report = Report::of(&machine, None);
-    assert_eq!(report.status, Status::Missing);
-    let privileges = find(&report, "privileges");
-    assert_eq!(privileges.found, "no CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN");
-    let remedy = privileges.remedy.as_deref();
-    assert!(remedy.is_some_and(|remedy| remedy.contains("sudo")));
-    assert_eq!(find(&report, "tcp_probe").status, Status::Ok);
-}
-
-#[test]
-fn a_kernel_without_btf_or_that_forbids_loading_cannot_watch() {
-    let mut machine = whole();
-    machine.btf = Err("No such file or directory".to_owned());
-    let report = Report::of(&machine, None);
-    assert_eq!(report.status, Status::Missing);
-    assert_eq!(find(&report, "tcp_probe").found, "not known without BTF");
-    let mut machine = whole();
-    machine.loads_socket_programs = Some(Err("Operation not permitted".to_owned()));
-    assert_eq!(Report::of(&machine, None).status, Status::Missing);
-}
-
-#[test]
-fn a_kernel_that_takes_no_xdp_programs_can_still_watch_but_not_balance() {
-    let mut machine = whole();
-    machine.loads_packet_programs = Some(Err("the kernel takes no XDP programs".to_owned()));
-    let report = Report::of(&machine, None);
-    assert_eq!(report.exit_code(), 3);
-    let xdp = find(&report, "XDP programs");
-    assert_eq!((xdp.status, xdp.essential), (Status::Missing, false));
-    assert_eq!(xdp.needed_by, "passive --iface; balance; decap");
-    assert_eq!(exit_code(&machine, Subcommand::Watch), 0);
-    assert_eq!(exit_code(&machine, Subcommand::Balance), 1);
-}
-
-#[test]
-fn what_only_a_balancer_needs_degrades_the_whole_and_stops_the_balancer() {
-    let mut machine = whole();
-    machine.bpffs = false;
-    let report = Report::of(&machine, None);
-    assert_eq!(report.exit_code(), 3);
-    let remedy = find(&report, "bpffs").remedy.as_deref();
-    assert_eq!(remedy, Some("mount -t bpf bpf /sys/fs/bpf"));
-    assert_eq!(exit_code(&machine, Subcommand::Balance), 1);
-    let tcx = without("BPF_TCX_INGRESS");
-    assert_eq!(exit_code(&tcx, Subcommand::Balance), 1);
-    assert_eq!(exit_code(&tcx, Subcommand::Passive), 3);
-}
-
-#[test]
-fn a_kernel_is_judged_by_what_the_subcommand_needs() {
-    let mut machine = whole();
-    machine.release = "6.4.0".to_owned();
-    assert_eq!(exit_code(&machine, Subcommand::Watch), 0);
-    let report = Report::of(&machine, Some(Subcommand::Balance));
-    let kernel = find(&report, "kernel");
-    assert_eq!(kernel.status, Status::Missing);
-    let remedy = kernel.remedy.as_deref();
-    assert_eq!(remedy, Some("use Linux 6.6 or newer"));
-}
-
-#[test]
-fn an_interpreter_instead_of_the_jit_degrades() {
-    let mut machine = whole();
-    machine.settings = BTreeMap::from([("net.core.bpf_jit_enable", "0".to_owned())]);
-    assert_eq!(Report::of(&machine, None).status, Status::Degraded);
-}
-
-#[test]
-fn a_root_that_cannot_see_the_jit_is_not_told_to_be_root() {
-    let mut machine = whole();
-    machine.settings.clear();
-    let report = Report::of(&machine, None);
-    let remedy = find(&report, "BPF JIT").remedy.as_deref().expect("one");
-    assert!(remedy.contains("nsenter --net="), "{remedy}");
+    let report = Report::of(&lacking("Linux 6.6"), Some(Subcommand::Balance));
+    let remedies = report.checks.iter().filter_map(|c| c.remedy.as_deref());
+    assert_eq!(remedies.collect::<Vec<_>>(), ["use Linux 6.6 or newer"]);
 }
 
 #[test]
 fn every_check_that_is_not_ok_has_a_remedy() {
-    let mut nothing = whole();
-    nothing.capabilities = 0;
-    nothing.release.clear();
-    nothing.btf = Err("gone".to_owned());
-    nothing.loads_socket_programs = None;
-    nothing.loads_packet_programs = None;
-    nothing.settings.clear();
-    nothing.cgroup2 = None;
-    nothing.bpffs = false;
-    for check in Report::of(&nothing, None).checks {
-        assert_eq!(
-            check.status == Status::Ok,
-            check.remedy.is_none(),
-            "{check:?}"
-        );
+    let nothing = "privileges, BTF, XDP programs, cgroup v2, bpffs, its version, settings";
+    for check in Report::of(&lacking(nothing), None).checks {
+        let is_ok = check.status == Status::Ok;
+        assert_eq!(is_ok, check.remedy.is_none(), "{check:?}");
     }
 }
 
 #[test]
 fn json_has_the_fields_that_programs_read() {
     let json = serde_json::to_value(Report::of(&whole(), None)).expect("a report is JSON");
-    assert_eq!(
-        (&json["status"], &json["for"]),
-        (&"ok".into(), &"watch".into())
-    );
+    let about = [&json["status"], &json["for"]];
+    assert_eq!(about, ["ok", "watch"]);
     for field in ["name", "status", "essential", "found", "needed_by"] {
         assert!(!json["checks"][0][field].is_null(), "{field}");
     }
@@ -210,13 +147,9 @@ fn json_has_the_fields_that_programs_read() {
 
 #[test]
 fn text_names_the_remedy_under_its_check() {
-    let mut machine = whole();
-    machine.cgroup2 = None;
-    let text = Report::of(&machine, None).text();
+    let text = Report::of(&lacking("cgroup v2"), None).text();
     assert!(text.contains("missing   cgroup v2"), "{text}");
     assert!(text.contains("→ mount -t cgroup2"), "{text}");
-    assert!(
-        text.ends_with("can run, with the limits above.\n"),
-        "{text}"
-    );
+    let end = "can run, with the limits above.\n";
+    assert!(text.ends_with(end), "{text}");
 }

@@ -16,14 +16,7 @@ pub struct PortArgs {
         value_delimiter = ','
     )]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    numbers: Vec<u16>,
-}
-
-impl PortArgs {
-    /// The ports; at least one.
-    pub fn numbers(&self) -> &[u16] {
-        &self.numbers
-    }
+    pub numbers: Vec<u16>,
 }
 
 /// Intervals may not be shorter: each reads everything that is measured.
@@ -70,12 +63,5 @@ mod tests {
         assert_eq!(parse_duration("10us"), Ok(Duration::from_micros(10)));
         assert_eq!(parse_duration("0ns"), Ok(Duration::ZERO));
         assert!(parse_duration("10").is_err_and(|e| e.contains("500ms")));
-    }
-
-    #[test]
-    fn times_out_of_bounds_are_refused_with_the_bounds() {
-        assert!(parse_interval("9ms").is_err_and(|e| e == "between 10ms and 30days"));
-        assert!(parse_exchange_period("0ns").is_err_and(|e| e.contains("4s")));
-        assert_eq!(parse_interval("10ms"), Ok(Duration::from_millis(10)));
     }
 }

@@ -39,15 +39,12 @@ pub trait Request: Serialize + DeserializeOwned + Send + 'static {
 /// What is answered, where the answer is not lines of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// It was done.
     pub ok: bool,
-    /// What was done, or why not.
     pub detail: String,
 }
 
 /// A request that waits for its answer.
 pub struct Asked<R> {
-    /// What for.
     pub request: R,
     reply: Sender<String>,
     served: Receiver<()>,
@@ -60,7 +57,6 @@ impl<R> Asked<R> {
         let _ = self.reply.send(text);
     }
 
-    /// Answers.
     pub fn answer(self, done: Result<String, String>) {
         self.lines(answer(done));
     }
@@ -101,9 +97,6 @@ pub struct Server<R> {
 
 impl<R: Request> Server<R> {
     /// Listens for requests to the agent of this name; `None`: another agent does.
-    ///
-    /// # Errors
-    /// The socket cannot be made.
     pub fn start(name: &str) -> anyhow::Result<Option<Self>> {
         let folder = folder();
         DirBuilder::new()
@@ -254,9 +247,6 @@ pub fn runs(name: &str) -> bool {
 }
 
 /// Asks the agent of this name; gives its whole answer. `no_agent` says what to do where none runs.
-///
-/// # Errors
-/// None runs, it does not answer, or it says that it could not.
 pub fn ask(
     name: &str,
     request: &impl Request,

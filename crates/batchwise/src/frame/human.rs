@@ -120,17 +120,4 @@ mod tests {
             "14:03:22Z"
         );
     }
-
-    #[test]
-    fn words_are_those_of_the_json_contract() {
-        use batchwise_core::balance::report::Health;
-        use batchwise_core::passive::Transport;
-        use batchwise_core::sense::report::{Estimator, Nagle, Side, Unit};
-        assert_eq!(word(&Side::Server), "server");
-        assert_eq!(word(&Estimator::TwoSided), "two_sided");
-        assert_eq!(word(&Nagle::Mixed), "mixed");
-        assert_eq!(word(&Unit::Sends), "sends");
-        assert_eq!(word(&Transport::Tcp), "tcp");
-        assert_eq!(word(&Health::Unchecked), "unchecked");
-    }
 }

@@ -12,17 +12,12 @@ use serde::Serialize;
 
 use super::background::{BackgroundWriter, Target};
 
-/// Appends lines to a file.
 pub struct LogFile {
     writer: BackgroundWriter,
     dropped: Arc<AtomicU64>,
 }
 
 impl LogFile {
-    /// Opens the file for appending.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = append(path).with_context(|| {
             let path = path.display();
@@ -44,7 +39,6 @@ impl LogFile {
         })
     }
 
-    /// Appends a line.
     pub fn line(&mut self, line: &impl Serialize) {
         let written = serde_json::to_vec(line).map_err(io::Error::other);
         let written = written.and_then(|mut text| {

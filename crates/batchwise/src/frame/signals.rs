@@ -7,22 +7,17 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// A flag that SIGINT and SIGTERM set from now on.
-///
-/// # Errors
-/// The signals cannot be caught.
 pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     flag(&[SIGINT, SIGTERM])
 }
 
 /// A flag that SIGHUP sets from now on: read files again, open logs anew.
-///
-/// # Errors
-/// The signal cannot be caught.
 pub fn hangup_flag() -> anyhow::Result<Arc<AtomicBool>> {
     flag(&[SIGHUP])
 }
 
-fn flag(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
+/// A flag that any of these signals sets from now on.
+pub fn flag(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals {
         signal_hook::flag::register(*signal, Arc::clone(&flag)).context("catching signals")?;

@@ -34,7 +34,6 @@ pub enum Bond {
     Outlives,
 }
 
-/// Standard output.
 pub struct Stdout {
     bond: Bond,
     /// None where it is written to at once, or is gone.
@@ -43,7 +42,6 @@ pub struct Stdout {
 }
 
 impl Stdout {
-    /// Opens it.
     pub fn open(bond: Bond) -> Self {
         let background = || BackgroundWriter::new("standard output", io::stdout());
         Self {
@@ -76,9 +74,6 @@ impl Stdout {
     }
 
     /// Waits for at most `time`, or until a signal; true: the reader has left, the command is to end.
-    ///
-    /// # Errors
-    /// The output cannot be waited for.
     pub fn wait(&mut self, time: Duration) -> anyhow::Result<bool> {
         if self.gone {
             return sleep(time);
@@ -103,9 +98,6 @@ impl Stdout {
 }
 
 /// Writes `text` to standard output at once; for commands that say one thing and end.
-///
-/// # Errors
-/// [`Closed`] when nobody reads.
 pub fn print(text: &str) -> anyhow::Result<()> {
     write_all(&mut io::stdout(), text.as_bytes()).map_err(said)
 }

@@ -24,7 +24,6 @@ pub enum Turn {
     Stopped,
 }
 
-/// When intervals end.
 pub struct Ticks {
     stop: Arc<AtomicBool>,
     interval: Duration,
@@ -64,9 +63,6 @@ impl Ticks {
 
     /// Waits for the end of the interval, but at most `look_every`, by `wait`: it is given a time, may
     /// return before it, and says whether to stop.
-    ///
-    /// # Errors
-    /// `wait` failed.
     pub fn turn(
         &mut self,
         look_every: Duration,

@@ -63,9 +63,6 @@ impl Advertisements {
 
     /// Hands the kernel what is to be advertised: each connection's own hint, or its part of those of the
     /// whole service.
-    ///
-    /// # Errors
-    /// The kernel does not take it.
     pub fn advertise(&mut self, heard: &HintWindows) -> anyhow::Result<()> {
         for cookie in self.gone.drain(..) {
             self.advertiser.advertise(cookie, None)?;

@@ -74,9 +74,6 @@ enum Received {
 
 impl HintListener {
     /// Listens at `path` for processes of root, of our own user and of the users `allowed`.
-    ///
-    /// # Errors
-    /// Another agent listens there, or the socket cannot be made.
     pub fn bind(path: &Path, allowed: &[u32]) -> anyhow::Result<Self> {
         let shown = path.display();
         make_room(path)?;
@@ -242,8 +239,6 @@ impl Peer {
                     id: hint.id,
                     cookie: hint.identity.cookie,
                     service: hint.identity.service,
-                    pid: self.pid,
-                    uid: self.uid,
                     born: hint.born,
                     at: now.at,
                     queue,
@@ -293,7 +288,7 @@ fn make_room(path: &Path) -> anyhow::Result<()> {
 }
 
 /// The next registration; `None` when the process has hung up; EPROTO for what is none.
-fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
+pub(super) fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
     // one byte more than a registration has, to notice what is longer
     let mut bytes = [0; REGISTRATION_LEN + 1];
     // room for all that a message can bring: what does not fit would stay open and unknown

@@ -15,7 +15,6 @@ use listener::HintListener;
 use windows::HintHistory;
 pub use windows::HintWindows;
 
-/// How hints are asked for.
 #[derive(Clone, Debug, Args)]
 pub struct HintArgs {
     /// Take hints from applications that link batchwise-hint, at this Unix socket
@@ -28,15 +27,11 @@ pub struct HintArgs {
 }
 
 impl HintArgs {
-    /// Whether hints are wanted.
     pub fn are_wanted(&self) -> bool {
         self.socket.is_some()
     }
 
     /// Listens, if hints are wanted; an `advertiser` tells those of clients to their peers.
-    ///
-    /// # Errors
-    /// The socket cannot be made.
     pub fn listen(&self, advertiser: Option<Advertiser>) -> anyhow::Result<Option<Hints>> {
         let Some(path) = &self.socket else {
             return Ok(None);
@@ -68,9 +63,6 @@ impl Hints {
     }
 
     /// Takes in what is new and tells it.
-    ///
-    /// # Errors
-    /// The kernel does not take it.
     pub fn poll(&mut self) -> anyhow::Result<()> {
         let windows = self.history.windows(&self.listener.poll());
         if let Some(advertisements) = &mut self.advertisements {
@@ -85,9 +77,11 @@ impl Hints {
         self.advertisements.is_some()
     }
 
-    /// All that was heard since the last call.
-    pub fn take(&mut self) -> HintWindows {
-        std::mem::take(&mut self.heard)
+    /// All that was heard since the last call; these connections are open.
+    pub fn read(&mut self, connections: &[Connection]) -> anyhow::Result<HintWindows> {
+        self.see(connections);
+        self.poll()?;
+        Ok(std::mem::take(&mut self.heard))
     }
 }
 

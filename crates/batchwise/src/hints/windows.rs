@@ -16,10 +16,6 @@ pub struct HintReading {
     pub cookie: Option<u64>,
     /// The server's address, as the client sees it.
     pub service: SocketAddr,
-    /// The process that handed it over, in the agent's PID namespace; 0 when it is not in it.
-    pub pid: i32,
-    /// Its user.
-    pub uid: u32,
     /// When counting began, ns, CLOCK_MONOTONIC; `queue` was empty of integral and total then.
     pub born: u64,
     /// When it was read, ns, CLOCK_MONOTONIC.
@@ -73,7 +69,6 @@ fn merge<K: Copy + Eq + Hash>(all: &mut HashMap<K, Window>, next: &HashMap<K, Wi
     }
 }
 
-/// Remembers the last reading of every handle.
 #[derive(Debug, Default)]
 pub struct HintHistory {
     previous: HashMap<u64, QueueState>,

@@ -1,92 +1,57 @@
 //! `batchwise passive --iface`: epochs as the kernel closes them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
+use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::TotalsLine;
-use batchwise_core::passive::{Epoch, Params};
 
+use super::args::{Estimator, PassiveArgs};
 use super::session::Session;
 use crate::frame::clock::{monotonic_ns, nanos, wall_clock_ns};
+use crate::frame::rows::Form;
 use crate::frame::ticks::{Ticks, Turn};
 
 /// Events wait in a buffer of limited size.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// Where, and how.
-#[derive(Debug)]
-pub struct Run {
-    /// Name of the interface.
-    pub interface: String,
-    /// Where at it.
-    pub attach: Attach,
-    /// The XDP program that decides what becomes of packets.
-    pub then: Option<PathBuf>,
-    /// Destination ports; none: all.
-    pub ports: Vec<u16>,
-    /// Flows for which there is to be room.
-    pub flows: u32,
-    /// The estimator's.
-    pub params: Params,
-    /// UDP payloads of at most so many bytes are taken for acknowledgments.
-    pub udp_acks: u16,
-    /// A flow without a packet for so long is forgotten.
-    pub forget: Duration,
-    /// Between two reports.
-    pub interval: Duration,
-    /// Until it ends by itself.
-    pub duration: Option<Duration>,
-}
-
-/// Attaches the program.
-///
-/// # Errors
-/// The interface, the driver or the kernel does not allow it; each says the remedy.
-pub fn attach(run: &Run) -> anyhow::Result<PassiveSensor> {
-    PassiveSensor::attach(Config {
-        interface: run.interface.clone(),
-        attach: run.attach,
-        ports: run.ports.clone(),
-        flows: run.flows,
-        params: run.params,
-        udp_acks: run.udp_acks,
-        forget: run.forget,
-        then: run.then.clone(),
-    })
-    .with_context(|| {
-        let interface = &run.interface;
+/// Runs until the duration is over, the user quits, or `stop` is set.
+pub fn run(
+    args: &PassiveArgs,
+    interface: &str,
+    form: Form,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !matches!(args.estimator, Estimator::Paper(_)),
+        "--estimator paper needs --pcap: the kernel runs auto, modes and fixed:DELTA"
+    );
+    let config = Config {
+        interface: interface.to_owned(),
+        attach: args.attach.into(),
+        ports: args.ports.clone(),
+        flows: args.flows,
+        params: args.params(),
+        udp_acks: args.udp_acks,
+        forget: args.forget(),
+        then: args.then.clone(),
+    };
+    let mut sensor = PassiveSensor::attach(config).with_context(|| {
         format!("cannot measure on {interface} (`batchwise doctor` checks what is needed)")
-    })
-}
-
-/// Where the program is, in words.
-pub fn place(sensor: &PassiveSensor, run: &Run) -> String {
+    })?;
     let hook = match sensor.attached() {
         Attach::Tc => "tc ingress",
         _ => "native XDP",
     };
-    format!("{} ({hook})", run.interface)
-}
-
-/// Runs until the duration is over, the user quits, or `stop` is set.
-///
-/// # Errors
-/// The kernel does not let us read, or the output is gone.
-pub fn run(
-    run: &Run,
-    mut sensor: PassiveSensor,
-    session: &mut Session,
-    stop: Arc<AtomicBool>,
-) -> anyhow::Result<()> {
+    let mut session = Session::open(args, form, format!("{interface} ({hook})"))?;
     let mut last = Instant::now();
-    let mut ticks = Ticks::new(stop, run.interval, run.duration);
+    let mut ticks = Ticks::new(stop, args.interval, args.duration);
     loop {
         let turn = session.turn(&mut ticks, POLL_EVERY)?;
-        take(sensor.poll()?, session);
+        take(sensor.poll()?, &mut session);
         if turn == Turn::Look {
             continue;
         }
@@ -96,7 +61,7 @@ pub fn run(
         } else {
             sensor.sweep()?
         };
-        take(closed, session);
+        take(closed, &mut session);
         let (now, totals) = (Instant::now(), totals(&sensor)?);
         session.interval(nanos(now - last).max(1), totals, over)?;
         last = now;
@@ -108,7 +73,7 @@ pub fn run(
     session.finish()
 }
 
-fn take(epochs: Vec<Epoch>, session: &mut Session) {
+fn take(epochs: Vec<Epoch>, session: &mut Session<'_>) {
     if epochs.is_empty() {
         return;
     }

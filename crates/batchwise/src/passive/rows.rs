@@ -189,21 +189,11 @@ mod tests {
         assert_eq!(lines[1]["latency_ns"]["p99"], 2_300_000);
         assert!(lines[2]["latency_ns"]["mean"].is_null());
         assert_eq!(lines[3]["flows_capacity"], 60);
-    }
-
-    #[test]
-    fn totals_come_only_at_the_end() {
-        assert_eq!(json(&samples::interval()).len(), 2);
-    }
-
-    #[test]
-    fn rows_are_aligned_under_their_header() {
-        let interval = samples::interval();
-        let text = TextTable::new(Interval::COLUMNS).rows(&interval.rows());
-        let widths: Vec<usize> = text.lines().map(|l| l.chars().count()).collect();
-        assert_eq!(widths.len(), 3, "{text}");
-        assert!(widths.iter().all(|w| *w == widths[0]), "{text}");
-        assert!(text.contains("–"), "{text}");
+        assert_eq!(
+            json(&samples::interval()).len(),
+            2,
+            "totals come at the end"
+        );
     }
 
     #[test]

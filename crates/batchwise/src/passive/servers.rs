@@ -11,7 +11,6 @@ use super::interval::Key;
 /// more must not vanish at that very moment.
 const SILENT_INTERVALS: u32 = 10;
 
-/// Adds epochs up.
 #[derive(Debug, Default)]
 pub struct Servers {
     servers: BTreeMap<Key, Tracked>,

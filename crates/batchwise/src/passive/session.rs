@@ -1,83 +1,59 @@
 //! What live runs and captures have in common: epochs go in; lines, metrics and the report come out.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::{EpochLine, TotalsLine};
 
+use super::args::PassiveArgs;
 use super::interval::{Interval, Key};
 use super::metrics::PassiveMetrics;
-use super::report::{self, Origin};
+use super::report;
 use super::rows::ending;
 use super::servers::Servers;
 use super::summary::Summary;
 use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Form, Output};
+use crate::frame::rows::{Form, Output, waiting};
 use crate::frame::stdout::{Bond, print};
 use crate::frame::ticks::{Ticks, Turn};
 
 /// Where the results go.
-pub struct Session {
+pub struct Session<'a> {
+    args: &'a PassiveArgs,
     form: Form,
     output: Output<Interval>,
+    /// Interface or capture.
     place: String,
     exporter: Option<Exporter<PassiveMetrics>>,
-    report: Option<(PathBuf, Origin)>,
-    /// Epochs are shown one by one.
-    per_flow: bool,
     epochs: Vec<EpochLine>,
     servers: Servers,
     summary: Summary,
     totals: TotalsLine,
 }
 
-/// What is wanted.
-#[derive(Debug)]
-pub struct Wanted {
-    /// How it is shown.
-    pub form: Form,
-    /// Whether the input waits for the output.
-    pub bond: Bond,
-    /// What is said while there is no traffic; may be nothing.
-    pub waiting: String,
-    /// Epochs are shown one by one.
-    pub per_flow: bool,
-    /// Where Prometheus is served.
-    pub metrics: Option<String>,
-    /// The page that is written at the end.
-    pub report: Option<PathBuf>,
-    /// Of what all this is.
-    pub origin: Origin,
-}
-
-impl Session {
-    /// Opens the outputs.
-    ///
-    /// # Errors
-    /// An output cannot be opened; nothing is measured in vain.
-    pub fn open(wanted: Wanted) -> anyhow::Result<Self> {
-        let exporter = wanted.metrics.as_deref().map(Exporter::bind).transpose()?;
-        if let Some(path) = &wanted.report {
-            File::options()
-                .create(true)
-                .append(true)
-                .open(path)
-                .with_context(|| {
-                    let path = path.display();
-                    format!("cannot write the report {path}: its directory must exist")
-                })?;
+impl<'a> Session<'a> {
+    /// Opens the outputs. Packets of a capture wait for them, those of an interface do not.
+    pub fn open(args: &'a PassiveArgs, form: Form, place: String) -> anyhow::Result<Self> {
+        let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
+        if let Some(path) = &args.report {
+            let file = File::options().create(true).append(true).open(path);
+            file.with_context(|| {
+                let path = path.display();
+                format!("cannot write the report {path}: its directory must exist")
+            })?;
         }
-        let output = Output::open(wanted.form, wanted.bond, wanted.waiting)?;
+        let (bond, waiting) = match args.iface {
+            Some(_) => (Bond::Ends, waiting(&args.ports)),
+            None => (Bond::Waits, String::new()),
+        };
         Ok(Self {
-            form: wanted.form,
-            output,
-            place: wanted.origin.place.clone(),
+            args,
+            form,
+            output: Output::open(form, bond, waiting)?,
+            place,
             exporter,
-            report: wanted.report.map(|path| (path, wanted.origin)),
-            per_flow: wanted.per_flow,
             epochs: Vec::new(),
             servers: Servers::default(),
             summary: Summary::default(),
@@ -87,7 +63,7 @@ impl Session {
 
     /// An epoch closed; its times, as `ts_ns`, are wall clock.
     pub fn epoch(&mut self, ts_ns: u64, epoch: &Epoch) {
-        if self.per_flow {
+        if self.args.per_flow {
             self.epochs.push(EpochLine::new(ts_ns, epoch, 0));
         }
         let Some(tuple) = epoch.tuple else {
@@ -103,9 +79,6 @@ impl Session {
     }
 
     /// The interval that ends at the time of `totals` is shown; `over`: it is the last.
-    ///
-    /// # Errors
-    /// The output is gone.
     pub fn interval(
         &mut self,
         interval_ns: u64,
@@ -135,21 +108,15 @@ impl Session {
     }
 
     /// Waits for the interval's end, but at most `look_every`.
-    ///
-    /// # Errors
-    /// The terminal or the output cannot be waited for.
     pub fn turn(&mut self, ticks: &mut Ticks, look_every: Duration) -> anyhow::Result<Turn> {
         ticks.turn(look_every, |time| self.output.wait(time))
     }
 
     /// Puts the terminal back, says what there was in all, and writes the report.
-    ///
-    /// # Errors
-    /// The output is gone, or the report cannot be written.
     pub fn finish(&mut self) -> anyhow::Result<()> {
         self.output.finish()?;
-        if let Some((path, origin)) = &self.report {
-            let page = report::page(origin, &self.summary, &self.totals);
+        if let Some(path) = &self.args.report {
+            let page = report::page(self.args, &self.place, &self.summary, &self.totals);
             std::fs::write(path, page)
                 .with_context(|| format!("cannot write the report {}", path.display()))?;
         }
@@ -157,7 +124,7 @@ impl Session {
             return Ok(());
         }
         let mut text = ending(&self.summary, &self.totals);
-        if let Some((path, _)) = &self.report {
+        if let Some(path) = &self.args.report {
             text += &format!("report: {}\n", path.display());
         }
         print(&text)

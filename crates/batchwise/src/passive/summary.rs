@@ -33,23 +33,19 @@ pub struct Summary {
 /// A server over all the time.
 #[derive(Debug)]
 pub struct Overall {
-    /// Its name.
     pub key: Key,
     /// Most flows of one interval.
     pub flows: u64,
-    /// Epochs that closed.
     pub epochs: u64,
     /// Batches: response latencies.
     pub batches: u64,
     /// Gaps too long to be answers.
     pub idle: u64,
-    /// Packets that came again.
     pub resent: u64,
     /// Epochs with nothing but packets that came again, and waiting.
     pub stalled: u64,
     /// Gaps that fitted no mode.
     pub discarded: u64,
-    /// Moments in order.
     pub points: Vec<Point>,
     histogram: Option<Histogram<u64>>,
     sum_ns: u128,
@@ -62,11 +58,8 @@ pub struct Overall {
 pub struct Point {
     /// Its end, ns since 1970.
     pub ts_ns: u64,
-    /// Mean, ns.
     pub mean_ns: f64,
-    /// 90th percentile, ns.
     pub p90_ns: f64,
-    /// Batches.
     pub weight: u64,
 }
 
@@ -112,7 +105,6 @@ impl Summary {
         }
     }
 
-    /// An interval ended.
     pub fn interval(&mut self, lines: &[(Key, ServerLine)]) {
         for (key, line) in lines {
             let Some(overall) = self.servers.get_mut(key) else {
@@ -130,7 +122,6 @@ impl Summary {
         }
     }
 
-    /// Servers in order of their addresses.
     pub fn servers(&self) -> impl Iterator<Item = &Overall> {
         self.servers.values()
     }
@@ -209,7 +200,6 @@ impl Overall {
         (self.batches > 0).then(|| self.trust as f64 / (self.batches as f64 * 1e3))
     }
 
-    /// Over all the time.
     pub fn latency(&self) -> LatencyQuantiles {
         if self.batches == 0 {
             return LatencyQuantiles::default();

@@ -1,8 +1,8 @@
 //! Tables of metrics: names, types and meanings from the families, labels from an example that has
 //! samples of each.
 
-use crate::frame::metrics::testing::{Example, labels};
-use crate::frame::metrics::{Family, HEARTBEAT, Labels, Unit};
+use crate::frame::metrics::testing::{Example, labels, served};
+use crate::frame::metrics::{Family, HEARTBEAT, Labels};
 
 const HEAD: &str = "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
 
@@ -21,8 +21,10 @@ const OPEN: [&str; 11] = [
     "policy",
 ];
 
-/// All that a subcommand serves.
+/// All that a subcommand serves; what it serves before it has seen anything is well-formed, too.
 pub fn table<M: Example>() -> String {
+    served(M::default());
+    served(M::example());
     let example = M::example();
     let rows = M::FAMILIES.iter().map(|family| row(family, &example));
     HEAD.to_owned() + &rows.collect::<String>()
@@ -35,7 +37,7 @@ pub fn heartbeat() -> String {
 
 fn row<M>(family: &Family<M>, state: &M) -> String {
     let kind = family.kind();
-    let unit = family.unit.map_or("", |Unit::Seconds| "seconds");
+    let unit = if family.in_seconds { "seconds" } else { "" };
     let mut name = format!("batchwise_{}", family.name);
     if !unit.is_empty() {
         name = format!("{name}_{unit}");

@@ -55,16 +55,16 @@ fn hold(page: &str, sections: &[(&str, String)]) {
         fs::write(&path, wanted).expect("the page can be written");
         return;
     }
-    let (mut is, mut should) = (text.lines(), wanted.lines());
-    let differs = loop {
-        match (is.next(), should.next()) {
-            (None, None) => return,
-            (is, should) if is != should => break format!("is:     {is:?}\nshould: {should:?}"),
-            _ => {}
-        }
-    };
+    let differing = text
+        .lines()
+        .zip(wanted.lines())
+        .find(|(is, should)| is != should);
+    if text == wanted {
+        return;
+    }
     panic!(
-        "{page} is not what the code says: run BLESS=1 cargo test -p batchwise reference\n{differs}"
+        "{page} is not what the code says: run BLESS=1 cargo test -p batchwise reference; \
+         what is, and what should be: {differing:#?}"
     );
 }
 

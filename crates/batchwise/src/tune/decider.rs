@@ -4,7 +4,6 @@ use batchwise_core::tune::{
     Arm, Command, Controller, Event, Gradual, Known, Meter, Tuning, Vitals,
 };
 
-/// Who decides for a service.
 pub enum Decider {
     /// Nagle on or off.
     Arms(Box<Controller>),

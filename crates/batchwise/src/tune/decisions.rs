@@ -9,7 +9,7 @@ use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
 use serde::Serialize;
 
-use super::service::{Service, name};
+use super::service::Service;
 use crate::frame::clock::wall_clock_ns;
 use crate::frame::human;
 use crate::frame::log::LogFile;
@@ -121,7 +121,6 @@ impl View for Decided {
     }
 }
 
-/// Writes decisions.
 pub struct Decisions {
     log: Option<LogFile>,
     output: Output<Decided>,
@@ -132,9 +131,6 @@ pub struct Decisions {
 
 impl Decisions {
     /// Opens the log and standard output. `held` is the arm that `--hold` keeps in force, whatever would be decided.
-    ///
-    /// # Errors
-    /// The file cannot be opened for appending.
     pub fn open(
         log: Option<&Path>,
         format: Format,
@@ -151,10 +147,6 @@ impl Decisions {
         })
     }
 
-    /// Writes one decision.
-    ///
-    /// # Errors
-    /// The decision cannot be written as JSON.
     pub fn event(&mut self, server: SocketAddr, side: Side, e: &Event) -> anyhow::Result<()> {
         let decision = Decision {
             ts_ns: wall_clock_ns(),
@@ -187,9 +179,6 @@ impl Decisions {
     }
 
     /// The agent stops: all sockets go back to their applications' settings.
-    ///
-    /// # Errors
-    /// As for [`Self::event`].
     pub fn stop(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
         let decision = Decision {
             ts_ns: wall_clock_ns(),
@@ -198,14 +187,14 @@ impl Decisions {
             event: Entry::Stop,
             policy: self.policy.to_string(),
             nagle: "app",
-            app_setting: s.decider().wish(),
-            load_per_s: s.decider().load(),
-            message_bytes: s.decider().message_bytes(),
+            app_setting: s.decider.wish(),
+            load_per_s: s.decider.load(),
+            message_bytes: s.decider.message_bytes(),
             arms: Arms {
-                on: s.decider().known(Arm::On),
-                off: s.decider().known(Arm::Off),
+                on: s.decider.known(Arm::On),
+                off: s.decider.known(Arm::Off),
             },
-            budget_left_ns: s.decider().budget_left(),
+            budget_left_ns: s.decider.budget_left(),
             peer: None,
             limit_bytes: None,
             dry_run: self.dry_run,
@@ -234,11 +223,8 @@ impl Decisions {
     }
 
     /// Why things are as they are.
-    ///
-    /// # Errors
-    /// Nothing that is known.
     pub fn explain(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
-        let c = s.decider();
+        let c = &s.decider;
         let arm = |a| match c.known(a) {
             Some(k) => format!(
                 "{} (confidence {:.2}, {:.1} s ago)",
@@ -249,8 +235,8 @@ impl Decisions {
             None => "not known".to_owned(),
         };
         self.output.say(&format!(
-            "{}: {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}\n",
-            name(server, side),
+            "{server} ({}): {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}\n",
+            human::word(&side),
             s.connections(),
             c.load(),
             c.message_bytes(),

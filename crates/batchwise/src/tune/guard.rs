@@ -38,9 +38,6 @@ pub struct Guard {
 impl Guard {
     /// Starts the guard. It keeps `lock` as well: an agent that comes after us must not look at the
     /// sockets before they are given back.
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub fn start(
         actuator: &Actuator,
         cgroup: Option<&Path>,
@@ -119,9 +116,6 @@ pub struct GuardArgs {
 }
 
 /// Waits for the agent's end, and gives the sockets back.
-///
-/// # Errors
-/// The sockets cannot be given back.
 pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
     outlive();
     await_end();

@@ -24,7 +24,6 @@ impl Hold {
     }
 }
 
-/// Reads `--hold`.
 pub fn parse(text: &str) -> Result<Hold, String> {
     match text {
         "off" => Ok(Hold::Arm(Arm::Off)),

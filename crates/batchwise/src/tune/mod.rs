@@ -44,7 +44,6 @@ use hold::Hold;
 use metrics::TuneMetrics;
 use service::Service;
 
-/// What the long help adds.
 pub const EXAMPLES: &str = "\
 Examples:
   sudo batchwise tune --port 6379 --policy slo:500us
@@ -134,9 +133,6 @@ const LOCK_POLL: Duration = Duration::from_millis(5);
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
-///
-/// # Errors
-/// The programs cannot be loaded, another agent runs here, or the log cannot be written.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     // without a log a closed terminal ends the agent, as it does other commands
@@ -156,7 +152,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let lock = lock(&cgroup)?;
     first_in_line();
     let config = Config {
-        ports: args.ports.numbers().to_vec(),
+        ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
     };
@@ -296,15 +292,9 @@ impl Agent {
     /// The guard took us for dead, and gave all sockets back (we were stopped, or the machine
     /// stood still), or was killed itself: everything begins anew.
     fn start_over(&mut self) -> anyhow::Result<()> {
-        let done = self.guard.finish();
-        let cgroup = self.args.cgroup.as_deref();
-        if !done {
-            release(&self.actuator.guard_fds(), cgroup).context("cannot give the sockets back")?;
-        }
-        let why = if done {
-            "took this agent for dead"
-        } else {
-            "was killed"
+        let why = match self.give_back()? {
+            true => "took this agent for dead",
+            false => "was killed",
         };
         tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
         self.sensor.count(false)?;
@@ -313,7 +303,11 @@ impl Agent {
         }
         self.tracker = Tracker::new(monotonic_ns());
         self.actuator.resume()?;
-        self.guard = Guard::start(&self.actuator, cgroup, self.lock.as_fd())?;
+        self.guard = Guard::start(
+            &self.actuator,
+            self.args.cgroup.as_deref(),
+            self.lock.as_fd(),
+        )?;
         Ok(())
     }
 
@@ -321,12 +315,10 @@ impl Agent {
     fn tick(&mut self, reading: &Reading) -> anyhow::Result<Pace> {
         let now = monotonic_ns(); // as the kernel's counters
         self.take_in(reading, now);
-        let mut hints = HintWindows::default();
-        if let Some(h) = &mut self.hints {
-            h.see(&reading.open);
-            h.poll()?;
-            hints = h.take();
-        }
+        let hints = match &mut self.hints {
+            Some(hints) => hints.read(&reading.open)?,
+            None => HintWindows::default(),
+        };
         let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
         let Commanded {
             sensing,
@@ -399,13 +391,13 @@ impl Agent {
             let command = service.end_tick();
             all.sensing |= command.sensing;
             all.pulse |= command.pulse;
-            let moved = service.decider().limit().unwrap_or(0);
+            let moved = service.decider.limit().unwrap_or(0);
             let (arm, limit) = hold::setting(self.args.hold, &command, moved);
             let control = Control {
                 arm,
                 limit,
                 advertised: State {
-                    nagle_off: arm.unwrap_or(service.decider().wish()) == Arm::Off,
+                    nagle_off: arm.unwrap_or(service.decider.wish()) == Arm::Off,
                     probing: command.probing,
                     wants: command.sensing,
                 },
@@ -438,27 +430,26 @@ impl Agent {
     }
 
     fn forget_old(&mut self) -> anyhow::Result<()> {
-        let old = |s: &Service| s.idle_for() > FORGOTTEN;
-        let keys: Vec<_> = self
-            .services
-            .iter()
-            .filter(|(_, s)| old(s))
-            .map(|(k, _)| *k)
-            .collect();
-        for (server, side) in keys {
-            self.services.remove(&(server, side));
+        let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
+        for ((server, side), _) in self.services.extract_if(old) {
             self.actuator.forget(server, side)?;
         }
         Ok(())
     }
 
     /// All endings are the guard's: it gives the sockets back when we are gone. If it has been
-    /// killed, we do it ourselves.
-    fn finish(mut self) -> anyhow::Result<()> {
-        if !self.guard.finish() {
+    /// killed, we do it ourselves. Whether it was there.
+    fn give_back(&mut self) -> anyhow::Result<bool> {
+        let done = self.guard.finish();
+        if !done {
             release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
                 .context("cannot give the sockets back")?;
         }
+        Ok(done)
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        self.give_back()?;
         for (key, service) in &self.services {
             self.decisions.stop(key.0, key.1, service)?;
         }

@@ -1,6 +1,5 @@
 //! A service that is tuned: from what its connections did to what its controller is told.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use batchwise_bpf::{Control, PeerState};
@@ -42,14 +41,14 @@ struct Sockets {
 
 /// Who decides for a service, and what feeds it.
 pub struct Service {
-    decider: Decider,
+    pub decider: Decider,
     window: Window,
     sockets: Sockets,
     vitals: Vitals,
     control: Option<Control>,
     /// How often the arm in force was changed.
-    switches: u64,
-    trials: Trials,
+    pub switches: u64,
+    pub trials: Trials,
     last_seen: Instant,
 }
 
@@ -156,25 +155,11 @@ impl Service {
         events
     }
 
-    /// How trials have ended so far.
-    pub fn trials(&self) -> Trials {
-        self.trials
-    }
-
-    /// How often the agent has changed the arm in force.
-    pub fn switches(&self) -> u64 {
-        self.switches
-    }
-
     /// What the sockets are set to: what was decided or is held, or else what most of the
     /// applications asked for.
     pub fn in_force(&self) -> Arm {
         let decided = self.control.and_then(|c| c.arm);
         decided.unwrap_or(self.decider.wish())
-    }
-
-    pub fn decider(&self) -> &Decider {
-        &self.decider
     }
 
     /// What was last written for the kernel.
@@ -250,14 +235,6 @@ impl Meter for Window {
             message_bytes,
             confidence: e.confidence,
         })
-    }
-}
-
-/// How a service is named in logs.
-pub fn name(server: SocketAddr, side: Side) -> String {
-    match side {
-        Side::Server => format!("{server} (server)"),
-        Side::Client => format!("{server} (client)"),
     }
 }
 

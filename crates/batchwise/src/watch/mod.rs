@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units};
 use batchwise_core::sense::report::Unit;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::frame::args::{PortArgs, parse_duration, parse_exchange_period, parse_interval};
@@ -30,7 +31,6 @@ use crate::services::Services;
 use metrics::WatchMetrics;
 use rows::Interval;
 
-/// What the long help adds.
 pub const EXAMPLES: &str = "\
 Examples:
   sudo batchwise watch --port 6379
@@ -60,11 +60,11 @@ pub struct WatchArgs {
     #[arg(
         long = "unit",
         value_name = "UNIT",
-        value_enum,
+        value_parser = units(),
         default_value = "sends"
     )]
     #[arg(value_delimiter = ',')]
-    units: Vec<UnitArg>,
+    units: Vec<Unit>,
     /// Time between two reports
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
@@ -91,41 +91,30 @@ pub struct WatchArgs {
     metrics: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum UnitArg {
-    /// Calls of send, or their like: the closest thing to requests that the kernel sees
-    Sends,
-    /// Bytes, as in the paper's prototype
-    Bytes,
-    /// Segments
-    Packets,
-}
-
-impl From<UnitArg> for Unit {
-    fn from(u: UnitArg) -> Self {
-        match u {
-            UnitArg::Sends => Self::Sends,
-            UnitArg::Bytes => Self::Bytes,
-            UnitArg::Packets => Self::Packets,
-        }
-    }
+fn units() -> impl TypedValueParser<Value = Unit> {
+    let unit = |name, help| PossibleValue::new(name).help(help);
+    PossibleValuesParser::new([
+        unit(
+            "sends",
+            "Calls of send, or their like: the closest thing to requests that the kernel sees",
+        ),
+        unit("bytes", "Bytes, as in the paper's prototype"),
+        unit("packets", "Segments"),
+    ])
+    .try_map(|name| serde_json::from_value(name.into()))
 }
 
 /// Peers look at hints at intervals of their own, and expect new ones in each.
 const ADVERTISE_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs until the duration is over, the user quits, or a signal comes.
-///
-/// # Errors
-/// The programs cannot be loaded, or the output is gone.
 pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     let form = args.format.resolve()?;
-    let units: Vec<Unit> = args.units.iter().map(|u| (*u).into()).collect();
     let config = Config {
-        ports: args.ports.numbers().to_vec(),
+        ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
-        units: Units::of(&units),
+        units: Units::of(&args.units),
     };
     let period = args.exchange_period;
     let exchange = args.exchange.then_some(Exchange { period });
@@ -139,8 +128,8 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<WatchMetrics>::bind)
         .transpose()?;
-    let mut output = Output::open(form, Bond::Ends, waiting(args.ports.numbers()))?;
-    let mut services = Services::new(units, args.per_connection);
+    let mut output = Output::open(form, Bond::Ends, waiting(&args.ports.numbers))?;
+    let mut services = Services::new(args.units, args.per_connection);
 
     // the connections that were open already start from here
     let reading = sensor.read()?;
@@ -152,10 +141,9 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
     loop {
         let advertises = hints.as_ref().is_some_and(|hints| hints.are_advertised());
-        let look_every = if advertises {
-            ADVERTISE_EVERY
-        } else {
-            Duration::MAX
+        let look_every = match advertises {
+            true => ADVERTISE_EVERY,
+            false => Duration::MAX,
         };
         let turn = ticks.turn(look_every, |time| output.wait(time))?;
         let paused = hold(&mut sensor, &pause, &stop)?;
@@ -176,12 +164,10 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
             Turn::Interval | Turn::End => {}
         }
         let reading = sensor.read()?;
-        let mut hinted = HintWindows::default();
-        if let Some(hints) = &mut hints {
-            hints.see(&reading.open);
-            hints.poll()?;
-            hinted = hints.take();
-        }
+        let hinted = match &mut hints {
+            Some(hints) => hints.read(&reading.open)?,
+            None => HintWindows::default(),
+        };
         let now = Instant::now();
         let lines = services.lines(&reading, &hinted, wall_clock_ns(), nanos(now - last));
         last = now;

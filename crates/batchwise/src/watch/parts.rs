@@ -2,47 +2,18 @@
 //! what the text and the terminal view have in common.
 
 use batchwise_core::sense::report::{Estimator, Line, Unit, View};
+use ratatui::style::Color;
 
 use crate::frame::human;
 
-/// Where a request spends its time, in the order in which the views show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Both directions through the stacks and over the wire: unacked − ackdelay.
-    Transit,
-    /// In the receive queue of this end's sockets.
-    UnreadHere,
-    /// In the receive queue of the peer's sockets.
-    UnreadPeer,
-    /// Between reading a request and sending its response.
-    Application,
-}
-
-impl Stage {
-    /// Every stage, in display order.
-    pub const ALL: [Self; 4] = [
-        Self::Transit,
-        Self::UnreadHere,
-        Self::UnreadPeer,
-        Self::Application,
-    ];
-
-    /// The name in legends.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Transit => "stacks + wire",
-            Self::UnreadHere => "unread here",
-            Self::UnreadPeer => "unread at peer",
-            Self::Application => "application",
-        }
-    }
-}
-
-/// The mean time spent in one stage.
+/// Where a request spends its time, and how long on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where.
-    pub stage: Stage,
+    /// The name in legends.
+    pub label: &'static str,
+    /// How bars have it: distinct without colour as well.
+    pub glyph: &'static str,
+    pub color: Color,
     /// How long, ns; `None` is "not known".
     pub ns: Option<u64>,
     /// `ns` includes the peer's acknowledgment delay, which is not known.
@@ -50,6 +21,16 @@ pub struct Part {
 }
 
 impl Part {
+    const fn new(label: &'static str, glyph: &'static str, color: Color, ns: Option<u64>) -> Self {
+        Self {
+            label,
+            glyph,
+            color,
+            ns,
+            upper_bound: false,
+        }
+    }
+
     /// The time as people read it: "18.2 µs", "≤18.2 µs" or "–".
     pub fn text(&self) -> String {
         let bound = if self.upper_bound { "≤" } else { "" };
@@ -57,26 +38,24 @@ impl Part {
     }
 }
 
-/// The parts of a line's latency, one for each of [`Stage::ALL`].
+/// The parts of a line's latency, in the order in which the views show them.
 pub fn parts(line: &Line) -> [Part; 4] {
     let stages = &line.stages_ns;
-    Stage::ALL.map(|stage| {
-        let ns = match stage {
-            Stage::Transit => stages
-                .unacked
-                .map(|ns| ns.saturating_sub(stages.ackdelay_remote.unwrap_or(0))),
-            Stage::UnreadHere => stages.unread_local,
-            Stage::UnreadPeer => stages.unread_remote,
-            Stage::Application => line.latency_ns.turnaround,
-        };
-        let upper_bound =
-            stage == Stage::Transit && ns.is_some() && stages.ackdelay_remote.is_none();
+    let delay = stages.ackdelay_remote;
+    // both directions through the stacks and over the wire
+    let transit = stages
+        .unacked
+        .map(|ns| ns.saturating_sub(delay.unwrap_or(0)));
+    [
         Part {
-            stage,
-            ns,
-            upper_bound,
-        }
-    })
+            upper_bound: transit.is_some() && delay.is_none(),
+            ..Part::new("stacks + wire", "█", Color::Blue, transit)
+        },
+        Part::new("unread here", "▓", Color::Yellow, stages.unread_local),
+        Part::new("unread at peer", "▒", Color::Magenta, stages.unread_remote),
+        // between reading a request and sending its response
+        Part::new("application", "░", Color::Green, line.latency_ns.turnaround),
+    ]
 }
 
 /// What the estimate rests on, in words.

@@ -2,10 +2,10 @@
 //! table where the requests of one of them spend their time.
 
 use batchwise_core::sense::report::Line;
-use ratatui::style::{Color, Style, Stylize};
+use ratatui::style::Stylize;
 use ratatui::text::{Line as Text, Span};
 
-use super::parts::{self, Part, Stage};
+use super::parts::{self, Part};
 use crate::frame::human;
 use crate::frame::rows::{Column, JsonLines, View, confidence, lost, name, plain};
 
@@ -109,26 +109,16 @@ fn part(line: &Line, at: usize) -> Span<'static> {
     plain(parts::parts(line)[at].text())
 }
 
-/// Distinct without colour as well.
-const fn paint(stage: Stage) -> (&'static str, Color) {
-    match stage {
-        Stage::Transit => ("█", Color::Blue),
-        Stage::UnreadHere => ("▓", Color::Yellow),
-        Stage::UnreadPeer => ("▒", Color::Magenta),
-        Stage::Application => ("░", Color::Green),
-    }
-}
-
 fn bar(parts: &[Part; 4], width: u16) -> Text<'static> {
     let width = width.saturating_sub(2);
     let cells = cells(parts, width);
     if cells.iter().all(|cells| *cells == 0) {
         return Text::from(format!(" {}", "·".repeat(width.into())).dim());
     }
-    let spans = cells.iter().zip(parts).map(|(cells, part)| {
-        let (glyph, colour) = paint(part.stage);
-        Span::styled(glyph.repeat((*cells).into()), Style::new().fg(colour))
-    });
+    let spans = cells
+        .iter()
+        .zip(parts)
+        .map(|(cells, part)| Span::styled(part.glyph.repeat((*cells).into()), part.color));
     Text::from_iter(std::iter::once(Span::from(" ")).chain(spans))
 }
 
@@ -154,9 +144,8 @@ fn legend(parts: &[Part; 4], width: u16) -> (Text<'static>, Text<'static>) {
     let whole: Option<u64> = parts.iter().map(|part| part.ns).sum();
     let (mut labels, mut times) = (vec![Span::from(" ")], vec![Span::from(" ")]);
     for part in parts {
-        let (glyph, colour) = paint(part.stage);
-        let label = format!(" {}", part.stage.label());
-        labels.push(Span::styled(glyph, colour));
+        let label = format!(" {}", part.label);
+        labels.push(Span::styled(part.glyph, part.color));
         labels.push(format!("{label:<0$}", column.saturating_sub(1)).dim());
         let mut time = format!("  {}", part.text());
         if let (Some(ns), Some(whole @ 1..)) = (part.ns, whole) {
@@ -194,13 +183,6 @@ mod tests {
         let lines = vec![samples::two_sided(), samples::local()];
         let text = drawn(lines, 80, 24);
         assert_eq!(text, include_str!("testdata/two_services.txt"));
-    }
-
-    #[test]
-    fn before_any_traffic_it_says_what_it_waits_for() {
-        let text = drawn(Vec::new(), 80, 24);
-        assert!(text.contains("waiting for traffic on port 6379…"), "{text}");
-        assert!(text.contains("a service appears here"), "{text}");
     }
 
     #[test]
@@ -250,9 +232,8 @@ mod tests {
     #[test]
     fn cells_of_the_bar_always_add_up_to_its_width() {
         let part = |ns| Part {
-            stage: Stage::Transit,
             ns,
-            upper_bound: false,
+            ..parts::parts(&samples::local())[0]
         };
         for times in [
             [Some(1), Some(1), Some(1), None],

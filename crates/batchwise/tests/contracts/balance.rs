@@ -6,18 +6,18 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
+use batchwise_testbed::host::Host;
+use batchwise_testbed::segment::{LINK as LAN, Segment, SegmentSpec, VIP, server};
+use batchwise_testbed::stage::{eventually, scrape::METRICS, turn};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::metrics::hold_metrics;
 use crate::shape::{hold, hold_now};
-use crate::site::{
-    Asking, Host, LAN, METRICS, Running, Segment, SegmentSpec, VIP, at, batchwise, eventually,
-    json, server, turn,
-};
+use crate::site::{Asking, Running, at, batchwise, json};
 
 const PORT: u16 = 8_080;
 const NAME: &str = "ct-balance";
@@ -93,8 +93,8 @@ impl Site {
     /// Clients that ask and ask, each on a connection that lasts.
     fn clients(&self) -> Vec<Asking> {
         let client = |_| {
-            let stream = Arc::new(self.connect());
-            Asking::start(1, move || {
+            let stream = self.connect();
+            Asking::start(move || {
                 // it fails when the balancer is gone
                 let _ = ask(&stream);
                 std::thread::sleep(Duration::from_millis(2));
@@ -142,7 +142,11 @@ fn lines_log_control_and_metrics() {
     let command = site.command(&format!("{files} --format jsonl --metrics {METRICS}"));
     let balancer = Running::start(&site.segment.balancer, command);
     let healthy = |l: &Value| l["kind"] == "backend" && l["health"] == "up";
-    eventually(|| balancer.lines().iter().filter(|l| healthy(l)).count() >= 2);
+    eventually(
+        "two healthy backends",
+        || (balancer.lines().iter().filter(|l| healthy(l)).count() >= 2).then_some(()),
+        || format!("{:#?}", balancer.lines()),
+    );
     let clients = site.clients();
     let new_connections = || {
         for _ in 0..4 {

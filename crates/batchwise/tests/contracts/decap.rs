@@ -1,15 +1,17 @@
 //! The lines of `batchwise decap`.
 
+use batchwise_testbed::stage::{Stage, scrape::METRICS};
+use batchwise_testbed::topology::{CLIENT_IP, LINK};
 use nix::sys::signal::Signal;
 
 use crate::metrics::hold_metrics;
 use crate::shape::{hold, hold_now};
-use crate::site::{CLIENT_IP, LINK, METRICS, Pair, Running, batchwise};
+use crate::site::{Running, batchwise};
 
 #[test]
 fn packets_by_fate() {
-    let pair = Pair::build("decap");
-    let server = &pair.hosts.server;
+    let stage = Stage::build("ct-decap");
+    let server = &stage.hosts.server;
     let options = format!("--from {CLIENT_IP} --format jsonl --metrics {METRICS}");
     let decap = Running::start(
         server,

@@ -1,7 +1,9 @@
 //! What `batchwise doctor` tells programs.
 
+use batchwise_testbed::stage::turn;
+
 use crate::shape::hold_now;
-use crate::site::{json, run, turn};
+use crate::site::{json, run};
 
 #[test]
 fn its_exit_code_is_its_status() {

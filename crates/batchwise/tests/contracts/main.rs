@@ -1,12 +1,9 @@
 //! The contracts of docs/architecture.md: what the commands printed before they were rearranged is
 //! held against what they print now. A contract may grow, so that more is no failure; less is.
 //!
-//! `recorded/` was made by these same tests with an older program:
-//! `BATCHWISE_RECORD=/path/to/older/batchwise cargo test -p batchwise --test contracts`, several
-//! times, since each run keeps of the demands only what was seen in all, and allows what was seen in
-//! any. Then what the older program's types call optional was allowed to be null, and words that
-//! depend on how a run goes are no longer waited for. A new contract is recorded the same way with the
-//! current program. Needs root, and bpffs at /sys/fs/bpf.
+//! `recorded/` was made with an older program. A new contract is recorded with the current one:
+//! BATCHWISE_RECORD=1 writes the files that are missing. What depends on how a run goes is then put in
+//! parentheses by hand. Needs root, and bpffs at /sys/fs/bpf.
 
 mod shape;
 mod site;

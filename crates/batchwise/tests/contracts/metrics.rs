@@ -1,19 +1,39 @@
 //! What an agent tells Prometheus: names, types, labels.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use batchwise_testbed::host::Host;
+use batchwise_testbed::stage::PATIENCE;
+use batchwise_testbed::stage::scrape::METRICS;
 
 use crate::shape::{hold_all, is_word};
-use crate::site::{Host, METRICS, get};
 
 /// Waits until an agent at the host serves all metrics that were recorded.
 pub fn hold_metrics(name: &str, host: &Host) {
     hold_all(name, || {
-        let answer = get(host, METRICS, "/metrics").unwrap_or_default();
-        let other = get(host, METRICS, "/elsewhere").unwrap_or_default();
+        let answer = get(host, "/metrics").unwrap_or_default();
+        let other = get(host, "/elsewhere").unwrap_or_default();
         let mut entries = entries(&answer);
         entries.insert(format!("elsewhere: {}", status(&other)));
         entries
     });
+}
+
+/// What the agent at a host answers; nothing while it does not.
+fn get(host: &Host, path: &str) -> Option<String> {
+    let address: SocketAddr = METRICS.parse().expect("an address");
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    host.inside(ask).ok()
 }
 
 fn status(answer: &str) -> &str {

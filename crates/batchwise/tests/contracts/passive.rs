@@ -1,20 +1,22 @@
 //! The lines of `batchwise passive`, from a link and from a capture.
 
+use batchwise_testbed::stage::{Stage, scrape::METRICS};
+use batchwise_testbed::topology::LINK;
 use nix::sys::signal::Signal;
 
 use crate::metrics::hold_metrics;
 use crate::shape::{hold, hold_now};
-use crate::site::{LINK, METRICS, Pair, Running, batchwise, fixture, json, run};
+use crate::site::{Running, batchwise, fixture, json, load, run};
 
 #[test]
 fn a_link() {
-    let pair = Pair::build("link");
-    let _redis = pair.redis();
-    let server = &pair.hosts.server;
+    let stage = Stage::build("ct-link");
+    let _redis = stage.redis();
+    let server = &stage.hosts.server;
     let options = "--port 6379 --interval 200ms --epoch 200ms --per-flow --format jsonl";
     let command = format!("passive --iface {LINK} {options} --metrics {METRICS}");
     let passive = Running::start(server, batchwise(&command));
-    let _load = pair.load("--rate 500 --connections 4");
+    let _load = load(&stage, "--rate 500 --connections 4");
     hold("passive", || passive.lines());
     hold_metrics("passive-metrics", server);
     let (lines, code) = passive.end(Signal::SIGINT);

@@ -13,12 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::site::{eventually, recording};
+use crate::site::fixture;
 
 /// Fields whose text is one of few words, which are contracts, too.
 const ENUMERATED: [&str; 12] = [
@@ -35,6 +34,8 @@ const ENUMERATED: [&str; 12] = [
     "nagle",
     "transport",
 ];
+/// For how long a state may take to come.
+const PATIENCE: Duration = Duration::from_secs(40);
 /// How long a recording looks at what goes on.
 const RECORDING: Duration = Duration::from_secs(6);
 
@@ -139,38 +140,6 @@ impl Shape {
         }
         misses
     }
-
-    /// Demands what both do, allows what either does.
-    fn merge(mut self, other: &Self) -> Self {
-        let mut with = other.clone();
-        for (kind, fields) in &mut with.0 {
-            let theirs = self.0.entry(kind.clone()).or_default();
-            for (path, field) in std::mem::take(fields) {
-                let mine = theirs.entry(path).or_insert_with(|| Field {
-                    always: field.always,
-                    ..Field::default()
-                });
-                for (name, demanded) in field.types {
-                    let known = mine.types.entry(name).or_insert(false);
-                    *known &= demanded;
-                }
-                mine.always &= field.always;
-                mine.words.retain(|w| field.words.contains(w));
-            }
-        }
-        for (kind, fields) in &mut self.0 {
-            for (path, field) in fields {
-                let theirs = other.0.get(kind).and_then(|fields| fields.get(path));
-                for (name, demanded) in &mut field.types {
-                    *demanded &= theirs.is_some_and(|f| f.types.contains_key(name));
-                }
-                if theirs.is_none() {
-                    field.words.clear();
-                }
-            }
-        }
-        self
-    }
 }
 
 impl fmt::Display for Shape {
@@ -247,90 +216,55 @@ pub fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
-fn file(name: &str) -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contracts/recorded");
-    PathBuf::from(folder).join(format!("{name}.txt"))
+/// What is recorded as `name`. With BATCHWISE_RECORD, what is `seen` is recorded where nothing is yet.
+fn recorded(name: &str, seen: impl FnOnce() -> String) -> String {
+    let file = fixture(&format!("{name}.txt"));
+    if !file.exists() && std::env::var_os("BATCHWISE_RECORD").is_some() {
+        std::thread::sleep(RECORDING);
+        fs::write(&file, seen()).expect("it is recorded");
+    }
+    fs::read_to_string(&file).unwrap_or_else(|_| panic!("nothing is recorded as {name}"))
 }
 
-fn recorded(name: &str) -> Option<String> {
-    fs::read_to_string(file(name)).ok()
-}
-
-fn demanded(name: &str) -> String {
-    recorded(name).unwrap_or_else(|| panic!("nothing is recorded as {name}"))
-}
-
-fn record(name: &str, text: &str) {
-    fs::write(file(name), text).expect("it is recorded");
+/// Looks until nothing is missed.
+fn until_nothing_is_missed(name: &str, mut misses: impl FnMut() -> Vec<String>) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let missed = misses();
+        if missed.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < end, "{name}: {missed:#?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Waits until the lines have the recorded shape.
 pub fn hold(name: &str, mut lines: impl FnMut() -> Vec<Value>) {
-    if recording() {
-        std::thread::sleep(RECORDING);
-        hold_now(name, &lines());
-        return;
-    }
-    let demanded = Shape::parse(&demanded(name));
-    let mut misses = Vec::new();
-    eventually(|| {
-        misses = demanded.misses(&Shape::of(&lines()));
-        misses.is_empty()
-    });
-    assert!(misses.is_empty(), "{name}: {misses:#?}");
+    let demanded = Shape::parse(&recorded(name, || Shape::of(&lines()).to_string()));
+    until_nothing_is_missed(name, || demanded.misses(&Shape::of(&lines())));
 }
 
 /// The lines have the recorded shape: no more will come.
 pub fn hold_now(name: &str, lines: &[Value]) {
-    let seen = Shape::of(lines);
-    if recording() {
-        assert!(!lines.is_empty(), "{name}: nothing to record");
-        let merged = match recorded(name) {
-            Some(text) => Shape::parse(&text).merge(&seen),
-            None => seen,
-        };
-        record(name, &merged.to_string());
-    } else {
-        let misses = Shape::parse(&demanded(name)).misses(&seen);
-        assert!(misses.is_empty(), "{name}: {misses:#?}");
-    }
+    hold(name, || lines.to_vec());
 }
 
 /// Waits until all of the recorded entries, a line each, are there.
 pub fn hold_all(name: &str, mut entries: impl FnMut() -> BTreeSet<String>) {
-    if recording() {
-        std::thread::sleep(RECORDING / 2);
-        let mut seen = entries();
-        assert!(!seen.is_empty(), "{name}: nothing to record");
-        if let Some(text) = recorded(name) {
-            let before: BTreeSet<_> = text.lines().map(str::to_owned).collect();
-            seen.retain(|entry| before.contains(entry));
-        }
-        let text: String = seen.into_iter().map(|entry| entry + "\n").collect();
-        record(name, &text);
-        return;
-    }
-    let text = demanded(name);
-    let mut missing = Vec::new();
-    eventually(|| {
+    let demanded = recorded(name, || entries().into_iter().map(|e| e + "\n").collect());
+    until_nothing_is_missed(name, || {
         let there = entries();
-        let lacking = text.lines().filter(|entry| !there.contains(*entry));
-        missing = lacking.map(str::to_owned).collect();
-        missing.is_empty()
+        let lacking = demanded.lines().filter(|entry| !there.contains(*entry));
+        lacking
+            .map(|entry| format!("{entry} is not there"))
+            .collect()
     });
-    assert!(missing.is_empty(), "{name}: not there: {missing:#?}");
 }
 
 /// The entries of something that does not change while one looks.
 pub fn hold_all_now(name: &str, entries: &BTreeSet<String>) {
-    if recording() {
-        hold_all(name, || entries.clone());
-        return;
-    }
-    let text = demanded(name);
-    let lacking = text.lines().filter(|entry| !entries.contains(*entry));
-    let lacking: Vec<_> = lacking.collect();
-    assert!(lacking.is_empty(), "{name}: not there: {lacking:#?}");
+    hold_all(name, || entries.clone());
 }
 
 #[cfg(test)]
@@ -348,7 +282,7 @@ mod tests {
             json!({"kind": "a", "n": 1, "x": 0.5, "side": "server", "of": [{"k": null}]}),
             json!({"kind": "a", "n": null, "side": "client", "of": [{"k": 1, "m": true}]}),
         ];
-        let seen = shape(&lines).merge(&shape(&lines[..1]));
+        let seen = shape(&lines);
         assert_eq!(Shape::parse(&seen.to_string()), seen, "{seen}");
     }
 
@@ -369,24 +303,6 @@ mod tests {
             ],
         ] {
             assert_ne!(before.misses(&shape(&lines)), [""; 0], "{lines:?}");
-        }
-    }
-
-    #[test]
-    fn two_recordings_demand_what_was_seen_in_both_and_allow_what_was_seen_in_one() {
-        let one = shape(&[
-            json!({"n": 1, "event": "start"}),
-            json!({"n": 1, "event": "stop"}),
-        ]);
-        let other = shape(&[
-            json!({"n": null, "event": "start", "m": 1}),
-            json!({"n": 1}),
-        ]);
-        for both in [one.clone().merge(&other), other.clone().merge(&one)] {
-            for seen in [&one, &other] {
-                assert_eq!(both.misses(seen), [""; 0], "{both}");
-            }
-            assert_ne!(both.misses(&shape(&[json!({"n": 1})])), [""; 0], "{both}");
         }
     }
 }

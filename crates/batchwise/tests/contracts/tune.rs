@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use batchwise_testbed::stage::{Stage, scrape::METRICS};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::metrics::hold_metrics;
 use crate::shape::{hold, hold_now};
-use crate::site::{METRICS, Pair, Running, json};
+use crate::site::{Running, json, load};
 
 /// Always dissatisfied, so that there is reason to try the other arm.
 const TUNE: &str = "tune --port 6379 --policy slo:1us --format jsonl";
@@ -22,17 +23,17 @@ fn read(log: &Path) -> Vec<Value> {
 
 #[test]
 fn both_ends_that_try_arms_and_give_sockets_back() {
-    let pair = Pair::build("tune");
-    let _redis = pair.redis();
+    let stage = Stage::build("ct-tune");
+    let _redis = stage.redis();
     let folder = TempDir::new().expect("a folder");
     let log = folder.path().join("log");
-    let at_server = Running::agent(&pair.hosts.server, TUNE);
+    let at_server = Running::agent(&stage.hosts.server, TUNE);
     let options = format!("{TUNE} --metrics {METRICS} --log {}", log.display());
-    let at_client = Running::agent(&pair.hosts.client, &options);
-    let _load = pair.load("--rate 4000 --connections 4");
+    let at_client = Running::agent(&stage.hosts.client, &options);
+    let _load = load(&stage, "--rate 4000 --connections 4");
     hold("tune", || read(&log));
     hold("tune", || at_server.lines());
-    hold_metrics("tune-metrics", &pair.hosts.client);
+    hold_metrics("tune-metrics", &stage.hosts.client);
     let (printed, code) = at_client.end(Signal::SIGTERM);
     assert_eq!(code, Some(0));
     let logged = read(&log);
@@ -43,8 +44,8 @@ fn both_ends_that_try_arms_and_give_sockets_back() {
 
 #[test]
 fn a_dry_run_and_a_limit_that_moves() {
-    let pair = Pair::build("dry");
-    let _redis = pair.redis();
+    let stage = Stage::build("ct-dry");
+    let _redis = stage.redis();
     let folder = TempDir::new().expect("a folder");
     let log = |name| folder.path().join(name);
     let start = |host, options: &str, log: &Path| {
@@ -54,9 +55,9 @@ fn a_dry_run_and_a_limit_that_moves() {
         );
         Running::agent(host, &options)
     };
-    let dry = start(&pair.hosts.client, "--dry-run", &log("dry"));
-    let _moving = start(&pair.hosts.server, "--hold aimd", &log("aimd"));
-    let _load = pair.load("--rate 4000 --connections 4");
+    let dry = start(&stage.hosts.client, "--dry-run", &log("dry"));
+    let _moving = start(&stage.hosts.server, "--hold aimd", &log("aimd"));
+    let _load = load(&stage, "--rate 4000 --connections 4");
     hold("tune-dry-run", || read(&log("dry")));
     hold("tune-aimd", || read(&log("aimd")));
     assert_eq!(dry.end(Signal::SIGTERM).1, Some(0));

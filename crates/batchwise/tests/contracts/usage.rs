@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use batchwise_testbed::stage::turn;
+
 use crate::shape::hold_all_now;
-use crate::site::{batchwise, fixture, run, set, turn};
+use crate::site::{batchwise, fixture, run, set};
 
 /// Wrong usage, and what fails; nothing here needs a network.
 const REFUSED: [&str; 40] = [

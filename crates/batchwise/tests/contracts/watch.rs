@@ -2,28 +2,28 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
+use batchwise_testbed::stage::{Stage, scrape::METRICS};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::metrics::hold_metrics;
 use crate::shape::hold;
-use crate::site::{Asking, METRICS, Pair, REDIS, Running, at, batchwise};
+use crate::site::{Asking, Running, at, batchwise, load};
 
 const WATCH: &str = "watch --port 6379 --interval 200ms --format jsonl";
 
 #[test]
 fn a_server_alone_in_every_unit_and_its_connections() {
-    let pair = Pair::build("alone");
-    let _redis = pair.redis();
-    let server = &pair.hosts.server;
+    let stage = Stage::build("ct-alone");
+    let _redis = stage.redis();
+    let server = &stage.hosts.server;
     let units = "--unit sends --unit bytes --unit packets";
     let services = Running::agent(server, &format!("{WATCH} {units} --metrics {METRICS}"));
     let connections = Running::agent(server, &format!("{WATCH} --per-connection"));
-    let _load = pair.load("--rate 2000 --connections 2");
+    let _load = load(&stage, "--rate 2000 --connections 2");
     hold("watch-server", || services.lines());
     hold("watch-connections", || connections.lines());
     hold_metrics("watch-server-metrics", server);
@@ -34,13 +34,13 @@ fn a_server_alone_in_every_unit_and_its_connections() {
 
 #[test]
 fn both_ends_that_exchange() {
-    let pair = Pair::build("both");
-    let _redis = pair.redis();
-    let (server, client) = (&pair.hosts.server, &pair.hosts.client);
+    let stage = Stage::build("ct-both");
+    let _redis = stage.redis();
+    let (server, client) = (&stage.hosts.server, &stage.hosts.client);
     let at_server = Running::agent(server, &format!("{WATCH} --exchange"));
     let exchange = format!("{WATCH} --exchange --exchange-period 1ms --metrics {METRICS}");
     let at_client = Running::agent(client, &exchange);
-    let _load = pair.load("--rate 2000 --connections 2");
+    let _load = load(&stage, "--rate 2000 --connections 2");
     hold("watch-exchange-server", || at_server.lines());
     hold("watch-exchange-client", || at_client.lines());
     hold_metrics("watch-exchange-metrics", client);
@@ -48,25 +48,25 @@ fn both_ends_that_exchange() {
 
 #[test]
 fn a_client_whose_application_gives_hints() {
-    let pair = Pair::build("hints");
-    let _redis = pair.redis();
+    let stage = Stage::build("ct-hints");
+    let _redis = stage.redis();
     let folder = TempDir::new().expect("a folder");
     let socket = folder.path().join("hint.sock");
     // SAFETY: nothing else in these tests writes the environment or reads this variable.
     unsafe { std::env::set_var(SOCKET_VARIABLE, &socket) };
     let mut watch = batchwise(&format!("{WATCH} --metrics {METRICS} --hints"));
     watch.arg(&socket);
-    let watch = Running::start(&pair.hosts.client, watch);
-    let address = pair.hosts.server_address(REDIS);
-    let stream = Arc::new(at(&pair.hosts.client, || TcpStream::connect(address)));
-    let hints = Arc::new(Hints::for_service(address));
-    let _asking = Asking::start(1, move || {
+    let watch = Running::start(&stage.hosts.client, watch);
+    let address = stage.redis_address();
+    let stream = at(&stage.hosts.client, || TcpStream::connect(address));
+    let hints = Hints::for_service(address);
+    let _asking = Asking::start(move || {
         let request = hints.request();
-        (&*stream).write_all(b"PING\r\n").expect("sent");
-        (&*stream).read_exact(&mut [0; 7]).expect("+PONG");
+        (&stream).write_all(b"PING\r\n").expect("sent");
+        (&stream).read_exact(&mut [0; 7]).expect("+PONG");
         drop(request);
         std::thread::sleep(Duration::from_millis(1));
     });
     hold("watch-hints", || watch.lines());
-    hold_metrics("watch-hints-metrics", &pair.hosts.client);
+    hold_metrics("watch-hints-metrics", &stage.hosts.client);
 }

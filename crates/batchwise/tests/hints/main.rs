@@ -3,4 +3,3 @@
 
 mod lines;
 mod peers;
-mod usage;

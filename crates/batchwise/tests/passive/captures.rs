@@ -1,5 +1,7 @@
-//! Captures whose latencies are known give these latencies, by server and by flow.
+//! Captures whose latencies are known give these latencies, by server and by flow; broken ones give what
+//! they hold, and an error.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::Stdio;
@@ -9,9 +11,10 @@ use batchwise_testbed::stage::batchwise;
 use batchwise_testbed::stage::refusal::run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 use crate::run::{Lines, over};
-use crate::synthetic::{BEGIN_NS, Conversation, Seen, bytes, write};
+use crate::synthetic::{BEGIN_NS, Conversation, Seen, write};
 
 const WEB: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 80);
 const CACHE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 3), 11_211);
@@ -53,16 +56,12 @@ fn assert_three(lines: &Lines) {
     assert_near(lines.mean("10.0.0.3:11211").1, Duration::from_micros(400));
     for conversation in three() {
         let client = conversation.client.to_string();
-        let epochs = lines.epochs.iter();
-        let of: Vec<_> = epochs
-            .filter(|e| e.client.as_deref() == Some(&client))
-            .collect();
+        let mut of = lines.epochs.clone();
+        of.retain(|e| e.client.as_deref() == Some(&client));
         assert!(of.len() >= 2, "{client}: {of:?}");
         for epoch in of {
-            assert_near(
-                epoch.latency_ns.expect("known") as f64,
-                conversation.latency,
-            );
+            let latency = epoch.latency_ns.expect("known") as f64;
+            assert_near(latency, conversation.latency);
         }
     }
 }
@@ -113,7 +112,7 @@ fn a_capture_through_a_pipe_gives_the_same() {
     let (_folder, path) = write(all(&three()), usize::MAX);
     let output = batchwise()
         .args(["passive", "--pcap", "-", "--format", "jsonl", "--per-flow"])
-        .stdin(Stdio::from(std::fs::File::open(path).expect("the capture")))
+        .stdin(Stdio::from(fs::File::open(path).expect("the capture")))
         .output()
         .expect("it runs");
     assert!(output.status.success(), "{output:?}");
@@ -131,7 +130,8 @@ fn control_c_ends_a_capture_that_is_still_being_written() {
         .expect("it runs");
     let mut input = passive.stdin.take().expect("its input");
     // it is behind by at most what a pipe holds
-    input.write_all(&bytes(&path)).expect("written");
+    let capture = fs::read(path).expect("the capture");
+    input.write_all(&capture).expect("written");
     let mut output = BufReader::new(passive.stdout.take().expect("its output"));
     let mut text = String::new();
     output.read_line(&mut text).expect("a line");
@@ -148,17 +148,8 @@ fn control_c_ends_a_capture_that_is_still_being_written() {
 #[test]
 fn intervals_follow_the_captures_own_time() {
     let (_folder, path) = write(all(&three()), usize::MAX);
-    let lines = over(
-        &path,
-        &[
-            "--interval",
-            "500ms",
-            "--epoch",
-            "300ms",
-            "--duration",
-            "2s",
-        ],
-    );
+    let times = "--interval 500ms --epoch 300ms --duration 2s";
+    let lines = over(&path, &times.split(' ').collect::<Vec<_>>());
     let mut ends: Vec<u64> = lines.servers.iter().map(|l| l.ts_ns - BEGIN_NS).collect();
     ends.dedup();
     assert!(ends.len() >= 3, "{ends:?}");
@@ -177,7 +168,7 @@ fn text_and_report_name_every_server() {
     let output = run(command.arg("--report").arg(&report));
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let page = std::fs::read_to_string(&report).expect("a report");
+    let page = fs::read_to_string(&report).expect("a report");
     for server in ["10.0.0.1:80", "10.0.0.3:11211"] {
         assert!(text.contains(server), "{text}");
         assert!(page.contains(server), "{page}");
@@ -194,5 +185,47 @@ fn the_published_algorithms_can_be_asked() {
     for estimator in ["paper", "paper:50us", "fixed:1ms"] {
         let lines = over(&path, &["--estimator", estimator]);
         assert_near(lines.mean("10.0.0.1:80").1, Duration::from_millis(4));
+    }
+}
+
+/// It is refused with each of `words`, and with the file's name; gives what was read before.
+fn refused(bytes: &[u8], words: &[&str]) -> Lines {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("broken.pcap");
+    fs::write(&path, bytes).expect("written");
+    let mut command = batchwise();
+    command.args(["passive", "--format", "jsonl", "--pcap"]);
+    let output = run(command.arg(&path));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    for word in words.iter().chain(&["broken.pcap"]) {
+        assert!(error.contains(word), "{word:?} is not in: {error}");
+    }
+    Lines::read(&String::from_utf8_lossy(&output.stdout))
+}
+
+#[test]
+fn a_broken_capture_shows_what_it_holds_and_names_the_packet_and_the_remedy() {
+    let mut one = conversation(40_000, WEB, Duration::from_millis(4));
+    (one.burst, one.bursts, one.opening) = (1, 100, false);
+    let (_folder, path) = write(one.packets(), usize::MAX);
+    let good = fs::read(path).expect("the capture");
+    let cut = &good[..good.len() - 1];
+    let lines = refused(cut, &["packet 100", "cut off", "tcpdump -r"]);
+    assert_eq!(lines.totals.expect("totals").measured, 99);
+    assert!(lines.mean("10.0.0.1:80").0 > 90);
+
+    let mut wireless = good;
+    wireless[20..24].copy_from_slice(&105u32.to_be_bytes());
+    refused(&wireless, &["packet 1", "IEEE802_11", "tcpdump -i any"]);
+    // nothing is shown of what is no capture
+    for (bytes, word) in [
+        (&b""[..], "empty"),
+        (b"GET / HTTP/1.1\r\n", "no pcap"),
+        (&[0x1f, 0x8b, 8, 0], "gunzip"),
+        (&[0x0a, 0x0d, 0x0d, 0x0a], "cut off"),
+    ] {
+        assert!(refused(bytes, &[word]).totals.is_none());
     }
 }

@@ -6,8 +6,6 @@ mod run;
 mod service;
 mod synthetic;
 
-mod broken;
 mod captures;
 mod endings;
 mod live;
-mod usage;

@@ -19,7 +19,6 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Reads JSON lines.
     pub fn read(text: &str) -> Self {
         let read = |text: &str| {
             assert!(text.starts_with("{\"kind\":"), "{text}");
@@ -84,7 +83,6 @@ impl Live {
         Self(live)
     }
 
-    /// All lines so far.
     pub fn lines(&self) -> Lines {
         self.0.with_lines(Lines::of)
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::SocketAddrV4;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
@@ -120,9 +120,4 @@ pub fn write(mut packets: Vec<Seen>, snap: usize) -> (TempDir, PathBuf) {
     }
     drop(writer);
     (folder, path)
-}
-
-/// The bytes of a file.
-pub fn bytes(path: &Path) -> Vec<u8> {
-    std::fs::read(path).expect("the capture")
 }

@@ -77,7 +77,6 @@ impl Application {
         }
     }
 
-    /// Its sockets.
     pub fn sockets(&self) -> &[TcpStream] {
         &self.connections
     }

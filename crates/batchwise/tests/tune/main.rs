@@ -12,5 +12,4 @@ mod endings;
 mod metrics;
 mod takeover;
 mod trials;
-mod usage;
 mod wishes;

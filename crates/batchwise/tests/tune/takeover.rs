@@ -1,11 +1,12 @@
-//! Agents and servers that are replaced under load.
+//! Agents and servers that are replaced under load, and two agents at one place.
 
 use std::time::Duration;
 
-use batchwise_testbed::stage::eventually;
 use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::refusal::{assert_refused, run};
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::{Agent, Decision};
+use batchwise_testbed::stage::{Stage, batchwise, eventually};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -82,4 +83,28 @@ fn a_restart_of_the_server_leaves_agents_that_tune_its_new_connections() {
     application.finish();
     server.finish();
     client.finish();
+}
+
+#[test]
+fn a_second_agent_for_the_same_cgroup_is_refused() {
+    let stage = Stage::build("second");
+    let logs = TempDir::new().expect("a folder");
+    let mut first = Agent::start(&stage.hosts.server, logs.path(), &[]);
+    let cgroup = stage.hosts.server.cgroup().to_string_lossy();
+    let mut tune = batchwise();
+    tune.args([
+        "tune",
+        "--duration",
+        "1s",
+        "--port",
+        "6379",
+        "--cgroup",
+        &cgroup,
+    ]);
+    let words = ["another `batchwise tune`", &cgroup, "stop it"];
+    assert_refused(&run(&mut tune), 1, &words);
+    first.assert_alive();
+    first.finish();
+    let third = run(&mut tune);
+    assert!(third.status.success(), "{third:?}");
 }

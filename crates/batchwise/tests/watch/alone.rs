@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -106,51 +107,41 @@ fn counted(watch: &Watch, side: Side, since_ns: u64, asked: u32) -> Vec<Line> {
 fn connections_open_before_watch_starts_are_found_also_in_another_network_namespace() {
     let stage = Stage::build("adopt");
     let _redis = stage.redis();
-    let mut streams: Vec<TcpStream> = (0..3)
-        .map(|_| stage.connect(stage.redis_address()))
-        .collect();
-    let stop = AtomicBool::new(false);
-    let (there, here) = thread::scope(|scope| {
-        // in use while watchers come
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                ask_on(&mut streams, &[1; 3]);
-            }
-        });
-        // also when something fails
-        let _stopper = Stopper(&stop);
-        let before = Watch::start(&stage.hosts.client, PORT, None, &[]);
-        before.until("traffic", 0, |l| !l.is_empty());
-
-        let server = stage.hosts.server.cgroup();
-        let there = Watch::start(&stage.hosts.client, PORT, Some(server), &[]);
-        let here = Watch::host(&stage.hosts.server, PORT, &[]);
-        for watch in [&there, &here] {
-            watch.until("the three open connections", 0, |lines| {
-                lines.iter().any(|l| {
-                    l.side == Side::Server
-                        && l.service == "10.77.0.1:6379"
-                        && l.connections == 3
-                        && l.throughput_per_s > 0.0
-                        && l.latency_ns.total.is_some()
-                })
-            });
+    let mut streams = [0, 1, 2].map(|_| stage.connect(stage.redis_address()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    // in use while watchers come
+    let asking = thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            ask_on(&mut streams, &[1; 3]);
         }
-        (there, here)
+        streams
     });
+    let before = Watch::start(&stage.hosts.client, PORT, None, &[]);
+    before.until("traffic", 0, |l| !l.is_empty());
+
+    let server = stage.hosts.server.cgroup();
+    let there = Watch::start(&stage.hosts.client, PORT, Some(server), &[]);
+    let here = Watch::host(&stage.hosts.server, PORT, &[]);
+    for watch in [&there, &here] {
+        watch.until("the three open connections", 0, |lines| {
+            lines.iter().any(|l| {
+                l.side == Side::Server
+                    && l.service == "10.77.0.1:6379"
+                    && l.connections == 3
+                    && l.throughput_per_s > 0.0
+                    && l.latency_ns.total.is_some()
+            })
+        });
+    }
+    drop(before);
+    stop.store(true, Ordering::Relaxed);
+    let mut streams = asking.join().expect("every answer came");
     let since = [&there, &here].map(|watch| quiet(watch, Side::Server));
     ask_on(&mut streams, &[500; 3]);
     for (watch, since) in [there, here].into_iter().zip(since) {
         counted(&watch, Side::Server, since, 3 * 500);
         watch.finish();
-    }
-}
-
-struct Stopper<'a>(&'a AtomicBool);
-
-impl Drop for Stopper<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -2,6 +2,7 @@
 //! when the exchange is cut.
 
 use batchwise_core::sense::report::{Estimator, Line, Side};
+use batchwise_testbed::host::Host;
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stage::Stage;
 use batchwise_testbed::stage::generator::{LASTING, Load};
@@ -10,11 +11,15 @@ use batchwise_testbed::stage::watch::{Watch, now_ns, of};
 use crate::agreement::{LIGHT, Measured, SINGLE, estimate};
 use crate::nft::{Filter, STRIP, STRIP_SYN};
 
-fn watch_both(stage: &Stage) -> (Watch, Watch) {
-    (
-        Watch::host(&stage.hosts.server, PORT, &["--exchange"]),
-        Watch::host(&stage.hosts.client, PORT, &["--exchange"]),
-    )
+/// Watches at the server and at the client.
+pub fn watch_both(stage: &Stage) -> (Watch, Watch) {
+    let watch = |host| Watch::host(host, PORT, &["--exchange"]);
+    (watch(&stage.hosts.server), watch(&stage.hosts.client))
+}
+
+pub fn until_two_sided(server: &Watch, client: &Watch) {
+    server.until_estimator(Side::Server, Estimator::TwoSided);
+    client.until_estimator(Side::Client, Estimator::TwoSided);
 }
 
 /// From the second interval that began after the cut on, lines are local; waits for three of them.
@@ -42,16 +47,8 @@ fn both_ends_agree_with_the_load_generator_while_they_exchange() {
         for line in of(&lines, side) {
             let two_sided = line.estimator == Estimator::TwoSided;
             assert_eq!(line.view.is_some(), two_sided, "{line:?}");
-            assert_eq!(
-                line.stages_ns.unread_remote.is_some(),
-                two_sided,
-                "{line:?}"
-            );
-            assert_eq!(
-                line.stages_ns.ackdelay_remote.is_some(),
-                two_sided,
-                "{line:?}"
-            );
+            let stages = [line.stages_ns.unread_remote, line.stages_ns.ackdelay_remote];
+            assert_eq!(stages.map(|s| s.is_some()), [two_sided; 2], "{line:?}");
         }
     }
 }
@@ -65,11 +62,8 @@ fn both_ends_agree_with_the_load_generator_over_ipv6_with_large_values() {
     let options = LIGHT
         .replace("4000", "2000")
         .replace("size 64", "size 16384");
-    let load = Measured::run(
-        &stage.hosts.client,
-        address,
-        &(options + " --get-ratio 0.5"),
-    );
+    let options = options + " --get-ratio 0.5";
+    let load = Measured::run(&stage.hosts.client, address, &options);
     for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
         load.assert_agrees(&load.lines(&watch, side), side);
         watch.finish();
@@ -82,8 +76,7 @@ fn a_peer_that_is_killed_leaves_local_estimates_and_a_new_one_two_sided_ones() {
     let _redis = stage.redis();
     let (server, client) = watch_both(&stage);
     let mut first = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
-    server.until_estimator(Side::Server, Estimator::TwoSided);
-    client.until_estimator(Side::Client, Estimator::TwoSided);
+    until_two_sided(&server, &client);
 
     client.sigkill();
     assert_local_within_two_intervals(&server, Side::Server, now_ns());
@@ -92,8 +85,7 @@ fn a_peer_that_is_killed_leaves_local_estimates_and_a_new_one_two_sided_ones() {
     drop(first);
     let client = Watch::host(&stage.hosts.client, PORT, &["--exchange"]);
     let _second = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
-    client.until_estimator(Side::Client, Estimator::TwoSided);
-    server.until_estimator(Side::Server, Estimator::TwoSided);
+    until_two_sided(&server, &client);
 }
 
 #[test]
@@ -102,8 +94,7 @@ fn options_stripped_in_mid_run_leave_local_estimates_until_they_pass_again() {
     let _redis = stage.redis();
     let (server, client) = watch_both(&stage);
     let mut load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
-    server.until_estimator(Side::Server, Estimator::TwoSided);
-    client.until_estimator(Side::Client, Estimator::TwoSided);
+    until_two_sided(&server, &client);
 
     let filters = [&stage.hosts.server, &stage.hosts.client].map(|h| Filter::add(h, STRIP));
     let cut = now_ns();
@@ -113,52 +104,38 @@ fn options_stripped_in_mid_run_leave_local_estimates_until_they_pass_again() {
         assert!(filter.hits() > 0, "nothing was stripped");
     }
 
-    server.until_estimator(Side::Server, Estimator::TwoSided);
-    client.until_estimator(Side::Client, Estimator::TwoSided);
+    until_two_sided(&server, &client);
     load.assert_alive();
     for watch in [&server, &client] {
         let open = |l: &Line| l.connections == 1;
-        assert!(
-            watch.lines_since(cut).iter().all(open),
-            "another connection"
-        );
+        let all_open = watch.lines_since(cut).iter().all(open);
+        assert!(all_open, "another connection");
+    }
+}
+
+/// Options of handshakes are stripped from what arrives at this host.
+fn strip_handshakes(name: &str, host: impl Fn(&Stage) -> &Host) {
+    let stage = Stage::build(name);
+    let _redis = stage.redis();
+    let (server, client) = watch_both(&stage);
+    let filter = Filter::add(host(&stage), STRIP_SYN);
+    let load = Measured::run(&stage.hosts.client, stage.redis_address(), SINGLE);
+    assert!(filter.hits() > 0, "nothing was stripped");
+    for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
+        let lines = load.lines(&watch, side);
+        watch.finish();
+        let local = |l: &Line| l.estimator == Estimator::Local;
+        assert!(lines.iter().all(local), "{lines:#?}");
+        load.assert_counted(&lines, side);
     }
 }
 
 #[test]
 fn a_handshake_that_loses_the_option_connects_and_stays_local() {
-    let stage = Stage::build("synstrip");
-    let _redis = stage.redis();
-    let (server, client) = watch_both(&stage);
-    let filter = Filter::add(&stage.hosts.server, STRIP_SYN);
-    let load = Measured::run(&stage.hosts.client, stage.redis_address(), SINGLE);
-    assert!(filter.hits() > 0, "no SYN carried the option");
-    for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
-        let lines = load.lines(&watch, side);
-        watch.finish();
-        assert!(
-            lines.iter().all(|l| l.estimator == Estimator::Local),
-            "{lines:#?}"
-        );
-        load.assert_counted(&lines, side);
-    }
+    strip_handshakes("synstrip", |stage| &stage.hosts.server);
 }
 
 #[test]
 fn a_syn_ack_that_loses_the_option_connects_and_stays_local() {
-    let stage = Stage::build("sastrip");
-    let _redis = stage.redis();
-    let (server, client) = watch_both(&stage);
-    let filter = Filter::add(&stage.hosts.client, STRIP_SYN);
-    let load = Measured::run(&stage.hosts.client, stage.redis_address(), SINGLE);
-    assert!(filter.hits() > 0, "no SYN-ACK carried the option");
-    for (watch, side) in [(server, Side::Server), (client, Side::Client)] {
-        let lines = load.lines(&watch, side);
-        watch.finish();
-        assert!(
-            lines.iter().all(|l| l.estimator == Estimator::Local),
-            "{lines:#?}"
-        );
-        load.assert_counted(&lines, side);
-    }
+    strip_handshakes("sastrip", |stage| &stage.hosts.client);
 }

@@ -11,7 +11,7 @@ mod exchange;
 mod faults;
 mod kill;
 mod memcached;
+mod outputs;
 mod packets;
 mod pause;
 mod scale;
-mod usage;

@@ -1,44 +1,28 @@
 //! Another protocol and another server: nothing here is special to Redis. One watcher sees both
-//! ends, on the whole machine.
+//! ends.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
-use batchwise_testbed::host::Place;
+use batchwise_testbed::memcached::{Memcached, PORT};
 use batchwise_testbed::stage::close;
 use batchwise_testbed::stage::request::ask;
+use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::watch::{Watch, now_ns};
-use batchwise_testbed::stage::{Stage, eventually};
+use batchwise_testbed::stop::Stop;
 use batchwise_testbed::window::estimates_in;
 
-/// A port that no other test and no lab run uses.
-const PORT: u16 = 17_011;
 const MEASURED: Duration = Duration::from_secs(2);
 
 #[test]
 fn memcached_is_estimated_as_its_client_measures_it() {
-    let stage = Stage::build("memcached");
-    let mut command = Command::new("memcached");
-    command.args(["-u", "root", "-U", "0", "-t", "1", "-l", "10.77.0.1"]);
-    command.args(["-p", &PORT.to_string()]);
-    let server = &stage.hosts.server;
-    let mut memcached = server
-        .spawn("memcached", command, Place::Workload)
-        .expect("memcached is needed (Debian: apt install memcached)");
-    let address = stage.hosts.server_address(PORT);
-    let connect = || Ok(std::net::TcpStream::connect(address).ok());
-    eventually(
-        "memcached to listen",
-        || {
-            memcached.check_alive().expect("memcached runs");
-            stage.hosts.client.inside(connect).expect("the namespace")
-        },
-        String::new,
-    );
+    let scene = Scene::build("memcached");
+    let _memcached = Memcached::start(scene.server(), &Stop::default()).expect("memcached");
+    let address = scene.stage.hosts.server_address(PORT);
 
-    let watch = Watch::start(server, PORT, None, &["--exchange"]);
-    let mut stream = stage.connect(address);
+    let both = scene.client().cgroup().parent();
+    let watch = Watch::start(scene.server(), PORT, both, &["--exchange"]);
+    let mut stream = scene.stage.connect(address);
     stream.set_nodelay(true).expect("TCP_NODELAY");
     let set = [&b"set key 0 0 300\r\n"[..], &[b'v'; 300], b"\r\n"].concat();
     let mut requests = Vec::new();

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use batchwise_core::sense::report::{Estimator, Line, Side};
+use batchwise_core::sense::report::{Line, Side};
 use batchwise_testbed::bpf_stats::attached_links;
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stage::generator::{LASTING, Load};
@@ -12,6 +12,7 @@ use batchwise_testbed::stage::{Stage, close, eventually};
 use nix::sys::signal::{Signal, kill};
 
 use crate::agreement::{LIGHT, Measured, SINGLE};
+use crate::exchange::{until_two_sided, watch_both};
 
 /// Requests a second of [`LASTING`].
 const RATE: f64 = 4000.0;
@@ -90,16 +91,13 @@ fn counting_stops_and_goes_on_and_lines_are_true_after_it() {
 fn the_exchange_goes_on_after_a_pause_and_both_ends_agree_with_the_load_generator() {
     let stage = Stage::build("pause-both");
     let _redis = stage.redis();
-    let watch = |host| Watch::host(host, PORT, &["--exchange"]);
-    let (server, client) = (watch(&stage.hosts.server), watch(&stage.hosts.client));
+    let (server, client) = watch_both(&stage);
     let mut load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
-    server.until_estimator(Side::Server, Estimator::TwoSided);
-    client.until_estimator(Side::Client, Estimator::TwoSided);
+    until_two_sided(&server, &client);
 
     pause(&[&server, &client]);
     // the same connection
-    server.until_estimator(Side::Server, Estimator::TwoSided);
-    client.until_estimator(Side::Client, Estimator::TwoSided);
+    until_two_sided(&server, &client);
     load.assert_alive();
 
     drop(load);

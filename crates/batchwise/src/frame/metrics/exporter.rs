@@ -46,28 +46,27 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the metrics at `/metrics` until it is dropped.
 pub struct Exporter<M> {
-    state: Arc<State<M>>,
-    address: SocketAddr,
+    state: Arc<Mutex<State<M>>>,
+    #[cfg(test)]
+    pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<M: Metrics> Exporter<M> {
     /// Listens on `address` ("127.0.0.1:9464", "[::]:9464") and answers from a thread of its own.
-    ///
-    /// # Errors
-    /// `address` is no address and port, is in use, or may not be listened on.
     pub fn bind(address: &str) -> anyhow::Result<Self> {
         let wanted: SocketAddr = address.parse().map_err(|_| {
             anyhow!("--metrics {address}: not an ADDRESS:PORT such as 127.0.0.1:9464 or [::]:9464")
         })?;
         let listener = TcpListener::bind(wanted).map_err(|error| refused(wanted, &error))?;
-        let address = listener.local_addr().unwrap_or(wanted);
+        #[cfg(test)]
+        let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let state = Arc::new(State::<M>::default());
+        let state = Arc::new(Mutex::new(State::<M>::default()));
         let page = Arc::new(Page::new(Arc::clone(&state)));
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
@@ -76,30 +75,18 @@ impl<M: Metrics> Exporter<M> {
             .context("cannot start the thread that serves metrics")?;
         Ok(Self {
             state,
+            #[cfg(test)]
             address,
             stop: Some(stop),
             thread: Some(thread),
         })
     }
 
-    /// Changes what is served.
     pub fn update(&self, change: impl FnOnce(&mut M)) {
-        let mut state = lock(&self.state.0);
+        let mut state = lock(&self.state);
         change(&mut state.metrics);
         state.version += 1;
         state.heartbeat_ns = Some(wall_clock_ns());
-    }
-
-    /// Where it listens.
-    #[cfg(test)]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl<M> fmt::Debug for Exporter<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Exporter at {}", self.address)
     }
 }
 
@@ -196,10 +183,7 @@ fn plain(status: StatusCode, text: impl Into<Bytes>) -> (StatusCode, &'static st
 
 /// What is served, and how often it has changed.
 #[derive(Default)]
-struct State<M>(Mutex<Versioned<M>>);
-
-#[derive(Default)]
-struct Versioned<M> {
+struct State<M> {
     metrics: M,
     version: u64,
     /// When it changed last, ns since 1970.
@@ -214,11 +198,11 @@ struct Page {
 }
 
 impl Page {
-    fn new<M: Metrics>(state: Arc<State<M>>) -> Self {
+    fn new<M: Metrics>(state: Arc<Mutex<State<M>>>) -> Self {
         let mut registry = Registry::with_prefix("batchwise");
         registry.register_collector(Box::new(Snapshot(Arc::clone(&state))));
         Self {
-            version: Box::new(move || lock(&state.0).version),
+            version: Box::new(move || lock(&state).version),
             registry,
             encoded: Mutex::new(None),
         }
@@ -241,7 +225,7 @@ impl Page {
 }
 
 /// Encodes the state as it is at the time.
-struct Snapshot<M>(Arc<State<M>>);
+struct Snapshot<M>(Arc<Mutex<State<M>>>);
 
 impl<M> fmt::Debug for Snapshot<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -251,7 +235,7 @@ impl<M> fmt::Debug for Snapshot<M> {
 
 impl<M: Metrics> Collector for Snapshot<M> {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let state = lock(&self.0.0);
+        let state = lock(&self.0);
         let mut families = M::FAMILIES.iter();
         families.try_for_each(|family| family.encode(&mut encoder, &state.metrics))?;
         HEARTBEAT.encode(&mut encoder, &state.heartbeat_ns)

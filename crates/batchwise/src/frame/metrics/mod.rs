@@ -42,16 +42,9 @@ pub struct Family<M> {
     pub name: &'static str,
     /// One sentence for people.
     pub help: &'static str,
-    /// The base unit, which the name ends with; none for plain numbers.
-    pub unit: Option<Unit>,
+    /// Whether it is in seconds, which the name ends with; else plain numbers.
+    pub in_seconds: bool,
     samples: Samples<M>,
-}
-
-/// Base units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// `_seconds`.
-    Seconds,
 }
 
 enum Samples<M> {
@@ -67,12 +60,7 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, f64)>,
     ) -> Self {
-        Self {
-            name,
-            help,
-            unit: None,
-            samples: Samples::Gauge(samples),
-        }
+        Self::new(name, help, false, Samples::Gauge(samples))
     }
 
     /// A time that goes up and down.
@@ -81,12 +69,7 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, f64)>,
     ) -> Self {
-        Self {
-            name,
-            help,
-            unit: Some(Unit::Seconds),
-            samples: Samples::Gauge(samples),
-        }
+        Self::new(name, help, true, Samples::Gauge(samples))
     }
 
     /// A value that only grows; its name gets `_total`.
@@ -95,12 +78,7 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, u64)>,
     ) -> Self {
-        Self {
-            name,
-            help,
-            unit: None,
-            samples: Samples::Counter(samples),
-        }
+        Self::new(name, help, false, Samples::Counter(samples))
     }
 
     /// A distribution of times.
@@ -109,11 +87,20 @@ impl<M> Family<M> {
         help: &'static str,
         samples: fn(&M) -> Vec<(Labels, &Buckets)>,
     ) -> Self {
+        Self::new(name, help, true, Samples::Histogram(samples))
+    }
+
+    const fn new(
+        name: &'static str,
+        help: &'static str,
+        in_seconds: bool,
+        samples: Samples<M>,
+    ) -> Self {
         Self {
             name,
             help,
-            unit: Some(Unit::Seconds),
-            samples: Samples::Histogram(samples),
+            in_seconds,
+            samples,
         }
     }
 
@@ -149,7 +136,7 @@ impl<M> Family<M> {
         if samples.peek().is_none() {
             return Ok(());
         }
-        let unit = self.unit.map(|Unit::Seconds| registry::Unit::Seconds);
+        let unit = self.in_seconds.then_some(registry::Unit::Seconds);
         let mut family =
             encoder.encode_descriptor(self.name, self.help, unit.as_ref(), self.kind())?;
         // a sample alone has no braces, either

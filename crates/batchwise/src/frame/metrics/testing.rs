@@ -7,7 +7,6 @@ use super::{Exporter, Family, Labels, Metrics, Samples};
 
 /// A state that has a sample of every family.
 pub trait Example: Metrics {
-    /// One.
     fn example() -> Self;
 }
 
@@ -23,25 +22,33 @@ pub fn labels<M>(family: &Family<M>, state: &M) -> Vec<Labels> {
     }
 }
 
-/// The head and the body of the answer.
-pub fn get<M: Metrics>(exporter: &Exporter<M>, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(exporter.address()).expect("the exporter listens");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
-    )
-    .expect("the request is sent");
+/// What Prometheus is told: the body of the answer.
+pub fn scrape<M: Metrics>(exporter: &Exporter<M>) -> String {
+    let mut stream = TcpStream::connect(exporter.address).expect("the exporter listens");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("the request is sent");
     let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .expect("an answer in UTF-8");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    (head.to_owned(), body.to_owned())
+    let read = stream.read_to_string(&mut answer);
+    read.expect("an answer in UTF-8");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    body.to_owned()
 }
 
-/// What Prometheus is told.
-pub fn scrape<M: Metrics>(exporter: &Exporter<M>) -> String {
-    get(exporter, "/metrics").1
+/// What Prometheus is told of this state, which is well-formed.
+pub fn served<M: Metrics>(state: M) -> String {
+    let exporter = Exporter::bind("127.0.0.1:0").expect("a free port");
+    exporter.update(|served| *served = state);
+    let body = scrape(&exporter);
+    assert_well_formed(&body);
+    body
+}
+
+/// Each of these samples is there.
+pub fn assert_samples(body: &str, samples: &[String]) {
+    for sample in samples {
+        let there = body.lines().any(|line| line == sample);
+        assert!(there, "{sample} is not in\n{body}");
+    }
 }
 
 /// It is OpenMetrics; gives the names of its families.

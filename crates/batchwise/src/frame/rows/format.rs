@@ -20,19 +20,13 @@ pub enum Format {
 /// What a [`Format`] comes to on this standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// On the terminal.
     Live,
-    /// Text.
     Text,
-    /// JSON lines.
     Jsonl,
 }
 
 impl Format {
     /// Looks at what standard output is.
-    ///
-    /// # Errors
-    /// The live view is wanted and standard output is no terminal.
     pub fn resolve(self) -> anyhow::Result<Form> {
         let terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
         Ok(match self {
@@ -46,9 +40,6 @@ impl Format {
     }
 
     /// For a command without a live view.
-    ///
-    /// # Errors
-    /// The live view is wanted.
     pub fn without_live(self) -> anyhow::Result<Form> {
         match self {
             Self::Auto | Self::Text => Ok(Form::Text),

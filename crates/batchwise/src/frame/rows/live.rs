@@ -44,7 +44,6 @@ impl<V: View> LiveTable<V> {
         }
     }
 
-    /// Takes an interval.
     pub fn show(&mut self, view: &V) {
         let mut values: BTreeMap<String, Option<u64>> =
             view.rows().into_iter().filter_map(V::recent).collect();
@@ -69,12 +68,10 @@ impl<V: View> LiveTable<V> {
         self.chosen = chosen.min(rows.saturating_sub(1));
     }
 
-    /// Shows a message in the footer.
     pub fn set_note(&mut self, note: Option<String>) {
         self.note = note;
     }
 
-    /// Draws everything.
     pub fn draw(&mut self, frame: &mut Frame) {
         let [title, body, details, footer] = Layout::vertical([
             Constraint::Length(2),
@@ -255,6 +252,7 @@ mod tests {
             Column::left("long", 0, |_| plain("words ".repeat(5))),
         ];
         const NAME: &'static str = "test";
+        const WAITING: &'static str = "a row appears with the first number";
         const DETAILS: u16 = 1;
 
         fn rows(&self) -> Vec<&Self::Row> {
@@ -294,7 +292,9 @@ mod tests {
     #[test]
     fn before_any_traffic_it_says_what_it_waits_for() {
         let text = drawn(&mut table(&[]), 60, 10);
-        assert!(text.contains("waiting for traffic…") && text.contains("batchwise test"));
+        for part in ["batchwise test", "waiting for traffic…", "a row appears"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]

@@ -23,9 +23,6 @@ enum Screen<V: View> {
 
 impl<V: View> Output<V> {
     /// Opens standard output. `waiting` is said once while there are no rows; it may be empty.
-    ///
-    /// # Errors
-    /// The terminal cannot be taken over.
     pub fn open(form: Form, bond: Bond, waiting: String) -> anyhow::Result<Self> {
         let screen = match form {
             Form::Live => Screen::Live(Box::new(Terminal::open(LiveTable::new(waiting))?)),
@@ -65,9 +62,6 @@ impl<V: View> Output<V> {
     }
 
     /// Writes text between intervals; only where people read.
-    ///
-    /// # Errors
-    /// As for [`Self::show`].
     pub fn say(&mut self, text: &str) -> anyhow::Result<()> {
         match &mut self.screen {
             Screen::Text(_, _, out) => out.write(text.as_bytes().to_vec()),
@@ -77,9 +71,6 @@ impl<V: View> Output<V> {
 
     /// Waits for at most `time`. True means: stop, the user or the reader of the output has left. It
     /// may return false early (a signal, a key).
-    ///
-    /// # Errors
-    /// The terminal or the output cannot be waited for.
     pub fn wait(&mut self, time: Duration) -> anyhow::Result<bool> {
         match &mut self.screen {
             Screen::Live(terminal) => terminal.wait(time),
@@ -88,9 +79,6 @@ impl<V: View> Output<V> {
     }
 
     /// Puts the terminal back, and waits until all is written.
-    ///
-    /// # Errors
-    /// The terminal does not take its old state.
     pub fn finish(&mut self) -> anyhow::Result<()> {
         match &mut self.screen {
             Screen::Live(terminal) => terminal.restore(),

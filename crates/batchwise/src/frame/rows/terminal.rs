@@ -11,34 +11,25 @@ use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::live::LiveTable;
 use super::view::View;
-use crate::frame::messages;
+use crate::frame::{messages, signals};
 
 /// A signal is noticed after at most this long.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// The live view on standard output.
 pub struct Terminal<V: View> {
     terminal: DefaultTerminal,
     table: LiveTable<V>,
     stopped: Arc<AtomicBool>,
-    signals: Vec<SigId>,
     finished: bool,
 }
 
 impl<V: View> Terminal<V> {
-    /// Takes over the terminal and draws `table` on it.
     pub fn open(table: LiveTable<V>) -> anyhow::Result<Self> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        let signals = [SIGINT, SIGTERM, SIGHUP]
-            .into_iter()
-            .map(|signal| signal_hook::flag::register(signal, Arc::clone(&stopped)))
-            .collect::<Result<Vec<_>, _>>()
-            .context("cannot handle signals")?;
+        let stopped = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
         messages::hold();
         // Also makes a panic restore the terminal before it prints its message.
         let terminal = ratatui::try_init()
@@ -50,7 +41,6 @@ impl<V: View> Terminal<V> {
             terminal,
             table,
             stopped,
-            signals,
             finished: false,
         };
         live.draw()?;
@@ -68,7 +58,6 @@ impl<V: View> Terminal<V> {
         Ok(())
     }
 
-    /// Draws an interval.
     pub fn show(&mut self, view: &V) -> anyhow::Result<()> {
         self.table.show(view);
         self.draw()
@@ -95,13 +84,9 @@ impl<V: View> Terminal<V> {
         }
     }
 
-    /// Puts the terminal back.
     pub fn restore(&mut self) -> anyhow::Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
-        }
-        for signal in self.signals.drain(..) {
-            signal_hook::low_level::unregister(signal);
         }
         // The panic hook has done it, and leaving the alternate screen twice would put the cursor
         // back on top of the panic's message.

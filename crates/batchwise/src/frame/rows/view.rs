@@ -71,14 +71,12 @@ pub trait View: Clone + 'static {
 
     /// The columns, the most important first: the live view leaves out what finds no room.
     const COLUMNS: &'static [Column<Self::Row>];
-    /// The subcommand's name.
     const NAME: &'static str;
     /// Below what is waited for: when a row appears.
     const WAITING: &'static str = "";
     /// Lines below the live table.
     const DETAILS: u16 = 0;
 
-    /// The rows.
     fn rows(&self) -> Vec<&Self::Row>;
 
     /// Those that text has, where that are not all.
@@ -86,10 +84,6 @@ pub trait View: Clone + 'static {
         self.rows()
     }
 
-    /// As JSON lines.
-    ///
-    /// # Errors
-    /// A line cannot be written as JSON.
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()>;
 
     /// Text before the rows, whole lines.
@@ -128,10 +122,6 @@ pub trait View: Clone + 'static {
 pub struct JsonLines(pub(super) Vec<u8>);
 
 impl JsonLines {
-    /// Appends a line.
-    ///
-    /// # Errors
-    /// It cannot be written as JSON.
     pub fn push(&mut self, line: &impl Serialize) -> serde_json::Result<()> {
         serde_json::to_writer(&mut self.0, line)?;
         self.0.push(b'\n');

@@ -78,14 +78,15 @@ mod tests {
     use super::super::frame::Tcp;
     use super::*;
 
-    fn at(host: u8, port: u16) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, host], port))
-    }
+    const SYN: (bool, bool) = (true, false);
+    const SYN_ACK: (bool, bool) = (true, true);
+    const ACK: (bool, bool) = (false, true);
 
-    fn segment(from: SocketAddr, to: SocketAddr, syn: bool, ack: bool) -> Segment {
+    fn segment(from: (u8, u16), to: (u8, u16), (syn, ack): (bool, bool)) -> Segment {
+        let at = |(host, port)| SocketAddr::from(([10, 0, 0, host], port));
         Segment {
-            from,
-            to,
+            from: at(from),
+            to: at(to),
             ip_length: 50,
             payload: 10,
             tcp: Some(Tcp {
@@ -99,51 +100,50 @@ mod tests {
         }
     }
 
+    /// The client's address is 10.0.0.2, the server's 10.0.0.1; `first` is seen first, of the two.
+    fn assert_told_apart(client: u16, server: u16, first_is_clients: bool, first: (bool, bool)) {
+        let (client, server) = ((2, client), (1, server));
+        let (from, to) = match first_is_clients {
+            true => (client, server),
+            false => (server, client),
+        };
+        let mut directions = Directions::default();
+        let forth = directions.goes_to_server(&segment(from, to, first), 0);
+        assert_eq!(forth, first_is_clients, "{from:?} to {to:?}");
+        assert!(directions.goes_to_server(&segment(client, server, ACK), 1));
+        assert!(!directions.goes_to_server(&segment(server, client, ACK), 2));
+    }
+
     #[test]
     fn who_opens_a_connection_is_the_client_whatever_the_ports() {
-        let (client, server) = (at(2, 80), at(1, 50_000));
-        for syn in [
-            segment(client, server, true, false),
-            segment(server, client, true, true),
-        ] {
-            let mut directions = Directions::default();
-            directions.goes_to_server(&syn, 0);
-            assert!(directions.goes_to_server(&segment(client, server, false, true), 1));
-            assert!(!directions.goes_to_server(&segment(server, client, false, true), 2));
-        }
+        assert_told_apart(80, 50_000, true, SYN);
+        assert_told_apart(80, 50_000, false, SYN_ACK);
     }
 
     #[test]
     fn without_an_opening_the_port_that_is_not_ephemeral_is_the_servers() {
-        let (client, server) = (at(2, 50_000), at(1, 8_080));
-        let mut directions = Directions::default();
-        assert!(!directions.goes_to_server(&segment(server, client, false, true), 0));
-        assert!(directions.goes_to_server(&segment(client, server, false, true), 1));
+        assert_told_apart(50_000, 8_080, false, ACK);
     }
 
     #[test]
     fn between_ports_of_one_kind_the_first_packet_is_a_request() {
-        for (client, server) in [(40_000, 50_051), (4_000, 5_000)] {
-            let (client, server) = (at(2, client), at(1, server));
-            let mut directions = Directions::default();
-            assert!(directions.goes_to_server(&segment(client, server, false, true), 0));
-            assert!(!directions.goes_to_server(&segment(server, client, false, true), 1));
-        }
+        assert_told_apart(40_000, 50_051, true, ACK);
+        assert_told_apart(4_000, 5_000, true, ACK);
     }
 
     #[test]
     fn ports_that_were_given_decide_over_everything() {
         let mut directions = Directions::new(vec![40_000]);
-        let (client, server) = (at(2, 80), at(1, 40_000));
-        assert!(directions.goes_to_server(&segment(client, server, false, true), 0));
-        assert!(!directions.goes_to_server(&segment(server, client, true, false), 1));
-        assert!(!directions.goes_to_server(&segment(at(3, 1), at(4, 2), true, false), 2));
+        let (client, server) = ((2, 80), (1, 40_000));
+        assert!(directions.goes_to_server(&segment(client, server, ACK), 0));
+        assert!(!directions.goes_to_server(&segment(server, client, SYN), 1));
+        assert!(!directions.goes_to_server(&segment((3, 1), (4, 2), SYN), 2));
     }
 
     #[test]
     fn what_is_long_silent_is_forgotten() {
         let mut directions = Directions::default();
-        directions.goes_to_server(&segment(at(2, 40_000), at(1, 50_000), false, true), 5);
+        directions.goes_to_server(&segment((2, 40_000), (1, 50_000), ACK), 5);
         directions.forget_before(6);
         assert!(directions.servers.is_empty());
     }

@@ -1,11 +1,10 @@
 //! `--report`: one page with everything in it, readable on its own.
 
-use std::time::Duration;
-
 use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::TotalsLine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::args::PassiveArgs;
 use super::interval::classes;
 use super::rows::OVERALL;
 use super::summary::{Overall, Summary};
@@ -35,23 +34,7 @@ svg { max-width: 100%; height: auto; display: block; margin: .6em 0; }
 .scroll { overflow-x: auto; }
 ";
 
-/// Of what a report is.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// Interface or capture.
-    pub place: String,
-    /// Ports; none: all.
-    pub ports: Vec<u16>,
-    /// How gaps became latency.
-    pub estimator: String,
-    /// Length of an epoch.
-    pub epoch: Duration,
-    /// From where on gaps may be idle time.
-    pub idle: Duration,
-}
-
-/// The whole page.
-pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> String {
+pub fn page(args: &PassiveArgs, place: &str, summary: &Summary, totals: &TotalsLine) -> String {
     let mut busiest: Vec<_> = summary.servers().collect();
     busiest.sort_by_key(|overall| std::cmp::Reverse(overall.batches));
     let most = &busiest[..busiest.len().min(COLORS.len())];
@@ -65,7 +48,7 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> String {
     let distribution = plots::distribution(&curves(most, |overall| {
         (overall.distribution(), Vec::new())
     }));
-    let title = format!("Response latency at {}", origin.place);
+    let title = format!("Response latency at {place}");
     let body = html! {
         h1 { (title) }
         p class="lead" {
@@ -92,7 +75,7 @@ pub fn page(origin: &Origin, summary: &Summary, totals: &TotalsLine) -> String {
             (flows(summary))
         }
         h2 { "What was seen" }
-        (facts(origin, totals))
+        (facts(args, place, totals))
         (how_to_read())
     };
     let page = html! {
@@ -194,11 +177,11 @@ fn flows(summary: &Summary) -> Markup {
     }
 }
 
-fn facts(origin: &Origin, totals: &TotalsLine) -> Markup {
-    let ports: Vec<String> = origin.ports.iter().map(u16::to_string).collect();
+fn facts(args: &PassiveArgs, place: &str, totals: &TotalsLine) -> Markup {
+    let ports: Vec<String> = args.ports.iter().map(u16::to_string).collect();
     let packets = classes(totals).map(|(class, n)| format!("{n} {class}"));
     let facts = [
-        ("Where", origin.place.clone()),
+        ("Where", place.to_owned()),
         (
             "Ports",
             if ports.is_empty() {
@@ -207,9 +190,9 @@ fn facts(origin: &Origin, totals: &TotalsLine) -> Markup {
                 ports.join(", ")
             },
         ),
-        ("Estimator", origin.estimator.clone()),
-        ("Epoch", format!("{:?}", origin.epoch)),
-        ("Idle from", format!("{:?}", origin.idle)),
+        ("Estimator", args.estimator.describe()),
+        ("Epoch", format!("{:?}", args.epoch)),
+        ("Idle from", format!("{:?}", args.idle)),
         (
             "Packets",
             format!("{}: {}", totals.packets, packets.join(", ")),
@@ -256,17 +239,15 @@ fn how_to_read() -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args, FromArgMatches};
+
     use super::super::samples;
     use super::*;
 
-    fn origin() -> Origin {
-        Origin {
-            place: "<eth1>".to_owned(),
-            ports: vec![80],
-            estimator: "modes".to_owned(),
-            epoch: Duration::from_secs(1),
-            idle: Duration::from_millis(200),
-        }
+    fn args() -> PassiveArgs {
+        let command = PassiveArgs::augment_args(clap::Command::new("passive"));
+        let matches = command.get_matches_from(["passive", "--iface", "eth1", "--port", "80"]);
+        PassiveArgs::from_arg_matches(&matches).expect("arguments")
     }
 
     #[test]
@@ -275,7 +256,7 @@ mod tests {
         summary.epoch(samples::KEY, &samples::epoch());
         let interval = samples::interval();
         summary.interval(&interval.servers);
-        let page = page(&origin(), &summary, &interval.totals);
+        let page = page(&args(), "<eth1>", &summary, &interval.totals);
         for part in [
             "10.0.0.1:80",
             "1.01 ms",
@@ -296,7 +277,12 @@ mod tests {
 
     #[test]
     fn a_run_that_saw_nothing_says_so() {
-        let page = page(&origin(), &Summary::default(), &TotalsLine::default());
+        let page = page(
+            &args(),
+            "<eth1>",
+            &Summary::default(),
+            &TotalsLine::default(),
+        );
         assert!(page.contains("Nothing was measured"));
     }
 }

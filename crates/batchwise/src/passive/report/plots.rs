@@ -18,7 +18,6 @@ const LEFT: f64 = 82.0;
 const BOTTOM: f64 = 54.0;
 const MARGIN: f64 = 10.0;
 
-/// Colours of servers.
 pub const COLORS: [&str; 6] = [
     "#2060a8", "#c44e20", "#228048", "#9654a0", "#b08a14", "#46828c",
 ];
@@ -29,12 +28,9 @@ const GRID: &str = "#e4e4e4";
 const BURST: &str = "#96aabe";
 const PAUSE: &str = "#c44e20";
 
-/// One server's line.
 #[derive(Debug)]
 pub struct Curve {
-    /// What the legend calls it.
     pub label: String,
-    /// Its colour.
     pub color: &'static str,
     /// Solid.
     pub line: Vec<(f64, f64)>,
@@ -116,14 +112,12 @@ pub fn modes(epoch: &Epoch) -> Markup {
         bars.push(((from, marked), (to, share), BURST));
     }
     let mut legend = vec![
-        Entry::area("may end an answer".to_owned(), PAUSE),
-        Entry::area("inside a burst".to_owned(), BURST),
+        ("may end an answer".to_owned(), PAUSE, AREA),
+        ("inside a burst".to_owned(), BURST, AREA),
     ];
     let latency = epoch.estimate.latency;
-    legend.extend(latency.map(|ns| {
-        let label = format!("latency {}", human::duration(ns));
-        Entry::line(label, BLACK)
-    }));
+    let label = |ns| format!("latency {}", human::duration(ns));
+    legend.extend(latency.map(|ns| (label(ns), BLACK, LINE)));
     let marks = html! {
         @for (low, high, color) in bars { (chart.bar(low, high, color)) }
         @if let Some(at) = latency.map(|ns| ns as f64) {
@@ -212,35 +206,14 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// A line of the legend.
-struct Entry {
-    label: String,
-    color: &'static str,
-    thickness: f64,
-}
+/// A line of the legend: what it says, in which colour, and how thick that is drawn.
+type Entry = (String, &'static str, f64);
 
-impl Entry {
-    fn line(label: String, color: &'static str) -> Self {
-        let thickness = 2.0;
-        Self {
-            label,
-            color,
-            thickness,
-        }
-    }
-
-    fn area(label: String, color: &'static str) -> Self {
-        let thickness = 12.0;
-        Self {
-            label,
-            color,
-            thickness,
-        }
-    }
-}
+const LINE: f64 = 2.0;
+const AREA: f64 = 12.0;
 
 fn legend(curves: &[Curve]) -> Vec<Entry> {
-    let entries = curves.iter().map(|c| Entry::line(c.label.clone(), c.color));
+    let entries = curves.iter().map(|c| (c.label.clone(), c.color, LINE));
     entries.collect()
 }
 
@@ -316,11 +289,11 @@ impl Chart {
                     (self.y.name)
                 }
                 (marks)
-                @for (entry, row) in legend.iter().zip(0..) {
+                @for ((label, color, thickness), row) in legend.iter().zip(0..) {
                     @let y = 24.0 + 24.0 * f64::from(row);
-                    path d=(format!("M{} {y}h28", CHART_WIDTH + 8.0)) stroke=(entry.color)
-                        stroke-width=(entry.thickness) {}
-                    text x=(px(CHART_WIDTH + 44.0)) y=(px(y + 4.5)) { (entry.label) }
+                    path d=(format!("M{} {y}h28", CHART_WIDTH + 8.0)) stroke=(color)
+                        stroke-width=(thickness) {}
+                    text x=(px(CHART_WIDTH + 44.0)) y=(px(y + 4.5)) { (label) }
                 }
             }
         }

@@ -56,9 +56,6 @@ type Found = (u64, DataLink, u32);
 
 impl Capture {
     /// Opens a file, or standard input if it is called `-`. When `stop` is set, the capture ends.
-    ///
-    /// # Errors
-    /// There is no such file, or it is no capture.
     pub fn open(path: &Path, stop: &Arc<AtomicBool>) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         if name == STANDARD_INPUT {
@@ -94,14 +91,23 @@ impl Capture {
             !magic.is_empty(),
             "{name} is empty; a capture begins with a header, as `tcpdump -w FILE` writes it"
         );
-        let kind = Kind::of(&magic);
         let source: Box<dyn Read> = Box::new(io::Cursor::new(magic.clone()).chain(source));
         let head = |error| broken(&name, "its header", &error);
-        let reader = match kind {
-            Kind::Pcap => Reader::Pcap(Box::new(PcapReader::new(source).map_err(head)?)),
-            Kind::PcapNg => Reader::PcapNg(Box::new(PcapNgReader::new(source).map_err(head)?)),
-            Kind::Compressed(with) => bail!("{name} is compressed; unpack it first: {with} {name}"),
-            Kind::Unknown => bail!(
+        let compressed = |with| anyhow!("{name} is compressed; unpack it first: {with} {name}");
+        let reader = match magic[..] {
+            [0xa1, 0xb2, 0xc3, 0xd4]
+            | [0xd4, 0xc3, 0xb2, 0xa1]
+            | [0xa1, 0xb2, 0x3c, 0x4d]
+            | [0x4d, 0x3c, 0xb2, 0xa1] => {
+                Reader::Pcap(Box::new(PcapReader::new(source).map_err(head)?))
+            }
+            [0x0a, 0x0d, 0x0d, 0x0a] => {
+                Reader::PcapNg(Box::new(PcapNgReader::new(source).map_err(head)?))
+            }
+            [0x1f, 0x8b, ..] => return Err(compressed("gunzip")),
+            [0x28, 0xb5, 0x2f, 0xfd] => return Err(compressed("unzstd")),
+            [0xfd, b'7', b'z', b'X'] => return Err(compressed("unxz")),
+            _ => bail!(
                 "{name} is no pcap or pcapng capture: it begins with {magic:02x?}; write one with \
                  `tcpdump -w FILE`, or convert it with `editcap -F pcapng`"
             ),
@@ -150,30 +156,8 @@ impl Capture {
         anyhow!("{}: packet {}: {what}", self.name, self.count)
     }
 
-    /// What it is called in messages.
     pub fn name(&self) -> &str {
         &self.name
-    }
-}
-
-enum Kind {
-    Pcap,
-    PcapNg,
-    Compressed(&'static str),
-    Unknown,
-}
-
-impl Kind {
-    fn of(magic: &[u8]) -> Self {
-        match magic {
-            [0xa1, 0xb2, 0xc3, 0xd4] | [0xd4, 0xc3, 0xb2, 0xa1] => Self::Pcap,
-            [0xa1, 0xb2, 0x3c, 0x4d] | [0x4d, 0x3c, 0xb2, 0xa1] => Self::Pcap,
-            [0x0a, 0x0d, 0x0d, 0x0a] => Self::PcapNg,
-            [0x1f, 0x8b, ..] => Self::Compressed("gunzip"),
-            [0x28, 0xb5, 0x2f, 0xfd] => Self::Compressed("unzstd"),
-            [0xfd, b'7', b'z', b'X'] => Self::Compressed("unxz"),
-            _ => Self::Unknown,
-        }
     }
 }
 

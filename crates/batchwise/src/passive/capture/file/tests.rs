@@ -149,6 +149,10 @@ fn a_file_that_ends_too_early_is_named_with_the_packet_and_the_remedy() {
     assert!(cut.contains("tcpdump -r"), "{cut}");
     let header = error(&whole[..10]);
     assert!(header.contains("its header is cut off"), "{header}");
+    for end in 0..whole.len() {
+        let between_packets = [24, 24 + 76].contains(&end);
+        assert_eq!(read(&whole[..end]).is_ok(), between_packets, "{end}");
+    }
     let whole = pcapng(LITTLE, None, 0);
     let cut = error(&whole[..whole.len() - 3]);
     assert!(cut.contains("packet 1 is cut off"), "{cut}");
@@ -193,15 +197,10 @@ fn what_is_no_capture_is_said_with_what_to_do() {
 }
 
 #[test]
-fn a_missing_file_and_a_directory_are_named() {
-    for (path, words) in [
-        ("/no/such/file", "No such file"),
-        ("/tmp", "is a directory"),
-    ] {
-        let error = Capture::open(Path::new(path), &Arc::default()).err();
-        let error = format!("{:#}", error.expect("an error"));
-        assert!(error.contains(path) && error.contains(words), "{error}");
-    }
+fn a_directory_is_named() {
+    let error = Capture::open(Path::new("/tmp"), &Arc::default()).err();
+    let error = error.expect("an error").to_string();
+    assert!(error.contains("/tmp is a directory"), "{error}");
 }
 
 proptest::proptest! {

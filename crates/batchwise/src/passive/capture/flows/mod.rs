@@ -18,11 +18,9 @@ const UNIT_NS: u64 = 16;
 /// How flows are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The estimator's.
     pub params: Params,
     /// Algorithm 2 as published, with this ε in ns, instead of that estimator.
     pub paper: Option<u64>,
-    /// Most flows.
     pub flows: NonZeroUsize,
     /// UDP payloads of at most so many bytes are taken for acknowledgments.
     pub udp_acks: u32,
@@ -30,7 +28,6 @@ pub struct Settings {
     pub forget_ns: u64,
 }
 
-/// The table.
 pub struct Flows {
     settings: Settings,
     directions: Directions,
@@ -53,7 +50,6 @@ struct Flow {
 }
 
 impl Flows {
-    /// An empty table. With `ports`, only what goes to one of them is measured.
     pub fn new(settings: Settings, ports: Vec<u16>) -> Self {
         Self {
             settings,
@@ -161,7 +157,6 @@ impl Flows {
         self.directions.forget_before(before);
     }
 
-    /// Closes the epochs of all flows: the capture is at its end.
     pub fn finish(&mut self, now: u64) {
         while let Some((tuple, flow)) = self.table.pop_lru() {
             let epoch = flow.close(&self.settings.params, tuple, now);
@@ -169,12 +164,10 @@ impl Flows {
         }
     }
 
-    /// Epochs that closed since the last call.
     pub fn closed(&mut self) -> Vec<Epoch> {
         std::mem::take(&mut self.closed)
     }
 
-    /// Counts so far.
     pub fn totals(&self, ts_ns: u64) -> TotalsLine {
         TotalsLine {
             ts_ns,

@@ -10,9 +10,7 @@ use pcap_file::DataLink;
 /// A segment or datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its sender.
     pub from: SocketAddr,
-    /// Its receiver.
     pub to: SocketAddr,
     /// Bytes of the IP packet on the wire.
     pub ip_length: u32,
@@ -23,7 +21,6 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// What carries it.
     pub const fn transport(&self) -> Transport {
         match self.tcp {
             Some(_) => Transport::Tcp,
@@ -35,17 +32,11 @@ impl Segment {
 /// Of a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// Sequence number of its first byte.
     pub sequence: u32,
-    /// Its acknowledgment number.
     pub acknowledged: u32,
-    /// SYN.
     pub syn: bool,
-    /// ACK.
     pub ack: bool,
-    /// FIN.
     pub fin: bool,
-    /// RST.
     pub rst: bool,
 }
 

@@ -1,20 +1,27 @@
 //! The exporter and clients that mean harm: the same process, no growth, normal scrapes go on, and
-//! SIGTERM ends it.
+//! SIGTERM ends it. Nothing here needs root.
 
-use std::io::{Read, Write};
+use std::io::{self, PipeWriter, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use batchwise_testbed::process::Process;
+use batchwise_testbed::stage::{PATIENCE, batchwise, connect_here, eventually, memory};
+use batchwise_testbed::stop::Stop;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+
+/// The head of a capture: magic, version 2.4, Ethernet.
+const EMPTY_CAPTURE: [u8; 24] = [
+    0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0,
+];
 
 /// An agent that needs no privilege: it waits for a capture on its standard input.
 struct Agent {
-    process: Child,
-    _input: ChildStdin,
+    process: Process,
+    _input: PipeWriter,
     address: SocketAddr,
 }
 
@@ -23,41 +30,33 @@ impl Agent {
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("its address");
         drop(free);
-        let mut process = Command::new(env!("CARGO_BIN_EXE_batchwise"))
+        let (capture, mut input) = io::pipe().expect("a pipe");
+        input.write_all(&EMPTY_CAPTURE).expect("taken");
+        let mut command = batchwise();
+        command
             .args(["passive", "--pcap", "-", "--format", "jsonl", "--metrics"])
             .arg(address.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        let mut input = process.stdin.take().expect("its input");
-        // the head of an empty capture: magic, version 2.4, Ethernet
-        let head = [
-            0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0,
-        ];
-        input.write_all(&head).expect("taken");
-        let mut agent = Self {
+            .stdin(capture)
+            .stdout(Stdio::null());
+        let mut process = Process::start("the agent", command).expect("it starts");
+        eventually(
+            "it to listen",
+            || {
+                process.check_alive().expect("it runs");
+                TcpStream::connect(address).ok()
+            },
+            String::new,
+        );
+        Self {
             process,
             _input: input,
             address,
-        };
-        let begin = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(
-                begin.elapsed() < Duration::from_secs(20),
-                "it does not listen"
-            );
-            agent.assert_alive();
-            sleep(Duration::from_millis(20));
         }
-        agent
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("it listens");
-        let patience = Some(Duration::from_secs(20));
-        stream.set_read_timeout(patience).expect("a timeout");
-        stream.set_write_timeout(patience).expect("a timeout");
+        let stream = connect_here(self.address);
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         stream
     }
 
@@ -71,60 +70,29 @@ impl Agent {
         answer
     }
 
-    fn assert_alive(&mut self) {
-        let ended = self.process.try_wait().expect("its state");
-        assert_eq!(ended, None, "it has ended");
-    }
-
     /// It serves normal clients within a second, and has not grown by more than 4 MiB.
-    fn assert_well(&mut self, before_kib: u64) {
-        self.assert_alive();
+    fn assert_well(&mut self, before: u64) {
+        self.process.check_alive().expect("it runs");
         let begin = Instant::now();
         let answer = self.scrape();
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.ends_with("# EOF\n"), "{answer}");
         let took = begin.elapsed();
         assert!(took < Duration::from_secs(1), "a scrape took {took:?}");
-        let now = self.rss_kib();
-        assert!(now < before_kib + 4096, "{before_kib} KiB became {now} KiB");
+        let now = self.memory();
+        assert!(now < before + (4 << 20), "{before} bytes became {now}");
     }
 
-    fn rss_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.process.id());
-        let text = std::fs::read_to_string(path).expect("its status");
-        let mut lines = text.lines();
-        let rss = lines.find_map(|l| l.strip_prefix("VmRSS:"));
-        let number = rss.and_then(|l| l.split_whitespace().next());
-        number.and_then(|n| n.parse().ok()).expect("a number")
+    fn memory(&self) -> u64 {
+        memory(self.process.pid(), "VmRSS")
     }
 
     /// SIGTERM ends it within five seconds, with success.
     fn assert_ends(mut self) {
-        kill(
-            Pid::from_raw(self.process.id().cast_signed()),
-            Signal::SIGTERM,
-        )
-        .expect("signalled");
-        let begin = Instant::now();
-        loop {
-            if let Some(status) = self.process.try_wait().expect("its state") {
-                assert!(status.success(), "{status}");
-                return;
-            }
-            assert!(
-                begin.elapsed() < Duration::from_secs(5),
-                "SIGTERM did not end it"
-            );
-            sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // it is gone already where all went well
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        kill(self.process.pid(), Signal::SIGTERM).expect("signalled");
+        let ended = self.process.wait(&Stop::default(), Duration::from_secs(5));
+        let status = ended.expect("SIGTERM ends it");
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -132,34 +100,22 @@ impl Drop for Agent {
 fn a_body_is_neither_read_nor_allocated() {
     let mut agent = Agent::start();
     agent.scrape();
-    let before = agent.rss_kib();
+    let before = agent.memory();
     for length in ["4611686018427387904", "18446744073709551615", "104857600"] {
         for method in ["GET", "POST"] {
             let mut stream = agent.connect();
-            write!(
-                stream,
-                "{method} /metrics HTTP/1.1\r\nContent-Length: {length}\r\n\r\nbody"
-            )
-            .expect("sent");
+            let head = format!("{method} /metrics HTTP/1.1\r\nContent-Length: {length}");
+            write!(stream, "{head}\r\n\r\nbody").expect("sent");
             // whatever the answer: the connection ends, the agent does not
             let _ = stream.read_to_end(&mut Vec::new());
         }
     }
     let mut chunked = agent.connect();
-    write!(
-        chunked,
-        "GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    .expect("sent");
-    let megabyte = vec![b'x'; 1 << 20];
-    for _ in 0..64 {
-        if write!(chunked, "{:x}\r\n", megabyte.len()).is_err()
-            || chunked.write_all(&megabyte).is_err()
-            || chunked.write_all(b"\r\n").is_err()
-        {
-            break;
-        }
-    }
+    let head = b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    chunked.write_all(head).expect("sent");
+    let megabyte = [b"100000\r\n", &[b'x'; 1 << 20][..], b"\r\n"].concat();
+    // whether it is taken or not
+    let _ = (0..64).try_for_each(|_| chunked.write_all(&megabyte));
     agent.assert_well(before);
     agent.assert_ends();
 }
@@ -168,15 +124,14 @@ fn a_body_is_neither_read_nor_allocated() {
 fn a_head_without_an_end_is_refused() {
     let mut agent = Agent::start();
     agent.scrape();
-    let before = agent.rss_kib();
+    let before = agent.memory();
     for line in [
         format!("X-Filler: {}\r\n", "y".repeat(1000)),
         "y".repeat(1000),
     ] {
         let mut stream = agent.connect();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\n")
-            .expect("sent");
+        let begin = b"GET /metrics HTTP/1.1\r\n";
+        stream.write_all(begin).expect("sent");
         let refused = (0..65_536).any(|_| stream.write_all(line.as_bytes()).is_err());
         assert!(refused, "64 MiB of head were read");
     }
@@ -191,7 +146,7 @@ fn slow_and_idle_clients_and_those_that_do_not_read_keep_nobody_out() {
     setrlimit(Resource::RLIMIT_NOFILE, soft.max(4096).min(hard), hard).expect("a higher limit");
     let mut agent = Agent::start();
     agent.scrape();
-    let before = agent.rss_kib();
+    let before = agent.memory();
     let mut crowd = Vec::new();
     for n in 0..1000 {
         let mut stream = agent.connect();
@@ -214,10 +169,8 @@ fn slow_and_idle_clients_and_those_that_do_not_read_keep_nobody_out() {
     let mut slow = agent.connect();
     let begin = Instant::now();
     while slow.write_all(b"G").is_ok() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(15),
-            "a slow client stays"
-        );
+        let time = begin.elapsed();
+        assert!(time < Duration::from_secs(15), "a slow client stays");
         sleep(Duration::from_millis(100));
     }
     agent.assert_well(before);

@@ -1,3 +1,0 @@
-//! What all subcommands share, as their users and their enemies see it. Nothing here needs root.
-
-mod hostile;
