@@ -38,30 +38,10 @@ pub enum Outcome {
     Passed,
     /// It does not, and what it does.
     Failed(String),
-    /// It says nothing of the backend.
-    Nothing(Nothing),
-}
-
-/// Why a check says nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nothing {
-    /// It did not leave as traffic does.
+    /// It did not leave as traffic does, and says nothing of the backend.
     Unprobed,
-    /// This machine could not make it, and the remedy.
+    /// This machine could not make it, why, and the remedy; it says nothing of the backend.
     Local(String),
-}
-
-impl Nothing {
-    /// In words.
-    pub fn why(&self) -> &str {
-        match self {
-            Self::Unprobed => {
-                "its checks do not leave by the route to the service: look whether its next hop answers \
-                 ARP (`ip route get`, `ip neigh`), and whether a firewall drops them"
-            }
-            Self::Local(why) => why,
-        }
-    }
 }
 
 /// What went wrong.
@@ -112,26 +92,26 @@ pub async fn attempt(
     target: &Target,
     syns: &(dyn Fn(u16) -> Option<u64> + Send + Sync),
 ) -> Outcome {
-    let left = |before: Option<u64>| Some(syns(target.index)?.saturating_sub(before?));
     let before = syns(target.index);
     let timeout = target.check.timeout;
     let result = tokio::time::timeout(timeout, once(target)).await;
-    let left = left(before).unwrap_or(0);
+    let left = match (before, syns(target.index)) {
+        (Some(before), Some(now)) => now.saturating_sub(before),
+        _ => 0,
+    };
     match result {
         // one that was sent again may have been answered by whom the first one did not go to
         Ok(Ok(again)) if left > u64::from(again) => Outcome::Passed,
         Ok(Err(trouble)) => match trouble.remedy(left > 0) {
-            Some(remedy) => {
-                Outcome::Nothing(Nothing::Local(format!("{} ({remedy})", trouble.what)))
-            }
+            Some(remedy) => Outcome::Local(format!("{} ({remedy})", trouble.what)),
             None if left > 0 => Outcome::Failed(trouble.what),
-            None => Outcome::Nothing(Nothing::Unprobed),
+            None => Outcome::Unprobed,
         },
         Err(_) if left > 0 => {
             let timeout = humantime::format_duration(timeout);
             Outcome::Failed(format!("no answer within {timeout}"))
         }
-        Ok(Ok(_)) | Err(_) => Outcome::Nothing(Nothing::Unprobed),
+        Ok(Ok(_)) | Err(_) => Outcome::Unprobed,
     }
 }
 

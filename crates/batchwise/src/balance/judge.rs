@@ -6,7 +6,9 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::config::{self, Config, Kind, Method, Service, Wrong};
+use batchwise_bpf::balance::Method;
+
+use super::config::{self, Config, Kind, Service, wrong};
 use super::nexthop::{self, Kernel, NetworkState, NextHop, Wanted, ask};
 
 /// What clients' packets are at most, bytes of IP, where nothing tells.
@@ -95,7 +97,7 @@ pub fn check(
             Ok(_) => {}
             // who follows the exits says it, until it is mended
             Err(_) if (terms.tolerates)(service, None) => {}
-            Err(what) => return Err(Wrong::at(&config.file, service.line, what).into()),
+            Err(what) => return Err(wrong(&config.file, service.line, what)),
         }
     }
     let end = Instant::now() + terms.patience;
@@ -121,7 +123,7 @@ fn silent(config: &Config, known: &NetworkState) -> Vec<IpAddr> {
     silent.map(|way| way.station).collect()
 }
 
-fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> Result<Vec<Fault>, Wrong> {
+fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> anyhow::Result<Vec<Fault>> {
     let mut arriving = BTreeMap::new();
     for name in &config.interfaces {
         let Some(link) = known.link(name) else {
@@ -133,7 +135,7 @@ fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> Result<Vec
                 "there is no interface {name:?} in this network namespace: give one of {}",
                 names.join(", ")
             );
-            return Err(Wrong::at(&config.file, config.interfaces_line, what));
+            return Err(wrong(&config.file, config.interfaces_line, what));
         };
         arriving.insert(name.as_str(), link.mtu);
     }
@@ -154,7 +156,7 @@ fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> Result<Vec
                     backend: backend.name.clone(),
                     what,
                 }),
-                fits => fits.map_err(|what| Wrong::at(&config.file, backend.line, what))?,
+                fits => fits.map_err(|what| wrong(&config.file, backend.line, what))?,
             }
         }
     }

@@ -27,6 +27,7 @@ mod rows;
 mod samples;
 mod service;
 pub mod status;
+mod worker;
 
 use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::metrics::Exporter;
@@ -34,7 +35,7 @@ use crate::frame::rows::{Form, Format, Output};
 use crate::frame::signals::{hangup_flag, stop_flag};
 use crate::frame::stdout::{Bond, print};
 use crate::frame::ticks::{Ticks, Turn};
-use agent::{Agent, Run};
+use agent::Agent;
 use config::Config;
 use control::Request;
 use journal::Journal;
@@ -110,6 +111,22 @@ struct AgentArgs {
     /// Forward no more when the agent ends
     #[arg(long)]
     remove_at_exit: bool,
+}
+
+impl AgentArgs {
+    /// The file's configuration, as the command line changes it.
+    ///
+    /// # Errors
+    /// No file is given, or it is wrong.
+    fn read(&self) -> anyhow::Result<Config> {
+        let file = self.config.as_ref().context(
+            "say which configuration with --config FILE (`batchwise balance --help` shows one)",
+        )?;
+        let mut config = Config::read(file)?;
+        config.policy = self.policy.map_or(config.policy, Policy::from);
+        config.interval = self.interval.unwrap_or(config.interval);
+        Ok(config)
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -223,17 +240,7 @@ fn tell(text: &str) -> anyhow::Result<ExitCode> {
 }
 
 fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
-    let file = args.config.context(
-        "say which configuration with --config FILE (`batchwise balance --help` shows one)",
-    )?;
-    let run = Run {
-        file,
-        policy: args.policy.map(Policy::from),
-        interval: args.interval,
-        duration: args.duration,
-        remove_at_exit: args.remove_at_exit,
-    };
-    let config = run.read()?;
+    let config = args.read()?;
     if args.check {
         for doubt in config.doubts() {
             eprintln!("batchwise: warning: {}", doubt.what);
@@ -248,7 +255,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let journal = Journal::open(args.log.as_deref())?;
     let server = control::listen(&name)?;
-    let mut agent = Agent::start(run, config, journal)?;
+    let mut agent = Agent::start(args, config, journal)?;
     let mut output = Output::open(form, Bond::Outlives, String::new())?;
     let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
     output.finish()?;

@@ -9,7 +9,6 @@ use batchwise_bpf::probe::{Attached, Probe};
 use batchwise_core::balance::report::Health;
 
 use super::super::config::{Kind, Service};
-use super::super::journal::About;
 use super::super::judge;
 use super::super::nexthop::{self, NetworkState};
 use super::{Agent, Exits};
@@ -115,17 +114,16 @@ impl Agent {
             let exit = self.exits.find(&service.spec, known);
             let before = self.exits.by_service.get(name);
             if before.is_some_and(|before| *before != exit) || (before.is_none() && exit.is_err()) {
-                let about = About::service(name);
                 match &exit {
                     Ok(index) => {
                         let by = known.links.get(index).map_or("", |link| &link.name);
                         let detail = format!("health checks leave by {by}");
-                        self.journal.event("probe", about, detail);
+                        self.journal.event("probe", &[name], detail);
                     }
                     Err(why) => {
                         let detail =
                             format!("health checks say nothing until this is mended: {why}");
-                        self.journal.warn("probe", about, &detail);
+                        self.journal.warn("probe", &[name], &detail);
                     }
                 }
             }
@@ -157,7 +155,7 @@ impl Agent {
         if Exits::due(&mut self.exits.said, SAY_AGAIN) {
             let detail =
                 format!("health checks cannot be made, what was known of backends holds: {why}");
-            self.journal.warn("checks", About::default(), &detail);
+            self.journal.warn("checks", &[], &detail);
         }
     }
 }

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use batchwise_bpf::balance::Change;
 
-use super::super::journal::About;
 use super::Agent;
 
 /// Interfaces are looked at so often.
@@ -23,7 +22,7 @@ impl Agent {
             let detail = match change {
                 Change::Attached => {
                     let detail = format!("{name} is there anew: its packets are forwarded again");
-                    self.journal.event("interface", About::default(), detail);
+                    self.journal.event("interface", &[], detail);
                     continue;
                 }
                 Change::Gone => continue,
@@ -34,7 +33,7 @@ impl Agent {
                 }
             };
             if said.as_ref() != Some(&detail) {
-                self.journal.warn("interface", About::default(), &detail);
+                self.journal.warn("interface", &[], &detail);
             }
             self.interfaces.said.insert(name, detail);
         }
@@ -47,7 +46,7 @@ impl Agent {
                 "{name} is gone, and with it what clients send there, until there is an interface of this \
                  name again"
             );
-            self.journal.warn("interface", About::default(), &detail);
+            self.journal.warn("interface", &[], &detail);
             self.interfaces.said.insert(name, detail);
         }
         Ok(())

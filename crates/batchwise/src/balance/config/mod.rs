@@ -7,7 +7,8 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use batchwise_bpf::balance::Protocol;
+use anyhow::anyhow;
+use batchwise_bpf::balance::{Method, Protocol};
 use batchwise_core::balance::report::Policy;
 
 mod check;
@@ -26,15 +27,6 @@ pub const MOST_BACKENDS: usize = 4095;
 
 /// Intervals that can be kept: epochs are read so often, and decisions that come later are none.
 pub const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(60);
-
-/// How packets reach a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// By its MAC address, on a common link.
-    L2,
-    /// In another IP packet.
-    Ipip,
-}
 
 /// How a backend's health is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,35 +146,9 @@ pub fn is_name(text: &str) -> bool {
     (1..=32).contains(&text.len()) && text.chars().all(fits)
 }
 
-/// What is wrong with a file, where, and what to do.
-#[derive(Debug)]
-pub struct Wrong {
-    file: PathBuf,
-    line: Option<usize>,
-    what: String,
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display();
-        match self.line {
-            Some(line) => write!(f, "{file}:{line}: {}", self.what),
-            None => write!(f, "{file}: {}", self.what),
-        }
-    }
-}
-
-impl std::error::Error for Wrong {}
-
-impl Wrong {
-    /// At a line of `file`.
-    pub fn at(file: &Path, line: usize, what: impl Into<String>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line: Some(line),
-            what: what.into(),
-        }
-    }
+/// What is wrong at a line of a file, and what to do.
+pub fn wrong(file: &Path, line: usize, what: impl fmt::Display) -> anyhow::Error {
+    anyhow!("{}:{line}: {what}", file.display())
 }
 
 impl Config {
@@ -190,13 +156,12 @@ impl Config {
     ///
     /// # Errors
     /// It cannot be read, or something in it is wrong.
-    pub fn read(file: &Path) -> Result<Self, Wrong> {
-        let text = std::fs::read_to_string(file).map_err(|error| Wrong {
-            file: file.to_owned(),
-            line: None,
-            what: format!(
-                "cannot be read ({error}); give the path of a readable TOML file with --config"
-            ),
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            anyhow!(
+                "{}: cannot be read ({error}); give the path of a readable TOML file with --config",
+                file.display()
+            )
         })?;
         Self::parse(file, &text)
     }
@@ -205,18 +170,11 @@ impl Config {
     ///
     /// # Errors
     /// Something in it is wrong.
-    pub fn parse(file: &Path, text: &str) -> Result<Self, Wrong> {
+    pub fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {
         let lines = Lines { file, text };
-        let raw: raw::Config = toml::from_str(text).map_err(|error| {
-            let what = error.message().trim_end().to_owned();
-            match error.span() {
-                Some(span) => lines.wrong(&span, what),
-                None => Wrong {
-                    file: file.to_owned(),
-                    line: None,
-                    what,
-                },
-            }
+        let raw = toml::from_str(text).map_err(|error| {
+            let span = error.span().unwrap_or_default();
+            lines.wrong(&span, error.message().trim_end())
         })?;
         check::config(&lines, raw)
     }
@@ -228,7 +186,7 @@ pub struct Doubt {
     /// The service's name.
     pub service: String,
     /// Where, and what.
-    pub what: Wrong,
+    pub what: String,
 }
 
 impl Config {
@@ -238,9 +196,11 @@ impl Config {
         for service in &self.services {
             let name = &service.name;
             let mut doubt = |what: String| {
-                let what = Wrong::at(&self.file, service.line, format!("service {name} {what}"));
-                let service = name.clone();
-                doubts.push(Doubt { service, what });
+                let what = wrong(&self.file, service.line, format!("service {name} {what}"));
+                doubts.push(Doubt {
+                    service: name.clone(),
+                    what: what.to_string(),
+                });
             };
             if service.backends.is_empty() {
                 doubt("has no backend: its packets are dropped".to_owned());
@@ -285,7 +245,7 @@ impl Lines<'_> {
         before.filter(|b| **b == b'\n').count() + 1
     }
 
-    fn wrong(&self, span: &Range<usize>, what: impl Into<String>) -> Wrong {
-        Wrong::at(self.file, self.line(span), what)
+    fn wrong(&self, span: &Range<usize>, what: impl fmt::Display) -> anyhow::Error {
+        wrong(self.file, self.line(span), what)
     }
 }

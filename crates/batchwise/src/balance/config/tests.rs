@@ -18,7 +18,7 @@ address = "10.79.0.22"
 weight = 50
 "#;
 
-fn parse(text: &str) -> Result<Config, Wrong> {
+fn parse(text: &str) -> anyhow::Result<Config> {
     Config::parse(Path::new("lb.toml"), text)
 }
 
@@ -57,7 +57,7 @@ fn a_service_without_backends_and_latency_that_nothing_vouches_for_are_doubts_of
 {
     let doubts = |text: &str| {
         let config = parse(text).expect("it holds");
-        let doubts = config.doubts().into_iter().map(|d| d.what.to_string());
+        let doubts = config.doubts().into_iter().map(|d| d.what);
         doubts.collect::<Vec<_>>()
     };
     assert_eq!(doubts(RIGHT), [""; 0]);

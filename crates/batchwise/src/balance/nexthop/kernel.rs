@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_bpf::xdp::{self, Features};
@@ -50,6 +51,12 @@ impl Kernel {
         drop(inside);
         runtime.spawn(connection);
         Ok(Self { runtime, handle })
+    }
+
+    /// What comes of something `within` a time; meanwhile netlink goes on.
+    pub fn within<T>(&self, time: Duration, what: impl Future<Output = T>) -> Option<T> {
+        let timeout = async { tokio::time::timeout(time, what).await };
+        self.runtime.block_on(timeout).ok()
     }
 
     /// What is known of links, neighbours and routes.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::config::Method;
+use batchwise_bpf::balance::Method;
 
 mod follower;
 mod kernel;
