@@ -21,13 +21,11 @@ const HEADERS: usize = 64;
 /// A check that is to be made again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The backend's index.
     pub index: u16,
     /// Where: the service's address.
     pub address: IpAddr,
     /// SO_MARK: makes packets go to this backend.
     pub mark: u32,
-    /// What.
     pub check: Check,
 }
 

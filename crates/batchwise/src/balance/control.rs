@@ -46,9 +46,6 @@ fn socket(name: &str) -> String {
 }
 
 /// Listens for requests to the balancer of this name.
-///
-/// # Errors
-/// Another agent does, or the socket cannot be made.
 pub fn listen(name: &str) -> anyhow::Result<Server> {
     Server::start(&socket(name))?.ok_or_else(|| {
         anyhow!(
@@ -64,9 +61,6 @@ pub fn runs(name: &str) -> bool {
 }
 
 /// Asks the agent of the balancer of this name; gives its whole answer.
-///
-/// # Errors
-/// None runs, it does not answer, or it says that it could not.
 pub fn ask(name: &str, request: &Request) -> anyhow::Result<String> {
     control::ask(&socket(name), request, |path, error| {
         no_agent(name, path, error)

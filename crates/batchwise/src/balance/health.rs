@@ -123,9 +123,6 @@ pub type Checker = Worker<Vec<Target>, Checked>;
 
 /// Starts it. `syns`: how many have left for a backend on the way of the traffic; a check of which
 /// none has says nothing.
-///
-/// # Errors
-/// It cannot be started.
 pub fn start(syns: impl Fn(u16) -> Option<u64> + Send + Sync + 'static) -> anyhow::Result<Checker> {
     let syns: Syns = Arc::new(syns);
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -54,9 +54,6 @@ impl Logged {
 
 impl Journal {
     /// Opens the log for appending.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn open(log: Option<&Path>) -> anyhow::Result<Self> {
         Ok(Self {
             log: log.map(LogFile::open).transpose()?,

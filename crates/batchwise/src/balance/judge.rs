@@ -22,9 +22,7 @@ const STRICT: u8 = 1;
 
 /// A configuration that fits the machine, with what makes it so.
 pub struct Checked {
-    /// The configuration.
     pub config: Config,
-    /// What the kernel knows.
     pub known: NetworkState,
     /// Interfaces that health checks leave by.
     pub exits: Vec<String>,
@@ -35,9 +33,7 @@ pub struct Checked {
 /// What is wrong with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The service's name.
     pub service: String,
-    /// The backend's name.
     pub backend: String,
     /// What is wrong, with the remedy.
     pub what: String,
@@ -235,9 +231,6 @@ fn exit(
 
 /// Answers to health checks come from the service's address, by a backend's link. There must be no
 /// strict filter there, unless the route to the service's address is by the same link.
-///
-/// # Errors
-/// There is one, with the remedy.
 pub fn filtered(
     service: &Service,
     exit: &str,
@@ -305,6 +298,17 @@ mod tests {
         }
     }
 
+    /// Judged where what does not hold worked before, or not.
+    fn judged(config: &Config, known: &NetworkState, before: bool) -> anyhow::Result<Vec<Fault>> {
+        let terms = Terms {
+            attached: false,
+            patience: Duration::ZERO,
+            tolerates: &|_, _| before,
+            tolerates_gone: &|name| before && name == "eth9",
+        };
+        judge(config, known, &terms)
+    }
+
     fn config() -> Config {
         let text = "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\n\
                     port = 80\n[[service.backend]]\nname = \"s1\"\naddress = \"10.0.0.2\"\n";
@@ -334,13 +338,7 @@ mod tests {
         for route in known.routes.values_mut().flatten() {
             route.ifindex = 4;
         }
-        let terms = Terms {
-            attached: false,
-            patience: Duration::ZERO,
-            tolerates: &|_, _| false,
-            tolerates_gone: &|_| false,
-        };
-        let error = judge(&config, &known, &terms).expect_err("1500 into 1400");
+        let error = judged(&config, &known, false).expect_err("1500 into 1400");
         let error = error.to_string();
         for word in [
             "t.toml:6: ",
@@ -351,47 +349,34 @@ mod tests {
             assert!(error.contains(word), "{word:?} is not in: {error}");
         }
         config.services[0].allow_small_mtu = true;
-        assert!(judge(&config, &known, &terms).is_ok());
+        assert!(judged(&config, &known, false).is_ok());
         // what leaves as it came fits
         config.services[0].allow_small_mtu = false;
         config.interfaces = vec!["eth1".to_owned()];
-        assert!(judge(&config, &known, &terms).is_ok());
+        assert!(judged(&config, &known, false).is_ok());
     }
 
     #[test]
     fn an_interface_that_is_gone_is_refused_unless_packets_arrived_there_before() {
         let (mut config, known) = (config(), known());
         config.interfaces = vec!["eth0".to_owned(), "eth9".to_owned()];
-        let judged = |before: bool| {
-            let terms = Terms {
-                attached: false,
-                patience: Duration::ZERO,
-                tolerates: &|_, _| false,
-                tolerates_gone: &|name| before && name == "eth9",
-            };
-            judge(&config, &known, &terms)
-        };
-        let error = judged(false).expect_err("never there").to_string();
+        let error = judged(&config, &known, false).expect_err("never there");
+        let error = error.to_string();
         assert!(
             error.starts_with("t.toml:1: ") && error.contains("\"eth9\""),
             "{error}"
         );
-        assert_eq!(judged(true).expect("it is waited for"), []);
+        let faults = judged(&config, &known, true);
+        assert_eq!(faults.expect("it is waited for"), []);
     }
 
     #[test]
     fn a_backend_without_a_route_is_refused_unless_it_is_tolerated() {
         let (config, mut known) = (config(), known());
         known.routes.clear();
-        let terms = |tolerates| Terms {
-            attached: false,
-            patience: Duration::ZERO,
-            tolerates,
-            tolerates_gone: &|_| false,
-        };
-        let error = judge(&config, &known, &terms(&|_, _| false)).expect_err("no route");
+        let error = judged(&config, &known, false).expect_err("no route");
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
-        let faults = judge(&config, &known, &terms(&|_, _| true)).expect("tolerated");
+        let faults = judged(&config, &known, true).expect("tolerated");
         let fault = &faults[0];
         assert_eq!((&*fault.service, &*fault.backend), ("w", "s1"));
     }
@@ -410,13 +395,7 @@ mod tests {
             known.links.entry(2).and_modify(|link| link.mtu = mtu);
             let route = known.routes.values().next().expect("a route").clone();
             known.routes = [(backend.parse().expect("an address"), route)].into();
-            let terms = Terms {
-                attached: false,
-                patience: Duration::ZERO,
-                tolerates: &|_, _| false,
-                tolerates_gone: &|_| false,
-            };
-            let judged = judge(&config, &known, &terms);
+            let judged = judged(&config, &known, false);
             judged.err().map(|error| error.to_string())
         };
         for (address, backend, method, least) in [

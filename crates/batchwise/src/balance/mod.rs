@@ -115,9 +115,6 @@ struct AgentArgs {
 
 impl AgentArgs {
     /// The file's configuration, as the command line changes it.
-    ///
-    /// # Errors
-    /// No file is given, or it is wrong.
     fn read(&self) -> anyhow::Result<Config> {
         let file = self.config.as_ref().context(
             "say which configuration with --config FILE (`batchwise balance --help` shows one)",
@@ -209,9 +206,6 @@ fn parse_name(text: &str) -> Result<String, String> {
 }
 
 /// Runs the agent, or talks to one.
-///
-/// # Errors
-/// The configuration is wrong, the kernel refuses, no agent answers, or it refuses.
 pub fn run(args: BalanceArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         None => balance(args.agent),

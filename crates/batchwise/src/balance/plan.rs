@@ -19,7 +19,6 @@ pub struct Pinned {
 /// A service's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// Its number.
     pub number: u16,
     /// Its backends' places, in the configuration's order.
     pub backends: Vec<Slot>,
@@ -28,7 +27,6 @@ pub struct Slots {
 /// A backend's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Its index.
     pub index: u16,
     /// What the maps say of it, if it was there before.
     pub before: Option<Backend>,
@@ -58,9 +56,6 @@ pub fn key(service: &config::Service) -> ServiceKey {
 
 /// Gives numbers and indices. A service is the same if its address, port and protocol are; a backend
 /// is if its service and its address are.
-///
-/// # Errors
-/// There are none left.
 pub fn plan(config: &Config, pinned: &Pinned) -> anyhow::Result<Plan> {
     let known: BTreeMap<ServiceKey, u16> = pinned
         .services

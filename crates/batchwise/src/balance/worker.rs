@@ -18,9 +18,6 @@ pub struct Worker<I, O> {
 impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
     /// Starts the thread, in the calling thread's network namespace. `work` is to return when nobody
     /// can tell it anything any more.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn start(
         name: &'static str,
         work: impl FnOnce(UnboundedReceiver<I>, Sender<O>) + Send + 'static,

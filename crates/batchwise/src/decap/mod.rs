@@ -118,9 +118,6 @@ impl Metrics for DecapMetrics {
 }
 
 /// Runs until the duration is over or a signal comes.
-///
-/// # Errors
-/// The program cannot be attached, or the output is gone.
 pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     let form = args.format.without_live()?;

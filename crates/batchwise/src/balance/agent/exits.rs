@@ -30,9 +30,6 @@ impl Exits {
     }
 
     /// Attaches a probe to each of these that has none yet; what was there before stays.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(super) fn prepare(
         &self,
         names: &[String],

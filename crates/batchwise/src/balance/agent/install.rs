@@ -33,9 +33,6 @@ pub(super) struct Ready {
 
 impl Agent {
     /// Does all that may fail and changes nothing of what is in force.
-    ///
-    /// # Errors
-    /// No places are left, or the kernel refuses.
     pub(super) fn prepare(&self, checked: Checked) -> anyhow::Result<Ready> {
         let pinned = Pinned {
             services: self.balancer.services()?,

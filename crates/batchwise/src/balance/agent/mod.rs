@@ -151,9 +151,6 @@ fn options(config: &Config) -> Options {
 
 impl Agent {
     /// Checks the configuration, loads or takes over the programs, and forwards from then on.
-    ///
-    /// # Errors
-    /// The configuration does not hold or does not fit the machine, or the kernel refuses.
     pub fn start(args: AgentArgs, config: Config, mut journal: Journal) -> anyhow::Result<Self> {
         let kernel = Kernel::open()?;
         let name = config.name.clone();
@@ -213,9 +210,6 @@ impl Agent {
     }
 
     /// Runs until the duration is over, the user quits, `stop` is set or a request ends it.
-    ///
-    /// # Errors
-    /// The kernel does not let us read or write, or the output is gone.
     pub fn run(
         &mut self,
         server: &Server,

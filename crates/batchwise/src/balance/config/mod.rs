@@ -49,7 +49,6 @@ pub enum Kind {
 /// The health checks of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// How.
     pub kind: Kind,
     /// The TCP port of the service's address that is asked.
     pub port: u16,
@@ -68,24 +67,20 @@ pub struct Check {
 pub struct Backend {
     /// What it is called; decides which slots are its own.
     pub name: String,
-    /// Where it is.
     pub address: IpAddr,
     /// Its share, against the others' of the service; 0 drains.
     pub weight: u32,
-    /// Line of the file.
     pub line: usize,
 }
 
 /// A virtual service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// What it is called.
     pub name: String,
     /// Where clients find it.
     pub address: IpAddr,
     /// 0: all.
     pub port: u16,
-    /// TCP or UDP.
     pub protocol: Protocol,
     /// How packets reach its backends.
     pub method: Method,
@@ -99,11 +94,9 @@ pub struct Service {
     pub tunnel_source: Option<(Ipv4Addr, u8)>,
     /// Packets too big for the way to a backend are answered with ICMP instead of refused at start.
     pub allow_small_mtu: bool,
-    /// How health is checked.
     pub check: Check,
     /// The servers; none: packets are dropped.
     pub backends: Vec<Backend>,
-    /// Line of the file.
     pub line: usize,
 }
 
@@ -120,13 +113,11 @@ impl Service {
 /// A file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where it was read.
     pub file: PathBuf,
     /// Names the pins and the control socket.
     pub name: String,
     /// Where clients' packets arrive.
     pub interfaces: Vec<String>,
-    /// Line of these.
     pub interfaces_line: usize,
     /// Who decides about weights.
     pub policy: Policy,
@@ -153,9 +144,6 @@ pub fn wrong(file: &Path, line: usize, what: impl fmt::Display) -> anyhow::Error
 
 impl Config {
     /// Reads and checks a file.
-    ///
-    /// # Errors
-    /// It cannot be read, or something in it is wrong.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(file).map_err(|error| {
             anyhow!(
@@ -167,9 +155,6 @@ impl Config {
     }
 
     /// Checks a file's text.
-    ///
-    /// # Errors
-    /// Something in it is wrong.
     pub fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {
         let lines = Lines { file, text };
         let raw = toml::from_str(text).map_err(|error| {
@@ -183,7 +168,6 @@ impl Config {
 /// What holds, but may not be what is meant.
 #[derive(Debug)]
 pub struct Doubt {
-    /// The service's name.
     pub service: String,
     /// Where, and what.
     pub what: String,

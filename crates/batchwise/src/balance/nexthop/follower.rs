@@ -37,9 +37,6 @@ pub struct Follower {
 
 impl Follower {
     /// Begins in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
     pub fn start() -> anyhow::Result<Self> {
         let kernel = Kernel::open()?;
         let worker = Worker::start("neighbours", move |mut wanted, tell| {
@@ -66,9 +63,6 @@ impl Follower {
     }
 
     /// This is looked for from now on: at once, soon again, then every second.
-    ///
-    /// # Errors
-    /// The thread has ended.
     pub fn follow(&mut self, wanted: Wanted) -> anyhow::Result<()> {
         self.turn += 1;
         self.worker.want((self.turn, wanted))
@@ -76,9 +70,6 @@ impl Follower {
 
     /// The newest, if there is any since the last call. What was looked at for an earlier
     /// configuration says nothing: it knows of no route to whom that did not have.
-    ///
-    /// # Errors
-    /// The thread has ended.
     pub fn news(&self) -> anyhow::Result<Option<NetworkState>> {
         let found = self.worker.found()?.into_iter();
         let of_now = found.filter(|(turn, _)| *turn == self.turn);

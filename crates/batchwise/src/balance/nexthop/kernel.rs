@@ -37,9 +37,6 @@ pub struct Kernel {
 
 impl Kernel {
     /// Opens netlink in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn open() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -60,9 +57,6 @@ impl Kernel {
     }
 
     /// What is known of links, neighbours and routes.
-    ///
-    /// # Errors
-    /// The kernel does not answer.
     pub fn know(&self, wanted: &Wanted) -> anyhow::Result<NetworkState> {
         let mut known = self.runtime.block_on(async {
             let mut known = NetworkState {
