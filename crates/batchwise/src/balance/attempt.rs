@@ -3,11 +3,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::libc;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::GetStruct;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -119,7 +119,9 @@ async fn once(target: &Target) -> Result<u32, Trouble> {
     let socket = socket(at, target.mark).map_err(|e| Trouble::io("opening a socket", e))?;
     let connected = socket.connect(at).await;
     let mut stream = connected.map_err(|e| Trouble::io("connecting", e))?;
-    let again = sent_again(&stream).map_err(|e| Trouble::io("asking the socket", e))?;
+    let info = getsockopt(&stream, TcpInfo);
+    let info = info.map_err(|e| Trouble::io("asking the socket", e.into()))?;
+    let again = info.tcpi_total_retrans;
     match &target.check.kind {
         Kind::None | Kind::Tcp => Ok(again),
         Kind::Http { path, host, status } => {
@@ -142,26 +144,17 @@ fn socket(to: SocketAddr, mark: u32) -> io::Result<TcpSocket> {
     Ok(TcpSocket::from_std_stream(socket.into()))
 }
 
-/// `tcpi_total_retrans`.
-fn sent_again(stream: &TcpStream) -> io::Result<u32> {
-    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` is as long as `len` says, and any bytes make one.
-    let info = unsafe {
-        let error = libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        );
-        if error < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        info.assume_init()
-    };
-    Ok(info.tcpi_total_retrans)
-}
+/// The kernel's counters of a connection.
+#[derive(Clone, Copy)]
+struct TcpInfo;
+
+nix::getsockopt_impl!(
+    TcpInfo,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info,
+    GetStruct<libc::tcp_info>
+);
 
 /// Without the operating system's number.
 fn plain(error: &io::Error) -> String {

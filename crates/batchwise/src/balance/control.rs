@@ -89,20 +89,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_what_the_contract_says() {
+    fn a_drain_may_leave_out_what_is_usual() {
         let drain = Request::Drain {
             backend: "s1".to_owned(),
             service: None,
             undo: false,
         };
-        for (text, request) in [
-            ("{\"command\":\"status\"}", Request::Status),
-            ("{\"command\":\"drain\",\"backend\":\"s1\"}", drain),
-            ("{\"command\":\"reload\"}", Request::Reload),
-            ("{\"command\":\"remove\"}", Request::Remove),
-        ] {
-            let read: Request = serde_json::from_str(text).expect("a request");
-            assert_eq!(read, request);
-        }
+        let read = serde_json::from_str::<Request>(r#"{"command":"drain","backend":"s1"}"#);
+        assert_eq!(read.expect("a request"), drain);
     }
 }

@@ -24,8 +24,8 @@ const STRICT: u8 = 1;
 pub struct Checked {
     pub config: Config,
     pub known: NetworkState,
-    /// Interfaces that health checks leave by.
-    pub exits: Vec<String>,
+    /// Interfaces that health checks leave by, by index: their names.
+    pub exits: BTreeMap<u32, String>,
     /// What is wrong, but was to be put up with.
     pub faults: Vec<Fault>,
 }
@@ -86,11 +86,10 @@ pub fn check(
     let wanted = wanted(&config, terms.attached);
     let mut known = kernel.know(&wanted)?;
     let faults = judge(&config, &known, terms)?;
-    let mut exits = Vec::new();
+    let mut exits = BTreeMap::new();
     for service in &config.services {
         match exit(service, &known, reverse_path_filter) {
-            Ok(Some(name)) if !exits.contains(&name) => exits.push(name),
-            Ok(_) => {}
+            Ok(exit) => exits.extend(exit),
             // who follows the exits says it, until it is mended
             Err(_) if (terms.tolerates)(service, None) => {}
             Err(what) => return Err(wrong(&config.file, service.line, what)),
@@ -219,14 +218,14 @@ fn exit(
     service: &Service,
     known: &NetworkState,
     filter: impl Fn(&str) -> u8,
-) -> Result<Option<String>, String> {
+) -> Result<Option<(u32, String)>, String> {
     let checked = service.check.kind != Kind::None;
-    let link = nexthop::service_route(known, service.address, checked)?;
-    let Some(link) = link.filter(|_| checked) else {
+    let exit = nexthop::service_route(known, service.address, checked)?;
+    let Some((index, link)) = exit.filter(|_| checked) else {
         return Ok(None);
     };
     filtered(service, &link.name, known, filter)?;
-    Ok(Some(link.name))
+    Ok(Some((index, link.name.clone())))
 }
 
 /// Answers to health checks come from the service's address, by a backend's link. There must be no
@@ -269,9 +268,8 @@ pub fn reverse_path_filter(interface: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::super::nexthop::{Link, Route};
+    use super::super::samples;
     use super::*;
 
     fn known() -> NetworkState {
@@ -282,11 +280,8 @@ mod tests {
         };
         let route = |ifindex| {
             Ok(Route {
-                local: false,
                 ifindex,
-                gateway: None,
-                source: None,
-                mtu: None,
+                ..Route::default()
             })
         };
         let at = |text: &str| text.parse::<IpAddr>().expect("an address");
@@ -310,9 +305,7 @@ mod tests {
     }
 
     fn config() -> Config {
-        let text = "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\n\
-                    port = 80\n[[service.backend]]\nname = \"s1\"\naddress = \"10.0.0.2\"\n";
-        Config::parse(Path::new("t.toml"), text).expect("it holds")
+        samples::config(&[("10.9.0.1", &["10.0.0.2"])])
     }
 
     #[test]
@@ -378,19 +371,18 @@ mod tests {
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
         let faults = judged(&config, &known, true).expect("tolerated");
         let fault = &faults[0];
-        assert_eq!((&*fault.service, &*fault.backend), ("w", "s1"));
+        assert_eq!((&*fault.service, &*fault.backend), ("w0", "s10.0.0.2"));
     }
 
     #[test]
     fn an_ipv6_service_is_refused_where_the_way_leaves_less_than_ipv6_needs_also_if_small_is_allowed()
      {
-        let refused = |address: &str, backend: &str, method: &str, mtu| {
-            let text = format!(
-                "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"{address}\"\nport = 80\n\
-                 method = \"{method}\"\nallow_small_mtu = true\n[[service.backend]]\nname = \"s1\"\n\
-                 address = \"{backend}\"\n"
-            );
-            let config = Config::parse(Path::new("t.toml"), &text).expect("it holds");
+        let refused = |address: &str, backend: &str, method, mtu| {
+            let mut config = config();
+            let service = &mut config.services[0];
+            (service.method, service.allow_small_mtu) = (method, true);
+            service.address = address.parse().expect("an address");
+            service.backends[0].address = backend.parse().expect("an address");
             let mut known = known();
             known.links.entry(2).and_modify(|link| link.mtu = mtu);
             let route = known.routes.values().next().expect("a route").clone();
@@ -399,9 +391,9 @@ mod tests {
             judged.err().map(|error| error.to_string())
         };
         for (address, backend, method, least) in [
-            ("fd00::1", "fd01::2", "ipip", 1320),
-            ("fd00::1", "10.0.0.2", "ipip", 1300),
-            ("fd00::1", "fd01::2", "l2", 1280),
+            ("fd00::1", "fd01::2", Method::Ipip, 1320),
+            ("fd00::1", "10.0.0.2", Method::Ipip, 1300),
+            ("fd00::1", "fd01::2", Method::L2, 1280),
         ] {
             assert_eq!(refused(address, backend, method, least), None);
             let error = refused(address, backend, method, least - 1).expect("too small");
@@ -411,6 +403,6 @@ mod tests {
                 "{error}"
             );
         }
-        assert_eq!(refused("10.9.0.1", "10.0.0.2", "ipip", 600), None);
+        assert_eq!(refused("10.9.0.1", "10.0.0.2", Method::Ipip, 600), None);
     }
 }

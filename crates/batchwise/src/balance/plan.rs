@@ -127,23 +127,9 @@ fn free(used: &mut BTreeSet<u16>, mut of: std::ops::RangeInclusive<u16>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::super::backend::unknown;
+    use super::super::samples::config;
     use super::*;
-
-    fn config(services: &[(&str, &[&str])]) -> Config {
-        let mut text = "interfaces = [\"eth0\"]\n".to_owned();
-        for (n, (address, backends)) in services.iter().enumerate() {
-            text += &format!("[[service]]\nname = \"w{n}\"\naddress = \"{address}\"\nport = 80\n");
-            for backend in *backends {
-                text += &format!(
-                    "[[service.backend]]\nname = \"b{backend}\"\naddress = \"{backend}\"\n"
-                );
-            }
-        }
-        Config::parse(Path::new("t.toml"), &text).expect("it holds")
-    }
 
     fn pinned(config: &Config, plan: &Plan) -> Pinned {
         let mut pinned = Pinned::default();

@@ -1,9 +1,12 @@
-//! A status for the tests of this module.
+//! A status and configurations for the tests of this module.
+
+use std::path::Path;
 
 use batchwise_core::balance::Why;
 use batchwise_core::balance::report::{BackendLine, Health, State};
 use batchwise_core::passive::report::LatencyQuantiles;
 
+use super::config::Config;
 use super::status::Status;
 
 const BACKEND: &str = r#"{
@@ -25,6 +28,19 @@ const TOTALS: &str = r#"{
 const EVENT: &str = r#"{
     "ts_ns": 1760000001000000000, "what": "health", "service": "web", "backend": "s2",
     "detail": "down: refused" }"#;
+
+/// A configuration of services at port 80 of these addresses, each with backends at these.
+pub fn config(services: &[(&str, &[&str])]) -> Config {
+    let mut text = "interfaces = [\"eth0\"]\n".to_owned();
+    for (n, (address, backends)) in services.iter().enumerate() {
+        text += &format!("[[service]]\nname = \"w{n}\"\naddress = \"{address}\"\nport = 80\n");
+        for backend in *backends {
+            text +=
+                &format!("[[service.backend]]\nname = \"s{backend}\"\naddress = \"{backend}\"\n");
+        }
+    }
+    Config::parse(Path::new("t.toml"), &text).expect("it holds")
+}
 
 fn read<T: serde::de::DeserializeOwned>(line: &str) -> T {
     serde_json::from_str(line).expect("a line")

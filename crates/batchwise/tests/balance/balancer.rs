@@ -116,6 +116,10 @@ impl<'a> Balancer<'a> {
     pub fn refused(&self) -> Output {
         let mut command = self.command(&["balance", "--config"]);
         command.arg(self.file());
+        self.run(command)
+    }
+
+    fn run(&self, mut command: Command) -> Output {
         let output = self.host.inside(|| Ok(command.output()?));
         output.expect("the command runs")
     }
@@ -132,8 +136,7 @@ impl<'a> Balancer<'a> {
     pub fn tell(&self, args: &[&str]) -> Output {
         let mut command = self.command(&["balance"]);
         command.args(args).args(["--name", &self.name]);
-        let output = self.host.inside(|| Ok(command.output()?));
-        output.expect("the command runs")
+        self.run(command)
     }
 
     /// The same; it must succeed.

@@ -2,7 +2,7 @@
 //! these.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_bpf::probe::{Attached, Probe};
@@ -11,7 +11,7 @@ use batchwise_core::balance::report::Health;
 use super::super::config::{Kind, Service};
 use super::super::judge;
 use super::super::nexthop::{self, NetworkState};
-use super::{Agent, Exits};
+use super::{Agent, Exits, due};
 
 /// Routes are looked at again so often, at most, because checks went astray.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -32,21 +32,16 @@ impl Exits {
     /// Attaches a probe to each of these that has none yet; what was there before stays.
     pub(super) fn prepare(
         &self,
-        names: &[String],
-        known: &NetworkState,
+        exits: &BTreeMap<u32, String>,
     ) -> anyhow::Result<BTreeMap<u32, Attached>> {
-        let mut new = BTreeMap::new();
-        for name in names {
-            let link = known.links.iter().find(|(_, link)| link.name == *name);
-            let (index, _) = link.with_context(|| format!("the interface {name} has gone"))?;
-            if !self.has(*index) {
-                let attached = self.probe.attach(*index);
-                let attached =
-                    attached.with_context(|| format!("cannot send health checks by {name}"))?;
-                new.insert(*index, attached);
-            }
-        }
-        Ok(new)
+        let new = exits.iter().filter(|(index, _)| !self.has(**index));
+        let attach = |(index, name): (&u32, &String)| {
+            let attached = self.probe.attach(*index);
+            let attached =
+                attached.with_context(|| format!("cannot send health checks by {name}"))?;
+            Ok((*index, attached))
+        };
+        new.map(attach).collect()
     }
 
     pub(super) fn add(&mut self, new: BTreeMap<u32, Attached>) {
@@ -69,31 +64,16 @@ impl Exits {
 
     /// The exit of a service, with a probe.
     fn find(&mut self, service: &Service, known: &NetworkState) -> Result<u32, String> {
-        let link = nexthop::service_route(known, service.address, true)?;
-        let route = known.routes.get(&service.address);
-        let index = match (route, &link) {
-            (Some(Ok(route)), Some(_)) => route.ifindex,
-            _ => return Err("the interface of its route has gone".to_owned()),
-        };
+        let exit = nexthop::service_route(known, service.address, true)?;
+        let (index, link) = exit.ok_or("the interface of its route has gone")?;
         if self.by_service.get(&service.name) != Some(&Ok(index)) {
-            let name = link.map(|link| link.name).unwrap_or_default();
-            judge::filtered(service, &name, known, judge::reverse_path_filter)?;
+            judge::filtered(service, &link.name, known, judge::reverse_path_filter)?;
         }
         if !self.has(index) {
             let attached = self.probe.attach(index).map_err(|e| e.to_string())?;
             self.attached.insert(index, attached);
         }
         Ok(index)
-    }
-
-    /// Something is due that was last done `at`, and is done now.
-    fn due(at: &mut Option<Instant>, every: Duration) -> bool {
-        let now = Instant::now();
-        if at.is_some_and(|at| now - at < every) {
-            return false;
-        }
-        *at = Some(now);
-        true
     }
 }
 
@@ -141,7 +121,7 @@ impl Agent {
 
     /// A check did not leave by the probe: the route has moved, or nothing left at all.
     pub(super) fn look_again(&mut self) -> anyhow::Result<()> {
-        if Exits::due(&mut self.exits.looked, LOOK_AGAIN) {
+        if due(&mut self.exits.looked, LOOK_AGAIN) {
             self.follower.follow(judge::wanted(&self.config, true))?;
         }
         Ok(())
@@ -149,7 +129,7 @@ impl Agent {
 
     /// This machine cannot make checks.
     pub(super) fn say_local(&mut self, why: &str) {
-        if Exits::due(&mut self.exits.said, SAY_AGAIN) {
+        if due(&mut self.exits.said, SAY_AGAIN) {
             let detail =
                 format!("health checks cannot be made, what was known of backends holds: {why}");
             self.journal.warn("checks", &[], &detail);

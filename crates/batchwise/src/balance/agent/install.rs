@@ -12,7 +12,7 @@ use super::super::attempt::Target;
 use super::super::backend::{Backend, unknown};
 use super::super::config::{self, Kind};
 use super::super::health::Checks;
-use super::super::judge::{self, Checked, Fault};
+use super::super::judge::{self, Checked};
 use super::super::nexthop::NextHop;
 use super::super::plan::{Pinned, Plan, Slot, key, plan};
 use super::super::service::Service;
@@ -53,7 +53,7 @@ impl Agent {
                 self.balancer.ring(place.number)?
             });
         }
-        let probes = self.exits.prepare(&checked.exits, &checked.known)?;
+        let probes = self.exits.prepare(&checked.exits)?;
         Ok(Ready {
             checked,
             plan,
@@ -107,7 +107,10 @@ impl Agent {
             self.journal.warn("config", &[&doubt.service], &doubt.what);
         }
         self.follow_exits(&checked.known);
-        self.say_faults(&checked.faults);
+        for fault in &checked.faults {
+            self.journal
+                .warn("neighbour", &[&fault.service, &fault.backend], &fault.what);
+        }
         let written = self.write_plan(plan, fresh, former);
         // health is looked after in any case
         let watched = self.watch();
@@ -159,13 +162,6 @@ impl Agent {
             self.tallies.entry(index).or_insert(tally);
         }
         Ok(())
-    }
-
-    fn say_faults(&mut self, faults: &[Fault]) {
-        for fault in faults {
-            self.journal
-                .warn("neighbour", &[&fault.service, &fault.backend], &fault.what);
-        }
     }
 
     /// Which index is whose.

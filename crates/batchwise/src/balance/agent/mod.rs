@@ -90,6 +90,16 @@ struct Exits {
 #[derive(Default)]
 struct StationsAsked(BTreeMap<IpAddr, Instant>);
 
+/// Whether something is due that was last done `at`; then it is done now.
+fn due(at: &mut Option<Instant>, every: Duration) -> bool {
+    let now = Instant::now();
+    let due = at.is_none_or(|at| now - at >= every);
+    if due {
+        *at = Some(now);
+    }
+    due
+}
+
 /// How the loop ended.
 pub struct Ended {
     /// Nothing is to stay.

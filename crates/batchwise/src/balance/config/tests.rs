@@ -293,13 +293,6 @@ fn text_that_is_no_toml_names_its_line() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
-    let wrong = Config::read(Path::new("/no/such/lb.toml")).expect_err("no file");
-    let text = wrong.to_string();
-    assert!(text.contains("/no/such/lb.toml: cannot be read") && text.contains("--config"));
-}
-
-#[test]
 fn the_packaged_example_holds() {
     let text = include_str!("../../../../../packaging/balance.toml");
     let config = parse(text).expect("it holds");

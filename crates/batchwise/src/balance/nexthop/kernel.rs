@@ -1,7 +1,7 @@
 //! What the kernel knows of links, neighbours and routes, asked by netlink.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -103,14 +103,13 @@ impl Kernel {
 async fn fixed(handle: &Handle, way: &NextHop) -> Result<bool, rtnetlink::Error> {
     let mut message = NeighbourMessage::default();
     message.header.ifindex = way.ifindex;
-    let (family, address) = match way.station {
-        IpAddr::V4(a) => (AddressFamily::Inet, NeighbourAddress::Inet(a)),
-        IpAddr::V6(a) => (AddressFamily::Inet6, NeighbourAddress::Inet6(a)),
+    message.header.family = if way.station.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
     };
-    message.header.family = family;
-    message
-        .attributes
-        .push(NeighbourAttribute::Destination(address));
+    let station = NeighbourAttribute::Destination(way.station.into());
+    message.attributes.push(station);
     let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetNeighbour(message));
     request.header.flags = NLM_F_REQUEST;
     let mut answers = Box::pin(handle.clone().request(request)?);
@@ -174,11 +173,7 @@ async fn links(handle: &Handle) -> Result<BTreeMap<u32, Link>, rtnetlink::Error>
     let mut links = BTreeMap::new();
     let mut found = handle.link().get().execute();
     while let Some(message) = found.try_next().await? {
-        let mut link = Link {
-            name: String::new(),
-            mac: None,
-            mtu: 0,
-        };
+        let mut link = Link::default();
         for attribute in message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name = name,
@@ -223,23 +218,15 @@ async fn neighbours(handle: &Handle) -> Result<BTreeMap<(u32, IpAddr), [u8; 6]>,
 }
 
 async fn route(handle: &Handle, address: IpAddr) -> Result<Route, String> {
-    let message = match address {
-        IpAddr::V4(a) => RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(a, 32)
-            .build(),
-        IpAddr::V6(a) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(a, 128)
-            .build(),
-    };
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let message = RouteMessageBuilder::<IpAddr>::new().destination_prefix(address, bits);
+    let message = message.map_err(|e| e.to_string())?.build();
     let mut found = Box::pin(handle.route().get(message).execute());
     let message = found.try_next().await.map_err(|e| e.to_string())?;
     let message = message.ok_or("the kernel gave no answer")?;
     let mut route = Route {
         local: message.header.kind == RouteType::Local,
-        ifindex: 0,
-        gateway: None,
-        source: None,
-        mtu: None,
+        ..Route::default()
     };
     for attribute in message.attributes {
         match attribute {
@@ -278,13 +265,10 @@ mod tests {
     /// A backend behind `out`, clients at `in` with an MTU.
     fn narrow(mtu: u32, arriving: &[&str], features: Features) -> BTreeMap<u32, (String, u32)> {
         let route = Route {
-            local: false,
             ifindex: 3,
-            gateway: None,
-            source: None,
-            mtu: None,
+            ..Route::default()
         };
-        let backend = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+        let backend = IpAddr::from([10, 0, 0, 2]);
         let known = NetworkState {
             links: [(2, link("in", mtu)), (3, link("out", 9000))].into(),
             routes: [(backend, Ok(route))].into(),

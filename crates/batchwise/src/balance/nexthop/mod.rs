@@ -16,7 +16,7 @@ pub use kernel::{Kernel, Wanted};
 const ETHERNET: u32 = 1500;
 
 /// An interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub name: String,
     /// Its own MAC address; none: it has no Ethernet header.
@@ -26,7 +26,7 @@ pub struct Link {
 }
 
 /// A route to an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// The address is this machine's own.
     pub local: bool,
@@ -167,22 +167,21 @@ pub const fn overhead(method: Method, backend: IpAddr) -> u32 {
     }
 }
 
-/// Whether the machine forwards to `address` at all: what a check through it needs.
-///
-/// # Errors
-/// The address is this machine's, or nothing leads there; with the remedy.
+/// The interface that packets to a service's `address` leave by, with its index; none if it has gone,
+/// or if nothing leads there and health is not `checked`. An error: the address is this machine's, or
+/// nothing leads there; with the remedy.
 pub fn service_route(
     known: &NetworkState,
     address: IpAddr,
     checked: bool,
-) -> Result<Option<Link>, String> {
+) -> Result<Option<(u32, &Link)>, String> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     match known.routes.get(&address) {
         Some(Ok(route)) if route.local => Err(format!(
             "{address} is an address of this machine, which would answer clients itself: remove it \
              here (`ip address del {address}/{bits} dev IF`); only the backends have it, on lo"
         )),
-        Some(Ok(route)) => Ok(known.links.get(&route.ifindex).cloned()),
+        Some(Ok(route)) => Ok(known.links.get(&route.ifindex).map(|l| (route.ifindex, l))),
         _ if !checked => Ok(None),
         Some(Err(why)) => Err(format!(
             "there is no route to {address} ({why}), which health checks take: add one that needs no \
@@ -212,11 +211,9 @@ mod tests {
             mtu: 1500,
         };
         let route = Route {
-            local: false,
             ifindex: 3,
-            gateway: None,
             source: Some(ip(OWN)),
-            mtu: None,
+            ..Route::default()
         };
         let far = Route {
             gateway: Some(ip("10.0.0.254")),

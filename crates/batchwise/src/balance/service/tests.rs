@@ -1,26 +1,21 @@
 //! What a service does between two decisions.
 
-use std::path::Path;
-
 use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::{self, Health, Policy};
 use batchwise_core::balance::{Member, SLOTS, UNIT, Why, maglev};
 
 use super::super::backend::{Backend, unknown};
-use super::super::config::{Check, Config};
+use super::super::config::Check;
 use super::super::health::Checks;
 use super::super::nexthop::NextHop;
+use super::super::samples::config;
 use super::{Service, Table};
 
 const POLICY: Policy = Policy::Latency;
 
 /// Backends 1 to 3, of which nothing is known; `was`: what they were before an agent's restart.
 fn service(was: bpf::State) -> Service {
-    let text =
-        "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
-    let backend = |n| format!("[[service.backend]]\nname = \"s{n}\"\naddress = \"10.0.0.{n}\"\n");
-    let text = (1..4).map(backend).fold(text.to_owned(), |all, b| all + &b);
-    let mut config = Config::parse(Path::new("t.toml"), &text).expect("it holds");
+    let mut config = config(&[("10.9.0.1", &["10.0.0.1", "10.0.0.2", "10.0.0.3"])]);
     let spec = config.services.swap_remove(0);
     let backends = (1..).zip(&spec.backends).map(|(index, backend)| {
         let written = bpf::Backend {
@@ -181,10 +176,7 @@ fn at_a_cold_start_all_have_their_configured_weights_whenever_their_first_checks
 
 #[test]
 fn what_would_move_is_counted_against_the_table_in_force_at_that_time() {
-    let text =
-        "interfaces = [\"e\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
-    let config = Config::parse(Path::new("t.toml"), text).expect("it holds");
-    let spec = config.services[0].clone();
+    let spec = config(&[("10.9.0.1", &[])]).services.swap_remove(0);
     let mut service = Service::new(spec, 0, vec![0; SLOTS], Vec::new());
     let members = |weight| {
         let of = |(id, weight)| Member {
