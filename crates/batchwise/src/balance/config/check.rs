@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::time::Duration;
 
 use anyhow::Result;
 use batchwise_bpf::balance::{Method, Protocol};
@@ -38,7 +39,7 @@ pub(super) fn config(lines: &Lines<'_>, raw: raw::Config) -> Result<Config> {
     let flows = lines.number("flows", &raw.flows, 262_144, 1_024..=1 << 24)?;
     let (minute, day) = (60_000 * MS, 24 * HOUR);
     let drain_timeout = &raw.drain_timeout;
-    let drain_timeout = lines.time("drain_timeout", drain_timeout, minute, 0 * MS..=day)?;
+    let drain_timeout = lines.time("drain_timeout", drain_timeout, minute, Duration::ZERO..=day)?;
     if raw.service.is_empty() {
         let what = "there is no service: add a [[service]] with name, address, port and its [[service.backend]]s";
         return Err(lines.wrong(&(0..0), what));

@@ -72,8 +72,8 @@ impl Follower {
     /// configuration says nothing: it knows of no route to whom that did not have.
     pub fn news(&self) -> anyhow::Result<Option<NetworkState>> {
         let found = self.worker.found()?.into_iter();
-        let of_now = found.filter(|(turn, _)| *turn == self.turn);
-        Ok(of_now.last().map(|(_, known)| known))
+        let mut of_now = found.filter(|(turn, _)| *turn == self.turn);
+        Ok(of_now.next_back().map(|(_, known)| known))
     }
 }
 
