@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use batchwise_bpf::balance::Balancer;
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::frame::control;
@@ -16,19 +17,26 @@ pub enum Request {
     /// The status, in several lines.
     Status,
     /// No new connections for a backend, or again.
-    Drain {
-        /// Its name.
-        backend: String,
-        /// Its service, where more than one has a backend of this name.
-        service: Option<String>,
-        /// Again.
-        #[serde(default)]
-        undo: bool,
-    },
+    Drain(Drain),
     /// Read the configuration again.
     Reload,
     /// Forward no more, leave nothing, and end.
     Remove,
+}
+
+/// Whom to drain.
+#[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drain {
+    /// Its name
+    pub backend: String,
+    /// Its service, where more than one has a backend of this name
+    #[arg(long)]
+    pub service: Option<String>,
+    /// Give it new connections again
+    #[arg(long)]
+    #[serde(default)]
+    pub undo: bool,
 }
 
 impl control::Request for Request {
@@ -90,11 +98,11 @@ mod tests {
 
     #[test]
     fn a_drain_may_leave_out_what_is_usual() {
-        let drain = Request::Drain {
+        let drain = Request::Drain(Drain {
             backend: "s1".to_owned(),
             service: None,
             undo: false,
-        };
+        });
         let read = serde_json::from_str::<Request>(r#"{"command":"drain","backend":"s1"}"#);
         assert_eq!(read.expect("a request"), drain);
     }

@@ -37,7 +37,7 @@ use crate::frame::stdout::{Bond, print};
 use crate::frame::ticks::{Ticks, Turn};
 use agent::Agent;
 use config::Config;
-use control::Request;
+use control::{Drain, Request};
 use journal::Journal;
 use status::Status;
 
@@ -161,14 +161,8 @@ enum Command {
     },
     /// Give a backend no new connections; it keeps those that it has
     Drain {
-        /// Its name
-        backend: String,
-        /// Its service, where more than one has a backend of this name
-        #[arg(long)]
-        service: Option<String>,
-        /// Give it new connections again
-        #[arg(long)]
-        undo: bool,
+        #[command(flatten)]
+        drain: Drain,
         #[command(flatten)]
         of: NameArg,
     },
@@ -210,18 +204,8 @@ pub fn run(args: BalanceArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         None => balance(args.agent),
         Some(Command::Status { of, format, once }) => show_status(&of.name, format, once),
-        Some(Command::Drain {
-            backend,
-            service,
-            undo,
-            of,
-        }) => {
-            let request = Request::Drain {
-                backend,
-                service,
-                undo,
-            };
-            tell(&control::ask(&of.name, &request)?)
+        Some(Command::Drain { drain, of }) => {
+            tell(&control::ask(&of.name, &Request::Drain(drain))?)
         }
         Some(Command::Reload { of }) => tell(&control::ask(&of.name, &Request::Reload)?),
         Some(Command::Remove { of }) => remove(&of.name),

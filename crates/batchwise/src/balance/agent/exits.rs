@@ -53,13 +53,9 @@ impl Exits {
         attached.is_some_and(|a| a.ifindex() == Some(index))
     }
 
-    /// Why the checks of a service say nothing, if so.
-    pub(super) fn trouble(&self, service: &str) -> Option<&str> {
-        self.by_service
-            .get(service)?
-            .as_ref()
-            .err()
-            .map(String::as_str)
+    /// Whether the checks of a service say nothing.
+    pub(super) fn lost(&self, service: &str) -> bool {
+        matches!(self.by_service.get(service), Some(Err(_)))
     }
 
     /// The exit of a service, with a probe.

@@ -7,7 +7,7 @@ use batchwise_bpf::balance::{Balancer, Options};
 use batchwise_core::balance::report::State;
 
 use super::super::config::{self, Kind};
-use super::super::control::{Asked, Request};
+use super::super::control::{Asked, Drain, Request};
 use super::super::judge::{self, Terms};
 use super::super::plan::key;
 use super::super::service::Service;
@@ -24,12 +24,8 @@ impl Agent {
                 let lines = self.status(Vec::new())?.to_lines()?;
                 asked.lines(lines);
             }
-            Request::Drain {
-                backend,
-                service,
-                undo,
-            } => {
-                let done = match self.drain(&backend, service.as_deref(), undo) {
+            Request::Drain(drain) => {
+                let done = match self.drain(&drain) {
                     Ok((at, mut said)) => {
                         self.push()?;
                         self.say_empty();
@@ -53,15 +49,11 @@ impl Agent {
     }
 
     /// Drains a backend or gives it back: its service's place, and what was done.
-    fn drain(
-        &mut self,
-        name: &str,
-        service: Option<&str>,
-        undo: bool,
-    ) -> Result<(usize, String), String> {
+    fn drain(&mut self, drain: &Drain) -> Result<(usize, String), String> {
+        let (name, service) = (&drain.backend, drain.service.as_ref());
         let services = self.services.iter().enumerate();
-        let of = services.filter(|(_, s)| service.is_none_or(|wanted| wanted == s.spec.name));
-        let named = |s: &Service| s.backends.iter().position(|b| b.spec.name == name);
+        let of = services.filter(|(_, s)| service.is_none_or(|wanted| *wanted == s.spec.name));
+        let named = |s: &Service| s.backends.iter().position(|b| b.spec.name == *name);
         let found: Vec<_> = of.filter_map(|(at, s)| Some((at, named(s)?))).collect();
         let [(at, b)] = found[..] else {
             let names = |s: &Service| {
@@ -80,9 +72,9 @@ impl Agent {
         };
         let service = &mut self.services[at];
         let backend = &mut service.backends[b];
-        backend.drained = !undo;
+        backend.drained = !drain.undo;
         let connections = backend.connections.unwrap_or(0);
-        let detail = if undo {
+        let detail = if drain.undo {
             given_back(service, b)
         } else {
             format!("gets no new connections; {connections} are active")

@@ -60,7 +60,7 @@ impl Agent {
                 continue;
             };
             let service = &mut self.services[at];
-            if self.exits.trouble(&service.spec.name).is_some() {
+            if self.exits.lost(&service.spec.name) {
                 continue; // that it says nothing has been said
             }
             let (check, backend) = (&service.spec.check, &mut service.backends[backend]);
