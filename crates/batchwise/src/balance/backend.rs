@@ -15,13 +15,11 @@ use crate::frame::clock::nanos;
 
 /// A backend as the agent knows it.
 pub struct Backend {
-    /// As configured.
     pub spec: config::Backend,
     /// Its place in the maps.
     pub index: u16,
     /// What the maps say.
     pub written: bpf::Backend,
-    /// Drained by the operator.
     pub drained: bool,
     /// What checks say.
     pub health: Checks,

@@ -14,11 +14,9 @@ use crate::frame::control;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// The status, in several lines.
     Status,
     /// No new connections for a backend, or again.
     Drain(Drain),
-    /// Read the configuration again.
     Reload,
     /// Forward no more, leave nothing, and end.
     Remove,
@@ -44,9 +42,7 @@ impl control::Request for Request {
                                  drain, reload and remove";
 }
 
-/// A request that waits for its answer.
 pub type Asked = control::Asked<Request>;
-/// Where requests come in.
 pub type Server = control::Server<Request>;
 
 fn socket(name: &str) -> String {

@@ -105,21 +105,12 @@ impl Checks {
     }
 }
 
-/// A check that ended.
-#[derive(Clone, Debug)]
-pub struct Checked {
-    /// The backend's index.
-    pub index: u16,
-    /// How.
-    pub outcome: Outcome,
-}
-
 /// How many SYNs left for the backend with an index on the way of the traffic.
 type Syns = Arc<dyn Fn(u16) -> Option<u64> + Send + Sync>;
 
 /// Makes the checks of the targets that it was told last; the schedule of one that stays as it was
-/// goes on.
-pub type Checker = Worker<Vec<Target>, Checked>;
+/// goes on. It finds how checks ended, by the backend's index.
+pub type Checker = Worker<Vec<Target>, (u16, Outcome)>;
 
 /// Starts it. `syns`: how many have left for a backend on the way of the traffic; a check of which
 /// none has says nothing.
@@ -134,7 +125,11 @@ pub fn start(syns: impl Fn(u16) -> Option<u64> + Send + Sync + 'static) -> anyho
     })
 }
 
-async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>, syns: Syns) {
+async fn keep(
+    mut wanted: UnboundedReceiver<Vec<Target>>,
+    tell: Sender<(u16, Outcome)>,
+    syns: Syns,
+) {
     let mut tasks = JoinSet::new();
     let mut running: HashMap<u16, (Target, AbortHandle)> = HashMap::new();
     loop {
@@ -165,7 +160,7 @@ async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>,
     }
 }
 
-async fn again_and_again(target: Target, tell: Sender<Checked>, syns: Syns) {
+async fn again_and_again(target: Target, tell: Sender<(u16, Outcome)>, syns: Syns) {
     // the first ones at once, but not all in the same instant
     let mut wait = target
         .check
@@ -177,8 +172,7 @@ async fn again_and_again(target: Target, tell: Sender<Checked>, syns: Syns) {
         tokio::time::sleep(wait).await;
         let begun = tokio::time::Instant::now();
         let outcome = attempt(&target, &*syns).await;
-        let index = target.index;
-        if tell.send(Checked { index, outcome }).is_err() {
+        if tell.send((target.index, outcome)).is_err() {
             return;
         }
         let every = target
@@ -320,11 +314,11 @@ mod tests {
         checker.want(targets).expect("it runs");
         let (mut open, mut refused, mut astray) = (None, None, None);
         while open.is_none() || refused.is_none() || astray.is_none() {
-            for checked in checker.found().expect("it runs") {
-                match checked.index {
-                    1 => open = Some(checked.outcome),
-                    2 => refused = Some(checked.outcome),
-                    _ => astray = Some(checked.outcome),
+            for (index, outcome) in checker.found().expect("it runs") {
+                match index {
+                    1 => open = Some(outcome),
+                    2 => refused = Some(outcome),
+                    _ => astray = Some(outcome),
                 }
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -16,44 +16,28 @@ const RECENT: usize = 20;
 /// A decision that decides nothing new is in the log so often at most, for each service.
 const SAME_EVERY: Duration = Duration::from_secs(60);
 
-/// Keeps the log.
 pub struct Journal {
     log: Option<LogFile>,
     /// The last decisions in the log, by service.
-    logged: BTreeMap<String, Logged>,
+    logged: BTreeMap<String, DecisionLine>,
     /// Not shown yet.
     pending: Vec<Line>,
     recent: Vec<EventLine>,
 }
 
-/// A decision in the log.
-struct Logged {
-    ts_ns: u64,
-    moved_slots: u64,
-    whys: Vec<(String, Why)>,
-}
-
-impl Logged {
-    fn new(line: &DecisionLine) -> Self {
+/// Whether `next` tells nothing that the `last` one in the log does not. Slots that only would move,
+/// would again in each interval.
+fn is_told(last: &DecisionLine, next: &DecisionLine) -> bool {
+    let moved = if next.applied { 0 } else { last.moved_slots };
+    let recent = u128::from(next.ts_ns.abs_diff(last.ts_ns)) < SAME_EVERY.as_nanos();
+    let whys = |line: &DecisionLine| -> Vec<(String, Why)> {
         let backends = line.backends.iter();
-        Self {
-            ts_ns: line.ts_ns,
-            moved_slots: line.moved_slots,
-            whys: backends.map(|b| (b.backend.clone(), b.why)).collect(),
-        }
-    }
-
-    /// Whether `next` tells nothing that this one does not. Slots that only would move, would again
-    /// in each interval.
-    fn says(&self, next: &Self, applied: bool) -> bool {
-        let moved = if applied { 0 } else { self.moved_slots };
-        let recent = u128::from(next.ts_ns.abs_diff(self.ts_ns)) < SAME_EVERY.as_nanos();
-        recent && next.moved_slots == moved && next.whys == self.whys
-    }
+        backends.map(|b| (b.backend.clone(), b.why)).collect()
+    };
+    recent && next.moved_slots == moved && whys(next) == whys(last)
 }
 
 impl Journal {
-    /// Opens the log for appending.
     pub fn open(log: Option<&Path>) -> anyhow::Result<Self> {
         Ok(Self {
             log: log.map(LogFile::open).transpose()?,
@@ -70,7 +54,6 @@ impl Journal {
         }
     }
 
-    /// Lines of the log that were dropped.
     pub fn dropped(&self) -> u64 {
         self.log.as_ref().map_or(0, LogFile::dropped)
     }
@@ -105,18 +88,14 @@ impl Journal {
 
     /// Something was decided, or nothing: that is shown each time, and in the log now and then.
     pub fn decision(&mut self, line: DecisionLine) {
-        let (service, applied, next) = (line.service.clone(), line.applied, Logged::new(&line));
-        let known = self.logged.get(&service);
-        let said = known.is_some_and(|last| last.says(&next, applied));
-        let line = Line::Decision(line);
-        if !said {
-            self.logged.insert(service, next);
-            self.log(&line);
+        let last = self.logged.get(&line.service);
+        if last.is_none_or(|last| !is_told(last, &line)) {
+            self.logged.insert(line.service.clone(), line.clone());
+            self.log(&Line::Decision(line.clone()));
         }
-        self.pending.push(line);
+        self.pending.push(Line::Decision(line));
     }
 
-    /// What was written since the last call.
     pub fn take(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.pending)
     }

@@ -52,7 +52,6 @@ pub struct Terms<'a> {
     pub tolerates_gone: &'a dyn Fn(&str) -> bool,
 }
 
-/// What is to be known of the machine for a configuration.
 pub fn wanted(config: &Config, attached: bool) -> Wanted {
     Wanted {
         addresses: addresses(config),
@@ -61,7 +60,6 @@ pub fn wanted(config: &Config, attached: bool) -> Wanted {
     }
 }
 
-/// All addresses that routes are needed to.
 fn addresses(config: &Config) -> Vec<IpAddr> {
     let services = config.services.iter();
     let mut all: Vec<IpAddr> = services

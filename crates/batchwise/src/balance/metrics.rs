@@ -19,7 +19,6 @@ struct Sums {
     samples: u64,
 }
 
-/// What is served.
 #[derive(Default)]
 pub struct BalanceMetrics {
     status: Option<Status>,
@@ -28,7 +27,6 @@ pub struct BalanceMetrics {
 }
 
 impl BalanceMetrics {
-    /// An interval ended.
     pub fn interval(&mut self, status: &Status, log_lines_dropped: u64) {
         let key = |b: &BackendLine| (b.service.clone(), b.backend.clone());
         for backend in &status.backends {

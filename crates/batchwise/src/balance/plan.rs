@@ -7,7 +7,6 @@ use batchwise_bpf::balance::{Backend, Service, ServiceKey};
 
 use super::config::{self, Config, MOST_BACKENDS, MOST_SERVICES, wrong};
 
-/// What is in the maps.
 #[derive(Clone, Debug, Default)]
 pub struct Pinned {
     /// Services by where they are reached.
@@ -32,7 +31,6 @@ pub struct Slot {
     pub before: Option<Backend>,
 }
 
-/// What a configuration comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In the configuration's order.

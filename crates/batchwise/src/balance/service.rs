@@ -20,7 +20,6 @@ mod tests;
 
 /// A service as the agent knows it.
 pub struct Service {
-    /// As configured.
     pub spec: config::Service,
     /// Its number in the maps.
     pub number: u16,
@@ -47,7 +46,6 @@ pub struct Table {
 
 /// What a change of weights comes to.
 pub struct Change {
-    /// The line of the log.
     pub line: DecisionLine,
     /// The table, if it is another.
     pub table: Option<Table>,
@@ -162,7 +160,6 @@ impl Service {
         }
     }
 
-    /// Decides at the end of an interval.
     pub fn decide(&mut self, policy: Policy, ts_ns: u64) -> Change {
         let seen = self.seen();
         for backend in &mut self.backends {
@@ -313,7 +310,6 @@ impl Service {
         }
     }
 
-    /// What is shown of each backend.
     pub fn lines(&self, ts_ns: u64, now: Instant) -> Vec<BackendLine> {
         let mut slots = vec![0_u32; config::MOST_BACKENDS + 1];
         for backend in &self.ring {

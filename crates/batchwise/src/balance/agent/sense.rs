@@ -55,8 +55,8 @@ impl Agent {
     /// Health and neighbours: what changed is acted upon at once.
     pub(super) fn sense(&mut self) -> anyhow::Result<()> {
         let mut changed = false;
-        for checked in self.checker.found()? {
-            let Some(&(at, backend)) = self.places.get(&checked.index) else {
+        for (index, outcome) in self.checker.found()? {
+            let Some(&(at, backend)) = self.places.get(&index) else {
                 continue;
             };
             let service = &mut self.services[at];
@@ -65,7 +65,7 @@ impl Agent {
             }
             let (check, backend) = (&service.spec.check, &mut service.backends[backend]);
             let served = backend.health.state() == Health::Up;
-            let change = match &checked.outcome {
+            let change = match &outcome {
                 Outcome::Passed => {
                     backend.confirmed |= matches!(check.kind, Kind::Http { .. });
                     backend.health.checked(check, Ok(()))
@@ -97,7 +97,7 @@ impl Agent {
                         .warn("health", &[&service.spec.name, &backend.spec.name], &detail);
                 }
             }
-            match checked.outcome {
+            match outcome {
                 Outcome::Unprobed => self.look_again()?,
                 Outcome::Local(why) => self.say_local(&why),
                 Outcome::Passed | Outcome::Failed(_) => {}

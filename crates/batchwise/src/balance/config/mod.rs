@@ -37,16 +37,13 @@ pub enum Kind {
     Tcp,
     /// It answers a GET with a status in the range.
     Http {
-        /// What is asked for.
         path: String,
-        /// The Host header.
         host: String,
         /// Statuses that are health.
         status: RangeInclusive<u16>,
     },
 }
 
-/// The health checks of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub kind: Kind,
@@ -62,7 +59,6 @@ pub struct Check {
     pub fall: u32,
 }
 
-/// A server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// What it is called; decides which slots are its own.
@@ -110,7 +106,6 @@ impl Service {
     }
 }
 
-/// A file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub file: PathBuf,
@@ -119,9 +114,7 @@ pub struct Config {
     /// Where clients' packets arrive.
     pub interfaces: Vec<String>,
     pub interfaces_line: usize,
-    /// Who decides about weights.
     pub policy: Policy,
-    /// Between two decisions.
     pub interval: Duration,
     /// Connections for which there is room.
     pub flows: u32,
@@ -143,7 +136,6 @@ pub fn wrong(file: &Path, line: usize, what: impl fmt::Display) -> anyhow::Error
 }
 
 impl Config {
-    /// Reads and checks a file.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(file).map_err(|error| {
             anyhow!(
@@ -154,7 +146,6 @@ impl Config {
         Self::parse(file, &text)
     }
 
-    /// Checks a file's text.
     pub fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {
         let lines = Lines { file, text };
         let raw = toml::from_str(text).map_err(|error| {
@@ -169,7 +160,6 @@ impl Config {
 #[derive(Debug)]
 pub struct Doubt {
     pub service: String,
-    /// Where, and what.
     pub what: String,
 }
 

@@ -18,7 +18,6 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 
 use super::{ETHERNET, Link, NetworkState, NextHop, Route};
 
-/// What is to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Routes to these.
@@ -29,7 +28,6 @@ pub struct Wanted {
     pub attached: bool,
 }
 
-/// Asks the kernel.
 pub struct Kernel {
     runtime: tokio::runtime::Runtime,
     handle: Handle,
@@ -56,7 +54,6 @@ impl Kernel {
         self.runtime.block_on(timeout).ok()
     }
 
-    /// What is known of links, neighbours and routes.
     pub fn know(&self, wanted: &Wanted) -> anyhow::Result<NetworkState> {
         let mut known = self.runtime.block_on(async {
             let mut known = NetworkState {

@@ -15,7 +15,6 @@ pub use kernel::{Kernel, Wanted};
 /// MTU of Ethernet, bytes of IP: frames of no more have one part, whatever the driver.
 const ETHERNET: u32 = 1500;
 
-/// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     pub name: String,
@@ -25,7 +24,6 @@ pub struct Link {
     pub mtu: u32,
 }
 
-/// A route to an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// The address is this machine's own.
@@ -152,7 +150,6 @@ impl NetworkState {
         })
     }
 
-    /// The interface of this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.values().find(|l| l.name == name)
     }
