@@ -3,11 +3,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::libc;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::GetStruct;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -21,13 +21,11 @@ const HEADERS: usize = 64;
 /// A check that is to be made again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The backend's index.
     pub index: u16,
     /// Where: the service's address.
     pub address: IpAddr,
     /// SO_MARK: makes packets go to this backend.
     pub mark: u32,
-    /// What.
     pub check: Check,
 }
 
@@ -38,30 +36,10 @@ pub enum Outcome {
     Passed,
     /// It does not, and what it does.
     Failed(String),
-    /// It says nothing of the backend.
-    Nothing(Nothing),
-}
-
-/// Why a check says nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nothing {
-    /// It did not leave as traffic does.
+    /// It did not leave as traffic does, and says nothing of the backend.
     Unprobed,
-    /// This machine could not make it, and the remedy.
+    /// This machine could not make it, why, and the remedy; it says nothing of the backend.
     Local(String),
-}
-
-impl Nothing {
-    /// In words.
-    pub fn why(&self) -> &str {
-        match self {
-            Self::Unprobed => {
-                "its checks do not leave by the route to the service: look whether its next hop answers \
-                 ARP (`ip route get`, `ip neigh`), and whether a firewall drops them"
-            }
-            Self::Local(why) => why,
-        }
-    }
 }
 
 /// What went wrong.
@@ -112,26 +90,26 @@ pub async fn attempt(
     target: &Target,
     syns: &(dyn Fn(u16) -> Option<u64> + Send + Sync),
 ) -> Outcome {
-    let left = |before: Option<u64>| Some(syns(target.index)?.saturating_sub(before?));
     let before = syns(target.index);
     let timeout = target.check.timeout;
     let result = tokio::time::timeout(timeout, once(target)).await;
-    let left = left(before).unwrap_or(0);
+    let left = match (before, syns(target.index)) {
+        (Some(before), Some(now)) => now.saturating_sub(before),
+        _ => 0,
+    };
     match result {
         // one that was sent again may have been answered by whom the first one did not go to
         Ok(Ok(again)) if left > u64::from(again) => Outcome::Passed,
         Ok(Err(trouble)) => match trouble.remedy(left > 0) {
-            Some(remedy) => {
-                Outcome::Nothing(Nothing::Local(format!("{} ({remedy})", trouble.what)))
-            }
+            Some(remedy) => Outcome::Local(format!("{} ({remedy})", trouble.what)),
             None if left > 0 => Outcome::Failed(trouble.what),
-            None => Outcome::Nothing(Nothing::Unprobed),
+            None => Outcome::Unprobed,
         },
         Err(_) if left > 0 => {
             let timeout = humantime::format_duration(timeout);
             Outcome::Failed(format!("no answer within {timeout}"))
         }
-        Ok(Ok(_)) | Err(_) => Outcome::Nothing(Nothing::Unprobed),
+        Ok(Ok(_)) | Err(_) => Outcome::Unprobed,
     }
 }
 
@@ -141,7 +119,9 @@ async fn once(target: &Target) -> Result<u32, Trouble> {
     let socket = socket(at, target.mark).map_err(|e| Trouble::io("opening a socket", e))?;
     let connected = socket.connect(at).await;
     let mut stream = connected.map_err(|e| Trouble::io("connecting", e))?;
-    let again = sent_again(&stream).map_err(|e| Trouble::io("asking the socket", e))?;
+    let info = getsockopt(&stream, TcpInfo);
+    let info = info.map_err(|e| Trouble::io("asking the socket", e.into()))?;
+    let again = info.tcpi_total_retrans;
     match &target.check.kind {
         Kind::None | Kind::Tcp => Ok(again),
         Kind::Http { path, host, status } => {
@@ -164,26 +144,17 @@ fn socket(to: SocketAddr, mark: u32) -> io::Result<TcpSocket> {
     Ok(TcpSocket::from_std_stream(socket.into()))
 }
 
-/// `tcpi_total_retrans`.
-fn sent_again(stream: &TcpStream) -> io::Result<u32> {
-    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` is as long as `len` says, and any bytes make one.
-    let info = unsafe {
-        let error = libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        );
-        if error < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        info.assume_init()
-    };
-    Ok(info.tcpi_total_retrans)
-}
+/// The kernel's counters of a connection.
+#[derive(Clone, Copy)]
+struct TcpInfo;
+
+nix::getsockopt_impl!(
+    TcpInfo,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info,
+    GetStruct<libc::tcp_info>
+);
 
 /// Without the operating system's number.
 fn plain(error: &io::Error) -> String {

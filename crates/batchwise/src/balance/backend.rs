@@ -3,24 +3,23 @@
 use std::time::Instant;
 
 use batchwise_bpf::balance as bpf;
-use batchwise_core::balance::report::{Health, State};
-use batchwise_core::balance::{Why, maglev};
+use batchwise_core::balance::report::{BackendLine, Health, State};
+use batchwise_core::balance::{UNIT, Why, maglev};
 use batchwise_core::passive::report::LatencyQuantiles;
 use batchwise_core::passive::server;
 
 use super::config;
 use super::health::Checks;
 use super::nexthop::NextHop;
+use crate::frame::clock::nanos;
 
 /// A backend as the agent knows it.
 pub struct Backend {
-    /// As configured.
     pub spec: config::Backend,
     /// Its place in the maps.
     pub index: u16,
     /// What the maps say.
     pub written: bpf::Backend,
-    /// Drained by the operator.
     pub drained: bool,
     /// What checks say.
     pub health: Checks,
@@ -68,7 +67,7 @@ impl Backend {
             weight: written.weight,
             written,
             health,
-            trusted: false,
+            trusted: written.state == bpf::State::Serving,
             way,
             why: Why::Steady,
             changed_ts_ns: None,
@@ -156,10 +155,7 @@ impl Backend {
                 Some((prefix, bits)) if way.source.is_ipv4() => (prefix.into(), 32 - bits),
                 _ => (way.source, 0),
             };
-            wanted.method = match service.method {
-                config::Method::L2 => bpf::Method::L2,
-                config::Method::Ipip => bpf::Method::Ipip,
-            };
+            wanted.method = service.method;
         }
         wanted
     }
@@ -176,5 +172,66 @@ impl Backend {
             }
             Ok(_) => self.health.why().map(str::to_owned),
         }
+    }
+
+    /// What is shown of it; `share`: of the service's slots.
+    pub fn line(
+        &self,
+        service: &str,
+        state: State,
+        share: f64,
+        ts_ns: u64,
+        now: Instant,
+    ) -> BackendLine {
+        let known = self.known.as_ref();
+        BackendLine {
+            ts_ns,
+            service: service.to_owned(),
+            backend: self.spec.name.clone(),
+            address: self.spec.address.to_string(),
+            state,
+            health: self.health.state(),
+            health_why: self.health_why(state),
+            base_weight: self.spec.weight,
+            weight: self.weight,
+            share,
+            connections: self.connections,
+            leaves_ns: None,
+            opened: self.grown.opened,
+            closed: self.grown.closed,
+            packets: self.grown.packets,
+            bytes: self.grown.bytes,
+            latency_ns: known.map(|(_, latency, _)| *latency).unwrap_or_default(),
+            samples: self.interval.as_ref().map_or(0, server::Server::batches),
+            freshness: self.freshness,
+            confidence: known.and_then(|(_, _, confidence)| *confidence),
+            age_ns: known.map(|(at, ..)| nanos(now - *at)),
+            vantage: "path".to_owned(),
+            estimator: "passive".to_owned(),
+            why: self.why,
+            changed_ts_ns: self.changed_ts_ns,
+        }
+    }
+}
+
+/// What the maps say of a backend of the service with this number before anything is known of it.
+pub fn unknown(spec: &config::Backend, method: bpf::Method, service: u16) -> bpf::Backend {
+    bpf::Backend {
+        address: spec.address,
+        source: spec.address,
+        source_bits: 0,
+        mac: [0; 6],
+        own_mac: [0; 6],
+        ifindex: 0,
+        mtu: 0,
+        method,
+        state: bpf::State::Down,
+        doubted: false,
+        drained: false,
+        weight: spec.weight.saturating_mul(UNIT),
+        base_weight: spec.weight,
+        service,
+        generation: 0,
+        identity: maglev::identity(&spec.name),
     }
 }

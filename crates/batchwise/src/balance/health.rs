@@ -2,19 +2,20 @@
 //! thread, by the way that traffic takes.
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use batchwise_core::balance::report::Health;
 use rand::Rng;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle as Task;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::attempt::{Outcome, Target, attempt};
 use super::config::Check;
+use super::worker::Worker;
 
 /// A schedule varies by so much, so that checks of many balancers do not come together.
 const JITTER: f64 = 0.1;
@@ -104,83 +105,45 @@ impl Checks {
     }
 }
 
-/// A check that ended.
-#[derive(Clone, Debug)]
-pub struct Checked {
-    /// The backend's index.
-    pub index: u16,
-    /// How.
-    pub outcome: Outcome,
-}
-
 /// How many SYNs left for the backend with an index on the way of the traffic.
 type Syns = Arc<dyn Fn(u16) -> Option<u64> + Send + Sync>;
 
-/// Makes the checks.
-pub struct Checker {
-    targets: Option<UnboundedSender<Vec<Target>>>,
-    results: Receiver<Checked>,
-    thread: Option<JoinHandle<()>>,
+/// Makes the checks of the targets that it was told last; the schedule of one that stays as it was
+/// goes on. It finds how checks ended, by the backend's index.
+pub type Checker = Worker<Vec<Target>, (u16, Outcome)>;
+
+/// Starts it. `syns`: how many have left for a backend on the way of the traffic; a check of which
+/// none has says nothing.
+pub fn start(syns: impl Fn(u16) -> Option<u64> + Send + Sync + 'static) -> anyhow::Result<Checker> {
+    let syns: Syns = Arc::new(syns);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime for health checks")?;
+    Worker::start("health", move |wanted, tell| {
+        runtime.block_on(keep(wanted, tell, syns));
+    })
 }
 
-impl Checker {
-    /// Starts the thread, in the calling thread's network namespace. `syns`: how many have left for a
-    /// backend on the way of the traffic; a check of which none has says nothing.
-    ///
-    /// # Errors
-    /// It cannot be started.
-    pub fn start(
-        syns: impl Fn(u16) -> Option<u64> + Send + Sync + 'static,
-    ) -> anyhow::Result<Self> {
-        let syns: Syns = Arc::new(syns);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("starting the runtime for health checks")?;
-        let (targets, wanted) = unbounded_channel();
-        let (tell, results) = channel();
-        let thread = std::thread::Builder::new()
-            .name("health".to_owned())
-            .spawn(move || runtime.block_on(keep(wanted, tell, syns)))
-            .context("starting the thread that checks health")?;
-        Ok(Self {
-            targets: Some(targets),
-            results,
-            thread: Some(thread),
-        })
-    }
-
-    /// From now on these are checked; the schedule of one that stays as it was goes on.
-    ///
-    /// # Errors
-    /// The thread has ended.
-    pub fn set(&self, targets: Vec<Target>) -> anyhow::Result<()> {
-        let sent = self.targets.as_ref().map(|t| t.send(targets));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            _ => Err(anyhow!("the thread that checks health has ended")),
-        }
-    }
-
-    /// Checks that ended since the last call.
-    pub fn results(&self) -> impl Iterator<Item = Checked> + '_ {
-        self.results.try_iter()
-    }
-}
-
-impl Drop for Checker {
-    fn drop(&mut self) {
-        self.targets = None;
-        if let Some(thread) = self.thread.take() {
-            // a panic there has been printed
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>, syns: Syns) {
-    let mut running: HashMap<u16, (Target, Task<()>)> = HashMap::new();
-    while let Some(targets) = wanted.recv().await {
+async fn keep(
+    mut wanted: UnboundedReceiver<Vec<Target>>,
+    tell: Sender<(u16, Outcome)>,
+    syns: Syns,
+) {
+    let mut tasks = JoinSet::new();
+    let mut running: HashMap<u16, (Target, AbortHandle)> = HashMap::new();
+    loop {
+        let targets = tokio::select! {
+            targets = wanted.recv() => targets,
+            Some(Err(ended)) = tasks.join_next() => match ended.try_into_panic() {
+                // a backend that is not checked any more must not go unnoticed
+                Ok(panic) => resume_unwind(panic),
+                Err(_aborted) => continue,
+            },
+        };
+        let Some(targets) = targets else {
+            return;
+        };
         running.retain(|_, (target, task)| {
             let stays = targets.contains(target);
             if !stays {
@@ -191,14 +154,13 @@ async fn keep(mut wanted: UnboundedReceiver<Vec<Target>>, tell: Sender<Checked>,
         for target in targets {
             running.entry(target.index).or_insert_with(|| {
                 let task = again_and_again(target.clone(), tell.clone(), Arc::clone(&syns));
-                let task = tokio::spawn(task);
-                (target, task)
+                (target, tasks.spawn(task))
             });
         }
     }
 }
 
-async fn again_and_again(target: Target, tell: Sender<Checked>, syns: Syns) {
+async fn again_and_again(target: Target, tell: Sender<(u16, Outcome)>, syns: Syns) {
     // the first ones at once, but not all in the same instant
     let mut wait = target
         .check
@@ -210,8 +172,7 @@ async fn again_and_again(target: Target, tell: Sender<Checked>, syns: Syns) {
         tokio::time::sleep(wait).await;
         let begun = tokio::time::Instant::now();
         let outcome = attempt(&target, &*syns).await;
-        let index = target.index;
-        if tell.send(Checked { index, outcome }).is_err() {
+        if tell.send((target.index, outcome)).is_err() {
             return;
         }
         let every = target
@@ -234,7 +195,6 @@ mod tests {
 
     use socket2::{Domain, Socket, Type};
 
-    use super::super::attempt::Nothing;
     use super::super::config::Kind;
     use super::*;
 
@@ -249,41 +209,61 @@ mod tests {
         }
     }
 
-    fn fail() -> Result<(), String> {
-        Err("refused".to_owned())
-    }
-
-    #[test]
-    fn a_backend_serves_until_as_many_checks_in_a_row_as_fall_have_failed() {
-        let (check, mut health) = (check(2, 3), Checks::new(Health::Unknown));
-        assert!(health.state() != Health::Down);
-        assert!(!health.checked(&check, fail()));
-        assert!(!health.checked(&check, fail()));
-        assert!(health.state() != Health::Down);
-        assert!(health.checked(&check, fail()));
-        assert!(health.state() == Health::Down);
-        assert_eq!(health.why(), Some("refused"));
-    }
-
-    #[test]
-    fn a_check_that_passes_between_failures_keeps_it_up() {
-        let (check, mut health) = (check(2, 2), Checks::new(Health::Unknown));
-        assert!(health.checked(&check, Ok(())));
-        for _ in 0..10 {
-            assert!(!health.checked(&check, fail()));
-            assert!(!health.checked(&check, Ok(())));
+    fn target(index: u16, port: u16) -> Target {
+        Target {
+            index,
+            address: [127, 0, 0, 1].into(),
+            mark: 0,
+            check: Check {
+                port,
+                ..check(1, 1)
+            },
         }
-        assert_eq!(health.state(), Health::Up);
     }
 
     #[test]
-    fn a_backend_that_is_down_comes_back_after_as_many_passes_in_a_row_as_rise() {
-        let (check, mut health) = (check(3, 1), Checks::new(Health::Down));
-        for result in [Ok(()), Ok(()), fail(), Ok(()), Ok(())] {
-            assert!(!health.checked(&check, result));
+    fn a_backend_is_down_after_fall_failures_in_a_row_and_up_again_after_rise_passes_in_a_row() {
+        let (passes, fails, silent) = (Some(true), Some(false), None);
+        for (before, rise, fall, results, last) in [
+            (
+                Health::Unknown,
+                2,
+                3,
+                vec![fails, fails, fails],
+                Health::Down,
+            ),
+            (Health::Unknown, 2, 2, vec![passes], Health::Up),
+            (
+                Health::Up,
+                2,
+                2,
+                vec![fails, passes, fails, passes, fails, fails],
+                Health::Down,
+            ),
+            (
+                Health::Down,
+                3,
+                1,
+                vec![passes, passes, fails, passes, passes, passes],
+                Health::Up,
+            ),
+            // what says nothing neither continues nor breaks a row
+            (Health::Up, 2, 2, vec![fails, silent, fails], Health::Down),
+        ] {
+            let (check, mut health) = (check(rise, fall), Checks::new(before));
+            let mut changes = results.iter().map(|passed| match passed {
+                Some(true) => health.checked(&check, Ok(())),
+                Some(false) => health.checked(&check, Err("refused".to_owned())),
+                None => health.silent(&check, "not probed", Instant::now()),
+            });
+            let early = changes
+                .by_ref()
+                .take(results.len() - 1)
+                .any(|changed| changed);
+            assert!(!early && changes.next() == Some(true), "{results:?}");
+            let why = (last == Health::Down).then_some("refused");
+            assert_eq!((health.state(), health.why()), (last, why));
         }
-        assert!(health.checked(&check, Ok(())));
-        assert_eq!((health.state(), health.why()), (Health::Up, None));
     }
 
     #[test]
@@ -310,28 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_says_nothing_neither_continues_nor_breaks_a_row() {
-        let (check, mut health) = (check(2, 2), Checks::new(Health::Up));
-        assert!(!health.checked(&check, fail()));
-        assert!(!health.silent(&check, "not probed", Instant::now()));
-        assert!(health.checked(&check, fail()));
-        assert!(health.state() == Health::Down);
-    }
-
-    #[test]
     fn a_listener_passes_a_tcp_check_and_a_closed_port_fails_it_and_says_so_and_one_that_went_astray_says_nothing()
      {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("its address").port();
-        let target = |index, port| Target {
-            index,
-            address: [127, 0, 0, 1].into(),
-            mark: 0,
-            check: Check {
-                port,
-                ..check(1, 1)
-            },
-        };
         // bound, so that it is nobody else's, and does not listen
         let closed = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -347,16 +309,16 @@ mod tests {
                 syns.fetch_add(1, Ordering::Relaxed)
             })
         };
-        let checker = Checker::start(syns).expect("a thread");
+        let checker = start(syns).expect("a thread");
         let targets = vec![target(1, port), target(2, closed_port), target(3, port)];
-        checker.set(targets).expect("it runs");
+        checker.want(targets).expect("it runs");
         let (mut open, mut refused, mut astray) = (None, None, None);
         while open.is_none() || refused.is_none() || astray.is_none() {
-            for checked in checker.results() {
-                match checked.index {
-                    1 => open = Some(checked.outcome),
-                    2 => refused = Some(checked.outcome),
-                    _ => astray = Some(checked.outcome),
+            for (index, outcome) in checker.found().expect("it runs") {
+                match index {
+                    1 => open = Some(outcome),
+                    2 => refused = Some(outcome),
+                    _ => astray = Some(outcome),
                 }
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -364,6 +326,20 @@ mod tests {
         assert_eq!(open, Some(Outcome::Passed));
         let why = "connecting: refused".to_owned();
         assert_eq!(refused, Some(Outcome::Failed(why)));
-        assert_eq!(astray, Some(Outcome::Nothing(Nothing::Unprobed)));
+        assert_eq!(astray, Some(Outcome::Unprobed));
+    }
+    #[test]
+    fn a_check_that_panics_ends_the_thread_and_whoever_asks_it_is_told() {
+        let checker = start(|_| panic!("as a bug would")).expect("a thread");
+        checker.want(vec![target(1, 9)]).expect("it runs");
+        let ended = loop {
+            match checker.found() {
+                Ok(found) => assert!(found.is_empty(), "{found:?}"),
+                Err(ended) => break ended.to_string(),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert!(ended.contains("\"health\" has ended"), "{ended}");
+        assert!(checker.want(Vec::new()).is_err());
     }
 }

@@ -16,74 +16,28 @@ const RECENT: usize = 20;
 /// A decision that decides nothing new is in the log so often at most, for each service.
 const SAME_EVERY: Duration = Duration::from_secs(60);
 
-/// Keeps the log.
 pub struct Journal {
     log: Option<LogFile>,
     /// The last decisions in the log, by service.
-    logged: BTreeMap<String, Logged>,
+    logged: BTreeMap<String, DecisionLine>,
     /// Not shown yet.
     pending: Vec<Line>,
     recent: Vec<EventLine>,
 }
 
-/// A decision in the log.
-struct Logged {
-    ts_ns: u64,
-    moved_slots: u64,
-    whys: Vec<(String, Why)>,
-}
-
-impl Logged {
-    fn new(line: &DecisionLine) -> Self {
+/// Whether `next` tells nothing that the `last` one in the log does not. Slots that only would move,
+/// would again in each interval.
+fn is_told(last: &DecisionLine, next: &DecisionLine) -> bool {
+    let moved = if next.applied { 0 } else { last.moved_slots };
+    let recent = u128::from(next.ts_ns.abs_diff(last.ts_ns)) < SAME_EVERY.as_nanos();
+    let whys = |line: &DecisionLine| -> Vec<(String, Why)> {
         let backends = line.backends.iter();
-        Self {
-            ts_ns: line.ts_ns,
-            moved_slots: line.moved_slots,
-            whys: backends.map(|b| (b.backend.clone(), b.why)).collect(),
-        }
-    }
-
-    /// Whether `next` tells nothing that this one does not. Slots that only would move, would again
-    /// in each interval.
-    fn says(&self, next: &Self, applied: bool) -> bool {
-        let moved = if applied { 0 } else { self.moved_slots };
-        let recent = u128::from(next.ts_ns.abs_diff(self.ts_ns)) < SAME_EVERY.as_nanos();
-        recent && next.moved_slots == moved && next.whys == self.whys
-    }
-}
-
-/// Whom an event is about.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct About<'a> {
-    /// The service's name.
-    pub service: Option<&'a str>,
-    /// The backend's name.
-    pub backend: Option<&'a str>,
-}
-
-impl<'a> About<'a> {
-    /// A backend of a service.
-    pub fn backend(service: &'a str, backend: &'a str) -> Self {
-        Self {
-            service: Some(service),
-            backend: Some(backend),
-        }
-    }
-
-    /// A service.
-    pub fn service(service: &'a str) -> Self {
-        Self {
-            service: Some(service),
-            backend: None,
-        }
-    }
+        backends.map(|b| (b.backend.clone(), b.why)).collect()
+    };
+    recent && next.moved_slots == moved && whys(next) == whys(last)
 }
 
 impl Journal {
-    /// Opens the log for appending.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn open(log: Option<&Path>) -> anyhow::Result<Self> {
         Ok(Self {
             log: log.map(LogFile::open).transpose()?,
@@ -100,18 +54,18 @@ impl Journal {
         }
     }
 
-    /// Lines of the log that were dropped.
     pub fn dropped(&self) -> u64 {
         self.log.as_ref().map_or(0, LogFile::dropped)
     }
 
-    /// Something happened.
-    pub fn event(&mut self, what: &str, about: About<'_>, detail: impl Into<String>) {
+    /// Something happened; `about`: a service, or a service and its backend, or nobody in particular.
+    pub fn event(&mut self, what: &str, about: &[&str], detail: impl Into<String>) {
+        let mut about = about.iter().copied().map(str::to_owned);
         let line = EventLine {
             ts_ns: wall_clock_ns(),
             what: what.to_owned(),
-            service: about.service.map(str::to_owned),
-            backend: about.backend.map(str::to_owned),
+            service: about.next(),
+            backend: about.next(),
             detail: detail.into(),
         };
         if self.recent.len() == RECENT {
@@ -124,29 +78,24 @@ impl Journal {
     }
 
     /// As [`Self::event`], and worth a warning.
-    pub fn warn(&mut self, what: &str, about: About<'_>, detail: &str) {
-        match (about.service, about.backend) {
-            (Some(service), Some(backend)) => tracing::warn!("{service}/{backend}: {detail}"),
-            (Some(service), None) => tracing::warn!("{service}: {detail}"),
-            _ => tracing::warn!("{detail}"),
+    pub fn warn(&mut self, what: &str, about: &[&str], detail: &str) {
+        match about {
+            [] => tracing::warn!("{detail}"),
+            _ => tracing::warn!("{}: {detail}", about.join("/")),
         }
         self.event(what, about, detail);
     }
 
     /// Something was decided, or nothing: that is shown each time, and in the log now and then.
     pub fn decision(&mut self, line: DecisionLine) {
-        let (service, applied, next) = (line.service.clone(), line.applied, Logged::new(&line));
-        let known = self.logged.get(&service);
-        let said = known.is_some_and(|last| last.says(&next, applied));
-        let line = Line::Decision(line);
-        if !said {
-            self.logged.insert(service, next);
-            self.log(&line);
+        let last = self.logged.get(&line.service);
+        if last.is_none_or(|last| !is_told(last, &line)) {
+            self.logged.insert(line.service.clone(), line.clone());
+            self.log(&Line::Decision(line.clone()));
         }
-        self.pending.push(line);
+        self.pending.push(Line::Decision(line));
     }
 
-    /// What was written since the last call.
     pub fn take(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.pending)
     }
@@ -202,12 +151,8 @@ mod tests {
     }
 
     fn lines(path: &Path, journal: &Journal) -> usize {
-        flush(journal);
-        fs::read_to_string(path).expect("a log").lines().count()
-    }
-
-    fn flush(journal: &Journal) {
         journal.log.as_ref().expect("a log").flush();
+        fs::read_to_string(path).expect("a log").lines().count()
     }
 
     #[test]
@@ -253,24 +198,15 @@ mod tests {
     }
 
     #[test]
-    fn a_log_goes_on_after_it_was_moved_and_opened_again_or_copied_and_truncated() {
-        let (folder, path, mut journal) = journal();
-        let away = folder.path().join("a.jsonl.1");
-        journal.event("reload", About::default(), "one");
-        fs::rename(&path, &away).expect("moved");
-        journal.event("reload", About::default(), "two");
-        journal.reopen();
-        journal.event("reload", About::default(), "three");
-        assert_eq!((lines(&away, &journal), lines(&path, &journal)), (2, 1));
-        let file = OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .expect("it is there");
-        file.set_len(0).expect("truncated");
-        journal.event("reload", About::default(), "four");
-        flush(&journal);
+    fn a_log_goes_on_after_it_was_copied_and_truncated() {
+        let (_folder, path, mut journal) = journal();
+        journal.event("reload", &[], "one");
+        assert_eq!(lines(&path, &journal), 1);
+        let file = OpenOptions::new().write(true).open(&path);
+        file.and_then(|f| f.set_len(0)).expect("truncated");
+        journal.event("reload", &[], "two");
+        assert_eq!(lines(&path, &journal), 1);
         let text = fs::read_to_string(&path).expect("a log");
         assert!(text.starts_with("{\"kind\":\"event\""), "{text:?}");
-        assert_eq!(lines(&path, &journal), 1);
     }
 }

@@ -6,7 +6,9 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::config::{self, Config, Kind, Method, Service, Wrong};
+use batchwise_bpf::balance::Method;
+
+use super::config::{self, Config, Kind, Service, wrong};
 use super::nexthop::{self, Kernel, NetworkState, NextHop, Wanted, ask};
 
 /// What clients' packets are at most, bytes of IP, where nothing tells.
@@ -20,12 +22,10 @@ const STRICT: u8 = 1;
 
 /// A configuration that fits the machine, with what makes it so.
 pub struct Checked {
-    /// The configuration.
     pub config: Config,
-    /// What the kernel knows.
     pub known: NetworkState,
-    /// Interfaces that health checks leave by.
-    pub exits: Vec<String>,
+    /// Interfaces that health checks leave by, by index: their names.
+    pub exits: BTreeMap<u32, String>,
     /// What is wrong, but was to be put up with.
     pub faults: Vec<Fault>,
 }
@@ -33,9 +33,7 @@ pub struct Checked {
 /// What is wrong with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The service's name.
     pub service: String,
-    /// The backend's name.
     pub backend: String,
     /// What is wrong, with the remedy.
     pub what: String,
@@ -54,7 +52,6 @@ pub struct Terms<'a> {
     pub tolerates_gone: &'a dyn Fn(&str) -> bool,
 }
 
-/// What is to be known of the machine for a configuration.
 pub fn wanted(config: &Config, attached: bool) -> Wanted {
     Wanted {
         addresses: addresses(config),
@@ -63,7 +60,6 @@ pub fn wanted(config: &Config, attached: bool) -> Wanted {
     }
 }
 
-/// All addresses that routes are needed to.
 fn addresses(config: &Config) -> Vec<IpAddr> {
     let services = config.services.iter();
     let mut all: Vec<IpAddr> = services
@@ -88,14 +84,13 @@ pub fn check(
     let wanted = wanted(&config, terms.attached);
     let mut known = kernel.know(&wanted)?;
     let faults = judge(&config, &known, terms)?;
-    let mut exits = Vec::new();
+    let mut exits = BTreeMap::new();
     for service in &config.services {
         match exit(service, &known, reverse_path_filter) {
-            Ok(Some(name)) if !exits.contains(&name) => exits.push(name),
-            Ok(_) => {}
+            Ok(exit) => exits.extend(exit),
             // who follows the exits says it, until it is mended
             Err(_) if (terms.tolerates)(service, None) => {}
-            Err(what) => return Err(Wrong::at(&config.file, service.line, what).into()),
+            Err(what) => return Err(wrong(&config.file, service.line, what)),
         }
     }
     let end = Instant::now() + terms.patience;
@@ -121,7 +116,7 @@ fn silent(config: &Config, known: &NetworkState) -> Vec<IpAddr> {
     silent.map(|way| way.station).collect()
 }
 
-fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> Result<Vec<Fault>, Wrong> {
+fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> anyhow::Result<Vec<Fault>> {
     let mut arriving = BTreeMap::new();
     for name in &config.interfaces {
         let Some(link) = known.link(name) else {
@@ -133,7 +128,7 @@ fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> Result<Vec
                 "there is no interface {name:?} in this network namespace: give one of {}",
                 names.join(", ")
             );
-            return Err(Wrong::at(&config.file, config.interfaces_line, what));
+            return Err(wrong(&config.file, config.interfaces_line, what));
         };
         arriving.insert(name.as_str(), link.mtu);
     }
@@ -154,7 +149,7 @@ fn judge(config: &Config, known: &NetworkState, terms: &Terms<'_>) -> Result<Vec
                     backend: backend.name.clone(),
                     what,
                 }),
-                fits => fits.map_err(|what| Wrong::at(&config.file, backend.line, what))?,
+                fits => fits.map_err(|what| wrong(&config.file, backend.line, what))?,
             }
         }
     }
@@ -221,21 +216,18 @@ fn exit(
     service: &Service,
     known: &NetworkState,
     filter: impl Fn(&str) -> u8,
-) -> Result<Option<String>, String> {
+) -> Result<Option<(u32, String)>, String> {
     let checked = service.check.kind != Kind::None;
-    let link = nexthop::service_route(known, service.address, checked)?;
-    let Some(link) = link.filter(|_| checked) else {
+    let exit = nexthop::service_route(known, service.address, checked)?;
+    let Some((index, link)) = exit.filter(|_| checked) else {
         return Ok(None);
     };
     filtered(service, &link.name, known, filter)?;
-    Ok(Some(link.name))
+    Ok(Some((index, link.name.clone())))
 }
 
 /// Answers to health checks come from the service's address, by a backend's link. There must be no
 /// strict filter there, unless the route to the service's address is by the same link.
-///
-/// # Errors
-/// There is one, with the remedy.
 pub fn filtered(
     service: &Service,
     exit: &str,
@@ -274,9 +266,8 @@ pub fn reverse_path_filter(interface: &str) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::super::nexthop::{Link, Route};
+    use super::super::samples;
     use super::*;
 
     fn known() -> NetworkState {
@@ -287,11 +278,8 @@ mod tests {
         };
         let route = |ifindex| {
             Ok(Route {
-                local: false,
                 ifindex,
-                gateway: None,
-                source: None,
-                mtu: None,
+                ..Route::default()
             })
         };
         let at = |text: &str| text.parse::<IpAddr>().expect("an address");
@@ -303,10 +291,19 @@ mod tests {
         }
     }
 
+    /// Judged where what does not hold worked before, or not.
+    fn judged(config: &Config, known: &NetworkState, before: bool) -> anyhow::Result<Vec<Fault>> {
+        let terms = Terms {
+            attached: false,
+            patience: Duration::ZERO,
+            tolerates: &|_, _| before,
+            tolerates_gone: &|name| before && name == "eth9",
+        };
+        judge(config, known, &terms)
+    }
+
     fn config() -> Config {
-        let text = "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\n\
-                    port = 80\n[[service.backend]]\nname = \"s1\"\naddress = \"10.0.0.2\"\n";
-        Config::parse(Path::new("t.toml"), text).expect("it holds")
+        samples::config(&[("10.9.0.1", &["10.0.0.2"])])
     }
 
     #[test]
@@ -332,13 +329,7 @@ mod tests {
         for route in known.routes.values_mut().flatten() {
             route.ifindex = 4;
         }
-        let terms = Terms {
-            attached: false,
-            patience: Duration::ZERO,
-            tolerates: &|_, _| false,
-            tolerates_gone: &|_| false,
-        };
-        let error = judge(&config, &known, &terms).expect_err("1500 into 1400");
+        let error = judged(&config, &known, false).expect_err("1500 into 1400");
         let error = error.to_string();
         for word in [
             "t.toml:6: ",
@@ -349,78 +340,58 @@ mod tests {
             assert!(error.contains(word), "{word:?} is not in: {error}");
         }
         config.services[0].allow_small_mtu = true;
-        assert!(judge(&config, &known, &terms).is_ok());
+        assert!(judged(&config, &known, false).is_ok());
         // what leaves as it came fits
         config.services[0].allow_small_mtu = false;
         config.interfaces = vec!["eth1".to_owned()];
-        assert!(judge(&config, &known, &terms).is_ok());
+        assert!(judged(&config, &known, false).is_ok());
     }
 
     #[test]
     fn an_interface_that_is_gone_is_refused_unless_packets_arrived_there_before() {
         let (mut config, known) = (config(), known());
         config.interfaces = vec!["eth0".to_owned(), "eth9".to_owned()];
-        let judged = |before: bool| {
-            let terms = Terms {
-                attached: false,
-                patience: Duration::ZERO,
-                tolerates: &|_, _| false,
-                tolerates_gone: &|name| before && name == "eth9",
-            };
-            judge(&config, &known, &terms)
-        };
-        let error = judged(false).expect_err("never there").to_string();
+        let error = judged(&config, &known, false).expect_err("never there");
+        let error = error.to_string();
         assert!(
             error.starts_with("t.toml:1: ") && error.contains("\"eth9\""),
             "{error}"
         );
-        assert_eq!(judged(true).expect("it is waited for"), []);
+        let faults = judged(&config, &known, true);
+        assert_eq!(faults.expect("it is waited for"), []);
     }
 
     #[test]
     fn a_backend_without_a_route_is_refused_unless_it_is_tolerated() {
         let (config, mut known) = (config(), known());
         known.routes.clear();
-        let terms = |tolerates| Terms {
-            attached: false,
-            patience: Duration::ZERO,
-            tolerates,
-            tolerates_gone: &|_| false,
-        };
-        let error = judge(&config, &known, &terms(&|_, _| false)).expect_err("no route");
+        let error = judged(&config, &known, false).expect_err("no route");
         assert!(error.to_string().starts_with("t.toml:6: "), "{error}");
-        let faults = judge(&config, &known, &terms(&|_, _| true)).expect("tolerated");
+        let faults = judged(&config, &known, true).expect("tolerated");
         let fault = &faults[0];
-        assert_eq!((&*fault.service, &*fault.backend), ("w", "s1"));
+        assert_eq!((&*fault.service, &*fault.backend), ("w0", "s10.0.0.2"));
     }
 
     #[test]
     fn an_ipv6_service_is_refused_where_the_way_leaves_less_than_ipv6_needs_also_if_small_is_allowed()
      {
-        let refused = |address: &str, backend: &str, method: &str, mtu| {
-            let text = format!(
-                "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"{address}\"\nport = 80\n\
-                 method = \"{method}\"\nallow_small_mtu = true\n[[service.backend]]\nname = \"s1\"\n\
-                 address = \"{backend}\"\n"
-            );
-            let config = Config::parse(Path::new("t.toml"), &text).expect("it holds");
+        let refused = |address: &str, backend: &str, method, mtu| {
+            let mut config = config();
+            let service = &mut config.services[0];
+            (service.method, service.allow_small_mtu) = (method, true);
+            service.address = address.parse().expect("an address");
+            service.backends[0].address = backend.parse().expect("an address");
             let mut known = known();
             known.links.entry(2).and_modify(|link| link.mtu = mtu);
             let route = known.routes.values().next().expect("a route").clone();
             known.routes = [(backend.parse().expect("an address"), route)].into();
-            let terms = Terms {
-                attached: false,
-                patience: Duration::ZERO,
-                tolerates: &|_, _| false,
-                tolerates_gone: &|_| false,
-            };
-            let judged = judge(&config, &known, &terms);
+            let judged = judged(&config, &known, false);
             judged.err().map(|error| error.to_string())
         };
         for (address, backend, method, least) in [
-            ("fd00::1", "fd01::2", "ipip", 1320),
-            ("fd00::1", "10.0.0.2", "ipip", 1300),
-            ("fd00::1", "fd01::2", "l2", 1280),
+            ("fd00::1", "fd01::2", Method::Ipip, 1320),
+            ("fd00::1", "10.0.0.2", Method::Ipip, 1300),
+            ("fd00::1", "fd01::2", Method::L2, 1280),
         ] {
             assert_eq!(refused(address, backend, method, least), None);
             let error = refused(address, backend, method, least - 1).expect("too small");
@@ -430,6 +401,6 @@ mod tests {
                 "{error}"
             );
         }
-        assert_eq!(refused("10.9.0.1", "10.0.0.2", "ipip", 600), None);
+        assert_eq!(refused("10.9.0.1", "10.0.0.2", Method::Ipip, 600), None);
     }
 }

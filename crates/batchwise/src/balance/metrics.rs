@@ -19,7 +19,6 @@ struct Sums {
     samples: u64,
 }
 
-/// What is served.
 #[derive(Default)]
 pub struct BalanceMetrics {
     status: Option<Status>,
@@ -28,7 +27,6 @@ pub struct BalanceMetrics {
 }
 
 impl BalanceMetrics {
-    /// An interval ended.
     pub fn interval(&mut self, status: &Status, log_lines_dropped: u64) {
         let key = |b: &BackendLine| (b.service.clone(), b.backend.clone());
         for backend in &status.backends {
@@ -287,6 +285,8 @@ mod tests {
         let s1 = r#"service="web",backend="s1""#;
         for sample in [
             format!("batchwise_balance_weight{{{s1}}} 92.5"),
+            format!("batchwise_balance_share_ratio{{{s1}}} 0.9254"),
+            format!("batchwise_balance_healthy{{{s1}}} 1.0"),
             format!("batchwise_balance_connections{{{s1}}} 12.0"),
             format!("batchwise_balance_connections_opened_total{{{s1}}} 6"),
             "batchwise_balance_healthy{service=\"web\",backend=\"s2\"} 0.0".to_owned(),

@@ -27,6 +27,7 @@ mod rows;
 mod samples;
 mod service;
 pub mod status;
+mod worker;
 
 use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::metrics::Exporter;
@@ -34,9 +35,9 @@ use crate::frame::rows::{Form, Format, Output};
 use crate::frame::signals::{hangup_flag, stop_flag};
 use crate::frame::stdout::{Bond, print};
 use crate::frame::ticks::{Ticks, Turn};
-use agent::{Agent, Run};
+use agent::Agent;
 use config::Config;
-use control::Request;
+use control::{Drain, Request};
 use journal::Journal;
 use status::Status;
 
@@ -112,6 +113,19 @@ struct AgentArgs {
     remove_at_exit: bool,
 }
 
+impl AgentArgs {
+    /// The file's configuration, as the command line changes it.
+    fn read(&self) -> anyhow::Result<Config> {
+        let file = self.config.as_ref().context(
+            "say which configuration with --config FILE (`batchwise balance --help` shows one)",
+        )?;
+        let mut config = Config::read(file)?;
+        config.policy = self.policy.map_or(config.policy, Policy::from);
+        config.interval = self.interval.unwrap_or(config.interval);
+        Ok(config)
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PolicyArg {
     /// The configured weights; nothing is measured
@@ -147,14 +161,8 @@ enum Command {
     },
     /// Give a backend no new connections; it keeps those that it has
     Drain {
-        /// Its name
-        backend: String,
-        /// Its service, where more than one has a backend of this name
-        #[arg(long)]
-        service: Option<String>,
-        /// Give it new connections again
-        #[arg(long)]
-        undo: bool,
+        #[command(flatten)]
+        drain: Drain,
         #[command(flatten)]
         of: NameArg,
     },
@@ -192,25 +200,12 @@ fn parse_name(text: &str) -> Result<String, String> {
 }
 
 /// Runs the agent, or talks to one.
-///
-/// # Errors
-/// The configuration is wrong, the kernel refuses, no agent answers, or it refuses.
 pub fn run(args: BalanceArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         None => balance(args.agent),
         Some(Command::Status { of, format, once }) => show_status(&of.name, format, once),
-        Some(Command::Drain {
-            backend,
-            service,
-            undo,
-            of,
-        }) => {
-            let request = Request::Drain {
-                backend,
-                service,
-                undo,
-            };
-            tell(&control::ask(&of.name, &request)?)
+        Some(Command::Drain { drain, of }) => {
+            tell(&control::ask(&of.name, &Request::Drain(drain))?)
         }
         Some(Command::Reload { of }) => tell(&control::ask(&of.name, &Request::Reload)?),
         Some(Command::Remove { of }) => remove(&of.name),
@@ -223,17 +218,7 @@ fn tell(text: &str) -> anyhow::Result<ExitCode> {
 }
 
 fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
-    let file = args.config.context(
-        "say which configuration with --config FILE (`batchwise balance --help` shows one)",
-    )?;
-    let run = Run {
-        file,
-        policy: args.policy.map(Policy::from),
-        interval: args.interval,
-        duration: args.duration,
-        remove_at_exit: args.remove_at_exit,
-    };
-    let config = run.read()?;
+    let config = args.read()?;
     if args.check {
         for doubt in config.doubts() {
             eprintln!("batchwise: warning: {}", doubt.what);
@@ -248,7 +233,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let journal = Journal::open(args.log.as_deref())?;
     let server = control::listen(&name)?;
-    let mut agent = Agent::start(run, config, journal)?;
+    let mut agent = Agent::start(args, config, journal)?;
     let mut output = Output::open(form, Bond::Outlives, String::new())?;
     let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
     output.finish()?;

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use batchwise_bpf::balance::{Backend, Service, ServiceKey};
 
-use super::config::{self, Config, MOST_BACKENDS, MOST_SERVICES, Wrong};
+use super::config::{self, Config, MOST_BACKENDS, MOST_SERVICES, wrong};
 
-/// What is in the maps.
 #[derive(Clone, Debug, Default)]
 pub struct Pinned {
     /// Services by where they are reached.
@@ -19,7 +18,6 @@ pub struct Pinned {
 /// A service's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// Its number.
     pub number: u16,
     /// Its backends' places, in the configuration's order.
     pub backends: Vec<Slot>,
@@ -28,13 +26,11 @@ pub struct Slots {
 /// A backend's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Its index.
     pub index: u16,
     /// What the maps say of it, if it was there before.
     pub before: Option<Backend>,
 }
 
-/// What a configuration comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In the configuration's order.
@@ -58,10 +54,7 @@ pub fn key(service: &config::Service) -> ServiceKey {
 
 /// Gives numbers and indices. A service is the same if its address, port and protocol are; a backend
 /// is if its service and its address are.
-///
-/// # Errors
-/// There are none left.
-pub fn plan(config: &Config, pinned: &Pinned) -> Result<Plan, Wrong> {
+pub fn plan(config: &Config, pinned: &Pinned) -> anyhow::Result<Plan> {
     let known: BTreeMap<ServiceKey, u16> = pinned
         .services
         .iter()
@@ -87,7 +80,7 @@ pub fn plan(config: &Config, pinned: &Pinned) -> Result<Plan, Wrong> {
     let mut indices: BTreeSet<u16> = occupied().map(|(index, _)| *index).collect();
     let mut taken = BTreeSet::new();
     for service in &config.services {
-        let full = |what: &str| Wrong::at(&config.file, service.line, what);
+        let full = |what: &str| wrong(&config.file, service.line, what);
         let number = match known.get(&key(service)) {
             Some(number) => *number,
             None => free(&mut numbers, 0..=MOST_SERVICES as u16 - 1)
@@ -105,7 +98,7 @@ pub fn plan(config: &Config, pinned: &Pinned) -> Result<Plan, Wrong> {
                 },
                 None => Slot {
                     index: free(&mut indices, 1..=MOST_BACKENDS as u16).ok_or_else(|| {
-                        Wrong::at(
+                        wrong(
                             &config.file,
                             backend.line,
                             "no place is left for this backend while removed ones still drain: reload again later",
@@ -132,47 +125,9 @@ fn free(used: &mut BTreeSet<u16>, mut of: std::ops::RangeInclusive<u16>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-    use std::path::Path;
-
-    use batchwise_bpf::balance::{Method, State};
-
+    use super::super::backend::unknown;
+    use super::super::samples::config;
     use super::*;
-
-    fn config(services: &[(&str, &[&str])]) -> Config {
-        let mut text = "interfaces = [\"eth0\"]\n".to_owned();
-        for (n, (address, backends)) in services.iter().enumerate() {
-            text += &format!("[[service]]\nname = \"w{n}\"\naddress = \"{address}\"\nport = 80\n");
-            for backend in *backends {
-                text += &format!(
-                    "[[service.backend]]\nname = \"b{backend}\"\naddress = \"{backend}\"\n"
-                );
-            }
-        }
-        Config::parse(Path::new("t.toml"), &text).expect("it holds")
-    }
-
-    fn backend(address: &str, service: u16) -> Backend {
-        let address: IpAddr = address.parse().expect("an address");
-        Backend {
-            address,
-            source: address,
-            source_bits: 0,
-            mac: [0; 6],
-            own_mac: [0; 6],
-            ifindex: 1,
-            mtu: 1500,
-            method: Method::L2,
-            state: State::Serving,
-            doubted: false,
-            drained: false,
-            weight: 100_000,
-            base_weight: 100,
-            service,
-            generation: 1,
-            identity: 7,
-        }
-    }
 
     fn pinned(config: &Config, plan: &Plan) -> Pinned {
         let mut pinned = Pinned::default();
@@ -184,7 +139,7 @@ mod tests {
             };
             pinned.services.push((key(service), value));
             for (wanted, slot) in service.backends.iter().zip(&place.backends) {
-                let value = backend(&wanted.address.to_string(), place.number);
+                let value = unknown(wanted, service.method, place.number);
                 pinned.backends.push((slot.index, value));
             }
         }

@@ -242,22 +242,6 @@ packets: 900 forwarded, 1 fragment; flows 12 (young 1), unknown 4, not kept 0, e
     }
 
     #[test]
-    fn a_refused_reload_is_said_with_its_error() {
-        let mut status = samples::status();
-        status.agent.config_error = Some("lb.toml:3: unknown field".to_owned());
-        let text = table(&status);
-        assert!(text.contains("REFUSED") && text.contains("lb.toml:3: unknown field"));
-    }
-
-    #[test]
-    fn an_interface_without_the_program_is_said() {
-        let mut status = samples::status();
-        status.agent.detached = vec!["eth1".to_owned()];
-        let text = table(&status);
-        assert!(text.contains("NOT FORWARDING AT eth1"), "{text}");
-    }
-
-    #[test]
     fn a_status_is_the_same_after_its_lines() {
         let status = samples::status();
         let lines = status.to_lines().expect("JSON");
@@ -294,7 +278,10 @@ packets: 900 forwarded, 1 fragment; flows 12 (young 1), unknown 4, not kept 0, e
         let text = drawn(&status);
         assert!(text.contains("last reload refused: lb.toml:3"), "{text}");
         status.agent.detached = vec!["eth1".to_owned()];
-        let text = drawn(&status);
+        let (text, table) = (drawn(&status), table(&status));
         assert!(text.contains("NOT FORWARDING AT eth1"), "{text}");
+        for said in ["REFUSED", ": lb.toml:3: bad", "NOT FORWARDING AT eth1"] {
+            assert!(table.contains(said), "{table}");
+        }
     }
 }

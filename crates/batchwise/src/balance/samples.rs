@@ -1,47 +1,54 @@
-//! A status for the tests of this module.
+//! A status and configurations for the tests of this module.
+
+use std::path::Path;
 
 use batchwise_core::balance::Why;
-use batchwise_core::balance::report::{BackendLine, EventLine, Health, Policy, State, TotalsLine};
+use batchwise_core::balance::report::{BackendLine, Health, State};
 use batchwise_core::passive::report::LatencyQuantiles;
 
-use super::status::{AgentLine, Status};
+use super::config::Config;
+use super::status::Status;
 
-const TS: u64 = 1_760_000_001_000_000_000;
+const BACKEND: &str = r#"{
+    "ts_ns": 1760000001000000000, "service": "web", "backend": "s1", "address": "10.79.0.21",
+    "state": "serving", "health": "up", "health_why": null,
+    "base_weight": 100, "weight": 92500, "share": 0.9254,
+    "connections": 12, "leaves_ns": null, "opened": 3, "closed": 2, "packets": 1000, "bytes": 640000,
+    "latency_ns": {"mean": 1010000, "p50": 980000, "p90": 1400000, "p99": 2300000},
+    "samples": 420, "freshness": 35.0, "confidence": 0.9, "age_ns": 120000000,
+    "vantage": "path", "estimator": "passive",
+    "why": "takes", "changed_ts_ns": 1760000001000000000 }"#;
+const AGENT: &str = r#"{
+    "kind": "agent", "ts_ns": 1760000001000000000, "name": "default", "pid": 4242,
+    "policy": "latency", "interfaces": ["eth0"], "detached": [],
+    "config": "lb.toml", "generation": 2, "config_error": null, "taken_over": false }"#;
+const TOTALS: &str = r#"{
+    "ts_ns": 1760000001000000000, "forwarded": 900, "fragment": 1, "options": 0,
+    "unknown_flows": 4, "insert_failed": 0, "flows_settled": 12, "flows_young": 1, "lost_events": 0 }"#;
+const EVENT: &str = r#"{
+    "ts_ns": 1760000001000000000, "what": "health", "service": "web", "backend": "s2",
+    "detail": "down: refused" }"#;
+
+/// A configuration of services at port 80 of these addresses, each with backends at these.
+pub fn config(services: &[(&str, &[&str])]) -> Config {
+    let mut text = "interfaces = [\"eth0\"]\n".to_owned();
+    for (n, (address, backends)) in services.iter().enumerate() {
+        text += &format!("[[service]]\nname = \"w{n}\"\naddress = \"{address}\"\nport = 80\n");
+        for backend in *backends {
+            text +=
+                &format!("[[service.backend]]\nname = \"s{backend}\"\naddress = \"{backend}\"\n");
+        }
+    }
+    Config::parse(Path::new("t.toml"), &text).expect("it holds")
+}
+
+fn read<T: serde::de::DeserializeOwned>(line: &str) -> T {
+    serde_json::from_str(line).expect("a line")
+}
 
 /// A backend of which all is known.
 pub fn backend() -> BackendLine {
-    BackendLine {
-        ts_ns: TS,
-        service: "web".to_owned(),
-        backend: "s1".to_owned(),
-        address: "10.79.0.21".to_owned(),
-        state: State::Serving,
-        health: Health::Up,
-        health_why: None,
-        base_weight: 100,
-        weight: 92_500,
-        share: 0.9254,
-        connections: Some(12),
-        leaves_ns: None,
-        opened: 3,
-        closed: 2,
-        packets: 1_000,
-        bytes: 640_000,
-        latency_ns: LatencyQuantiles {
-            mean: Some(1_010_000),
-            p50: Some(980_000),
-            p90: Some(1_400_000),
-            p99: Some(2_300_000),
-        },
-        samples: 420,
-        freshness: Some(35.0),
-        confidence: Some(0.9),
-        age_ns: Some(120_000_000),
-        vantage: "path".to_owned(),
-        estimator: "passive".to_owned(),
-        why: Why::Takes,
-        changed_ts_ns: Some(TS),
-    }
+    read(BACKEND)
 }
 
 /// One that serves and one that is down.
@@ -64,38 +71,10 @@ pub fn status() -> Status {
         ..backend()
     };
     Status {
-        agent: AgentLine {
-            kind: "agent".to_owned(),
-            ts_ns: TS,
-            name: "default".to_owned(),
-            pid: 4242,
-            policy: Policy::Latency,
-            interfaces: vec!["eth0".to_owned()],
-            detached: Vec::new(),
-            config: "lb.toml".to_owned(),
-            generation: 2,
-            config_error: None,
-            taken_over: false,
-        },
+        agent: read(AGENT),
         backends: vec![backend(), down],
-        totals: TotalsLine {
-            ts_ns: TS,
-            outcomes: [("forwarded", 900), ("fragment", 1), ("options", 0)]
-                .map(|(name, n)| (name.to_owned(), n))
-                .into(),
-            unknown_flows: 4,
-            insert_failed: 0,
-            flows_settled: 12,
-            flows_young: 1,
-            lost_events: 0,
-        },
-        events: vec![EventLine {
-            ts_ns: TS,
-            what: "health".to_owned(),
-            service: Some("web".to_owned()),
-            backend: Some("s2".to_owned()),
-            detail: "down: refused".to_owned(),
-        }],
+        totals: read(TOTALS),
+        events: vec![read(EVENT)],
         news: Vec::new(),
     }
 }

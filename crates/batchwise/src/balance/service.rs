@@ -14,14 +14,12 @@ use batchwise_core::passive::{Epoch, server};
 
 use super::backend::Backend;
 use super::config;
-use crate::frame::clock::nanos;
 
 #[cfg(test)]
 mod tests;
 
 /// A service as the agent knows it.
 pub struct Service {
-    /// As configured.
     pub spec: config::Service,
     /// Its number in the maps.
     pub number: u16,
@@ -48,7 +46,6 @@ pub struct Table {
 
 /// What a change of weights comes to.
 pub struct Change {
-    /// The line of the log.
     pub line: DecisionLine,
     /// The table, if it is another.
     pub table: Option<Table>,
@@ -67,11 +64,7 @@ impl Service {
             controller.resume(backend.index, backend.weight);
             // configured while no agent was there
             let (from, to) = (backend.written.base_weight, backend.spec.weight);
-            if from != to
-                && let Some(weight) = controller.rebase(backend.index, from, to)
-            {
-                backend.weight = weight;
-            }
+            rebase(&mut controller, backend, from, to);
         }
         Self {
             spec,
@@ -86,8 +79,9 @@ impl Service {
         }
     }
 
-    /// Keeps what is known over a reload. A controller that did not decide has nothing that holds.
-    pub fn inherit(&mut self, before: Self, policy: Policy) {
+    /// Keeps what is known over a reload, and gives the backends that were taken out. A controller that
+    /// did not decide has nothing that holds.
+    pub fn inherit(&mut self, before: Self, policy: Policy) -> BTreeMap<u16, Backend> {
         let mut known: BTreeMap<u16, Backend> =
             before.backends.into_iter().map(|b| (b.index, b)).collect();
         self.observed = before.observed;
@@ -109,22 +103,14 @@ impl Service {
             if policy == Policy::Static && backend.weight > 0 {
                 self.controller.resume(backend.index, backend.weight);
             }
-            if from != to
-                && let Some(weight) = self.controller.rebase(backend.index, from, to)
-            {
-                backend.weight = weight;
-            }
+            rebase(&mut self.controller, backend, from, to);
         }
-    }
-
-    /// Whether a backend has been shown to be able to serve.
-    fn proven(&self) -> bool {
-        self.backends.iter().any(Backend::proven)
+        known
     }
 
     /// What each backend is to be told, in their order.
     pub fn states(&self) -> Vec<State> {
-        let proven = self.proven();
+        let proven = self.backends.iter().any(Backend::proven);
         self.backends.iter().map(|b| b.state(proven)).collect()
     }
 
@@ -136,9 +122,7 @@ impl Service {
 
     /// An epoch of a connection to the backend at this place closed.
     pub fn epoch(&mut self, at: usize, epoch: &Epoch) {
-        let Some(backend) = self.backends.get_mut(at) else {
-            return;
-        };
+        let backend = &mut self.backends[at];
         backend.sum.add(epoch);
         let estimate = &epoch.estimate;
         if let (Some(tuple), Some(latency)) = (epoch.tuple, estimate.latency) {
@@ -176,7 +160,6 @@ impl Service {
         }
     }
 
-    /// Decides at the end of an interval.
     pub fn decide(&mut self, policy: Policy, ts_ns: u64) -> Change {
         let seen = self.seen();
         for backend in &mut self.backends {
@@ -186,36 +169,19 @@ impl Service {
             Policy::Static => self.configured(),
             Policy::Observe | Policy::Latency => self.controller.step(&seen),
         };
-        let line = self.line(policy, ts_ns, &seen, &verdicts);
-        match policy {
-            Policy::Observe => {
-                let members = members(&self.backends, verdicts.iter().map(|v| v.weight));
-                let moved = self.would_move(members);
-                for (backend, verdict) in self.backends.iter_mut().zip(&verdicts) {
-                    backend.freshness = verdict.freshness;
-                }
-                let configured = self.configured();
-                let table = self.apply(&configured, ts_ns);
-                Change {
-                    line: DecisionLine {
-                        applied: false,
-                        moved_slots: moved,
-                        ..line
-                    },
-                    table,
-                }
-            }
-            Policy::Static | Policy::Latency => {
-                let table = self.apply(&verdicts, ts_ns);
-                Change {
-                    line: DecisionLine {
-                        moved_slots: table.as_ref().map_or(0, |t| t.delta.len() as u64),
-                        ..line
-                    },
-                    table,
-                }
-            }
+        let mut line = self.line(policy, ts_ns, &seen, &verdicts);
+        if policy != Policy::Observe {
+            let table = self.apply(&verdicts, ts_ns);
+            line.moved_slots = table.as_ref().map_or(0, |t| t.delta.len() as u64);
+            return Change { line, table };
         }
+        line.applied = false;
+        line.moved_slots = self.would_move(members(&self.backends, &verdicts));
+        for (backend, verdict) in self.backends.iter_mut().zip(&verdicts) {
+            backend.freshness = verdict.freshness;
+        }
+        let table = self.apply(&self.configured(), ts_ns);
+        Change { line, table }
     }
 
     /// Slots between the ring and the table that `members` make: filled anew only if either changed.
@@ -299,8 +265,7 @@ impl Service {
             backend.why = verdict.why;
             backend.freshness = verdict.freshness.or(backend.freshness);
         }
-        let weights = verdicts.iter().map(|v| v.weight);
-        let members = members(&self.backends, weights);
+        let members = members(&self.backends, verdicts);
         if self.filled.as_ref() == Some(&members) {
             return None;
         }
@@ -345,46 +310,25 @@ impl Service {
         }
     }
 
-    /// What is shown of each backend.
     pub fn lines(&self, ts_ns: u64, now: Instant) -> Vec<BackendLine> {
         let mut slots = vec![0_u32; config::MOST_BACKENDS + 1];
         for backend in &self.ring {
-            if let Some(slots) = slots.get_mut(usize::from(*backend)) {
-                *slots += 1;
-            }
+            slots[usize::from(*backend)] += 1;
         }
         let line = |(b, state): (&Backend, State)| {
-            let known = b.known.as_ref();
-            let owned = slots.get(usize::from(b.index)).copied().unwrap_or(0);
-            BackendLine {
-                ts_ns,
-                service: self.spec.name.clone(),
-                backend: b.spec.name.clone(),
-                address: b.spec.address.to_string(),
-                state,
-                health: b.health.state(),
-                health_why: b.health_why(state),
-                base_weight: b.spec.weight,
-                weight: b.weight,
-                share: f64::from(owned) / SLOTS as f64,
-                connections: b.connections,
-                leaves_ns: None,
-                opened: b.grown.opened,
-                closed: b.grown.closed,
-                packets: b.grown.packets,
-                bytes: b.grown.bytes,
-                latency_ns: known.map(|(_, latency, _)| *latency).unwrap_or_default(),
-                samples: b.interval.as_ref().map_or(0, server::Server::batches),
-                freshness: b.freshness,
-                confidence: known.and_then(|(_, _, confidence)| *confidence),
-                age_ns: known.map(|(at, ..)| nanos(now - *at)),
-                vantage: "path".to_owned(),
-                estimator: "passive".to_owned(),
-                why: b.why,
-                changed_ts_ns: b.changed_ts_ns,
-            }
+            let share = f64::from(slots[usize::from(b.index)]) / SLOTS as f64;
+            b.line(&self.spec.name, state, share, ts_ns, now)
         };
         self.backends.iter().zip(self.states()).map(line).collect()
+    }
+}
+
+/// Its configured weight has changed.
+fn rebase(controller: &mut Controller, backend: &mut Backend, from: u32, to: u32) {
+    if from != to
+        && let Some(weight) = controller.rebase(backend.index, from, to)
+    {
+        backend.weight = weight;
     }
 }
 
@@ -393,14 +337,11 @@ fn served(backend: &Backend) -> bool {
     backend.weight > 0 && backend.written.state != bpf::State::Down
 }
 
-fn members(backends: &[Backend], weights: impl Iterator<Item = u32>) -> Vec<Member> {
-    backends
-        .iter()
-        .zip(weights)
-        .map(|(b, weight)| Member {
-            id: b.index,
-            identity: maglev::identity(&b.spec.name),
-            weight,
-        })
-        .collect()
+fn members(backends: &[Backend], verdicts: &[Verdict]) -> Vec<Member> {
+    let member = |(b, verdict): (&Backend, &Verdict)| Member {
+        id: b.index,
+        identity: maglev::identity(&b.spec.name),
+        weight: verdict.weight,
+    };
+    backends.iter().zip(verdicts).map(member).collect()
 }

@@ -49,9 +49,6 @@ pub struct Status {
 
 impl Status {
     /// As JSON lines: the agent, backends, recent events, totals.
-    ///
-    /// # Errors
-    /// A line cannot be written as JSON.
     pub fn to_lines(&self) -> serde_json::Result<String> {
         let mut text = serde_json::to_string(&self.agent)? + "\n";
         let backends = self.backends.iter().cloned().map(Box::new);
@@ -65,9 +62,6 @@ impl Status {
     }
 
     /// From what [`Self::to_lines`] wrote.
-    ///
-    /// # Errors
-    /// It is something else.
     pub fn from_lines(text: &str) -> Result<Self, String> {
         let wrong = |e: serde_json::Error| format!("the agent's answer is no status ({e})");
         let mut lines = text.lines();

@@ -2,7 +2,7 @@
 //! this host, and counts what it lets through and why.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -57,16 +57,17 @@ pub struct DecapArgs {
 type Prefix = (IpAddr, u8);
 
 fn parse_prefix(text: &str) -> Result<Prefix, String> {
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
+    let split = text.split_once('/');
+    let (address, bits) = split.map_or((text, None), |(address, bits)| (address, Some(bits)));
     let address: IpAddr = address
         .parse()
         .map_err(|_| "write an address or a prefix, such as 10.79.0.10 or fd79::/64".to_owned())?;
-    let most: u8 = if address.is_ipv4() { 32 } else { 128 };
+    let (most, mapped): (u8, _) = match address {
+        IpAddr::V4(_) => (32, None),
+        IpAddr::V6(v6) => (128, v6.to_ipv4_mapped()),
+    };
     match bits.map_or(Ok(most), str::parse) {
-        Ok(bits) if bits <= most => match (ipv4_mapped(address), bits.checked_sub(96)) {
+        Ok(bits) if bits <= most => match (mapped, bits.checked_sub(96)) {
             // outer IPv6 headers have no such sources
             (Some(v4), Some(bits)) => Err(format!(
                 "this is an IPv4 address in IPv6's form: write {v4}/{bits}"
@@ -74,13 +75,6 @@ fn parse_prefix(text: &str) -> Result<Prefix, String> {
             _ => Ok((address, bits)),
         },
         _ => Err(format!("the length of the prefix is 0 to {most}")),
-    }
-}
-
-fn ipv4_mapped(address: IpAddr) -> Option<Ipv4Addr> {
-    match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
     }
 }
 
@@ -118,9 +112,6 @@ impl Metrics for DecapMetrics {
 }
 
 /// Runs until the duration is over or a signal comes.
-///
-/// # Errors
-/// The program cannot be attached, or the output is gone.
 pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     let form = args.format.without_live()?;
@@ -143,7 +134,11 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let mut output = Output::open(form, Bond::Ends, String::new())?;
-    let hook = place(&decap);
+    let hook = if decap.native() {
+        "native XDP"
+    } else {
+        "generic XDP: the driver has no native one"
+    };
     output.say(&format!("decapsulating on {} ({hook})\n", args.iface))?;
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
@@ -162,10 +157,15 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
             exporter.update(|metrics| metrics.0 = fates);
         }
         let over = turn != Turn::Interval;
-        output.show(&Report {
+        let line = Line {
+            kind: "decap",
+            ts_ns: wall_clock_ns(),
             interface: args.iface.clone(),
             native: decap.native(),
             fates,
+        };
+        output.show(&Report {
+            line,
             rows: fates.named().into(),
             over,
         })?;
@@ -175,14 +175,6 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn place(decap: &Decap) -> &'static str {
-    if decap.native() {
-        "native XDP"
-    } else {
-        "generic XDP: the driver has no native one"
-    }
 }
 
 /// All addresses of this network namespace's interfaces.
@@ -196,15 +188,15 @@ fn local_addresses() -> anyhow::Result<BTreeSet<IpAddr>> {
 }
 
 /// The line for programs. The field names are a contract.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Line<'a> {
+pub struct Line {
     /// Always `decap`.
     kind: &'static str,
     /// When it was counted, ns since the Unix epoch.
     ts_ns: u64,
     /// Where the tunnels arrive.
-    interface: &'a str,
+    interface: String,
     /// Whether the driver runs the program itself (native XDP).
     native: bool,
     /// Packets since the start, each in one of these.
@@ -215,9 +207,7 @@ pub struct Line<'a> {
 /// What became of the packets so far.
 #[derive(Clone)]
 struct Report {
-    interface: String,
-    native: bool,
-    fates: Fates,
+    line: Line,
     rows: Vec<(&'static str, u64)>,
     /// It is the last: people see only this one.
     over: bool,
@@ -239,13 +229,7 @@ impl View for Report {
     }
 
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
-        lines.push(&Line {
-            kind: "decap",
-            ts_ns: wall_clock_ns(),
-            interface: &self.interface,
-            native: self.native,
-            fates: self.fates,
-        })
+        lines.push(&self.line)
     }
 }
 

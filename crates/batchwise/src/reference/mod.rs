@@ -85,7 +85,7 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("passive", lines::<passive::report::Line>()),
             ("balance", lines::<balance::report::Line>()),
             ("agent", lines::<crate::balance::status::AgentLine>()),
-            ("decap", lines::<crate::decap::Line<'_>>()),
+            ("decap", lines::<crate::decap::Line>()),
             ("doctor", lines::<crate::doctor::Report>()),
         ],
     );

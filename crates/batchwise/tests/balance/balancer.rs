@@ -12,6 +12,7 @@ use batchwise_testbed::segment::{LINK, VIP, VIP6, server};
 use batchwise_testbed::stage::{PATIENCE, batchwise, eventually};
 use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -87,9 +88,27 @@ impl<'a> Balancer<'a> {
             .host
             .spawn("batchwise balance", command, Place::Observer);
         self.process = Some(process.expect("it starts"));
+        self.until_up(healthy);
+    }
+
+    /// Waits until so many backends are up.
+    pub fn until_up(&self, healthy: usize) {
         self.until("backends to be healthy", |status| {
             let up = status.iter().filter(|l| l["health"] == "up");
             up.count() == healthy
+        });
+    }
+
+    /// Waits until the checks of a backend say this.
+    pub fn until_health(&self, name: &str, health: &str) {
+        self.until_backend(name, health, |line| line["health"] == health);
+    }
+
+    /// Waits until a backend's line is `enough`.
+    pub fn until_backend(&self, name: &str, what: &str, enough: impl Fn(&Value) -> bool) {
+        self.until(&format!("{name} to be {what}"), |status| {
+            let mut lines = status.iter().filter(|l| l["kind"] == "backend");
+            lines.find(|l| l["backend"] == name).is_some_and(&enough)
         });
     }
 
@@ -97,6 +116,10 @@ impl<'a> Balancer<'a> {
     pub fn refused(&self) -> Output {
         let mut command = self.command(&["balance", "--config"]);
         command.arg(self.file());
+        self.run(command)
+    }
+
+    fn run(&self, mut command: Command) -> Output {
         let output = self.host.inside(|| Ok(command.output()?));
         output.expect("the command runs")
     }
@@ -113,8 +136,7 @@ impl<'a> Balancer<'a> {
     pub fn tell(&self, args: &[&str]) -> Output {
         let mut command = self.command(&["balance"]);
         command.args(args).args(["--name", &self.name]);
-        let output = self.host.inside(|| Ok(command.output()?));
-        output.expect("the command runs")
+        self.run(command)
     }
 
     /// The same; it must succeed.
@@ -139,50 +161,45 @@ impl<'a> Balancer<'a> {
         line.expect("it is in the status")
     }
 
+    /// Its last events of a kind, oldest first.
+    pub fn events(&self, what: &str) -> Vec<Value> {
+        let mut lines = self.status();
+        lines.retain(|l| l["what"] == what);
+        lines
+    }
+
     /// Waits until the lines of its status are `enough`.
-    pub fn until(&mut self, what: &str, enough: impl Fn(&[Value]) -> bool) {
-        let quote = || format!("{:#?}", self.status());
+    pub fn until(&self, what: &str, enough: impl Fn(&[Value]) -> bool) {
         eventually(
             what,
             || enough(&self.status()).then_some(()),
-            || {
-                let said = self.process.as_ref().map(Process::quote);
-                format!("{}{}", quote(), said.unwrap_or_default())
-            },
+            || format!("{:#?}{}", self.status(), self.process().quote()),
         );
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("it was started")
     }
 
     /// Files that the agent has open.
     pub fn open_files(&self) -> u64 {
-        let process = self.process.as_ref().expect("it was started");
-        let files = fs::read_dir(format!("/proc/{}/fd", process.pid())).expect("it is there");
-        files.count() as u64
+        let files = fs::read_dir(format!("/proc/{}/fd", self.process().pid()));
+        files.expect("it is there").count() as u64
     }
 
     /// The agent can have so many files open.
     pub fn limit_files(&self, most: u64) {
-        let process = self.process.as_ref().expect("it was started");
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: 1024,
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(1024),
         };
-        let pid = process.pid().as_raw();
-        // SAFETY: `limit` is whole, and the old one is not asked for.
-        let set = unsafe {
-            libc::prlimit(
-                pid,
-                libc::RLIMIT_NOFILE,
-                &raw const limit,
-                std::ptr::null_mut(),
-            )
-        };
-        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+        let pid = Pid::from_raw(self.process().pid().as_raw());
+        prlimit(pid, Resource::Nofile, limit).expect("a limit");
     }
 
     /// Sends the agent a signal.
     pub fn signal(&self, signal: Signal) {
-        let process = self.process.as_ref().expect("it was started");
-        kill(process.pid(), signal).expect("it is there");
+        kill(self.process().pid(), signal).expect("it is there");
     }
 
     /// Ends the agent with a signal.

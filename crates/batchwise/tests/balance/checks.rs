@@ -20,11 +20,6 @@ const CHECKED: u16 = 8_090;
 const OTHER: &str = "bw-r";
 const VIPS: &str = "10.79.9.0/24";
 
-fn is(status: &[Value], backend: &str, health: &str) -> bool {
-    let line = status.iter().find(|l| l["backend"] == backend);
-    line.is_some_and(|l| l["health"] == health)
-}
-
 /// A site whose second server counts the checks that reach it.
 fn site(name: &str) -> (Site, Arc<AtomicU32>) {
     let site = Site::build(name);
@@ -45,22 +40,8 @@ fn many_checks(seen: &AtomicU32) {
 
 /// A second way out, by which what is sent to the service comes back to the balancer as a client's.
 fn another_way(site: &Site) {
-    let (lb, router) = (&site.segment.balancer, &site.segment.clients[1]);
-    let (lb_ns, router_ns) = (lb.namespace().name(), router.namespace().name());
-    let peer = ["type", "veth", "peer", "name", "bw-rp", "netns", router_ns];
-    ip(&[&["-n", lb_ns, "link", "add", OTHER][..], &peer].concat()).expect("a link");
-    for (host, link, address) in [
-        (lb, OTHER, "10.78.0.1/24"),
-        (router, "bw-rp", "10.78.0.2/24"),
-    ] {
-        let ns = host.namespace().name();
-        ip(&["-n", ns, "addr", "add", address, "dev", link]).expect("an address");
-        ip(&["-n", ns, "link", "set", link, "up"]).expect("it is up");
-        let off = ["tx", "tso", "gso"];
-        host.namespace()
-            .set_offloads(link, &off, false)
-            .expect("off");
-    }
+    site.link(OTHER, "bw-rp");
+    let router = &site.segment.clients[1];
     let forward = router.namespace().set_sysctl("net/ipv4/ip_forward", "1");
     forward.expect("it routes");
 }
@@ -102,7 +83,7 @@ fn checks_follow_the_route_to_the_service_and_a_dead_server_stays_down_and_a_liv
     checked(&balancer);
     let log = balancer.file().with_file_name("log.jsonl");
     balancer.start_with(&["--log", &log.to_string_lossy()], 1);
-    balancer.until("the dead one to be down", |status| is(status, "s1", "down"));
+    balancer.until_health("s1", "down");
     let before = told(&log);
     let address = IpAddr::from(own().0).to_string();
     let by = [VIPS, "via", "10.78.0.2", "dev", OTHER, "src", &address];
@@ -115,11 +96,8 @@ fn checks_follow_the_route_to_the_service_and_a_dead_server_stays_down_and_a_liv
             last.is_some_and(|l| l["detail"] == detail)
         });
         many_checks(&seen);
-        let status = balancer.status();
-        assert!(
-            is(&status, "s1", "down") && is(&status, "s2", "up"),
-            "{status:#?}"
-        );
+        assert_eq!(balancer.backend("s1")["health"], "down");
+        assert_eq!(balancer.backend("s2")["health"], "up");
         // at no time did anybody look otherwise
         assert_eq!(told(&log), before);
     }
@@ -132,19 +110,17 @@ fn without_a_way_out_checks_say_nothing_and_whoever_served_goes_on() {
     let mut balancer = Balancer::new(&site.segment.balancer, "exn");
     checked(&balancer);
     balancer.start(1);
-    balancer.until("the dead one to be down", |status| is(status, "s1", "down"));
+    balancer.until_health("s1", "down");
     route(&site, &["unreachable", VIPS]);
-    balancer.until("nothing to be known", |status| is(status, "s2", "unknown"));
-    let status = balancer.status();
-    let said = status.iter().find(|l| l["what"] == "probe");
-    let said = said.expect("an event");
+    balancer.until_health("s2", "unknown");
+    let said = balancer.events("probe").swap_remove(0);
     assert_eq!(said["service"], "web");
     let detail = said["detail"].as_str().unwrap_or_default();
     assert!(detail.contains("no route to 10.79.9.1"), "{detail}");
-    assert!(is(&status, "s1", "down"), "{status:#?}");
+    assert_eq!(balancer.backend("s1")["health"], "down");
     assert_eq!(site.answers(4), ["s2"; 4]);
     route(&site, &[VIPS, "via", "10.79.0.1", "dev", LINK]);
-    balancer.until("it to be up again", |status| is(status, "s2", "up"));
+    balancer.until_health("s2", "up");
 }
 
 #[test]
@@ -153,18 +129,18 @@ fn a_next_hop_that_is_silent_makes_nobody_look_dead() {
     let mut balancer = Balancer::new(&site.segment.balancer, "exa");
     checked(&balancer);
     balancer.start(1);
-    balancer.until("the dead one to be down", |status| is(status, "s1", "down"));
+    balancer.until_health("s1", "down");
     route(&site, &[VIPS, "via", "10.79.0.99", "dev", LINK]);
-    balancer.until("nothing to be known", |status| is(status, "s2", "unknown"));
+    balancer.until_health("s2", "unknown");
     let why = &balancer.backend("s2")["health_why"];
     assert!(
         why.as_str().is_some_and(|w| w.contains("answers ARP")),
         "{why}"
     );
-    assert!(is(&balancer.status(), "s1", "down"));
+    assert_eq!(balancer.backend("s1")["health"], "down");
     assert_eq!(site.answers(4), ["s2"; 4]);
     route(&site, &[VIPS, "via", "10.79.0.1", "dev", LINK]);
-    balancer.until("it to be up again", |status| is(status, "s2", "up"));
+    balancer.until_health("s2", "up");
     many_checks(&seen);
 }
 
@@ -183,25 +159,21 @@ fn checks_leave_no_port_taken_and_without_a_free_one_they_fail_nobody_and_say_th
     ports("40000 40003");
     balancer.start(1);
     many_checks(&seen);
-    let trouble = |status: &[Value]| {
-        let said = status.iter().filter(|l| l["what"] == "checks");
-        said.cloned().collect::<Vec<Value>>()
-    };
-    assert_eq!(trouble(&balancer.status()), Vec::<Value>::new());
-    assert!(is(&balancer.status(), "s2", "up"));
+    assert_eq!(balancer.events("checks"), Vec::<Value>::new());
+    assert_eq!(balancer.backend("s2")["health"], "up");
 
     // somebody has all that there are
     ports("40000 40000");
     let bind = || lb.inside(|| Ok(TcpListener::bind(("0.0.0.0", 40_000))?));
     // a check may have it at this moment
     let taken = eventually("the port", || bind().ok(), String::new);
-    balancer.until("nothing to be known", |status| is(status, "s2", "unknown"));
-    let said = trouble(&balancer.status());
+    balancer.until_health("s2", "unknown");
+    let said = balancer.events("checks");
     assert_eq!(said.len(), 1, "{said:?}");
     let detail = said[0]["detail"].as_str().unwrap_or_default();
     assert!(detail.contains("ip_local_port_range"), "{detail}");
-    assert!(is(&balancer.status(), "s1", "down"));
+    assert_eq!(balancer.backend("s1")["health"], "down");
     assert_eq!(site.answers(4), ["s2"; 4]);
     drop(taken);
-    balancer.until("it to be up again", |status| is(status, "s2", "up"));
+    balancer.until_health("s2", "up");
 }

@@ -25,54 +25,51 @@ fn answer(mut stream: TcpStream, sick: bool) -> std::io::Result<()> {
     stream.write_all(head.as_bytes())
 }
 
-/// All servers answer HTTP checks, well until what is given says that they are sick.
-fn checked_servers(site: &Site) -> Arc<AtomicBool> {
+/// All servers answer HTTP checks: the first so many are sick when what is given says it, and the
+/// others well.
+fn checked_servers(site: &Site, can_be_sick: usize) -> Arc<AtomicBool> {
     let sick = Arc::new(AtomicBool::new(false));
-    for server in &site.segment.servers {
+    for (n, server) in site.segment.servers.iter().enumerate() {
         let sick = Arc::clone(&sick);
         listen(server, (VIP, CHECKED).into(), move |stream| {
-            let _ = answer(stream, sick.load(Ordering::Relaxed));
+            let _ = answer(stream, n < can_be_sick && sick.load(Ordering::Relaxed));
         });
     }
     sick
 }
 
+/// A configuration with checks by HTTP.
+fn checked(balancer: &Balancer<'_>, servers: &[u8]) -> String {
+    let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
+    balancer.text(servers).replace("check = \"tcp\"", &http)
+}
+
 #[test]
 fn a_backend_that_answers_with_errors_gets_no_connections_until_its_answers_are_good() {
     let site = Site::build("htt");
-    let sick = Arc::new(AtomicBool::new(false));
-    for (n, server) in site.segment.servers.iter().enumerate() {
-        let sick = Arc::clone(&sick);
-        listen(server, (VIP, CHECKED).into(), move |stream| {
-            let _ = answer(stream, n == 0 && sick.load(Ordering::Relaxed));
-        });
-    }
+    let sick = checked_servers(&site, 1);
     let mut balancer = Balancer::new(&site.segment.balancer, "htt");
-    let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
-    balancer.write(&balancer.text(&[1, 2]).replace("check = \"tcp\"", &http));
+    balancer.write(&checked(&balancer, &[1, 2]));
     balancer.start(2);
     sick.store(true, Ordering::Relaxed);
-    balancer.until("it to be taken out", |status| {
-        let s1 = status.iter().find(|l| l["backend"] == "s1");
-        s1.is_some_and(|l| l["state"] == "down" && l["share"] == 0.0)
+    balancer.until_backend("s1", "taken out", |s1| {
+        s1["state"] == "down" && s1["share"] == 0.0
     });
     assert_eq!(balancer.backend("s1")["health_why"], "HTTP status 500");
     assert_eq!(site.answers(8), ["s2"; 8]);
     sick.store(false, Ordering::Relaxed);
-    balancer.until("it to be back", |status| {
-        let s1 = status.iter().find(|l| l["backend"] == "s1");
-        s1.is_some_and(|l| l["health"] == "up" && l["share"].as_f64() > Some(0.0))
+    balancer.until_backend("s1", "back", |s1| {
+        s1["health"] == "up" && s1["share"].as_f64() > Some(0.0)
     });
 }
 
 #[test]
 fn a_backend_that_is_taken_back_while_it_drains_serves_as_before_without_waiting_for_a_check() {
     let site = Site::build("bck");
-    let sick = checked_servers(&site);
+    let sick = checked_servers(&site, 2);
     let mut balancer = Balancer::new(&site.segment.balancer, "bck");
-    let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
     let text = |servers: &[u8]| {
-        let text = balancer.text(servers).replace("check = \"tcp\"", &http);
+        let text = checked(&balancer, servers);
         // so many, and so seldom, that none is down when its checks begin to fail
         text.replace("interval = \"100ms\"\nrise", "interval = \"300ms\"\nrise")
             .replace("fall = 2", "fall = 100")
@@ -80,9 +77,7 @@ fn a_backend_that_is_taken_back_while_it_drains_serves_as_before_without_waiting
     let (both, one) = (text(&[1, 2]), text(&[2]));
     balancer.write(&both);
     balancer.start(2);
-    let mut kept = std::iter::repeat_with(|| site.connect())
-        .find_map(|mut c| (c.ask() == "s1").then_some(c))
-        .expect("one to s1");
+    let mut kept = site.connect_to_server("s1");
     balancer.write(&one);
     balancer.must(&["reload"]);
     assert_eq!(site.answers(8), ["s2"; 8]);
@@ -122,20 +117,16 @@ fn a_new_backend_that_never_answers_gets_no_slots() {
     assert_eq!(site.answers(20).len(), 20);
     balancer.write(&text);
     balancer.must(&["reload"]);
-    balancer.until("checks to have failed", |status| {
-        let silent = status.iter().find(|l| l["backend"] == "silent");
-        silent.is_some_and(|l| l["health"] == "down")
-    });
+    balancer.until_health("silent", "down");
     assert_eq!(balancer.backend("silent")["share"], 0.0);
 }
 
 #[test]
 fn backends_that_come_back_get_connections_before_the_interval_ends() {
     let site = Site::build("rea");
-    let sick = checked_servers(&site);
+    let sick = checked_servers(&site, 2);
     let mut balancer = Balancer::new(&site.segment.balancer, "rea");
-    let http = format!("check = \"http\"\nport = {CHECKED}\npath = \"/health\"");
-    let text = balancer.text(&[1, 2]).replace("check = \"tcp\"", &http);
+    let text = checked(&balancer, &[1, 2]);
     // longer than anything here waits
     let text = text.replace("interval = \"100ms\"\nflows", "interval = \"1m\"\nflows");
     balancer.write(&format!("policy = \"latency\"\n{text}"));
@@ -149,9 +140,7 @@ fn backends_that_come_back_get_connections_before_the_interval_ends() {
     sick.store(false, Ordering::Relaxed);
     balancer.until("slots to be somebody's", |status| share(status) > 0.9);
     assert_eq!(site.answers(4).len(), 4);
-    balancer.until("both to be back", |status| {
-        status.iter().filter(|l| l["health"] == "up").count() == 2
-    });
+    balancer.until_up(2);
     balancer.must(&["drain", "s1"]);
     assert_eq!(balancer.backend("s1")["share"], 0.0);
     balancer.must(&["drain", "s1", "--undo"]);

@@ -18,19 +18,8 @@ const PEER: &str = "bw-xp";
 
 /// Makes it, and the client's way to the service by it.
 fn make(site: &Site) {
-    let (lb, user) = (&site.segment.balancer, &site.segment.clients[1]);
-    let (lb_ns, user_ns) = (lb.namespace().name(), user.namespace().name());
-    let peer = ["type", "veth", "peer", "name", PEER, "netns", user_ns];
-    ip(&[&["-n", lb_ns, "link", "add", OTHER][..], &peer].concat()).expect("a link");
-    for (host, link, address) in [(lb, OTHER, "10.78.0.1/24"), (user, PEER, "10.78.0.2/24")] {
-        let ns = host.namespace().name();
-        ip(&["-n", ns, "addr", "add", address, "dev", link]).expect("an address");
-        ip(&["-n", ns, "link", "set", link, "up"]).expect("it is up");
-    }
-    let off = ["tx", "tso", "gso"];
-    user.namespace()
-        .set_offloads(PEER, &off, false)
-        .expect("off");
+    site.link(OTHER, PEER);
+    let user_ns = site.segment.clients[1].namespace().name();
     let (vip, from) = (format!("{VIP}/32"), client(1).0.to_string());
     let by = ["via", "10.78.0.1", "dev", PEER, "src", &from];
     ip(&[&["-n", user_ns, "route", "replace", &vip][..], &by].concat()).expect("a route");
@@ -61,14 +50,9 @@ fn an_interface_that_is_deleted_is_said_and_one_that_is_made_anew_is_forwarded_a
     for _ in 0..2 {
         ip(&["-n", ns, "link", "del", OTHER]).expect("it goes");
         balancer.until("it to be missed", |status| detached(status) == 1);
-        let status = balancer.status();
-        assert_eq!(status[0]["detached"][0], OTHER);
-        let said = status.iter().rfind(|l| l["what"] == "interface");
-        let detail = said.map_or(Value::Null, |l| l["detail"].clone());
-        assert!(
-            detail.as_str().is_some_and(|d| d.contains("is gone")),
-            "{detail}"
-        );
+        assert_eq!(balancer.status()[0]["detached"][0], OTHER);
+        let said = balancer.events("interface").pop().expect("an event");
+        assert!(said["detail"].to_string().contains("is gone"), "{said}");
         make(&site);
         balancer.until("it to be taken up again", |status| detached(status) == 0);
         drop(connect(user, vip));

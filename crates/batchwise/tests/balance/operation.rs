@@ -1,13 +1,10 @@
 //! Start, status, drain, reload, remove.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 use batchwise_bpf::balance::BPFFS;
 use batchwise_testbed::host::ip;
 use batchwise_testbed::segment::{LINK, VIP, client, server};
-use batchwise_testbed::stage::eventually;
 use batchwise_testbed::stage::refusal::assert_refused;
 use libbpf_rs::MapHandle;
 use nix::net::if_::if_nametoindex;
@@ -31,11 +28,8 @@ fn connections_reach_backends_which_answer_themselves_and_status_shows_them() {
         let totals = status.iter().find(|l| l["kind"] == "totals");
         totals.is_some_and(|l| l["forwarded"].as_u64() > Some(100))
     });
-    let shares = balancer
-        .status()
-        .iter()
-        .filter_map(|l| l["share"].as_f64())
-        .sum::<f64>();
+    let shares = balancer.status();
+    let shares: f64 = shares.iter().filter_map(|l| l["share"].as_f64()).sum();
     assert!((shares - 1.0).abs() < 1e-6, "{shares}");
     let table = balancer.must(&["status", "--format", "text"]);
     assert!(
@@ -56,9 +50,7 @@ fn a_drained_backend_keeps_its_connections_gets_no_new_ones_and_can_be_given_bac
     let mut balancer = Balancer::new(&site.segment.balancer, "drn");
     balancer.write(&balancer.text(&[1, 2]));
     balancer.start(2);
-    let mut kept = std::iter::repeat_with(|| site.connect())
-        .find_map(|mut c| (c.ask() == "s1").then_some(c))
-        .expect("one to s1");
+    let mut kept = site.connect_to_server("s1");
     let said = balancer.must(&["drain", "s1"]);
     assert!(said.contains("web/s1 gets no new connections"), "{said}");
     assert!(!said.contains("dropped"), "{said}");
@@ -71,12 +63,7 @@ fn a_drained_backend_keeps_its_connections_gets_no_new_ones_and_can_be_given_bac
     assert!(last.contains(outage), "{last}");
     let again = balancer.must(&["drain", "s1", "--undo"]);
     assert!(!again.contains(outage), "{again}");
-    balancer.until("s1 to have slots again", |status| {
-        let s1 = status
-            .iter()
-            .find(|l| l["backend"] == "s1" && l["kind"] == "backend");
-        s1.is_some_and(|l| l["share"].as_f64() > Some(0.0))
-    });
+    balancer.until_backend("s1", "back", |s1| s1["share"].as_f64() > Some(0.0));
 }
 
 #[test]
@@ -87,10 +74,7 @@ fn a_backend_that_is_not_drained_any_more_and_still_gets_nothing_is_told_why() {
     let silent = backend("silent", client(1).0.into());
     balancer.write(&(balancer.text(&[1, 2]) + "weight = 0\n" + &silent));
     balancer.start(2);
-    balancer.until("checks to have failed", |status| {
-        let silent = status.iter().find(|l| l["backend"] == "silent");
-        silent.is_some_and(|l| l["health"] == "down")
-    });
+    balancer.until_health("silent", "down");
     let given_back = |name: &str| {
         balancer.must(&["drain", name]);
         balancer.must(&["drain", name, "--undo"])
@@ -105,10 +89,11 @@ fn a_backend_that_is_not_drained_any_more_and_still_gets_nothing_is_told_why() {
         let not = format!("web/{name} is not drained any more, but gets no new connections: {why}");
         assert!(said.contains(&not), "{said}");
     }
-    let said = balancer.status();
-    let said = said.iter().rfind(|l| l["what"] == "drain");
-    let detail = said.map_or("", |l| l["detail"].as_str().unwrap_or_default());
-    assert!(detail.contains("it is down: "), "{detail}");
+    let said = balancer.events("drain").pop().expect("an event");
+    assert!(
+        said["detail"].to_string().contains("it is down: "),
+        "{said}"
+    );
 }
 
 #[test]
@@ -177,11 +162,7 @@ fn a_reload_for_which_the_kernel_has_no_room_changes_nothing() {
         (&agent["generation"], &agent["policy"]),
         (&1.into(), &"latency".into())
     );
-    let errors: Vec<_> = status
-        .iter()
-        .filter(|l| l["what"] == "config_error")
-        .collect();
-    let detail = errors[0]["detail"].to_string();
+    let detail = balancer.events("config_error")[0]["detail"].to_string();
     assert!(
         detail.contains("the configuration before it stays in force"),
         "{detail}"
@@ -211,15 +192,9 @@ fn a_reload_that_the_kernel_refuses_amid_the_change_is_said_to_be_partly_in_forc
     ];
     assert_refused(&refused, 1, &words);
     let status = balancer.status();
-    let told = [
-        status[0]["config_error"].to_string(),
-        status
-            .iter()
-            .filter(|l| l["what"] == "config_error")
-            .map(|l| l["detail"].to_string())
-            .collect(),
-    ];
-    for text in told {
+    let event = &balancer.events("config_error")[0];
+    for text in [&status[0]["config_error"], &event["detail"]] {
+        let text = text.to_string();
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
         assert!(!text.contains("stays in force"), "{text}");
     }
@@ -277,15 +252,10 @@ fn a_backend_that_is_taken_out_is_shown_until_it_is_gone_and_has_its_weight_when
     // a service that has begun: who comes to it starts low
     balancer.end(Signal::SIGKILL);
     balancer.start(2);
-    let mut kept = std::iter::repeat_with(|| site.connect())
-        .find_map(|mut c| (c.ask() == "s1").then_some(c))
-        .expect("one to s1");
+    let mut kept = site.connect_to_server("s1");
     balancer.write(&balancer.text(&[2]));
     balancer.must(&["reload"]);
-    balancer.until("its connection to be counted", |status| {
-        let mut lines = status.iter().filter(|l| l["kind"] == "backend");
-        lines.any(|l| l["backend"] == "s1" && l["connections"].as_u64() > Some(0))
-    });
+    balancer.until_backend("s1", "counted", |s1| s1["connections"].as_u64() > Some(0));
     let line = balancer.backend("s1");
     assert_eq!(
         (&line["state"], &line["why"], &line["share"]),
@@ -342,33 +312,6 @@ fn a_reload_may_change_the_policy_and_weights_under_open_connections() {
         (s2["share"].as_f64().expect("a share") - 0.75).abs() < 1e-3,
         "{s2}"
     );
-}
-
-#[test]
-fn metrics_are_served_where_the_agent_runs() {
-    let site = Site::build("met");
-    let host = &site.segment.balancer;
-    let mut balancer = Balancer::new(host, "met");
-    balancer.write(&balancer.text(&[1]));
-    balancer.start_with(&["--metrics", "127.0.0.1:9200"], 1);
-    let scrape = || {
-        let mut stream = TcpStream::connect(("127.0.0.1", 9200))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
-        let mut body = String::new();
-        stream.read_to_string(&mut body)?;
-        Ok(body)
-    };
-    let complete = |body: &String| body.contains("batchwise_balance_");
-    let scrape = || host.inside(scrape).ok().filter(complete);
-    let body = eventually("an interval to end", scrape, String::new);
-    for line in [
-        "batchwise_balance_weight{service=\"web\",backend=\"s1\"} 100.0",
-        "batchwise_balance_share_ratio{service=\"web\",backend=\"s1\"} 1.0",
-        "batchwise_balance_healthy{service=\"web\",backend=\"s1\"} 1.0",
-        "batchwise_balance_config_generation 1.0",
-    ] {
-        assert!(body.lines().any(|l| l == line), "{line} is not in {body}");
-    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use batchwise_testbed::host::Host;
+use batchwise_testbed::host::{Host, ip};
 use batchwise_testbed::segment::{Segment, SegmentSpec, VIP, VIP6};
 use batchwise_testbed::stage::{PATIENCE, connect, turn};
 use socket2::{Domain, Socket, Type};
@@ -60,6 +60,29 @@ impl Site {
     pub fn connect_to(&self, vip: IpAddr) -> Connection {
         let stream = connect(&self.segment.clients[0], (vip, PORT).into());
         Connection(BufReader::new(stream))
+    }
+
+    /// One that this server answers.
+    pub fn connect_to_server(&self, name: &str) -> Connection {
+        let answered = |mut c: Connection| (c.ask() == name).then_some(c);
+        let mut connections = std::iter::repeat_with(|| self.connect());
+        connections.find_map(answered).expect("one without end")
+    }
+
+    /// A link from the balancer to the second client, with 10.78.0.1 and 10.78.0.2.
+    pub fn link(&self, link: &str, peer: &str) {
+        let (lb, user) = (&self.segment.balancer, &self.segment.clients[1]);
+        let ends = [(lb, link, "10.78.0.1/24"), (user, peer, "10.78.0.2/24")];
+        let [of, to] = [lb, user].map(|host| host.namespace().name());
+        let veth = ["type", "veth", "peer", "name", peer, "netns", to];
+        ip(&[&["-n", of, "link", "add", link][..], &veth].concat()).expect("a link");
+        for (host, link, address) in ends {
+            let ns = host.namespace();
+            ip(&["-n", ns.name(), "addr", "add", address, "dev", link]).expect("an address");
+            ip(&["-n", ns.name(), "link", "set", link, "up"]).expect("it is up");
+            let off = ns.set_offloads(link, &["tx", "tso", "gso"], false);
+            off.expect("off");
+        }
     }
 
     /// Who answers new connections from each of these ports, which are reset then.

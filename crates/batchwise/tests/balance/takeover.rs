@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use batchwise_testbed::host::ip;
 use batchwise_testbed::segment::LINK;
+use batchwise_testbed::stage::refusal::assert_refused;
 use nix::sys::signal::Signal;
 
 use crate::balancer::{Balancer, backend};
@@ -48,11 +49,7 @@ fn a_second_agent_of_the_name_is_refused() {
     balancer.write(&balancer.text(&[1]));
     balancer.start(1);
     let second = balancer.refused();
-    batchwise_testbed::stage::refusal::assert_refused(
-        &second,
-        1,
-        &["another agent", "stop it first"],
-    );
+    assert_refused(&second, 1, &["another agent", "stop it first"]);
 }
 
 #[test]
@@ -92,11 +89,7 @@ fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     // nothing was there before: the file is wrong
     balancer.must(&["remove"]);
     let refused = balancer.refused();
-    batchwise_testbed::stage::refusal::assert_refused(
-        &refused,
-        1,
-        &["no route to 203.0.113.9", "ip route add"],
-    );
+    assert_refused(&refused, 1, &["no route to 203.0.113.9", "ip route add"]);
 }
 
 #[test]
@@ -121,11 +114,9 @@ fn a_takeover_where_health_checks_have_no_way_any_more_goes_on_with_who_served()
         (&"unknown".into(), &"serving".into(), &1.0.into())
     );
     assert_eq!(balancer.backend("s2")["health"], "up");
-    let status = balancer.status();
-    let mut said = status
-        .iter()
-        .filter(|l| l["what"] == "probe" && l["service"] == "web");
-    let detail = said.next().expect("an event")["detail"].to_string();
+    let mut said = balancer.events("probe").into_iter();
+    let said = said.find(|l| l["service"] == "web").expect("an event");
+    let detail = said["detail"].to_string();
     assert!(
         detail.contains("no route to 10.79.9.1") && detail.contains("until this is mended"),
         "{detail}"
@@ -136,9 +127,7 @@ fn a_takeover_where_health_checks_have_no_way_any_more_goes_on_with_who_served()
     assert_eq!(balancer.backend("s1")["state"], "serving");
     let by = ["via", "10.79.0.1", "dev", LINK];
     ip(&[&["-n", namespace, "route", "add", "10.79.9.0/24"], &by[..]].concat()).expect("a route");
-    balancer.until("it to be checked again", |status| {
-        status.iter().filter(|l| l["health"] == "up").count() == 2
-    });
+    balancer.until_up(2);
 }
 
 #[test]
@@ -148,9 +137,7 @@ fn a_weight_that_was_configured_while_no_agent_ran_is_no_sign_of_slowness() {
     let text = format!("policy = \"latency\"\n{}", balancer.text(&[1, 2]));
     balancer.write(&text);
     balancer.start(2);
-    balancer.until("weights to be in force", |status| {
-        status.iter().any(|line| line["weight"] == 100_000)
-    });
+    balancer.until_backend("s2", "in force", |s2| s2["weight"] == 100_000);
     balancer.end(Signal::SIGKILL);
     balancer.write(&(text + "weight = 300\n"));
     balancer.start(2);

@@ -2,17 +2,16 @@
 //! these.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_bpf::probe::{Attached, Probe};
 use batchwise_core::balance::report::Health;
 
 use super::super::config::{Kind, Service};
-use super::super::journal::About;
 use super::super::judge;
 use super::super::nexthop::{self, NetworkState};
-use super::{Agent, Exits};
+use super::{Agent, Exits, due};
 
 /// Routes are looked at again so often, at most, because checks went astray.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -31,26 +30,18 @@ impl Exits {
     }
 
     /// Attaches a probe to each of these that has none yet; what was there before stays.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(super) fn prepare(
         &self,
-        names: &[String],
-        known: &NetworkState,
+        exits: &BTreeMap<u32, String>,
     ) -> anyhow::Result<BTreeMap<u32, Attached>> {
-        let mut new = BTreeMap::new();
-        for name in names {
-            let link = known.links.iter().find(|(_, link)| link.name == *name);
-            let (index, _) = link.with_context(|| format!("the interface {name} has gone"))?;
-            if !self.has(*index) {
-                let attached = self.probe.attach(*index);
-                let attached =
-                    attached.with_context(|| format!("cannot send health checks by {name}"))?;
-                new.insert(*index, attached);
-            }
-        }
-        Ok(new)
+        let new = exits.iter().filter(|(index, _)| !self.has(**index));
+        let attach = |(index, name): (&u32, &String)| {
+            let attached = self.probe.attach(*index);
+            let attached =
+                attached.with_context(|| format!("cannot send health checks by {name}"))?;
+            Ok((*index, attached))
+        };
+        new.map(attach).collect()
     }
 
     pub(super) fn add(&mut self, new: BTreeMap<u32, Attached>) {
@@ -62,42 +53,23 @@ impl Exits {
         attached.is_some_and(|a| a.ifindex() == Some(index))
     }
 
-    /// Why the checks of a service say nothing, if so.
-    pub(super) fn trouble(&self, service: &str) -> Option<&str> {
-        self.by_service
-            .get(service)?
-            .as_ref()
-            .err()
-            .map(String::as_str)
+    /// Whether the checks of a service say nothing.
+    pub(super) fn lost(&self, service: &str) -> bool {
+        matches!(self.by_service.get(service), Some(Err(_)))
     }
 
     /// The exit of a service, with a probe.
     fn find(&mut self, service: &Service, known: &NetworkState) -> Result<u32, String> {
-        let link = nexthop::service_route(known, service.address, true)?;
-        let route = known.routes.get(&service.address);
-        let index = match (route, &link) {
-            (Some(Ok(route)), Some(_)) => route.ifindex,
-            _ => return Err("the interface of its route has gone".to_owned()),
-        };
+        let exit = nexthop::service_route(known, service.address, true)?;
+        let (index, link) = exit.ok_or("the interface of its route has gone")?;
         if self.by_service.get(&service.name) != Some(&Ok(index)) {
-            let name = link.map(|link| link.name).unwrap_or_default();
-            judge::filtered(service, &name, known, judge::reverse_path_filter)?;
+            judge::filtered(service, &link.name, known, judge::reverse_path_filter)?;
         }
         if !self.has(index) {
             let attached = self.probe.attach(index).map_err(|e| e.to_string())?;
             self.attached.insert(index, attached);
         }
         Ok(index)
-    }
-
-    /// Something is due that was last done `at`, and is done now.
-    fn due(at: &mut Option<Instant>, every: Duration) -> bool {
-        let now = Instant::now();
-        if at.is_some_and(|at| now - at < every) {
-            return false;
-        }
-        *at = Some(now);
-        true
     }
 }
 
@@ -115,17 +87,16 @@ impl Agent {
             let exit = self.exits.find(&service.spec, known);
             let before = self.exits.by_service.get(name);
             if before.is_some_and(|before| *before != exit) || (before.is_none() && exit.is_err()) {
-                let about = About::service(name);
                 match &exit {
                     Ok(index) => {
                         let by = known.links.get(index).map_or("", |link| &link.name);
                         let detail = format!("health checks leave by {by}");
-                        self.journal.event("probe", about, detail);
+                        self.journal.event("probe", &[name], detail);
                     }
                     Err(why) => {
                         let detail =
                             format!("health checks say nothing until this is mended: {why}");
-                        self.journal.warn("probe", about, &detail);
+                        self.journal.warn("probe", &[name], &detail);
                     }
                 }
             }
@@ -146,7 +117,7 @@ impl Agent {
 
     /// A check did not leave by the probe: the route has moved, or nothing left at all.
     pub(super) fn look_again(&mut self) -> anyhow::Result<()> {
-        if Exits::due(&mut self.exits.looked, LOOK_AGAIN) {
+        if due(&mut self.exits.looked, LOOK_AGAIN) {
             self.follower.follow(judge::wanted(&self.config, true))?;
         }
         Ok(())
@@ -154,10 +125,10 @@ impl Agent {
 
     /// This machine cannot make checks.
     pub(super) fn say_local(&mut self, why: &str) {
-        if Exits::due(&mut self.exits.said, SAY_AGAIN) {
+        if due(&mut self.exits.said, SAY_AGAIN) {
             let detail =
                 format!("health checks cannot be made, what was known of backends holds: {why}");
-            self.journal.warn("checks", About::default(), &detail);
+            self.journal.warn("checks", &[], &detail);
         }
     }
 }

@@ -2,22 +2,21 @@
 //! are written so that no connection breaks.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use batchwise_bpf::balance as bpf;
 use batchwise_bpf::probe::{self, Attached};
+use batchwise_core::balance::SLOTS;
 use batchwise_core::balance::report::{Health, Policy};
-use batchwise_core::balance::{SLOTS, UNIT, maglev};
 
 use super::super::attempt::Target;
-use super::super::backend::Backend;
-use super::super::config::{self, Kind, Method};
+use super::super::backend::{Backend, unknown};
+use super::super::config::{self, Kind};
 use super::super::health::Checks;
-use super::super::journal::About;
-use super::super::judge::{self, Checked, Fault};
+use super::super::judge::{self, Checked};
 use super::super::nexthop::NextHop;
 use super::super::plan::{Pinned, Plan, Slot, key, plan};
 use super::super::service::Service;
+use super::leaving::unnamed;
 use super::{Agent, Leaving};
 
 /// A configuration that nothing keeps from being brought into force.
@@ -34,9 +33,6 @@ pub(super) struct Ready {
 
 impl Agent {
     /// Does all that may fail and changes nothing of what is in force.
-    ///
-    /// # Errors
-    /// No places are left, or the kernel refuses.
     pub(super) fn prepare(&self, checked: Checked) -> anyhow::Result<Ready> {
         let pinned = Pinned {
             services: self.balancer.services()?,
@@ -57,7 +53,7 @@ impl Agent {
                 self.balancer.ring(place.number)?
             });
         }
-        let probes = self.exits.prepare(&checked.exits, &checked.known)?;
+        let probes = self.exits.prepare(&checked.exits)?;
         Ok(Ready {
             checked,
             plan,
@@ -80,7 +76,7 @@ impl Agent {
             probes,
         } = ready;
         self.exits.add(probes);
-        let former = self.former();
+        let mut former = BTreeMap::new();
         let mut before: BTreeMap<u16, Service> =
             self.services.drain(..).map(|s| (s.number, s)).collect();
         let specs = checked.config.services.iter();
@@ -90,8 +86,9 @@ impl Agent {
                 let way = checked.known.way(backend.address, spec.method);
                 let mut new = new_backend(spec, place.number, backend, slot, way);
                 let mut leaving = self.leaving.iter();
-                if let Some(back) = leaving.find(|leaving| leaving.index == slot.index) {
-                    (new.health, new.trusted) = (back.health.clone(), back.trusted);
+                if let Some(back) = leaving.find(|l| l.backend.index == slot.index) {
+                    new.health = back.backend.health.clone();
+                    new.trusted = back.backend.trusted;
                     let counted = self.census.get(usize::from(slot.index));
                     new.connections = counted.map(|c| c.active);
                 }
@@ -100,18 +97,20 @@ impl Agent {
             let mut service = Service::new(spec.clone(), place.number, ring, backends.collect());
             let same = before.remove(&place.number);
             if let Some(before) = same.filter(|before| key(&before.spec) == key(spec)) {
-                service.inherit(before, policy);
+                former.append(&mut service.inherit(before, policy));
             }
             self.services.push(service);
         }
         self.config = checked.config;
         self.index();
         for doubt in self.config.doubts() {
-            let (about, what) = (About::service(&doubt.service), doubt.what.to_string());
-            self.journal.warn("config", about, &what);
+            self.journal.warn("config", &[&doubt.service], &doubt.what);
         }
         self.follow_exits(&checked.known);
-        self.say_faults(&checked.faults);
+        for fault in &checked.faults {
+            self.journal
+                .warn("neighbour", &[&fault.service, &fault.backend], &fault.what);
+        }
         let written = self.write_plan(plan, fresh, former);
         // health is looked after in any case
         let watched = self.watch();
@@ -124,12 +123,12 @@ impl Agent {
         &mut self,
         plan: Plan,
         fresh: Vec<(u16, bpf::Ring)>,
-        mut former: BTreeMap<u16, Leaving>,
+        mut former: BTreeMap<u16, Backend>,
     ) -> anyhow::Result<()> {
         for key in &plan.gone {
             self.balancer.remove_service(key)?;
             let detail = format!("{}:{} is a service no more", key.address, key.port);
-            self.journal.event("service", About::default(), detail);
+            self.journal.event("service", &[], detail);
         }
         for index in &plan.orphans {
             self.balancer.vacate(*index)?;
@@ -146,23 +145,16 @@ impl Agent {
             };
             self.balancer.set_service(key(&service.spec), value)?;
         }
-        self.leaving
-            .retain(|l| plan.leaving.iter().any(|(index, _)| *index == l.index));
-        for (index, written) in plan.leaving {
-            if !self.leaving.iter().any(|l| l.index == index) {
-                let now = Instant::now();
-                let leaving = former.remove(&index).unwrap_or_else(|| Leaving {
-                    index,
-                    service: self.name_of(written.service),
-                    name: written.address.to_string(),
-                    address: written.address,
-                    grown: bpf::Tally::default(),
-                    health: Checks::new(Health::Unknown),
-                    trusted: false,
-                    since: now,
-                    until: now,
-                });
-                self.leave(leaving, written)?;
+        let still = |l: &Leaving| plan.leaving.iter().any(|(i, _)| *i == l.backend.index);
+        self.leaving.retain(still);
+        for (index, mut written) in plan.leaving {
+            if !self.leaving.iter().any(|l| l.backend.index == index) {
+                written.state = bpf::State::Draining;
+                let backend = former.remove(&index);
+                let backend = backend.unwrap_or_else(|| unnamed(index, written));
+                let service = self.services.iter().find(|s| s.number == written.service);
+                let service = service.map_or_else(String::new, |s| s.spec.name.clone());
+                self.leave(service, Backend { written, ..backend })?;
             }
         }
         // an index goes on counting when it changes hands
@@ -170,57 +162,6 @@ impl Agent {
             self.tallies.entry(index).or_insert(tally);
         }
         Ok(())
-    }
-
-    fn name_of(&self, service: u16) -> String {
-        let mut named = self.services.iter().filter(|s| s.number == service);
-        named
-            .next()
-            .map_or_else(String::new, |s| s.spec.name.clone())
-    }
-
-    /// A backend was taken out: it keeps its connections until its time is over.
-    fn leave(&mut self, mut leaving: Leaving, mut written: bpf::Backend) -> anyhow::Result<()> {
-        written.state = bpf::State::Draining;
-        self.balancer.set_backend(leaving.index, &written)?;
-        let within = humantime::format_duration(self.config.drain_timeout);
-        let detail = format!("taken out; its connections have {within}");
-        let about = About::backend(&leaving.service, &leaving.name);
-        self.journal.event("removed", about, detail);
-        leaving.since = Instant::now();
-        leaving.until = leaving.since + self.config.drain_timeout;
-        self.leaving.push(leaving);
-        Ok(())
-    }
-
-    /// The backends by their indices, as they would leave now.
-    fn former(&self) -> BTreeMap<u16, Leaving> {
-        let now = Instant::now();
-        let of = |s: &Service, b: &Backend| {
-            let leaving = Leaving {
-                index: b.index,
-                service: s.spec.name.clone(),
-                name: b.spec.name.clone(),
-                address: b.spec.address,
-                grown: bpf::Tally::default(),
-                health: b.health.clone(),
-                trusted: b.trusted,
-                since: now,
-                until: now,
-            };
-            (b.index, leaving)
-        };
-        let services = self.services.iter();
-        services
-            .flat_map(|s| s.backends.iter().map(move |b| of(s, b)))
-            .collect()
-    }
-
-    fn say_faults(&mut self, faults: &[Fault]) {
-        for fault in faults {
-            let about = About::backend(&fault.service, &fault.backend);
-            self.journal.warn("neighbour", about, &fault.what);
-        }
     }
 
     /// Which index is whose.
@@ -258,7 +199,7 @@ impl Agent {
                 }
             }
         }
-        self.checker.set(targets)?;
+        self.checker.want(targets)?;
         self.follower.follow(judge::wanted(&self.config, true))
     }
 }
@@ -270,54 +211,16 @@ fn new_backend(
     slot: &Slot,
     way: Result<NextHop, String>,
 ) -> Backend {
-    let base = spec.weight.saturating_mul(UNIT);
-    let (written, health) = match slot.before {
-        Some(before) => {
-            let (weight, base_weight) = if before.weight == 0 {
-                (base, spec.weight)
-            } else {
-                (before.weight, before.base_weight)
-            };
-            let health = match before.state {
-                bpf::State::Down => Health::Down,
-                bpf::State::Serving | bpf::State::Draining => Health::Unknown,
-            };
-            let written = bpf::Backend {
-                weight,
-                base_weight,
-                ..before
-            };
-            (written, health)
-        }
-        None => (
-            bpf::Backend {
-                address: spec.address,
-                source: spec.address,
-                source_bits: 0,
-                mac: [0; 6],
-                own_mac: [0; 6],
-                ifindex: 0,
-                mtu: 0,
-                method: match service.method {
-                    Method::L2 => bpf::Method::L2,
-                    Method::Ipip => bpf::Method::Ipip,
-                },
-                state: bpf::State::Down,
-                doubted: false,
-                drained: false,
-                weight: base,
-                base_weight: spec.weight,
-                service: number,
-                generation: 0,
-                identity: maglev::identity(&spec.name),
-            },
-            Health::Unknown,
-        ),
+    let health = match (&service.check.kind, slot.before) {
+        (Kind::None, _) => Health::Unchecked,
+        (_, Some(before)) if before.state == bpf::State::Down => Health::Down,
+        _ => Health::Unknown,
     };
-    let health = match service.check.kind {
-        Kind::None => Health::Unchecked,
-        Kind::Tcp | Kind::Http { .. } => health,
-    };
+    let new = unknown(spec, service.method, number);
+    let mut written = slot.before.unwrap_or(new);
+    if written.weight == 0 {
+        (written.weight, written.base_weight) = (new.weight, new.base_weight);
+    }
     // what the maps say of a station on link holds while the kernel has forgotten it
     let way = way.map(|way| {
         let same = slot.before.filter(|before| {
@@ -328,9 +231,5 @@ fn new_backend(
             ..way
         }
     });
-    let mut backend = Backend::new(spec.clone(), slot.index, written, Checks::new(health), way);
-    backend.trusted = slot
-        .before
-        .is_some_and(|before| before.state == bpf::State::Serving);
-    backend
+    Backend::new(spec.clone(), slot.index, written, Checks::new(health), way)
 }

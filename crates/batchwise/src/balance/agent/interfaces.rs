@@ -1,29 +1,25 @@
 //! The interfaces that packets arrive at: one that is deleted and made anew gets the program again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use batchwise_bpf::balance::Change;
 
-use super::super::journal::About;
-use super::Agent;
+use super::{Agent, due};
 
 /// Interfaces are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Agent {
     pub(super) fn follow_interfaces(&mut self) -> anyhow::Result<()> {
-        let now = Instant::now();
-        let looked = self.interfaces.looked;
-        if looked.is_some_and(|at| now - at < LOOK_EVERY) {
+        if !due(&mut self.interfaces.looked, LOOK_EVERY) {
             return Ok(());
         }
-        self.interfaces.looked = Some(now);
         for (name, change) in self.balancer.follow_interfaces()? {
             let said = self.interfaces.said.remove(&name);
             let detail = match change {
                 Change::Attached => {
                     let detail = format!("{name} is there anew: its packets are forwarded again");
-                    self.journal.event("interface", About::default(), detail);
+                    self.journal.event("interface", &[], detail);
                     continue;
                 }
                 Change::Gone => continue,
@@ -34,7 +30,7 @@ impl Agent {
                 }
             };
             if said.as_ref() != Some(&detail) {
-                self.journal.warn("interface", About::default(), &detail);
+                self.journal.warn("interface", &[], &detail);
             }
             self.interfaces.said.insert(name, detail);
         }
@@ -47,7 +43,7 @@ impl Agent {
                 "{name} is gone, and with it what clients send there, until there is an interface of this \
                  name again"
             );
-            self.journal.warn("interface", About::default(), &detail);
+            self.journal.warn("interface", &[], &detail);
             self.interfaces.said.insert(name, detail);
         }
         Ok(())

@@ -1,15 +1,13 @@
 //! The end of an interval: what was seen becomes weights, tables and lines.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use batchwise_bpf::balance::{self as bpf, Balancer};
 use batchwise_core::balance::report::{Line, Policy, State, TotalsLine};
 
-use super::super::journal::About;
 use super::super::service::{Service, Table};
 use super::super::status::{AgentLine, Status};
-use super::Agent;
+use super::{Agent, Tallies};
 use crate::frame::clock::wall_clock_ns;
 
 impl Agent {
@@ -17,9 +15,7 @@ impl Agent {
     pub(super) fn push(&mut self) -> anyhow::Result<()> {
         let (policy, now) = (self.config.policy, wall_clock_ns());
         for at in 0..self.services.len() {
-            let Some(service) = self.services.get_mut(at) else {
-                break;
-            };
+            let service = &mut self.services[at];
             let table = service.react(policy, now);
             let filled = table.is_some();
             write(&self.balancer, service, table)?;
@@ -30,44 +26,19 @@ impl Agent {
         Ok(())
     }
 
-    fn vacate_leaving(&mut self, now: Instant) -> anyhow::Result<()> {
-        let mut staying = Vec::new();
-        for leaving in self.leaving.drain(..) {
-            let counted = self.census.get(usize::from(leaving.index));
-            let connections = counted.map_or(0, |c| c.kept);
-            // it had flows of its own until it left
-            let fresh = self.last_census.is_some_and(|c| c.is_after(leaving.since));
-            if (connections > 0 || !fresh) && now < leaving.until {
-                staying.push(leaving);
-                continue;
-            }
-            self.balancer.vacate(leaving.index)?;
-            let about = About::backend(&leaving.service, &leaving.name);
-            let detail = format!("gone, with {connections} connections left");
-            self.journal.event("removed", about, detail);
-        }
-        self.leaving = staying;
-        Ok(())
-    }
-
     pub(super) fn interval(&mut self, now: Instant) -> anyhow::Result<Status> {
         let epochs = self.balancer.sweep()?;
         self.count_epochs(epochs);
         self.count()?;
-        let tallies: BTreeMap<u16, bpf::Tally> =
-            self.balancer.backend_tallies()?.into_iter().collect();
+        let tallies: Tallies = self.balancer.backend_tallies()?.into_iter().collect();
         let (policy, ts_ns) = (self.config.policy, wall_clock_ns());
         for at in 0..self.services.len() {
-            let Some(service) = self.services.get_mut(at) else {
-                break;
-            };
+            let service = &mut self.services[at];
             for backend in &mut service.backends {
                 let counted = self.census.get(usize::from(backend.index));
                 backend.connections = counted.map(|c| c.active);
                 backend.busy = counted.map_or(0, |c| c.busy);
-                let tally = tallies.get(&backend.index).copied().unwrap_or_default();
-                let before = self.tallies.get(&backend.index).copied();
-                backend.grown = grown(&before.unwrap_or_default(), &tally);
+                backend.grown = grown(&self.tallies, &tallies, backend.index);
             }
             service.close_interval(now);
             let change = service.decide(policy, ts_ns);
@@ -80,9 +51,8 @@ impl Agent {
             self.sense()?;
         }
         for leaving in &mut self.leaving {
-            let tally = tallies.get(&leaving.index).copied().unwrap_or_default();
-            let before = self.tallies.get(&leaving.index).copied();
-            leaving.grown = grown(&before.unwrap_or_default(), &tally);
+            let backend = &mut leaving.backend;
+            backend.grown = grown(&self.tallies, &tallies, backend.index);
         }
         self.tallies.extend(tallies);
         self.vacate_leaving(now)?;
@@ -101,11 +71,10 @@ impl Agent {
             .collect();
         for name in empty.iter().filter(|name| !self.empty.contains(name)) {
             let detail = "no backend serves: its packets are dropped until one does";
-            self.journal.warn("empty", About::service(name), detail);
+            self.journal.warn("empty", &[name], detail);
         }
         for name in self.empty.iter().filter(|name| !empty.contains(name)) {
-            self.journal
-                .event("empty", About::service(name), "it is served again");
+            self.journal.event("empty", &[name], "it is served again");
         }
         self.empty = empty;
     }
@@ -173,15 +142,16 @@ fn write(balancer: &Balancer, service: &mut Service, table: Option<Table>) -> an
         service.written(table);
     }
     for (at, wanted) in later {
-        if let Some(backend) = service.backends.get_mut(at) {
-            balancer.set_backend(backend.index, &wanted)?;
-            backend.written = wanted;
-        }
+        let backend = &mut service.backends[at];
+        balancer.set_backend(backend.index, &wanted)?;
+        backend.written = wanted;
     }
     Ok(())
 }
 
-fn grown(before: &bpf::Tally, now: &bpf::Tally) -> bpf::Tally {
+fn grown(before: &Tallies, now: &Tallies, index: u16) -> bpf::Tally {
+    let of = |tallies: &Tallies| tallies.get(&index).copied().unwrap_or_default();
+    let (before, now) = (of(before), of(now));
     bpf::Tally {
         packets: now.packets.saturating_sub(before.packets),
         bytes: now.bytes.saturating_sub(before.bytes),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,10 +12,12 @@ use batchwise_bpf::probe::{Attached, Probe};
 use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 
+use super::AgentArgs;
+use super::backend::Backend;
 use super::config::Config;
 use super::control::{Asked, Server};
-use super::health::{Checker, Checks};
-use super::journal::{About, Journal};
+use super::health::{self, Checker};
+use super::journal::Journal;
 use super::judge::{self, Terms};
 use super::metrics::BalanceMetrics;
 use super::nexthop::{Follower, Kernel};
@@ -45,52 +46,16 @@ const LONGEST_EPOCH: u32 = 4;
 /// A flow is no longer measured after so many of its longest epochs without a packet.
 const FORGET: u32 = 3;
 
-/// What the command line decides.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// The configuration's file.
-    pub file: PathBuf,
-    /// Wins over the file's.
-    pub policy: Option<Policy>,
-    /// Wins over the file's.
-    pub interval: Option<Duration>,
-    /// Until it ends by itself.
-    pub duration: Option<Duration>,
-    /// Nothing stays at the end.
-    pub remove_at_exit: bool,
-}
+/// By backends' indices.
+type Tallies = BTreeMap<u16, bpf::Tally>;
 
-impl Run {
-    /// The file's configuration, as the command line changes it.
-    ///
-    /// # Errors
-    /// The file is wrong.
-    pub fn read(&self) -> anyhow::Result<Config> {
-        let mut config = Config::read(&self.file)?;
-        config.policy = self.policy.unwrap_or(config.policy);
-        config.interval = self.interval.unwrap_or(config.interval);
-        Ok(config)
-    }
-}
-
-/// A backend that was taken out and may still have connections.
+/// A backend that was taken out and may still have connections. If it is taken back, what checks said
+/// of it last still holds.
 struct Leaving {
-    /// Its place.
-    index: u16,
-    /// Its service's name.
     service: String,
-    /// Its name.
-    name: String,
-    /// Its address.
-    address: IpAddr,
-    /// From clients in the interval.
-    grown: bpf::Tally,
+    backend: Backend,
     /// New flows have gone elsewhere since.
     since: Instant,
-    /// What checks said of it last: if it is taken back, that still holds.
-    health: Checks,
-    /// It served before any check.
-    trusted: bool,
     /// Its connections have until then.
     until: Instant,
 }
@@ -125,6 +90,16 @@ struct Exits {
 #[derive(Default)]
 struct StationsAsked(BTreeMap<IpAddr, Instant>);
 
+/// Whether something is due that was last done `at`; then it is done now.
+fn due(at: &mut Option<Instant>, every: Duration) -> bool {
+    let now = Instant::now();
+    let due = at.is_none_or(|at| now - at >= every);
+    if due {
+        *at = Some(now);
+    }
+    due
+}
+
 /// How the loop ended.
 pub struct Ended {
     /// Nothing is to stay.
@@ -135,7 +110,7 @@ pub struct Ended {
 
 /// Everything that the loop knows.
 pub struct Agent {
-    run: Run,
+    args: AgentArgs,
     balancer: Balancer,
     config: Config,
     services: Vec<Service>,
@@ -148,7 +123,7 @@ pub struct Agent {
     interfaces: Interfaces,
     /// Places of backends by index: service, backend.
     places: BTreeMap<u16, (usize, usize)>,
-    tallies: BTreeMap<u16, bpf::Tally>,
+    tallies: Tallies,
     /// Flows by backends' indices, and when they were last counted.
     census: Vec<bpf::Counted>,
     last_census: Option<LastCensus>,
@@ -186,10 +161,7 @@ fn options(config: &Config) -> Options {
 
 impl Agent {
     /// Checks the configuration, loads or takes over the programs, and forwards from then on.
-    ///
-    /// # Errors
-    /// The configuration does not hold or does not fit the machine, or the kernel refuses.
-    pub fn start(run: Run, config: Config, mut journal: Journal) -> anyhow::Result<Self> {
+    pub fn start(args: AgentArgs, config: Config, mut journal: Journal) -> anyhow::Result<Self> {
         let kernel = Kernel::open()?;
         let name = config.name.clone();
         let pinned = Balancer::pinned(&name);
@@ -209,13 +181,13 @@ impl Agent {
         let taken_over = balancer.taken_over();
         if taken_over {
             let detail = format!("the pinned maps of {:?} were taken over", config.name);
-            journal.event("takeover", About::default(), detail);
+            journal.event("takeover", &[], detail);
         }
         let probe = Probe::load(&balancer).context("cannot send health checks")?;
         let probed = probe.probed()?;
-        let checker = Checker::start(move |index| probed.syns(index))?;
+        let checker = health::start(move |index| probed.syns(index))?;
         let mut agent = Self {
-            run,
+            args,
             balancer,
             config,
             services: Vec::new(),
@@ -227,7 +199,7 @@ impl Agent {
             exits: Exits::new(probe),
             interfaces: Interfaces::default(),
             places: BTreeMap::new(),
-            tallies: BTreeMap::new(),
+            tallies: Tallies::new(),
             census: Vec::new(),
             last_census: None,
             asked: StationsAsked::default(),
@@ -248,9 +220,6 @@ impl Agent {
     }
 
     /// Runs until the duration is over, the user quits, `stop` is set or a request ends it.
-    ///
-    /// # Errors
-    /// The kernel does not let us read or write, or the output is gone.
     pub fn run(
         &mut self,
         server: &Server,
@@ -259,7 +228,7 @@ impl Agent {
         stop: Arc<AtomicBool>,
         hangup: &AtomicBool,
     ) -> anyhow::Result<Ended> {
-        let mut ticks = Ticks::new(stop, self.config.interval, self.run.duration);
+        let mut ticks = Ticks::new(stop, self.config.interval, self.args.duration);
         loop {
             let turn = ticks.turn(POLL_EVERY, |time| output.wait(time))?;
             self.take_epochs()?;
@@ -285,7 +254,7 @@ impl Agent {
             if over {
                 let asked = self.remove.take();
                 return Ok(Ended {
-                    remove: asked.is_some() || self.run.remove_at_exit,
+                    remove: asked.is_some() || self.args.remove_at_exit,
                     asked,
                 });
             }

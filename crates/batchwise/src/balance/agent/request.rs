@@ -7,8 +7,7 @@ use batchwise_bpf::balance::{Balancer, Options};
 use batchwise_core::balance::report::State;
 
 use super::super::config::{self, Kind};
-use super::super::control::{Asked, Request};
-use super::super::journal::About;
+use super::super::control::{Asked, Drain, Request};
 use super::super::judge::{self, Terms};
 use super::super::plan::key;
 use super::super::service::Service;
@@ -25,18 +24,16 @@ impl Agent {
                 let lines = self.status(Vec::new())?.to_lines()?;
                 asked.lines(lines);
             }
-            Request::Drain {
-                backend,
-                service,
-                undo,
-            } => {
-                let done = match self.drain(&backend, service.as_deref(), undo) {
-                    Ok((service, mut said)) => {
+            Request::Drain(drain) => {
+                let done = match self.drain(&drain) {
+                    Ok((at, mut said)) => {
                         self.push()?;
                         self.say_empty();
-                        if !self.serves(&service) {
+                        let service = &self.services[at];
+                        if !service.states().contains(&State::Serving) {
+                            let name = &service.spec.name;
                             said += &format!(
-                                "; no backend of {service} serves now: new connections are dropped"
+                                "; no backend of {name} serves now: new connections are dropped"
                             );
                         }
                         Ok(said)
@@ -51,30 +48,14 @@ impl Agent {
         Ok(())
     }
 
-    fn serves(&self, service: &str) -> bool {
-        let mut named = self.services.iter().filter(|s| s.spec.name == service);
-        named.any(|s| s.states().contains(&State::Serving))
-    }
-
-    /// Drains a backend or gives it back: its service's name, and what was done.
-    fn drain(
-        &mut self,
-        name: &str,
-        service: Option<&str>,
-        undo: bool,
-    ) -> Result<(String, String), String> {
-        let mut found: Vec<(usize, usize)> = Vec::new();
-        for (s, known) in self.services.iter().enumerate() {
-            if service.is_none_or(|wanted| wanted == known.spec.name) {
-                let backends = known.backends.iter().enumerate();
-                found.extend(
-                    backends
-                        .filter(|(_, b)| b.spec.name == name)
-                        .map(|(b, _)| (s, b)),
-                );
-            }
-        }
-        let [(s, b)] = found[..] else {
+    /// Drains a backend or gives it back: its service's place, and what was done.
+    fn drain(&mut self, drain: &Drain) -> Result<(usize, String), String> {
+        let (name, service) = (&drain.backend, drain.service.as_ref());
+        let services = self.services.iter().enumerate();
+        let of = services.filter(|(_, s)| service.is_none_or(|wanted| *wanted == s.spec.name));
+        let named = |s: &Service| s.backends.iter().position(|b| b.spec.name == *name);
+        let found: Vec<_> = of.filter_map(|(at, s)| Some((at, named(s)?))).collect();
+        let [(at, b)] = found[..] else {
             let names = |s: &Service| {
                 let names = s.backends.iter().map(|b| b.spec.name.as_str());
                 format!("{}: {}", s.spec.name, names.collect::<Vec<_>>().join(", "))
@@ -89,24 +70,18 @@ impl Agent {
                 format!("more than one service has a backend {name:?}: say which with --service")
             });
         };
-        let Some(service) = self.services.get_mut(s) else {
-            return Err("the service has gone".to_owned());
-        };
-        let of = service.spec.name.clone();
-        let Some(backend) = service.backends.get_mut(b) else {
-            return Err("the backend has gone".to_owned());
-        };
-        backend.drained = !undo;
+        let service = &mut self.services[at];
+        let backend = &mut service.backends[b];
+        backend.drained = !drain.undo;
         let connections = backend.connections.unwrap_or(0);
-        let detail = if undo {
+        let detail = if drain.undo {
             given_back(service, b)
         } else {
             format!("gets no new connections; {connections} are active")
         };
-        let about = About::backend(&of, name);
-        self.journal.event("drain", about, detail.clone());
-        let said = format!("{of}/{name} {detail}");
-        Ok((of, said))
+        let of = &service.spec.name;
+        self.journal.event("drain", &[of, name], detail.clone());
+        Ok((at, format!("{of}/{name} {detail}")))
     }
 
     /// Opens the log anew and reads the configuration again; one that does not hold changes nothing.
@@ -115,7 +90,14 @@ impl Agent {
         self.journal.reopen();
         let (error, detail) = match self.make_ready() {
             Ok(next) => match self.bring_in(next) {
-                Ok(()) => return Ok(self.reloaded()),
+                Ok(()) => {
+                    self.generation += 1;
+                    self.config_error = None;
+                    let (file, generation) = (self.config.file.display(), self.generation);
+                    let detail = format!("{file} is in force (generation {generation})");
+                    self.journal.event("reload", &[], detail.clone());
+                    return Ok(detail);
+                }
                 Err(error) => {
                     let partly = format!("partly in force: {error:#}; reload or restart");
                     (partly.clone(), partly)
@@ -127,27 +109,14 @@ impl Agent {
                 (error, detail)
             }
         };
-        self.journal.warn("config_error", About::default(), &detail);
+        self.journal.warn("config_error", &[], &detail);
         self.config_error = Some(error.clone());
         Err(error)
     }
 
-    fn reloaded(&mut self) -> String {
-        self.generation += 1;
-        self.config_error = None;
-        let detail = format!(
-            "{} is in force (generation {})",
-            self.config.file.display(),
-            self.generation
-        );
-        self.journal
-            .event("reload", About::default(), detail.clone());
-        detail
-    }
-
     /// Does all that may fail for the file as it is now, and changes nothing of what is in force.
     fn make_ready(&mut self) -> anyhow::Result<Next> {
-        let config = self.run.read()?;
+        let config = self.args.read()?;
         let fixed = [
             ("name", config.name != self.config.name),
             ("interfaces", config.interfaces != self.config.interfaces),
@@ -200,14 +169,14 @@ impl Agent {
 
 /// What holds for a backend, by its place, that the operator does not drain any more.
 fn given_back(service: &Service, at: usize) -> String {
-    let state = service.states().get(at).copied();
-    let why = match (service.backends.get(at), state) {
-        (_, Some(State::Draining)) => "its weight in the configuration is 0".to_owned(),
-        (Some(backend), Some(State::Down)) => {
+    let backend = &service.backends[at];
+    let why = match service.states()[at] {
+        State::Draining => "its weight in the configuration is 0".to_owned(),
+        State::Down => {
             let why = backend.health_why(State::Down).unwrap_or_default();
             format!("it is down: {why}")
         }
-        _ => return "gets new connections again".to_owned(),
+        State::Serving => return "gets new connections again".to_owned(),
     };
     format!("is not drained any more, but gets no new connections: {why}")
 }

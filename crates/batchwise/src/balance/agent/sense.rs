@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use batchwise_core::balance::report::Health;
 use batchwise_core::passive::Epoch;
 
-use super::super::attempt::{Nothing, Outcome};
+use super::super::attempt::Outcome;
 use super::super::config::Kind;
-use super::super::journal::About;
 use super::super::nexthop::{NetworkState, ask};
 use super::{Agent, StationsAsked};
 use crate::frame::human;
@@ -17,6 +16,10 @@ use crate::frame::human;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// and every station so often: what XDP sends tells the kernel nothing of whether it arrives.
 const ASK_ALL: Duration = Duration::from_secs(30);
+
+/// What is said of a backend whose checks did not leave as traffic does.
+const UNPROBED: &str = "its checks do not leave by the route to the service: look whether its next hop \
+                        answers ARP (`ip route get`, `ip neigh`), and whether a firewall drops them";
 
 impl StationsAsked {
     /// Asks one that was not asked within `every`; true: it was not.
@@ -43,10 +46,8 @@ impl Agent {
     pub(super) fn count_epochs(&mut self, epochs: Vec<Epoch>) {
         for epoch in epochs {
             let place = epoch.tuple.and_then(|t| self.places.get(&t.backend));
-            if let Some((service, backend)) = place
-                && let Some(service) = self.services.get_mut(*service)
-            {
-                service.epoch(*backend, &epoch);
+            if let Some(&(service, backend)) = place {
+                self.services[service].epoch(backend, &epoch);
             }
         }
     }
@@ -54,27 +55,20 @@ impl Agent {
     /// Health and neighbours: what changed is acted upon at once.
     pub(super) fn sense(&mut self) -> anyhow::Result<()> {
         let mut changed = false;
-        let mut nothings = Vec::new();
-        let results: Vec<_> = self.checker.results().collect();
-        for checked in results {
-            let Some((service, backend)) = self.places.get(&checked.index).copied() else {
+        for (index, outcome) in self.checker.found()? {
+            let Some(&(at, backend)) = self.places.get(&index) else {
                 continue;
             };
-            let Some(service) = self.services.get_mut(service) else {
-                continue;
-            };
-            let check = service.spec.check.clone();
-            let Some(backend) = service.backends.get_mut(backend) else {
-                continue;
-            };
-            if self.exits.trouble(&service.spec.name).is_some() {
+            let service = &mut self.services[at];
+            if self.exits.lost(&service.spec.name) {
                 continue; // that it says nothing has been said
             }
+            let (check, backend) = (&service.spec.check, &mut service.backends[backend]);
             let served = backend.health.state() == Health::Up;
-            let change = match checked.outcome {
+            let change = match &outcome {
                 Outcome::Passed => {
                     backend.confirmed |= matches!(check.kind, Kind::Http { .. });
-                    backend.health.checked(&check, Ok(()))
+                    backend.health.checked(check, Ok(()))
                 }
                 Outcome::Failed(why) => {
                     // another machine may have the address by now, or the machine another MAC address
@@ -83,36 +77,33 @@ impl Agent {
                     {
                         self.kernel.probe(way);
                     }
-                    backend.health.checked(&check, Err(why))
+                    backend.health.checked(check, Err(why.clone()))
                 }
-                Outcome::Nothing(nothing) => {
-                    let change = backend.health.silent(&check, nothing.why(), Instant::now());
-                    backend.trusted |= change && served;
-                    nothings.push(nothing);
-                    change
-                }
+                Outcome::Unprobed => backend.health.silent(check, UNPROBED, Instant::now()),
+                Outcome::Local(why) => backend.health.silent(check, why, Instant::now()),
             };
+            let state = backend.health.state();
+            // whoever served goes on
+            backend.trusted |= change && served && state == Health::Unknown;
             if change {
                 changed = true;
-                let detail = match (backend.health.state(), backend.health.why()) {
-                    (state, Some(why)) => format!("{}: {why}", human::word(&state)),
-                    (state, None) => human::word(&state),
-                };
-                let about = About::backend(&service.spec.name, &backend.spec.name);
-                if backend.health.state() == Health::Up {
-                    self.journal.event("health", about, detail);
+                let why = backend.health.why().map(|why| format!(": {why}"));
+                let detail = human::word(&state) + &why.unwrap_or_default();
+                if state == Health::Up {
+                    self.journal
+                        .event("health", &[&service.spec.name, &backend.spec.name], detail);
                 } else {
-                    self.journal.warn("health", about, &detail);
+                    self.journal
+                        .warn("health", &[&service.spec.name, &backend.spec.name], &detail);
                 }
             }
-        }
-        for nothing in nothings {
-            match nothing {
-                Nothing::Unprobed => self.look_again()?,
-                Nothing::Local(why) => self.say_local(&why),
+            match outcome {
+                Outcome::Unprobed => self.look_again()?,
+                Outcome::Local(why) => self.say_local(&why),
+                Outcome::Passed | Outcome::Failed(_) => {}
             }
         }
-        if let Some(known) = self.follower.news() {
+        if let Some(known) = self.follower.news()? {
             changed |= self.follow_exits(&known);
             changed |= self.follow(&known);
         }
@@ -150,8 +141,11 @@ impl Agent {
                     ),
                     Err(why) => why.clone(),
                 };
-                let about = About::backend(&service.spec.name, &backend.spec.name);
-                self.journal.event("neighbour", about, detail);
+                self.journal.event(
+                    "neighbour",
+                    &[&service.spec.name, &backend.spec.name],
+                    detail,
+                );
                 backend.way = way;
             }
         }

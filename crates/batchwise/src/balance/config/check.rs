@@ -4,56 +4,42 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
-use batchwise_bpf::balance::Protocol;
+use anyhow::Result;
+use batchwise_bpf::balance::{Method, Protocol};
 use batchwise_core::balance::report::Policy;
 use toml::Spanned;
 
 use super::health::check;
-use super::value::{HOUR, MS, Result, Unique, address, label, number, time, word};
+use super::raw::Text;
+use super::value::{HOUR, MS, Unique};
 use super::{
-    Backend, Config, INTERVALS, Lines, MOST_BACKENDS, MOST_SERVICES, Method, Service, is_name, raw,
+    Backend, Config, INTERVALS, Lines, MOST_BACKENDS, MOST_SERVICES, Service, is_name, raw,
 };
 
 pub(super) fn config(lines: &Lines<'_>, raw: raw::Config) -> Result<Config> {
-    let name = match raw.name {
-        Some(name) => {
-            let text = name.get_ref();
-            if !is_name(text) {
-                let what = format!(
-                    "name {text:?} cannot name files: use 1 to 32 of a-z, 0-9 and -, such as \"default\""
-                );
-                return Err(lines.wrong(&name.span(), what));
-            }
-            name.into_inner()
-        }
+    let name = match &raw.name {
         None => "default".to_owned(),
+        Some(name) if is_name(name.get_ref()) => name.get_ref().clone(),
+        Some(name) => {
+            let what = format!(
+                "name {:?} cannot name files: use 1 to 32 of a-z, 0-9 and -, such as \"default\"",
+                name.get_ref()
+            );
+            return Err(lines.wrong(&name.span(), what));
+        }
     };
     let (interfaces, interfaces_line) = interfaces(lines, raw.interfaces)?;
-    let policy = word(
-        lines,
-        "policy",
-        raw.policy.as_ref(),
-        &[
-            ("latency", Policy::Latency),
-            ("static", Policy::Static),
-            ("observe", Policy::Observe),
-        ],
-    )?;
-    let interval = time(
-        lines,
-        "interval",
-        raw.interval.as_ref(),
-        500 * MS,
-        INTERVALS,
-    )?;
-    let flows = number(lines, "flows", raw.flows.as_ref(), 262_144, 1_024..=1 << 24)?;
-    let drain_timeout = time(
-        lines,
-        "drain_timeout",
-        raw.drain_timeout.as_ref(),
-        60_000 * MS,
-        Duration::ZERO..=24 * HOUR,
-    )?;
+    let policies = [
+        ("latency", Policy::Latency),
+        ("static", Policy::Static),
+        ("observe", Policy::Observe),
+    ];
+    let policy = lines.word("policy", &raw.policy, &policies)?;
+    let interval = lines.time("interval", &raw.interval, 500 * MS, INTERVALS)?;
+    let flows = lines.number("flows", &raw.flows, 262_144, 1_024..=1 << 24)?;
+    let (minute, day) = (60_000 * MS, 24 * HOUR);
+    let drain_timeout = &raw.drain_timeout;
+    let drain_timeout = lines.time("drain_timeout", drain_timeout, minute, Duration::ZERO..=day)?;
     if raw.service.is_empty() {
         let what = "there is no service: add a [[service]] with name, address, port and its [[service.backend]]s";
         return Err(lines.wrong(&(0..0), what));
@@ -70,25 +56,12 @@ pub(super) fn config(lines: &Lines<'_>, raw: raw::Config) -> Result<Config> {
             return Err(lines.wrong(&span, what));
         }
         let service = service(lines, &span, one.into_inner())?;
-        let quoted = format!("service {:?}", service.name);
-        names.add(lines, &span, service.name.clone(), || {
-            (
-                quoted.clone(),
-                "give every service a name of its own".to_owned(),
-            )
-        })?;
-        keys.add(
-            lines,
-            &span,
-            (service.address, service.port, service.protocol),
-            || {
-                let at = SocketAddr::new(service.address, service.port);
-                (
-                    format!("the service at {at}"),
-                    "give it another address, port or protocol, or join the two".to_owned(),
-                )
-            },
-        )?;
+        let (name, remedy) = (&service.name, "give every service a name of its own");
+        names.add(lines, &span, name, format!("service {name:?}"), remedy)?;
+        let at = SocketAddr::new(service.address, service.port);
+        let what = format!("the service at {at}");
+        let remedy = "give it another address, port or protocol, or join the two";
+        keys.add(lines, &span, (at, service.protocol), what, remedy)?;
         backends += service.backends.len();
         if backends > MOST_BACKENDS {
             let what =
@@ -130,42 +103,29 @@ fn interfaces(
             );
             return Err(lines.wrong(&span, what));
         }
-        unique.add(lines, &span, name.clone(), || {
-            (format!("interface {name:?}"), "name it once".to_owned())
-        })?;
+        let what = format!("interface {name:?}");
+        unique.add(lines, &span, &name, what, "name it once")?;
         names.push(name);
     }
     Ok((names, line))
 }
 
 fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<Service> {
-    let name = label(lines, "service", span, raw.name)?;
-    let address = address(lines, &format!("service {name:?}"), span, raw.address)?;
-    let Some(port) = &raw.port else {
+    let name = lines.label("service", span, &raw.name)?;
+    let address = lines.address(&format!("service {name:?}"), span, &raw.address)?;
+    if raw.port.is_none() {
         let what = format!(
             "service {name:?} has no port: add one, such as port = 80, or port = 0 for all"
         );
         return Err(lines.wrong(span, what));
-    };
-    let port = number(lines, "port", Some(port), 0, 0..=65_535)? as u16;
-    let protocol = word(
-        lines,
-        "protocol",
-        raw.protocol.as_ref(),
-        &[("tcp", Protocol::Tcp), ("udp", Protocol::Udp)],
-    )?;
-    let method = word(
-        lines,
-        "method",
-        raw.method.as_ref(),
-        &[("l2", Method::L2), ("ipip", Method::Ipip)],
-    )?;
-    let by_client = word(
-        lines,
-        "affinity",
-        raw.affinity.as_ref(),
-        &[("connection", false), ("client", true)],
-    )?;
+    }
+    let port = lines.number("port", &raw.port, 0, 0..=65_535)? as u16;
+    let protocols = [("tcp", Protocol::Tcp), ("udp", Protocol::Udp)];
+    let protocol = lines.word("protocol", &raw.protocol, &protocols)?;
+    let methods = [("l2", Method::L2), ("ipip", Method::Ipip)];
+    let method = lines.word("method", &raw.method, &methods)?;
+    let affinities = [("connection", false), ("client", true)];
+    let by_client = lines.word("affinity", &raw.affinity, &affinities)?;
     let choices = match &raw.choices {
         Some(given) if by_client && *given.get_ref() == 2 => {
             let what = format!(
@@ -181,7 +141,7 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
             );
             return Err(lines.wrong(&given.span(), what));
         }
-        Some(_) => Some(number(lines, "choices", raw.choices.as_ref(), 1, 1..=2)? == 2),
+        Some(_) => Some(lines.number("choices", &raw.choices, 1, 1..=2)? == 2),
         None => None,
     };
     let check = check(lines, span, (&name, address, port, protocol), raw.health)?;
@@ -191,18 +151,12 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
     for one in raw.backend {
         let span = one.span();
         let backend = backend(lines, &span, one.into_inner())?;
-        names.add(lines, &span, backend.name.clone(), || {
-            (
-                format!("backend {:?} of service {name:?}", backend.name),
-                "give every backend of a service a name of its own".to_owned(),
-            )
-        })?;
-        addresses.add(lines, &span, backend.address, || {
-            (
-                format!("backend address {} of service {name:?}", backend.address),
-                "raise the weight of the one instead".to_owned(),
-            )
-        })?;
+        let what = format!("backend {:?} of service {name:?}", backend.name);
+        let remedy = "give every backend of a service a name of its own";
+        names.add(lines, &span, &backend.name, what, remedy)?;
+        let what = format!("backend address {} of service {name:?}", backend.address);
+        let remedy = "raise the weight of the one instead";
+        addresses.add(lines, &span, backend.address, what, remedy)?;
         if backend.address == address {
             let what = format!(
                 "backend {:?} has the service's own address {address}: give the address at which \
@@ -230,7 +184,7 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
         method,
         by_client,
         choices,
-        tunnel_source: tunnel_source(lines, method, raw.tunnel_source.as_ref())?,
+        tunnel_source: tunnel_source(lines, method, &raw.tunnel_source)?,
         allow_small_mtu: raw.allow_small_mtu,
         check,
         backends,
@@ -240,7 +194,7 @@ fn service(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Service) -> Result<
 fn tunnel_source(
     lines: &Lines<'_>,
     method: Method,
-    given: Option<&Spanned<String>>,
+    given: &Text,
 ) -> Result<Option<(Ipv4Addr, u8)>> {
     let Some(given) = given else {
         return Ok(None);
@@ -266,10 +220,10 @@ fn tunnel_source(
 }
 
 fn backend(lines: &Lines<'_>, span: &Range<usize>, raw: raw::Backend) -> Result<Backend> {
-    let name = label(lines, "backend", span, raw.name)?;
+    let name = lines.label("backend", span, &raw.name)?;
     Ok(Backend {
-        address: address(lines, &format!("backend {name:?}"), span, raw.address)?,
-        weight: number(lines, "weight", raw.weight.as_ref(), 100, 0..=10_000)?,
+        address: lines.address(&format!("backend {name:?}"), span, &raw.address)?,
+        weight: lines.number("weight", &raw.weight, 100, 0..=10_000)?,
         line: lines.line(span),
         name,
     })

@@ -3,10 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 
+use anyhow::Result;
 use batchwise_bpf::balance::Protocol;
 use toml::Spanned;
 
-use super::value::{HOUR, MS, Result, number, time, word};
+use super::raw::Text;
+use super::value::{HOUR, MS};
 use super::{Check, Kind, Lines, raw};
 
 pub(super) fn check(
@@ -26,7 +28,7 @@ pub(super) fn check(
     let words = [("tcp", How::Tcp), ("http", How::Http), ("none", How::None)];
     let how = match &raw.check {
         None if protocol == Protocol::Udp => How::None,
-        given => word(lines, "check", given.as_ref(), &words)?,
+        given => lines.word("check", given, &words)?,
     };
     let only_http = [
         ("path", &raw.path),
@@ -39,13 +41,7 @@ pub(super) fn check(
         let what = format!("{key} is for check = \"http\": remove it, or change the check");
         return Err(lines.wrong(&value.span(), what));
     }
-    let port = number(
-        lines,
-        "port",
-        raw.port.as_ref(),
-        own_port.into(),
-        0..=65_535,
-    )? as u16;
+    let port = lines.number("port", &raw.port, own_port.into(), 0..=65_535)? as u16;
     if how != How::None && port == 0 {
         let what = format!(
             "the health check of service {name:?} needs a port, as the service is for all: add \
@@ -63,66 +59,40 @@ pub(super) fn check(
     let kind = match how {
         How::None => Kind::None,
         How::Tcp => Kind::Tcp,
-        How::Http => Kind::Http {
-            path: visible(lines, "path", raw.path.as_ref(), "/", |p| {
-                p.starts_with('/')
-            })?,
-            host: visible(
-                lines,
-                "host",
-                raw.host.as_ref(),
-                &host_of(address, port),
-                |h| !h.is_empty(),
-            )?,
-            status: status(lines, raw.status.as_ref())?,
-        },
+        How::Http => {
+            let host = SocketAddr::new(address, port).to_string();
+            let host = host.strip_suffix(":80").unwrap_or(&host);
+            Kind::Http {
+                path: visible(lines, "path", &raw.path, "/", "/")?,
+                host: visible(lines, "host", &raw.host, host, "")?,
+                status: status(lines, &raw.status)?,
+            }
+        }
     };
-    let most = HOUR;
     Ok(Check {
         kind,
         port,
-        interval: time(
-            lines,
-            "interval",
-            raw.interval.as_ref(),
-            1_000 * MS,
-            10 * MS..=most,
-        )?,
-        timeout: time(
-            lines,
-            "timeout",
-            raw.timeout.as_ref(),
-            500 * MS,
-            MS..=60_000 * MS,
-        )?,
-        rise: number(lines, "rise", raw.rise.as_ref(), 2, 1..=100)?,
-        fall: number(lines, "fall", raw.fall.as_ref(), 3, 1..=100)?,
+        interval: lines.time("interval", &raw.interval, 1_000 * MS, 10 * MS..=HOUR)?,
+        timeout: lines.time("timeout", &raw.timeout, 500 * MS, MS..=60_000 * MS)?,
+        rise: lines.number("rise", &raw.rise, 2, 1..=100)?,
+        fall: lines.number("fall", &raw.fall, 3, 1..=100)?,
     })
-}
-
-fn host_of(address: IpAddr, port: u16) -> String {
-    match port {
-        80 => SocketAddr::new(address, port)
-            .to_string()
-            .trim_end_matches(":80")
-            .to_owned(),
-        _ => SocketAddr::new(address, port).to_string(),
-    }
 }
 
 /// Text that may stand in the head of a request: neither blanks nor line ends.
 fn visible(
     lines: &Lines<'_>,
     key: &str,
-    given: Option<&Spanned<String>>,
+    given: &Text,
     default: &str,
-    holds: impl Fn(&str) -> bool,
+    begin: &str,
 ) -> Result<String> {
     let Some(given) = given else {
         return Ok(default.to_owned());
     };
     let text = given.get_ref();
-    if text.len() <= 1024 && text.bytes().all(|b| b.is_ascii_graphic()) && holds(text) {
+    let visible = text.bytes().all(|b| b.is_ascii_graphic());
+    if visible && (1..=1024).contains(&text.len()) && text.starts_with(begin) {
         return Ok(text.clone());
     }
     let what = format!(
@@ -131,22 +101,19 @@ fn visible(
     Err(lines.wrong(&given.span(), what))
 }
 
-fn status(lines: &Lines<'_>, given: Option<&Spanned<String>>) -> Result<RangeInclusive<u16>> {
+fn status(lines: &Lines<'_>, given: &Text) -> Result<RangeInclusive<u16>> {
     let Some(given) = given else {
         return Ok(200..=399);
     };
     let text = given.get_ref();
     let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let bounds = (from.trim().parse::<u16>(), to.trim().parse::<u16>());
-    if let (Ok(from), Ok(to)) = bounds
-        && from <= to
-        && (100..=999).contains(&from)
-        && to <= 999
-    {
-        return Ok(from..=to);
+    match (from.trim().parse(), to.trim().parse()) {
+        (Ok(from @ 100..), Ok(to @ ..=999)) if from <= to => Ok(from..=to),
+        _ => {
+            let what = format!(
+                "status {text:?} is no range of HTTP statuses: write such as \"200-399\" or \"200\""
+            );
+            Err(lines.wrong(&given.span(), what))
+        }
     }
-    let what = format!(
-        "status {text:?} is no range of HTTP statuses: write such as \"200-399\" or \"200\""
-    );
-    Err(lines.wrong(&given.span(), what))
 }

@@ -7,7 +7,8 @@ use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use batchwise_bpf::balance::Protocol;
+use anyhow::anyhow;
+use batchwise_bpf::balance::{Method, Protocol};
 use batchwise_core::balance::report::Policy;
 
 mod check;
@@ -27,15 +28,6 @@ pub const MOST_BACKENDS: usize = 4095;
 /// Intervals that can be kept: epochs are read so often, and decisions that come later are none.
 pub const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(60);
 
-/// How packets reach a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// By its MAC address, on a common link.
-    L2,
-    /// In another IP packet.
-    Ipip,
-}
-
 /// How a backend's health is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -45,19 +37,15 @@ pub enum Kind {
     Tcp,
     /// It answers a GET with a status in the range.
     Http {
-        /// What is asked for.
         path: String,
-        /// The Host header.
         host: String,
         /// Statuses that are health.
         status: RangeInclusive<u16>,
     },
 }
 
-/// The health checks of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// How.
     pub kind: Kind,
     /// The TCP port of the service's address that is asked.
     pub port: u16,
@@ -71,29 +59,24 @@ pub struct Check {
     pub fall: u32,
 }
 
-/// A server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// What it is called; decides which slots are its own.
     pub name: String,
-    /// Where it is.
     pub address: IpAddr,
     /// Its share, against the others' of the service; 0 drains.
     pub weight: u32,
-    /// Line of the file.
     pub line: usize,
 }
 
 /// A virtual service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// What it is called.
     pub name: String,
     /// Where clients find it.
     pub address: IpAddr,
     /// 0: all.
     pub port: u16,
-    /// TCP or UDP.
     pub protocol: Protocol,
     /// How packets reach its backends.
     pub method: Method,
@@ -107,11 +90,9 @@ pub struct Service {
     pub tunnel_source: Option<(Ipv4Addr, u8)>,
     /// Packets too big for the way to a backend are answered with ICMP instead of refused at start.
     pub allow_small_mtu: bool,
-    /// How health is checked.
     pub check: Check,
     /// The servers; none: packets are dropped.
     pub backends: Vec<Backend>,
-    /// Line of the file.
     pub line: usize,
 }
 
@@ -125,20 +106,15 @@ impl Service {
     }
 }
 
-/// A file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where it was read.
     pub file: PathBuf,
     /// Names the pins and the control socket.
     pub name: String,
     /// Where clients' packets arrive.
     pub interfaces: Vec<String>,
-    /// Line of these.
     pub interfaces_line: usize,
-    /// Who decides about weights.
     pub policy: Policy,
-    /// Between two decisions.
     pub interval: Duration,
     /// Connections for which there is room.
     pub flows: u32,
@@ -154,69 +130,27 @@ pub fn is_name(text: &str) -> bool {
     (1..=32).contains(&text.len()) && text.chars().all(fits)
 }
 
-/// What is wrong with a file, where, and what to do.
-#[derive(Debug)]
-pub struct Wrong {
-    file: PathBuf,
-    line: Option<usize>,
-    what: String,
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display();
-        match self.line {
-            Some(line) => write!(f, "{file}:{line}: {}", self.what),
-            None => write!(f, "{file}: {}", self.what),
-        }
-    }
-}
-
-impl std::error::Error for Wrong {}
-
-impl Wrong {
-    /// At a line of `file`.
-    pub fn at(file: &Path, line: usize, what: impl Into<String>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line: Some(line),
-            what: what.into(),
-        }
-    }
+/// What is wrong at a line of a file, and what to do.
+pub fn wrong(file: &Path, line: usize, what: impl fmt::Display) -> anyhow::Error {
+    anyhow!("{}:{line}: {what}", file.display())
 }
 
 impl Config {
-    /// Reads and checks a file.
-    ///
-    /// # Errors
-    /// It cannot be read, or something in it is wrong.
-    pub fn read(file: &Path) -> Result<Self, Wrong> {
-        let text = std::fs::read_to_string(file).map_err(|error| Wrong {
-            file: file.to_owned(),
-            line: None,
-            what: format!(
-                "cannot be read ({error}); give the path of a readable TOML file with --config"
-            ),
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            anyhow!(
+                "{}: cannot be read ({error}); give the path of a readable TOML file with --config",
+                file.display()
+            )
         })?;
         Self::parse(file, &text)
     }
 
-    /// Checks a file's text.
-    ///
-    /// # Errors
-    /// Something in it is wrong.
-    pub fn parse(file: &Path, text: &str) -> Result<Self, Wrong> {
+    pub fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {
         let lines = Lines { file, text };
-        let raw: raw::Config = toml::from_str(text).map_err(|error| {
-            let what = error.message().trim_end().to_owned();
-            match error.span() {
-                Some(span) => lines.wrong(&span, what),
-                None => Wrong {
-                    file: file.to_owned(),
-                    line: None,
-                    what,
-                },
-            }
+        let raw = toml::from_str(text).map_err(|error| {
+            let span = error.span().unwrap_or_default();
+            lines.wrong(&span, error.message().trim_end())
         })?;
         check::config(&lines, raw)
     }
@@ -225,10 +159,8 @@ impl Config {
 /// What holds, but may not be what is meant.
 #[derive(Debug)]
 pub struct Doubt {
-    /// The service's name.
     pub service: String,
-    /// Where, and what.
-    pub what: Wrong,
+    pub what: String,
 }
 
 impl Config {
@@ -238,9 +170,11 @@ impl Config {
         for service in &self.services {
             let name = &service.name;
             let mut doubt = |what: String| {
-                let what = Wrong::at(&self.file, service.line, format!("service {name} {what}"));
-                let service = name.clone();
-                doubts.push(Doubt { service, what });
+                let what = wrong(&self.file, service.line, format!("service {name} {what}"));
+                doubts.push(Doubt {
+                    service: name.clone(),
+                    what: what.to_string(),
+                });
             };
             if service.backends.is_empty() {
                 doubt("has no backend: its packets are dropped".to_owned());
@@ -285,7 +219,7 @@ impl Lines<'_> {
         before.filter(|b| **b == b'\n').count() + 1
     }
 
-    fn wrong(&self, span: &Range<usize>, what: impl Into<String>) -> Wrong {
-        Wrong::at(self.file, self.line(span), what)
+    fn wrong(&self, span: &Range<usize>, what: impl fmt::Display) -> anyhow::Error {
+        wrong(self.file, self.line(span), what)
     }
 }

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-type Text = Option<Spanned<String>>;
-type Number = Option<Spanned<i64>>;
+pub type Text = Option<Spanned<String>>;
+pub type Number = Option<Spanned<i64>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

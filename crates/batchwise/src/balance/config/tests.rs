@@ -18,7 +18,7 @@ address = "10.79.0.22"
 weight = 50
 "#;
 
-fn parse(text: &str) -> Result<Config, Wrong> {
+fn parse(text: &str) -> anyhow::Result<Config> {
     Config::parse(Path::new("lb.toml"), text)
 }
 
@@ -30,6 +30,11 @@ fn told(from: &str, to: &str) -> String {
         Ok(_) => panic!("{text} holds"),
         Err(wrong) => wrong.to_string(),
     }
+}
+
+fn doubts(text: &str) -> Vec<String> {
+    let config = parse(text).expect("it holds");
+    config.doubts().into_iter().map(|d| d.what).collect()
 }
 
 #[test]
@@ -55,11 +60,6 @@ fn a_file_that_says_little_gets_the_defaults() {
 #[test]
 fn a_service_without_backends_and_latency_that_nothing_vouches_for_are_doubts_of_a_file_that_holds()
 {
-    let doubts = |text: &str| {
-        let config = parse(text).expect("it holds");
-        let doubts = config.doubts().into_iter().map(|d| d.what.to_string());
-        doubts.collect::<Vec<_>>()
-    };
     assert_eq!(doubts(RIGHT), [""; 0]);
     let (empty, _) = RIGHT.split_once("[[service.backend]]").expect("backends");
     assert_eq!(
@@ -89,11 +89,8 @@ fn a_service_without_backends_and_latency_that_nothing_vouches_for_are_doubts_of
 #[test]
 fn clients_that_are_to_stay_while_latency_moves_weights_are_a_doubt() {
     let text = RIGHT.replace("port = 80", "port = 80\naffinity = \"client\"");
-    let doubts = |text: &str| parse(text).expect("it holds").doubts();
-    let told = doubts(&text);
-    let told: Vec<String> = told.iter().map(|d| d.what.to_string()).collect();
     assert_eq!(
-        told,
+        doubts(&text),
         [
             "lb.toml:2: service web has affinity = \"client\" and policy = \"latency\": each change of \
           weights moves clients to other backends; use policy = \"static\" or \"observe\""
@@ -101,10 +98,10 @@ fn clients_that_are_to_stay_while_latency_moves_weights_are_a_doubt() {
     );
     for policy in ["static", "observe"] {
         let kept = format!("policy = \"{policy}\"\n{text}");
-        assert_eq!(doubts(&kept).len(), 0, "{policy}");
+        assert_eq!(doubts(&kept), [""; 0], "{policy}");
     }
     let (one, _) = text.rsplit_once("[[service.backend]]").expect("two");
-    assert_eq!(doubts(one).len(), 0, "there is nowhere to move to");
+    assert_eq!(doubts(one), [""; 0], "there is nowhere to move to");
 }
 
 #[test]
@@ -172,11 +169,6 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
         ),
         (
             "port = 80",
-            "port = 80\nchoices = 3",
-            "lb.toml:6: choices = 3 is out of bounds: write a number from 1 to 2",
-        ),
-        (
-            "port = 80",
             "port = 80\naffinity = \"client\"\nchoices = 2",
             "lb.toml:7: service \"web\" sends all connections of a client to one backend, so that there is nothing to choose: take out choices or affinity = \"client\"",
         ),
@@ -231,11 +223,6 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
             "lb.toml:8: interval \"1\": time unit needed, for example 1sec or 1ms; write a number with a unit, such as 10us, 500ms or 5s",
         ),
         (
-            "check = \"http\"",
-            "check = \"http\"\ntimeout = \"2m\"",
-            "lb.toml:8: timeout \"2m\": out of bounds: write a time from 1ms to 1m",
-        ),
-        (
             "address = \"10.79.0.21\"",
             "address = \"s1.example\"",
             "lb.toml:10: address \"s1.example\" is no IP address: write numbers, without a port, such as \"10.0.0.1\" or \"2001:db8::1\"",
@@ -266,11 +253,6 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
             "lb.toml:11: backend address 10.79.0.21 of service \"web\" is there already, at line 8: raise the weight of the one instead",
         ),
         (
-            "weight = 50",
-            "weight = -1",
-            "lb.toml:14: weight = -1 is out of bounds: write a number from 0 to 10000",
-        ),
-        (
             "name = \"web\"",
             "name = \"we b\"",
             "lb.toml:3: service name \"we b\" does not fit: use 1 to 64 letters, digits, dots, _ and -",
@@ -279,11 +261,6 @@ fn every_error_names_its_line_what_is_wrong_and_the_remedy() {
             "interfaces",
             "name = \"Über\"\ninterfaces",
             "lb.toml:1: name \"Über\" cannot name files: use 1 to 32 of a-z, 0-9 and -, such as \"default\"",
-        ),
-        (
-            "interfaces",
-            "policy = \"fast\"\ninterfaces",
-            "lb.toml:1: policy \"fast\" is unknown: write \"latency\" or \"static\" or \"observe\"",
         ),
         (
             "[\"eth0\"]",
@@ -313,13 +290,6 @@ fn two_services_at_one_place_are_refused() {
 fn text_that_is_no_toml_names_its_line() {
     let wrong = parse("interfaces = [\"eth0\"]\n[[service\n").expect_err("no TOML");
     assert!(wrong.to_string().starts_with("lb.toml:2: "), "{wrong}");
-}
-
-#[test]
-fn a_file_that_is_not_there_is_named() {
-    let wrong = Config::read(Path::new("/no/such/lb.toml")).expect_err("no file");
-    let text = wrong.to_string();
-    assert!(text.contains("/no/such/lb.toml: cannot be read") && text.contains("--config"));
 }
 
 #[test]

@@ -1,14 +1,9 @@
 //! Follows routes and neighbours in a thread of its own, and makes the kernel ask for stations.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-
+use super::super::worker::Worker;
 use super::NetworkState;
 use super::kernel::{Kernel, Wanted};
 
@@ -32,89 +27,53 @@ pub fn ask(station: IpAddr) {
         tracing::debug!(%station, %error, "asking for the neighbour");
     }
 }
-/// Looks again and again, in a thread of its own.
+
+/// Looks again and again, in a thread of its own. What is wanted, and what is known, each with how
+/// often something else was wanted before.
 pub struct Follower {
-    wanted: Sender<(u64, Wanted)>,
-    news: Receiver<(u64, NetworkState)>,
-    /// How often something else was wanted.
+    worker: Worker<(u64, Wanted), (u64, NetworkState)>,
     turn: u64,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
     /// Begins in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
     pub fn start() -> anyhow::Result<Self> {
-        let (tell_wanted, wanted) = channel::<(u64, Wanted)>();
-        let (tell, news) = channel();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
         let kernel = Kernel::open()?;
-        let run = move || {
+        let worker = Worker::start("neighbours", move |mut wanted, tell| {
             let (mut turn, mut looked_for) = (0, Wanted::default());
             let mut soon = 0;
-            while !stopped.load(Ordering::Relaxed) {
+            loop {
                 let wait = if soon > 0 { SOON } else { EVERY };
                 soon = u32::saturating_sub(soon, 1);
-                match wanted.recv_timeout(wait) {
-                    Ok((next, new)) => (turn, looked_for, soon) = (next, new, TIMES_SOON),
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => return,
+                match kernel.within(wait, wanted.recv()) {
+                    Some(Some((next, new))) => (turn, looked_for, soon) = (next, new, TIMES_SOON),
+                    Some(None) => return,
+                    None => {}
                 }
                 match kernel.know(&looked_for) {
                     Ok(known) => {
-                        if tell.send((turn, known)).is_err() {
-                            return;
-                        }
+                        // the agent may be ending
+                        let _ = tell.send((turn, known));
                     }
                     Err(error) => tracing::warn!("routes and neighbours: {error:#}"),
                 }
             }
-        };
-        let thread = std::thread::Builder::new()
-            .name("neighbours".to_owned())
-            .spawn(run)
-            .context("starting the thread that follows neighbours")?;
-        Ok(Self {
-            wanted: tell_wanted,
-            news,
-            turn: 0,
-            stop,
-            thread: Some(thread),
-        })
+        })?;
+        Ok(Self { worker, turn: 0 })
     }
 
     /// This is looked for from now on: at once, soon again, then every second.
-    ///
-    /// # Errors
-    /// The thread has ended.
     pub fn follow(&mut self, wanted: Wanted) -> anyhow::Result<()> {
         self.turn += 1;
-        let sent = self.wanted.send((self.turn, wanted));
-        sent.map_err(|_| anyhow!("the thread that follows neighbours has ended"))
+        self.worker.want((self.turn, wanted))
     }
 
     /// The newest, if there is any since the last call. What was looked at for an earlier
     /// configuration says nothing: it knows of no route to whom that did not have.
-    pub fn news(&self) -> Option<NetworkState> {
-        let of_now = self.news.try_iter().filter(|(turn, _)| *turn == self.turn);
-        of_now.last().map(|(_, known)| known)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let (closed, _) = channel();
-        // dropping the sender wakes the thread
-        drop(std::mem::replace(&mut self.wanted, closed));
-        if let Some(thread) = self.thread.take() {
-            // a panic there has been printed
-            let _ = thread.join();
-        }
+    pub fn news(&self) -> anyhow::Result<Option<NetworkState>> {
+        let found = self.worker.found()?.into_iter();
+        let mut of_now = found.filter(|(turn, _)| *turn == self.turn);
+        Ok(of_now.next_back().map(|(_, known)| known))
     }
 }
 
@@ -132,7 +91,7 @@ mod tests {
         let mut follower = Follower::start().expect("netlink");
         let next = |follower: &Follower| {
             loop {
-                if let Some(known) = follower.news() {
+                if let Some(known) = follower.news().expect("it runs") {
                     return known;
                 }
                 std::thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,8 @@
 //! What the kernel knows of links, neighbours and routes, asked by netlink.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_bpf::xdp::{self, Features};
@@ -17,7 +18,6 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 
 use super::{ETHERNET, Link, NetworkState, NextHop, Route};
 
-/// What is to be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Routes to these.
@@ -28,7 +28,6 @@ pub struct Wanted {
     pub attached: bool,
 }
 
-/// Asks the kernel.
 pub struct Kernel {
     runtime: tokio::runtime::Runtime,
     handle: Handle,
@@ -36,9 +35,6 @@ pub struct Kernel {
 
 impl Kernel {
     /// Opens netlink in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub fn open() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -52,10 +48,12 @@ impl Kernel {
         Ok(Self { runtime, handle })
     }
 
-    /// What is known of links, neighbours and routes.
-    ///
-    /// # Errors
-    /// The kernel does not answer.
+    /// What comes of something `within` a time; meanwhile netlink goes on.
+    pub fn within<T>(&self, time: Duration, what: impl Future<Output = T>) -> Option<T> {
+        let timeout = async { tokio::time::timeout(time, what).await };
+        self.runtime.block_on(timeout).ok()
+    }
+
     pub fn know(&self, wanted: &Wanted) -> anyhow::Result<NetworkState> {
         let mut known = self.runtime.block_on(async {
             let mut known = NetworkState {
@@ -102,14 +100,13 @@ impl Kernel {
 async fn fixed(handle: &Handle, way: &NextHop) -> Result<bool, rtnetlink::Error> {
     let mut message = NeighbourMessage::default();
     message.header.ifindex = way.ifindex;
-    let (family, address) = match way.station {
-        IpAddr::V4(a) => (AddressFamily::Inet, NeighbourAddress::Inet(a)),
-        IpAddr::V6(a) => (AddressFamily::Inet6, NeighbourAddress::Inet6(a)),
+    message.header.family = if way.station.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
     };
-    message.header.family = family;
-    message
-        .attributes
-        .push(NeighbourAttribute::Destination(address));
+    let station = NeighbourAttribute::Destination(way.station.into());
+    message.attributes.push(station);
     let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetNeighbour(message));
     request.header.flags = NLM_F_REQUEST;
     let mut answers = Box::pin(handle.clone().request(request)?);
@@ -173,11 +170,7 @@ async fn links(handle: &Handle) -> Result<BTreeMap<u32, Link>, rtnetlink::Error>
     let mut links = BTreeMap::new();
     let mut found = handle.link().get().execute();
     while let Some(message) = found.try_next().await? {
-        let mut link = Link {
-            name: String::new(),
-            mac: None,
-            mtu: 0,
-        };
+        let mut link = Link::default();
         for attribute in message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name = name,
@@ -222,23 +215,15 @@ async fn neighbours(handle: &Handle) -> Result<BTreeMap<(u32, IpAddr), [u8; 6]>,
 }
 
 async fn route(handle: &Handle, address: IpAddr) -> Result<Route, String> {
-    let message = match address {
-        IpAddr::V4(a) => RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(a, 32)
-            .build(),
-        IpAddr::V6(a) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(a, 128)
-            .build(),
-    };
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let message = RouteMessageBuilder::<IpAddr>::new().destination_prefix(address, bits);
+    let message = message.map_err(|e| e.to_string())?.build();
     let mut found = Box::pin(handle.route().get(message).execute());
     let message = found.try_next().await.map_err(|e| e.to_string())?;
     let message = message.ok_or("the kernel gave no answer")?;
     let mut route = Route {
         local: message.header.kind == RouteType::Local,
-        ifindex: 0,
-        gateway: None,
-        source: None,
-        mtu: None,
+        ..Route::default()
     };
     for attribute in message.attributes {
         match attribute {
@@ -277,13 +262,10 @@ mod tests {
     /// A backend behind `out`, clients at `in` with an MTU.
     fn narrow(mtu: u32, arriving: &[&str], features: Features) -> BTreeMap<u32, (String, u32)> {
         let route = Route {
-            local: false,
             ifindex: 3,
-            gateway: None,
-            source: None,
-            mtu: None,
+            ..Route::default()
         };
-        let backend = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+        let backend = IpAddr::from([10, 0, 0, 2]);
         let known = NetworkState {
             links: [(2, link("in", mtu)), (3, link("out", 9000))].into(),
             routes: [(backend, Ok(route))].into(),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::config::Method;
+use batchwise_bpf::balance::Method;
 
 mod follower;
 mod kernel;
@@ -15,10 +15,8 @@ pub use kernel::{Kernel, Wanted};
 /// MTU of Ethernet, bytes of IP: frames of no more have one part, whatever the driver.
 const ETHERNET: u32 = 1500;
 
-/// An interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Name.
     pub name: String,
     /// Its own MAC address; none: it has no Ethernet header.
     pub mac: Option<[u8; 6]>,
@@ -26,12 +24,10 @@ pub struct Link {
     pub mtu: u32,
 }
 
-/// A route to an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// The address is this machine's own.
     pub local: bool,
-    /// Index of the interface.
     pub ifindex: u32,
     /// The router, unless the address is on the link.
     pub gateway: Option<IpAddr>,
@@ -60,11 +56,8 @@ pub struct NetworkState {
 /// Where packets to a backend go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHop {
-    /// Index of the interface.
     pub ifindex: u32,
-    /// Its name.
     pub interface: String,
-    /// Its MAC address.
     pub own_mac: [u8; 6],
     /// The next station's, when it is known.
     pub mac: Option<[u8; 6]>,
@@ -90,9 +83,6 @@ impl NextHop {
 
 impl NetworkState {
     /// The way to `address` by `method`.
-    ///
-    /// # Errors
-    /// There is none, with the remedy.
     pub fn way(&self, address: IpAddr, method: Method) -> Result<NextHop, String> {
         let route = match self.routes.get(&address) {
             Some(Ok(route)) => route,
@@ -160,7 +150,6 @@ impl NetworkState {
         })
     }
 
-    /// The interface of this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.values().find(|l| l.name == name)
     }
@@ -175,22 +164,21 @@ pub const fn overhead(method: Method, backend: IpAddr) -> u32 {
     }
 }
 
-/// Whether the machine forwards to `address` at all: what a check through it needs.
-///
-/// # Errors
-/// The address is this machine's, or nothing leads there; with the remedy.
+/// The interface that packets to a service's `address` leave by, with its index; none if it has gone,
+/// or if nothing leads there and health is not `checked`. An error: the address is this machine's, or
+/// nothing leads there; with the remedy.
 pub fn service_route(
     known: &NetworkState,
     address: IpAddr,
     checked: bool,
-) -> Result<Option<Link>, String> {
+) -> Result<Option<(u32, &Link)>, String> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     match known.routes.get(&address) {
         Some(Ok(route)) if route.local => Err(format!(
             "{address} is an address of this machine, which would answer clients itself: remove it \
              here (`ip address del {address}/{bits} dev IF`); only the backends have it, on lo"
         )),
-        Some(Ok(route)) => Ok(known.links.get(&route.ifindex).cloned()),
+        Some(Ok(route)) => Ok(known.links.get(&route.ifindex).map(|l| (route.ifindex, l))),
         _ if !checked => Ok(None),
         Some(Err(why)) => Err(format!(
             "there is no route to {address} ({why}), which health checks take: add one that needs no \
@@ -220,11 +208,9 @@ mod tests {
             mtu: 1500,
         };
         let route = Route {
-            local: false,
             ifindex: 3,
-            gateway: None,
             source: Some(ip(OWN)),
-            mtu: None,
+            ..Route::default()
         };
         let far = Route {
             gateway: Some(ip("10.0.0.254")),
@@ -264,19 +250,28 @@ mod tests {
     fn a_distant_backend_is_reached_by_its_router_and_the_routes_mtu_and_only_encapsulated() {
         let way = known().way(ip(FAR), Method::Ipip).expect("a way");
         assert_eq!((way.mac, way.mtu), (Some([2, 0, 0, 0, 0, 9]), 1400));
-        let error = known().way(ip(FAR), Method::L2).expect_err("not on link");
-        assert!(error.contains("router 10.0.0.254"), "{error}");
-        assert!(error.contains("\"ipip\""), "{error}");
     }
 
     #[test]
-    fn own_addresses_and_unreachable_ones_are_refused_with_the_remedy() {
-        let error = known().way(ip(OWN), Method::L2).expect_err("its own");
-        assert!(error.contains("address of this machine"), "{error}");
-        let error = known()
-            .way(ip("10.8.0.1"), Method::L2)
-            .expect_err("no route");
-        assert!(error.contains("ip route add"), "{error}");
+    fn what_is_no_way_is_refused_with_the_remedy() {
+        let open = known();
+        let (mut closed, mut narrow) = (known(), known());
+        closed.closed.insert(3);
+        narrow.narrow.insert(3, ("jumbo0".to_owned(), 9000));
+        for (known, address, words) in [
+            (&open, FAR, ["router 10.0.0.254", "\"ipip\""]),
+            (&open, OWN, ["address of this machine", "another machine's"]),
+            (&open, "10.8.0.1", ["no route", "`ip route add`"]),
+            (&closed, HERE, ["by eth0", "`interfaces`"]),
+            (
+                &narrow,
+                HERE,
+                ["by eth0", "`ip link set dev jumbo0 mtu 1500`"],
+            ),
+        ] {
+            let error = known.way(ip(address), Method::L2).expect_err(address);
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
     }
 
     #[test]
@@ -295,27 +290,6 @@ mod tests {
         known.neighbours.clear();
         let way = known.way(ip(HERE), Method::L2).expect("a way");
         assert_eq!(way.mac, None);
-    }
-
-    #[test]
-    fn a_way_by_an_interface_that_does_not_transmit_is_refused_with_the_remedy() {
-        let mut known = known();
-        known.closed.insert(3);
-        let error = known.way(ip(HERE), Method::L2).expect_err("closed");
-        assert!(
-            error.contains("by eth0") && error.contains("`interfaces`"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn a_way_that_long_packets_cannot_leave_by_is_refused_with_the_remedy() {
-        let mut known = known();
-        known.narrow.insert(3, ("jumbo0".to_owned(), 9000));
-        let error = known.way(ip(HERE), Method::L2).expect_err("narrow");
-        for part in ["by eth0", "9000 bytes", "`ip link set dev jumbo0 mtu 1500`"] {
-            assert!(error.contains(part), "{error}");
-        }
     }
 
     #[test]

@@ -1,45 +1,26 @@
 //! What a service does between two decisions.
 
-use std::path::Path;
-
 use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::{self, Health, Policy};
 use batchwise_core::balance::{Member, SLOTS, UNIT, Why, maglev};
 
-use super::super::backend::Backend;
-use super::super::config::{Check, Config};
+use super::super::backend::{Backend, unknown};
+use super::super::config::Check;
 use super::super::health::Checks;
 use super::super::nexthop::NextHop;
+use super::super::samples::config;
 use super::{Service, Table};
 
 const POLICY: Policy = Policy::Latency;
 
 /// Backends 1 to 3, of which nothing is known; `was`: what they were before an agent's restart.
 fn service(was: bpf::State) -> Service {
-    let text =
-        "interfaces = [\"eth0\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
-    let backend = |n| format!("[[service.backend]]\nname = \"s{n}\"\naddress = \"10.0.0.{n}\"\n");
-    let text = (1..4).map(backend).fold(text.to_owned(), |all, b| all + &b);
-    let mut config = Config::parse(Path::new("t.toml"), &text).expect("it holds");
+    let mut config = config(&[("10.9.0.1", &["10.0.0.1", "10.0.0.2", "10.0.0.3"])]);
     let spec = config.services.swap_remove(0);
     let backends = (1..).zip(&spec.backends).map(|(index, backend)| {
         let written = bpf::Backend {
-            address: backend.address,
-            source: backend.address,
-            source_bits: 0,
-            mac: [2; 6],
-            own_mac: [2; 6],
-            ifindex: 2,
-            mtu: 1500,
-            method: bpf::Method::L2,
             state: was,
-            drained: false,
-            doubted: false,
-            weight: 100 * UNIT,
-            base_weight: 100,
-            service: 0,
-            generation: 0,
-            identity: index.into(),
+            ..unknown(backend, spec.method, 0)
         };
         let way = NextHop {
             ifindex: 2,
@@ -51,9 +32,7 @@ fn service(was: bpf::State) -> Service {
             mtu: 1500,
         };
         let health = Checks::new(Health::Unknown);
-        let mut backend = Backend::new(backend.clone(), index, written, health, Ok(way));
-        backend.trusted = was == bpf::State::Serving;
-        backend
+        Backend::new(backend.clone(), index, written, health, Ok(way))
     });
     let backends = backends.collect();
     Service::new(spec, 0, vec![0; SLOTS], backends)
@@ -63,6 +42,12 @@ fn write(service: &mut Service, table: Option<Table>) {
     if let Some(table) = table {
         service.written(table);
     }
+}
+
+/// What cannot wait is in force.
+fn react(service: &mut Service) {
+    let table = service.react(POLICY, 0);
+    write(service, table);
 }
 
 /// A backend's checks say this, and what follows is in force.
@@ -78,8 +63,7 @@ fn check(service: &mut Service, at: usize, well: bool) {
         Err("refused".to_owned())
     };
     service.backends[at].health.checked(&check, result);
-    let table = service.react(POLICY, 0);
-    write(service, table);
+    react(service);
 }
 
 /// Weights, in times of [`UNIT`].
@@ -136,8 +120,7 @@ fn a_backend_that_is_taken_out_and_back_again_has_the_weight_that_it_had() {
             (bpf::State::Draining, 40 * UNIT);
         back.backends[2].health = Checks::new(Health::Up);
         back.inherit(without, policy);
-        let table = back.react(POLICY, 0);
-        write(&mut back, table);
+        react(&mut back);
         assert_eq!(weights(&back), [100, 100, 40], "{policy:?}");
         assert_eq!(shares(&back)[3], 16, "{policy:?}");
         assert_ne!(back.backends[2].why, Why::Returning);
@@ -154,8 +137,7 @@ fn a_backend_that_was_down_when_it_was_taken_out_comes_back_as_others_do() {
     back.backends[2].written.state = bpf::State::Draining;
     back.backends[2].health = Checks::new(Health::Down);
     back.inherit(without, POLICY);
-    let table = back.react(POLICY, 0);
-    write(&mut back, table);
+    react(&mut back);
     assert_eq!(weights(&back), [100, 100, 0]);
     check(&mut back, 2, true);
     assert_eq!(weights(&back), [100, 100, 10]);
@@ -167,8 +149,7 @@ fn a_backend_that_is_drained_no_more_has_slots_at_once() {
     (0..3).for_each(|at| check(&mut service, at, true));
     for (drained, weight) in [(true, 0), (false, 10)] {
         service.backends[2].drained = drained;
-        let table = service.react(POLICY, 0);
-        write(&mut service, table);
+        react(&mut service);
         assert_eq!(weights(&service), [100, 100, weight]);
     }
 }
@@ -176,8 +157,7 @@ fn a_backend_that_is_drained_no_more_has_slots_at_once() {
 #[test]
 fn at_a_cold_start_all_have_their_configured_weights_whenever_their_first_checks_end() {
     let mut service = service(bpf::State::Down);
-    let table = service.react(POLICY, 0);
-    write(&mut service, table);
+    react(&mut service);
     assert_eq!(weights(&service), [100; 3], "nothing is known of any");
     check(&mut service, 0, true);
     assert_eq!(weights(&service), [100, 0, 0], "one is known to be well");
@@ -196,10 +176,7 @@ fn at_a_cold_start_all_have_their_configured_weights_whenever_their_first_checks
 
 #[test]
 fn what_would_move_is_counted_against_the_table_in_force_at_that_time() {
-    let text =
-        "interfaces = [\"e\"]\n[[service]]\nname = \"w\"\naddress = \"10.9.0.1\"\nport = 80\n";
-    let config = Config::parse(Path::new("t.toml"), text).expect("it holds");
-    let spec = config.services[0].clone();
+    let spec = config(&[("10.9.0.1", &[])]).services.swap_remove(0);
     let mut service = Service::new(spec, 0, vec![0; SLOTS], Vec::new());
     let members = |weight| {
         let of = |(id, weight)| Member {

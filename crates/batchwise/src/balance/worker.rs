@@ -1,0 +1,72 @@
+//! A thread of the agent: it is told what to look after, and tells what it finds. One that has ended
+//! ends the agent too, which can be started again: packets are forwarded meanwhile.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, ensure};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Told `I`, finds `O`.
+pub struct Worker<I, O> {
+    name: &'static str,
+    wanted: Option<UnboundedSender<I>>,
+    found: Receiver<O>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
+    /// Starts the thread, in the calling thread's network namespace. `work` is to return when nobody
+    /// can tell it anything any more.
+    pub fn start(
+        name: &'static str,
+        work: impl FnOnce(UnboundedReceiver<I>, Sender<O>) + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        let (wanted, told) = unbounded_channel();
+        let (tell, found) = channel();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(told, tell))
+            .with_context(|| format!("starting the thread {name:?}"))?;
+        Ok(Self {
+            name,
+            wanted: Some(wanted),
+            found,
+            thread: Some(thread),
+        })
+    }
+
+    /// From now on this is looked after.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn want(&self, wanted: I) -> anyhow::Result<()> {
+        let sent = self.wanted.as_ref().map(|w| w.send(wanted));
+        ensure!(matches!(sent, Some(Ok(()))), ended(self.name));
+        Ok(())
+    }
+
+    /// What it found since the last call.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn found(&self) -> anyhow::Result<Vec<O>> {
+        let runs = self.thread.as_ref().is_some_and(|t| !t.is_finished());
+        ensure!(runs, ended(self.name));
+        Ok(self.found.try_iter().collect())
+    }
+}
+
+fn ended(name: &str) -> String {
+    format!("the thread {name:?} has ended, without which there can be no agent: start it again")
+}
+
+impl<I, O> Drop for Worker<I, O> {
+    fn drop(&mut self) {
+        self.wanted = None;
+        if let Some(thread) = self.thread.take() {
+            // a panic there has been printed
+            let _ = thread.join();
+        }
+    }
+}
