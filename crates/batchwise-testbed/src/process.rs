@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
@@ -167,6 +167,12 @@ pub fn cpu_time(pid: Pid) -> Result<Duration> {
     Ok(used
         .with_context(|| format!("reading the CPU clock of process {pid}"))?
         .into())
+}
+
+/// Wall-clock time, ns since 1970.
+pub fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("a clock after 1970").as_nanos() as u64
 }
 
 /// Locks, also after a panic elsewhere: the data are lines, valid one by one.
