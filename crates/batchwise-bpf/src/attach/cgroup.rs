@@ -27,15 +27,20 @@ pub fn mount_point() -> Result<PathBuf, Error> {
         })
         .find(|(_, fs)| *fs == "cgroup2")
         .map(|(dir, _)| PathBuf::from(dir))
-        .ok_or(Error::NoCgroup2)
+        .ok_or_else(|| {
+            let remedy = "mount one, e.g. `mount -t cgroup2 none /sys/fs/cgroup`";
+            Error::Refused(format!("no cgroup v2 hierarchy is mounted: {remedy}"))
+        })
 }
 
 impl Cgroup {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mount = mount_point()?;
-        let not_a_cgroup = || Error::NotACgroup {
-            path: path.to_owned(),
-            mount: mount.clone(),
+        let not_a_cgroup = || {
+            let (path, mount) = (path.display(), mount.display());
+            Error::Refused(format!(
+                "{path} is not a cgroup v2 directory: give one below {mount}"
+            ))
         };
         let real = path.canonicalize().map_err(|_| not_a_cgroup())?;
         let is_cgroup2 = statfs(&real).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC);

@@ -94,10 +94,11 @@ impl Interface {
         let link = self.link(program, kind, 0);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EPERM) => Error::NoPrivilege,
-            _ => Error::NoTcx {
-                interface: self.name.clone(),
-                source,
-            },
+            _ => Error::Refused(format!(
+                "{} takes no tc program ({source}): that needs Linux 6.6 or newer; use a driver with \
+                 native XDP on an older one",
+                self.name
+            )),
         })
     }
 

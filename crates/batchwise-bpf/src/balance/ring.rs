@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
-use super::{BATCH, Balancer, SERVICES, SLOTS};
+use super::tables::check_service;
+use super::{BATCH, Balancer, SLOTS};
 use crate::Error;
 
 /// An empty ring that is no service's yet.
@@ -66,9 +67,7 @@ impl Balancer {
     /// # Errors
     /// When the number is beyond its bounds, or the kernel does not let us.
     pub fn set_ring(&self, service: u16, ring: &Ring) -> Result<(), Error> {
-        if service >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
+        check_service(service)?;
         let key = u32::from(service).to_ne_bytes();
         let fd = ring.0.as_fd().as_raw_fd().to_ne_bytes();
         let put = self.skel.maps.rings.update(&key, &fd, MapFlags::ANY);
@@ -81,9 +80,7 @@ impl Balancer {
     /// # Errors
     /// When a slot or number is beyond its bounds, or the kernel does not let us.
     pub fn write_ring(&self, service: u16, delta: &[(u32, u16)]) -> Result<(), Error> {
-        if service >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
+        check_service(service)?;
         let known = self.ring_map(service)?;
         let fresh = known.is_none();
         let ring = known.map_or_else(Ring::new, |map| Ok(Ring(map)))?;

@@ -35,9 +35,7 @@ impl Balancer {
     /// # Errors
     /// When its number is beyond [`SERVICES`], or the kernel does not let us.
     pub fn set_service(&self, key: ServiceKey, service: Service) -> Result<(), Error> {
-        if service.number >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
+        check_service(service.number)?;
         self.put_service(&service::mark(key.address), types::bw_vip::default())?;
         self.put_service(&key.to_kernel(), service.to_kernel())
     }
@@ -123,7 +121,10 @@ impl Balancer {
 
     fn kernel_backend(&self, index: u16) -> Result<types::bw_backend, Error> {
         if !(1..BACKENDS).contains(&index) {
-            return Err(Error::TooManyBackends { most: BACKENDS - 1 });
+            let most = BACKENDS - 1;
+            return Err(Error::Refused(format!(
+                "at most {most} backends can be there at once: remove some"
+            )));
         }
         let key = u32::from(index).to_ne_bytes();
         let value = self.skel.maps.backends.lookup(&key, MapFlags::ANY);
@@ -140,4 +141,14 @@ impl Balancer {
             .update(&key, bytes(backend), MapFlags::ANY);
         put.map_err(Error::bpf("writing a backend"))
     }
+}
+
+/// A service's number is within its bounds.
+pub(super) fn check_service(number: u16) -> Result<(), Error> {
+    if number < SERVICES {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "at most {SERVICES} services can be balanced at once: remove some"
+    )))
 }

@@ -395,11 +395,10 @@ pub fn require(machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
     for feature in needed.filter(of_kernel) {
         let finding = feature.look(machine, subcommand);
         if finding.status == Status::Missing {
-            return Err(Error::NoFeature {
-                subcommand: subcommand.name(),
-                found: finding.found,
-                remedy: finding.remedy.unwrap_or_default(),
-            });
+            let (found, remedy) = (finding.found, finding.remedy.unwrap_or_default());
+            return Err(Error::Refused(format!(
+                "`batchwise {subcommand}` needs what the kernel has not ({found}): {remedy}"
+            )));
         }
     }
     Ok(())

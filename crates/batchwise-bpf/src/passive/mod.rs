@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
@@ -104,12 +104,10 @@ impl PassiveSensor {
         let buckets = buckets(config.flows);
         let skel = match &config.then {
             Some(path) if attached == Attach::Tc => {
-                return Err(Error::BadThen {
-                    path: path.clone(),
-                    why: "tc programs are not chained: use --attach native".into(),
-                });
+                let why = "tc programs are not chained: use --attach native";
+                return Err(bad_then(path, why));
             }
-            Some(_) => load_then(config, buckets)?,
+            Some(path) => load_then(config, path, buckets)?,
             // most dispatchers know no frames of more than one part, and call only their like
             None => load(config, buckets, attached, attached != Attach::Called)?,
         };
@@ -187,23 +185,18 @@ impl PassiveSensor {
 
 /// The programs, with `config.then` in their prog array. The kernel keeps programs that take frames
 /// of more than one part from calling others, and the reverse; which it is cannot be asked.
-fn load_then(config: &Config, buckets: u32) -> Result<PassiveSkel<'static>, Error> {
-    let path = config.then.clone().unwrap_or_default();
-    let bad = |why: &dyn std::fmt::Display| Error::BadThen {
-        path: path.clone(),
-        why: why.to_string(),
-    };
-    let next = ProgramHandle::from_pinned_path(&path).map_err(|e| {
-        bad(&format_args!(
-            "{e}; pin an XDP program there, e.g. with `bpftool prog load FILE.o {}`",
-            path.display()
-        ))
+fn load_then(config: &Config, path: &Path, buckets: u32) -> Result<PassiveSkel<'static>, Error> {
+    let next = ProgramHandle::from_pinned_path(path).map_err(|e| {
+        let shown = path.display();
+        let remedy =
+            format!("pin an XDP program there, e.g. with `bpftool prog load FILE.o {shown}`");
+        bad_then(path, &format!("{e}; {remedy}"))
     })?;
     if next.prog_type() != ProgramType::Xdp {
-        return Err(bad(&"it is no XDP program"));
+        return Err(bad_then(path, "it is no XDP program"));
     }
     let fd = next.as_fd().as_raw_fd().to_ne_bytes();
-    let mut refused = None;
+    let mut refused = String::new();
     for frags in [true, false] {
         let skel = load(config, buckets, Attach::Native, frags)?;
         match skel
@@ -212,14 +205,18 @@ fn load_then(config: &Config, buckets: u32) -> Result<PassiveSkel<'static>, Erro
             .update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)
         {
             Ok(()) => return Ok(skel),
-            Err(e) => refused = Some(e),
+            Err(e) => refused = e.to_string(),
         }
     }
-    Err(bad(&format_args!(
-        "the kernel does not let it be called ({}); load it as an ordinary XDP program, for no \
-         device and not as an extension",
-        refused.map_or_else(String::new, |e| e.to_string())
-    )))
+    let why = format!(
+        "the kernel does not let it be called ({refused}); load it as an ordinary XDP program, for no \
+         device and not as an extension"
+    );
+    Err(bad_then(path, &why))
+}
+
+fn bad_then(path: &Path, why: &str) -> Error {
+    Error::Refused(format!("cannot go on with {}: {why}", path.display()))
 }
 
 fn load(

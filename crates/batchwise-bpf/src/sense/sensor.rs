@@ -152,10 +152,10 @@ fn load(
         source: io::Error::other("no .rodata").into(),
     })?;
     if config.ports.len() > ro.ports.len() {
-        return Err(Error::TooManyPorts {
-            given: config.ports.len(),
-            most: ro.ports.len(),
-        });
+        let (given, most) = (config.ports.len(), ro.ports.len());
+        return Err(Error::Refused(format!(
+            "{given} ports given, at most {most} can be watched at once"
+        )));
     }
     for (slot, port) in ro.ports.iter_mut().zip(&config.ports) {
         *slot = *port;
