@@ -73,9 +73,6 @@ pub fn runs_of(pids: &[Pid]) -> Result<BTreeMap<String, Runs>> {
 }
 
 /// Ids of the programs that a process holds, its own or through links.
-///
-/// # Errors
-/// `/proc` cannot be read.
 pub fn programs_of(pid: Pid) -> Result<BTreeSet<u64>> {
     Ok(fd_fields(pid, "prog_id")?.into_iter().collect())
 }
@@ -88,9 +85,6 @@ pub fn programs_left(ids: &BTreeSet<u64>) -> Vec<String> {
 }
 
 /// Memory of the BPF maps that this process holds, as the kernel accounts it, bytes by name.
-///
-/// # Errors
-/// `/proc` cannot be read.
 pub fn map_memory() -> Result<BTreeMap<String, u64>> {
     let mut maps: BTreeMap<u64, u64> = BTreeMap::new();
     for entry in fs::read_dir("/proc/self/fdinfo")?.flatten() {

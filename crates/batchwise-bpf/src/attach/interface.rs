@@ -1,11 +1,12 @@
 //! Attaching programs to an interface, by links that end with their descriptor.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
+use super::made;
 use crate::Error;
 
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
@@ -114,14 +115,9 @@ impl Interface {
             ..Default::default()
         };
         // SAFETY: the descriptor is open, and `opts` is valid for the call and says its size.
-        let fd = unsafe {
+        made(unsafe {
             libbpf_sys::bpf_link_create(program.as_raw_fd(), self.index, kind, &raw const opts)
-        };
-        if fd < 0 {
-            return Err(io::Error::from_raw_os_error(-fd));
-        }
-        // SAFETY: the call made this descriptor and nobody else has it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        })
     }
 }
 

@@ -13,9 +13,6 @@ pub struct Ring(MapHandle);
 
 impl Ring {
     /// Makes one.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn new() -> Result<Self, Error> {
         let opts = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
@@ -42,9 +39,6 @@ impl Balancer {
     }
 
     /// Which backend each slot of a service's ring has; all 0 if there is no ring.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn ring(&self, service: u16) -> Result<Vec<u16>, Error> {
         let Some(map) = self.ring_map(service)? else {
             return Ok(vec![0; SLOTS]);

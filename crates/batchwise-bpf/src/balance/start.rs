@@ -1,6 +1,5 @@
 //! Loading the data path: afresh, or onto the maps that an earlier one has pinned.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::attach::interface::Interface;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
 use crate::flows;
 use crate::flows::events::{Events, buckets, event_bytes};
-use crate::object::holder;
+use crate::object::{holder, rodata};
 
 /// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
 const LEAST_YOUNG: u32 = 1024;
@@ -133,11 +132,7 @@ fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>
 }
 
 fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Error> {
-    let ro = open.maps.rodata_data.as_deref_mut();
-    let ro = ro.ok_or(Error::Bpf {
-        doing: "configuring the BPF programs",
-        source: io::Error::other("no .rodata").into(),
-    })?;
+    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     ro.n_own_macs = options.interfaces.len() as u32;
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         macs::write(&mut bss.own_macs, &macs::of(&options.interfaces)?);

@@ -13,9 +13,6 @@ impl Plain for types::bw_backend {}
 
 impl Balancer {
     /// The services.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn services(&self) -> Result<Vec<(ServiceKey, Service)>, Error> {
         let map = &self.skel.maps.services;
         let mut services = Vec::new();
@@ -48,9 +45,6 @@ impl Balancer {
 
     /// Takes a service out, and with it its ring, if it was the last with its number. That there is
     /// none is no error.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn remove_service(&self, key: &ServiceKey) -> Result<(), Error> {
         let services = self.services()?;
         let Some((_, gone)) = services.iter().find(|(k, _)| k == key) else {
@@ -75,9 +69,6 @@ impl Balancer {
     }
 
     /// The backends by their indices, without those that are vacant.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn backends(&self) -> Result<Vec<(u16, Backend)>, Error> {
         let doing = "reading the backends";
         let all = self

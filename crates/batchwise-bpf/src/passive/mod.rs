@@ -4,7 +4,6 @@
 //! What it attaches belongs to file descriptors of this process: when the process ends, however it
 //! ends, the kernel detaches it.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::attach::interface::Interface;
 use crate::flows;
 pub use crate::flows::Counters;
 use crate::flows::events::{Events, buckets, event_bytes};
-use crate::object::{holder, percpu};
+use crate::object::{holder, percpu, rodata};
 use crate::passive_skel::{OpenPassiveSkel, PassiveSkel, PassiveSkelBuilder, types};
 
 /// Where packets are seen.
@@ -138,34 +137,22 @@ impl PassiveSensor {
 
     /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC. Call
     /// it at least ten times a second: events wait in a buffer of limited size.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn poll(&mut self) -> Result<Vec<Epoch>, Error> {
         self.events.poll()
     }
 
     /// Closes the epochs of idle flows, forgets the long idle, and gives what closed, as
     /// [`Self::poll`] does. Call it once per interval.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
         self.events.sweep(&self.skel.progs.bw_sweep, false)
     }
 
     /// Closes all epochs, as at the end: what they have measured is not lost.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
         self.events.sweep(&self.skel.progs.bw_sweep, true)
     }
 
     /// What became of the packets so far.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn counters(&self) -> Result<Counters, Error> {
         let cpus = percpu(&self.skel.maps.counters, 0, "reading the counters")?;
         Ok(Counters::sum(cpus))
@@ -248,11 +235,7 @@ fn load(
 }
 
 fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config) -> Result<(), Error> {
-    let ro = open.maps.rodata_data.as_deref_mut();
-    let ro = ro.ok_or(Error::Bpf {
-        doing: "configuring the BPF programs",
-        source: io::Error::other("no .rodata").into(),
-    })?;
+    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     flows::configure!(ro, types, config);
     ro.some_ports = !config.ports.is_empty();
     for &port in &config.ports {
