@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_process_that_takes_too_long_is_killed() {
-        let mut process = shell("sleep 3600");
+        let mut process = shell("exec sleep 3600");
         let pid = process.pid();
         let error = process
             .wait(&Stop::default(), Duration::from_millis(50))

@@ -4,11 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-use batchwise_bpf::balance::{Backend, Balancer, Method, Options, State};
+use batchwise_bpf::balance::{Backend, Balancer, Method, State};
 use batchwise_bpf::decap::{Decap, DecapConfig};
 use batchwise_bpf::probe::{Probe, mark};
 use nix::sys::socket::{setsockopt, sockopt};
 
+use crate::balance::setup;
 use crate::frames::{self, CLIENT_PORT, SYN, Segment, TCP, ethernet, tcp, v4, v6};
 use crate::kernel::{self, in_own_network, need_root};
 
@@ -29,34 +30,18 @@ fn backend(address: IpAddr, source: IpAddr, mac: [u8; 6], ifindex: u32, method: 
     Backend {
         address,
         source,
-        source_bits: 0,
         mac,
         own_mac: OWN_MAC,
         ifindex,
-        mtu: 1500,
         method,
         state: State::Down, // which is to be noticed when it ends
-        doubted: false,
-        drained: false,
-        weight: 0,
-        base_weight: 0,
-        service: 0,
-        generation: 0,
-        identity: 0,
+        ..setup::backend(0)
     }
 }
 
 fn balancer() -> Balancer {
     need_root();
-    let options = Options {
-        name: "probe".into(),
-        interfaces: Vec::new(),
-        flows: 1024,
-        measure: None,
-        attach: false,
-        pin: false,
-    };
-    Balancer::start(options).unwrap_or_else(|e| panic!("{e}"))
+    Balancer::start(setup::options("probe")).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A balancer with these backends, and the program.

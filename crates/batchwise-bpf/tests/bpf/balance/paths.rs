@@ -1,11 +1,11 @@
 //! The ways that a packet is forwarded: frames in and frames out.
 
-use batchwise_bpf::balance::{Backend, Options, Protocol, Service};
+use batchwise_bpf::balance::{Backend, Options, Protocol};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket};
 
 use super::setup::{
     ARRIVES, CLIENT_MAC, Lb, OWN_MAC, VIP, VIP_MAC, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX,
-    backend, key, mac, options, routed, set_mac, veth,
+    backend, key, mac, options, routed, service, set_mac, veth,
 };
 use super::tunnels::{outer, to_v6};
 use crate::frames::{
@@ -171,19 +171,13 @@ fn a_service_that_nobody_serves_drops() {
 fn a_service_of_all_ports_serves_those_that_have_none_of_their_own() {
     let lb = Lb::among(&[5, 6]);
     lb.all_to(5);
-    let service = Service {
-        number: 9,
-        by_client: false,
-        two_choices: false,
-    };
-    lb.0.set_service(key(VIP, 0, Protocol::Tcp), service)
-        .unwrap();
-    let ring: Vec<_> = (0..65_537).map(|slot| (slot, 6)).collect();
-    lb.0.write_ring(9, &ring).unwrap();
+    let all_ports = key(VIP, 0, Protocol::Tcp);
+    lb.0.set_service(all_ports, service(9)).unwrap();
+    lb.spread(9, &[6]);
     let frame = tcp_frame(tcp(CLIENT_PORT, SYN, 0));
     assert_eq!(lb.sent_to(&frame), 5);
     assert_eq!(lb.sent_to(&with(frame.clone(), 37, 81)), 6);
-    lb.0.remove_service(&key(VIP, 0, Protocol::Tcp)).unwrap();
+    lb.0.remove_service(&all_ports).unwrap();
     assert_eq!(lb.run(&with(frame.clone(), 37, 82)).0, XDP_DROP);
     assert!(lb.0.ring(9).unwrap().iter().all(|b| *b == 0));
     for (key, _) in lb.0.services().unwrap() {

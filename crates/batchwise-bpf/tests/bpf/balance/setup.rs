@@ -63,6 +63,14 @@ pub fn key(address: &str, port: u16, protocol: Protocol) -> ServiceKey {
     }
 }
 
+pub fn service(number: u16) -> Service {
+    Service {
+        number,
+        by_client: false,
+        two_choices: false,
+    }
+}
+
 /// On link.
 pub fn backend(index: u16) -> Backend {
     Backend {
@@ -100,13 +108,8 @@ impl Lb {
         for address in [VIP, VIP6] {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
                 number += 1;
-                let service = Service {
-                    number,
-                    by_client: false,
-                    two_choices: false,
-                };
                 let key = key(address, SERVER_PORT, protocol);
-                lb.0.set_service(key, service).unwrap();
+                lb.0.set_service(key, service(number)).unwrap();
             }
         }
         lb
@@ -135,10 +138,17 @@ impl Lb {
 
     /// All slots of all services.
     pub fn all_to(&self, index: u16) {
-        let ring: Vec<_> = (0..SLOTS as u32).map(|slot| (slot, index)).collect();
         for service in 1..=4 {
-            self.0.write_ring(service, &ring).unwrap();
+            self.spread(service, &[index]);
         }
+    }
+
+    /// A service's slots in turn.
+    pub fn spread(&self, service: u16, indices: &[u16]) {
+        let ring: Vec<_> = (0..SLOTS as u32)
+            .zip(indices.iter().copied().cycle())
+            .collect();
+        self.0.write_ring(service, &ring).unwrap();
     }
 
     pub fn set_state(&self, index: u16, state: State) {
