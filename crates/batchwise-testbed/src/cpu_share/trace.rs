@@ -55,7 +55,7 @@ impl Trace {
     /// A random one. The usual share of a CPU and its spread are drawn anew each minute (the paper's
     /// histograms are of five), the share of each second from them; in one second of ten it moves
     /// three more times, faster than epochs of a second can follow.
-    fn generate(seed: u64, seconds: u32) -> Result<Self> {
+    pub fn generate(seed: u64, seconds: u32) -> Result<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut steps = Vec::new();
         let mut usage = Normal::new(0.7, 0.1)?;
