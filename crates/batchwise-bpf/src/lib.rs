@@ -23,6 +23,8 @@ pub use batchwise_core::sense::connection::{Connection, PeerState, Reading, Vita
 pub use attach::cgroup::mount_point as cgroup_mount_point;
 pub use attach::xdp;
 pub use error::Error;
+#[doc(hidden)]
+pub use flows::gaps_from;
 pub use sense::{
     Actuator, Advertiser, Config, Control, Exchange, Extension, GuardFds, Hints, Sensor, Tuning,
     Units, release,

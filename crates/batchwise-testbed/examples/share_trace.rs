@@ -1,8 +1,8 @@
 //! Prints the trace of CPU shares that is committed as `traces/share.csv`.
 
-use batchwise_testbed::cpu_share::trace::{SECONDS, SEED, Trace};
+use batchwise_testbed::cpu_share::trace::Trace;
 
 fn main() -> anyhow::Result<()> {
-    print!("{}", Trace::generate(SEED, SECONDS)?.csv());
+    print!("{}", Trace::committed()?.csv());
     Ok(())
 }

@@ -73,9 +73,6 @@ pub fn runs_of(pids: &[Pid]) -> Result<BTreeMap<String, Runs>> {
 }
 
 /// Ids of the programs that a process holds, its own or through links.
-///
-/// # Errors
-/// `/proc` cannot be read.
 pub fn programs_of(pid: Pid) -> Result<BTreeSet<u64>> {
     Ok(fd_fields(pid, "prog_id")?.into_iter().collect())
 }
@@ -88,20 +85,11 @@ pub fn programs_left(ids: &BTreeSet<u64>) -> Vec<String> {
 }
 
 /// Memory of the BPF maps that this process holds, as the kernel accounts it, bytes by name.
-///
-/// # Errors
-/// `/proc` cannot be read.
 pub fn map_memory() -> Result<BTreeMap<String, u64>> {
-    let mut maps = BTreeMap::new();
+    let mut maps: BTreeMap<u64, u64> = BTreeMap::new();
     for entry in fs::read_dir("/proc/self/fdinfo")?.flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        let field = |name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|l| l.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
-        if let (Some(id), Some(bytes)) = (field("map_id:"), field("memlock:")) {
-            maps.insert(id, bytes);
-        }
+        maps.extend(numeric_field(&text, "map_id").zip(numeric_field(&text, "memlock")));
     }
     let mut memory = BTreeMap::new();
     for map in MapInfoIter::default() {
@@ -172,12 +160,8 @@ fn fd_fields(pid: Pid, field: &str) -> Result<BTreeSet<u64>> {
 
 fn numeric_field(fdinfo: &str, field: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        if key == field {
-            value.trim().parse().ok()
-        } else {
-            None
-        }
+        let value = line.strip_prefix(field)?.strip_prefix(':')?;
+        value.trim().parse().ok()
     })
 }
 

@@ -1,5 +1,6 @@
 //! One host of the lab: a network namespace, a cgroup and a CPU, and how processes get into them.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -28,7 +29,7 @@ impl Namespace {
     pub fn create(name: String) -> Result<Self> {
         ip(&["netns", "add", &name])?;
         let namespace = Self { name };
-        ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
+        namespace.ip("link set lo up")?;
         Ok(namespace)
     }
 
@@ -49,6 +50,15 @@ impl Namespace {
         } else {
             Ok(())
         }
+    }
+
+    /// Runs `ip` for it with these arguments, apart by spaces.
+    pub fn ip(&self, arguments: &str) -> Result<()> {
+        let all: Vec<_> = ["-n", &self.name]
+            .into_iter()
+            .chain(arguments.split(' '))
+            .collect();
+        ip(&all)
     }
 
     /// Runs `work` in it, in a thread of its own. Sockets that `work` opens stay in it.
@@ -78,18 +88,10 @@ impl Namespace {
     /// Turns offloads of `link` on or off, as `ethtool -K` calls them.
     pub fn set_offloads(&self, link: &str, features: &[&str], on: bool) -> Result<()> {
         let to = if on { "on" } else { "off" };
-        let output = self.inside(|| {
-            Command::new("ethtool")
-                .args(["-K", link])
-                .args(features.iter().flat_map(|feature| [*feature, to]))
-                .output()
-                .context("running ethtool (Debian: apt install ethtool)")
-        })?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let message = String::from_utf8_lossy(&output.stderr);
-        Err(anyhow!("`ethtool -K {link}` failed: {}", message.trim()))
+        let mut command = Command::new("ethtool");
+        command.args(["-K", link]);
+        command.args(features.iter().flat_map(|feature| [*feature, to]));
+        self.inside(move || run(&mut command, "ethtool"))
     }
 
     fn open(&self) -> Result<File> {
@@ -108,16 +110,24 @@ impl Drop for Namespace {
 
 /// Runs `ip` with these arguments.
 pub fn ip(arguments: &[&str]) -> Result<()> {
-    let shown = arguments.join(" ");
-    let output = Command::new("ip")
-        .args(arguments)
+    run(Command::new("ip").args(arguments), "iproute2")
+}
+
+/// Runs a command of the system, which Debian has in `package`.
+fn run(command: &mut Command, package: &str) -> Result<()> {
+    let words = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args());
+    let shown = words.collect::<Vec<_>>().join(OsStr::new(" "));
+    let shown = shown.to_string_lossy().into_owned();
+    let output = command
         .output()
-        .with_context(|| format!("running `ip {shown}` (Debian: apt install iproute2)"))?;
+        .with_context(|| format!("running `{shown}` (Debian: apt install {package})"))?;
     if output.status.success() {
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(anyhow!("`ip {shown}` failed: {}", message.trim()))
+    Err(anyhow!("`{shown}` failed: {}", message.trim()))
 }
 
 /// Where in a host a process goes.

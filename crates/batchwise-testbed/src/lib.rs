@@ -16,6 +16,7 @@ pub mod preload;
 pub mod process;
 pub mod redis;
 pub mod segment;
+mod server;
 pub mod speed;
 pub mod stage;
 pub mod stop;

@@ -31,9 +31,6 @@ struct Printed<T> {
 
 impl<T: DeserializeOwned + Send + 'static> Printing<T> {
     /// Starts `command` in `host`, which prints a `T` as JSON on each line; messages call it `name`.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn start(host: &Host, name: &str, command: Command, place: Place) -> Result<Self> {
         let process = host.spawn(name, command, place)?;
         Ok(Self::read(name, process, json))
@@ -42,9 +39,6 @@ impl<T: DeserializeOwned + Send + 'static> Printing<T> {
 
 impl Printing<String> {
     /// The same for lines of any text.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn start_text(host: &Host, name: &str, command: Command, place: Place) -> Result<Self> {
         let process = host.spawn(name, command, place)?;
         Ok(Self::read(name, process, Ok))

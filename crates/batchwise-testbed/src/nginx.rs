@@ -2,22 +2,19 @@
 //! of its own, text compressed so that requests cost it CPU time.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use nix::unistd::Pid;
 
-use crate::host::{Host, Place};
+use crate::host::Host;
 use crate::process::Process;
+use crate::server;
 use crate::stop::Stop;
 
 /// The port of the server.
 pub const PORT: u16 = 8080;
-/// How long it may take until it answers.
-const START_LIMIT: Duration = Duration::from_secs(10);
 /// Requests on one connection: more than any run makes.
 const KEEPALIVE_REQUESTS: u64 = 1_000_000_000;
 
@@ -53,8 +50,7 @@ impl Nginx {
         fs::create_dir_all(&site).with_context(|| format!("making {}", site.display()))?;
         fill(&site)?;
         let file = prefix.0.join("nginx.conf");
-        fs::write(&file, configuration(PORT))
-            .with_context(|| format!("writing {}", file.display()))?;
+        fs::write(&file, configuration()).with_context(|| format!("writing {}", file.display()))?;
 
         let mut command = Command::new("nginx");
         command
@@ -62,24 +58,9 @@ impl Nginx {
             .arg(&prefix.0)
             .args(["-c", "nginx.conf", "-e", "stderr"]);
         change(&mut command);
-        let mut process = host
-            .spawn("nginx", command, Place::Workload)
-            .context("nginx is needed (Debian: apt install nginx-light)")?;
-        // Read, so that it never blocks on a full pipe.
-        process.on_line(drop);
-        let answers = stop.wait_until(START_LIMIT, || {
-            process.check_alive()?;
-            let address = SocketAddr::from(([127, 0, 0, 1], PORT));
-            let connect = || Ok(TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok());
-            host.inside(connect)
-        })?;
-        match answers {
-            Some(_) => Ok(Self { process, prefix }),
-            None => bail!(
-                "nginx did not answer within {START_LIMIT:?}{}",
-                process.quote()
-            ),
-        }
+        let names = ("nginx", "nginx-light");
+        let process = server::start(host, names, command, PORT, |_| Ok(()), stop)?;
+        Ok(Self { process, prefix })
     }
 
     /// Its process id: it has one process.
@@ -106,7 +87,7 @@ impl Drop for Prefix {
     }
 }
 
-fn configuration(port: u16) -> String {
+fn configuration() -> String {
     format!(
         "# One process, so that a quota and a CPU are all of it.
 daemon off;
@@ -141,8 +122,8 @@ http {{
   uwsgi_temp_path uwsgi;
   scgi_temp_path scgi;
   server {{
-    listen 0.0.0.0:{port} backlog=4096;
-    listen [::]:{port} backlog=4096;
+    listen 0.0.0.0:{PORT} backlog=4096;
+    listen [::]:{PORT} backlog=4096;
     root site;
   }}
 }}

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
@@ -169,6 +169,12 @@ pub fn cpu_time(pid: Pid) -> Result<Duration> {
         .into())
 }
 
+/// Wall-clock time, ns since 1970.
+pub fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("a clock after 1970").as_nanos() as u64
+}
+
 /// Locks, also after a panic elsewhere: the data are lines, valid one by one.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_process_that_takes_too_long_is_killed() {
-        let mut process = shell("sleep 3600");
+        let mut process = shell("exec sleep 3600");
         let pid = process.pid();
         let error = process
             .wait(&Stop::default(), Duration::from_millis(50))

@@ -1,7 +1,7 @@
 //! Redis: a server in a host, and `redis-benchmark` as a closed-loop load.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::host::{Host, Place};
 use crate::lines::Printing;
 use crate::preload::Preload;
 use crate::process::{Process, cpu_time};
+use crate::server;
 use crate::stop::Stop;
 use crate::topology::TwoHosts;
 
@@ -23,8 +24,6 @@ pub const NAGLE_PORT: u16 = 6380;
 /// Requests of the runs from which the rate of this machine is learned.
 const CALIBRATION_REQUESTS: u64 = 100_000;
 const CALIBRATION_RUNS: u32 = 3;
-/// How long a server may take until it answers.
-const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// A Redis server that keeps nothing on disk.
 #[derive(Debug)]
@@ -42,12 +41,8 @@ impl RedisServer {
 
     /// Starts one at [`NAGLE_PORT`] that never sets TCP_NODELAY.
     pub fn start_with_nagle(host: &Host, stop: &Stop) -> Result<Self> {
-        Self::start_at(
-            host,
-            stop,
-            NAGLE_PORT,
-            Some(Preload::build("keep_nagle", include_str!("keep_nagle.c"))?),
-        )
+        let preload = Preload::build("keep_nagle", include_str!("keep_nagle.c"))?;
+        Self::start_at(host, stop, NAGLE_PORT, Some(preload))
     }
 
     fn start_at(host: &Host, stop: &Stop, port: u16, preload: Option<Preload>) -> Result<Self> {
@@ -58,22 +53,11 @@ impl RedisServer {
         if let Some(preload) = &preload {
             command.env("LD_PRELOAD", preload.library());
         }
-        let mut process = host
-            .spawn("redis-server", command, Place::Workload)
-            .context("Redis is needed (Debian: apt install redis-server)")?;
-        // Read, so that it never blocks on a full pipe.
-        process.on_line(drop);
-        let answers = stop.wait_until(START_LIMIT, || {
-            process.check_alive()?;
-            host.inside(|| Ok(ping(port).ok()))
-        })?;
-        match answers {
-            Some(()) => Ok(Self {
-                process,
-                _preload: preload,
-            }),
-            None => bail!("redis-server did not answer within {START_LIMIT:?}"),
-        }
+        let names = ("redis-server", "redis-server");
+        Ok(Self {
+            process: server::start(host, names, command, port, ping, stop)?,
+            _preload: preload,
+        })
     }
 
     /// Fails when it has died.
@@ -87,18 +71,14 @@ impl RedisServer {
     }
 }
 
-fn ping(port: u16) -> Result<()> {
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let limit = Duration::from_secs(1);
-    let mut stream = TcpStream::connect_timeout(&address, limit)?;
-    stream.set_read_timeout(Some(limit))?;
+fn ping(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(b"PING\r\n")?;
     let mut answer = [0; 5];
     stream.read_exact(&mut answer)?;
     if &answer == b"+PONG" {
         Ok(())
     } else {
-        bail!("it does not answer PING")
+        Err(io::Error::other("it does not answer PING"))
     }
 }
 
@@ -144,19 +124,11 @@ impl Benchmark {
     pub fn run(&self, hosts: &TwoHosts, stop: &Stop) -> Result<BenchmarkResult> {
         let server = hosts.server_address(PORT);
         let mut command = Command::new("redis-benchmark");
-        command.args([
-            "-h",
-            &server.ip().to_string(),
-            "-p",
-            &server.port().to_string(),
-        ]);
-        command.args(["-t", "set", "--csv", "-c", &self.clients.to_string()]);
-        command.args([
-            "-d",
-            &self.value_size.to_string(),
-            "-n",
-            &self.requests.to_string(),
-        ]);
+        let (address, port) = (server.ip(), server.port());
+        let what = format!("-h {address} -p {port} -t set --csv");
+        let (clients, size, requests) = (self.clients, self.value_size, self.requests);
+        let how_much = format!("-c {clients} -d {size} -n {requests}");
+        command.args(what.split(' ')).args(how_much.split(' '));
         // Children are counted when they are waited for: no other one ends in the meantime.
         let before = children_cpu()?;
         let client = &hosts.client;

@@ -5,14 +5,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 
 use anyhow::Result;
 
-use crate::cgroup::{self, Cgroup};
-use crate::host::{Host, Namespace, ip};
+use crate::host::{Host, Namespace};
 use crate::pass;
-use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers, veth};
+use crate::topology::{CONGESTION_CONTROL, Ground, NetworkSettings, veth};
 
 /// The address of the service: on every server's loopback, announced by none.
 pub const VIP: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
@@ -61,11 +59,9 @@ pub struct Segment {
     pub servers: Vec<Host>,
     spec: SegmentSpec,
     passing: Option<OwnedFd>,
-    // After the hosts; cgroups: children before their parent.
+    // After the hosts.
     bridge: Namespace,
-    _observers: Cgroup,
-    _root: Cgroup,
-    _lock: UnixListener,
+    _ground: Ground,
 }
 
 /// The IPv4 and the IPv6 address of the client with this index.
@@ -100,19 +96,13 @@ impl Segment {
     /// Builds it. `tag` names the hosts: `bw-<tag>-c1` and `c2`, `lb`, `s1` to `s4`, and `net` for
     /// the LAN itself.
     pub fn build(tag: &str, spec: SegmentSpec) -> Result<Self> {
-        let lock = lock(tag)?;
-        let root = cgroup::mount_point()?.join(format!("bw-{tag}"));
         let clients: Vec<_> = (1..=CLIENTS).map(|n| format!("c{n}")).collect();
         let servers: Vec<_> = (1..=SERVERS).map(|n| format!("s{n}")).collect();
         let named = clients.iter().chain(&servers).map(String::as_str);
         let roles: Vec<_> = named.chain(["lb", "net"]).collect();
-        remove_leftovers(tag, &root, &roles)?;
-
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let root = Cgroup::create(root)?;
-        let observers = Cgroup::create(root.path().join("obs"))?;
+        let ground = Ground::claim(tag, &roles)?;
         let namespace = |role: &str| -> Result<Namespace> {
-            let namespace = Namespace::create(format!("bw-{tag}-{role}"))?;
+            let namespace = ground.namespace(role)?;
             for device in ["all", "default"] {
                 let set = |name: &str, value: &str| {
                     namespace.set_sysctl(&format!("net/ipv4/conf/{device}/{name}"), value)
@@ -133,16 +123,7 @@ impl Segment {
             }
             Ok(namespace)
         };
-        let host = |role: &str, cpu: usize| -> Result<Host> {
-            let cgroup = Cgroup::create(root.path().join(role))?;
-            let observers = observers.procs_file();
-            Ok(Host::new(
-                namespace(role)?,
-                cgroup,
-                observers,
-                cpu.min(cpus - 1),
-            ))
-        };
+        let host = |role: &str, cpu| ground.host(role, namespace(role)?, cpu);
         let hosts = |roles: &[String], cpu| -> Result<Vec<Host>> {
             roles.iter().map(|role| host(role, cpu)).collect()
         };
@@ -153,9 +134,7 @@ impl Segment {
             spec,
             passing: None,
             bridge: namespace("net")?,
-            _observers: observers,
-            _root: root,
-            _lock: lock,
+            _ground: ground,
         };
         built.connect()?;
         built.route()?;
@@ -176,7 +155,7 @@ impl Segment {
     pub fn plug(&self, server: u8, plugged: bool) -> Result<()> {
         let port = format!("bw-s{}", server + 1);
         let state = if plugged { "up" } else { "down" };
-        ip(&["-n", self.bridge.name(), "link", "set", &port, state])
+        self.bridge.ip(&format!("link set {port} {state}"))
     }
 
     /// The settings of the network as the kernel has them.
@@ -198,99 +177,67 @@ impl Segment {
     }
 
     fn connect(&mut self) -> Result<()> {
-        let net = self.bridge.name();
-        let mtu = self.spec.mtu.to_string();
+        let net = &self.bridge;
+        let lan_mtu = self.spec.mtu;
         // Learns by itself, at once, and floods the multicast of neighbour discovery.
-        ip(&[
-            "-n",
-            net,
-            "link",
-            "add",
-            BRIDGE,
-            "address",
-            &mac(ROUTER),
-            "type",
-            "bridge",
-            "forward_delay",
-            "0",
-            "mcast_snooping",
-            "0",
-        ])?;
+        let quick = "forward_delay 0 mcast_snooping 0";
+        let mac_of_bridge = mac(ROUTER);
+        net.ip(&format!(
+            "link add {BRIDGE} address {mac_of_bridge} type bridge {quick}"
+        ))?;
         configure(net, BRIDGE, ROUTER)?;
         for (host, number, port) in self.ports() {
-            let n = host.namespace().name();
-            veth(n, LINK, net, &port)?;
-            ip(&["-n", n, "link", "set", LINK, "address", &mac(number)])?;
-            ip(&[
-                "-n", net, "link", "set", &port, "mtu", &mtu, "master", BRIDGE,
-            ])?;
-            ip(&["-n", net, "link", "set", &port, "addrgenmode", "none", "up"])?;
+            let namespace = host.namespace();
             let client = self.clients.iter().any(|client| std::ptr::eq(client, host));
-            let mtu = if client {
-                CLIENT_MTU.to_string()
-            } else {
-                mtu.clone()
-            };
-            ip(&["-n", n, "link", "set", LINK, "mtu", &mtu])?;
-            configure(n, LINK, number)?;
+            let (mac, mtu) = (mac(number), if client { CLIENT_MTU } else { lan_mtu });
+            veth((namespace, LINK), (net, &port))?;
+            net.ip(&format!("link set {port} mtu {lan_mtu} master {BRIDGE}"))?;
+            net.ip(&format!("link set {port} addrgenmode none up"))?;
+            namespace.ip(&format!("link set {LINK} address {mac} mtu {mtu}"))?;
+            configure(namespace, LINK, number)?;
             if client {
                 // Each packet of a client is one on the wire, with a checksum.
-                let off = ["tx", "tso", "gso"];
-                host.namespace().set_offloads(LINK, &off, false)?;
+                namespace.set_offloads(LINK, &["tx", "tso", "gso"], false)?;
             }
         }
         // What XDP_TX sends back stays in the veth's ring until its peer polls, which it is only
         // told to do when it has an XDP program itself (veth_xdp_flush()).
         self.passing = Some(self.bridge.inside(|| pass::attach("bw-lb"))?);
-        ip(&["-n", net, "link", "set", BRIDGE, "mtu", &mtu])
+        self.bridge.ip(&format!("link set {BRIDGE} mtu {lan_mtu}"))
     }
 
     fn route(&self) -> Result<()> {
         let (balancer, balancer6) = balancer();
-        for client in &self.clients {
-            let n = client.namespace().name();
-            for (to, via) in [
-                ("10.79.9.0/24", IpAddr::from(balancer)),
-                ("fd79:9::/64", IpAddr::from(balancer6)),
-            ] {
-                let via = via.to_string();
-                let by = ["via", &via, "dev", LINK, "congctl", CONGESTION_CONTROL];
-                ip(&[&["-n", n, "route", "add", to], &by[..]].concat())?;
-            }
-        }
-        let mtu = CLIENT_MTU.to_string();
-        for server in &self.servers {
-            let n = server.namespace().name();
-            for (address, network) in [
-                (format!("{VIP}/32"), "10.79.0.0/24"),
-                (format!("{VIP6}/128"), "fd79::/64"),
-            ] {
-                let add = ["-n", n, "addr", "add", &address, "dev", "lo"];
-                let nodad = address.contains(':').then_some("nodad");
-                ip(&[&add[..], nodad.as_slice()].concat())?;
-                let by = ["dev", LINK, "mtu", &mtu, "congctl", CONGESTION_CONTROL];
-                ip(&[&["-n", n, "route", "replace", network], &by[..]].concat())?;
-            }
-        }
         // The balancer's own packets to the virtual address have a way out, as by a router.
-        let n = self.balancer.namespace().name();
         let (router, router6) = addresses(ROUTER);
-        for (to, via) in [
-            ("10.79.9.0/24", IpAddr::from(router)),
-            ("fd79:9::/64", IpAddr::from(router6)),
+        for (to, by, out) in [
+            ("10.79.9.0/24", IpAddr::from(balancer), IpAddr::from(router)),
+            ("fd79:9::/64", balancer6.into(), router6.into()),
         ] {
-            let via = via.to_string();
-            ip(&["-n", n, "route", "add", to, "via", &via, "dev", LINK])?;
+            for client in &self.clients {
+                let by = format!("via {by} dev {LINK} congctl {CONGESTION_CONTROL}");
+                client.namespace().ip(&format!("route add {to} {by}"))?;
+            }
+            let way_out = format!("route add {to} via {out} dev {LINK}");
+            self.balancer.namespace().ip(&way_out)?;
+        }
+        for server in &self.servers {
+            let n = server.namespace();
+            n.ip(&format!("addr add {VIP}/32 dev lo"))?;
+            n.ip(&format!("addr add {VIP6}/128 dev lo nodad"))?;
+            for network in ["10.79.0.0/24", "fd79::/64"] {
+                let by = format!("dev {LINK} mtu {CLIENT_MTU} congctl {CONGESTION_CONTROL}");
+                n.ip(&format!("route replace {network} {by}"))?;
+            }
         }
         Ok(())
     }
 }
 
 /// Gives `link` of the namespace its addresses in the LAN, and takes it up.
-fn configure(namespace: &str, link: &str, number: u8) -> Result<()> {
+fn configure(namespace: &Namespace, link: &str, number: u8) -> Result<()> {
     let (v4, v6) = addresses(number);
-    let (v4, v6) = (format!("{v4}/24"), format!("{v6}/64"));
-    ip(&["-n", namespace, "addr", "add", &v4, "dev", link])?;
-    ip(&["-n", namespace, "addr", "add", &v6, "dev", link, "nodad"])?;
-    ip(&["-n", namespace, "link", "set", link, "up"])
+    namespace.ip(&format!("addr add {v4}/24 dev {link}"))?;
+    namespace.ip(&format!("addr add {v6}/64 dev {link} nodad"))?;
+    namespace.ip(&format!("link set {link} up"))
 }

@@ -5,14 +5,13 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::cpu_share::trace::Trace;
 use crate::preload::Preload;
-use crate::stop::Stop;
+use crate::stop::Background;
 
 /// What slows servers down: a library that is preloaded into them, and a file for each.
 #[derive(Debug)]
@@ -62,10 +61,7 @@ impl Speed {
 
 /// Speeds that follow traces, in a thread of its own. Dropping it ends following.
 #[derive(Debug)]
-pub struct Follower {
-    stop: Stop,
-    thread: Option<JoinHandle<Result<()>>>,
-}
+pub struct Follower(Background<()>);
 
 impl Follower {
     /// Lets each speed be its trace's share times `scale`, from now on.
@@ -76,41 +72,20 @@ impl Follower {
         };
         let mut steps: Vec<_> = speeds.iter().flat_map(each).collect();
         steps.sort_by_key(|step| step.0);
-        let stop = Stop::default();
-        let thread = std::thread::spawn({
-            let stop = stop.clone();
-            move || {
-                let began = Instant::now();
-                for (at, speed, share) in steps {
-                    if stop.sleep(at.saturating_sub(began.elapsed())).is_err() {
-                        break;
-                    }
-                    speed.set(share * scale)?;
+        Self(Background::start(move |stop| {
+            let began = Instant::now();
+            for (at, speed, share) in steps {
+                if stop.sleep(at.saturating_sub(began.elapsed())).is_err() {
+                    break;
                 }
-                Ok(())
+                speed.set(share * scale)?;
             }
-        });
-        Self {
-            stop,
-            thread: Some(thread),
-        }
+            Ok(())
+        }))
     }
 
     /// Ends following; the speeds stay as they are.
-    pub fn finish(mut self) -> Result<()> {
-        self.stop.set();
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(followed)) => followed,
-            _ => bail!("the thread that sets servers' speeds panicked"),
-        }
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.stop.set();
-        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            tracing::warn!("{error:#}");
-        }
+    pub fn finish(self) -> Result<()> {
+        self.0.finish()
     }
 }

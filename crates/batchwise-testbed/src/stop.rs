@@ -4,9 +4,10 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// How often a wait looks at the flag.
@@ -75,6 +76,41 @@ impl Stop {
                 return Ok(None);
             }
             std::thread::sleep(POLL.min(left));
+        }
+    }
+}
+
+/// Work in a thread of its own; told to stop, and waited for, when dropped.
+#[derive(Debug)]
+pub(crate) struct Background<T> {
+    stop: Stop,
+    thread: Option<JoinHandle<Result<T>>>,
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// Begins `work`, which is to end soon after its flag is set.
+    pub(crate) fn start(work: impl FnOnce(&Stop) -> Result<T> + Send + 'static) -> Self {
+        let stop = Stop::default();
+        let own = stop.clone();
+        let thread = Some(std::thread::spawn(move || work(&own)));
+        Self { stop, thread }
+    }
+
+    /// Tells it to stop; what it came to.
+    pub(crate) fn finish(mut self) -> Result<T> {
+        self.stop.set();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(done)) => done,
+            _ => bail!("a thread panicked"),
+        }
+    }
+}
+
+impl<T> Drop for Background<T> {
+    fn drop(&mut self) {
+        self.stop.set();
+        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
+            tracing::warn!("{error:#}");
         }
     }
 }

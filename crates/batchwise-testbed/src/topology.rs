@@ -5,13 +5,12 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
 use crate::cgroup::{self, Cgroup};
-use crate::host::{Host, Namespace, ip};
+use crate::host::{Host, Namespace};
 
 /// The server's IPv4 address.
 pub const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -70,38 +69,18 @@ pub struct TwoHosts {
     pub server: Host,
     /// The client, 10.77.0.2 and fd77::2.
     pub client: Host,
-    // In this order: cgroups are removed after the hosts, children before their parent.
-    _observers: Cgroup,
-    _root: Cgroup,
-    _lock: UnixListener,
+    _ground: Ground, // after the hosts
 }
 
 impl TwoHosts {
     /// Builds both hosts. `tag` names them: `bw-<tag>-srv`, `bw-<tag>-cli`.
     pub fn build(tag: &str) -> Result<Self> {
-        let lock = lock(tag)?;
-        let root = cgroup::mount_point()?.join(format!("bw-{tag}"));
-        remove_leftovers(tag, &root, &["srv", "cli"])?;
-
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let root = Cgroup::create(root)?;
-        let observers = Cgroup::create(root.path().join("obs"))?;
-        let host = |role: &str, cpu: usize| -> Result<Host> {
-            let namespace = Namespace::create(format!("bw-{tag}-{role}"))?;
-            let cgroup = Cgroup::create(root.path().join(role))?;
-            Ok(Host::new(
-                namespace,
-                cgroup,
-                observers.procs_file(),
-                cpu.min(cpus - 1),
-            ))
-        };
+        let ground = Ground::claim(tag, &["srv", "cli"])?;
+        let host = |role, cpu| ground.host(role, ground.namespace(role)?, cpu);
         let hosts = Self {
             server: host("srv", 0)?,
             client: host("cli", 1)?,
-            _observers: observers,
-            _root: root,
-            _lock: lock,
+            _ground: ground,
         };
         hosts.connect()?;
         Ok(hosts)
@@ -124,54 +103,79 @@ impl TwoHosts {
     }
 
     fn connect(&self) -> Result<()> {
-        let (server, client) = (
-            self.server.namespace().name(),
-            self.client.namespace().name(),
-        );
-        veth(server, LINK, client, LINK)?;
+        veth(
+            (self.server.namespace(), LINK),
+            (self.client.namespace(), LINK),
+        )?;
         let ends = [
             (&self.server, "02:00:00:00:77:01", "10.77.0.1", "fd77::1"),
             (&self.client, "02:00:00:00:77:02", "10.77.0.2", "fd77::2"),
         ];
         for (i, (host, mac, v4, v6)) in ends.iter().enumerate() {
             let (_, peer_mac, peer_v4, peer_v6) = ends[1 - i];
-            let n = host.namespace().name();
-            ip(&["-n", n, "link", "set", LINK, "address", mac, "mtu", "1500"])?;
-            let (v4, v6) = (format!("{v4}/24"), format!("{v6}/64"));
-            ip(&["-n", n, "addr", "add", &v4, "dev", LINK, "noprefixroute"])?;
-            ip(&[
-                "-n",
-                n,
-                "addr",
-                "add",
-                &v6,
-                "dev",
-                LINK,
-                "nodad",
-                "noprefixroute",
-            ])?;
-            ip(&["-n", n, "link", "set", LINK, "up"])?;
+            let ip = |command: String| host.namespace().ip(&command);
+            ip(format!("link set {LINK} address {mac} mtu 1500"))?;
+            ip(format!("addr add {v4}/24 dev {LINK} noprefixroute"))?;
+            ip(format!("addr add {v6}/64 dev {LINK} nodad noprefixroute"))?;
+            ip(format!("link set {LINK} up"))?;
             for network in ["10.77.0.0/24", "fd77::/64"] {
-                let congctl = ["congctl", CONGESTION_CONTROL];
-                ip(&[
-                    &["-n", n, "route", "add", network, "dev", LINK],
-                    &congctl[..],
-                ]
-                .concat())?;
+                let congctl = CONGESTION_CONTROL;
+                ip(format!("route add {network} dev {LINK} congctl {congctl}"))?;
             }
             for peer in [peer_v4, peer_v6] {
-                ip(&[
-                    "-n", n, "neigh", "replace", peer, "lladdr", peer_mac, "dev", LINK,
-                ])?;
+                ip(format!("neigh replace {peer} lladdr {peer_mac} dev {LINK}"))?;
             }
         }
         Ok(())
     }
 }
 
+/// What all hosts of a tag stand on: nobody else has the tag, and their cgroups are below one.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    tag: String,
+    // children before their parent
+    observers: Cgroup,
+    root: Cgroup,
+    _lock: UnixListener,
+}
+
+impl Ground {
+    /// Claims a tag. What a killed run of it left is removed: processes, cgroups, and the namespaces of
+    /// these roles.
+    pub(crate) fn claim(tag: &str, roles: &[&str]) -> Result<Self> {
+        let lock = lock(tag)?;
+        let root = cgroup::mount_point()?.join(format!("bw-{tag}"));
+        cgroup::remove_tree(&root)?;
+        for role in roles {
+            Namespace::remove(&format!("bw-{tag}-{role}"))?;
+        }
+        let root = Cgroup::create(root)?;
+        Ok(Self {
+            tag: tag.to_owned(),
+            observers: Cgroup::create(root.path().join("obs"))?,
+            root,
+            _lock: lock,
+        })
+    }
+
+    /// The namespace `bw-<tag>-<role>`.
+    pub(crate) fn namespace(&self, role: &str) -> Result<Namespace> {
+        Namespace::create(format!("bw-{}-{role}", self.tag))
+    }
+
+    /// A host with this namespace, on this CPU or the last that there is.
+    pub(crate) fn host(&self, role: &str, namespace: Namespace, cpu: usize) -> Result<Host> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let cgroup = Cgroup::create(self.root.path().join(role))?;
+        let observers = self.observers.procs_file();
+        Ok(Host::new(namespace, cgroup, observers, cpu.min(cpus - 1)))
+    }
+}
+
 /// Keeps two runs of one tag apart: an abstract socket name, which the kernel gives back when the
 /// lab ends, however it ends.
-pub(crate) fn lock(tag: &str) -> Result<UnixListener> {
+fn lock(tag: &str) -> Result<UnixListener> {
     let name = format!("bw-{tag}");
     let address = std::os::unix::net::SocketAddr::from_abstract_name(&name)?;
     match UnixListener::bind_addr(&address) {
@@ -183,18 +187,10 @@ pub(crate) fn lock(tag: &str) -> Result<UnixListener> {
     }
 }
 
-/// Removes what a killed run of `tag` left: processes, cgroups, and the namespaces of these roles.
-pub(crate) fn remove_leftovers(tag: &str, root: &Path, roles: &[&str]) -> Result<()> {
-    cgroup::remove_tree(root)?;
-    for role in roles {
-        Namespace::remove(&format!("bw-{tag}-{role}"))?;
-    }
-    Ok(())
-}
-
-/// Joins the link `a_link` of the namespace `a` with the link `b_link` of `b`.
-pub(crate) fn veth(a: &str, a_link: &str, b: &str, b_link: &str) -> Result<()> {
-    ip(&[
-        "link", "add", a_link, "netns", a, "type", "veth", "peer", "name", b_link, "netns", b,
-    ])
+/// Joins two links, each in a namespace.
+pub(crate) fn veth((a, a_link): (&Namespace, &str), (b, b_link): (&Namespace, &str)) -> Result<()> {
+    let b = b.name();
+    a.ip(&format!(
+        "link add {a_link} type veth peer name {b_link} netns {b}"
+    ))
 }

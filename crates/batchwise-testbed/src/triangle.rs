@@ -3,13 +3,11 @@
 //! `bw-*`, removed when dropped, and what a killed run of the same tag left is removed first.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::net::UnixListener;
 
 use anyhow::Result;
 
-use crate::cgroup::{self, Cgroup};
-use crate::host::{Host, Namespace, ip};
-use crate::topology::{CONGESTION_CONTROL, NetworkSettings, lock, remove_leftovers, veth};
+use crate::host::{Host, Namespace};
+use crate::topology::{CONGESTION_CONTROL, Ground, NetworkSettings, veth};
 use crate::wire::{Wire, WireSpec};
 
 /// The server's IPv4 address.
@@ -54,11 +52,8 @@ pub struct Triangle {
     pub vantage: Host,
     /// Sends responses straight to the client; 10.78.0.1 and fd78::1.
     pub server: Host,
-    // Cgroups after the hosts, children before their parent.
     _middles: Vec<Namespace>,
-    _observers: Cgroup,
-    _root: Cgroup,
-    _lock: UnixListener,
+    ground: Ground, // after the hosts
 }
 
 /// One end of a link.
@@ -74,27 +69,14 @@ struct End<'a> {
 impl Triangle {
     /// Builds it. `tag` names the hosts: `bw-<tag>-cli`, `bw-<tag>-van`, `bw-<tag>-srv`.
     pub fn build(tag: &str, spec: &TriangleSpec) -> Result<Self> {
-        let lock = lock(tag)?;
-        let root = cgroup::mount_point()?.join(format!("bw-{tag}"));
-        remove_leftovers(tag, &root, &ROLES)?;
-
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let root = Cgroup::create(root)?;
-        let observers = Cgroup::create(root.path().join("obs"))?;
-        let namespace = |role: &str| Namespace::create(format!("bw-{tag}-{role}"));
-        let host = |role: &str, cpu: usize| -> Result<Host> {
-            let namespace = namespace(role)?;
+        let ground = Ground::claim(tag, &ROLES)?;
+        let host = |role, cpu| {
+            let namespace = ground.namespace(role)?;
             // Asymmetric routes are what reverse-path filters drop.
             for device in ["all", "default"] {
                 namespace.set_sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
             }
-            let cgroup = Cgroup::create(root.path().join(role))?;
-            Ok(Host::new(
-                namespace,
-                cgroup,
-                observers.procs_file(),
-                cpu.min(cpus - 1),
-            ))
+            ground.host(role, namespace, cpu)
         };
         let mut built = Self {
             client: host("cli", 1)?,
@@ -103,11 +85,9 @@ impl Triangle {
             access: None,
             back: None,
             _middles: Vec::new(),
-            _observers: observers,
-            _root: root,
-            _lock: lock,
+            ground,
         };
-        built.connect(spec, namespace)?;
+        built.connect(spec)?;
         built.route()?;
         Ok(built)
     }
@@ -137,11 +117,7 @@ impl Triangle {
         Ok(())
     }
 
-    fn connect(
-        &mut self,
-        spec: &TriangleSpec,
-        namespace: impl Fn(&str) -> Result<Namespace>,
-    ) -> Result<()> {
+    fn connect(&mut self, spec: &TriangleSpec) -> Result<()> {
         let (client, vantage, server) = (
             self.client.namespace(),
             self.vantage.namespace(),
@@ -162,22 +138,17 @@ impl Triangle {
 
         let cpu = self.client.cpu();
         let join = |a: &End<'_>, b: &End<'_>, role: &str, spec: &Option<WireSpec>| {
+            let (a, b) = ((a.namespace, a.name), (b.namespace, b.name));
             let Some(spec) = spec else {
-                veth(a.namespace.name(), a.name, b.namespace.name(), b.name)?;
+                veth(a, b)?;
                 return Ok((None, None));
             };
-            let middle = namespace(role)?;
-            let wire = Wire::between(
-                &middle,
-                cpu,
-                spec,
-                (a.namespace.name(), a.name),
-                (b.namespace.name(), b.name),
-            )?;
+            let middle = self.ground.namespace(role)?;
+            let wire = Wire::between(&middle, cpu, spec, a, b)?;
             anyhow::Ok((Some(wire), Some(middle)))
         };
         let (access, access_middle) = join(&up, &arrival, "wire", &spec.access)?;
-        veth(vantage.name(), onward.name, server.name(), service.name)?;
+        veth((vantage, onward.name), (server, service.name))?;
         let (back, back_middle) = join(&from_server, &to_client, "back", &spec.back)?;
         for (a, b) in [
             (&up, &arrival),
@@ -200,32 +171,30 @@ impl Triangle {
 
     fn route(&self) -> Result<()> {
         let (client, vantage, server) = (
-            self.client.namespace().name(),
+            self.client.namespace(),
             self.vantage.namespace(),
-            self.server.namespace().name(),
+            self.server.namespace(),
         );
-        for (n, v4, v6) in [
+        for (host, v4, v6) in [
             (client, CLIENT_IP, CLIENT_IP6),
             (server, SERVER_IP, SERVER_IP6),
         ] {
-            let (v4, v6) = (v4.to_string(), v6.to_string());
-            ip(&["-n", n, "addr", "add", &v4, "dev", "lo"])?;
-            ip(&["-n", n, "addr", "add", &v6, "dev", "lo", "nodad"])?;
+            host.ip(&format!("addr add {v4} dev lo"))?;
+            host.ip(&format!("addr add {v6} dev lo nodad"))?;
         }
         vantage.set_sysctl("net/ipv4/ip_forward", "1")?;
         vantage.set_sysctl("net/ipv6/conf/all/forwarding", "1")?;
         // A redirect would teach the client another way.
         vantage.set_sysctl("net/ipv4/conf/all/send_redirects", "0")?;
 
-        for (n, to, via, device, from) in [
+        for (host, to, via, device, from) in [
             (client, "10.78.0.1", "10.78.1.1", CLIENT_LINK, "10.78.0.2"),
             (client, "fd78::1", "fd78:1::1", CLIENT_LINK, "fd78::2"),
             (server, "10.78.0.2", "10.78.3.2", BACK_LINK, "10.78.0.1"),
             (server, "fd78::2", "fd78:3::2", BACK_LINK, "fd78::1"),
         ] {
-            let by = ["via", via, "dev", device, "src", from];
-            let by = [&by[..], &["congctl", CONGESTION_CONTROL]].concat();
-            ip(&[&["-n", n, "route", "add", to], &by[..]].concat())?;
+            let by = format!("via {via} dev {device} src {from} congctl {CONGESTION_CONTROL}");
+            host.ip(&format!("route add {to} {by}"))?;
         }
         for (to, via, device) in [
             ("10.78.0.1", "10.78.2.2", VANTAGE_SERVER_LINK),
@@ -234,8 +203,7 @@ impl Triangle {
             ("10.78.0.2", "10.78.1.2", VANTAGE_LINK),
             ("fd78::2", "fd78:1::2", VANTAGE_LINK),
         ] {
-            let n = vantage.name();
-            ip(&["-n", n, "route", "add", to, "via", via, "dev", device])?;
+            vantage.ip(&format!("route add {to} via {via} dev {device}"))?;
         }
         Ok(())
     }
@@ -253,28 +221,18 @@ impl End<'_> {
 
     /// Gives this end its addresses, and tells it those of its peer.
     fn configure(&self, peer: &End<'_>) -> Result<()> {
-        let (n, link, mac) = (self.namespace.name(), self.name, self.mac());
-        ip(&["-n", n, "link", "set", link, "address", &mac, "mtu", "1500"])?;
+        let (link, mac) = (self.name, self.mac());
+        let ip = |command: String| self.namespace.ip(&command);
+        ip(format!("link set {link} address {mac} mtu 1500"))?;
         // No link-local addresses: nothing but the workload is on the links.
-        ip(&["-n", n, "link", "set", link, "addrgenmode", "none"])?;
+        ip(format!("link set {link} addrgenmode none"))?;
         let [v4, v6] = self.addresses();
-        ip(&["-n", n, "addr", "add", &format!("{v4}/24"), "dev", link])?;
-        ip(&[
-            "-n",
-            n,
-            "addr",
-            "add",
-            &format!("{v6}/64"),
-            "dev",
-            link,
-            "nodad",
-        ])?;
-        ip(&["-n", n, "link", "set", link, "up"])?;
+        ip(format!("addr add {v4}/24 dev {link}"))?;
+        ip(format!("addr add {v6}/64 dev {link} nodad"))?;
+        ip(format!("link set {link} up"))?;
         let mac = peer.mac();
         for address in peer.addresses() {
-            ip(&[
-                "-n", n, "neigh", "replace", &address, "lladdr", &mac, "dev", link,
-            ])?;
+            ip(format!("neigh replace {address} lladdr {mac} dev {link}"))?;
         }
         Ok(())
     }

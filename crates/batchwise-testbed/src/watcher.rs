@@ -31,6 +31,13 @@ pub struct WatchSpec<'a> {
     pub cgroup: Option<&'a Path>,
 }
 
+/// Starts `command`, a watcher that prints JSON lines, and waits until its programs are attached.
+pub(crate) fn launch(host: &Host, command: Command, stop: &Stop) -> Result<Printing<Line>> {
+    let mut watcher = Printing::start(host, "the watcher", command, Place::Observer)?;
+    bpf_stats::wait_attached(watcher.process(), "the watcher", stop)?;
+    Ok(watcher)
+}
+
 /// A running watcher. Dropping it ends it.
 #[derive(Debug)]
 pub struct Watcher(Printing<Line>);
@@ -55,9 +62,7 @@ impl Watcher {
         if let Some(cgroup) = spec.cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
-        let mut watcher = Printing::start(host, "the watcher", command, Place::Observer)?;
-        bpf_stats::wait_attached(watcher.process(), "the watcher", stop)?;
-        Ok(Self(watcher))
+        Ok(Self(launch(host, command, stop)?))
     }
 
     /// Its process id.

@@ -1,7 +1,7 @@
 //! Builds the real triangle, sends through it, and checks who saw what. Needs root.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
@@ -10,11 +10,12 @@ use std::time::Duration;
 use batchwise_testbed::cgroup;
 use batchwise_testbed::cpu_share::CpuShare;
 use batchwise_testbed::cpu_share::trace::Trace;
-use batchwise_testbed::host::{Namespace, Place};
+use batchwise_testbed::host::{Host, Namespace, Place};
 use batchwise_testbed::process::cpu_time;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::triangle::{Triangle, TriangleSpec};
 use batchwise_testbed::wire::WireSpec;
+use nix::sys::socket::{getsockopt, sockopt};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -40,24 +41,19 @@ fn count_forwarded(triangle: &Triangle) {
                 ip6 saddr fd78::1 counter name responses
             }
         }";
-    let output = triangle
-        .vantage
-        .inside(|| Ok(Command::new("nft").arg(rules).output()?));
-    let output = output.unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    nft(triangle, &[rules]);
+}
+
+fn nft(triangle: &Triangle, arguments: &[&str]) -> Vec<u8> {
+    let run = || Ok(Command::new("nft").args(arguments).output()?);
+    let output = triangle.vantage.inside(run).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
 }
 
 fn forwarded(triangle: &Triangle) -> BTreeMap<String, u64> {
-    let output = triangle.vantage.inside(|| {
-        Ok(Command::new("nft")
-            .args(["-j", "list", "counters"])
-            .output()?)
-    });
-    let listed: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let listed = nft(triangle, &["-j", "list", "counters"]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
     let counters = listed["nftables"].as_array().unwrap().iter();
     counters
         .filter_map(|entry| {
@@ -68,12 +64,16 @@ fn forwarded(triangle: &Triangle) -> BTreeMap<String, u64> {
         .collect()
 }
 
+fn udp(host: &Host, address: &str) -> UdpSocket {
+    let socket = host.inside(|| Ok(UdpSocket::bind(address)?)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket
+}
+
 fn tcp_pair(triangle: &Triangle, address: &str) -> (TcpStream, TcpStream) {
     let address: SocketAddr = address.parse().unwrap();
-    let listener = triangle
-        .server
-        .inside(|| Ok(TcpListener::bind(address)?))
-        .unwrap();
+    let listen = || Ok(TcpListener::bind(address)?);
+    let listener = triangle.server.inside(listen).unwrap();
     let connect = || Ok(TcpStream::connect_timeout(&address, TIMEOUT)?);
     let client = triangle.client.inside(connect).unwrap();
     let (server, _) = listener.accept().unwrap();
@@ -108,9 +108,7 @@ fn requests_pass_the_vantage_and_responses_do_not() {
         for _ in 0..10 {
             exchange(&mut client, &mut server, 100_000);
         }
-        let congestion =
-            nix::sys::socket::getsockopt(&client, nix::sys::socket::sockopt::TcpCongestion);
-        let congestion = congestion.unwrap();
+        let congestion = getsockopt(&client, sockopt::TcpCongestion).unwrap();
         assert_eq!(congestion.to_string_lossy().trim_end_matches('\0'), "cubic");
     }
     let tcp = forwarded(&triangle);
@@ -120,17 +118,8 @@ fn requests_pass_the_vantage_and_responses_do_not() {
         ("10.78.0.1:7001", "10.78.0.2:0"),
         ("[fd78::1]:7001", "[fd78::2]:0"),
     ] {
-        let socket = triangle
-            .server
-            .inside(|| Ok(UdpSocket::bind(server)?))
-            .unwrap();
-        let client = triangle
-            .client
-            .inside(|| Ok(UdpSocket::bind(client)?))
-            .unwrap();
-        for end in [&socket, &client] {
-            end.set_read_timeout(Some(TIMEOUT)).unwrap();
-        }
+        let socket = udp(&triangle.server, server);
+        let client = udp(&triangle.client, client);
         client.send_to(b"ping", server).unwrap();
         let mut buffer = [0; 16];
         let (length, from) = socket.recv_from(&mut buffer).unwrap();
@@ -164,12 +153,8 @@ fn nothing_of_a_triangle_remains() {
         let name = format!("bw-{tag}-{role}");
         assert!(!Namespace::file(&name).exists(), "namespace {name} remains");
     }
-    assert!(
-        !cgroup::mount_point()
-            .unwrap()
-            .join(format!("bw-{tag}"))
-            .exists()
-    );
+    let root = cgroup::mount_point().unwrap().join(format!("bw-{tag}"));
+    assert!(!root.exists());
 }
 
 #[test]
@@ -184,14 +169,8 @@ fn a_wire_at_the_access_loses_what_it_was_asked_to_and_tcp_goes_on() {
     let mut triangle = build("tl", &spec);
     count_forwarded(&triangle);
     let address = "10.78.0.1:7000";
-    let server = triangle
-        .server
-        .inside(|| Ok(UdpSocket::bind(address)?))
-        .unwrap();
-    let client = triangle
-        .client
-        .inside(|| Ok(UdpSocket::bind("10.78.0.2:0")?))
-        .unwrap();
+    let server = udp(&triangle.server, address);
+    let client = udp(&triangle.client, "10.78.0.2:0");
     server.set_nonblocking(true).unwrap();
     let sent = 5000u64;
     for i in 0..sent {
@@ -218,15 +197,7 @@ fn a_wire_at_the_access_loses_what_it_was_asked_to_and_tcp_goes_on() {
     let seen = Stop::default().wait_until(TIMEOUT, all).unwrap();
     let seen = seen.expect("all that was not lost at the vantage");
     assert!(seen <= sent - counts.lost + others, "{seen} of {counts:?}");
-    let mut received = 0;
-    let mut buffer = [0; 16];
-    loop {
-        match server.recv_from(&mut buffer) {
-            Ok(_) => received += 1,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    let received = std::iter::from_fn(|| server.recv(&mut [0; 16]).ok()).count() as u64;
     // The receiver's own buffer may have been too small for all.
     assert!(received > 0 && received <= seen);
 
@@ -246,15 +217,8 @@ fn a_wire_can_be_set_anew_and_reorders() {
     };
     let mut triangle = build("tw", &spec);
     let address = "10.78.0.1:7000";
-    let server = triangle
-        .server
-        .inside(|| Ok(UdpSocket::bind(address)?))
-        .unwrap();
-    let client = triangle
-        .client
-        .inside(|| Ok(UdpSocket::bind("10.78.0.2:0")?))
-        .unwrap();
-    server.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let server = udp(&triangle.server, address);
+    let client = udp(&triangle.client, "10.78.0.2:0");
     let reordering = WireSpec {
         hold: Duration::from_millis(20), // until the next frames are sent also on a slow machine
         ..WireSpec::reordering(0.25)

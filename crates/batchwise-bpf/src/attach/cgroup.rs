@@ -19,23 +19,28 @@ pub(crate) struct Cgroup {
 /// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or a folder of it where v1 is in use as well.
 pub fn mount_point() -> Result<PathBuf, Error> {
     let mounts = fs::read_to_string("/proc/mounts").map_err(Error::io("reading /proc/mounts"))?;
-    mounts
-        .lines()
-        .filter_map(|l| {
-            let mut f = l.split(' ').skip(1);
-            Some((f.next()?, f.next()?))
-        })
-        .find(|(_, fs)| *fs == "cgroup2")
-        .map(|(dir, _)| PathBuf::from(dir))
-        .ok_or(Error::NoCgroup2)
+    find_cgroup2(&mounts).ok_or_else(|| {
+        let remedy = "mount one, e.g. `mount -t cgroup2 none /sys/fs/cgroup`";
+        Error::Refused(format!("no cgroup v2 hierarchy is mounted: {remedy}"))
+    })
+}
+
+fn find_cgroup2(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let path = fields.next()?;
+        (fields.next()? == "cgroup2").then(|| path.into())
+    })
 }
 
 impl Cgroup {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mount = mount_point()?;
-        let not_a_cgroup = || Error::NotACgroup {
-            path: path.to_owned(),
-            mount: mount.clone(),
+        let not_a_cgroup = || {
+            let (path, mount) = (path.display(), mount.display());
+            Error::Refused(format!(
+                "{path} is not a cgroup v2 directory: give one below {mount}"
+            ))
         };
         let real = path.canonicalize().map_err(|_| not_a_cgroup())?;
         let is_cgroup2 = statfs(&real).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC);
@@ -51,5 +56,20 @@ impl Cgroup {
             id,
             level,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroup_v2_is_found_in_a_hybrid_layout() {
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+                      cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+        let found = PathBuf::from("/sys/fs/cgroup/unified");
+        assert_eq!(find_cgroup2(mounts), Some(found));
+        assert_eq!(find_cgroup2("proc /proc proc rw 0 0\n"), None);
     }
 }

@@ -1,11 +1,12 @@
 //! Attaching programs to an interface, by links that end with their descriptor.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
+use super::made;
 use crate::Error;
 
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
@@ -94,10 +95,11 @@ impl Interface {
         let link = self.link(program, kind, 0);
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EPERM) => Error::NoPrivilege,
-            _ => Error::NoTcx {
-                interface: self.name.clone(),
-                source,
-            },
+            _ => Error::Refused(format!(
+                "{} takes no tc program ({source}): that needs Linux 6.6 or newer; use a driver with \
+                 native XDP on an older one",
+                self.name
+            )),
         })
     }
 
@@ -113,14 +115,9 @@ impl Interface {
             ..Default::default()
         };
         // SAFETY: the descriptor is open, and `opts` is valid for the call and says its size.
-        let fd = unsafe {
+        made(unsafe {
             libbpf_sys::bpf_link_create(program.as_raw_fd(), self.index, kind, &raw const opts)
-        };
-        if fd < 0 {
-            return Err(io::Error::from_raw_os_error(-fd));
-        }
-        // SAFETY: the call made this descriptor and nobody else has it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        })
     }
 }
 

@@ -1,34 +1,36 @@
 //! Programs' attachments in bpffs: opening, pinning, giving them another program, taking them away.
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{fs, io};
 
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use super::{done, made};
 use crate::Error;
+
+/// Where bpffs is mounted.
+pub const BPFFS: &str = "/sys/fs/bpf";
+
+/// Whether it is.
+pub(crate) fn bpffs_is_mounted() -> bool {
+    statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC)
+}
 
 /// Opens what is pinned.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the path is a string that lives through the call.
-    let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the call made this descriptor and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    made(unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) })
 }
 
 /// Pins a descriptor.
 pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the descriptor is open and the path a string that lives through the call.
-    let error = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) };
-    if error < 0 {
-        return Err(io::Error::from_raw_os_error(-error));
-    }
-    Ok(())
+    done(unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) }).map(drop)
 }
 
 /// Takes an attachment away, also from processes that hold it.
@@ -44,11 +46,8 @@ pub(crate) fn detach(path: &Path) -> Result<(), Error> {
 /// Has an attachment go on with another program, without a packet being missed.
 pub(crate) fn replace(link: &OwnedFd, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open; no options.
-    let error = unsafe {
+    let updated = unsafe {
         libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
     };
-    if error < 0 {
-        return Err(io::Error::from_raw_os_error(-error));
-    }
-    Ok(())
+    done(updated).map(drop)
 }

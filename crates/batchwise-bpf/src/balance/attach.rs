@@ -33,7 +33,11 @@ pub(super) fn attach(
         match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EEXIST) => Error::XdpTaken { interface },
             Some(Errno::EPERM) => Error::NoPrivilege,
-            _ => Error::NoXdp { interface, source },
+            _ => Error::Refused(format!(
+                "{interface} takes no native XDP program ({source}): balance on an interface whose \
+                 driver has XDP; on one with jumbo frames it must take those of more than one part, or \
+                 have its MTU lowered"
+            )),
         }
     })?;
     // of an interface that is gone; until here it tells that this one was attached to

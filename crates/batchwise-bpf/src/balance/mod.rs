@@ -29,9 +29,9 @@ use crate::flows::events::Events;
 use crate::object::percpu;
 use crate::plain::{Plain, bytes, read};
 
+pub use crate::attach::pins::BPFFS;
 pub use batchwise_core::balance::SLOTS;
 pub use outcome::{Outcomes, Tally};
-pub use pins::BPFFS;
 pub use ring::Ring;
 pub use service::{Backend, Method, Protocol, Service, ServiceKey, State};
 
@@ -200,9 +200,6 @@ impl Balancer {
     /// deleted and made anew), and follows MAC addresses, so that frames to one that has changed do
     /// not pass; that of an interface that is gone stays. What has changed, by interface; one that
     /// refuses is tried, and given, again each time. Call it once a second.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
     pub fn follow_interfaces(&mut self) -> Result<Vec<(String, Change)>, Error> {
         let mut changes = Vec::new();
         let program = self.skel.progs.bw_balance.as_fd();
@@ -236,26 +233,17 @@ impl Balancer {
     /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC.
     /// `tuple.backend` says who answered. Call it at least ten times a second: events wait in a
     /// buffer of limited size.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn poll(&mut self) -> Result<Vec<Epoch>, Error> {
         self.events.as_mut().map_or(Ok(Vec::new()), Events::poll)
     }
 
     /// Closes the epochs of idle flows, forgets the long idle, and gives what closed, as
     /// [`Self::poll`] does. Call it once per interval.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
         self.close(false)
     }
 
     /// Closes all epochs, as at the end: what they have measured is not lost.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
         self.close(true)
     }
@@ -268,9 +256,6 @@ impl Balancer {
 
     /// Counts the flows of each backend, and takes out those that are over; by index, [`BACKENDS`]
     /// of them. It looks at each flow: call it once per interval.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn census(&mut self) -> Result<Vec<Counted>, Error> {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             bss.active.fill(0);
@@ -316,9 +301,6 @@ impl Balancer {
     ///
     /// Not while the table of young flows is filling up: a flow that is pushed out of it goes on by its
     /// first choice.
-    ///
-    /// # Errors
-    /// When the clock cannot be read.
     pub fn let_choose(&mut self, within: Option<Duration>) -> Result<(), Error> {
         let until = choices::until(within)?;
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
@@ -338,9 +320,6 @@ impl Balancer {
     }
 
     /// What became of the packets since the name was first started.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn outcomes(&self) -> Result<Outcomes, Error> {
         let cpus = percpu(&self.skel.maps.tallies, 0, "reading the tallies")?;
         Ok(Outcomes::sum(cpus))
@@ -348,9 +327,6 @@ impl Balancer {
 
     /// What each backend that is not vacant was sent since the name was first started. An index that
     /// changes hands goes on counting.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn backend_tallies(&self) -> Result<Vec<(u16, Tally)>, Error> {
         let map = &self.skel.maps.backend_tallies;
         let tally = |(index, _)| {
@@ -361,9 +337,6 @@ impl Balancer {
     }
 
     /// What became of the packets that were measured, since this start.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn measured(&self) -> Result<Counters, Error> {
         let cpus = percpu(&self.skel.maps.counters, 0, "reading the counters")?;
         Ok(Counters::sum(cpus))

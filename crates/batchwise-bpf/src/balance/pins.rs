@@ -4,14 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-
 use crate::Error;
 use crate::attach::interface::index_of;
-use crate::attach::pins::{detach, open};
+use crate::attach::pins::{BPFFS, bpffs_is_mounted, detach, open};
 
-/// Where bpffs is mounted.
-pub const BPFFS: &str = "/sys/fs/bpf";
 /// What attachments' names begin with; the interface's name follows.
 const LINK: &str = "link-";
 /// For a dot, which bpffs has in no name (the kernel's `bpf_lookup`). No interface has a % in its name
@@ -40,14 +36,18 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     if (1..=32).contains(&name.len()) && name.bytes().all(letter) {
         return Ok(());
     }
-    Err(Error::BadName { name: name.into() })
+    Err(Error::Refused(format!(
+        "{name:?} is no name: give 1 to 32 lower-case letters, digits and dashes"
+    )))
 }
 
 /// Makes a name's folder.
 pub(super) fn make_folder(name: &str) -> Result<PathBuf, Error> {
     check_name(name)?;
-    if !statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
-        return Err(Error::NoBpffs { mount: BPFFS });
+    if !bpffs_is_mounted() {
+        return Err(Error::Refused(format!(
+            "no bpffs is mounted at {BPFFS}: mount one with `mount -t bpf bpf {BPFFS}`"
+        )));
     }
     let folder = folder(name);
     fs::create_dir_all(&folder).map_err(Error::io("making a folder in bpffs"))?;

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
-use super::{BATCH, Balancer, SERVICES, SLOTS};
+use super::tables::check_service;
+use super::{BATCH, Balancer, SLOTS};
 use crate::Error;
 
 /// An empty ring that is no service's yet.
@@ -12,9 +13,6 @@ pub struct Ring(MapHandle);
 
 impl Ring {
     /// Makes one.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn new() -> Result<Self, Error> {
         let opts = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
@@ -41,9 +39,6 @@ impl Balancer {
     }
 
     /// Which backend each slot of a service's ring has; all 0 if there is no ring.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn ring(&self, service: u16) -> Result<Vec<u16>, Error> {
         let Some(map) = self.ring_map(service)? else {
             return Ok(vec![0; SLOTS]);
@@ -66,9 +61,7 @@ impl Balancer {
     /// # Errors
     /// When the number is beyond its bounds, or the kernel does not let us.
     pub fn set_ring(&self, service: u16, ring: &Ring) -> Result<(), Error> {
-        if service >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
+        check_service(service)?;
         let key = u32::from(service).to_ne_bytes();
         let fd = ring.0.as_fd().as_raw_fd().to_ne_bytes();
         let put = self.skel.maps.rings.update(&key, &fd, MapFlags::ANY);
@@ -81,9 +74,7 @@ impl Balancer {
     /// # Errors
     /// When a slot or number is beyond its bounds, or the kernel does not let us.
     pub fn write_ring(&self, service: u16, delta: &[(u32, u16)]) -> Result<(), Error> {
-        if service >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
+        check_service(service)?;
         let known = self.ring_map(service)?;
         let fresh = known.is_none();
         let ring = known.map_or_else(Ring::new, |map| Ok(Ring(map)))?;

@@ -1,6 +1,5 @@
 //! Loading the data path: afresh, or onto the maps that an earlier one has pinned.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::attach::interface::Interface;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
 use crate::flows;
 use crate::flows::events::{Events, buckets, event_bytes};
-use crate::object::holder;
+use crate::object::{holder, rodata};
 
 /// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
 const LEAST_YOUNG: u32 = 1024;
@@ -22,7 +21,9 @@ const FIRST_CHOICES: Duration = Duration::from_secs(5);
 
 pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     if options.interfaces.len() > INTERFACES {
-        return Err(Error::TooManyInterfaces { most: INTERFACES });
+        return Err(Error::Refused(format!(
+            "packets can arrive at {INTERFACES} interfaces at most: give fewer"
+        )));
     }
     if options.attach {
         let waits = |interface: &str| options.pin && Balancer::pinned_at(&options.name, interface);
@@ -36,10 +37,12 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     let taken_over = pins::exist(&options.name);
     let folder = pins::make_folder(&options.name)?;
     if let Some(network) = pins::foreign(&folder)?.filter(|_| options.attach) {
-        return Err(Error::PinnedElsewhere {
-            name: options.name.clone(),
-            network,
-        });
+        let (name, network) = (&options.name, network.display());
+        return Err(Error::Refused(format!(
+            "the load balancer {name:?} runs already, at interfaces of another network namespace \
+             ({network}, of those `lsns -t net` lists): give this one another `name`, or end that one \
+             with `batchwise balance remove --name {name}` (its connections are then forgotten)"
+        )));
     }
     pins::claim(&folder)?;
     let begun = begin(options, Some(&folder), taken_over);
@@ -92,20 +95,24 @@ fn check_flows(options: &Options, folder: &Path) -> Result<(), Error> {
     if has == options.flows.max(1) {
         return Ok(());
     }
-    Err(Error::PinnedOtherwise {
-        name: options.name.clone(),
-        what: format!("flows = {has}, not {}", options.flows),
-    })
+    let what = format!("flows = {has}, not {}", options.flows);
+    Err(pinned_otherwise(options, &what))
+}
+
+fn pinned_otherwise(options: &Options, what: &str) -> Error {
+    let name = &options.name;
+    Error::Refused(format!(
+        "the load balancer {name:?} that runs already has {what}: keep to it, or end it with \
+         `batchwise balance remove --name {name}` (its connections are then forgotten)"
+    ))
 }
 
 /// libbpf does not use a pinned map that is not like the one it would make.
 fn other_version(options: &Options, error: Error) -> Error {
     match error {
         Error::Bpf { source, .. } if source.kind() == libbpf_rs::ErrorKind::InvalidInput => {
-            Error::PinnedOtherwise {
-                name: options.name.clone(),
-                what: format!("tables of another version of batchwise ({source})"),
-            }
+            let what = format!("tables of another version of batchwise ({source})");
+            pinned_otherwise(options, &what)
         }
         other => other,
     }
@@ -125,11 +132,7 @@ fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>
 }
 
 fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Error> {
-    let ro = open.maps.rodata_data.as_deref_mut();
-    let ro = ro.ok_or(Error::Bpf {
-        doing: "configuring the BPF programs",
-        source: io::Error::other("no .rodata").into(),
-    })?;
+    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     ro.n_own_macs = options.interfaces.len() as u32;
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         macs::write(&mut bss.own_macs, &macs::of(&options.interfaces)?);

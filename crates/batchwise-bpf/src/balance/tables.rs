@@ -13,9 +13,6 @@ impl Plain for types::bw_backend {}
 
 impl Balancer {
     /// The services.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn services(&self) -> Result<Vec<(ServiceKey, Service)>, Error> {
         let map = &self.skel.maps.services;
         let mut services = Vec::new();
@@ -35,9 +32,7 @@ impl Balancer {
     /// # Errors
     /// When its number is beyond [`SERVICES`], or the kernel does not let us.
     pub fn set_service(&self, key: ServiceKey, service: Service) -> Result<(), Error> {
-        if service.number >= SERVICES {
-            return Err(Error::TooManyServices { most: SERVICES });
-        }
+        check_service(service.number)?;
         self.put_service(&service::mark(key.address), types::bw_vip::default())?;
         self.put_service(&key.to_kernel(), service.to_kernel())
     }
@@ -50,9 +45,6 @@ impl Balancer {
 
     /// Takes a service out, and with it its ring, if it was the last with its number. That there is
     /// none is no error.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn remove_service(&self, key: &ServiceKey) -> Result<(), Error> {
         let services = self.services()?;
         let Some((_, gone)) = services.iter().find(|(k, _)| k == key) else {
@@ -77,9 +69,6 @@ impl Balancer {
     }
 
     /// The backends by their indices, without those that are vacant.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn backends(&self) -> Result<Vec<(u16, Backend)>, Error> {
         let doing = "reading the backends";
         let all = self
@@ -123,7 +112,10 @@ impl Balancer {
 
     fn kernel_backend(&self, index: u16) -> Result<types::bw_backend, Error> {
         if !(1..BACKENDS).contains(&index) {
-            return Err(Error::TooManyBackends { most: BACKENDS - 1 });
+            let most = BACKENDS - 1;
+            return Err(Error::Refused(format!(
+                "at most {most} backends can be there at once: remove some"
+            )));
         }
         let key = u32::from(index).to_ne_bytes();
         let value = self.skel.maps.backends.lookup(&key, MapFlags::ANY);
@@ -140,4 +132,14 @@ impl Balancer {
             .update(&key, bytes(backend), MapFlags::ANY);
         put.map_err(Error::bpf("writing a backend"))
     }
+}
+
+/// A service's number is within its bounds.
+pub(super) fn check_service(number: u16) -> Result<(), Error> {
+    if number < SERVICES {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "at most {SERVICES} services can be balanced at once: remove some"
+    )))
 }

@@ -98,9 +98,6 @@ impl Decap {
     }
 
     /// Loads the program and attaches it nowhere.
-    ///
-    /// # Errors
-    /// When the kernel does not allow it.
     pub fn load(config: &DecapConfig) -> Result<Self, Error> {
         let mut open = DecapSkelBuilder::default()
             .open(holder())
@@ -142,9 +139,6 @@ impl Decap {
     }
 
     /// From now on these are the addresses of this host.
-    ///
-    /// # Errors
-    /// When the kernel does not let us write.
     pub fn set_local(&mut self, local: &[IpAddr]) -> Result<(), Error> {
         let writing = "writing the addresses of this host";
         let new: BTreeSet<IpAddr> = local.iter().copied().collect();
@@ -165,9 +159,6 @@ impl Decap {
     }
 
     /// What became of the packets so far.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn counters(&self) -> Result<Fates, Error> {
         let mut sum = Fates::default();
         let fates = &self.skel.maps.fates;

@@ -10,8 +10,10 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Func, Typedef};
 use libbpf_rs::{MapType, ProgramType};
 
-use super::{FEATURES, Probe, Version};
-use crate::balance::BPFFS;
+use super::table::SEND_ENDED;
+use super::{FEATURES, Probe, SEND_BEGINS, Version};
+use crate::attach::cgroup::mount_point;
+use crate::attach::pins::bpffs_is_mounted;
 
 /// CAP_NET_ADMIN.
 const NET_ADMIN: u32 = 12;
@@ -50,16 +52,15 @@ impl Machine {
             .ok()
             .and_then(|status| effective_capabilities(&status))
             .unwrap_or(0);
-        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         Self {
             capabilities,
-            release: release(),
+            release: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
             btf: names_in_btf(),
             loads_socket_programs: None,
             loads_packet_programs: None,
             settings: settings(),
-            cgroup2: mount_of(&mounts, |_, kind| kind == "cgroup2"),
-            bpffs: mount_of(&mounts, |path, kind| path == BPFFS && kind == "bpf").is_some(),
+            cgroup2: mount_point().ok(),
+            bpffs: bpffs_is_mounted(),
         }
     }
 
@@ -98,13 +99,8 @@ impl Machine {
     }
 }
 
-/// As `uname -r` says.
-pub(super) fn release() -> String {
-    read("/proc/sys/kernel/osrelease").unwrap_or_default()
-}
-
 /// Major and minor number of a release.
-pub(super) fn version(release: &str) -> Option<Version> {
+fn version(release: &str) -> Option<Version> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
@@ -134,34 +130,31 @@ fn effective_capabilities(status: &str) -> Option<u64> {
     u64::from_str_radix(hex.trim(), 16).ok()
 }
 
-fn mount_of(mounts: &str, is: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (path, kind) = (fields.next()?, fields.next()?);
-        is(path, kind).then(|| path.into())
-    })
-}
-
 /// Which tracepoints, functions and enumerators of the table the kernel's BTF has.
 fn names_in_btf() -> Result<BTreeSet<&'static str>, String> {
     let btf = Btf::from_vmlinux().map_err(|error| error.to_string())?;
-    let tracepoint = |name: &str| {
-        let name = format!("btf_trace_{name}");
-        btf.type_by_name::<Typedef<'_>>(&name).is_some()
-    };
     let mut found = BTreeSet::new();
     let mut enumerators = BTreeSet::new();
+    let mut look = |kind: &str, name: &'static str| {
+        let there = match kind {
+            "tracepoint" => {
+                let name = format!("btf_trace_{name}");
+                btf.type_by_name::<Typedef<'_>>(&name).is_some()
+            }
+            "function" | "iterator" => btf.type_by_name::<Func<'_>>(name).is_some(),
+            _ => {
+                enumerators.insert(name);
+                false
+            }
+        };
+        found.extend(there.then_some(name));
+    };
     for feature in FEATURES {
         match feature.probe {
-            Probe::Tracepoint { name, stand_in } => {
-                let names = [Some(name), stand_in.map(|s| s.0)];
-                found.extend(names.into_iter().flatten().filter(|n| tracepoint(n)));
-            }
-            Probe::Function(name) | Probe::Iterator(name) => {
-                found.extend(btf.type_by_name::<Func<'_>>(name).map(|_| name));
-            }
-            Probe::Enumerator { name, .. } => {
-                enumerators.insert(name);
+            Probe::InBtf(kind, name) => look(kind, name),
+            Probe::SendHook => {
+                look("tracepoint", SEND_BEGINS);
+                look("tracepoint", SEND_ENDED.0);
             }
             _ => {}
         }
@@ -245,16 +238,5 @@ mod tests {
         ] {
             assert_eq!(version(release), expected, "{release}");
         }
-    }
-
-    #[test]
-    fn cgroup_v2_is_found_in_a_hybrid_layout() {
-        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
-                      cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
-                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
-        let cgroup2 = |mounts| mount_of(mounts, |_, kind| kind == "cgroup2");
-        let found = PathBuf::from("/sys/fs/cgroup/unified");
-        assert_eq!(cgroup2(mounts), Some(found));
-        assert_eq!(cgroup2("proc /proc proc rw 0 0\n"), None);
     }
 }

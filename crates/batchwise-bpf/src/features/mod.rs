@@ -1,6 +1,6 @@
 //! The feature table: what each subcommand needs of the kernel, the machine and the process, since
-//! which kernel there is such a thing, and how it is found. `doctor` prints it, the loaders ask it
-//! before they load, and tests may skip only what it says this kernel is too old for.
+//! which kernel there is such a thing, and how it is found. `doctor` prints it, and the loaders ask it
+//! before they load.
 
 mod machine;
 mod table;
@@ -10,8 +10,9 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::Error;
-use crate::balance::BPFFS;
+use crate::attach::pins::BPFFS;
 pub use machine::Machine;
+use table::SEND_ENDED;
 pub use table::{FEATURES, SEND_BEGINS};
 
 /// Major and minor number of a Linux kernel.
@@ -59,10 +60,7 @@ impl Subcommand {
     pub fn smallest_kernel(self) -> Version {
         let needed = FEATURES.iter().filter(|f| f.essential_for(self));
         let oldest = |f: &Feature| match f.probe {
-            Probe::Tracepoint {
-                stand_in: Some((_, since, _)),
-                ..
-            } => Some(since),
+            Probe::SendHook => Some(SEND_ENDED.1),
             _ => f.since,
         };
         needed.filter_map(oldest).max().unwrap_or((0, 0))
@@ -108,24 +106,11 @@ pub enum Probe {
     LoadsSocketPrograms,
     /// The same for packets.
     LoadsPacketPrograms,
-    /// A tracepoint; its stand-in, the stand-in's smallest kernel, and what is lost with it.
-    Tracepoint {
-        /// Its name.
-        name: &'static str,
-        /// What can be used in its place.
-        stand_in: Option<(&'static str, Version, &'static str)>,
-    },
-    /// A function that programs may call, by name.
-    Function(&'static str),
-    /// A target of BPF iterators, by the name of the kernel's function.
-    Iterator(&'static str),
-    /// An enumerator of the kernel's interface.
-    Enumerator {
-        /// What it is, in a word.
-        kind: &'static str,
-        /// Its name.
-        name: &'static str,
-    },
+    /// A name that the kernel's type information has: what it is in a word, and the name. An iterator
+    /// has that of the kernel's function.
+    InBtf(&'static str, &'static str),
+    /// The tracepoint at a send call's beginning, or that behind it.
+    SendHook,
     /// A mounted hierarchy of cgroup v2.
     Cgroup2,
     /// A file system to pin programs in.
@@ -201,11 +186,6 @@ impl Finding {
 }
 
 impl Feature {
-    /// The feature of this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        FEATURES.iter().find(|f| f.name == name)
-    }
-
     /// What `subcommand` uses it for, if it does.
     pub fn user(&self, subcommand: Subcommand) -> Option<&User> {
         self.users.iter().find(|u| u.subcommand == subcommand)
@@ -245,10 +225,8 @@ impl Feature {
             Probe::Btf => btf(machine),
             Probe::LoadsSocketPrograms => taken(machine.loads_socket_programs.as_ref()),
             Probe::LoadsPacketPrograms => taken(machine.loads_packet_programs.as_ref()),
-            Probe::Tracepoint { name, stand_in } => self.tracepoint(machine, name, stand_in),
-            Probe::Function(name) => self.presence(machine, "function", name),
-            Probe::Iterator(name) => self.presence(machine, "iterator", name),
-            Probe::Enumerator { kind, name } => self.presence(machine, kind, name),
+            Probe::InBtf(kind, name) => self.presence(machine, kind, name),
+            Probe::SendHook => self.send_hook(machine),
             Probe::Cgroup2 => match &machine.cgroup2 {
                 Some(path) => Finding::ok(path.display().to_string()),
                 None => Finding::missing(
@@ -276,28 +254,22 @@ impl Feature {
         }
     }
 
-    fn tracepoint(
-        &self,
-        machine: &Machine,
-        name: &str,
-        stand_in: Option<(&str, Version, &str)>,
-    ) -> Finding {
-        let found = self.presence(machine, "tracepoint", name);
-        let Some((other, since, lost)) = stand_in else {
-            return found;
-        };
-        if found.status == Status::Ok || machine.btf.is_err() {
-            return found;
-        }
+    fn send_hook(&self, machine: &Machine) -> Finding {
+        let found = self.presence(machine, "tracepoint", SEND_BEGINS);
+        let (stand_in, since) = SEND_ENDED;
         let best = self.newer();
-        if machine.has(other) {
-            let found = format!("tracepoint {other}: {lost}");
-            return Finding::new(Status::Degraded, found, best);
+        if found.status == Status::Ok || machine.btf.is_err() {
+            found
+        } else if machine.has(stand_in) {
+            let lost = "send times are taken after the call, and estimates are trusted less";
+            let found = format!("tracepoint {stand_in}: {lost}");
+            Finding::new(Status::Degraded, found, best)
+        } else {
+            Finding::missing(
+                format!("neither tracepoint {SEND_BEGINS} nor {stand_in}"),
+                format!("{}; best: {best}", newer(since)),
+            )
         }
-        Finding::missing(
-            format!("neither tracepoint {name} nor {other}"),
-            format!("{}; best: {best}", newer(since)),
-        )
     }
 }
 
@@ -382,41 +354,18 @@ pub fn require(machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
     if machine.btf.is_err() {
         return Err(Error::NoBtf);
     }
-    let of_kernel = |f: &&Feature| {
-        matches!(
-            f.probe,
-            Probe::Tracepoint { .. }
-                | Probe::Function(_)
-                | Probe::Iterator(_)
-                | Probe::Enumerator { .. }
-        )
-    };
+    let of_kernel = |f: &&Feature| matches!(f.probe, Probe::InBtf(..) | Probe::SendHook);
     let needed = FEATURES.iter().filter(|f| f.essential_for(subcommand));
     for feature in needed.filter(of_kernel) {
         let finding = feature.look(machine, subcommand);
         if finding.status == Status::Missing {
-            return Err(Error::NoFeature {
-                subcommand: subcommand.name(),
-                found: finding.found,
-                remedy: finding.remedy.unwrap_or_default(),
-            });
+            let (found, remedy) = (finding.found, finding.remedy.unwrap_or_default());
+            return Err(Error::Refused(format!(
+                "`batchwise {subcommand}` needs what the kernel has not ({found}): {remedy}"
+            )));
         }
     }
     Ok(())
-}
-
-/// Why a test of the feature called `name` may be skipped here: this kernel is older than the table
-/// says is needed. A kernel that is new enough and lacks it is a failure of the test.
-///
-/// # Panics
-/// When the table has no such feature.
-pub fn too_old_for(name: &str) -> Option<String> {
-    let feature = Feature::named(name).unwrap_or_else(|| panic!("no feature is called {name:?}"));
-    let release = machine::release();
-    let since = feature.since?;
-    let old = machine::version(&release)? < since;
-    let (major, minor) = since;
-    old.then(|| format!("{name} needs Linux {major}.{minor}, this is {release}"))
 }
 
 #[cfg(test)]

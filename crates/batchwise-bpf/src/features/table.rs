@@ -4,11 +4,11 @@
 //! distribution ported back is found by looking, never by version.
 
 use super::Probe::{
-    Bpffs, Btf, Cgroup2, Enumerator, Function, Iterator, Jit, Kernel, LoadsPacketPrograms,
-    LoadsSocketPrograms, Privileges, Setting, Tracepoint,
+    Bpffs, Btf, Cgroup2, InBtf, Jit, Kernel, LoadsPacketPrograms, LoadsSocketPrograms, Privileges,
+    SendHook, Setting,
 };
 use super::Subcommand::{Balance, Decap, Passive, Tune, Watch};
-use super::{Feature, Need, User};
+use super::{Feature, Need, User, Version};
 
 /// Without it the subcommand cannot run.
 const fn needs(subcommand: super::Subcommand, purpose: &'static str) -> User {
@@ -28,8 +28,25 @@ const fn uses(subcommand: super::Subcommand, purpose: &'static str) -> User {
     }
 }
 
-/// The hook at a send call's beginning, the best there is.
+/// The tracepoint at a send call's beginning, the best there is.
 pub const SEND_BEGINS: &str = "tcp_sendmsg_locked";
+/// The one behind the call, which stands in for it, and its smallest kernel.
+pub(super) const SEND_ENDED: (&str, Version) = ("sock_send_length", (6, 3));
+
+/// Whoever loads programs.
+const LOADERS: &[User] = &[
+    needs(Watch, ""),
+    needs(Tune, ""),
+    needs(Passive, "--iface"),
+    needs(Balance, ""),
+    needs(Decap, ""),
+];
+/// Whoever senses sockets.
+const SENSORS: &[User] = &[needs(Watch, ""), needs(Tune, "")];
+const QUEUES: &[User] = &[
+    needs(Watch, "the queues of a socket"),
+    needs(Tune, "the same"),
+];
 
 /// Every feature, in the order in which `doctor` shows them.
 pub const FEATURES: &[Feature] = &[
@@ -37,42 +54,30 @@ pub const FEATURES: &[Feature] = &[
         name: "privileges",
         since: None,
         probe: Privileges,
-        users: &[
-            needs(Watch, ""),
-            needs(Tune, ""),
-            needs(Passive, "--iface"),
-            needs(Balance, ""),
-            needs(Decap, ""),
-        ],
+        users: LOADERS,
     },
     Feature {
         name: "kernel",
         since: None,
         probe: Kernel,
-        users: &[
-            needs(Watch, ""),
-            needs(Tune, ""),
-            needs(Passive, "--iface"),
-            needs(Balance, ""),
-            needs(Decap, ""),
-        ],
+        users: LOADERS,
     },
     Feature {
         name: "BTF",
         since: Some((5, 5)),
         probe: Btf,
-        users: &[needs(Watch, ""), needs(Tune, "")],
+        users: SENSORS,
     },
     Feature {
         name: "BPF programs",
         since: Some((5, 5)),
         probe: LoadsSocketPrograms,
-        users: &[needs(Watch, ""), needs(Tune, "")],
+        users: SENSORS,
     },
     Feature {
         name: "bpf_rdonly_cast",
         since: Some((6, 2)),
-        probe: Function("bpf_rdonly_cast"),
+        probe: InBtf("function", "bpf_rdonly_cast"),
         users: &[
             needs(Watch, "reading a socket's sequence numbers"),
             needs(Tune, "the same"),
@@ -81,50 +86,25 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "tcp_probe",
         since: Some((5, 5)),
-        probe: Tracepoint {
-            name: "tcp_probe",
-            stand_in: None,
-        },
-        users: &[
-            needs(Watch, "the queues of a socket"),
-            needs(Tune, "the same"),
-        ],
+        probe: InBtf("tracepoint", "tcp_probe"),
+        users: QUEUES,
     },
     Feature {
         name: "tcp_rcv_space_adjust",
         since: Some((5, 5)),
-        probe: Tracepoint {
-            name: "tcp_rcv_space_adjust",
-            stand_in: None,
-        },
-        users: &[
-            needs(Watch, "the queues of a socket"),
-            needs(Tune, "the same"),
-        ],
+        probe: InBtf("tracepoint", "tcp_rcv_space_adjust"),
+        users: QUEUES,
     },
     Feature {
         name: "inet_sock_set_state",
         since: Some((5, 5)),
-        probe: Tracepoint {
-            name: "inet_sock_set_state",
-            stand_in: None,
-        },
-        users: &[
-            needs(Watch, "the queues of a socket"),
-            needs(Tune, "the same"),
-        ],
+        probe: InBtf("tracepoint", "inet_sock_set_state"),
+        users: QUEUES,
     },
     Feature {
         name: "send hook",
         since: Some((6, 16)),
-        probe: Tracepoint {
-            name: SEND_BEGINS,
-            stand_in: Some((
-                "sock_send_length",
-                (6, 3),
-                "send times are taken after the call, and estimates are trusted less",
-            )),
-        },
+        probe: SendHook,
         users: &[
             needs(Watch, "when a request or response is handed over"),
             needs(Tune, "the same"),
@@ -133,7 +113,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "iter/tcp",
         since: Some((5, 15)),
-        probe: Iterator("bpf_iter_tcp"),
+        probe: InBtf("iterator", "bpf_iter_tcp"),
         users: &[
             needs(Watch, "connections that were open before it"),
             needs(Tune, "switching sockets"),
@@ -142,7 +122,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "iter/bpf_sk_storage_map",
         since: Some((5, 9)),
-        probe: Iterator("bpf_iter_bpf_sk_storage_map"),
+        probe: InBtf("iterator", "bpf_iter_bpf_sk_storage_map"),
         users: &[
             needs(Watch, "reading the counters of all sockets"),
             needs(Tune, "the same"),
@@ -151,10 +131,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "TCP header options",
         since: Some((5, 10)),
-        probe: Enumerator {
-            kind: "flag",
-            name: "BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG",
-        },
+        probe: InBtf("flag", "BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG"),
         users: &[
             uses(Watch, "--exchange: two-sided estimates"),
             needs(Tune, "what the other end knows"),
@@ -163,10 +140,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "late sock_ops callbacks",
         since: Some((6, 14)),
-        probe: Enumerator {
-            kind: "socket option",
-            name: "TCP_BPF_SOCK_OPS_CB_FLAGS",
-        },
+        probe: InBtf("socket option", "TCP_BPF_SOCK_OPS_CB_FLAGS"),
         users: &[
             uses(Watch, "--exchange on listeners that were open before it"),
             uses(Tune, "services that were started before it"),
@@ -185,10 +159,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "tc links (tcx)",
         since: Some((6, 6)),
-        probe: Enumerator {
-            kind: "attach type",
-            name: "BPF_TCX_INGRESS",
-        },
+        probe: InBtf("attach type", "BPF_TCX_INGRESS"),
         users: &[
             uses(Passive, "--attach tc"),
             needs(Balance, "health checks"),

@@ -35,10 +35,3 @@ fn a_loader_is_refused_with_the_feature_and_the_kernel_that_has_it() {
         Err(Error::NoBtf)
     ));
 }
-
-#[test]
-fn a_test_may_be_skipped_only_on_a_kernel_that_is_older_than_the_table_says() {
-    // what every kernel has that can run this at all
-    assert_eq!(too_old_for("bpffs"), None);
-    assert_eq!(too_old_for("BPF JIT"), None);
-}

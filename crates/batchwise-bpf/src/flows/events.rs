@@ -7,11 +7,12 @@ use std::mem::size_of;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use batchwise_core::passive::{Algorithm, Epoch, Params};
-use libbpf_rs::{MapMut, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapMut, ProgramInput, ProgramMut, RingBuffer};
 
 use super::record::Collector;
 use crate::Error;
 use crate::flows_skel::{types, types::bw_gaps_algorithm};
+use crate::object::ring;
 use crate::plain::{Plain, bytes, read};
 
 /// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
@@ -66,22 +67,10 @@ pub(crate) struct Events {
 
 impl Events {
     /// Of a table of so many buckets.
-    pub(crate) fn open(ring: &MapMut<'_>, buckets: u32) -> Result<Self, Error> {
+    pub(crate) fn open(map: &MapMut<'_>, buckets: u32) -> Result<Self, Error> {
         let slots = buckets as usize * types::bw_bucket::default().tag.len();
         let collector = Arc::new(Mutex::new(Collector::new(slots)));
-        let ring = {
-            let collector = Arc::clone(&collector);
-            let mut builder = RingBufferBuilder::new();
-            builder
-                .add(ring, move |bytes| {
-                    let mut collector = collector.lock().unwrap_or_else(PoisonError::into_inner);
-                    collector.event(bytes);
-                    0
-                })
-                .map_err(Error::bpf("opening the ring buffer"))?;
-            let built = builder.build();
-            built.map_err(Error::bpf("opening the ring buffer"))?
-        };
+        let ring = ring(map, &collector, Collector::event)?;
         Ok(Self {
             ring,
             collector,

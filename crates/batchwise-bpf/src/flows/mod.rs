@@ -4,7 +4,7 @@
 pub(crate) mod events;
 mod record;
 
-pub use record::Counters;
+pub use record::{Counters, gaps_from};
 
 /// Writes what is measured into a program's read-only data, before it is loaded. A macro, since each
 /// program has types of its own, generated from the same C.

@@ -148,6 +148,12 @@ fn tuple(t: &types::bw_tuple) -> Option<Tuple> {
     })
 }
 
+/// The bytes of a `struct bw_gaps`, for the tests that hold the kernel's arithmetic against core's.
+#[doc(hidden)]
+pub fn gaps_from(bytes: &[u8]) -> Option<Gaps> {
+    read::<types::bw_gaps>(bytes).map(|kept| gaps(&kept))
+}
+
 fn gaps(g: &types::bw_gaps) -> Gaps {
     let kept = &g.__anon_bw_gaps_1;
     let kind = match g.flags & (GAPS_FLIGHT | GAPS_BURSTS) {
@@ -224,6 +230,7 @@ fn estimate(e: &types::bw_estimate) -> Estimate {
     }
 }
 
+impl Plain for types::bw_gaps {}
 impl Plain for types::bw_born {}
 impl Plain for types::bw_epoch {}
 impl Plain for types::bw_counters {}

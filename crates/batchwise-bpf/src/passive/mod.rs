@@ -4,9 +4,8 @@
 //! What it attaches belongs to file descriptors of this process: when the process ends, however it
 //! ends, the kernel detaches it.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
@@ -18,7 +17,7 @@ use crate::attach::interface::Interface;
 use crate::flows;
 pub use crate::flows::Counters;
 use crate::flows::events::{Events, buckets, event_bytes};
-use crate::object::{holder, percpu};
+use crate::object::{holder, percpu, rodata};
 use crate::passive_skel::{OpenPassiveSkel, PassiveSkel, PassiveSkelBuilder, types};
 
 /// Where packets are seen.
@@ -104,12 +103,10 @@ impl PassiveSensor {
         let buckets = buckets(config.flows);
         let skel = match &config.then {
             Some(path) if attached == Attach::Tc => {
-                return Err(Error::BadThen {
-                    path: path.clone(),
-                    why: "tc programs are not chained: use --attach native".into(),
-                });
+                let why = "tc programs are not chained: use --attach native";
+                return Err(bad_then(path, why));
             }
-            Some(_) => load_then(config, buckets)?,
+            Some(path) => load_then(config, path, buckets)?,
             // most dispatchers know no frames of more than one part, and call only their like
             None => load(config, buckets, attached, attached != Attach::Called)?,
         };
@@ -140,34 +137,22 @@ impl PassiveSensor {
 
     /// The epochs that closed since the last call, oldest first; times are ns, CLOCK_MONOTONIC. Call
     /// it at least ten times a second: events wait in a buffer of limited size.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn poll(&mut self) -> Result<Vec<Epoch>, Error> {
         self.events.poll()
     }
 
     /// Closes the epochs of idle flows, forgets the long idle, and gives what closed, as
     /// [`Self::poll`] does. Call it once per interval.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
         self.events.sweep(&self.skel.progs.bw_sweep, false)
     }
 
     /// Closes all epochs, as at the end: what they have measured is not lost.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
     pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
         self.events.sweep(&self.skel.progs.bw_sweep, true)
     }
 
     /// What became of the packets so far.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn counters(&self) -> Result<Counters, Error> {
         let cpus = percpu(&self.skel.maps.counters, 0, "reading the counters")?;
         Ok(Counters::sum(cpus))
@@ -187,23 +172,18 @@ impl PassiveSensor {
 
 /// The programs, with `config.then` in their prog array. The kernel keeps programs that take frames
 /// of more than one part from calling others, and the reverse; which it is cannot be asked.
-fn load_then(config: &Config, buckets: u32) -> Result<PassiveSkel<'static>, Error> {
-    let path = config.then.clone().unwrap_or_default();
-    let bad = |why: &dyn std::fmt::Display| Error::BadThen {
-        path: path.clone(),
-        why: why.to_string(),
-    };
-    let next = ProgramHandle::from_pinned_path(&path).map_err(|e| {
-        bad(&format_args!(
-            "{e}; pin an XDP program there, e.g. with `bpftool prog load FILE.o {}`",
-            path.display()
-        ))
+fn load_then(config: &Config, path: &Path, buckets: u32) -> Result<PassiveSkel<'static>, Error> {
+    let next = ProgramHandle::from_pinned_path(path).map_err(|e| {
+        let shown = path.display();
+        let remedy =
+            format!("pin an XDP program there, e.g. with `bpftool prog load FILE.o {shown}`");
+        bad_then(path, &format!("{e}; {remedy}"))
     })?;
     if next.prog_type() != ProgramType::Xdp {
-        return Err(bad(&"it is no XDP program"));
+        return Err(bad_then(path, "it is no XDP program"));
     }
     let fd = next.as_fd().as_raw_fd().to_ne_bytes();
-    let mut refused = None;
+    let mut refused = String::new();
     for frags in [true, false] {
         let skel = load(config, buckets, Attach::Native, frags)?;
         match skel
@@ -212,14 +192,18 @@ fn load_then(config: &Config, buckets: u32) -> Result<PassiveSkel<'static>, Erro
             .update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)
         {
             Ok(()) => return Ok(skel),
-            Err(e) => refused = Some(e),
+            Err(e) => refused = e.to_string(),
         }
     }
-    Err(bad(&format_args!(
-        "the kernel does not let it be called ({}); load it as an ordinary XDP program, for no \
-         device and not as an extension",
-        refused.map_or_else(String::new, |e| e.to_string())
-    )))
+    let why = format!(
+        "the kernel does not let it be called ({refused}); load it as an ordinary XDP program, for no \
+         device and not as an extension"
+    );
+    Err(bad_then(path, &why))
+}
+
+fn bad_then(path: &Path, why: &str) -> Error {
+    Error::Refused(format!("cannot go on with {}: {why}", path.display()))
 }
 
 fn load(
@@ -251,11 +235,7 @@ fn load(
 }
 
 fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config) -> Result<(), Error> {
-    let ro = open.maps.rodata_data.as_deref_mut();
-    let ro = ro.ok_or(Error::Bpf {
-        doing: "configuring the BPF programs",
-        source: io::Error::other("no .rodata").into(),
-    })?;
+    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     flows::configure!(ro, types, config);
     ro.some_ports = !config.ports.is_empty();
     for &port in &config.ports {

@@ -54,9 +54,6 @@ impl Probed {
 
 impl Probe {
     /// Loads the program and attaches it nowhere yet.
-    ///
-    /// # Errors
-    /// When the kernel does not allow it.
     pub fn load(balancer: &Balancer) -> Result<Self, Error> {
         let mut open = ProbeSkelBuilder::default()
             .open(holder())
@@ -85,9 +82,6 @@ impl Probe {
     }
 
     /// What was sent.
-    ///
-    /// # Errors
-    /// When the kernel does not let us read.
     pub fn probed(&self) -> Result<Probed, Error> {
         let map = MapHandle::try_from(&self.skel.maps.probed);
         Ok(Probed(map.map_err(Error::bpf(

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
 use super::extension::{Extension, Loaded};
 use crate::Error;
-use crate::attach::netns;
+use crate::attach::{done, made, netns};
 use crate::plain::{Plain, bytes, octets};
 use crate::sense_skel::{OpenSenseSkel, types};
 
@@ -183,15 +183,8 @@ fn key(server: SocketAddr, side: Side) -> types::bw_service {
 /// Runs the walk in the network namespace that the calling thread is in.
 fn walk(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a system call on a descriptor that is open; the result is checked.
-    let fd = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the kernel just made this descriptor for us.
-    let mut iter = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let mut nothing = [0; 64];
-    while iter.read(&mut nothing)? > 0 {}
-    Ok(())
+    let iter = made(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
+    io::copy(&mut File::from(iter), &mut io::sink()).map(drop)
 }
 
 /// The descriptors that [`release`] works with.
@@ -207,12 +200,9 @@ pub struct GuardFds {
 pub fn release(fds: &GuardFds, cgroup: Option<&Path>) -> io::Result<()> {
     let (index, yes) = (0u32.to_ne_bytes(), 1u32.to_ne_bytes());
     // SAFETY: both buffers have the sizes that the map was made with (u32 each).
-    let done = unsafe {
+    done(unsafe {
         libbpf_sys::bpf_map_update_elem(fds.released, index.as_ptr().cast(), yes.as_ptr().cast(), 0)
-    };
-    if done != 0 {
-        return Err(io::Error::from_raw_os_error(-done));
-    }
+    })?;
     // SAFETY: the caller keeps it open.
     let link = unsafe { BorrowedFd::borrow_raw(fds.walk) };
     let mut result = walk(link);

@@ -62,25 +62,17 @@ impl Sensor {
 
     /// Whether events are being counted.
     pub fn is_counting(&self) -> bool {
-        self.skel
-            .maps
-            .bss_data
-            .as_deref()
-            .is_some_and(|b| b.paused == 0)
+        self.shared(|data| data.paused == 0)
     }
 
     /// How often counting has begun. A connection counts only once its own epoch is this: until
     /// then it had no event since.
     pub fn epoch(&self) -> u32 {
-        self.skel.maps.bss_data.as_deref().map_or(0, |b| b.epoch)
+        self.shared(|data| data.epoch)
     }
 
     /// When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC; 0: never.
     pub fn wanted_at(&self) -> u64 {
-        self.skel
-            .maps
-            .bss_data
-            .as_deref()
-            .map_or(0, |b| b.wanted_at)
+        self.shared(|data| data.wanted_at)
     }
 }

@@ -23,9 +23,6 @@ pub trait Extension {
     fn configure(&self, open: &mut OpenSenseSkel<'_>);
 
     /// Attaches its programs.
-    ///
-    /// # Errors
-    /// When the kernel does not allow it.
     fn attach(&self, loaded: &mut Loaded<'_>) -> Result<Self::Attached, Error>;
 }
 

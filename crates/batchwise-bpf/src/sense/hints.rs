@@ -41,9 +41,6 @@ impl Advertiser {
     pub const MOST: usize = 65_536;
 
     /// A connection's requests as its application counts them; `None` when it no longer does.
-    ///
-    /// # Errors
-    /// When the kernel does not take it.
     pub fn advertise(&self, cookie: u64, queue: Option<&QueueState>) -> Result<(), Error> {
         let key = cookie.to_ne_bytes();
         let done = match queue {

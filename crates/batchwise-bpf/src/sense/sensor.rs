@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use batchwise_core::sense::connection::{Connection, Reading};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapMut, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, RingBuffer};
 
 use super::config::Config;
 use super::extension::{Extension, Loaded};
@@ -18,8 +18,8 @@ use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
 use crate::features::{self, Machine, SEND_BEGINS, Subcommand};
-use crate::object::holder;
-use crate::sense_skel::{SenseSkel, SenseSkelBuilder};
+use crate::object::{holder, ring, rodata};
+use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 
 /// The attached programs.
 pub struct Sensor {
@@ -72,8 +72,10 @@ impl Sensor {
         let Loaded { links, walks, .. } = loaded;
         let dump = progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd());
         let dump = dump.map_err(Error::bpf("creating the iterator of connections"))?;
-        let closed = Arc::default();
-        let closed_ring = collect(&skel.maps.closed, &closed)?;
+        let closed = Arc::<Mutex<Vec<_>>>::default();
+        let closed_ring = ring(&skel.maps.closed, &closed, |closed, bytes| {
+            closed.extend(parse_closed(bytes));
+        })?;
         let mut sensor = Self {
             skel,
             dump,
@@ -115,17 +117,17 @@ impl Sensor {
             .lock()
             .map(|mut c| std::mem::take(&mut *c))
             .unwrap_or_default();
-        let lost_events = self
-            .skel
-            .maps
-            .bss_data
-            .as_deref()
-            .map_or(0, |b| b.lost_events);
         Ok(Reading {
             open,
             closed,
-            lost_events,
+            lost_events: self.shared(|data| data.lost_events),
         })
+    }
+
+    /// What the programs and we share, at this moment.
+    pub(super) fn shared<T: Default>(&self, get: impl FnOnce(&types::bss) -> T) -> T {
+        let data = self.skel.maps.bss_data.as_deref();
+        data.map(get).unwrap_or_default()
     }
 }
 
@@ -146,16 +148,12 @@ fn load(
         .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
 
-    let ro = open.maps.rodata_data.as_deref_mut();
-    let ro = ro.ok_or(Error::Bpf {
-        doing: "configuring the BPF programs",
-        source: io::Error::other("no .rodata").into(),
-    })?;
+    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     if config.ports.len() > ro.ports.len() {
-        return Err(Error::TooManyPorts {
-            given: config.ports.len(),
-            most: ro.ports.len(),
-        });
+        let (given, most) = (config.ports.len(), ro.ports.len());
+        return Err(Error::Refused(format!(
+            "{given} ports given, at most {most} can be watched at once"
+        )));
     }
     for (slot, port) in ro.ports.iter_mut().zip(&config.ports) {
         *slot = *port;
@@ -172,25 +170,6 @@ fn load(
     open.progs.bw_send_late.set_autoload(late_send);
     extension.configure(&mut open);
     open.load().map_err(Error::bpf("loading the BPF programs"))
-}
-
-/// The ring buffer that puts the last states of connections that close into `closed`.
-fn collect(
-    ring: &MapMut<'_>,
-    closed: &Arc<Mutex<Vec<Connection>>>,
-) -> Result<RingBuffer<'static>, Error> {
-    let closed = Arc::clone(closed);
-    let mut builder = RingBufferBuilder::new();
-    builder
-        .add(ring, move |bytes| {
-            if let (Some(c), Ok(mut list)) = (parse_closed(bytes), closed.lock()) {
-                list.push(c);
-            }
-            0
-        })
-        .map_err(Error::bpf("opening the ring buffer"))?;
-    let built = builder.build();
-    built.map_err(Error::bpf("opening the ring buffer"))
 }
 
 /// Runs walks over the sockets that are already there, in every network namespace that the cgroup's

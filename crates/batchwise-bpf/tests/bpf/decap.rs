@@ -165,11 +165,8 @@ fn what_is_no_tunnel_passes_unchanged() {
     assert_unchanged("a VLAN tag", &tagged, only(|f| f.no_tunnel = 1));
     let arp = ethernet_of(&[], 0x0806, &[0; 46]);
     assert_unchanged("ARP", &arp, only(|f| f.no_tunnel = 1));
-    assert_unchanged(
-        "a stub",
-        &tunnel4(IPIP, &[])[..14],
-        only(|f| f.no_tunnel = 1),
-    );
+    let stub = &tunnel4(IPIP, &[])[..14];
+    assert_unchanged("a stub", stub, only(|f| f.no_tunnel = 1));
 }
 
 #[test]
@@ -332,31 +329,20 @@ fn send(interface: &str, frame: &[u8]) {
 fn what_arrives_through_a_tunnel_reaches_the_socket_that_it_is_for() {
     need_root();
     in_own_network(|| {
-        kernel::ip(&[
-            "link",
-            "add",
-            "bw-a",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "bw-b",
-            "address",
-            "02:00:00:00:00:01",
-        ]);
+        kernel::ip("link add bw-a type veth peer name bw-b address 02:00:00:00:00:01");
         for (device, address) in [
             ("bw-b", "10.9.0.2/24"),
             ("lo", "10.0.0.1/32"),
             ("lo", "fd00::1/128"),
         ] {
-            kernel::ip(&["address", "add", address, "dev", device]);
+            kernel::ip(&format!("address add {address} dev {device}"));
         }
         // last the one that sends: what the kernel does later when its peer comes up, it does at once
         for device in ["bw-b", "bw-a"] {
-            kernel::ip(&["link", "set", device, "up"]);
+            kernel::ip(&format!("link set {device} up"));
         }
-        kernel::ip(&["route", "add", "10.0.0.0/24", "dev", "bw-b"]);
-        kernel::ip(&["route", "add", "fd00::/64", "dev", "bw-b"]);
+        kernel::ip("route add 10.0.0.0/24 dev bw-b");
+        kernel::ip("route add fd00::/64 dev bw-b");
         let decap = Decap::attach(&DecapConfig {
             interface: "bw-b".into(),
             ..config()

@@ -21,44 +21,60 @@ fn c_view(v: &SockView) -> bw_sock_view {
     }
 }
 
-/// The C endpoint.
-struct Twin(Box<bw_endpoint>);
+/// Both sides of one connection.
+struct Pair {
+    ours: Endpoint,
+    twin: Box<bw_endpoint>,
+}
 
-impl Twin {
+impl Pair {
     fn new(now: u64, v: &SockView, snd_una: u32) -> Self {
-        let mut e = Box::new(bw_endpoint::default());
-        bw_twin_resync(&mut e, now, &c_view(v), snd_una);
-        Self(e)
+        let ours = Endpoint::new(now, v, snd_una);
+        let mut twin = Box::new(bw_endpoint::default());
+        bw_twin_resync(&mut twin, now, &c_view(v), snd_una);
+        Self { ours, twin }
     }
 
-    fn apply(&mut self, now: u64, v: &SockView, event: &Event) {
-        let (e, v) = (&mut *self.0, c_view(v));
+    fn apply(&mut self, now: u64, view: &SockView, event: &Event) {
+        let (ours, twin, v) = (&mut self.ours, &mut *self.twin, c_view(view));
         match event {
             Event::Send { end, more, mss } => {
-                bw_twin_send(e, now, &v, *end, i32::from(*more), *mss);
+                ours.on_send(now, view, *end, *more, *mss);
+                bw_twin_send(twin, now, &v, *end, i32::from(*more), *mss);
             }
             Event::Segment(s) => {
+                ours.on_segment(now, view, s);
                 let len = s.end.wrapping_sub(s.seq);
                 let (segs, push) = (s.segs.into(), i32::from(s.push));
-                bw_twin_segment(e, now, &v, s.seq, len, s.ack, segs, push);
+                bw_twin_segment(twin, now, &v, s.seq, len, s.ack, segs, push);
             }
-            Event::Read => bw_twin_read(e, now, &v),
-            Event::Resync { una } => bw_twin_resync(e, now, &v, *una),
+            Event::Read => {
+                ours.on_read(now, view);
+                bw_twin_read(twin, now, &v);
+            }
+            Event::Resync { una } => {
+                ours.resync(now, view, *una);
+                bw_twin_resync(twin, now, &v, *una);
+            }
         }
     }
 
-    fn drain(&mut self) {
-        bw_twin_drain(&mut self.0);
-    }
-
-    fn queue(&self, unit: usize, queue: usize) -> QueueState {
-        let q = self.0.rec.q[unit][queue];
-        QueueState {
-            time: q.time,
-            integral: q.integral,
-            total: q.total,
-            size: q.size,
+    /// Once the arrivals that wait in the log are worked off.
+    fn same_counters(&mut self) {
+        bw_twin_drain(&mut self.twin);
+        for item in ITEMS {
+            for queue in QUEUES {
+                let q = self.twin.rec.q[item as usize][queue as usize];
+                let theirs = QueueState {
+                    time: q.time,
+                    integral: q.integral,
+                    total: q.total,
+                    size: q.size,
+                };
+                assert_eq!(*self.ours.queue(item, queue), theirs, "{item:?} {queue:?}");
+            }
         }
+        assert_eq!(self.ours.overlaps(), self.twin.rec.overlaps);
     }
 }
 
@@ -75,16 +91,6 @@ enum Event {
     Resync {
         una: u32,
     },
-}
-
-fn same_counters(ours: &Endpoint, twin: &Twin) {
-    for item in ITEMS {
-        for queue in QUEUES {
-            let theirs = twin.queue(item as usize, queue as usize);
-            assert_eq!(*ours.queue(item, queue), theirs, "{item:?} {queue:?}");
-        }
-    }
-    assert_eq!(ours.overlaps(), twin.0.rec.overlaps);
 }
 
 /// Any time step (none, too), any view and any event near the given point of sequence space:
@@ -124,22 +130,14 @@ fn step(base: u32) -> impl Strategy<Value = (u64, SockView, Event)> {
 
 fn run(start: SockView, una: u32, steps: &[(u64, SockView, Event)]) {
     let mut now = 1_000;
-    let mut ours = Endpoint::new(now, &start, una);
-    let mut twin = Twin::new(now, &start, una);
-    same_counters(&ours, &twin);
+    let mut pair = Pair::new(now, &start, una);
+    pair.same_counters();
     for (dt, view, event) in steps {
         now += dt;
-        match event {
-            Event::Send { end, more, mss } => ours.on_send(now, view, *end, *more, *mss),
-            Event::Segment(s) => ours.on_segment(now, view, s),
-            Event::Read => ours.on_read(now, view),
-            Event::Resync { una } => ours.resync(now, view, *una),
-        }
-        twin.apply(now, view, event);
+        pair.apply(now, view, event);
         // arrivals wait in the log until something needs the counters
         if *dt % 2 == 0 {
-            twin.drain();
-            same_counters(&ours, &twin);
+            pair.same_counters();
         }
     }
 }
@@ -210,7 +208,7 @@ fn c_and_rust_both_give_the_vectors_counters() {
 
 fn play(text: &str, name: &str) {
     let mut view = SockView::default();
-    let mut pair: Option<(Endpoint, Twin)> = None;
+    let mut pair: Option<Pair> = None;
     for (number, line) in text.lines().enumerate() {
         let words: Vec<&str> = line.split('#').next().unwrap().split_whitespace().collect();
         let arg = |key: &str| {
@@ -239,10 +237,10 @@ fn play(text: &str, name: &str) {
         let now = arg("at").unwrap_or(0);
         if verb == "start" {
             let una = view.write_seq;
-            pair = Some((Endpoint::new(now, &view, una), Twin::new(now, &view, una)));
+            pair = Some(Pair::new(now, &view, una));
             continue;
         }
-        let (ours, twin) = pair.as_mut().expect("a vector begins with start");
+        let pair = pair.as_mut().expect("a vector begins with start");
         let need = |key| arg(key).unwrap_or_else(|| panic!("{name}:{}: no {key}", number + 1));
         let event = match verb {
             "send" => Event::Send {
@@ -264,7 +262,7 @@ fn play(text: &str, name: &str) {
             "expect" => {
                 let item = ITEMS[need("item") as usize];
                 let queue = QUEUES[need("queue") as usize];
-                let q = ours.queue(item, queue);
+                let q = pair.ours.queue(item, queue);
                 let got = (u64::from(q.size), q.total, q.integral);
                 assert_eq!(
                     got,
@@ -276,14 +274,7 @@ fn play(text: &str, name: &str) {
             }
             other => panic!("{name}:{}: {other}?", number + 1),
         };
-        match &event {
-            Event::Send { end, more, mss } => ours.on_send(now, &view, *end, *more, *mss),
-            Event::Segment(s) => ours.on_segment(now, &view, s),
-            Event::Read => ours.on_read(now, &view),
-            Event::Resync { una } => ours.resync(now, &view, *una),
-        }
-        twin.apply(now, &view, &event);
-        twin.drain();
-        same_counters(ours, twin);
+        pair.apply(now, &view, &event);
+        pair.same_counters();
     }
 }

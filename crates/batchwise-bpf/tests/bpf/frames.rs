@@ -57,6 +57,22 @@ impl Segment {
     }
 }
 
+/// A segment of a connection, which its port names; flags and payload.
+pub fn tcp(sport: u16, flags: u8, payload: usize) -> Segment {
+    Segment {
+        sport,
+        flags,
+        payload,
+        ..Segment::default()
+    }
+}
+
+/// A frame with another byte at a place.
+pub fn with(mut frame: Vec<u8>, at: usize, to: u8) -> Vec<u8> {
+    frame[at] = to;
+    frame
+}
+
 pub fn udp(payload: usize) -> Vec<u8> {
     let mut b = Vec::new();
     b.extend(CLIENT_PORT.to_be_bytes());

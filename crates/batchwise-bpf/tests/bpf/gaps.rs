@@ -1,12 +1,11 @@
 //! The C estimator of gaps, compiled on the host, against its reference in batchwise-core: the same
 //! packets must leave the same modes and give the same estimate, bit for bit.
 
-use batchwise_core::passive::flight::Flight;
+use batchwise_bpf::gaps_from;
 use batchwise_core::passive::stream::{Segment, datagram};
-use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, MODES, Params, Stream};
+use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, Params, Stream};
 use batchwise_twins::types::{
-    __anon_bw_gaps_2 as bw_modes, bw_estimate, bw_flight, bw_gaps, bw_gaps_algorithm, bw_gaps_flag,
-    bw_gaps_params, bw_stream,
+    bw_estimate, bw_gaps, bw_gaps_algorithm, bw_gaps_flag, bw_gaps_params, bw_stream,
 };
 use batchwise_twins::{
     bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_estimate, bw_twin_gaps_open,
@@ -14,13 +13,7 @@ use batchwise_twins::{
 };
 use proptest::prelude::*;
 
-/// As in lib/modes.h: no mode.
-const EMPTY: u8 = 0xff;
 const ACKS: u8 = bw_gaps_flag::BW_GAPS_ACKS.0 as u8;
-const FULL: u8 = bw_gaps_flag::BW_GAPS_FULL.0 as u8;
-const AFTER_FULL: u8 = bw_gaps_flag::BW_GAPS_AFTER_FULL.0 as u8;
-const IN_FLIGHT: u8 = bw_gaps_flag::BW_GAPS_FLIGHT.0 as u8;
-const BURSTS: u8 = bw_gaps_flag::BW_GAPS_BURSTS.0 as u8;
 
 fn c_params(p: &Params) -> bw_gaps_params {
     let (algorithm, fixed_ns) = match p.algorithm {
@@ -35,29 +28,6 @@ fn c_params(p: &Params) -> bw_gaps_params {
         fixed_ns,
         algorithm,
         min_gaps: p.min_gaps,
-    }
-}
-
-fn plain(f: &bw_flight) -> Flight {
-    Flight {
-        sent: f.sent,
-        sum: f.sum,
-        told_sum: f.told_sum,
-        count: f.count,
-        gaps: f.gaps,
-        told: f.told,
-        missing: f.missing,
-        usual: f.usual,
-        begun: f.begun,
-        alone: f.alone,
-        head: f.head,
-        len: f.len,
-        cap: f.cap,
-        pending: f.pending,
-        tainted: f.tainted,
-        late: f.late,
-        grows: f.grows != 0,
-        sure: f.sure != 0,
     }
 }
 
@@ -130,64 +100,27 @@ impl Pair {
         theirs
     }
 
-    fn same_modes(&self, twin: &bw_modes) {
-        let theirs: Vec<_> = (0..MODES)
-            .filter(|&i| twin.lo[i] != EMPTY)
-            .map(|i| {
-                let m = twin.mode[i];
-                (m.sum, m.count, m.marked, twin.lo[i], twin.hi[i])
-            })
-            .collect();
-        let modes = self.ours.modes().iter();
-        let fixed = matches!(self.params.algorithm, Algorithm::Fixed(_));
-        let modes: Vec<_> = modes
-            .filter(|m| !fixed || m.count > 0)
-            .map(|m| (m.sum, m.count, m.marked, m.lo, m.hi))
-            .collect();
-        assert_eq!(modes, theirs);
-    }
-
     fn same(&self) {
-        let (ours, twin) = (&self.ours, &self.twin);
-        let kind = match twin.flags & (IN_FLIGHT | BURSTS) {
-            0 => Kind::Modes,
-            BURSTS => Kind::Bursts,
-            _ => Kind::Flight,
+        // SAFETY: a struct of integers without padding, and its size.
+        let twin = unsafe {
+            std::slice::from_raw_parts((&raw const self.twin).cast(), size_of_val(&self.twin))
         };
-        assert_eq!(ours.kind, kind);
-        let kept = &twin.__anon_bw_gaps_1;
-        if kind == Kind::Flight {
-            // SAFETY: plain integers, any bytes of which are valid.
-            assert_eq!(ours.flight, plain(unsafe { &kept.flight }));
-        } else {
-            // SAFETY: as above.
-            self.same_modes(unsafe { &kept.__anon_bw_gaps_2 });
-        }
-        assert_eq!(
+        let fixed = matches!(self.params.algorithm, Algorithm::Fixed(_));
+        let said = |g: &Gaps| {
+            let in_flight = g.kind == Kind::Flight;
+            let modes = g.modes().iter().filter(|m| !fixed || m.count > 0);
             (
-                ours.start,
-                ours.last,
-                ours.discarded,
-                ours.idle,
-                ours.resent
-            ),
-            (
-                twin.start,
-                twin.last,
-                twin.discarded,
-                twin.idle,
-                twin.resent
+                g.kind,
+                in_flight.then_some(g.flight),
+                (!in_flight).then(|| modes.copied().collect::<Vec<_>>()),
+                [g.start, g.last],
+                [g.discarded, g.idle, g.resent],
+                [g.full, g.after_full, g.acks],
+                g.largest,
             )
-        );
-        assert_eq!(
-            (ours.full, ours.after_full, ours.acks, ours.largest),
-            (
-                twin.flags & FULL != 0,
-                twin.flags & AFTER_FULL != 0,
-                twin.flags & ACKS != 0,
-                twin.largest
-            )
-        );
+        };
+        let theirs = gaps_from(twin).expect("all of it");
+        assert_eq!(said(&self.ours), said(&theirs));
     }
 }
 

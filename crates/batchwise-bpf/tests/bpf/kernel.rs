@@ -4,9 +4,10 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{io, ptr, thread};
+use std::{io, thread};
 
 use batchwise_core::passive::Params;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use libbpf_sys::{bpf_insn, bpf_prog_load, bpf_prog_test_run_opts, bpf_test_run_opts};
 use nix::sched::{CloneFlags, unshare};
 
@@ -32,47 +33,43 @@ pub fn patient() -> Params {
 
 /// Runs a program on a frame; its verdict and the frame as it left it.
 pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> (u32, Vec<u8>) {
-    let mut out = vec![0; frame.len() + 256];
-    let mut opts = bpf_test_run_opts {
-        sz: size_of::<bpf_test_run_opts>() as _,
-        data_in: frame.as_ptr().cast(),
-        data_size_in: frame.len() as u32,
-        data_out: out.as_mut_ptr().cast(),
-        data_size_out: out.len() as u32,
-        ..Default::default()
-    };
-    // SAFETY: the descriptor is open; the buffers are as long as `opts` says.
-    let error = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
-    assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
-    out.truncate(opts.data_size_out as usize);
-    (opts.retval, out)
+    run_with(program, frame, bpf_test_run_opts::default())
 }
 
 /// Runs a tc program on a frame that loopback would send, with a mark; its verdict, the frame as it
 /// left it, and the mark that it left.
 pub fn run_marked(program: BorrowedFd<'_>, frame: &[u8], mark: u32) -> (i32, Vec<u8>, u32) {
     const MARK: std::ops::Range<usize> = 8..12; // in struct __sk_buff
-    let mut out = vec![0; frame.len() + 256];
     let (mut context, mut left) = ([0u8; 48], [0u8; 256]);
     context[MARK].copy_from_slice(&mark.to_ne_bytes());
-    let mut opts = bpf_test_run_opts {
-        sz: size_of::<bpf_test_run_opts>() as _,
-        data_in: frame.as_ptr().cast(),
-        data_size_in: frame.len() as u32,
-        data_out: out.as_mut_ptr().cast(),
-        data_size_out: out.len() as u32,
+    let opts = bpf_test_run_opts {
         ctx_in: context.as_ptr().cast(),
         ctx_size_in: context.len() as u32,
         ctx_out: left.as_mut_ptr().cast(),
         ctx_size_out: left.len() as u32,
         ..Default::default()
     };
+    let (verdict, out) = run_with(program, frame, opts);
+    let left = left[MARK].try_into().map(u32::from_ne_bytes);
+    (verdict.cast_signed(), out, left.unwrap())
+}
+
+/// `opts` has the context, if there is one.
+fn run_with(program: BorrowedFd<'_>, frame: &[u8], opts: bpf_test_run_opts) -> (u32, Vec<u8>) {
+    let mut out = vec![0; frame.len() + 256];
+    let mut opts = bpf_test_run_opts {
+        sz: size_of::<bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        ..opts
+    };
     // SAFETY: the descriptor is open; the buffers are as long as `opts` says.
     let error = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
     assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
     out.truncate(opts.data_size_out as usize);
-    let left = left[MARK].try_into().map(u32::from_ne_bytes);
-    (opts.retval.cast_signed(), out, left.unwrap())
+    (opts.retval, out)
 }
 
 const fn insn(code: u8, dst: u8, src: u8, imm: u32) -> u64 {
@@ -125,29 +122,14 @@ fn load(insns: &[u64]) -> OwnedFd {
 }
 
 /// A prog array of one slot.
-pub fn prog_array(program: BorrowedFd<'_>) -> OwnedFd {
-    // SAFETY: the name is static; no options.
-    let map = owned(unsafe {
-        libbpf_sys::bpf_map_create(
-            libbpf_sys::BPF_MAP_TYPE_PROG_ARRAY,
-            c"bw_test".as_ptr(),
-            4,
-            4,
-            1,
-            ptr::null(),
-        )
-    });
-    let (key, value) = (0u32, program.as_raw_fd());
-    // SAFETY: key and value have the sizes that the map was made with.
-    let error = unsafe {
-        libbpf_sys::bpf_map_update_elem(
-            map.as_raw_fd(),
-            (&raw const key).cast(),
-            (&raw const value).cast(),
-            0,
-        )
+pub fn prog_array(program: BorrowedFd<'_>) -> MapHandle {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
     };
-    assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
+    let map = MapHandle::create(MapType::ProgArray, Some("bw_test"), 4, 4, 1, &opts).unwrap();
+    let fd = program.as_raw_fd().to_ne_bytes();
+    map.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY).unwrap();
     map
 }
 
@@ -185,7 +167,7 @@ pub fn in_own_network<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
-            ip(&["link", "set", "lo", "up"]);
+            ip("link set lo up");
             f()
         });
         worker
@@ -194,11 +176,8 @@ pub fn in_own_network<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-pub fn ip(args: &[&str]) {
-    let done = Command::new("ip").args(args).output().unwrap();
-    assert!(
-        done.status.success(),
-        "ip {args:?}: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+/// `ip` with these arguments, apart by spaces.
+pub fn ip(line: &str) {
+    let done = Command::new("ip").args(line.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {line}: {done:?}");
 }

@@ -4,12 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-use batchwise_bpf::balance::{Backend, Balancer, Method, Options, State};
+use batchwise_bpf::balance::{Backend, Balancer, Method, State};
 use batchwise_bpf::decap::{Decap, DecapConfig};
 use batchwise_bpf::probe::{Probe, mark};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::frames::{self, SYN, Segment, TCP, ethernet, v4, v6};
+use crate::balance::setup;
+use crate::frames::{self, CLIENT_PORT, SYN, Segment, TCP, ethernet, tcp, v4, v6};
 use crate::kernel::{self, in_own_network, need_root};
 
 const TCX_NEXT: i32 = -1;
@@ -29,34 +30,18 @@ fn backend(address: IpAddr, source: IpAddr, mac: [u8; 6], ifindex: u32, method: 
     Backend {
         address,
         source,
-        source_bits: 0,
         mac,
         own_mac: OWN_MAC,
         ifindex,
-        mtu: 1500,
         method,
         state: State::Down, // which is to be noticed when it ends
-        doubted: false,
-        drained: false,
-        weight: 0,
-        base_weight: 0,
-        service: 0,
-        generation: 0,
-        identity: 0,
+        ..setup::backend(0)
     }
 }
 
 fn balancer() -> Balancer {
     need_root();
-    let options = Options {
-        name: "probe".into(),
-        interfaces: Vec::new(),
-        flows: 1024,
-        measure: None,
-        attach: false,
-        pin: false,
-    };
-    Balancer::start(options).unwrap_or_else(|e| panic!("{e}"))
+    Balancer::start(setup::options("probe")).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A balancer with these backends, and the program.
@@ -102,11 +87,7 @@ fn a_syn_that_leaves_for_a_backend_is_counted_and_nothing_else_is() {
         run(&packet, 5); // amid a connection
     }
     assert_eq!(probed.syns(5), Some(0));
-    let syn = Segment {
-        flags: SYN,
-        ..Segment::default()
-    };
-    let syn = syn.bytes();
+    let syn = tcp(CLIENT_PORT, SYN, 100).bytes();
     for packet in [v4(TCP, 0, 0x4000, &syn), v6(&[], TCP, &syn)] {
         for index in [5, 6, 7] {
             run(&packet, index);
@@ -205,36 +186,15 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
             nix::unistd::gettid()
         );
         let (socket, socket6, decap) = in_own_network(|| {
-            let there = [
-                "link",
-                "add",
-                "bw-q",
-                "address",
-                "02:00:00:00:00:21",
-                "type",
-                "veth",
-            ];
-            let peer = [
-                "peer",
-                "name",
-                "bw-p",
-                "address",
-                "02:00:00:00:00:10",
-                "netns",
-                &here,
-            ];
-            kernel::ip(&[&there[..], &peer].concat());
-            for (device, address) in [
-                ("bw-q", "10.9.0.2/24"),
-                ("bw-q", "fd09::2/64"),
-                ("lo", "10.79.9.1/32"),
-                ("lo", "fd79:9::1/128"),
-            ] {
-                let nodad = address.contains(':').then_some("nodad");
-                let add = ["address", "add", address, "dev", device];
-                kernel::ip(&[&add[..], nodad.as_slice()].concat());
-            }
-            kernel::ip(&["link", "set", "bw-q", "up"]);
+            let peer = format!("peer name bw-p address 02:00:00:00:00:10 netns {here}");
+            kernel::ip(&format!(
+                "link add bw-q address 02:00:00:00:00:21 type veth {peer}"
+            ));
+            kernel::ip("address add 10.9.0.2/24 dev bw-q");
+            kernel::ip("address add fd09::2/64 dev bw-q nodad");
+            kernel::ip("address add 10.79.9.1/32 dev lo");
+            kernel::ip("address add fd79:9::1/128 dev lo nodad");
+            kernel::ip("link set bw-q up");
             let service: IpAddr = [10, 79, 9, 1].into();
             let service6: IpAddr = "fd79:9::1".parse().expect("an address");
             let decap = Decap::attach(&DecapConfig {
@@ -254,21 +214,14 @@ fn marked_sockets_reach_the_backend_by_link_and_through_both_tunnels() {
                 decap.unwrap_or_else(|e| panic!("{e}")),
             )
         });
-        kernel::ip(&["address", "add", "10.9.0.1/24", "dev", "bw-p"]);
-        kernel::ip(&["address", "add", "fd09::1/64", "dev", "bw-p", "nodad"]);
-        kernel::ip(&["link", "set", "bw-p", "up"]);
+        kernel::ip("address add 10.9.0.1/24 dev bw-p");
+        kernel::ip("address add fd09::1/64 dev bw-p nodad");
+        kernel::ip("link set bw-p up");
         // the way to the service is by a router that is not there
         for (network, via) in [("10.79.9.0/24", "10.9.0.99"), ("fd79:9::/64", "fd09::99")] {
-            let router = [
-                "lladdr",
-                "02:00:00:00:00:99",
-                "dev",
-                "bw-p",
-                "nud",
-                "permanent",
-            ];
-            kernel::ip(&[&["neighbour", "add", via][..], &router].concat());
-            kernel::ip(&["route", "add", network, "via", via, "dev", "bw-p"]);
+            let router = "lladdr 02:00:00:00:00:99 dev bw-p nud permanent";
+            kernel::ip(&format!("neighbour add {via} {router}"));
+            kernel::ip(&format!("route add {network} via {via} dev bw-p"));
         }
 
         let index = nix::net::if_::if_nametoindex("bw-p").expect("an interface");

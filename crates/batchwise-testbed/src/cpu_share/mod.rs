@@ -5,16 +5,15 @@ pub mod trace;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use nix::unistd::Pid;
 
 use crate::cgroup::{self, Cgroup};
 use crate::host::Host;
-use crate::process::lock;
-use crate::stop::Stop;
+use crate::process::{lock, now_ns};
+use crate::stop::{Background, Stop};
 use trace::Trace;
 
 /// Over which a share is kept. Short, so that a share is a speed and not a pause; the kernel takes no
@@ -106,16 +105,10 @@ impl CpuShare {
 
     /// Follows `trace` from now on, in a thread of its own.
     pub fn follow(self, trace: Trace) -> Follower {
-        let (stop, applied) = (Stop::default(), Arc::new(Mutex::new(Vec::new())));
-        let thread = std::thread::spawn({
-            let (stop, applied) = (stop.clone(), applied.clone());
-            move || self.apply(&trace, &stop, &applied)
-        });
-        Follower {
-            stop,
-            applied,
-            thread: Some(thread),
-        }
+        let applied = Arc::<Mutex<Vec<_>>>::default();
+        let sink = applied.clone();
+        let following = Background::start(move |stop| self.apply(&trace, stop, &sink));
+        Follower { following, applied }
     }
 
     fn apply(self, trace: &Trace, stop: &Stop, applied: &Mutex<Vec<Applied>>) -> Result<Self> {
@@ -126,7 +119,7 @@ impl CpuShare {
             }
             self.set(step.share)?;
             lock(applied).push(Applied {
-                at_ns: wall_clock(),
+                at_ns: now_ns(),
                 share: step.share,
             });
         }
@@ -137,9 +130,8 @@ impl CpuShare {
 /// A share that follows a trace. Dropping it ends the processes that it is of.
 #[derive(Debug)]
 pub struct Follower {
-    stop: Stop,
+    following: Background<CpuShare>,
     applied: Arc<Mutex<Vec<Applied>>>,
-    thread: Option<JoinHandle<Result<CpuShare>>>,
 }
 
 impl Follower {
@@ -149,31 +141,11 @@ impl Follower {
     }
 
     /// Ends following; gives the quota back, and what came into force when.
-    pub fn finish(mut self) -> Result<(CpuShare, Vec<Applied>)> {
-        self.stop.set();
-        let ended = self.thread.take().map(JoinHandle::join);
-        let Some(Ok(share)) = ended else {
-            bail!("the thread that sets CPU shares panicked");
-        };
-        Ok((share?, self.applied()))
+    pub fn finish(self) -> Result<(CpuShare, Vec<Applied>)> {
+        let share = self.following.finish()?;
+        let applied = lock(&self.applied).clone();
+        Ok((share, applied))
     }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.stop.set();
-        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            tracing::warn!("{error:#}");
-        }
-    }
-}
-
-/// Nanoseconds since 1970.
-pub fn wall_clock() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 /// Microseconds a period; `None` for no limit.

@@ -5,18 +5,15 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Normal};
 
-/// The committed trace; `cargo run -p batchwise-lab --example share_trace` makes it.
-const COMMITTED: &str = include_str!("../../traces/share.csv");
 /// Seed of the committed trace.
-pub const SEED: u64 = 2019;
+const SEED: u64 = 2019;
 /// Length of the committed trace, seconds.
-pub const SECONDS: u32 = 300;
-const HEADER: &str = "at_ms,share";
+const SECONDS: u32 = 300;
 
 /// A share from some moment on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,9 +47,9 @@ impl Trace {
         )
     }
 
-    /// The committed one.
+    /// The one that is committed as `traces/share.csv`; the example `share_trace` writes it there.
     pub fn committed() -> Result<Self> {
-        Self::parse(COMMITTED).context("the committed trace of CPU shares")
+        Self::generate(SEED, SECONDS)
     }
 
     /// A random one. The usual share of a CPU and its spread are drawn anew each minute (the paper's
@@ -77,30 +74,9 @@ impl Trace {
         Ok(Self(steps))
     }
 
-    /// From CSV: a header, then milliseconds and share.
-    pub fn parse(text: &str) -> Result<Self> {
-        let mut lines = text.lines();
-        if lines.next() != Some(HEADER) {
-            bail!("a trace of CPU shares begins with the line {HEADER:?}");
-        }
-        let mut steps: Vec<Step> = Vec::new();
-        for (number, line) in (2..).zip(lines) {
-            let step = parse_step(line).with_context(|| format!("line {number}, {line:?}"))?;
-            let first = steps.is_empty() && step.at.is_zero();
-            if !first && steps.last().is_none_or(|before| before.at >= step.at) {
-                bail!("line {number}: times begin at 0 and grow");
-            }
-            steps.push(step);
-        }
-        if steps.is_empty() {
-            bail!("a trace of CPU shares needs at least one line");
-        }
-        Ok(Self(steps))
-    }
-
     /// As CSV.
     pub fn csv(&self) -> String {
-        let mut text = format!("{HEADER}\n");
+        let mut text = String::from("at_ms,share\n");
         for step in &self.0 {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{},{}", step.at.as_millis(), step.share);
@@ -120,24 +96,14 @@ impl Trace {
     }
 }
 
-fn parse_step(line: &str) -> Result<Step> {
-    let (at, share) = line.split_once(',').context("two columns are expected")?;
-    let at = Duration::from_millis(at.trim().parse()?);
-    let share: f64 = share.trim().parse()?;
-    if !(share > 0.0 && share <= 1.0) {
-        bail!("a share is above 0 and at most 1");
-    }
-    Ok(Step { at, share })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_committed_trace_is_what_the_generator_makes() {
-        let made = Trace::generate(SEED, SECONDS).unwrap();
-        assert_eq!(Trace::committed().unwrap(), made);
+        let made = Trace::committed().unwrap().csv();
+        assert_eq!(made, include_str!("../../traces/share.csv"));
     }
 
     #[test]
@@ -159,21 +125,5 @@ mod tests {
             .map(|s| (s.at.as_secs(), s.share))
             .collect();
         assert_eq!(seen, [(0, 1.0), (2, 0.5), (4, 1.0)]);
-    }
-
-    #[test]
-    fn csv_reads_back_and_nonsense_is_refused_with_its_line() {
-        let trace = Trace::generate(1, 5).unwrap();
-        assert_eq!(Trace::parse(&trace.csv()).unwrap(), trace);
-        for (text, complaint) in [
-            ("", "begins with"),
-            ("at_ms,share\n", "at least one"),
-            ("at_ms,share\n0,1.5\n", "line 2"),
-            ("at_ms,share\n5,0.5\n", "begin at 0"),
-            ("at_ms,share\n0,0.5\n0,0.6\n", "line 3"),
-        ] {
-            let error = format!("{:#}", Trace::parse(text).unwrap_err());
-            assert!(error.contains(complaint), "{error}");
-        }
     }
 }

@@ -33,9 +33,6 @@ impl Drop for Log {
 
 impl LoggedLoad {
     /// Starts `batchwise load` with all its arguments but `--log` and `--format`.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn start(client: &Host, mut command: Command) -> Result<Self> {
         let name = format!("bw-{}.csv", client.namespace().name());
         let log = Log(std::env::temp_dir().join(name));

@@ -10,9 +10,10 @@ use pcap_file::pcap::PcapReader;
 use tempfile::TempDir;
 
 use super::{PATIENCE, Stage, eventually};
-use crate::host::{Host, Place};
+use crate::host::Place;
 use crate::process::Process;
 use crate::stop::Stop;
+use crate::topology::LINK;
 
 /// Kind of the SACK option.
 const SACK: u8 = 5;
@@ -79,12 +80,15 @@ impl Capture {
     /// what is captured is what a wire would carry.
     pub fn start(stage: &Stage, port: u16) -> Self {
         for host in [&stage.hosts.server, &stage.hosts.client] {
-            no_offloads(host);
+            let off = host
+                .namespace()
+                .set_offloads(LINK, &["tso", "gso", "gro"], false);
+            off.expect("offloads switched off");
         }
         let folder = TempDir::new().expect("a folder");
         let file = folder.path().join("pcap");
         let mut command = Command::new("tcpdump");
-        command.args(["-i", "bw-veth", "-n", "-U", "-B", "16384"]);
+        command.args(["-i", LINK, "-n", "-U", "-B", "16384"]);
         command.args(["-Z", "root", "-w"]).arg(&file);
         command.arg(format!("tcp port {port}"));
         let tcpdump = stage
@@ -119,18 +123,6 @@ impl Capture {
         }
         segments
     }
-}
-
-fn no_offloads(host: &Host) {
-    let output = host.inside(|| {
-        let off = ["tso", "off", "gso", "off", "gro", "off"];
-        Ok(Command::new("ethtool")
-            .args(["-K", "bw-veth"])
-            .args(off)
-            .output()?)
-    });
-    let output = output.expect("ethtool is needed (Debian: apt install ethtool)");
-    assert!(output.status.success(), "{output:?}");
 }
 
 fn parse(frame: &[u8], at_ns: u128, server_port: u16) -> Option<Segment> {

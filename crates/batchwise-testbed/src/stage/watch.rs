@@ -1,17 +1,18 @@
 //! A running `batchwise watch` and the lines that it printed.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use batchwise_core::sense::report::{Estimator, Line, Side};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::{PATIENCE, batchwise, eventually, memory};
-use crate::bpf_stats::wait_attached;
-use crate::host::{Host, Place};
+use crate::host::Host;
 use crate::lines::Printing;
+pub use crate::process::now_ns;
 use crate::stop::Stop;
+use crate::watcher::launch;
 
 /// Between two lines, unless a test asks for another.
 pub const INTERVAL: Duration = Duration::from_millis(300);
@@ -34,11 +35,7 @@ impl Watch {
             command.arg("--cgroup").arg(cgroup);
         }
         command.args(args);
-        let watch = Printing::start(from, "the watcher", command, Place::Observer);
-        let mut watch = watch.expect("a watcher");
-        let attached = wait_attached(watch.process(), "the watcher", &Stop::default());
-        attached.expect("its programs are attached");
-        Self(watch)
+        Self(launch(from, command, &Stop::default()).expect("a watcher"))
     }
 
     /// Its process id.
@@ -107,12 +104,6 @@ impl Watch {
         let _ = self.0.end(Signal::SIGKILL, PATIENCE);
         self.lines()
     }
-}
-
-/// Wall-clock time as the lines have it.
-pub fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.expect("a clock after 1970").as_nanos() as u64
 }
 
 /// The lines of one side.

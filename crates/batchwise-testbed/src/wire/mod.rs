@@ -12,17 +12,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
+use nix::sys::socket::{MsgFlags, recv, send};
 use nix::sys::time::TimeSpec;
 use nix::unistd::Pid;
 
 pub use line::{Counts, Line, WireSpec};
 
-use crate::host::{Namespace, ip};
+use crate::host::Namespace;
 use crate::process::lock;
 use crate::topology::veth;
 
@@ -50,22 +52,22 @@ struct Shared {
 }
 
 impl Wire {
-    /// Joins two links, each a namespace's name and the link's, through `middle`, and treats what
+    /// Joins two links, each in a namespace, through `middle`, and treats what
     /// goes from `a` to `b` as `spec` says; the other direction passes at once. It runs on `cpu`.
     /// The sender's offloads must be off: frames are passed on as they are.
     pub fn between(
         middle: &Namespace,
         cpu: usize,
         spec: &WireSpec,
-        a: (&str, &str),
-        b: (&str, &str),
+        a: (&Namespace, &str),
+        b: (&Namespace, &str),
     ) -> Result<Self> {
         for device in ["all", "default"] {
             middle.set_sysctl(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1")?;
         }
-        for (end, (namespace, link)) in ENDS.into_iter().zip([a, b]) {
-            veth(namespace, link, middle.name(), end)?;
-            ip(&["-n", middle.name(), "link", "set", end, "mtu", "1500", "up"])?;
+        for (end, link) in ENDS.into_iter().zip([a, b]) {
+            veth(link, (middle, end))?;
+            middle.ip(&format!("link set {end} mtu 1500 up"))?;
         }
         let sockets = middle.inside(|| Ok([packet_socket(ENDS[0])?, packet_socket(ENDS[1])?]))?;
         let shared = Arc::new(Shared {
@@ -184,16 +186,16 @@ fn forward(shared: &Shared, sockets: &[OwnedFd; 2], cpu: usize) -> Result<()> {
             while let Some(length) = receive(a, &mut buffer)? {
                 line.arrive(now(), buffer[..length].to_vec());
                 while let Some(frame) = line.leave(now()) {
-                    send(b, &frame)?;
+                    pass_on(b, &frame)?;
                 }
             }
             while let Some(frame) = line.leave(now()) {
-                send(b, &frame)?;
+                pass_on(b, &frame)?;
             }
             line.next()
         };
         while let Some(length) = receive(b, &mut buffer)? {
-            send(a, &buffer[..length])?;
+            pass_on(a, &buffer[..length])?;
         }
         *lock(&shared.dropped) += dropped(a)? + dropped(b)?;
         let wait = next.map_or(LOOK, |next| {
@@ -231,45 +233,28 @@ fn be_prompt(cpu: usize) -> Result<()> {
 }
 
 fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
-    // SAFETY: the buffer lives through the call, and its length is its own.
-    let length = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-            libc::MSG_TRUNC,
-        )
-    };
-    match usize::try_from(length) {
+    match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC) {
         Ok(length) if length > buffer.len() => {
             bail!("a frame of {length} bytes reached a wire: the sender's offloads are not off")
         }
         Ok(length) => Ok(Some(length)),
-        Err(_) => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            // The link was taken away: the lab is at its end.
-            error if error.raw_os_error() == Some(libc::ENETDOWN) => Ok(None),
-            error => Err(error).context("reading a frame"),
-        },
+        // The link was taken away: the lab is at its end.
+        Err(Errno::EAGAIN | Errno::ENETDOWN) => Ok(None),
+        Err(error) => Err(error).context("reading a frame"),
     }
 }
 
-fn send(socket: &OwnedFd, frame: &[u8]) -> Result<()> {
-    // SAFETY: the frame lives through the call, and its length is its own.
-    let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-    if sent >= 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
+fn pass_on(socket: &OwnedFd, frame: &[u8]) -> Result<()> {
+    match send(socket.as_raw_fd(), frame, MsgFlags::empty()) {
+        Ok(_) => Ok(()),
         // A receiver without room, or gone: what a network does is to lose the frame.
-        error
-            if [libc::ENOBUFS, libc::EAGAIN, libc::ENETDOWN, libc::ENXIO]
-                .contains(&error.raw_os_error().unwrap_or(0)) =>
-        {
+        Err(error @ (Errno::ENOBUFS | Errno::EAGAIN | Errno::ENETDOWN | Errno::ENXIO)) => {
             tracing::debug!("a wire could not pass a frame on: {error}");
             Ok(())
         }
-        error => Err(error).with_context(|| format!("sending a frame of {} bytes", frame.len())),
+        Err(error) => {
+            Err(error).with_context(|| format!("sending a frame of {} bytes", frame.len()))
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use batchwise_bpf::balance::{Backend, Protocol, SLOTS, Service};
+use batchwise_bpf::balance::{Backend, Protocol, Service};
 
-use super::setup::{Lb, VIP, backend, key, tcp};
+use super::setup::{Lb, VIP, backend, key, service, tcp};
 use crate::frames::{ACK, FIN, SYN, TCP, ethernet, v4_from};
 
 /// Flows of each backend, of `flows` that are opened; every third is closed at once.
@@ -30,14 +30,12 @@ fn with_two_choices(lb: &mut Lb) {
 
 fn in_halves(lb: &Lb, two_choices: bool) {
     let service = Service {
-        number: 1,
-        by_client: false,
         two_choices,
+        ..service(1)
     };
-    lb.0.set_service(key(VIP, 80, Protocol::Tcp), service)
-        .unwrap();
-    let halves: Vec<_> = (0..SLOTS as u32).map(|s| (s, 5 + (s % 2) as u16)).collect();
-    lb.0.write_ring(1, &halves).unwrap();
+    let key = key(VIP, 80, Protocol::Tcp);
+    lb.0.set_service(key, service).unwrap();
+    lb.spread(1, &[5, 6]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use batchwise_bpf::balance::{Balancer, Counted, Protocol, SLOTS, Service, State};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::setup::{Lb, VIP, XDP_DROP, key, options, own, tcp};
+use super::setup::{Lb, VIP, XDP_DROP, backend, key, options, own, service, tcp};
 use crate::frames::{ACK, FIN, RST, SYN, Segment, TCP, UDP, ethernet, udp, v4, v4_from};
 
 /// A datagram of the one UDP flow.
@@ -163,8 +163,7 @@ fn a_syn_flood_pushes_out_no_connection_that_has_settled() {
 #[test]
 fn slots_decide_on_connections_evenly_and_always_alike() {
     let lb = Lb::among(&[1, 2, 3, 4]);
-    let ring: Vec<_> = (0..SLOTS as u32).map(|s| (s, 1 + (s % 4) as u16)).collect();
-    lb.0.write_ring(1, &ring).unwrap();
+    lb.spread(1, &[1, 2, 3, 4]);
     assert_eq!(lb.0.ring(1).unwrap()[..5], [1, 2, 3, 4, 1]);
     let mut counts = [0; 5];
     let mut first = Vec::new();
@@ -177,7 +176,7 @@ fn slots_decide_on_connections_evenly_and_always_alike() {
         assert!((850..1150).contains(count), "{counts:?}");
     }
     let again = Lb::among(&[1, 2, 3, 4]);
-    again.0.write_ring(1, &ring).unwrap();
+    again.spread(1, &[1, 2, 3, 4]);
     for (sport, to) in (1..).zip(first) {
         assert_eq!(again.segment(tcp(sport, SYN, 0)), to);
     }
@@ -190,14 +189,12 @@ fn slots_decide_on_connections_evenly_and_always_alike() {
 fn by_client_all_connections_of_an_address_go_to_one_backend() {
     let lb = Lb::among(&[1, 2, 3, 4]);
     let service = Service {
-        number: 1,
         by_client: true,
-        two_choices: false,
+        ..service(1)
     };
-    lb.0.set_service(key(VIP, 80, Protocol::Tcp), service)
-        .unwrap();
-    let ring: Vec<_> = (0..SLOTS as u32).map(|s| (s, 1 + (s % 4) as u16)).collect();
-    lb.0.write_ring(1, &ring).unwrap();
+    let key = key(VIP, 80, Protocol::Tcp);
+    lb.0.set_service(key, service).unwrap();
+    lb.spread(1, &[1, 2, 3, 4]);
     let mut all = HashSet::new();
     for client in 0..50 {
         let of_one: HashSet<_> = (1..20)
@@ -391,9 +388,7 @@ fn a_half_closed_connection_that_waits_for_its_answer_keeps_its_backend_while_th
 fn an_index_that_cannot_be_is_refused() {
     let lb = Lb::new();
     for index in [0, 4096] {
-        let error =
-            lb.0.set_backend(index, &super::setup::backend(1))
-                .unwrap_err();
+        let error = lb.0.set_backend(index, &backend(1)).unwrap_err();
         assert!(error.to_string().contains("4095 backends"), "{error}");
     }
     assert!(lb.0.write_ring(512, &[(0, 1)]).is_err());

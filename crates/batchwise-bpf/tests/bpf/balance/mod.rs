@@ -7,6 +7,6 @@ mod measured;
 mod paths;
 mod refused;
 mod replies;
-mod setup;
+pub mod setup;
 mod takeover;
 mod tunnels;

@@ -1,15 +1,16 @@
 //! The ways that a packet is forwarded: frames in and frames out.
 
-use batchwise_bpf::balance::{Backend, Options, Protocol, Service};
+use batchwise_bpf::balance::{Backend, Options, Protocol};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket};
 
-use super::refused::elsewhere_at;
 use super::setup::{
     ARRIVES, CLIENT_MAC, Lb, OWN_MAC, VIP, VIP_MAC, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX,
-    backend, key, mac, options, routed, set_mac, veth,
+    backend, key, mac, options, routed, service, set_mac, veth,
 };
 use super::tunnels::{outer, to_v6};
-use crate::frames::{SYN, Segment, TCP, UDP, ethernet, tcp_frame, udp, v4, v6};
+use crate::frames::{
+    CLIENT_PORT, SYN, Segment, TCP, UDP, ethernet, tcp, tcp_frame, udp, v4, v6, with,
+};
 use crate::kernel::{self, in_own_network, need_root};
 
 /// A frame's packet in a frame to the backend on link.
@@ -129,7 +130,7 @@ fn frames_to_anothers_mac_address_pass() {
         // changes are followed; the address of an interface that is gone stays
         let changed = [2, 0, 0, 0, 0, 9];
         set_mac("bw-b0", changed);
-        kernel::ip(&["link", "del", "bw-b1"]);
+        kernel::ip("link del bw-b1");
         assert!(lb.0.follow_interfaces().unwrap().is_empty());
         assert_eq!(lb.sent_to(&to(changed)), 7);
         assert_eq!(lb.sent_to(&to([2, 0, 0, 0, 0, 7])), 7);
@@ -170,31 +171,17 @@ fn a_service_that_nobody_serves_drops() {
 fn a_service_of_all_ports_serves_those_that_have_none_of_their_own() {
     let lb = Lb::among(&[5, 6]);
     lb.all_to(5);
-    let service = Service {
-        number: 9,
-        by_client: false,
-        two_choices: false,
-    };
-    lb.0.set_service(key(VIP, 0, Protocol::Tcp), service)
-        .unwrap();
-    let ring: Vec<_> = (0..65_537).map(|slot| (slot, 6)).collect();
-    lb.0.write_ring(9, &ring).unwrap();
-    let frame = tcp_frame(tcp_syn());
+    let all_ports = key(VIP, 0, Protocol::Tcp);
+    lb.0.set_service(all_ports, service(9)).unwrap();
+    lb.spread(9, &[6]);
+    let frame = tcp_frame(tcp(CLIENT_PORT, SYN, 0));
     assert_eq!(lb.sent_to(&frame), 5);
-    assert_eq!(lb.sent_to(&elsewhere_at(frame.clone(), 37, 81)), 6);
-    lb.0.remove_service(&key(VIP, 0, Protocol::Tcp)).unwrap();
-    assert_eq!(lb.run(&elsewhere_at(frame.clone(), 37, 82)).0, XDP_DROP);
+    assert_eq!(lb.sent_to(&with(frame.clone(), 37, 81)), 6);
+    lb.0.remove_service(&all_ports).unwrap();
+    assert_eq!(lb.run(&with(frame.clone(), 37, 82)).0, XDP_DROP);
     assert!(lb.0.ring(9).unwrap().iter().all(|b| *b == 0));
     for (key, _) in lb.0.services().unwrap() {
         lb.0.remove_service(&key).unwrap();
     }
     assert_eq!(lb.run(&frame).0, XDP_PASS, "the address is nobody's again");
-}
-
-fn tcp_syn() -> Segment {
-    Segment {
-        flags: SYN,
-        payload: 0,
-        ..Segment::default()
-    }
 }

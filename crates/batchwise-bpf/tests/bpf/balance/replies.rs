@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use batchwise_bpf::balance::{Backend, Method};
-use etherparse::{Icmpv4Slice, Icmpv6Slice, NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 
 use super::setup::{
     CLIENT, CLIENT_MAC, CLIENT6, Lb, VIP, VIP_MAC, VIP6, XDP_DROP, XDP_TX, backend, ip, mac, tcp,
@@ -24,20 +24,8 @@ fn sent(vip: &str, client: &str, protocol: u8, sport: u16, options: usize) -> Ve
     let mut p = Vec::new();
     if ip(vip).is_ipv4() {
         let head = 20 + options;
-        p.extend([
-            0x40 | (head / 4) as u8,
-            0,
-            5,
-            0xdc,
-            0,
-            7,
-            0x40,
-            0,
-            60,
-            protocol,
-            0,
-            0,
-        ]);
+        p.push(0x40 | (head / 4) as u8);
+        p.extend([0, 5, 0xdc, 0, 7, 0x40, 0, 60, protocol, 0, 0]);
         p.extend(octets(vip));
         p.extend(octets(client));
         p.resize(head, 1);
@@ -158,8 +146,10 @@ fn errors_about_no_connection_of_a_service_are_dropped() {
     }
 }
 
-/// The client's view of an answer: from the service's address to its own, with sums that hold.
-fn answered<'a>(out: &'a [u8], from: &str, to: &str) -> TransportSlice<'a> {
+/// The ICMP message that the client is answered: from the service's address to its own, with sums that
+/// hold.
+fn answered(out: &[u8], v6_: bool) -> &[u8] {
+    let (from, to) = if v6_ { (VIP6, CLIENT6) } else { (VIP, CLIENT) };
     assert_eq!(out[..12], [CLIENT_MAC, VIP_MAC].concat());
     let packet = SlicedPacket::from_ethernet(out).unwrap();
     match packet.net.as_ref().unwrap() {
@@ -168,10 +158,8 @@ fn answered<'a>(out: &'a [u8], from: &str, to: &str) -> TransportSlice<'a> {
             assert_eq!(header.source_addr(), ip(from));
             assert_eq!(header.destination_addr(), ip(to));
             assert_eq!(header.ttl(), 64);
-            assert_eq!(
-                header.header_checksum(),
-                header.to_header().calc_header_checksum()
-            );
+            let whole = header.to_header().calc_header_checksum();
+            assert_eq!(header.header_checksum(), whole);
             assert_eq!(14 + usize::from(header.total_len()), out.len());
         }
         NetSlice::Ipv6(net) => {
@@ -183,56 +171,47 @@ fn answered<'a>(out: &'a [u8], from: &str, to: &str) -> TransportSlice<'a> {
         }
         other => panic!("{other:?}"),
     }
-    packet.transport.unwrap()
-}
-
-fn holds_v4(icmp: &Icmpv4Slice<'_>) {
-    let whole = icmp.icmp_type().calc_checksum(icmp.payload());
-    assert_eq!(icmp.checksum(), whole);
-}
-
-fn holds_v6(icmp: &Icmpv6Slice<'_>, from: &str, to: &str) {
-    let [from, to] = [from, to].map(|a| a.parse::<std::net::Ipv6Addr>().unwrap().octets());
-    assert!(icmp.is_checksum_valid(from, to));
+    match packet.transport.unwrap() {
+        TransportSlice::Icmpv4(icmp) => {
+            let whole = icmp.icmp_type().calc_checksum(icmp.payload());
+            assert_eq!(icmp.checksum(), whole);
+            &out[34..]
+        }
+        TransportSlice::Icmpv6(icmp) => {
+            let [from, to] = [from, to].map(|a| octets(a).try_into().unwrap());
+            assert!(icmp.is_checksum_valid(from, to));
+            &out[54..]
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn echo_requests_are_answered() {
-    use etherparse::{IcmpEchoHeader, Icmpv4Type, Icmpv6Type, PacketBuilder};
     let lb = Lb::new();
+    let [from, to] = [CLIENT6, VIP6].map(|a| octets(a).try_into().unwrap());
+    let link = || PacketBuilder::ethernet2(CLIENT_MAC, VIP_MAC);
     for payload in [0, 1, 56, 1400] {
         let data: Vec<u8> = (0..payload).map(|i| i as u8).collect();
-        let mut frame = Vec::new();
-        PacketBuilder::ethernet2(CLIENT_MAC, VIP_MAC)
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        link()
             .ipv4([10, 0, 0, 2], [10, 0, 0, 1], 9)
             .icmpv4_echo_request(77, 8)
-            .write(&mut frame, &data)
+            .write(&mut v4, &data)
             .unwrap();
-        let (verdict, out) = lb.run(&frame);
-        assert_eq!((verdict, out.len()), (XDP_TX, frame.len()));
-        let TransportSlice::Icmpv4(icmp) = answered(&out, VIP, CLIENT) else {
-            panic!();
-        };
-        let echo = IcmpEchoHeader { id: 77, seq: 8 };
-        assert_eq!(icmp.icmp_type(), Icmpv4Type::EchoReply(echo));
-        assert_eq!(icmp.payload(), data);
-        holds_v4(&icmp);
-
-        let mut frame = Vec::new();
-        let [from, to] = [CLIENT6, VIP6].map(|a| a.parse::<std::net::Ipv6Addr>().unwrap().octets());
-        PacketBuilder::ethernet2(CLIENT_MAC, VIP_MAC)
+        link()
             .ipv6(from, to, 9)
             .icmpv6_echo_request(77, 8)
-            .write(&mut frame, &data)
+            .write(&mut v6, &data)
             .unwrap();
-        let (verdict, out) = lb.run(&frame);
-        assert_eq!((verdict, out.len()), (XDP_TX, frame.len()));
-        let TransportSlice::Icmpv6(icmp) = answered(&out, VIP6, CLIENT6) else {
-            panic!();
-        };
-        assert_eq!(icmp.icmp_type(), Icmpv6Type::EchoReply(echo));
-        assert_eq!(icmp.payload(), data);
-        holds_v6(&icmp, VIP6, CLIENT6);
+        for (v6_, frame, reply) in [(false, v4, 0), (true, v6, 129)] {
+            let (verdict, out) = lb.run(&frame);
+            assert_eq!((verdict, out.len()), (XDP_TX, frame.len()));
+            let icmp = answered(&out, v6_);
+            assert_eq!(icmp[..2], [reply, 0]);
+            assert_eq!(icmp[4..8], [0, 77, 0, 8], "identifier and number");
+            assert_eq!(icmp[8..], data);
+        }
     }
     assert_eq!(lb.outcomes().icmp_answered, 8);
 }
@@ -266,33 +245,19 @@ fn the_client_is_told_what_fits_when_a_packet_is_too_big() {
         (via("2001:db8::7", Method::Ipip), 1460),
     ] {
         let lb = Lb::to(&to);
-        assert_eq!(lb.run(&sized(false, fits)).0, XDP_TX);
-        assert_eq!(lb.run(&sized(true, fits)).0, XDP_TX);
-        assert_eq!(lb.outcomes().forwarded, 2);
-
-        let frame = sized(false, fits + 1);
-        let (verdict, out) = lb.run(&frame);
-        assert_eq!(verdict, XDP_TX);
-        let TransportSlice::Icmpv4(icmp) = answered(&out, VIP, CLIENT) else {
-            panic!();
-        };
-        assert_eq!(out[34..36], [3, 4], "fragmentation needed");
-        assert_eq!(out[38..42], (fits as u32).to_be_bytes());
-        assert_eq!(icmp.payload(), &frame[14..14 + 96]);
-        holds_v4(&icmp);
-
-        let frame = sized(true, fits + 1);
-        let (verdict, out) = lb.run(&frame);
-        assert_eq!(verdict, XDP_TX);
-        let TransportSlice::Icmpv6(icmp) = answered(&out, VIP6, CLIENT6) else {
-            panic!();
-        };
-        assert_eq!(out[54..56], [2, 0], "packet too big");
-        assert_eq!(out[58..62], (fits as u32).to_be_bytes());
-        assert_eq!(icmp.payload(), &frame[14..14 + 96]);
-        holds_v6(&icmp, VIP6, CLIENT6);
+        for (v6_, too_big) in [(false, [3, 4]), (true, [2, 0])] {
+            assert_eq!(lb.run(&sized(v6_, fits)).0, XDP_TX);
+            let frame = sized(v6_, fits + 1);
+            let (verdict, out) = lb.run(&frame);
+            assert_eq!(verdict, XDP_TX);
+            let icmp = answered(&out, v6_);
+            assert_eq!(icmp[..2], too_big);
+            assert_eq!(icmp[4..8], (fits as u32).to_be_bytes());
+            assert_eq!(icmp[8..], frame[14..14 + 96]);
+        }
         let outcomes = lb.outcomes();
-        assert_eq!((outcomes.too_big, outcomes.packets()), (2, 4));
+        assert_eq!((outcomes.too_big, outcomes.forwarded), (2, 2));
+        assert_eq!(outcomes.packets(), 4);
     }
 }
 

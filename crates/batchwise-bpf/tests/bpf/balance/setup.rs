@@ -6,11 +6,11 @@ use batchwise_bpf::balance::{
     Backend, Balancer, Method, Options, Outcomes, Protocol, SLOTS, Service, ServiceKey, State,
 };
 
+pub use crate::frames::tcp;
 use crate::frames::{SERVER_PORT, Segment, tcp_frame};
 use crate::kernel::{self, need_root};
+pub use crate::kernel::{XDP_DROP, XDP_PASS};
 
-pub const XDP_DROP: u32 = 1;
-pub const XDP_PASS: u32 = 2;
 pub const XDP_TX: u32 = 3;
 pub const XDP_REDIRECT: u32 = 4;
 
@@ -63,6 +63,14 @@ pub fn key(address: &str, port: u16, protocol: Protocol) -> ServiceKey {
     }
 }
 
+pub fn service(number: u16) -> Service {
+    Service {
+        number,
+        by_client: false,
+        two_choices: false,
+    }
+}
+
 /// On link.
 pub fn backend(index: u16) -> Backend {
     Backend {
@@ -100,13 +108,8 @@ impl Lb {
         for address in [VIP, VIP6] {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
                 number += 1;
-                let service = Service {
-                    number,
-                    by_client: false,
-                    two_choices: false,
-                };
                 let key = key(address, SERVER_PORT, protocol);
-                lb.0.set_service(key, service).unwrap();
+                lb.0.set_service(key, service(number)).unwrap();
             }
         }
         lb
@@ -135,10 +138,17 @@ impl Lb {
 
     /// All slots of all services.
     pub fn all_to(&self, index: u16) {
-        let ring: Vec<_> = (0..SLOTS as u32).map(|slot| (slot, index)).collect();
         for service in 1..=4 {
-            self.0.write_ring(service, &ring).unwrap();
+            self.spread(service, &[index]);
         }
+    }
+
+    /// A service's slots in turn.
+    pub fn spread(&self, service: u16, indices: &[u16]) {
+        let ring: Vec<_> = (0..SLOTS as u32)
+            .zip(indices.iter().copied().cycle())
+            .collect();
+        self.0.write_ring(service, &ring).unwrap();
     }
 
     pub fn set_state(&self, index: u16, state: State) {
@@ -174,14 +184,14 @@ impl Lb {
 /// An interface with a MAC address; its peer's name ends in `p`.
 pub fn veth(name: &str, address: [u8; 6]) {
     let peer = format!("{name}p");
-    kernel::ip(&["link", "add", name, "type", "veth", "peer", "name", &peer]);
+    kernel::ip(&format!("link add {name} type veth peer name {peer}"));
     set_mac(name, address);
 }
 
 pub fn set_mac(name: &str, address: [u8; 6]) {
     let [a, b, c, d, e, f] = address;
     let address = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
-    kernel::ip(&["link", "set", name, "address", &address]);
+    kernel::ip(&format!("link set {name} address {address}"));
 }
 
 /// The packet behind a frame's MAC addresses, as a router sends it on: with a hop less.
@@ -196,14 +206,4 @@ pub fn routed(frame: &[u8]) -> Vec<u8> {
     let sum = u32::from(u16::from_be_bytes([rest[12], rest[13]])) + 0x0100;
     rest[12..14].copy_from_slice(&((sum % 0xffff) as u16).to_be_bytes());
     rest
-}
-
-/// A packet of a connection, which its port names; flags and payload.
-pub fn tcp(sport: u16, flags: u8, payload: usize) -> Segment {
-    Segment {
-        sport,
-        flags,
-        payload,
-        ..Segment::default()
-    }
 }

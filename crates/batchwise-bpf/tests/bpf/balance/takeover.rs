@@ -108,7 +108,7 @@ fn interfaces_can_be_others_after_a_take_over() {
         drop(Balancer::start(pinned(name.0, &["bw-b2", "bw-b0p"])).unwrap());
         assert!(attached("bw-b0").is_none());
         assert!(attached("bw-b2").is_some() && attached("bw-b0p").is_some());
-        kernel::ip(&["link", "del", "bw-b2"]);
+        kernel::ip("link del bw-b2");
         veth("bw-b2", VIP_MAC);
         drop(Balancer::start(pinned(name.0, &["bw-b2"])).unwrap());
         assert!(
@@ -127,7 +127,7 @@ fn an_interface_that_is_made_anew_gets_the_program_and_its_new_mac_address_while
         let mut balancer = Balancer::start(pinned(name.0, &["bw-b0", "bw-b2"])).unwrap();
         assert!(balancer.follow_interfaces().unwrap().is_empty());
         for _ in 0..2 {
-            kernel::ip(&["link", "del", "bw-b2"]);
+            kernel::ip("link del bw-b2");
             let changes = balancer.follow_interfaces().unwrap();
             assert!(
                 matches!(&changes[..], [(i, Change::Gone)] if i == "bw-b2"),
@@ -177,7 +177,7 @@ fn an_interface_that_is_gone_keeps_no_next_start_from_the_others_and_gets_the_pr
         assert!(matches!(error, Error::NoInterface { .. }), "{error}");
         veth("bw-b2", VIP_MAC);
         drop(Balancer::start(both()).unwrap());
-        kernel::ip(&["link", "del", "bw-b2"]);
+        kernel::ip("link del bw-b2");
         // that it was attached to is known for more than one start
         for _ in 0..2 {
             let first = attached("bw-b0");
@@ -207,16 +207,16 @@ fn an_interface_that_refuses_the_program_after_its_return_is_still_waited_for() 
     in_own_network(|| {
         veth("bw-b0", VIP_MAC);
         let mut balancer = Balancer::start(pinned(name.0, &["bw-b0"])).unwrap();
-        kernel::ip(&["link", "del", "bw-b0"]);
+        kernel::ip("link del bw-b0");
         assert_eq!(balancer.follow_interfaces().unwrap().len(), 1);
         // no native XDP
-        kernel::ip(&["link", "add", "bw-b0", "type", "bridge"]);
+        kernel::ip("link add bw-b0 type bridge");
         let changes = balancer.follow_interfaces().unwrap();
         assert!(
             matches!(&changes[..], [(_, Change::Refused(_))]),
             "{changes:?}"
         );
-        kernel::ip(&["link", "del", "bw-b0"]);
+        kernel::ip("link del bw-b0");
         let balancer = Balancer::start(pinned(name.0, &["bw-b0"])).unwrap();
         assert_eq!(balancer.detached(), ["bw-b0"]);
     });
@@ -245,7 +245,7 @@ fn one_of_another_network_is_refused_while_that_forwards_and_taken_over_when_it_
         assert_eq!(attached("bw-b0"), first, "it goes on as it was");
         // again in its own
         drop(Balancer::start(pinned(name.0, &["bw-b0"])).unwrap());
-        kernel::ip(&["link", "del", "bw-b0"]);
+        kernel::ip("link del bw-b0");
         in_own_network(|| {
             make();
             let balancer = Balancer::start(pinned(name.0, &["bw-b0"])).unwrap();

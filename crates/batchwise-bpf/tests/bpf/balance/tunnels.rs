@@ -7,7 +7,7 @@ use etherparse::{NetSlice, SlicedPacket};
 
 use super::paths::requests;
 use super::setup::{Lb, XDP_TX, backend, ip};
-use crate::frames::{Segment, tcp_frame};
+use crate::frames::{ACK, Segment, tcp, tcp_frame};
 
 fn tunnel(address: &str, source: &str) -> Backend {
     Backend {
@@ -60,12 +60,7 @@ pub fn outer(out: &[u8], to: &Backend) -> Vec<u8> {
 /// Of 200 connections, each twice, what `of` reads of the frame out; that it is the same both times.
 fn told_apart<T: PartialEq + std::fmt::Debug>(lb: &Lb, of: impl Fn(&[u8]) -> T) -> Vec<T> {
     let one = |sport: u16, payload| {
-        let segment = Segment {
-            sport,
-            payload,
-            ..Segment::default()
-        };
-        let (verdict, out) = lb.run(&tcp_frame(segment));
+        let (verdict, out) = lb.run(&tcp_frame(tcp(sport, ACK, payload)));
         assert_eq!(verdict, XDP_TX);
         of(&out)
     };

@@ -81,9 +81,7 @@ fn an_interface_that_is_not_there_is_said_with_those_that_are() {
 fn native_xdp_is_taken_where_there_is_some_and_ends_with_the_sensor() {
     need_root();
     in_own_network(|| {
-        kernel::ip(&[
-            "link", "add", "bw-b0", "type", "veth", "peer", "name", "bw-b1",
-        ]);
+        kernel::ip("link add bw-b0 type veth peer name bw-b1");
         let sensor = sensor(on("bw-b0", Attach::Auto));
         assert_eq!(sensor.attached(), Attach::Native);
         let second = PassiveSensor::attach(on("bw-b0", Attach::Native))

@@ -7,7 +7,7 @@ use batchwise_bpf::passive::Config;
 use batchwise_core::passive::{Algorithm, Params, Transport};
 
 use super::setup::{bursts, config, counters, gaps, segment, sensor, undisturbed};
-use crate::frames::{ACK, AT_ONCE, FIN, RST, SYN, Segment};
+use crate::frames::{ACK, AT_ONCE, CLIENT_PORT, FIN, RST, SYN, Segment, tcp};
 use crate::kernel::patient;
 
 #[test]
@@ -16,14 +16,7 @@ fn an_epoch_says_what_core_makes_of_the_same_gaps() {
     let config = Config { params, ..config() };
     for (name, end) in [("SYN", SYN), ("FIN", ACK | FIN), ("RST", RST)] {
         let (mut sensor, apart) = undisturbed(&config, 20);
-        segment(
-            &sensor,
-            Segment {
-                flags: end,
-                payload: 0,
-                ..Segment::default()
-            },
-        );
+        segment(&sensor, tcp(CLIENT_PORT, end, 0));
         let epochs = sensor.poll().unwrap();
         let [epoch] = &epochs[..] else {
             panic!("{name}: {epochs:?}");
@@ -72,14 +65,7 @@ fn fixed_thresholds_are_kept_to() {
         ..patient()
     };
     let (mut sensor, _) = undisturbed(&Config { params, ..config() }, 10);
-    segment(
-        &sensor,
-        Segment {
-            flags: RST,
-            payload: 0,
-            ..Segment::default()
-        },
-    );
+    segment(&sensor, tcp(CLIENT_PORT, RST, 0));
     let epochs = sensor.poll().unwrap();
     assert_eq!(epochs.len(), 1);
     assert_eq!(epochs[0].estimate.batches, 9, "{epochs:?}");
@@ -89,36 +75,20 @@ fn fixed_thresholds_are_kept_to() {
 #[test]
 fn retransmissions_are_apart_and_pure_acks_do_not_count() {
     let mut sensor = sensor(config());
-    let at = |seq| Segment {
+    let at = |seq, payload| Segment {
         seq,
+        payload,
         ..Segment::default()
     };
     for seq in [1, 101, 201, 101, 301] {
-        segment(&sensor, at(seq));
-        segment(
-            &sensor,
-            Segment {
-                payload: 0,
-                seq: seq + 100,
-                ..Segment::default()
-            },
-        );
+        segment(&sensor, at(seq, 100));
+        segment(&sensor, at(seq + 100, 0));
     }
-    segment(
-        &sensor,
-        Segment {
-            flags: SYN,
-            payload: 0,
-            ..Segment::default()
-        },
-    );
+    segment(&sensor, tcp(CLIENT_PORT, SYN, 0));
     let epochs = sensor.poll().unwrap();
     assert_eq!(epochs.len(), 1);
-    assert_eq!(
-        (gaps(&epochs[0]), epochs[0].gaps.resent),
-        (3, 1),
-        "{epochs:?}"
-    );
+    let counted = (gaps(&epochs[0]), epochs[0].gaps.resent);
+    assert_eq!(counted, (3, 1), "{epochs:?}");
 }
 
 #[test]
@@ -153,26 +123,16 @@ fn the_sweep_closes_epochs_of_idle_flows_by_name_and_forgets_them_later() {
 }
 
 #[test]
-fn at_the_end_epochs_of_flows_that_are_not_idle_are_closed_too() {
+fn the_sweep_lets_flows_alone_that_are_not_idle_and_the_end_closes_their_epochs_too() {
     let mut sensor = sensor(Config {
         params: patient(),
         ..config()
     });
     bursts(&sensor, 5);
     assert_eq!(sensor.sweep().unwrap().len(), 0);
+    assert_eq!(sensor.flows_live(), 1);
     let epochs = sensor.close_all().unwrap();
     assert_eq!(epochs.len(), 1);
     assert_eq!(gaps(&epochs[0]), 14);
     assert_eq!(sensor.close_all().unwrap().len(), 0);
-}
-
-#[test]
-fn the_sweep_lets_flows_alone_that_are_not_idle() {
-    let mut sensor = sensor(Config {
-        params: patient(),
-        ..config()
-    });
-    bursts(&sensor, 2);
-    assert_eq!(sensor.sweep().unwrap().len(), 0);
-    assert_eq!(sensor.flows_live(), 1);
 }

@@ -4,192 +4,92 @@ use batchwise_bpf::passive::{Config, Counters};
 
 use super::setup::{config, counters, pass, sensor};
 use crate::frames::{
-    self, ACK, FIN, QINQ, RST, SYN, Segment, TCP, UDP, VLAN, ethernet, ethernet_of, v4, v6,
+    self, ACK, CLIENT_PORT, FIN, QINQ, RST, SYN, Segment, TCP, UDP, VLAN, ethernet, ethernet_of,
+    v4, v6, with,
 };
 
 #[test]
 fn each_packet_meets_its_fate_and_passes_unchanged() {
-    let data = Segment::default();
-    let tcp = data.bytes();
-    let with = |change: fn(&mut Segment)| {
-        let mut s = data;
-        change(&mut s);
-        s.bytes()
-    };
-    let frame = |l4: &[u8]| ethernet(&[], &v4(TCP, 0, 0, l4));
-    let edit = |at: usize, to: u8| {
-        let mut f = frame(&tcp);
-        f[at] = to;
-        f
-    };
+    let tcp = Segment::default().bytes();
+    let l4 = |l4: &[u8]| ethernet(&[], &v4(TCP, 0, 0, l4));
+    let segment = |flags, payload| l4(&frames::tcp(CLIENT_PORT, flags, payload).bytes());
+    let plain = || l4(&tcp);
+    let ipv4 = |options, fragment| ethernet(&[], &v4(TCP, options, fragment, &tcp));
+    let ipv6 = |extensions: &[(u8, usize)]| ethernet(&[], &v6(extensions, TCP, &tcp));
     let udp = frames::udp(30);
+    let datagram = || ethernet(&[], &v4(UDP, 0, 0, &udp));
+    let tagged = |tags: &[u16]| ethernet(tags, &v4(TCP, 0, 0, &tcp));
     type Fate = fn(&Counters) -> u64;
-    let measured: Fate = |c| c.measured;
-    let acks: Fate = |c| c.acks;
-    let fragments: Fate = |c| c.fragments;
-    let other: Fate = |c| c.other;
-    let malformed: Fate = |c| c.malformed;
-    let table: Vec<(&str, Vec<u8>, Fate)> = vec![
-        ("TCP over IPv4", frame(&tcp), measured),
-        (
-            "with IP options",
-            ethernet(&[], &v4(TCP, 40, 0, &tcp)),
-            measured,
-        ),
-        (
-            "with padding",
-            [frame(&tcp), vec![0; 30]].concat(),
-            measured,
-        ),
-        (
-            "don't fragment",
-            ethernet(&[], &v4(TCP, 0, 0x4000, &tcp)),
-            measured,
-        ),
-        (
-            "UDP over IPv4",
-            ethernet(&[], &v4(UDP, 0, 0, &udp)),
-            measured,
-        ),
-        (
-            "TCP over IPv6",
-            ethernet(&[], &v6(&[], TCP, &tcp)),
-            measured,
-        ),
-        (
-            "UDP over IPv6",
-            ethernet(&[], &v6(&[], UDP, &udp)),
-            measured,
-        ),
-        (
-            "a VLAN tag",
-            ethernet(&[VLAN], &v4(TCP, 0, 0, &tcp)),
-            measured,
-        ),
+    type Frames = Vec<(&'static str, Vec<u8>)>;
+    let measured: Frames = vec![
+        ("TCP over IPv4", plain()),
+        ("with IP options", ipv4(40, 0)),
+        ("with padding", [plain(), vec![0; 30]].concat()),
+        ("don't fragment", ipv4(0, 0x4000)),
+        ("UDP over IPv4", datagram()),
+        ("TCP over IPv6", ipv6(&[])),
+        ("UDP over IPv6", ethernet(&[], &v6(&[], UDP, &udp))),
+        ("a VLAN tag", tagged(&[VLAN])),
         (
             "two VLAN tags",
             ethernet(&[QINQ, VLAN], &v6(&[], TCP, &tcp)),
-            measured,
         ),
-        (
-            "extension headers",
-            ethernet(&[], &v6(&[(0, 8), (60, 24), (43, 8)], TCP, &tcp)),
-            measured,
-        ),
-        (
-            "an authentication header",
-            ethernet(&[], &v6(&[(51, 24)], TCP, &tcp)),
-            measured,
-        ),
-        (
-            "a fragment header of a whole",
-            ethernet(&[], &v6(&[(44, 8)], TCP, &tcp)),
-            measured,
-        ),
-        (
-            "data with FIN",
-            frame(&with(|s| s.flags = ACK | FIN)),
-            measured,
-        ),
-        ("data with SYN", frame(&with(|s| s.flags = SYN)), measured),
-        ("a pure ACK", frame(&with(|s| s.payload = 0)), acks),
-        (
-            "a SYN",
-            frame(&with(|s| (s.flags, s.payload) = (SYN, 0))),
-            acks,
-        ),
-        (
-            "a FIN",
-            frame(&with(|s| (s.flags, s.payload) = (ACK | FIN, 0))),
-            acks,
-        ),
-        (
-            "a RST",
-            frame(&with(|s| (s.flags, s.payload) = (RST, 0))),
-            acks,
-        ),
+        ("extension headers", ipv6(&[(0, 8), (60, 24), (43, 8)])),
+        ("an authentication header", ipv6(&[(51, 24)])),
+        ("a fragment header of a whole", ipv6(&[(44, 8)])),
+        ("data with FIN", segment(ACK | FIN, 100)),
+        ("data with SYN", segment(SYN, 100)),
+    ];
+    let acks: Frames = vec![
+        ("a pure ACK", segment(ACK, 0)),
+        ("a SYN", segment(SYN, 0)),
+        ("a FIN", segment(ACK | FIN, 0)),
+        ("a RST", segment(RST, 0)),
         (
             "an empty datagram",
             ethernet(&[], &v4(UDP, 0, 0, &frames::udp(0))),
-            acks,
-        ),
-        (
-            "a SYN-ACK",
-            frame(&with(|s| (s.flags, s.payload) = (SYN | ACK, 0))),
-            other,
-        ),
-        (
-            "a first fragment",
-            ethernet(&[], &v4(TCP, 0, 0x2000, &tcp)),
-            fragments,
-        ),
-        (
-            "a last fragment",
-            ethernet(&[], &v4(TCP, 0, 0x0010, &tcp)),
-            fragments,
-        ),
-        (
-            "an IPv6 fragment",
-            {
-                let mut f = ethernet(&[], &v6(&[(44, 8)], TCP, &tcp));
-                f[14 + 40 + 3] = 1;
-                f
-            },
-            fragments,
-        ),
-        ("ICMP", ethernet(&[], &v4(1, 0, 0, &tcp)), other),
-        ("ARP", ethernet_of(&[], 0x0806, &[0; 28]), other),
-        (
-            "three VLAN tags",
-            ethernet(&[QINQ, VLAN, VLAN], &v4(TCP, 0, 0, &tcp)),
-            other,
-        ),
-        (
-            "seven extension headers",
-            ethernet(&[], &v6(&[(60, 8); 7], TCP, &tcp)),
-            other,
-        ),
-        (
-            "encrypted",
-            ethernet(&[], &v6(&[(50, 16)], TCP, &tcp)),
-            other,
-        ),
-        ("IPv4 of another version", edit(14, 0x55), malformed),
-        ("a header that is too short", edit(14, 0x44), malformed),
-        ("longer than the frame", edit(16, 0x10), malformed),
-        (
-            "a TCP header that is too short",
-            edit(14 + 20 + 12, 0x40),
-            malformed,
-        ),
-        (
-            "a TCP header longer than the packet",
-            {
-                let mut s = data;
-                s.payload = 0;
-                let mut f = frame(&s.bytes());
-                f[14 + 20 + 12] = 0xf0;
-                f
-            },
-            malformed,
-        ),
-        (
-            "a datagram longer than its packet",
-            {
-                let mut f = ethernet(&[], &v4(UDP, 0, 0, &udp));
-                f[14 + 20 + 4] = 1;
-                f
-            },
-            malformed,
         ),
     ];
+    let fragments: Frames = vec![
+        ("a first fragment", ipv4(0, 0x2000)),
+        ("a last fragment", ipv4(0, 0x0010)),
+        ("an IPv6 fragment", with(ipv6(&[(44, 8)]), 14 + 40 + 3, 1)),
+    ];
+    let other: Frames = vec![
+        ("a SYN-ACK", segment(SYN | ACK, 0)),
+        ("ICMP", ethernet(&[], &v4(1, 0, 0, &tcp))),
+        ("ARP", ethernet_of(&[], 0x0806, &[0; 28])),
+        ("three VLAN tags", tagged(&[QINQ, VLAN, VLAN])),
+        ("seven extension headers", ipv6(&[(60, 8); 7])),
+        ("encrypted", ipv6(&[(50, 16)])),
+    ];
+    let malformed: Frames = vec![
+        ("IPv4 of another version", with(plain(), 14, 0x55)),
+        ("a header that is too short", with(plain(), 14, 0x44)),
+        ("longer than the frame", with(plain(), 16, 0x10)),
+        ("a TCP header that is too short", with(plain(), 46, 0x40)),
+        (
+            "a TCP header longer than the packet",
+            with(segment(ACK, 0), 46, 0xf0),
+        ),
+        ("a datagram longer than its packet", with(datagram(), 38, 1)),
+    ];
+    let table: [(Fate, Frames); 5] = [
+        (|c| c.measured, measured),
+        (|c| c.acks, acks),
+        (|c| c.fragments, fragments),
+        (|c| c.other, other),
+        (|c| c.malformed, malformed),
+    ];
     let sensor = sensor(config());
-    for (name, frame, fate) in table {
-        let before = counters(&sensor);
-        pass(sensor.program(), &frame);
-        let after = counters(&sensor);
-        assert_eq!(after.packets, before.packets + 1, "{name}");
-        assert_eq!(fate(&after), fate(&before) + 1, "{name}: {after:?}");
+    for (fate, frames) in table {
+        for (name, frame) in frames {
+            let before = counters(&sensor);
+            pass(sensor.program(), &frame);
+            let after = counters(&sensor);
+            assert_eq!(after.packets, before.packets + 1, "{name}");
+            assert_eq!(fate(&after), fate(&before) + 1, "{name}: {after:?}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use batchwise_bpf::passive::Config;
 
 use super::setup::{config, counters, gaps, pass, sensor};
-use crate::frames::{ACK, FIN, Segment, TCP, ethernet, v4_from};
+use crate::frames::{ACK, FIN, Segment, TCP, ethernet, v4_from, with};
 use crate::kernel::patient;
 
 /// A flow's packet; there are 2^32 of them.
@@ -50,11 +50,8 @@ fn a_scan_pushes_out_itself_and_not_a_flow_that_lives() {
     }
     let c = counters(&sensor);
     assert!(c.evicted > 10_000, "{c:?}");
-    pass(sensor.program(), &{
-        let mut end = flow(u32::MAX, 2_001);
-        end[14 + 20 + 13] = ACK | FIN;
-        end
-    });
+    let end = with(flow(u32::MAX, 2_001), 14 + 20 + 13, ACK | FIN);
+    pass(sensor.program(), &end);
     let epochs = sensor.poll().unwrap();
     assert_eq!(epochs.len(), 1);
     assert_eq!(gaps(&epochs[0]), 20);
