@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
+use anyhow::Result;
+use serde::Serialize;
 
 use super::truth_log::{Record, TruthLog};
-use crate::Error;
 use crate::samples::Samples;
 
 /// Broken connections that are told one by one, at most.
 const MOST_BREAKS: usize = 1000;
 
 /// A connection that broke, or that could not be made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Break {
     /// When, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// `connections` exist already.
-    pub fn new(end: u64, connections: u32, log: Option<TruthLog>) -> Result<Self, Error> {
+    pub fn new(end: u64, connections: u32, log: Option<TruthLog>) -> Result<Self> {
         Ok(Self {
             latency: Samples::new()?,
             triggered: Samples::new()?,
@@ -145,7 +145,7 @@ impl Tally {
     }
 
     /// Waits until the log is written.
-    pub fn close_log(&mut self) -> Result<(), Error> {
+    pub fn close_log(&mut self) -> Result<()> {
         self.log.take().map_or(Ok(()), TruthLog::finish)
     }
 }
