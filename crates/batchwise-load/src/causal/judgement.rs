@@ -55,6 +55,8 @@ pub(crate) fn why_invalid(
 mod tests {
     use super::*;
 
+    type Change = fn(&mut TruthReport);
+
     /// Why the run of a quick client is not believed, but for a change.
     fn why(
         lost: Option<&str>,
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn each_rule_speaks_for_itself() {
-        let cases: [(fn(&mut TruthReport), &str); 6] = [
+        let cases: [(Change, &str); 6] = [
             (|r| r.requests = 0, "no request"),
             (
                 |r| r.errors = 2,
