@@ -102,8 +102,8 @@ impl State {
     /// As on the wire.
     pub fn flags(&self) -> u32 {
         u32::from(self.nagle_off) * Self::NAGLE_OFF
-            | u32::from(self.probing) * Self::PROBING
-            | u32::from(self.wants) * Self::WANTS
+            + u32::from(self.probing) * Self::PROBING
+            + u32::from(self.wants) * Self::WANTS
     }
 
     /// `None` for anything that is not such an option.

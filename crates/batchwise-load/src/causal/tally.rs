@@ -32,9 +32,7 @@ pub(crate) struct Tally {
     /// The client's part of that: from the end of the response on.
     pub think: Samples,
     pub requests: u64,
-    /// Answered without fault.
-    pub answered: u64,
-    /// Of these, before the end of the window.
+    /// Answered without fault before the end of the window.
     pub in_window: u64,
     pub errors: u64,
     pub first_error: Option<String>,
@@ -64,7 +62,6 @@ impl Tally {
             triggered: Samples::new()?,
             think: Samples::new()?,
             requests: 0,
-            answered: 0,
             in_window: 0,
             errors: 0,
             first_error: None,
@@ -95,7 +92,6 @@ impl Tally {
         if let Some(fault) = fault {
             return self.failed(1, || fault);
         }
-        self.answered += 1;
         self.in_window += u64::from(record.response <= self.end);
         self.latency.record(record.response - record.sent);
         if let Some(triggered) = record.triggered {
@@ -173,7 +169,10 @@ mod tests {
         };
         tally.answered(late, None);
         tally.answered(record, Some("status 404".into()));
-        assert_eq!((tally.answered, tally.in_window, tally.errors), (2, 1, 1));
+        assert_eq!(
+            (tally.latency.count(), tally.in_window, tally.errors),
+            (2, 1, 1)
+        );
         assert_eq!(tally.latency.mean(), Some(650));
         assert_eq!(tally.triggered.mean(), Some(320));
         assert_eq!((tally.think.mean(), tally.think.count()), (Some(20), 1));

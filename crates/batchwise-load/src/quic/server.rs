@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
+use quinn::{Endpoint, Incoming, RecvStream, SendStream};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::task::{LocalSet, spawn_local};
@@ -125,23 +125,19 @@ async fn accept(endpoint: Endpoint, config: &ServerConfig) {
         rng: RefCell::new(SmallRng::seed_from_u64(config.seed)),
     });
     while let Some(incoming) = endpoint.accept().await {
-        spawn_local(greet(incoming, Rc::clone(&work)));
+        spawn_local(serve(incoming, Rc::clone(&work)));
     }
     // Clients are told before the thread ends.
     endpoint.wait_idle().await;
 }
 
-async fn greet(incoming: Incoming, work: Rc<Work>) {
+async fn serve(incoming: Incoming, work: Rc<Work>) {
     // A client that goes away has its own report of it.
     let Ok(connection) = incoming.await else {
         return;
     };
-    serve(&connection, &work).await;
-}
-
-async fn serve(connection: &Connection, work: &Rc<Work>) {
     while let Ok((send, receive)) = connection.accept_bi().await {
-        spawn_local(answer(send, receive, Rc::clone(work)));
+        spawn_local(answer(send, receive, Rc::clone(&work)));
     }
 }
 
