@@ -1,14 +1,14 @@
 //! Whether the arrivals that were really scheduled have the distribution that was asked for: a
 //! Kolmogorov-Smirnov test over all gaps of the measured window, in constant memory.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::config::Arrivals;
 
 const BINS: usize = 1024;
 
 /// What the check found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArrivalCheck {
     /// Gaps looked at.
     pub gaps: u64,

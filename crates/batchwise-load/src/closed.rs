@@ -1,19 +1,15 @@
 //! The closed loop: each connection keeps a fixed number of requests in flight, and the rate is
 //! what comes out of that.
 
+use anyhow::Result;
+
 use crate::config::Config;
 use crate::engine::{Drain, Engine};
 use crate::phase::Stretch;
-use crate::progress::Stopped;
 use crate::schedule::Mix;
 
 /// Runs until the end of the window and waits for the last answers.
-pub(crate) fn run(
-    engine: &mut Engine,
-    config: &Config,
-    stretch: &Stretch,
-    pipeline: usize,
-) -> Result<(), Stopped> {
+pub(crate) fn run(engine: &mut Engine, config: &Config, stretch: &Stretch) -> Result<()> {
     let mut mix = Mix::new(config);
     let end = engine.recorder.to;
     let send = |engine: &mut Engine, mix: &mut Mix, index: usize, count: usize| {
@@ -27,7 +23,7 @@ pub(crate) fn run(
         }
     };
     for index in 0..engine.connections() {
-        send(engine, &mut mix, index, pipeline);
+        send(engine, &mut mix, index, config.pipeline);
     }
     let mut drain = Drain::default();
     loop {
@@ -44,12 +40,8 @@ pub(crate) fn run(
         if now >= end && (engine.outstanding == 0 || now >= stop) {
             break;
         }
-        let next = engine
-            .recorder
-            .progress
-            .as_ref()
-            .map_or(u64::MAX, |p| p.next_end);
-        let next = next.min(stop);
+        let progress = engine.recorder.progress.as_ref();
+        let next = progress.map_or(stop, |p| p.next_end.min(stop));
         let wait_ms = next.saturating_sub(now).div_ceil(1_000_000).clamp(1, 1000) as u16;
         engine.poll(wait_ms, |engine, index, replies| {
             send(engine, &mut mix, index, replies)

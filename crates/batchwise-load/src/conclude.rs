@@ -1,15 +1,14 @@
 //! From what was counted to the report, for the run and for each phase of a schedule.
 
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 
 use crate::arrival_check::ArrivalCheck;
-use crate::clock::Clock;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::cpu::CpuUse;
 use crate::engine::Engine;
-use crate::error::Error;
 use crate::phase::Stretch;
-use crate::report::{LatencySummary, PhaseReport, Report};
+use crate::report::{Figures, PhaseReport, Report};
 use crate::tally::Tally;
 use crate::validity::Validity;
 
@@ -42,7 +41,7 @@ pub(crate) fn conclude(
     stretches: &[Stretch],
     engine: Engine,
     cpu: CpuUse,
-) -> Result<Outcome, Error> {
+) -> Result<Outcome> {
     let Engine {
         clock,
         recorder,
@@ -50,110 +49,114 @@ pub(crate) fn conclude(
         first_error,
         ..
     } = engine;
-    if recorder.to <= recorder.from {
-        return Err(Error::LostBeforeMeasuring(lost.unwrap_or_default()));
-    }
-    let mut whole = Tally::new(recorder.from, recorder.to)?;
+    ensure!(
+        recorder.to > recorder.from,
+        "every connection was lost before the measurement began: {}",
+        lost.unwrap_or_default()
+    );
+    let mut tally = Tally::new(recorder.from, recorder.to)?;
     let mut lateness_sum = 0.0;
     for phase in &recorder.phases {
         lateness_sum += phase.expected_lateness() as f64 * phase.requests as f64;
-        whole.merge(phase);
+        tally.merge(phase);
     }
     // Of the whole window, also replies to requests of an earlier phase or of the warm-up.
-    whole.completed = recorder.completed;
-    let expected_lateness = (lateness_sum / whole.requests.max(1) as f64) as u64;
-    let open_loop = matches!(config.mode, Mode::Open { .. });
+    tally.completed = recorder.completed;
+    let expected_lateness = (lateness_sum / tally.requests.max(1) as f64) as u64;
+    let open_loop = !config.closed;
     let gaps = open_loop.then(|| recorder.gaps.finish());
     let whole_run_ns = clock.now().max(1) as f64;
-    let rules = Validity {
+    let of_phase = Validity {
         first_error: first_error.as_deref(),
         cpu_wait_share: cpu.wait_ns.map(|ns| ns as f64 / whole_run_ns),
         client_works: !config.busy_per_response.is_zero(),
         open_loop,
         ..Validity::default()
     };
-    let mut why_invalid = Validity {
+    let of_run = Validity {
         lost: lost.as_deref(),
         arrivals_off: gaps.as_ref().and_then(arrivals_off),
-        ..of(&whole, expected_lateness, &rules)
-    }
-    .why_invalid();
+        ..of_phase.clone()
+    };
+    let ends = [&stretches[0], &stretches[stretches.len() - 1]];
+    let mut whole = figures(&tally, expected_lateness, ends, &of_run);
     let mut phases = Vec::new();
-    if !config.phases.is_empty() {
+    if !config.schedule.is_empty() {
         for (number, (stretch, tally)) in (1..).zip(stretches.iter().zip(&recorder.phases)) {
-            let report = phase_report(stretch, tally, &clock, &rules);
-            let reasons = report.why_invalid.iter();
-            why_invalid.extend(reasons.map(|why| format!("phase {number}: {why}")));
-            phases.push(report);
+            let expected_lateness = tally.expected_lateness();
+            let figures = figures(tally, expected_lateness, [stretch; 2], &of_phase);
+            let reasons = figures.why_invalid.iter();
+            let named = reasons.map(|why| format!("phase {number}: {why}"));
+            whole.why_invalid.extend(named);
+            phases.push(PhaseReport {
+                figures,
+                from_ts_ns: clock.wall(tally.from),
+                to_ts_ns: clock.wall(tally.to),
+            });
         }
     }
-    let seconds = (recorder.to - recorder.from) as f64 * 1e-9;
-    let (arrivals, pipeline) = match config.mode {
-        Mode::Open { arrivals, .. } => (Some(arrivals), None),
-        Mode::Closed { pipeline } => (None, Some(pipeline as u64)),
-    };
-    let (first, last) = (&stretches[0], &stretches[stretches.len() - 1]);
+    whole.valid = whole.why_invalid.is_empty();
     let report = Report {
-        offered_rps: whole.requests as f64 / seconds,
-        achieved_rps: whole.completed as f64 / seconds,
-        requests: whole.requests,
-        errors: whole.errors,
-        latency_ns: main_latency(&whole, open_loop),
-        from: if open_loop { "intended" } else { "send" }.to_owned(),
-        valid: why_invalid.is_empty(),
-        why_invalid,
-        latency_from_send_ns: whole.from_send.latency(),
-        lateness_ns: whole.lateness.lateness(),
-        send_call_ns: whole.send_cost.mean(),
-        expected_lateness_ns: open_loop.then_some(expected_lateness),
-        backpressure: whole.backpressure,
+        whole,
+        from: if open_loop { "intended" } else { "send" },
         preemptions: cpu.preemptions,
         cpu_wait_ns: cpu.wait_ns,
         measured_from_ts_ns: clock.wall(recorder.from),
         measured_to_ts_ns: clock.wall(recorder.to),
         warmup_ns: recorder.from,
-        target_rps: open_loop.then_some(first.rate.from),
-        target_end_rps: open_loop.then_some(last.rate.to),
         arrival_check: gaps,
         nodelay: config.nodelay,
-        value_size: first.value_size,
-        get_ratio: first.get_ratio,
         connections: config.connections as u64,
         keys: u64::from(config.keys),
-        arrivals,
+        arrivals: open_loop.then_some(config.arrivals),
         seed: config.seed,
         busy_per_response_ns: config.busy_per_response.as_nanos() as u64,
-        closed: !open_loop,
-        pipeline,
+        closed: config.closed,
+        pipeline: config.closed.then_some(config.pipeline as u64),
         phases,
     };
     Ok(Outcome {
         report,
-        from_intended: whole.intended.into_histogram(),
-        from_send: whole.from_send.into_histogram(),
+        from_intended: tally.intended.into_histogram(),
+        from_send: tally.from_send.into_histogram(),
     })
 }
 
-/// In a closed loop nothing is due before it is sent.
-fn main_latency(tally: &Tally, open_loop: bool) -> LatencySummary {
-    match open_loop {
-        true => tally.intended.latency(),
-        false => tally.from_send.latency(),
-    }
-}
-
-/// What the rules look at, of one tally.
-fn of<'a>(tally: &Tally, expected_lateness: u64, rules: &Validity<'a>) -> Validity<'a> {
-    Validity {
-        requests: tally.requests,
+/// What was counted from the start of the first stretch to the end of the last.
+fn figures(
+    tally: &Tally,
+    expected_lateness: u64,
+    [first, last]: [&Stretch; 2],
+    validity: &Validity<'_>,
+) -> Figures {
+    let seconds = (tally.to - tally.from) as f64 * 1e-9;
+    let scheduled = |value| validity.open_loop.then_some(value);
+    // In a closed loop nothing is due before it is sent.
+    let main = match validity.open_loop {
+        true => &tally.intended,
+        false => &tally.from_send,
+    };
+    let mut figures = Figures {
+        offered_rps: tally.requests as f64 / seconds,
+        achieved_rps: tally.completed as f64 / seconds,
         completed: tally.completed,
+        requests: tally.requests,
         errors: tally.errors,
+        latency_ns: main.latency(),
+        latency_from_send_ns: tally.from_send.latency(),
+        lateness_ns: tally.lateness.lateness(),
+        send_call_ns: tally.send_cost.mean(),
+        expected_lateness_ns: validity.open_loop.then_some(expected_lateness),
         backpressure: tally.backpressure,
-        latency: main_latency(tally, rules.open_loop),
-        lateness: tally.lateness.lateness(),
-        expected_lateness,
-        ..rules.clone()
-    }
+        target_rps: scheduled(first.rate.from),
+        target_end_rps: scheduled(last.rate.to),
+        value_size: first.value_size,
+        get_ratio: first.get_ratio,
+        ..Figures::default()
+    };
+    figures.why_invalid = validity.why_invalid(&figures);
+    figures.valid = figures.why_invalid.is_empty();
+    figures
 }
 
 fn arrivals_off(gaps: &ArrivalCheck) -> Option<String> {
@@ -167,35 +170,4 @@ fn arrivals_off(gaps: &ArrivalCheck) -> Option<String> {
             gaps.ks_limit.unwrap_or_default(),
         )
     })
-}
-
-fn phase_report(
-    stretch: &Stretch,
-    tally: &Tally,
-    clock: &Clock,
-    rules: &Validity<'_>,
-) -> PhaseReport {
-    let seconds = (tally.to - tally.from) as f64 * 1e-9;
-    let expected_lateness = tally.expected_lateness();
-    let why_invalid = of(tally, expected_lateness, rules).why_invalid();
-    PhaseReport {
-        offered_rps: tally.requests as f64 / seconds,
-        achieved_rps: tally.completed as f64 / seconds,
-        requests: tally.requests,
-        errors: tally.errors,
-        latency_ns: tally.intended.latency(),
-        latency_from_send_ns: tally.from_send.latency(),
-        lateness_ns: tally.lateness.lateness(),
-        send_call_ns: tally.send_cost.mean(),
-        expected_lateness_ns: Some(expected_lateness),
-        backpressure: tally.backpressure,
-        from_ts_ns: clock.wall(tally.from),
-        to_ts_ns: clock.wall(tally.to),
-        target_rps: stretch.rate.from,
-        target_end_rps: stretch.rate.to,
-        value_size: stretch.value_size,
-        get_ratio: stretch.get_ratio,
-        valid: why_invalid.is_empty(),
-        why_invalid,
-    }
 }

@@ -1,12 +1,12 @@
 //! The generator thread's CPU: choosing it, and finding out whether the thread really had it.
 
 use std::fs;
+use std::thread;
 
+use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
-
-use crate::Error;
 
 /// What the scheduler did to a thread.
 #[derive(Clone, Copy, Debug)]
@@ -21,27 +21,18 @@ pub(crate) struct CpuUse {
 }
 
 impl CpuUse {
-    pub fn of_this_thread() -> Result<Self, Error> {
+    pub fn of_this_thread() -> Result<Self> {
         let usage = getrusage(UsageWho::RUSAGE_THREAD)
-            .map_err(|why| Error::system("cannot read the thread's resource usage", why))?;
-        let preemptions = usage
-            .involuntary_context_switches()
-            .try_into()
-            .unwrap_or_default();
+            .context("cannot read the thread's resource usage")?;
         // "time on the CPU, time waiting for it, times scheduled"
-        let statistics = fs::read_to_string("/proc/thread-self/schedstat").ok();
-        let field = |nth| {
-            statistics
-                .as_ref()?
-                .split_whitespace()
-                .nth(nth)?
-                .parse()
-                .ok()
-        };
+        let statistics = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let mut fields = statistics
+            .split_whitespace()
+            .map(|field| field.parse().ok());
         Ok(Self {
-            preemptions,
-            run_ns: field(0),
-            wait_ns: field(1),
+            preemptions: usage.involuntary_context_switches().try_into()?,
+            run_ns: fields.next().flatten(),
+            wait_ns: fields.next().flatten(),
         })
     }
 
@@ -55,14 +46,28 @@ impl CpuUse {
     }
 }
 
+/// Runs `work` on a thread of its own, on this CPU if there is one: what is pinned stays there.
+pub(crate) fn on_own_thread<T: Send>(
+    cpu: Option<usize>,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            cpu.map_or(Ok(()), pin)?;
+            work()
+        });
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// Keeps this thread on one CPU.
-pub(crate) fn pin(cpu: usize) -> Result<(), Error> {
+pub(crate) fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .map_err(|why| {
-            let what =
-                format!("cannot run on CPU {cpu} (--cpu): see `nproc` for how many there are");
-            Error::system(what, why)
+        .with_context(|| {
+            format!("cannot run on CPU {cpu} (--cpu): see `nproc` for how many there are")
         })
 }

@@ -3,10 +3,10 @@
 
 use std::io::{self, ErrorKind};
 
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use crate::Error;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::conn::{Conn, Entry, Sent};
@@ -67,24 +67,23 @@ impl Engine {
         clock: Clock,
         recorder: Recorder,
         poll: bool,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         let per_connection = (PREALLOCATED / conns.len()).max(64);
-        let epoll_error = |why| Error::system("cannot set up epoll", io::Error::from(why));
-        let epoll = match poll {
-            true => Some(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(epoll_error)?),
-            false => None,
-        };
+        let epoll = poll.then(|| Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC));
+        let epoll = epoll.transpose().context("cannot set up epoll")?;
         for (index, conn) in conns.iter_mut().enumerate() {
             conn.reserve(per_connection);
-            let blocking = |why| Error::system("cannot make a socket non-blocking", why);
-            conn.stream.set_nonblocking(true).map_err(blocking)?;
+            let stream = &conn.stream;
+            stream
+                .set_nonblocking(true)
+                .context("cannot make a socket non-blocking")?;
             if let Some(epoll) = &epoll {
                 let flags = EpollFlags::EPOLLIN
                     | EpollFlags::EPOLLOUT
                     | EpollFlags::EPOLLRDHUP
                     | EpollFlags::EPOLLET;
                 let event = EpollEvent::new(flags, index as u64);
-                epoll.add(&conn.stream, event).map_err(epoll_error)?;
+                epoll.add(stream, event).context("cannot set up epoll")?;
             }
         }
         Ok(Self {

@@ -5,26 +5,28 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
-use crate::{Error, Outcome};
+use crate::Outcome;
 
 /// Writes the latency histograms of the window. A name that ends in `.hgrm` gets the percentile
 /// distribution of the main latency in µs, as text; any other name an interval log (V2, deflate)
 /// in ns with two lines, tagged `intended` (in a closed loop absent) and `send`.
-pub fn write_hdr(path: &Path, outcome: &Outcome) -> Result<(), Error> {
-    let failed = |why| Error::system(format!("cannot write {}", path.display()), why);
-    let mut out = BufWriter::new(File::create(path).map_err(failed)?);
-    let percentiles = path
-        .extension()
-        .is_some_and(|extension| extension == "hgrm");
-    let written = match percentiles {
-        true => write_percentiles(&mut out, outcome.latency()),
-        false => write_log(&mut out, outcome),
+pub fn write_hdr(path: &Path, outcome: &Outcome) -> Result<()> {
+    let write = || {
+        let mut out = BufWriter::new(File::create(path)?);
+        match path.extension() {
+            Some(extension) if extension == "hgrm" => {
+                write_percentiles(&mut out, outcome.latency())?
+            }
+            _ => write_log(&mut out, outcome)?,
+        }
+        out.flush()
     };
-    written.and_then(|()| out.flush()).map_err(failed)
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write_percentiles(out: &mut impl Write, histogram: &Histogram<u64>) -> io::Result<()> {

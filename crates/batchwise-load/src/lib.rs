@@ -4,15 +4,15 @@
 //! The open-loop generator is one busy thread on non-blocking sockets. Its arrival schedule is
 //! fixed in advance and never waits for responses, so a slow server cannot hide its own delays
 //! (no coordinated omission): latencies run from the *intended* send time. Each run checks itself
-//! and says in its report whether it may be believed, and if not, why not (see [`Validity`]).
+//! and says in its report whether it may be believed, and if not, why not.
 //!
 //! ```no_run
-//! use batchwise_load::{Config, Mode, Rate, run};
-//! let mut config = Config::new("127.0.0.1:6379".parse().unwrap());
-//! config.mode = Mode::Open { rate: Rate::constant(100_000.0), arrivals: Default::default() };
+//! use batchwise_load::{Config, run};
+//! use clap::Parser;
+//! let config = Config::parse_from(["redis", "--addr", "127.0.0.1:6379", "--rate", "100k"]);
 //! let outcome = run(&config, |_interval| Ok(()))?;
-//! println!("{:?}", outcome.report.latency_ns.mean);
-//! # Ok::<(), batchwise_load::Error>(())
+//! println!("{:?}", outcome.report.whole.latency_ns.mean);
+//! # Ok::<(), anyhow::Error>(())
 //! ```
 
 mod arrival_check;
@@ -24,7 +24,6 @@ mod config;
 mod conn;
 mod cpu;
 mod engine;
-mod error;
 mod hdr;
 pub mod memcached;
 mod open;
@@ -34,25 +33,23 @@ mod progress;
 pub mod quic;
 mod recorder;
 mod report;
-pub mod resp;
+mod resp;
 mod run;
 mod samples;
 mod schedule;
 mod send_cost;
 mod setup;
 mod tally;
-pub mod units;
+mod units;
 mod validity;
 pub mod web;
 
 pub use arrival_check::ArrivalCheck;
-pub use causal::distribution::{self, Distribution};
+pub use causal::distribution::Distribution;
 pub use causal::{Break, Options, TruthReport};
 pub use conclude::Outcome;
-pub use config::{Arrivals, Config, Mode, Phase, Rate};
-pub use error::Error;
+pub use config::{Arrivals, Config, Phase, Rate};
 pub use hdr::write_hdr;
-pub use report::{Interval, LatencySummary, LatenessSummary, PhaseReport, Report};
+pub use report::{Figures, Interval, LatencySummary, LatenessSummary, PhaseReport, Report};
 pub use run::run;
 pub use schedule::random_seed;
-pub use validity::Validity;

@@ -1,9 +1,10 @@
 //! The open loop: a busy thread that sends each request when it is due, whatever the server does.
 
-use crate::config::{Arrivals, Config};
+use anyhow::Result;
+
+use crate::config::Config;
 use crate::engine::{Drain, Engine};
 use crate::phase::Stretch;
-use crate::progress::Stopped;
 use crate::schedule::{Mix, Schedule};
 
 /// Requests that are sent before the sockets are looked at again. A generator that has fallen
@@ -11,13 +12,8 @@ use crate::schedule::{Mix, Schedule};
 const BURST: usize = 8;
 
 /// Runs the schedule to its end and waits for the last answers.
-pub(crate) fn run(
-    engine: &mut Engine,
-    config: &Config,
-    stretches: &[Stretch],
-    arrivals: Arrivals,
-) -> Result<(), Stopped> {
-    let mut schedule = Schedule::new(config.seed, stretches, arrivals);
+pub(crate) fn run(engine: &mut Engine, config: &Config, stretches: &[Stretch]) -> Result<()> {
+    let mut schedule = Schedule::new(config.seed, stretches, config.arrivals);
     let mut mix = Mix::new(config);
     let end = engine.recorder.to;
     let connections = engine.connections();

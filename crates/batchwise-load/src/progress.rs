@@ -1,14 +1,17 @@
 //! Interim reports, made on a thread of their own so that quantiles and output never delay the
 //! load. Two sets of samples go back and forth between the generator and that thread.
 
-use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
-use crate::Error;
+use anyhow::{Context, Result, bail};
+
 use crate::clock::Clock;
 use crate::phase::Stretch;
 use crate::report::Interval;
 use crate::samples::Samples;
+
+/// The reading side has ended: it has the reason itself.
+const NO_READER: &str = "nobody reads the interval reports";
 
 /// What happened in one interval.
 pub(crate) struct IntervalSamples {
@@ -22,7 +25,7 @@ pub(crate) struct IntervalSamples {
 }
 
 impl IntervalSamples {
-    fn new() -> Result<Box<Self>, Error> {
+    fn new() -> Result<Box<Self>> {
         let (latency, from_send) = (Samples::new()?, Samples::new()?);
         Ok(Box::new(Self {
             from: 0,
@@ -78,10 +81,7 @@ pub(crate) struct ProgressReader {
 }
 
 /// Intervals of `every` ns over these phases; the last interval of a phase is cut at its end.
-pub(crate) fn channel(
-    every: u64,
-    stretches: &[Stretch],
-) -> Result<(Progress, ProgressReader), Error> {
+pub(crate) fn channel(every: u64, stretches: &[Stretch]) -> Result<(Progress, ProgressReader)> {
     let from = stretches.first().map_or(0, |first| first.from);
     let ends = stretches.iter().map(|stretch| stretch.to).collect();
     let (full_in, full_out) = sync_channel(2);
@@ -112,7 +112,7 @@ pub(crate) fn channel(
 impl Progress {
     /// Ends the interval at `now` if it is time. If the reader still holds the other set, the
     /// interval simply goes on. Fails if the reader is gone.
-    pub fn tick(&mut self, now: u64) -> Result<(), Stopped> {
+    pub fn tick(&mut self, now: u64) -> Result<()> {
         if now < self.next_end || self.next_end == self.end() {
             return Ok(());
         }
@@ -120,18 +120,18 @@ impl Progress {
         match self.empty.try_recv() {
             Ok(spare) => self.flip(now.min(self.end()), spare),
             Err(TryRecvError::Empty) => Ok(()),
-            Err(TryRecvError::Disconnected) => Err(Stopped),
+            Err(TryRecvError::Disconnected) => bail!(NO_READER),
         }
     }
 
     /// Ends the last interval at `now`, if it has begun: nothing follows that waiting for the
     /// reader could delay.
-    pub fn finish(mut self, now: u64) -> Result<(), Stopped> {
+    pub fn finish(mut self, now: u64) -> Result<()> {
         let now = now.min(self.end());
         if now <= self.current.from {
             return Ok(());
         }
-        let spare = self.empty.recv().map_err(|_| Stopped)?;
+        let spare = self.empty.recv().context(NO_READER)?;
         self.flip(now, spare)
     }
 
@@ -150,26 +150,18 @@ impl Progress {
         phase.map_or(self.end(), |&end| end.min(by_time))
     }
 
-    fn flip(&mut self, now: u64, spare: Box<IntervalSamples>) -> Result<(), Stopped> {
+    fn flip(&mut self, now: u64, spare: Box<IntervalSamples>) -> Result<()> {
         let mut done = std::mem::replace(&mut self.current, spare);
         done.to = now;
         self.current.from = now;
         self.current.phase = self.ends.iter().filter(|&&end| end <= now).count();
-        self.full.send(done).map_err(|_| Stopped)
+        self.full.send(done).context(NO_READER)
     }
 }
 
-/// The reading side has ended.
-#[derive(Debug)]
-pub(crate) struct Stopped;
-
 impl ProgressReader {
     /// Reports until the generator is done or `emit` fails.
-    pub fn run(
-        self,
-        clock: &Clock,
-        mut emit: impl FnMut(&Interval) -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub fn run(self, clock: &Clock, mut emit: impl FnMut(&Interval) -> Result<()>) -> Result<()> {
         for mut samples in self.full {
             emit(&samples.report(clock))?;
             samples.reset();

@@ -1,12 +1,13 @@
 //! Everything that is counted during a run. A request belongs to the measured window, and to the
 //! phase of it, in which its intended send time lies.
 
-use crate::Error;
+use anyhow::Result;
+
 use crate::arrival_check::GapCollector;
 use crate::config::Arrivals;
 use crate::conn::Entry;
 use crate::phase::Stretch;
-use crate::progress::{Progress, Stopped};
+use crate::progress::Progress;
 use crate::tally::Tally;
 
 pub(crate) struct Recorder {
@@ -27,15 +28,12 @@ impl Recorder {
         stretches: &[Stretch],
         arrivals: Arrivals,
         progress: Option<Progress>,
-    ) -> Result<Self, Error> {
-        let phases: Result<Vec<_>, _> = stretches
-            .iter()
-            .map(|stretch| Tally::new(stretch.from, stretch.to))
-            .collect();
+    ) -> Result<Self> {
+        let phases = stretches.iter().map(|s| Tally::new(s.from, s.to));
         Ok(Self {
             from: stretches.first().map_or(0, |first| first.from),
             to: stretches.last().map_or(0, |last| last.to),
-            phases: phases?,
+            phases: phases.collect::<Result<_>>()?,
             completed: 0,
             gaps: GapCollector::new(arrivals),
             progress,
@@ -116,14 +114,14 @@ impl Recorder {
     }
 
     /// Ends the progress interval if it is time.
-    pub fn tick(&mut self, now: u64) -> Result<(), Stopped> {
+    pub fn tick(&mut self, now: u64) -> Result<()> {
         self.progress
             .as_mut()
             .map_or(Ok(()), |progress| progress.tick(now))
     }
 
     /// Ends the last progress interval, at `now` or at the end of the window if that was before.
-    pub fn finish(&mut self, now: u64) -> Result<(), Stopped> {
+    pub fn finish(&mut self, now: u64) -> Result<()> {
         self.progress
             .take()
             .map_or(Ok(()), |progress| progress.finish(now))

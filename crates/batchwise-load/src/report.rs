@@ -1,13 +1,13 @@
 //! What a run says about itself. Field names are a contract; fields may be added, never renamed.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::arrival_check::ArrivalCheck;
 use crate::config::Arrivals;
 
 /// Durations in ns; `None` where nothing was measured. The mean and the maximum are exact, the
 /// quantiles within 0.1 %.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencySummary {
     /// Mean.
     pub mean: Option<u64>,
@@ -24,7 +24,7 @@ pub struct LatencySummary {
 }
 
 /// How late requests were sent, ns: actual minus intended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatenessSummary {
     /// Mean.
     pub mean: Option<u64>,
@@ -36,25 +36,26 @@ pub struct LatenessSummary {
     pub max: Option<u64>,
 }
 
-/// The result of a run. All of it is about the measured window: the requests whose intended send
-/// time lies in it, from the end of the warm-up on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// Requests that the schedule asked for, per second of the window.
+/// The figures of a run's measured window, or of one phase of a schedule: the requests whose
+/// intended send time lies in it, whenever they were answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Requests that the schedule asked for, per second.
     pub offered_rps: f64,
-    /// Responses (errors left out) that arrived within the window, per second.
+    /// Responses (errors left out) that arrived within the window, per second. Of a phase: those
+    /// to its own requests.
     pub achieved_rps: f64,
-    /// Requests of the window.
+    /// How many these are.
+    #[serde(skip)]
+    pub completed: u64,
+    /// Requests.
     pub requests: u64,
     /// Those that failed: error replies, GETs without a value, lost with their connection, or
     /// unanswered a second after the end.
     pub errors: u64,
     /// Latency of the answered ones, from what `from` says.
     pub latency_ns: LatencySummary,
-    /// `intended`: from when the request was due, so that waiting in the generator counts too;
-    /// `send`: from the call of `send` (closed loop).
-    pub from: String,
-    /// Whether the figures may be believed.
+    /// Whether the figures may be believed. An invalid phase makes the run invalid.
     pub valid: bool,
     /// If not, why: a sentence each.
     pub why_invalid: Vec<String>,
@@ -69,6 +70,25 @@ pub struct Report {
     pub expected_lateness_ns: Option<u64>,
     /// Requests that the socket did not take whole at the first try.
     pub backpressure: u64,
+    /// The asked rate at the start; absent in a closed loop.
+    pub target_rps: Option<f64>,
+    /// The asked rate at the end; absent in a closed loop.
+    pub target_end_rps: Option<f64>,
+    /// Bytes in a value; of a schedule those of the first phase.
+    pub value_size: u64,
+    /// Share of GETs that was asked for.
+    pub get_ratio: f64,
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Of the measured window, which begins at the end of the warm-up.
+    #[serde(flatten)]
+    pub whole: Figures,
+    /// `intended`: from when the request was due, so that waiting in the generator counts too;
+    /// `send`: from the call of `send` (closed loop).
+    pub from: &'static str,
     /// How often the kernel took the CPU from the generator in the whole run: near 0 on a CPU of
     /// its own.
     pub preemptions: u64,
@@ -81,18 +101,10 @@ pub struct Report {
     pub measured_to_ts_ns: u64,
     /// Length of the warm-up before it.
     pub warmup_ns: u64,
-    /// The asked rate at the start of the window; absent in a closed loop.
-    pub target_rps: Option<f64>,
-    /// The asked rate at the end of the window; absent in a closed loop.
-    pub target_end_rps: Option<f64>,
     /// The self-check of the arrival process; absent in a closed loop.
     pub arrival_check: Option<ArrivalCheck>,
     /// TCP_NODELAY on the generator's sockets.
     pub nodelay: bool,
-    /// Bytes in a value.
-    pub value_size: u64,
-    /// Share of GETs that was asked for.
-    pub get_ratio: f64,
     /// TCP connections.
     pub connections: u64,
     /// Different keys.
@@ -107,57 +119,25 @@ pub struct Report {
     pub closed: bool,
     /// Requests in flight on each connection; closed loop only.
     pub pipeline: Option<u64>,
-    /// The phases of a schedule that had begun; absent without one. `value_size` is then that of
-    /// the first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The phases of a schedule that had begun; absent without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseReport>,
 }
 
-/// One phase of a schedule: the requests whose intended send time lies in it, whenever they were
-/// answered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One phase of a schedule.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseReport {
-    /// Requests that the schedule asked for, per second of the phase.
-    pub offered_rps: f64,
-    /// Those of them that were answered (errors left out) before its end, per second.
-    pub achieved_rps: f64,
-    /// Requests of the phase.
-    pub requests: u64,
-    /// Those that failed.
-    pub errors: u64,
-    /// Latency of the answered ones, from when they were due.
-    pub latency_ns: LatencySummary,
-    /// Latency from the clock reading just before the `send` that took the first byte.
-    pub latency_from_send_ns: LatencySummary,
-    /// Actual minus intended send time.
-    pub lateness_ns: LatenessSummary,
-    /// Mean duration of the calls of `send`.
-    pub send_call_ns: Option<u64>,
-    /// As in the report.
-    pub expected_lateness_ns: Option<u64>,
-    /// Requests that the socket did not take whole at the first try.
-    pub backpressure: u64,
+    /// Its own.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Start of the phase, ns since the Unix epoch.
     pub from_ts_ns: u64,
     /// End of the phase, ns since the Unix epoch.
     pub to_ts_ns: u64,
-    /// The asked rate at its start.
-    pub target_rps: f64,
-    /// The asked rate at its end.
-    pub target_end_rps: f64,
-    /// Bytes in a value.
-    pub value_size: u64,
-    /// Share of GETs that was asked for.
-    pub get_ratio: f64,
-    /// Whether its figures may be believed. The rules are those of a whole run; an invalid phase
-    /// makes the run invalid.
-    pub valid: bool,
-    /// If not, why.
-    pub why_invalid: Vec<String>,
 }
 
 /// An interim report: the responses that arrived in one interval of the window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "interval")]
 pub struct Interval {
     /// End of the interval, ns since the Unix epoch.

@@ -8,8 +8,6 @@ pub enum Reply {
     Simple,
     /// `-ERR …`; the text of the first one is kept, see [`Parser::first_error`].
     Error,
-    /// `:42`
-    Integer,
     /// `$len` with this many bytes of body.
     Bulk(u64),
     /// `$-1`: there is no such key.
@@ -21,23 +19,18 @@ pub enum Reply {
 #[error("unexpected byte 0x{0:02x} in a RESP reply (is this a Redis server?)")]
 pub struct ProtocolError(pub u8);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum State {
+    #[default]
     Type,
     /// Inside a line whose text does not matter, up to and including its LF.
-    Line(Reply),
+    Line,
     /// Inside the text of an error.
     ErrorText,
     /// Inside the length of a bulk string.
-    Length {
-        value: u64,
-        negative: bool,
-    },
+    Length { value: u64, negative: bool },
     /// Inside the body of a bulk string; `left` counts the closing CR LF too.
-    Body {
-        len: u64,
-        left: u64,
-    },
+    Body { len: u64, left: u64 },
 }
 
 /// Bytes of the first error that are kept for the message to the user.
@@ -46,22 +39,11 @@ const ERROR_TEXT_MAX: usize = 200;
 const BULK_MAX: u64 = 512 << 20;
 
 /// Reads the replies of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Parser {
     state: State,
     error_text: Vec<u8>,
     error_complete: bool,
-}
-
-impl Default for Parser {
-    fn default() -> Self {
-        let error_text = Vec::new();
-        Self {
-            state: State::Type,
-            error_text,
-            error_complete: false,
-        }
-    }
 }
 
 impl Parser {
@@ -76,9 +58,8 @@ impl Parser {
                 State::Type => {
                     bytes = rest;
                     self.state = match byte {
-                        b'+' => State::Line(Reply::Simple),
+                        b'+' => State::Line,
                         b'-' => State::ErrorText,
-                        b':' => State::Line(Reply::Integer),
                         b'$' => State::Length {
                             value: 0,
                             negative: false,
@@ -86,13 +67,13 @@ impl Parser {
                         other => return Err(ProtocolError(other)),
                     };
                 }
-                State::Line(reply) => {
+                State::Line => {
                     let Some(end) = bytes.iter().position(|&b| b == b'\n') else {
                         return Ok(());
                     };
                     bytes = &bytes[end + 1..];
                     self.state = State::Type;
-                    on_reply(reply);
+                    on_reply(Reply::Simple);
                 }
                 State::ErrorText => {
                     let end = bytes.iter().position(|&b| b == b'\n');
@@ -175,7 +156,6 @@ mod tests {
         match reply {
             Reply::Simple => b"+OK\r\n".to_vec(),
             Reply::Error => b"-ERR no\r\n".to_vec(),
-            Reply::Integer => b":1234\r\n".to_vec(),
             Reply::Nil => b"$-1\r\n".to_vec(),
             Reply::Bulk(len) => {
                 // A body full of line ends and type bytes must not confuse the reader.
@@ -190,7 +170,6 @@ mod tests {
         prop_oneof![
             Just(Reply::Simple),
             Just(Reply::Error),
-            Just(Reply::Integer),
             Just(Reply::Nil),
             (0u64..300).prop_map(Reply::Bulk),
             Just(Reply::Bulk(16 << 10)),

@@ -1,9 +1,9 @@
 //! A set of durations: an HdrHistogram for the quantiles, and the exact mean and maximum beside
 //! it, since the histogram rounds to three significant digits.
 
+use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
-use crate::Error;
 use crate::report::{LatencySummary, LatenessSummary};
 
 /// The longest duration that is told apart: an hour.
@@ -17,9 +17,9 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    pub fn new() -> Result<Self, Error> {
-        let histogram = Histogram::new_with_bounds(1, HIGHEST_NS, 3)
-            .map_err(|why| Error::Config(format!("cannot make a histogram: {why}")))?;
+    pub fn new() -> Result<Self> {
+        let histogram =
+            Histogram::new_with_bounds(1, HIGHEST_NS, 3).context("cannot make a histogram")?;
         Ok(Self {
             histogram,
             sum: 0,

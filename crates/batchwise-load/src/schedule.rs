@@ -123,6 +123,8 @@ impl Mix {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     fn stretch(from_s: u64, to_s: u64, rate: Rate) -> Stretch {
@@ -234,7 +236,8 @@ mod tests {
 
     #[test]
     fn the_mix_has_the_asked_share_of_gets() {
-        let mut mix = Mix::new(&Config::new("127.0.0.1:1".parse().unwrap()));
+        let line = "redis --addr 127.0.0.1:1 --rate 1";
+        let mut mix = Mix::new(&Config::parse_from(line.split(' ')));
         let stretch = stretch(0, 1, Rate::constant(1.0));
         let gets = (0..100_000).filter(|_| mix.pick(&stretch).get).count();
         assert!((4_600..5_400).contains(&gets), "{gets}");

@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use anyhow::{Context, Result, anyhow};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::Error;
 use crate::config::Config;
 use crate::conn::Conn;
 use crate::payload::{Request, Requests};
@@ -22,7 +22,7 @@ const PREFILL_BYTES: usize = 1 << 20;
 const PREFILL_REQUESTS: usize = 64;
 
 /// Opens all connections and makes sure that the server serves each of them.
-pub(crate) fn connect(config: &Config) -> Result<Vec<Conn>, Error> {
+pub(crate) fn connect(config: &Config) -> Result<Vec<Conn>> {
     let streams = open_streams(config.addr, config.connections, config.nodelay)?;
     let mut conns: Vec<_> = streams.into_iter().map(Conn::new).collect();
     for conn in &mut conns {
@@ -36,7 +36,7 @@ pub(crate) fn open_streams(
     addr: SocketAddr,
     connections: usize,
     nodelay: bool,
-) -> Result<Vec<TcpStream>, Error> {
+) -> Result<Vec<TcpStream>> {
     allow_files(connections as u64 + SPARE_FILES)?;
     let open = |_| -> io::Result<TcpStream> {
         let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
@@ -46,15 +46,24 @@ pub(crate) fn open_streams(
         Ok(stream)
     };
     let streams = (0..connections).map(open).collect::<io::Result<_>>();
-    streams.map_err(|why| Error::Connect { addr, why })
+    streams.map_err(|why| connect_error(addr, why))
+}
+
+/// The server could not be reached.
+pub(crate) fn connect_error(addr: SocketAddr, why: io::Error) -> anyhow::Error {
+    anyhow!("cannot connect to {addr}: {why} (is a server listening there?)")
+}
+
+/// The server answered the set-up with an error.
+pub(crate) fn refused(addr: SocketAddr, what: &str, reply: &str) -> anyhow::Error {
+    anyhow!(
+        "{addr} refused {what}: {reply} (the server must accept SET and GET without a password, \
+         and as many clients as --connections asks for)"
+    )
 }
 
 /// Sets every key once.
-pub(crate) fn prefill(
-    config: &Config,
-    conn: &mut Conn,
-    requests: &mut Requests,
-) -> Result<(), Error> {
+pub(crate) fn prefill(config: &Config, conn: &mut Conn, requests: &mut Requests) -> Result<()> {
     for size in 0..requests.sizes() {
         let set = |key| Request {
             key,
@@ -81,20 +90,16 @@ pub(crate) fn prefill(
 fn exchange(
     config: &Config,
     conn: &mut Conn,
-    what: &'static str,
+    what: &str,
     bytes: &[u8],
     mut replies: usize,
-) -> Result<(), Error> {
+) -> Result<()> {
     let addr = config.addr;
-    let mut refused = false;
+    let mut wrong = false;
     let mut buffer = [0; 1024];
     let sent = conn.stream.write_all(bytes);
-    let failed = |why: io::Error| Error::Setup {
-        addr,
-        what,
-        why: explain(why),
-    };
-    while replies > 0 && !refused {
+    let failed = |why| no_answer(addr, what, why);
+    while replies > 0 && !wrong {
         // A server that refuses a connection may close it before the request is written: what
         // it said counts more than the failed write.
         let length = match conn.stream.read(&mut buffer) {
@@ -105,43 +110,41 @@ fn exchange(
         conn.parser
             .feed(&buffer[..length], |reply| {
                 replies = replies.saturating_sub(1);
-                refused |= reply != Reply::Simple;
+                wrong |= reply != Reply::Simple;
             })
             .map_err(|why| failed(io::Error::new(ErrorKind::InvalidData, why)))?;
     }
-    if refused {
-        let reply = conn
-            .parser
-            .first_error()
-            .unwrap_or_else(|| "an unexpected reply".to_owned());
-        return Err(Error::Refused { addr, what, reply });
+    if wrong {
+        let reply = conn.parser.first_error();
+        let reply = reply.as_deref().unwrap_or("an unexpected reply");
+        return Err(refused(addr, what, reply));
     }
     sent.map_err(failed)
 }
 
-/// What a failed set-up means.
-pub(crate) fn explain(why: io::Error) -> io::Error {
-    match why.kind() {
-        ErrorKind::UnexpectedEof => io::Error::new(why.kind(), "it closed the connection"),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => io::Error::new(
-            why.kind(),
-            format!("nothing came within {} s", PATIENCE.as_secs()),
-        ),
-        _ => why,
-    }
+/// The server was reached, but did not take part in the set-up.
+pub(crate) fn no_answer(addr: SocketAddr, what: &str, why: io::Error) -> anyhow::Error {
+    let why = match why.kind() {
+        ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("nothing came within {} s", PATIENCE.as_secs())
+        }
+        _ => why.to_string(),
+    };
+    anyhow!("{addr} did not answer {what}: {why}")
 }
 
 /// Raises the soft limit of open files if it is too low.
-pub(crate) fn allow_files(needed: u64) -> Result<(), Error> {
-    let failed = |why: nix::Error| Error::system("cannot read the limit of open files", why);
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+fn allow_files(needed: u64) -> Result<()> {
+    let limits = getrlimit(Resource::RLIMIT_NOFILE);
+    let (soft, hard) = limits.context("cannot read the limit of open files")?;
     if soft >= needed {
         return Ok(());
     }
     setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed)).map_err(|_| {
-        Error::Config(format!(
+        anyhow!(
             "this many connections need {needed} open files, but the limit is {hard}: raise it \
              with `ulimit -n {needed}` or ask for fewer --connections"
-        ))
+        )
     })
 }

@@ -1,6 +1,7 @@
 //! What is counted about the requests that were due in one phase of a run.
 
-use crate::Error;
+use anyhow::Result;
+
 use crate::samples::Samples;
 use crate::send_cost::SendCost;
 
@@ -20,7 +21,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub fn new(from: u64, to: u64) -> Result<Self, Error> {
+    pub fn new(from: u64, to: u64) -> Result<Self> {
         Ok(Self {
             from,
             to,

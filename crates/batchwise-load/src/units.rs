@@ -1,13 +1,38 @@
 //! The notations that the command line accepts for durations, rates and schedules.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use crate::{Phase, Rate};
+
+/// Reads `HOST:PORT`.
+pub(crate) fn parse_addr(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text
+        .to_socket_addrs()
+        .map_err(|why| format!("{why}; write an address and a port, such as 127.0.0.1:6379"))?;
+    found.next().ok_or(format!("`{text}` has no address"))
+}
+
+/// Reads `on` or `off`.
+pub(crate) fn on_off() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|value| value == "on")
+}
 
 /// Reads `500ms`, `5s`, `10us`, `0ns`, `1m 30s`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|why| format!("{why}; write a number with a unit, such as 10us, 500ms or 5s"))
+}
+
+/// Reads a rate that does not climb.
+pub(crate) fn parse_constant_rate(text: &str) -> Result<f64, String> {
+    let rate = parse_rate(text)?;
+    match rate.from == rate.to {
+        true => Ok(rate.from),
+        false => Err("a closed loop has one rate, such as 2500 or 10k".to_owned()),
+    }
 }
 
 /// Reads requests a second: `2500`, `10k`, `1.5m`, or a climb, `10k..300k`.
@@ -21,43 +46,30 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Reads a schedule: phases `DURATION:RATE@VALUE_SIZE[/GET_RATIO]`, separated by commas, such as
-/// `5s:100k@64,5s:50k..80k@4096/0.05`.
-pub fn parse_schedule(text: &str) -> Result<Vec<Phase>, String> {
-    text.split(',')
-        .enumerate()
-        .map(|(index, phase)| {
-            parse_phase(phase.trim()).map_err(|why| {
-                format!(
-                    "phase {} (`{}`): {why}; write DURATION:RATE@VALUE_SIZE, such as \
-                     5s:100k@64,2s:50k..80k@4096/0.05",
-                    index + 1,
-                    phase.trim()
-                )
-            })
+/// Reads a phase of a schedule, `DURATION:RATE@VALUE_SIZE[/GET_RATIO]`, such as `5s:100k@64` or
+/// `5s:50k..80k@4096/0.05`.
+pub fn parse_phase(text: &str) -> Result<Phase, String> {
+    let read = || {
+        let (duration, rest) = text.trim().split_once(':').ok_or("there is no `:`")?;
+        let (rate, what) = rest.split_once('@').ok_or("there is no `@`")?;
+        let (size, get_ratio) = match what.split_once('/') {
+            Some((size, share)) => (size, Some(share)),
+            None => (what, None),
+        };
+        let share = |text: &str| {
+            let share = text.trim().parse::<f64>();
+            share.map_err(|_| format!("`{text}` is not a share of GETs between 0 and 1"))
+        };
+        let value_size = size.trim().parse();
+        Ok(Phase {
+            duration: parse_duration(duration)?,
+            rate: parse_rate(rate)?,
+            value_size: value_size.map_err(|_| format!("`{size}` is not a number of bytes"))?,
+            get_ratio: get_ratio.map(share).transpose()?,
         })
-        .collect()
-}
-
-fn parse_phase(text: &str) -> Result<Phase, String> {
-    let (duration, rest) = text.split_once(':').ok_or("there is no `:`")?;
-    let (rate, what) = rest.split_once('@').ok_or("there is no `@`")?;
-    let (size, get_ratio) = match what.split_once('/') {
-        Some((size, share)) => (size, Some(share)),
-        None => (what, None),
     };
-    let share = |text: &str| {
-        let share = text.trim().parse::<f64>();
-        share.map_err(|_| format!("`{text}` is not a share of GETs between 0 and 1"))
-    };
-    Ok(Phase {
-        duration: parse_duration(duration)?,
-        rate: parse_rate(rate)?,
-        value_size: size
-            .trim()
-            .parse()
-            .map_err(|_| format!("`{size}` is not a number of bytes"))?,
-        get_ratio: get_ratio.map(share).transpose()?,
+    read().map_err(|why: String| {
+        format!("{why}; write DURATION:RATE@VALUE_SIZE, such as 5s:100k@64,2s:50k..80k@4096/0.05")
     })
 }
 
@@ -109,49 +121,27 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_read_phase_by_phase() {
-        let phases = parse_schedule("5s:100k@64, 500ms:10k..20k@4096/0.05").unwrap();
-        assert_eq!(
-            phases,
-            [
-                Phase {
-                    duration: Duration::from_secs(5),
-                    rate: Rate::constant(100e3),
-                    value_size: 64,
-                    get_ratio: None,
-                },
-                Phase {
-                    duration: Duration::from_millis(500),
-                    rate: Rate {
-                        from: 10e3,
-                        to: 20e3
-                    },
-                    value_size: 4096,
-                    get_ratio: Some(0.05),
-                },
-            ]
-        );
+    fn a_phase_has_a_duration_a_rate_a_value_size_and_perhaps_a_share_of_gets() {
+        let phase = |duration, rate, value_size, get_ratio| {
+            Ok(Phase {
+                duration: Duration::from_millis(duration),
+                rate,
+                value_size,
+                get_ratio,
+            })
+        };
+        let climb = parse_rate("10k..20k").unwrap();
+        let steady = phase(5_000, Rate::constant(100e3), 64, None);
+        assert_eq!(parse_phase("5s:100k@64"), steady);
+        let other = phase(500, climb, 4096, Some(0.05));
+        assert_eq!(parse_phase(" 500ms:10k..20k@4096/0.05"), other);
     }
 
     #[test]
-    fn a_phase_that_cannot_be_read_is_named_with_an_example() {
-        for text in [
-            "",
-            "5s:1k@64,",
-            "5s:1k@64,5s",
-            "5s:1k@64,5s:1k",
-            "5s:1k@64,5:1k@64",
-            "5s:1k@64,5s:1k@4k",
-            "5s:1k@64,5s:1k@64/x",
-        ] {
-            let why = parse_schedule(text).unwrap_err();
+    fn a_phase_that_cannot_be_read_is_refused_with_an_example() {
+        for text in ["", "5s", "5s:1k", "5:1k@64", "5s:1k@4k", "5s:1k@64/x"] {
+            let why = parse_phase(text).unwrap_err();
             assert!(why.contains("5s:100k@64,2s"), "{text}: {why}");
-            let named = if text.is_empty() {
-                "phase 1"
-            } else {
-                "phase 2"
-            };
-            assert!(why.contains(named), "{text}: {why}");
         }
     }
 }

@@ -1,28 +1,14 @@
 //! When a run may be believed. Every rule that fails adds a sentence with its figures.
 
-use crate::report::{LatencySummary, LatenessSummary};
+use crate::report::Figures;
 
-/// What the rules look at.
+/// What the rules look at besides the figures.
 #[derive(Clone, Debug, Default)]
-pub struct Validity<'a> {
-    /// Requests of the window.
-    pub requests: u64,
-    /// Responses that arrived within the window.
-    pub completed: u64,
-    /// Requests of the window that failed in any way.
-    pub errors: u64,
+pub(crate) struct Validity<'a> {
     /// What the first failure was.
     pub first_error: Option<&'a str>,
     /// Why connections were lost, if any were.
     pub lost: Option<&'a str>,
-    /// Requests that met back-pressure.
-    pub backpressure: u64,
-    /// Latency from the intended times.
-    pub latency: LatencySummary,
-    /// Lateness of the sends.
-    pub lateness: LatenessSummary,
-    /// Mean lateness that the cost of sending alone explains, ns.
-    pub expected_lateness: u64,
     /// Share of the run that the generator waited for its CPU, if known.
     pub cpu_wait_share: Option<f64>,
     /// Whether the generator's own work delays sends by design (`busy_per_response`), in which
@@ -54,277 +40,192 @@ impl Validity<'_> {
     /// * At most 1 % of the requests met back-pressure: beyond that the socket's buffer, not the
     ///   schedule, decided when they left.
     /// * The arrivals have the distribution that was asked for.
-    pub fn why_invalid(&self) -> Vec<String> {
+    pub fn why_invalid(&self, figures: &Figures) -> Vec<String> {
+        let Figures {
+            requests,
+            completed,
+            errors,
+            backpressure,
+            ..
+        } = *figures;
         let mut why = Vec::new();
-        if self.requests == 0 {
+        if requests == 0 {
             why.push("no request was due in the window: raise --rate or --duration".to_owned());
         }
-        if let Some(lost) = self.lost {
-            why.push(format!("connections were lost: {lost}"));
-        }
-        if self.errors > 0 {
-            let detail = self
-                .first_error
-                .map(|e| format!(" (first: {e})"))
-                .unwrap_or_default();
-            let (errors, requests) = (self.errors, self.requests);
-            why.push(format!(
-                "{errors} of {requests} requests failed or went unanswered{detail}"
-            ));
-        }
+        why.extend(failures(self.lost, errors, requests, self.first_error));
         if !self.open_loop {
             return why;
         }
-        let missing = self.requests.saturating_sub(self.completed);
-        if missing > 10 && missing as f64 > 0.01 * self.requests as f64 {
-            let share = 100.0 * self.completed as f64 / self.requests as f64;
+        let share = |part: u64| part as f64 / requests as f64;
+        let missing = requests.saturating_sub(completed);
+        if missing > 10 && share(missing) > 0.01 {
             why.push(format!(
-                "only {share:.1} % of the offered load was served in the window"
+                "only {:.1} % of the offered load was served in the window",
+                100.0 * share(completed)
             ));
         }
-        self.judge_lateness(&mut why);
-        if self.backpressure as f64 > 0.01 * self.requests as f64 {
-            let share = 100.0 * self.backpressure as f64 / self.requests as f64;
+        why.extend(self.lateness(figures));
+        if share(backpressure) > 0.01 {
             why.push(format!(
-                "{share:.1} % of the requests met back-pressure from the socket"
+                "{:.1} % of the requests met back-pressure from the socket",
+                100.0 * share(backpressure)
             ));
         }
         why.extend(self.arrivals_off.clone());
         why
     }
 
-    fn judge_lateness(&self, why: &mut Vec<String>) {
+    fn lateness(&self, figures: &Figures) -> Option<String> {
         if self.client_works {
-            if let Some(share) = self.cpu_wait_share.filter(|&share| share > 0.01) {
-                why.push(format!(
-                    "the generator waited for its CPU for {:.1} % of the run: pin it with --cpu \
-                     to a CPU of its own",
-                    share * 100.0
-                ));
-            }
-            return;
+            return waited_for_cpu(self.cpu_wait_share, 0.01);
         }
-        let exceeds = |late: Option<u64>, latency: Option<u64>, share: f64, floor_ns: u64| {
-            let (late, latency) = (late?, latency?);
-            let bad = late > floor_ns && late as f64 > share * latency as f64;
-            bad.then_some((late as f64 / 1e3, latency as f64 / 1e3))
-        };
-        let own = self
-            .lateness
-            .mean
-            .map(|mean| mean.saturating_sub(self.expected_lateness));
-        if let Some((late, latency)) = exceeds(own, self.latency.mean, 0.1, 5_000) {
-            why.push(format!(
+        let (late, latency) = (&figures.lateness_ns, &figures.latency_ns);
+        let expected = figures.expected_lateness_ns.unwrap_or_default();
+        let own = late.mean.map(|mean| mean.saturating_sub(expected));
+        if let Some((late, latency)) = exceeds(own, latency.mean, 0.1, 5_000) {
+            return Some(format!(
                 "requests were sent {late:.1} us later on average than sending costs, more than \
                  10 % of the mean latency of {latency:.1} us: the generator, its CPU or its \
                  socket could not keep up"
             ));
-        } else if let Some((late, latency)) =
-            exceeds(self.lateness.p99, self.latency.p99, 0.5, 100_000)
-        {
-            why.push(format!(
-                "the p99 lateness of sends, {late:.1} us, is more than half of the p99 latency \
-                 of {latency:.1} us: the tail is the generator's own (pin it with --cpu to a \
-                 CPU of its own)"
-            ));
         }
+        let (late, latency) = exceeds(late.p99, latency.p99, 0.5, 100_000)?;
+        Some(format!(
+            "the p99 lateness of sends, {late:.1} us, is more than half of the p99 latency \
+             of {latency:.1} us: the tail is the generator's own (pin it with --cpu to a \
+             CPU of its own)"
+        ))
     }
+}
+
+/// What is said of connections that were lost and of requests that failed.
+pub(crate) fn failures(
+    lost: Option<&str>,
+    errors: u64,
+    requests: u64,
+    first_error: Option<&str>,
+) -> impl Iterator<Item = String> {
+    let lost = lost.map(|lost| format!("connections were lost: {lost}"));
+    let first = first_error.map_or(String::new(), |first| format!(" (first: {first})"));
+    let failed = || format!("{errors} of {requests} requests failed or went unanswered{first}");
+    lost.into_iter().chain((errors > 0).then(failed))
+}
+
+/// What is said of a generator that waited for its CPU for more than `most` of the run.
+pub(crate) fn waited_for_cpu(share: Option<f64>, most: f64) -> Option<String> {
+    let percent = share.filter(|&share| share > most)? * 100.0;
+    Some(format!(
+        "the generator waited for its CPU for {percent:.1} % of the run: pin it with --cpu to a \
+         CPU of its own"
+    ))
+}
+
+/// Both in µs, if the client's own part of a latency is more than this share of it and than this
+/// floor.
+pub(crate) fn exceeds(
+    own: Option<u64>,
+    latency: Option<u64>,
+    share: f64,
+    floor_ns: u64,
+) -> Option<(f64, f64)> {
+    let (own, latency) = (own?, latency?);
+    let exceeds = own > floor_ns && own as f64 > share * latency as f64;
+    exceeds.then_some((own as f64 / 1e3, latency as f64 / 1e3))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn good() -> Validity<'static> {
-        let us = |n: u64| Some(n * 1000);
-        Validity {
+    type Change = fn(&mut Figures, &mut Validity);
+
+    /// Why a run is not believed that kept its schedule but for a change.
+    fn why(change: Change) -> Vec<String> {
+        let mut figures = Figures {
             requests: 100_000,
             completed: 100_000,
+            ..Figures::default()
+        };
+        let (latency, lateness) = (&mut figures.latency_ns, &mut figures.lateness_ns);
+        (latency.mean, latency.p99) = (Some(23_000), Some(60_000));
+        (lateness.mean, lateness.p99) = (Some(1_000), Some(5_000));
+        let mut validity = Validity {
             open_loop: true,
-            latency: LatencySummary {
-                mean: us(23),
-                p99: us(60),
-                ..Default::default()
-            },
-            lateness: LatenessSummary {
-                mean: us(1),
-                p99: us(5),
-                ..Default::default()
-            },
-            ..Default::default()
+            ..Validity::default()
+        };
+        change(&mut figures, &mut validity);
+        validity.why_invalid(&figures)
+    }
+
+    #[test]
+    fn what_is_no_fault_is_believed() {
+        let cases: [(&str, Change); 8] = [
+            ("a run that kept its schedule", |_, _| ()),
+            ("99 % of the load", |f, _| f.completed = 99_001),
+            (
+                "a few requests in flight at the end of a short run",
+                |f, _| {
+                    (f.requests, f.completed) = (100, 95);
+                },
+            ),
+            ("lateness that the cost of sending explains", |f, _| {
+                (f.lateness_ns.mean, f.expected_lateness_ns) = (Some(8_000), Some(4_000));
+            }),
+            ("a few µs", |f, _| f.lateness_ns.mean = Some(4_900)),
+            ("a small share of a slow server's latency", |f, _| {
+                (f.lateness_ns.mean, f.latency_ns.mean) = (Some(50_000), Some(900_000));
+            }),
+            ("1 % back-pressure", |f, _| f.backpressure = 1_000),
+            (
+                "a client that works on responses on a CPU of its own",
+                |f, v| {
+                    (f.latency_ns.p99, f.lateness_ns.p99) = (Some(300_000), Some(200_000));
+                    (v.client_works, v.cpu_wait_share) = (true, Some(0.009));
+                },
+            ),
+        ];
+        for (name, change) in cases {
+            assert_eq!(why(change), Vec::<String>::new(), "{name}");
         }
     }
 
-    fn only_reason(case: Validity) -> String {
-        let mut why = case.why_invalid();
-        assert_eq!(why.len(), 1, "{why:?}");
-        why.remove(0)
-    }
-
     #[test]
-    fn a_run_that_kept_its_schedule_is_valid() {
-        assert_eq!(good().why_invalid(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn less_than_99_percent_of_the_load_is_invalid() {
-        assert!(
-            Validity {
-                completed: 99_001,
-                ..good()
-            }
-            .why_invalid()
-            .is_empty()
-        );
-        assert!(
-            only_reason(Validity {
-                completed: 98_990,
-                ..good()
-            })
-            .contains("99.0 %")
-        );
-    }
-
-    #[test]
-    fn a_few_requests_in_flight_at_the_end_of_a_short_run_are_no_overload() {
-        assert!(
-            Validity {
-                requests: 100,
-                completed: 95,
-                ..good()
-            }
-            .why_invalid()
-            .is_empty()
-        );
-    }
-
-    #[test]
-    fn a_single_error_is_invalid_and_is_quoted() {
-        let case = Validity {
-            errors: 1,
-            first_error: Some("OOM"),
-            ..good()
-        };
-        assert!(only_reason(case).contains("1 of 100000 requests failed or went unanswered (fir"));
-    }
-
-    #[test]
-    fn lost_connections_are_invalid() {
-        assert!(
-            only_reason(Validity {
-                lost: Some("reset"),
-                ..good()
-            })
-            .contains("reset")
-        );
-    }
-
-    #[test]
-    fn lateness_counts_only_if_it_is_a_share_of_the_latency() {
-        let late = |mean: u64| LatenessSummary {
-            mean: Some(mean),
-            ..Default::default()
-        };
-        let explained = Validity {
-            lateness: late(8_000),
-            expected_lateness: 4_000,
-            ..good()
-        };
-        assert!(explained.why_invalid().is_empty());
-        assert!(
-            Validity {
-                lateness: late(4_900),
-                ..good()
-            }
-            .why_invalid()
-            .is_empty()
-        );
-        assert!(
-            only_reason(Validity {
-                lateness: late(5_100),
-                ..good()
-            })
-            .contains("late")
-        );
-        let slow = LatencySummary {
-            mean: Some(900_000),
-            ..Default::default()
-        };
-        let case = Validity {
-            lateness: late(50_000),
-            latency: slow,
-            ..good()
-        };
-        assert!(case.why_invalid().is_empty());
-    }
-
-    #[test]
-    fn a_tail_made_by_the_generator_is_invalid() {
-        let mut case = good();
-        case.latency.p99 = Some(300_000);
-        case.lateness.p99 = Some(200_000);
-        assert!(only_reason(case.clone()).contains("tail"));
-        case.client_works = true;
-        assert!(case.why_invalid().is_empty());
-    }
-
-    #[test]
-    fn a_client_that_works_on_responses_must_have_its_cpu_to_itself() {
-        let case = Validity {
-            client_works: true,
-            cpu_wait_share: Some(0.009),
-            ..good()
-        };
-        assert!(case.why_invalid().is_empty());
-        let case = Validity {
-            cpu_wait_share: Some(0.02),
-            ..case
-        };
-        assert!(only_reason(case).contains("2.0 % of the run"));
-    }
-
-    #[test]
-    fn more_than_one_percent_back_pressure_is_invalid() {
-        assert!(
-            Validity {
-                backpressure: 1_000,
-                ..good()
-            }
-            .why_invalid()
-            .is_empty()
-        );
-        assert!(
-            only_reason(Validity {
-                backpressure: 1_001,
-                ..good()
-            })
-            .contains("1.0 %")
-        );
-    }
-
-    #[test]
-    fn wrong_arrivals_and_empty_windows_are_invalid() {
-        let case = Validity {
-            arrivals_off: Some("not Poisson".into()),
-            ..good()
-        };
-        assert_eq!(only_reason(case), "not Poisson");
-        let case = Validity {
-            requests: 0,
-            completed: 0,
-            ..good()
-        };
-        assert!(only_reason(case).contains("--rate"));
+    fn each_rule_speaks_for_itself() {
+        let cases: [(Change, &str); 9] = [
+            (|f, _| (f.requests, f.completed) = (0, 0), "--rate"),
+            (|f, _| f.completed = 98_990, "99.0 %"),
+            (
+                |f, v| (f.errors, v.first_error) = (1, Some("OOM")),
+                "1 of 100000 requests failed or went unanswered (first: OOM)",
+            ),
+            (|_, v| v.lost = Some("reset"), "reset"),
+            (|f, _| f.lateness_ns.mean = Some(5_100), "late"),
+            (
+                |f, _| (f.latency_ns.p99, f.lateness_ns.p99) = (Some(300_000), Some(200_000)),
+                "tail",
+            ),
+            (
+                |_, v| (v.client_works, v.cpu_wait_share) = (true, Some(0.02)),
+                "2.0 % of the run",
+            ),
+            (|f, _| f.backpressure = 1_001, "1.0 %"),
+            (
+                |_, v| v.arrivals_off = Some("not Poisson".into()),
+                "not Poisson",
+            ),
+        ];
+        for (change, part) in cases {
+            let why = why(change);
+            assert_eq!(why.len(), 1, "{part}: {why:?}");
+            assert!(why[0].contains(part), "{why:?}");
+        }
     }
 
     #[test]
     fn a_closed_loop_is_judged_by_its_errors_alone() {
-        let case = Validity {
-            open_loop: false,
-            completed: 0,
-            backpressure: 9_999,
-            ..good()
-        };
-        assert!(case.why_invalid().is_empty());
+        let judged = why(|f, v| {
+            (v.open_loop, f.completed, f.backpressure) = (false, 0, 9_999);
+        });
+        assert!(judged.is_empty(), "{judged:?}");
     }
 }

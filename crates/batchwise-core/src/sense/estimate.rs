@@ -11,7 +11,7 @@ use crate::sense::confidence::{Evidence, confidence};
 use crate::sense::queue::Window;
 use crate::sense::report::{Estimator, Latency, Side, Stages, Unit, View};
 use crate::sense::sample::{Flow, Grid};
-use crate::sense::wire::{Item, Queue};
+use crate::sense::wire::{Item, QUEUES, Queue};
 
 /// What can be said of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,14 +116,10 @@ fn items_of(unit: Unit) -> &'static [Item] {
 /// Whether the exchange brought, in this interval, every queue that a two-sided estimate needs,
 /// and nothing that cannot be.
 pub fn is_two_sided(flow: &Flow, unit: Unit, side: Side, interval: u64) -> bool {
+    // the server's turnaround is its own
     let needed = match side {
-        Side::Server => &[Queue::Unacked, Queue::Unread, Queue::AckDelay][..],
-        Side::Client => &[
-            Queue::Unacked,
-            Queue::Unread,
-            Queue::AckDelay,
-            Queue::Turnaround,
-        ][..],
+        Side::Server => &QUEUES[..Queue::Turnaround as usize],
+        Side::Client => &QUEUES,
     };
     items_of(unit).iter().all(|&item| {
         needed.iter().all(|&q| {
@@ -167,17 +163,11 @@ pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
         |windows: &Grid<Window>| windows[Item::Calls as usize][Queue::Unacked as usize].total;
     // One response for each request: whichever end made fewer calls put several into one.
     let messages = calls(&flow.local).max(calls(&flow.peer));
-    let here = End {
-        windows: &flow.local,
+    let [here, there] = [&flow.local, &flow.peer].map(|windows| End {
+        windows,
         unit,
         messages,
-    };
-    let there = End {
-        windows: &flow.peer,
-        unit,
-        messages,
-    };
-
+    });
     let local = NetworkView::new(&here, &there)?;
     let remote = NetworkView::new(&there, &here);
     let server = match side {
@@ -185,28 +175,15 @@ pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
         Side::Client => &there,
     };
     let turnaround = server.delay(Queue::Turnaround);
-    let (view, stages, network) = match remote {
-        Some(r) if r.latency() > local.latency() => (
-            View::Remote,
-            Stages {
-                unacked: Some(ns(r.unacked)),
-                unread_local: Some(ns(r.unread_other)),
-                unread_remote: Some(ns(r.unread_holder)),
-                ackdelay_remote: Some(ns(r.ackdelay)),
-            },
-            r.latency(),
-        ),
-        _ => (
-            View::Local,
-            Stages {
-                unacked: Some(ns(local.unacked)),
-                unread_local: Some(ns(local.unread_holder)),
-                unread_remote: Some(ns(local.unread_other)),
-                ackdelay_remote: Some(ns(local.ackdelay)),
-            },
-            local.latency(),
-        ),
+    let (view, larger) = match remote {
+        Some(remote) if remote.latency() > local.latency() => (View::Remote, remote),
+        _ => (View::Local, local),
     };
+    let (unread_here, unread_there) = match view {
+        View::Local => (larger.unread_holder, larger.unread_other),
+        View::Remote => (larger.unread_other, larger.unread_holder),
+    };
+    let network = larger.latency();
     Some(Estimate {
         estimator: Estimator::TwoSided,
         view: Some(view),
@@ -215,7 +192,12 @@ pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
             turnaround: turnaround.map(ns),
             total: turnaround.map(|t| ns(network + t)),
         },
-        stages,
+        stages: Stages {
+            unacked: Some(ns(larger.unacked)),
+            unread_local: Some(ns(unread_here)),
+            unread_remote: Some(ns(unread_there)),
+            ackdelay_remote: Some(ns(larger.ackdelay)),
+        },
         confidence: of_flow(Estimator::TwoSided, flow, messages),
         throughput: 0.0,
     })

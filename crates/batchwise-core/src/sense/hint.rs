@@ -89,11 +89,8 @@ impl HintQueue {
     /// More is outstanding than there can be.
     pub fn new(sums: HintSums, now: Moment) -> Result<Self, Implausible> {
         let mut queue = Self {
-            state: QueueState::new(now.at),
             sums,
-            ticks: now.ticks,
-            excess: 0,
-            ahead: 0.0,
+            ..Self::fresh(now.ticks, now)
         };
         queue.resize()?;
         Ok(queue)

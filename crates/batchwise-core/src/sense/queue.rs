@@ -76,32 +76,9 @@ pub struct Window {
     pub total: u64,
 }
 
-/// What GETAVGS returns.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Averages {
-    /// Q: mean number of items in the queue.
-    pub occupancy: f64,
-    /// λ: items a second.
-    pub throughput: f64,
-    /// Q/λ: mean time an item spent in the queue, ns.
-    pub latency: f64,
-}
-
 impl Window {
-    /// GETAVGS (Algorithm 2). `None` when no time passed or nothing left the queue: then λ, and
-    /// with it the delay, is not known.
-    pub fn averages(&self) -> Option<Averages> {
-        (self.time > 0 && self.total > 0).then(|| {
-            let time = self.time as f64;
-            Averages {
-                occupancy: self.integral as f64 / time,
-                throughput: self.total as f64 * 1e9 / time,
-                latency: self.integral as f64 / self.total as f64,
-            }
-        })
-    }
-
-    /// Mean time an item spent in the queue, ns; the time itself cancels out of Q/λ.
+    /// GETAVGS' latency (Algorithm 2), Q/λ: the mean time that an item spent in the queue, ns, in which
+    /// the elapsed time cancels out. `None` when nothing left the queue: then it is not known.
     pub fn delay(&self) -> Option<f64> {
         (self.total > 0).then(|| self.integral as f64 / self.total as f64)
     }
@@ -137,16 +114,15 @@ mod tests {
         q.touch(30_000);
         assert_eq!(q.integral, 90_000);
         q.track(30_000, -4);
-        let a = q.since(&start).averages().unwrap();
-        assert_eq!(a.occupancy, 3.0);
-        assert_eq!(a.latency, 22_500.0);
+        let window = q.since(&start);
+        assert_eq!(window.integral as f64 / window.time as f64, 3.0);
+        assert_eq!(window.delay(), Some(22_500.0));
     }
 
     #[test]
     fn an_idle_queue_has_no_latency_rather_than_zero() {
         let q = QueueState::new(5);
-        assert_eq!(q.at(1_000).since(&q).averages(), None);
-        assert_eq!(q.since(&q).delay(), None);
+        assert_eq!(q.at(1_000).since(&q).delay(), None);
     }
 
     #[test]

@@ -109,36 +109,29 @@ impl Flow {
 
     /// Adds another connection's flow: every item weighs alike, wherever it passed.
     pub fn add(&mut self, other: &Self) {
-        for i in 0..ITEMS.len() {
-            for q in 0..QUEUES.len() {
-                self.local[i][q].add(&other.local[i][q]);
-                self.peer[i][q].add(&other.peer[i][q]);
-                self.heard[i][q] = self.heard[i][q].saturating_add(other.heard[i][q]);
-            }
-        }
-        self.hint.add(&other.hint);
-        self.hints_heard = self.hints_heard.saturating_add(other.hints_heard);
-        self.overlaps += other.overlaps;
-        self.under_way += other.under_way;
         self.rtt_min = smaller_known(self.rtt_min, other.rtt_min);
-        self.late_send |= other.late_send;
+        self.merge(other, Window::add);
     }
 
     /// Adds what happened next on the same connection.
     pub fn append(&mut self, next: &Self) {
+        self.rtt_min = next.rtt_min;
+        self.merge(next, Window::append);
+    }
+
+    fn merge(&mut self, other: &Self, window: impl Fn(&mut Window, &Window)) {
         for i in 0..ITEMS.len() {
             for q in 0..QUEUES.len() {
-                self.local[i][q].append(&next.local[i][q]);
-                self.peer[i][q].append(&next.peer[i][q]);
-                self.heard[i][q] = self.heard[i][q].wrapping_add(next.heard[i][q]);
+                window(&mut self.local[i][q], &other.local[i][q]);
+                window(&mut self.peer[i][q], &other.peer[i][q]);
+                self.heard[i][q] = self.heard[i][q].saturating_add(other.heard[i][q]);
             }
         }
-        self.hint.append(&next.hint);
-        self.hints_heard = self.hints_heard.wrapping_add(next.hints_heard);
-        self.overlaps += next.overlaps;
-        self.under_way += next.under_way;
-        self.rtt_min = next.rtt_min;
-        self.late_send |= next.late_send;
+        window(&mut self.hint, &other.hint);
+        self.hints_heard = self.hints_heard.saturating_add(other.hints_heard);
+        self.overlaps += other.overlaps;
+        self.under_way += other.under_way;
+        self.late_send |= other.late_send;
     }
 }
 

@@ -86,12 +86,9 @@ const AGENT: u32 = 3;
 const STATE: u32 = 0;
 
 impl State {
-    /// Bit 0 of the flags.
-    pub const NAGLE_OFF: u32 = 1 << 0;
-    /// Bit 1 of the flags.
-    pub const PROBING: u32 = 1 << 1;
-    /// Bit 2 of the flags.
-    pub const WANTS: u32 = 1 << 2;
+    const NAGLE_OFF: u32 = 1 << 0;
+    const PROBING: u32 = 1 << 1;
+    const WANTS: u32 = 1 << 2;
 
     /// From the flags, in the place of a queue's total; unknown ones are passed over.
     pub fn from_flags(flags: u32) -> Self {
@@ -104,19 +101,23 @@ impl State {
 
     /// As on the wire.
     pub fn flags(&self) -> u32 {
-        let bit = |set, bit| if set { bit } else { 0 };
-        bit(self.nagle_off, Self::NAGLE_OFF)
-            | bit(self.probing, Self::PROBING)
-            | bit(self.wants, Self::WANTS)
+        u32::from(self.nagle_off) * Self::NAGLE_OFF
+            + u32::from(self.probing) * Self::PROBING
+            + u32::from(self.wants) * Self::WANTS
     }
 
     /// `None` for anything that is not such an option.
     pub fn decode(opt: &[u8; LEN]) -> Option<Self> {
-        let word = |i: usize| u32::from_be_bytes([opt[i], opt[i + 1], opt[i + 2], opt[i + 3]]);
-        let ours = opt[0] == KIND && opt[1] as usize == LEN && opt[2..4] == EXID.to_be_bytes();
-        let is_state = word(4) >> 28 == AGENT << 2 | STATE;
-        (ours && is_state).then(|| Self::from_flags(word(8)))
+        let [head, flags, _] = words(opt)?;
+        (head >> 28 == AGENT << 2 | STATE).then(|| Self::from_flags(flags))
     }
+}
+
+/// What follows the kind, the length and the identifier of an option of ours.
+fn words(opt: &[u8; LEN]) -> Option<[u32; 3]> {
+    let word = |i: usize| u32::from_be_bytes([opt[i], opt[i + 1], opt[i + 2], opt[i + 3]]);
+    let ours = opt[0] == KIND && opt[1] as usize == LEN && opt[2..4] == EXID.to_be_bytes();
+    ours.then(|| [4, 8, 12].map(word))
 }
 
 fn integral_shift(item: Item) -> u32 {
@@ -150,17 +151,13 @@ impl Tuple {
 
     /// `None` for anything that is not such an option.
     pub fn decode(opt: &[u8; LEN]) -> Option<Self> {
-        let word = |i: usize| u32::from_be_bytes([opt[i], opt[i + 1], opt[i + 2], opt[i + 3]]);
-        let head = word(4);
-        if opt[0] != KIND || opt[1] as usize != LEN || opt[2..4] != EXID.to_be_bytes() {
-            return None;
-        }
+        let [head, total, integral] = words(opt)?;
         Some(Self {
             item: *ITEMS.get((head >> 30) as usize)?,
             queue: QUEUES[(head >> 28 & 3) as usize],
             time: head & TIME_MASK,
-            total: word(8),
-            integral: word(12),
+            total,
+            integral,
         })
     }
 }
@@ -196,12 +193,10 @@ impl PeerQueue {
             }
             self.time += u64::from(dt);
         }
-        self.total = self
-            .total
-            .wrapping_add(t.total.wrapping_sub(self.raw_total).into());
-        self.integral = self
-            .integral
-            .wrapping_add(t.integral.wrapping_sub(self.raw_integral).into());
+        let total = t.total.wrapping_sub(self.raw_total);
+        let integral = t.integral.wrapping_sub(self.raw_integral);
+        self.total = self.total.wrapping_add(total.into());
+        self.integral = self.integral.wrapping_add(integral.into());
         (self.raw_time, self.raw_total, self.raw_integral) = (t.time, t.total, t.integral);
         self.heard += 1;
         true
@@ -209,12 +204,10 @@ impl PeerQueue {
 
     /// What happened between `earlier` and this, in ns and items.
     pub fn since(&self, earlier: &Self, item: Item) -> Window {
+        let time = self.time.wrapping_sub(earlier.time);
         let integral = self.integral.wrapping_sub(earlier.integral);
         Window {
-            time: self
-                .time
-                .wrapping_sub(earlier.time)
-                .saturating_mul(1 << TIME_SHIFT),
+            time: time.saturating_mul(1 << TIME_SHIFT),
             integral: integral.saturating_mul(1 << integral_shift(item)),
             total: self.total.wrapping_sub(earlier.total),
         }

@@ -1,21 +1,19 @@
-//! A closed-loop run over TCP, from the log's first line to the report. The generator has a thread
-//! of its own, so that what it is pinned to stays with it.
+//! A closed-loop run, from the log's first line to what the report is made of.
 
-use std::net::TcpStream;
-use std::thread;
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context, Result};
 
 use super::engine::Engine;
 use super::link::Dialogue;
 use super::options::Options;
 use super::tally::Tally;
-use super::truth_log::LogFile;
-use crate::Error;
+use super::truth_log::{self, TruthLog};
 use crate::clock::Clock;
-use crate::cpu::{CpuUse, pin};
+use crate::cpu::{CpuUse, on_own_thread};
 
 /// What a run leaves behind.
-pub(crate) struct Driven<D> {
-    pub dialogues: Vec<D>,
+pub(crate) struct Measured {
     pub tally: Tally,
     pub clock: Clock,
     pub cpu: CpuUse,
@@ -23,50 +21,47 @@ pub(crate) struct Driven<D> {
     pub elapsed: u64,
 }
 
+/// Begins the log of a run whose connections have these addresses at the client, and then the run:
+/// what can take long is not of it.
+pub(crate) fn start(options: &Options, local: Vec<SocketAddr>) -> Result<(Clock, Tally)> {
+    let connections = local.len() as u32;
+    let log = options.log.as_deref();
+    let log = log.map(|path| Ok::<_, anyhow::Error>((path, truth_log::create(path)?)));
+    let log = log.transpose()?;
+    let clock = Clock::start();
+    let log = log.map(|(path, file)| TruthLog::start(path, file, local, clock));
+    let end = options.duration.as_nanos() as u64;
+    let tally = Tally::new(end, connections, log.transpose()?)?;
+    Ok((clock, tally))
+}
+
 /// Lets the dialogues run on their connections.
 pub(crate) fn drive<D: Dialogue + Send>(
     options: &Options,
     coalesce: bool,
     links: Vec<(TcpStream, D)>,
-) -> Result<Driven<D>, Error> {
-    let address = |why| Error::system("cannot find out a connection's address", why);
+) -> Result<(Vec<D>, Measured)> {
     let local = links.iter().map(|(stream, _)| stream.local_addr());
-    let local: Vec<_> = local.collect::<Result<_, _>>().map_err(address)?;
-    let log = options.log.as_deref().map(LogFile::create).transpose()?;
-    let clock = Clock::start(); // after what can take long: it is not of the run
-    let log = log.map(|file| file.start(local, clock));
-    let tally = Tally::new(
-        options.duration.as_nanos() as u64,
-        links.len() as u32,
-        log.transpose()?,
+    let local = local.collect::<Result<_, _>>();
+    let (clock, tally) = start(
+        options,
+        local.context("cannot find out a connection's address")?,
     )?;
-    let generate = || {
-        options.cpu.map_or(Ok(()), pin)?;
+    on_own_thread(options.cpu, || {
         let mut engine = Engine::new(options.addr, links, coalesce, tally, clock)?;
         clock.wait_for_start();
         let before = CpuUse::of_this_thread()?;
         engine.run()?;
-        Ok((
-            engine,
-            CpuUse::of_this_thread()?.since(&before),
-            clock.now(),
-        ))
-    };
-    let (engine, cpu, elapsed) = thread::scope(|scope| {
-        scope
-            .spawn(generate)
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })?;
-    let Engine {
-        mut tally, links, ..
-    } = engine;
-    tally.close_log()?;
-    Ok(Driven {
-        dialogues: links.into_iter().map(|link| link.dialogue).collect(),
-        tally,
-        clock,
-        cpu,
-        elapsed,
+        let cpu = CpuUse::of_this_thread()?.since(&before);
+        let elapsed = clock.now();
+        let Engine { tally, links, .. } = engine;
+        let measured = Measured {
+            tally,
+            clock,
+            cpu,
+            elapsed,
+        };
+        let dialogues = links.into_iter().map(|link| link.dialogue);
+        Ok((dialogues.collect(), measured))
     })
 }

@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -15,7 +16,6 @@ use super::dial::dial;
 use super::link::{Dialogue, Link, Socket};
 use super::tally::{Break, Tally};
 use super::truth_log::Record;
-use crate::Error;
 use crate::clock::Clock;
 use crate::engine::Drain;
 
@@ -61,18 +61,19 @@ impl<D: Dialogue> Engine<D> {
         coalesce: bool,
         tally: Tally,
         clock: Clock,
-    ) -> Result<Self, Error> {
-        let failed = |why| Error::system("cannot set up epoll", io::Error::from(why));
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+    ) -> Result<Self> {
+        let failed = "cannot set up epoll";
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(failed)?;
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        let alarm = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(failed)?;
+        let alarm = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).context(failed)?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, ALARM);
-        epoll.add(&alarm, event).map_err(failed)?;
+        epoll.add(&alarm, event).context(failed)?;
         for (index, (stream, _)) in links.iter().enumerate() {
-            let blocking = |why| Error::system("cannot make a socket non-blocking", why);
-            stream.set_nonblocking(true).map_err(blocking)?;
+            stream
+                .set_nonblocking(true)
+                .context("cannot make a socket non-blocking")?;
             let event = EpollEvent::new(EpollFlags::EPOLLIN, index as u64);
-            epoll.add(stream, event).map_err(failed)?;
+            epoll.add(stream, event).context(failed)?;
         }
         let new = |((stream, dialogue), number)| Link::new(stream, peer, number, dialogue);
         let links: Vec<_> = links.into_iter().zip(0..).map(new).collect();
@@ -94,9 +95,8 @@ impl<D: Dialogue> Engine<D> {
     }
 
     /// Runs until the end of the window and waits for the last answers.
-    pub fn run(&mut self) -> Result<(), Error> {
+    pub fn run(&mut self) -> Result<()> {
         let end = self.tally.end;
-        let failed = |why| Error::system("epoll", io::Error::from(why));
         for index in 0..self.links.len() {
             self.speak(index);
         }
@@ -113,12 +113,12 @@ impl<D: Dialogue> Engine<D> {
                 self.give_up(now);
                 self.look = now + LOOK_NS;
             }
-            self.arm(now).map_err(failed)?;
+            self.arm(now).context("epoll")?;
             let wait_ms = (stop - now).div_ceil(1_000_000).min(1000) as u16;
             let ready = match self.epoll.wait(&mut events, EpollTimeout::from(wait_ms)) {
                 Ok(ready) => ready,
                 Err(Errno::EINTR) => continue,
-                Err(why) => return Err(failed(why)),
+                Err(why) => return Err(why).context("epoll"),
             };
             for event in &events[..ready] {
                 self.serve(event.data(), event.events());

@@ -1,19 +1,20 @@
 //! What a closed-loop run with a truth log says about itself. Field names are a contract; fields
 //! may be added, never renamed.
 
-use serde::{Deserialize, Serialize};
+use anyhow::Result;
+use serde::Serialize;
 
-use super::judgement::Judgement;
-use super::tally::{Break, Tally};
-use crate::clock::Clock;
-use crate::cpu::CpuUse;
+use super::driver::Measured;
+use super::judgement::why_invalid;
+use super::options::Options;
+use super::tally::Break;
 use crate::report::LatencySummary;
 
 /// The result of a run, over all requests that it sent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TruthReport {
     /// `web`, `memcached` or `quic`.
-    pub workload: String,
+    pub workload: &'static str,
     /// Requests per second: what was asked for, or without a rate what was sent.
     pub offered_rps: f64,
     /// Responses (errors left out) that arrived before the end, per second.
@@ -55,17 +56,13 @@ pub struct TruthReport {
     /// Connections.
     pub connections: u64,
     /// Connections that were opened, where they do not last (`--pages-per-connection`).
-    #[serde(default)]
     pub connections_opened: u64,
     /// Connections that were reset, on which a response did not come in time, or that ended with
     /// requests in flight; not those that the server closed between two requests.
-    #[serde(default)]
     pub broken_connections: u64,
     /// Attempts to open a connection that failed.
-    #[serde(default)]
     pub connect_failures: u64,
     /// Both one by one, the first thousand.
-    #[serde(default)]
     pub breaks: Vec<Break>,
     /// The rate that was asked for, requests/s.
     pub target_rps: Option<f64>,
@@ -77,70 +74,53 @@ pub struct TruthReport {
     pub seed: u64,
 }
 
-/// What the workload knows itself.
-pub(crate) struct Context {
-    pub workload: &'static str,
-    pub connections: usize,
-    pub target_rps: Option<f64>,
-    pub pages: Option<u64>,
-    pub seed: u64,
-}
-
-/// The report of a run that took `elapsed` ns up to its last answer.
+/// The report of a run, once its log is written. `target_rps` is the rate that was asked for.
 pub(crate) fn conclude(
-    context: &Context,
-    tally: &Tally,
-    clock: &Clock,
-    cpu: &CpuUse,
-    elapsed: u64,
-) -> TruthReport {
+    workload: &'static str,
+    options: &Options,
+    target_rps: Option<f64>,
+    pages: Option<u64>,
+    measured: Measured,
+) -> Result<TruthReport> {
+    let Measured {
+        mut tally,
+        clock,
+        cpu,
+        elapsed,
+    } = measured;
+    tally.close_log()?;
     let seconds = tally.end as f64 * 1e-9;
     let share = |ns: Option<u64>| ns.map(|ns| ns as f64 / elapsed.max(1) as f64);
-    let latency_ns = tally.latency.latency();
-    let client_think_ns = tally.think.latency();
-    let why_invalid = Judgement {
-        requests: tally.requests,
-        errors: tally.errors,
-        first_error: tally.first_error.as_deref(),
-        lost: tally.lost.as_deref(),
-        connect_failures: tally.connect_failures,
-        latency_p50: latency_ns.p50,
-        think_p50: client_think_ns.p50,
-        latency_p99: latency_ns.p99,
-        think_p99: client_think_ns.p99,
-        cpu_share: share(cpu.run_ns),
-        cpu_wait_share: share(cpu.wait_ns),
-    }
-    .why_invalid();
-    TruthReport {
-        workload: context.workload.to_owned(),
-        offered_rps: context
-            .target_rps
-            .unwrap_or(tally.requests as f64 / seconds),
+    let mut report = TruthReport {
+        workload,
+        offered_rps: target_rps.unwrap_or(tally.requests as f64 / seconds),
         achieved_rps: tally.in_window as f64 / seconds,
         requests: tally.requests,
         errors: tally.errors,
-        latency_ns,
+        latency_ns: tally.latency.latency(),
         triggered_ns: tally.triggered.latency(),
-        client_think_ns,
+        client_think_ns: tally.think.latency(),
         triggers: tally.triggered.count(),
-        pages: context.pages,
-        valid: why_invalid.is_empty(),
-        why_invalid,
+        pages,
         cpu_share: share(cpu.run_ns),
         cpu_wait_ns: cpu.wait_ns,
         preemptions: cpu.preemptions,
         backpressure: tally.backpressure,
         bytes_sent: tally.bytes_sent,
         bytes_received: tally.bytes_received,
-        connections: context.connections as u64,
+        connections: options.connections as u64,
         connections_opened: u64::from(tally.connections),
         broken_connections: tally.broken,
         connect_failures: tally.connect_failures,
-        breaks: tally.breaks.clone(),
-        target_rps: context.target_rps,
+        breaks: tally.breaks,
+        target_rps,
         measured_from_ts_ns: clock.wall(0),
         measured_to_ts_ns: clock.wall(tally.end),
-        seed: context.seed,
-    }
+        seed: options.seed,
+        ..TruthReport::default()
+    };
+    let (lost, first_error) = (tally.lost.as_deref(), tally.first_error.as_deref());
+    report.why_invalid = why_invalid(&report, lost, first_error, share(cpu.wait_ns));
+    report.valid = report.why_invalid.is_empty();
+    Ok(report)
 }

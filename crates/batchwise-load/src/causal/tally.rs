@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
+use anyhow::Result;
+use serde::Serialize;
 
 use super::truth_log::{Record, TruthLog};
-use crate::Error;
 use crate::samples::Samples;
 
 /// Broken connections that are told one by one, at most.
 const MOST_BREAKS: usize = 1000;
 
 /// A connection that broke, or that could not be made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Break {
     /// When, ns since the Unix epoch.
     pub ts_ns: u64,
@@ -32,9 +32,7 @@ pub(crate) struct Tally {
     /// The client's part of that: from the end of the response on.
     pub think: Samples,
     pub requests: u64,
-    /// Answered without fault.
-    pub answered: u64,
-    /// Of these, before the end of the window.
+    /// Answered without fault before the end of the window.
     pub in_window: u64,
     pub errors: u64,
     pub first_error: Option<String>,
@@ -58,13 +56,12 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// `connections` exist already.
-    pub fn new(end: u64, connections: u32, log: Option<TruthLog>) -> Result<Self, Error> {
+    pub fn new(end: u64, connections: u32, log: Option<TruthLog>) -> Result<Self> {
         Ok(Self {
             latency: Samples::new()?,
             triggered: Samples::new()?,
             think: Samples::new()?,
             requests: 0,
-            answered: 0,
             in_window: 0,
             errors: 0,
             first_error: None,
@@ -95,7 +92,6 @@ impl Tally {
         if let Some(fault) = fault {
             return self.failed(1, || fault);
         }
-        self.answered += 1;
         self.in_window += u64::from(record.response <= self.end);
         self.latency.record(record.response - record.sent);
         if let Some(triggered) = record.triggered {
@@ -145,7 +141,7 @@ impl Tally {
     }
 
     /// Waits until the log is written.
-    pub fn close_log(&mut self) -> Result<(), Error> {
+    pub fn close_log(&mut self) -> Result<()> {
         self.log.take().map_or(Ok(()), TruthLog::finish)
     }
 }
@@ -173,7 +169,10 @@ mod tests {
         };
         tally.answered(late, None);
         tally.answered(record, Some("status 404".into()));
-        assert_eq!((tally.answered, tally.in_window, tally.errors), (2, 1, 1));
+        assert_eq!(
+            (tally.latency.count(), tally.in_window, tally.errors),
+            (2, 1, 1)
+        );
         assert_eq!(tally.latency.mean(), Some(650));
         assert_eq!(tally.triggered.mean(), Some(320));
         assert_eq!((tally.think.mean(), tally.think.count()), (Some(20), 1));

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use crate::Error;
+use anyhow::{Context, Result};
+
 use crate::clock::Clock;
 
 /// Records that are handed over at a time.
@@ -42,37 +43,26 @@ pub(crate) struct TruthLog {
     writer: JoinHandle<io::Result<()>>,
 }
 
-/// An empty one.
-pub(crate) struct LogFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl LogFile {
-    pub fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|why| failed(path, why))?;
-        let path = path.to_owned();
-        Ok(Self { path, file })
-    }
-
+impl TruthLog {
     /// `connections` are the clients' addresses as the network sees them.
-    pub fn start(self, connections: Vec<SocketAddr>, clock: Clock) -> Result<TruthLog, Error> {
-        let Self { path, file } = self;
+    pub fn start(
+        path: &Path,
+        file: File,
+        connections: Vec<SocketAddr>,
+        clock: Clock,
+    ) -> Result<Self> {
         let (chunks, received) = channel();
         let writer = std::thread::Builder::new()
             .name("truth-log".into())
-            .spawn(move || write(BufWriter::new(file), &received, connections, &clock))
-            .map_err(|why| failed(&path, why))?;
-        Ok(TruthLog {
-            path,
+            .spawn(move || write(BufWriter::new(file), &received, connections, &clock))?;
+        Ok(Self {
+            path: path.to_owned(),
             chunk: Vec::with_capacity(CHUNK),
             chunks,
             writer,
         })
     }
-}
 
-impl TruthLog {
     /// There is another connection: the next record may be of it.
     pub fn connection(&mut self, local: SocketAddr) {
         let _ = self.chunks.send(Chunk::Connection(local));
@@ -88,19 +78,24 @@ impl TruthLog {
     }
 
     /// Waits until everything is written.
-    pub fn finish(self) -> Result<(), Error> {
+    pub fn finish(self) -> Result<()> {
         let _ = self.chunks.send(Chunk::Records(self.chunk));
         drop(self.chunks);
         let written = self
             .writer
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        written.map_err(|why| failed(&self.path, why))
+        written.with_context(|| cannot_write(&self.path))
     }
 }
 
-fn failed(path: &Path, why: io::Error) -> Error {
-    Error::system(format!("cannot write the log {}", path.display()), why)
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write the log {}", path.display())
+}
+
+/// Makes the file of a log.
+pub(crate) fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| cannot_write(path))
 }
 
 fn write(
@@ -174,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_log_that_cannot_be_made_is_an_error_that_names_it() {
-        let made = LogFile::create(Path::new("/nowhere/log.csv"));
-        let why = made.err().expect("no such folder").to_string();
+        let made = create(Path::new("/nowhere/log.csv"));
+        let why = made.expect_err("no such folder").to_string();
         assert!(why.contains("/nowhere/log.csv"), "{why}");
     }
 }

@@ -1,28 +1,20 @@
 //! The load generators on the command line: a workload is a subcommand.
 
+mod examples;
+mod text;
+
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 
-use batchwise_load::LatencySummary;
-use clap::{Parser, Subcommand, ValueEnum};
-
-mod memcached;
-mod quic;
-mod redis;
-mod truth;
-mod web;
-
-const EXAMPLES: &str = "\
-Examples:
-  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 16384
-      SET of 16 KiB values, Poisson arrivals
-  batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64 \\
-      --nodelay off --format json
-      the same with Nagle's algorithm at the client, for programs";
+use anyhow::{Context, Result};
+use batchwise_load::web::{Description, Site};
+use batchwise_load::{Config, memcached, quic, web, write_hdr};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 
 /// Load a service and measure its latency honestly, from the intended send times
 #[derive(Debug, Parser)]
-#[command(version, after_long_help = EXAMPLES)]
+#[command(version, after_long_help = examples::ALL)]
 struct Cli {
     #[command(subcommand)]
     workload: Workload,
@@ -31,27 +23,31 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Workload {
     /// SET and GET requests to a Redis server
-    #[command(after_help = redis::EXAMPLES)]
-    Redis(Box<redis::RedisArgs>),
+    #[command(after_help = examples::REDIS)]
+    Redis(Box<Load<Config>>),
     /// Pages of objects from a web server, as a browser asks for them
-    #[command(after_help = web::EXAMPLES)]
-    Web(Box<web::WebArgs>),
+    #[command(after_help = examples::WEB)]
+    Web(Box<Load<web::Config>>),
     /// Write the files that `load web` asks for
-    WebSite(web::WebSiteArgs),
+    WebSite(WebSite),
     /// Gets and sets to a memcached server, a fixed number in flight
-    #[command(after_help = memcached::EXAMPLES)]
-    Memcached(Box<memcached::MemcachedArgs>),
+    #[command(after_help = examples::MEMCACHED)]
+    Memcached(Box<Load<memcached::Config>>),
     /// Requests over QUIC to `load quic-server`
-    #[command(after_help = quic::EXAMPLES)]
-    Quic(Box<quic::QuicArgs>),
+    #[command(after_help = examples::QUIC)]
+    Quic(Box<Load<quic::Config>>),
     /// The server for `load quic`
-    QuicServer(quic::QuicServerArgs),
+    QuicServer(quic::ServerConfig),
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Switch {
-    On,
-    Off,
+/// A load, and how it is reported.
+#[derive(Debug, Args)]
+struct Load<C: Args> {
+    #[command(flatten)]
+    config: C,
+    /// Output format
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -63,57 +59,79 @@ enum Format {
     Text,
 }
 
-fn parse_addr(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text
-        .to_socket_addrs()
-        .map_err(|why| format!("{why}; write an address and a port, such as 127.0.0.1:6379"))?;
-    found
-        .next()
-        .ok_or_else(|| format!("`{text}` has no address"))
+/// A folder of files.
+#[derive(Debug, Args)]
+struct WebSite {
+    /// Where to write the files; it is made if it does not exist
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// The site's description; the one that comes with batchwise if left out
+    #[arg(long, value_name = "FILE.toml")]
+    site: Option<PathBuf>,
+    /// Another seed than the description's: give `load web` the site.toml that is written then
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 /// Runs a load and prints its report. It is no error when the report says that it is not valid; it is
 /// one if there is no report.
-pub fn run() -> anyhow::Result<()> {
+pub fn run() -> Result<()> {
     match Cli::parse().workload {
-        Workload::Redis(args) => redis::run(&args),
-        Workload::Web(args) => web::run(&args),
-        Workload::WebSite(args) => web::write_site(&args),
-        Workload::Memcached(args) => memcached::run(&args),
-        Workload::Quic(args) => quic::run(&args),
-        Workload::QuicServer(args) => quic::serve(&args),
+        Workload::Redis(load) => redis(&load),
+        Workload::Web(load) => load.format.print(&web::run(&load.config)?, text::truth),
+        Workload::WebSite(args) => write_site(&args),
+        Workload::Memcached(load) => {
+            let report = memcached::run(&load.config)?;
+            load.format.print(&report, text::truth)
+        }
+        Workload::Quic(load) => load.format.print(&quic::run(&load.config)?, text::truth),
+        Workload::QuicServer(config) => serve(&config),
     }
 }
 
-fn write_latency(out: &mut impl Write, name: &str, latency: &LatencySummary) -> io::Result<()> {
-    writeln!(
-        out,
-        "{name:<24} mean {:>9}  p50 {:>9}  p90 {:>9}  p99 {:>9}  p99.9 {:>9}  max {:>9}",
-        human(latency.mean),
-        human(latency.p50),
-        human(latency.p90),
-        human(latency.p99),
-        human(latency.p999),
-        human(latency.max)
-    )
+impl Format {
+    fn print<T: Serialize>(
+        self,
+        report: &T,
+        text: fn(&mut dyn Write, &T) -> io::Result<()>,
+    ) -> Result<()> {
+        let mut out = io::stdout().lock();
+        let written = match self {
+            Self::Json => serde_json::to_writer(&mut out, report)
+                .map_err(io::Error::from)
+                .and_then(|()| writeln!(out)),
+            Self::Text => text(&mut out, report),
+        };
+        written
+            .and_then(|()| out.flush())
+            .context("cannot write the report")
+    }
 }
 
-fn write_validity(out: &mut impl Write, valid: bool, why_invalid: &[String]) -> io::Result<()> {
-    if valid {
-        return writeln!(out, "valid");
+fn redis(load: &Load<Config>) -> Result<()> {
+    let Load { config, format } = load;
+    let outcome = batchwise_load::run(config, |interval| format.print(interval, text::interval))?;
+    if let Some(path) = &config.hdr {
+        write_hdr(path, &outcome)?;
     }
-    writeln!(out, "NOT VALID:")?;
-    why_invalid
-        .iter()
-        .try_for_each(|why| writeln!(out, "  - {why}"))
+    format.print(&outcome.report, text::report)
 }
 
-/// Nanoseconds for people.
-fn human(ns: Option<u64>) -> String {
-    match ns {
-        None => "-".to_owned(),
-        Some(ns) if ns < 1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        Some(ns) if ns < 1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
-        Some(ns) => format!("{:.2} s", ns as f64 / 1e9),
-    }
+fn write_site(args: &WebSite) -> Result<()> {
+    let mut description = Description::read(args.site.as_deref())?;
+    description.seed = args.seed.unwrap_or(description.seed);
+    let (files, bytes) = Site::write(&description, &args.out)?;
+    let folder = args.out.display();
+    println!("{folder}: {files} files, {bytes} bytes, and site.toml");
+    Ok(())
+}
+
+fn serve(config: &quic::ServerConfig) -> Result<()> {
+    let server = quic::Server::start(config)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "listening on {}", server.addr())?;
+    out.flush()?;
+    drop(out);
+    server.serve(config.duration);
+    Ok(())
 }

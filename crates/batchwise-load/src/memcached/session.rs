@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use anyhow::Result;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::Config;
 use super::protocol::{Parser, Reply};
-use crate::Error;
 use crate::causal::distribution::Distribution;
 use crate::causal::link::{Answer, Cause, Dialogue};
 use crate::causal::pace::Pace;
-use crate::setup::explain;
+use crate::setup::{no_answer, refused};
 
 /// Sets in flight while the keys are set; their replies must fit into the socket buffers.
 const PREFILL: u32 = 64;
@@ -113,14 +113,9 @@ fn push_set(out: &mut Vec<u8>, key: u32, size: u64) {
 }
 
 /// Sets every key once.
-pub(crate) fn prefill(config: &Config, stream: &mut TcpStream) -> Result<(), Error> {
+pub(crate) fn prefill(config: &Config, stream: &mut TcpStream) -> Result<()> {
     let addr = config.options.addr;
-    let what = "set";
-    let failed = |why: io::Error| Error::Setup {
-        addr,
-        what,
-        why: explain(why),
-    };
+    let failed = |why| no_answer(addr, "set", why);
     let mut rng = SmallRng::seed_from_u64(config.options.seed);
     let mut parser = Parser::default();
     let (mut out, mut buffer) = (Vec::new(), [0; 1024]);
@@ -140,19 +135,13 @@ pub(crate) fn prefill(config: &Config, stream: &mut TcpStream) -> Result<(), Err
             let mut rest = &buffer[..length];
             while !rest.is_empty() {
                 let taken = parser.take(rest);
-                let invalid = |why: String| failed(io::Error::new(ErrorKind::InvalidData, why));
-                let (taken, reply) = taken.map_err(invalid)?;
+                let (taken, reply) = taken.map_err(|why| failed(io::Error::other(why)))?;
                 rest = &rest[taken..];
                 match reply {
                     None => {}
                     Some((Reply::Stored, _)) => key += 1,
-                    Some((reply, _)) => {
-                        let reply = match reply {
-                            Reply::Error(text) => text,
-                            other => format!("{other:?}"),
-                        };
-                        return Err(Error::Refused { addr, what, reply });
-                    }
+                    Some((Reply::Error(text), _)) => return Err(refused(addr, "set", &text)),
+                    Some((other, _)) => return Err(refused(addr, "set", &format!("{other:?}"))),
                 }
             }
         }
@@ -162,16 +151,13 @@ pub(crate) fn prefill(config: &Config, stream: &mut TcpStream) -> Result<(), Err
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
-    use crate::causal::Options;
 
     fn session(pace: Option<Pace>) -> Session {
-        let config = Config {
-            in_flight: 3,
-            get_ratio: 0.0,
-            ..Config::new(Options::new("127.0.0.1:11211".parse().unwrap()))
-        };
-        Session::new(&config, pace, 1)
+        let line = "memcached --addr 127.0.0.1:1 --in-flight 3 --get-ratio 0";
+        Session::new(&Config::parse_from(line.split(' ')), pace, 1)
     }
 
     fn burst(session: &mut Session, now: u64) -> Vec<Cause> {

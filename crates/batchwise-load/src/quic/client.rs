@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::thread;
 use std::time::Duration;
 
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -13,18 +14,19 @@ use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use super::{LARGEST, connect_error, message, runtime, tls};
-use crate::Error;
-use crate::causal::distribution::Distribution;
+use super::{LARGEST, message, runtime, tls};
+use crate::causal::distribution::{Distribution, parse_amounts, parse_times};
+use crate::causal::driver::{Measured, start};
 use crate::causal::pace::Pace;
 use crate::causal::page::{Page, Walk};
-use crate::causal::report::{Context, conclude};
+use crate::causal::report::conclude;
 use crate::causal::tally::Tally;
-use crate::causal::truth_log::{LogFile, Record};
+use crate::causal::truth_log::Record;
 use crate::causal::{Options, TruthReport};
 use crate::clock::Clock;
-use crate::cpu::{CpuUse, pin};
+use crate::cpu::{CpuUse, on_own_thread};
 use crate::engine::Drain;
+use crate::setup::connect_error;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server is told that this is the end.
@@ -34,65 +36,50 @@ const BRANCHES: u32 = 8;
 /// and the response of each of them so many.
 const LEAVES: u32 = 2;
 
-/// A run of the QUIC client.
-#[derive(Clone, Debug)]
+/// A run of the QUIC client: page after page on each connection, which has a UDP port of its own. By
+/// default it is the paper's first scenario.
+#[derive(Clone, Debug, Parser)]
 pub struct Config {
-    /// The server and the connections; each has a UDP port of its own.
+    /// The server and the connections.
+    #[command(flatten)]
     pub options: Options,
-    /// Requests in flight on a connection, at most; drawn for each page.
+    /// Requests in flight on a connection, at most; of a range, each page draws one
+    #[arg(long, default_value = "1..16", value_name = "DIST", value_parser = parse_amounts)]
     pub streams: Distribution,
-    /// Bytes in a response.
+    /// Bytes in a response: 500, or 1600..15100, each size equally likely
+    #[arg(long, default_value = "30..130", value_name = "DIST", value_parser = parse_amounts)]
     pub response_size: Distribution,
-    /// The pause between two pages, ns.
+    /// Pause between two pages: none, 20ms, 10ms..30ms, exp:20ms, lognormal:MEDIAN:SIGMA
+    #[arg(long, value_name = "DIST", default_value = "none", value_parser = parse_times)]
     pub think: Distribution,
 }
 
 impl Config {
-    /// The paper's first scenario: 1 to 16 streams, responses of 30 to 130 B, no pauses.
-    pub fn new(options: Options) -> Self {
-        let uniform = |low, high| Distribution::Uniform { low, high };
-        Self {
-            options,
-            streams: uniform(1.0, 16.0),
-            response_size: uniform(30.0, 130.0),
-            think: Distribution::Constant(0.0),
-        }
-    }
-
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<()> {
         self.options.check()?;
         let within = |distribution: &Distribution, highest: f64| {
             let bounds = distribution.bounds();
             bounds.is_some_and(|(low, high)| low >= 1.0 && high <= highest)
         };
-        if !within(&self.streams, 64.0) {
-            let text = "the streams must be a number or a range within 1..64";
-            return Err(Error::Config(text.into()));
-        }
-        if !within(&self.response_size, LARGEST) {
-            let text = "the response size must be a number or a range within 1..1000000";
-            return Err(Error::Config(text.into()));
-        }
+        ensure!(
+            within(&self.streams, 64.0),
+            "the streams must be a number or a range within 1..64"
+        );
+        ensure!(
+            within(&self.response_size, LARGEST),
+            "the response size must be a number or a range within 1..1000000"
+        );
         Ok(())
     }
 }
 
 /// Runs the QUIC client. An overloaded or vanishing server is no error but an invalid report.
-pub fn run(config: &Config) -> Result<TruthReport, Error> {
+pub fn run(config: &Config) -> Result<TruthReport> {
     config.check()?;
-    let generate = || {
-        config.options.cpu.map_or(Ok(()), pin)?;
-        runtime()?.block_on(load(config))
-    };
-    thread::scope(|scope| {
-        scope
-            .spawn(generate)
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    on_own_thread(config.options.cpu, || runtime()?.block_on(load(config)))
 }
 
-async fn load(config: &Config) -> Result<TruthReport, Error> {
+async fn load(config: &Config) -> Result<TruthReport> {
     let options = &config.options;
     let mut endpoints = Vec::with_capacity(options.connections);
     let mut connections = Vec::with_capacity(options.connections);
@@ -104,15 +91,8 @@ async fn load(config: &Config) -> Result<TruthReport, Error> {
         endpoints.push(endpoint);
         connections.push(connection);
     }
-    let log = options.log.as_deref().map(LogFile::create).transpose()?;
-    let clock = Clock::start(); // after what can take long: it is not of the run
-    let log = log.map(|file| file.start(local, clock));
-    let end = options.duration.as_nanos() as u64;
-    let tally = RefCell::new(Tally::new(
-        end,
-        options.connections as u32,
-        log.transpose()?,
-    )?);
+    let (clock, tally) = start(options, local)?;
+    let tally = RefCell::new(tally);
     let branches: Vec<u32> = (1..=BRANCHES).collect();
     let leaves: Vec<u32> = (BRANCHES + 1..=BRANCHES * (1 + LEAVES)).collect();
     let page = Page::grow(0, |object| match object {
@@ -145,20 +125,17 @@ async fn load(config: &Config) -> Result<TruthReport, Error> {
     });
     // If the server does not hear of it, its own timeout tells it.
     let _ = tokio::time::timeout(FAREWELL, join_all(farewell)).await;
-    let mut tally = tally.into_inner();
-    tally.close_log()?;
-    let context = Context {
-        workload: "quic",
-        connections: options.connections,
-        target_rps: None,
-        pages: Some(pages),
-        seed: options.seed,
+    let measured = Measured {
+        tally: tally.into_inner(),
+        clock,
+        cpu,
+        elapsed,
     };
-    Ok(conclude(&context, &tally, &clock, &cpu, elapsed))
+    conclude("quic", options, None, Some(pages), measured)
 }
 
 /// Opens a connection from a UDP port of its own, bound to the address that the network sees.
-async fn connect(addr: SocketAddr) -> Result<(Endpoint, Connection), Error> {
+async fn connect(addr: SocketAddr) -> Result<(Endpoint, Connection)> {
     let failed = |why: io::Error| connect_error(addr, why);
     let any: SocketAddr = match addr {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -171,7 +148,7 @@ async fn connect(addr: SocketAddr) -> Result<(Endpoint, Connection), Error> {
     };
     let local = route().map_err(failed)?.ip();
     let mut endpoint = Endpoint::client((local, 0).into()).map_err(failed)?;
-    let mut quic = tls::client()?;
+    let mut quic = tls::client().context("cannot set up TLS")?;
     let mut transport = quinn::TransportConfig::default();
     // Segments are cut here, not in the network card: a vantage on a virtual link sees packets.
     transport.enable_segmentation_offload(false);
@@ -337,19 +314,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_scenario_is_accepted_and_nonsense_is_not() {
-        let good = Config::new(Options::new("127.0.0.1:4433".parse().unwrap()));
-        assert!(good.check().is_ok());
-        let no_streams = Config {
-            streams: Distribution::Constant(0.0),
-            ..good.clone()
+    fn nonsense_is_refused() {
+        let check = |options: &str| {
+            let line = format!("quic --addr 127.0.0.1:1 {options}");
+            Config::parse_from(line.split_whitespace()).check()
         };
-        let unbounded = Config {
-            response_size: Distribution::Exponential { mean: 100.0 },
-            ..good
-        };
-        for bad in [no_streams, unbounded] {
-            assert!(matches!(bad.check(), Err(Error::Config(_))), "{bad:?}");
+        assert!(check("").is_ok());
+        for bad in ["--streams 0", "--response-size exp:100"] {
+            assert!(check(bad).is_err(), "{bad}");
         }
     }
 }

@@ -7,10 +7,7 @@ mod message;
 mod server;
 mod tls;
 
-use std::io;
-use std::net::SocketAddr;
-
-use crate::Error;
+use anyhow::{Context, Result};
 
 pub use client::{Config, run};
 pub use server::{Server, ServerConfig};
@@ -18,14 +15,9 @@ pub use server::{Server, ServerConfig};
 /// Bytes in a response, at most.
 const LARGEST: f64 = 1_000_000.0;
 
-fn connect_error(addr: SocketAddr, why: impl Into<io::Error>) -> Error {
-    let why = why.into();
-    Error::Connect { addr, why }
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|why| Error::system("cannot start the QUIC runtime", why))
+        .context("cannot start the QUIC runtime")
 }

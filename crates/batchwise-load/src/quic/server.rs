@@ -7,14 +7,17 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
+use anyhow::{Context, Result};
+use clap::Parser;
+use quinn::{Endpoint, Incoming, RecvStream, SendStream};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::task::{LocalSet, spawn_local};
 
-use super::{LARGEST, connect_error, message, runtime, tls};
-use crate::Error;
-use crate::causal::distribution::Distribution;
+use super::{LARGEST, message, runtime, tls};
+use crate::causal::distribution::{Distribution, parse_times};
+use crate::random_seed;
+use crate::units::{parse_addr, parse_duration};
 
 /// Requests of a connection that are served at a time, at most.
 const STREAMS: u32 = 1024;
@@ -22,14 +25,20 @@ const STREAMS: u32 = 1024;
 static CONTENTS: [u8; LARGEST as usize] = [b'x'; LARGEST as usize];
 
 /// What a server does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Parser)]
 pub struct ServerConfig {
-    /// Where it listens; port 0 lets the kernel choose one.
+    /// Where to listen, such as 127.0.0.1:4433; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_addr)]
     pub listen: SocketAddr,
-    /// How long it keeps the CPU busy for each request, ns.
+    /// How long the CPU works on each request: none, 200us, exp:200us, lognormal:MEDIAN:SIGMA
+    #[arg(long, value_name = "DIST", default_value = "none", value_parser = parse_times)]
     pub work: Distribution,
-    /// Of the work.
+    /// Of the work; random if left out
+    #[arg(long, default_value_t = random_seed(), hide_default_value = true)]
     pub seed: u64,
+    /// End after this time; without it, when it is interrupted
+    #[arg(long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
 }
 
 /// A server that runs until it is dropped.
@@ -42,24 +51,23 @@ pub struct Server {
 
 impl Server {
     /// Starts one in a thread of its own.
-    pub fn start(config: &ServerConfig) -> Result<Self, Error> {
-        let mut quic = tls::server()?;
+    pub fn start(config: &ServerConfig) -> Result<Self> {
+        let mut quic = tls::server().context("cannot set up TLS")?;
         let mut transport = quinn::TransportConfig::default();
         transport.max_concurrent_bidi_streams(STREAMS.into());
         quic.transport_config(transport.into());
         let runtime = runtime()?;
         let listen = config.listen;
-        let failed = |why| Error::system(format!("cannot listen on {listen}"), why);
+        let failed = || format!("cannot listen on {listen}");
         let endpoint = {
             let _inside = runtime.enter();
-            Endpoint::server(quic, listen).map_err(failed)?
+            Endpoint::server(quic, listen).with_context(failed)?
         };
-        let addr = endpoint.local_addr().map_err(failed)?;
+        let addr = endpoint.local_addr().with_context(failed)?;
         let (accepting, config) = (endpoint.clone(), config.clone());
         let thread = std::thread::Builder::new()
             .name("quic-server".into())
-            .spawn(move || LocalSet::new().block_on(&runtime, accept(accepting, &config)))
-            .map_err(|why| connect_error(listen, why))?;
+            .spawn(move || LocalSet::new().block_on(&runtime, accept(accepting, &config)))?;
         Ok(Self {
             addr,
             endpoint,
@@ -117,23 +125,19 @@ async fn accept(endpoint: Endpoint, config: &ServerConfig) {
         rng: RefCell::new(SmallRng::seed_from_u64(config.seed)),
     });
     while let Some(incoming) = endpoint.accept().await {
-        spawn_local(greet(incoming, Rc::clone(&work)));
+        spawn_local(serve(incoming, Rc::clone(&work)));
     }
     // Clients are told before the thread ends.
     endpoint.wait_idle().await;
 }
 
-async fn greet(incoming: Incoming, work: Rc<Work>) {
+async fn serve(incoming: Incoming, work: Rc<Work>) {
     // A client that goes away has its own report of it.
     let Ok(connection) = incoming.await else {
         return;
     };
-    serve(&connection, &work).await;
-}
-
-async fn serve(connection: &Connection, work: &Rc<Work>) {
     while let Ok((send, receive)) = connection.accept_bi().await {
-        spawn_local(answer(send, receive, Rc::clone(work)));
+        spawn_local(answer(send, receive, Rc::clone(&work)));
     }
 }
 

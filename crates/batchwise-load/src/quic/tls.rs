@@ -3,20 +3,19 @@
 
 use std::sync::Arc;
 
+use anyhow::Result;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-use crate::Error;
-
 /// The name in the certificate.
 pub(super) const NAME: &str = "batchwise.test";
 const PROTOCOL: &[u8] = b"batchwise-load";
 
-pub(super) fn server() -> Result<quinn::ServerConfig, Error> {
-    let own = rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(failed)?;
+pub(super) fn server() -> Result<quinn::ServerConfig> {
+    let own = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
     let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
     let mut tls = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -25,29 +24,23 @@ pub(super) fn server() -> Result<quinn::ServerConfig, Error> {
             builder
                 .with_no_client_auth()
                 .with_single_cert(chain, key.into())
-        })
-        .map_err(failed)?;
+        })?;
     tls.alpn_protocols = vec![PROTOCOL.to_vec()];
-    let tls = QuicServerConfig::try_from(tls).map_err(failed)?;
+    let tls = QuicServerConfig::try_from(tls)?;
     Ok(quinn::ServerConfig::with_crypto(Arc::new(tls)))
 }
 
-pub(super) fn client() -> Result<quinn::ClientConfig, Error> {
+pub(super) fn client() -> Result<quinn::ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let trusting = Arc::new(Trusting(Arc::clone(&provider)));
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(failed)?
+        .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(trusting)
         .with_no_client_auth();
     tls.alpn_protocols = vec![PROTOCOL.to_vec()];
-    let tls = QuicClientConfig::try_from(tls).map_err(failed)?;
+    let tls = QuicClientConfig::try_from(tls)?;
     Ok(quinn::ClientConfig::new(Arc::new(tls)))
-}
-
-fn failed(why: impl std::fmt::Display) -> Error {
-    Error::Config(format!("cannot set up TLS: {why}"))
 }
 
 /// Takes any certificate.

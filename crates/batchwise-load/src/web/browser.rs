@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::Config;
 use super::http::{Parser, Response};
 use super::site::{Object, Site};
 use crate::causal::link::{Answer, Cause, Dialogue};
@@ -59,8 +60,7 @@ impl Browser {
         site: Arc<Site>,
         requests: Arc<Requests>,
         mut pace: Pace,
-        in_flight: usize,
-        pages_per_connection: Option<f64>,
+        config: &Config,
         seed: u64,
     ) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -69,15 +69,15 @@ impl Browser {
             pages: 0,
             site,
             requests,
-            in_flight,
-            pages_per_connection,
+            in_flight: config.in_flight,
+            pages_per_connection: config.pages_per_connection,
             leaves: false,
             rng,
             pace,
             begins: Some(first),
             page: 0,
             walk: Walk::default(),
-            asked: VecDeque::with_capacity(in_flight),
+            asked: VecDeque::with_capacity(config.in_flight),
             page_ended: None,
             parser: Parser::default(),
         }
@@ -188,15 +188,18 @@ impl Dialogue for Browser {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
     use crate::causal::distribution::Distribution;
     use crate::web::Description;
 
     fn browser(pause_ns: f64) -> Browser {
-        let site = Site::build(&Description::standard()).unwrap();
-        let requests = Requests::new(&site, "10.0.0.1:80".parse().unwrap(), true);
+        let config = Config::parse_from(["web", "--addr", "10.0.0.1:80"]);
+        let site = Site::build(&Description::read(None).unwrap()).unwrap();
+        let requests = Requests::new(&site, config.options.addr, true);
         let pace = Pace::Think(Distribution::Constant(pause_ns));
-        Browser::new(Arc::new(site), Arc::new(requests), pace, 4, None, 1)
+        Browser::new(Arc::new(site), Arc::new(requests), pace, &config, 1)
     }
 
     /// Answers the oldest request.

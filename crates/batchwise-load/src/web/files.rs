@@ -1,14 +1,13 @@
 //! Writes the files of a site for a web server.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
+use anyhow::{Context, Result};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::site::{Description, Object, Site};
-use crate::Error;
 
 /// Text is made of these many words of its own, which makes it compress to about a third, like
 /// the text of real sites.
@@ -17,30 +16,23 @@ const WORDS: usize = 800;
 impl Site {
     /// Writes the files of a site to a folder, and the description beside them as `site.toml`.
     /// Files that exist are replaced. Returns how many files the site has, and their bytes.
-    pub fn write(description: &Description, folder: &Path) -> Result<(usize, u64), Error> {
+    pub fn write(description: &Description, folder: &Path) -> Result<(usize, u64)> {
         let site = Self::build(description)?;
-        let failed = |path: &Path, why| {
-            Error::system(format!("cannot write the site to {}", path.display()), why)
+        let write = |path: &str, bytes: &[u8]| {
+            let path = folder.join(path);
+            let written = path.parent().map_or(Ok(()), fs::create_dir_all);
+            written
+                .and_then(|()| fs::write(&path, bytes))
+                .with_context(|| format!("cannot write the site to {}", path.display()))
         };
-        for name in description.types.keys() {
-            let path = folder.join(name);
-            fs::create_dir_all(&path).map_err(|why| failed(&path, why))?;
-        }
         let mut rng = ChaCha8Rng::seed_from_u64(description.seed);
         let words: Vec<_> = (0..WORDS).map(|_| word(&mut rng)).collect();
         for object in &site.objects {
-            let path = folder.join(&object.path);
-            fs::write(&path, contents(object, &words, &mut rng))
-                .map_err(|why| failed(&path, why))?;
+            write(&object.path, &contents(object, &words, &mut rng))?;
         }
-        let path = folder.join("site.toml");
-        let text = toml::to_string(description).map_err(io::Error::other);
-        text.and_then(|text| fs::write(&path, text))
-            .map_err(|why| failed(&path, why))?;
-        Ok((
-            site.objects.len(),
-            site.objects.iter().map(|o| o.size).sum(),
-        ))
+        write("site.toml", toml::to_string(description)?.as_bytes())?;
+        let bytes = site.objects.iter().map(|o| o.size).sum();
+        Ok((site.objects.len(), bytes))
     }
 }
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::{Context, Result, bail, ensure};
 use rand::seq::index;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::causal::distribution::Distribution;
 use crate::causal::page::Page;
 
@@ -65,49 +65,37 @@ pub struct Site {
 }
 
 impl Description {
-    /// The one that comes with batchwise.
-    pub fn standard() -> Self {
-        Self::parse(STANDARD).expect("the description that comes with batchwise is tested")
+    /// Reads one from a file; the one that comes with batchwise if there is no file.
+    pub fn read(file: Option<&Path>) -> Result<Self> {
+        let text = file.map_or(Ok(STANDARD.to_owned()), |path| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        });
+        toml::from_str(&text?).context("the description of the site")
     }
 
-    /// Reads one.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        toml::from_str(text)
-            .map_err(|why| Error::Config(format!("the description of the site: {why}")))
-    }
-
-    /// Reads one from a file.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let failed = |why| Error::system(format!("cannot read {}", path.display()), why);
-        Self::parse(&std::fs::read_to_string(path).map_err(failed)?)
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        let refuse = |text: String| Err(Error::Config(format!("the site: {text}")));
-        if !self.types.contains_key(&self.root) {
-            return refuse(format!("there is no type `{}` for the root", self.root));
-        }
+    fn check(&self) -> Result<()> {
+        let root = &self.root;
+        ensure!(
+            self.types.contains_key(root),
+            "the site: there is no type `{root}` for the root"
+        );
         let files: u64 = self.types.values().map(|kind| u64::from(kind.files)).sum();
-        if files > u64::from(MOST_FILES) {
-            return refuse(format!("at most {MOST_FILES} files are possible"));
-        }
+        ensure!(
+            files <= u64::from(MOST_FILES),
+            "the site: at most {MOST_FILES} files are possible"
+        );
         for (name, kind) in &self.types {
             let plain = |text: &str| {
                 let mut letters = text.bytes();
                 !text.is_empty() && letters.all(|b| b.is_ascii_alphanumeric() || b == b'-')
             };
-            if !plain(name) || !plain(&kind.extension) {
-                return refuse(format!(
-                    "`{name}` and its extension must be letters and digits"
-                ));
-            }
-            if kind.files == 0 {
-                return refuse(format!("`{name}` has no files"));
-            }
+            ensure!(
+                plain(name) && plain(&kind.extension),
+                "the site: `{name}` and its extension must be letters and digits"
+            );
+            ensure!(kind.files > 0, "the site: `{name}` has no files");
             if let Some(child) = kind.children.keys().find(|c| !self.types.contains_key(*c)) {
-                return refuse(format!(
-                    "`{name}` refers to `{child}`, which is not described"
-                ));
+                bail!("the site: `{name}` refers to `{child}`, which is not described");
             }
         }
         Ok(())
@@ -116,7 +104,7 @@ impl Description {
 
 impl Site {
     /// Draws the site of a description.
-    pub fn build(description: &Description) -> Result<Self, Error> {
+    pub fn build(description: &Description) -> Result<Self> {
         description.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(description.seed);
         let mut objects = Vec::new();
@@ -170,9 +158,13 @@ impl Site {
 mod tests {
     use super::*;
 
+    fn standard() -> Description {
+        Description::read(None).unwrap()
+    }
+
     #[test]
     fn the_standard_site_has_twenty_pages_of_tens_of_objects() {
-        let site = Site::build(&Description::standard()).unwrap();
+        let site = Site::build(&standard()).unwrap();
         assert_eq!(site.pages.len(), 20);
         assert_eq!(site.objects.len(), 492);
         let per_page = site.objects_per_page();
@@ -182,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_description_gives_the_same_site_each_time_and_another_seed_another_one() {
-        let description = Description::standard();
+        let description = standard();
         let site = Site::build(&description).unwrap();
         assert_eq!(site, Site::build(&description).unwrap());
         let other = Description {
@@ -194,9 +186,9 @@ mod tests {
 
     #[test]
     fn a_description_survives_being_written() {
-        let description = Description::standard();
+        let description = standard();
         let text = toml::to_string(&description).unwrap();
-        assert_eq!(Description::parse(&text).unwrap(), description);
+        assert_eq!(toml::from_str::<Description>(&text).unwrap(), description);
     }
 
     #[test]
@@ -209,10 +201,10 @@ mod tests {
         ];
         for (text, changed, why) in cases {
             let broken = STANDARD.replacen(text, changed, 1);
-            let refused = Site::build(&Description::parse(&broken).unwrap()).unwrap_err();
+            let refused = Site::build(&toml::from_str(&broken).unwrap()).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
         }
         let unreadable = STANDARD.replacen("2..6", "6..2", 1);
-        assert!(Description::parse(&unreadable).is_err());
+        assert!(toml::from_str::<Description>(&unreadable).is_err());
     }
 }

@@ -1,10 +1,9 @@
 //! The memcached client against a real memcached.
 
 use std::process::Command;
-use std::time::Duration;
 
 use batchwise_load::memcached::{Config, run};
-use batchwise_load::{Distribution, Error, Options};
+use clap::Parser;
 
 use crate::log;
 use crate::process::Server;
@@ -18,13 +17,9 @@ fn memcached(extra: &[&str]) -> Server {
     })
 }
 
-fn config(server: &Server) -> Config {
-    let mut options = Options::new(server.addr);
-    options.duration = Duration::from_millis(300);
-    Config {
-        keys: 100,
-        ..Config::new(options)
-    }
+fn config(server: &Server, options: &str) -> Config {
+    let line = format!("memcached --addr {} --seed 1 {options}", server.addr);
+    Config::parse_from(line.split_whitespace())
 }
 
 #[test]
@@ -32,15 +27,12 @@ fn gets_and_sets_are_answered_with_as_many_in_flight_as_asked_for() {
     let server = memcached(&[]);
     let folder = tempfile::tempdir().unwrap();
     for (in_flight, coalesce) in [(1, false), (8, false), (8, true)] {
-        let mut config = Config {
-            in_flight,
-            coalesce,
-            ..config(&server)
-        };
-        config.options.connections = 3;
-        config.options.log = Some(folder.path().join("truth.csv"));
+        let mut config = config(&server, "--keys 100 --duration 300ms --connections 3");
+        (config.in_flight, config.coalesce) = (in_flight, coalesce);
+        let log = folder.path().join("truth.csv");
+        config.options.log = Some(log.clone());
         let report = run(&config).unwrap();
-        let connections = log::check(&report, config.options.log.as_deref().unwrap(), in_flight);
+        let connections = log::check(&report, &log, in_flight);
         let all: Vec<_> = connections.values().flatten().collect();
         // Each response but the last ones causes a request.
         assert!(
@@ -60,13 +52,8 @@ fn gets_and_sets_are_answered_with_as_many_in_flight_as_asked_for() {
 #[test]
 fn a_rate_leaves_most_requests_to_the_clock() {
     let server = memcached(&[]);
-    let mut config = Config {
-        rate: Some(200.0),
-        in_flight: 64,
-        ..config(&server)
-    };
-    config.options.duration = Duration::from_secs(3);
-    let report = run(&config).unwrap();
+    let options = "--keys 100 --rate 200 --in-flight 64 --duration 3s";
+    let report = run(&config(&server, options)).unwrap();
     assert_eq!(report.errors, 0, "{report:?}");
     assert!((60..720).contains(&report.requests), "{report:?}");
     assert!(report.triggers < report.requests / 2, "{report:?}");
@@ -75,24 +62,17 @@ fn a_rate_leaves_most_requests_to_the_clock() {
 #[test]
 fn values_that_the_server_refuses_end_the_set_up_with_its_words() {
     let server = memcached(&["-I", "524288"]);
-    let config = Config {
-        value_size: Distribution::Constant(600_000.0),
-        ..config(&server)
-    };
-    let refused = run(&config).unwrap_err();
-    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
-    assert!(refused.to_string().contains("too large"), "{refused}");
+    let refused = run(&config(&server, "--value-size 600000")).unwrap_err();
+    let refused = refused.to_string();
+    assert!(refused.contains("refused set: "), "{refused}");
+    assert!(refused.contains("too large"), "{refused}");
 }
 
 #[test]
 fn a_server_that_forgets_values_makes_the_run_invalid() {
     let server = memcached(&["-m", "4"]);
-    let config = Config {
-        keys: 5000,
-        value_size: Distribution::Constant(9_000.0),
-        ..config(&server)
-    };
-    let report = run(&config).unwrap();
+    let options = "--keys 5000 --value-size 9000 --duration 300ms";
+    let report = run(&config(&server, options)).unwrap();
     assert!(!report.valid && report.errors > 0, "{report:?}");
     assert!(
         report.why_invalid[0].contains("found nothing"),
