@@ -11,7 +11,7 @@ use super::{ClimbReport, Climbs};
 use crate::arm::Arm;
 use crate::decisions::join;
 use crate::engine::color::{BLACK, Color, GREY, NAGLE, NODELAY};
-use crate::engine::figure::{Bar, Group, Layer, Span};
+use crate::engine::figure::{Bar, Group, Layer, Marker, Span, Stroke};
 use crate::engine::report::Part;
 use crate::engine::text::percent;
 use crate::engine::text::{duration, maybe_duration, thousands};
@@ -122,12 +122,11 @@ fn latency(points: &[Moment]) -> Figure {
         climbs(points).iter().map(|climb| piece(climb)).collect()
     };
     let line =
-        |label: &str, color: Color, dashed, value: &dyn Fn(&Moment) -> Option<f64>| Layer::Line {
+        |label: &str, color: Color, stroke, value: &dyn Fn(&Moment) -> Option<f64>| Layer::Line {
             label: label.into(),
             color,
-            dashed,
-            joined: true,
-            marker: crate::engine::figure::Marker::None,
+            stroke,
+            marker: Marker::Nothing,
             pieces: pieces(value),
         };
     let spans = climbs(points).into_iter().map(|climb| Span {
@@ -145,23 +144,26 @@ fn latency(points: &[Moment]) -> Figure {
     let y = Axis::latency().capped(1e8);
     let title = "Mean latency, measured and estimated, with Nagle off, on, and tuned";
     Figure::over_time("latency.svg", title, y)
-        .layer(Layer::Shade {
-            label: "Nagle at the client".into(),
-            times: join(on.into_iter()),
-        })
+        .shade("Nagle at the client", &join(on.into_iter()))
         .layer(Layer::Spans(spans.collect()))
-        .layer(line("measured, since due", GREY, false, &|m| {
+        .layer(line("measured, since due", GREY, Stroke::Solid, &|m| {
             m.truth.mean_from_intended_ns
         }))
-        .layer(line("measured, since sent", BLACK, false, &|m| {
+        .layer(line("measured, since sent", BLACK, Stroke::Solid, &|m| {
             m.truth.mean_from_send_ns
         }))
-        .layer(line("estimated, client's end", NODELAY, true, &|m| {
-            two_sided(m.client.as_ref())
-        }))
-        .layer(line("estimated, server's end", NAGLE, true, &|m| {
-            two_sided(m.server.as_ref())
-        }))
+        .layer(line(
+            "estimated, client's end",
+            NODELAY,
+            Stroke::Dashed,
+            &|m| two_sided(m.client.as_ref()),
+        ))
+        .layer(line(
+            "estimated, server's end",
+            NAGLE,
+            Stroke::Dashed,
+            &|m| two_sided(m.server.as_ref()),
+        ))
 }
 
 /// Passages of one climb after another, by time.
