@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use batchwise_lab::engine::summarise;
+use batchwise_lab::summarise;
 use serde_json::Value;
 
 /// Experiments that read their results, and of which there is a recording. (Of

@@ -12,6 +12,7 @@ use super::experiment::{
 use super::page;
 use super::record::{Progressed, Record, Refused};
 use crate::Context;
+use crate::machine::Machine;
 use crate::output::Progress;
 
 type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
@@ -20,7 +21,7 @@ type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
 pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()> {
     let rounds = experiment.rounds(context.quick)?;
     let turns = rounds.iter().map(|round| round.arms.len()).sum();
-    let machine = serde_json::to_value(context.machine()?)?;
+    let machine = serde_json::to_value(Machine::probe()?)?;
     let mut record = resumed(experiment, context, turns, &machine);
     record.machine = machine;
     let done_turns = rounds[..record.progressed.round.min(rounds.len())]
