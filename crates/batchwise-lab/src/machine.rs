@@ -9,7 +9,6 @@ use serde::Serialize;
 /// The machine that an experiment ran on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// `uname -r`.
     pub kernel: String,
     /// Model name from /proc/cpuinfo.
     pub cpu: String,
@@ -21,12 +20,10 @@ pub struct Machine {
     pub load_average: String,
     /// When the run began, RFC 3339 in UTC.
     pub date: String,
-    /// Version of batchwise.
     pub batchwise: String,
 }
 
 impl Machine {
-    /// Looks at the machine.
     pub fn probe() -> Result<Self> {
         let read = |path: &str| -> Result<String> {
             let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
@@ -45,11 +42,8 @@ impl Machine {
 }
 
 fn load_average(loadavg: &str) -> String {
-    loadavg
-        .split_whitespace()
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let fields: Vec<_> = loadavg.split_whitespace().take(3).collect();
+    fields.join(" ")
 }
 
 fn cpu_model(cpuinfo: &str) -> String {

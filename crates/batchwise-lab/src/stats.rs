@@ -54,16 +54,12 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 /// A median and how far samples are from it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// First quartile.
     pub q1: f64,
-    /// Median.
     pub median: f64,
-    /// Third quartile.
     pub q3: f64,
 }
 
 impl Spread {
-    /// Of these samples; `None` of none.
     pub fn of(samples: &[f64]) -> Option<Self> {
         Some(Self {
             q1: quantile(samples, 0.25)?,
@@ -76,11 +72,8 @@ impl Spread {
 /// A median with the 95 % percentile-bootstrap interval around it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MedianInterval {
-    /// Median.
     pub median: f64,
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
 }
 

@@ -237,8 +237,7 @@ fn errors(summary: &Summary) -> Table {
 
 /// By load and arm: what counts, and the raw mean beside it.
 fn every_load(points: &[Moment], bins: &[Bin]) -> Table {
-    let mut table = Table::new(["load", "arm", "median (95 %)", "slices", "raw mean", "cut"]);
-    for (bin, arm) in bins.iter().flat_map(|bin| Arm::ALL.map(|arm| (bin, arm))) {
+    let row = |(bin, arm): (&Bin, Arm)| {
         let those = points.iter();
         let those: Vec<_> = those
             .filter(|m| m.arm == arm && m.offered_rps == bin.offered_rps)
@@ -248,7 +247,7 @@ fn every_load(points: &[Moment], bins: &[Bin]) -> Table {
             (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
         };
         let found = bin.latency_ns.get(&arm);
-        table.row([
+        vec![
             thousands(bin.offered_rps.round()),
             arm.label().into(),
             found.map_or_else(
@@ -261,7 +260,8 @@ fn every_load(points: &[Moment], bins: &[Bin]) -> Table {
             found.map_or_else(String::new, |r| r.pairs.to_string()),
             maybe_duration(mean(&|m| m.truth.mean_from_intended_ns)),
             percent(mean(&|m| Some(m.cut()))),
-        ]);
-    }
-    table
+        ]
+    };
+    let each = bins.iter().flat_map(|bin| Arm::ALL.map(|arm| (bin, arm)));
+    Table::new(["load", "arm", "median (95 %)", "slices", "raw mean", "cut"]).with(each.map(row))
 }

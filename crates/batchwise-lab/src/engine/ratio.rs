@@ -36,13 +36,9 @@ pub fn pairs<P, R: Ord, A: PartialEq>(
 /// The median of paired ratios with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The median of the pairs' ratios.
     pub median: f64,
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
-    /// Pairs.
     pub pairs: usize,
 }
 
@@ -130,7 +126,6 @@ impl Verdict {
         }
     }
 
-    /// As in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Met => "met",

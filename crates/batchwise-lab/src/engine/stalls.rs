@@ -27,9 +27,7 @@ const PRIORITY: i32 = 50;
 /// A time without a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Begin.
     pub from: Instant,
-    /// End.
     pub to: Instant,
 }
 
