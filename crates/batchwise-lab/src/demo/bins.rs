@@ -19,9 +19,7 @@ pub const TOO_LONG: f64 = 5e6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// It is slower.
     Slower,
-    /// It is faster.
     Faster,
     /// They differ by less than [`ALIKE`].
     Alike,
@@ -55,7 +53,6 @@ pub enum Carried {
     Unknown,
 }
 
-/// One bin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bin {
     /// The load in its middle, requests a second.

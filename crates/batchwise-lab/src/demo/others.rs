@@ -10,7 +10,6 @@ use nix::sys::resource::{UsageWho, getrusage};
 /// A unit of /proc/stat (USER_HZ, which is the same on all machines).
 const STAT_UNIT: Duration = Duration::from_millis(10);
 
-/// CPU time since the machine's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
     /// When it was read, ns since the Unix epoch.
@@ -21,10 +20,9 @@ pub struct Used {
     pub own: Duration,
 }
 
-/// Reads what was used.
 #[derive(Debug)]
 pub struct Others {
-    cpus: Vec<usize>,
+    pub cpus: Vec<usize>,
     /// Of everything that the demo has started.
     cgroup: PathBuf,
     /// The kernel's threads that process packets: of the demo, nearly always.
@@ -32,7 +30,6 @@ pub struct Others {
 }
 
 impl Others {
-    /// On these CPUs.
     pub fn new(cpus: Vec<usize>, cgroup: &Path) -> Self {
         let names: Vec<_> = cpus.iter().map(|cpu| format!("ksoftirqd/{cpu}")).collect();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -72,11 +69,6 @@ impl Others {
                 + Duration::from_micros(lab_us.try_into().ok()?)
                 + softirq.sum::<Duration>(),
         })
-    }
-
-    /// How many CPUs it looks at.
-    pub fn cpus(&self) -> usize {
-        self.cpus.len()
     }
 }
 

@@ -17,7 +17,6 @@ use crate::engine::text::percent;
 use crate::engine::text::{duration, maybe_duration, thousands};
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 
-/// Everything.
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
     let points = &results.points;
     let (headline, others) = summary.sentences.split_first().expect("it says something");

@@ -23,7 +23,6 @@ const CPU_WAIT: f64 = 0.05;
 pub struct EndSummary {
     /// Median of |estimated − measured| / measured.
     pub median_abs_rel_error: Option<f64>,
-    /// Its 90th percentile.
     pub p90_abs_rel_error: Option<f64>,
     /// Passages with a two-sided estimate.
     pub moments: usize,
@@ -44,23 +43,17 @@ pub struct Limit {
 pub enum Cutoff {
     /// From this load on, requests a second.
     From {
-        /// Requests a second.
         rps: f64,
     },
-    /// At every load.
     Always,
-    /// At none.
     Never,
     /// The run does not tell.
     Unknown,
 }
 
-/// The run as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How near the estimates were.
     pub per_end: BTreeMap<Side, EndSummary>,
-    /// Passages in all.
     pub moments: usize,
     /// Passages in which the load was more than could be carried.
     pub saturated_moments: usize,
@@ -76,7 +69,6 @@ pub struct Summary {
     pub estimated_cutoff: Cutoff,
     /// The share of time that is cut because the machine stood still or other work ran.
     pub cut_share: f64,
-    /// By load.
     pub bins: Vec<Bin>,
     /// All that in words; the first one is what the demo is about.
     pub sentences: Vec<String>,
@@ -219,7 +211,6 @@ impl Summary {
         ))
     }
 
-    /// How much was cut.
     pub fn about_stalls(&self) -> String {
         format!(
             "{:.1} % of the time was cut, in all arms by the same rule, because the machine stood \

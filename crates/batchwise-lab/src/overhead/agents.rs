@@ -32,7 +32,6 @@ struct Agent {
     links: usize,
 }
 
-/// All agents.
 pub(super) struct Agents(Vec<Agent>);
 
 impl Agents {
@@ -62,7 +61,6 @@ impl Agents {
         ]))
     }
 
-    /// Their process ids.
     pub fn pids(&self) -> Vec<Pid> {
         self.0.iter().map(|agent| agent.watcher.pid()).collect()
     }

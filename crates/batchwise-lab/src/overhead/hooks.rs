@@ -11,22 +11,18 @@ use crate::engine::Table;
 /// Time inside the hooks, from the kernel's statistics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookCost {
-    /// Who counted.
     pub arm: Arm,
     /// Requests in the time.
     pub requests: u64,
     /// A request at one of its two endpoints, ns.
     pub ns_per_request: f64,
-    /// By program.
     pub programs: Vec<ProgramCost>,
 }
 
 /// One BPF program's part of [`HookCost`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramCost {
-    /// Its name.
     pub name: String,
-    /// How often it ran.
     pub runs: u64,
     /// Mean of a run, ns.
     pub ns_per_run: f64,
