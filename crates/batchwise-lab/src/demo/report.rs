@@ -113,21 +113,13 @@ fn arms(bins: &[Bin]) -> Figure {
 
 /// Measured and estimated mean latency over time.
 fn latency(points: &[Moment]) -> Figure {
-    let pieces = |value: &dyn Fn(&Moment) -> Option<f64>| -> Vec<Vec<(f64, f64)>> {
+    let pieces = |value: fn(&Moment) -> Option<f64>| {
         let piece = |climb: &[&Moment]| {
             let known = climb.iter().filter_map(|m| Some((m.at_s, value(m)?)));
             known.collect()
         };
         climbs(points).iter().map(|climb| piece(climb)).collect()
     };
-    let line =
-        |label: &str, color: Color, stroke, value: &dyn Fn(&Moment) -> Option<f64>| Layer::Line {
-            label: label.into(),
-            color,
-            stroke,
-            marker: Marker::Nothing,
-            pieces: pieces(value),
-        };
     let spans = climbs(points).into_iter().map(|climb| Span {
         from: begin(climb[0]),
         to: climb[climb.len() - 1].at_s,
@@ -142,27 +134,28 @@ fn latency(points: &[Moment]) -> Figure {
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
     let y = Axis::latency().capped(1e8);
     let title = "Mean latency, measured and estimated, with Nagle off, on, and tuned";
-    Figure::over_time("latency.svg", title, y)
+    let figure = Figure::over_time("latency.svg", title, y)
         .shade("Nagle at the client", &join(on.into_iter()))
-        .layer(Layer::Spans(spans.collect()))
-        .layer(line("measured, since due", GREY, Stroke::Solid, &|m| {
+        .layer(Layer::Spans(spans.collect()));
+    type Shown = (&'static str, Color, Stroke, fn(&Moment) -> Option<f64>);
+    let shown: [Shown; 4] = [
+        ("measured, since due", GREY, Stroke::Solid, |m| {
             m.truth.mean_from_intended_ns
-        }))
-        .layer(line("measured, since sent", BLACK, Stroke::Solid, &|m| {
+        }),
+        ("measured, since sent", BLACK, Stroke::Solid, |m| {
             m.truth.mean_from_send_ns
-        }))
-        .layer(line(
-            "estimated, client's end",
-            NODELAY,
-            Stroke::Dashed,
-            &|m| two_sided(m.client.as_ref()),
-        ))
-        .layer(line(
-            "estimated, server's end",
-            NAGLE,
-            Stroke::Dashed,
-            &|m| two_sided(m.server.as_ref()),
-        ))
+        }),
+        ("estimated, client's end", NODELAY, Stroke::Dashed, |m| {
+            two_sided(m.client.as_ref())
+        }),
+        ("estimated, server's end", NAGLE, Stroke::Dashed, |m| {
+            two_sided(m.server.as_ref())
+        }),
+    ];
+    let one_more = |figure: Figure, (label, color, stroke, value): Shown| {
+        figure.with_line(label, color, (stroke, Marker::Nothing), pieces(value))
+    };
+    shown.into_iter().fold(figure, one_more)
 }
 
 /// Passages of one climb after another, by time.

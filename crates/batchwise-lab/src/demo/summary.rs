@@ -8,7 +8,7 @@ use batchwise_core::sense::report::Side;
 use batchwise_testbed::load::LoadReport;
 use serde::Serialize;
 
-use super::bins::{Bin, Carried, Order, TOO_LONG, bins, from_which_nodelay_is_slower};
+use super::bins::{Bin, Carried, Order, TOO_LONG, bins, slower_from};
 use super::moment::{Moment, Slice};
 use crate::arm::Arm;
 use crate::engine::ratio::ENOUGH_PAIRS;
@@ -106,40 +106,41 @@ impl Summary {
 
     /// What the demo is about, as far as the run tells.
     fn headline(&self) -> String {
-        let slower = from_which_nodelay_is_slower(&self.bins);
-        let compared = |bin: &&Bin| bin.nodelay.is_some();
-        if let (Some(from), Some(top)) = (slower.first(), slower.iter().rfind(compared)) {
-            let from = rounded(from.offered_rps);
-            let from = match self.measured_cutoff {
-                Cutoff::Always => "At every load".to_owned(),
-                _ => format!("From {from} requests/s on"),
-            };
-            return format!(
-                "{from}, TCP_NODELAY is slower than Nagle's algorithm: {}",
-                at(top)
-            );
-        }
-        let Some(top) = self.bins.iter().rfind(compared) else {
-            return format!(
+        let slower = |from: &str, top| {
+            let what = "TCP_NODELAY is slower than Nagle's algorithm";
+            format!("{from}, {what}: {}", at(top))
+        };
+        let top = self.bins.iter().rfind(|bin| bin.nodelay.is_some());
+        match (self.measured_cutoff, top) {
+            (Cutoff::From { rps }, Some(top)) => {
+                slower(&format!("From {} requests/s on", rounded(rps)), top)
+            }
+            (Cutoff::Always, Some(top)) => slower("At every load", top),
+            (Cutoff::Never, Some(top)) => {
+                let faster = self.bins.iter().any(|b| b.nodelay == Some(Order::Faster));
+                format!(
+                    "Up to {} requests/s, TCP_NODELAY is {} Nagle's algorithm on this machine: {}",
+                    rounded(top.offered_rps),
+                    if faster {
+                        "never slower than"
+                    } else {
+                        "as fast as"
+                    },
+                    at(top)
+                )
+            }
+            (Cutoff::Unknown, Some(_)) => self.what_is_clear(),
+            (_, None) => format!(
                 "This run does not compare TCP_NODELAY, Nagle's algorithm and batchwise: there is too \
                  little time at each load ({:.0} % was cut: the machine stood still, or other work took \
                  its CPUs).",
                 self.cut_share * 100.0
-            );
-        };
-        if self.measured_cutoff == Cutoff::Never {
-            let faster = self.bins.iter().any(|b| b.nodelay == Some(Order::Faster));
-            let how = if faster {
-                "never slower than"
-            } else {
-                "as fast as"
-            };
-            return format!(
-                "Up to {} requests/s, TCP_NODELAY is {how} Nagle's algorithm on this machine: {}",
-                rounded(top.offered_rps),
-                at(top)
-            );
+            ),
         }
+    }
+
+    /// Load by load, where these do not fit together.
+    fn what_is_clear(&self) -> String {
         let loads = |(order, words): (Order, &str)| {
             let those = self.bins.iter().filter(|bin| bin.nodelay == Some(order));
             let loads: Vec<_> = those.map(|bin| rounded(bin.offered_rps) + "/s").collect();
@@ -176,18 +177,21 @@ impl Summary {
     }
 
     fn about_limits(&self) -> Option<String> {
-        let one = |name: &str, limit: &Limit| match (limit.carried_rps, limit.saturated_from_rps) {
-            (None, None) => None,
-            (None, Some(_)) => Some(format!("{name} carried nothing that was offered")),
-            (Some(most), Some(_)) => Some(format!("{name} carried up to {}/s", rounded(most))),
-            (Some(_), None) => Some(format!("{name} carried all that was offered")),
-        };
         let all = [
-            one("TCP_NODELAY", &self.nodelay),
-            one("Nagle's algorithm", &self.nagle),
-            one("batchwise", &self.batchwise),
+            ("TCP_NODELAY", self.nodelay),
+            ("Nagle's algorithm", self.nagle),
+            ("batchwise", self.batchwise),
         ];
-        let all: Vec<_> = all.into_iter().flatten().collect();
+        let one = |(name, limit): (&str, Limit)| {
+            let carried = match (limit.carried_rps, limit.saturated_from_rps) {
+                (None, None) => return None,
+                (None, Some(_)) => "nothing that was offered".into(),
+                (Some(most), Some(_)) => format!("up to {}/s", rounded(most)),
+                (Some(_), None) => "all that was offered".into(),
+            };
+            Some(format!("{name} carried {carried}"))
+        };
+        let all: Vec<_> = all.into_iter().filter_map(one).collect();
         (!all.is_empty()).then(|| format!("{}.", all.join("; ")))
     }
 
@@ -292,15 +296,12 @@ fn limit(bins: &[Bin], arm: Arm) -> Limit {
 
 fn cutoff(bins: &[Bin]) -> Cutoff {
     let orders: Vec<_> = bins.iter().filter_map(|bin| bin.nodelay).collect();
-    let slower = from_which_nodelay_is_slower(bins);
-    let count = |order: Order| orders.iter().filter(|o| **o == order).count();
-    match slower.first() {
+    let all = |among: &[Order]| orders.iter().all(|order| among.contains(order));
+    match slower_from(bins) {
         _ if orders.is_empty() => Cutoff::Unknown,
-        Some(_) if count(Order::Slower) == orders.len() => Cutoff::Always,
-        Some(first) => Cutoff::From {
-            rps: first.offered_rps,
-        },
-        None if count(Order::Slower) + count(Order::Undecided) == 0 => Cutoff::Never,
+        Some(_) if all(&[Order::Slower]) => Cutoff::Always,
+        Some(rps) => Cutoff::From { rps },
+        None if all(&[Order::Faster, Order::Alike]) => Cutoff::Never,
         None => Cutoff::Unknown,
     }
 }
@@ -369,13 +370,10 @@ mod tests {
         assert!(said.starts_with("This run does not compare"), "{said}");
         assert!(said.contains("83 % was cut"), "{said}");
         assert_eq!(summary.measured_cutoff, Cutoff::Unknown);
-        assert!(
-            summary
-                .sentences
-                .last()
-                .unwrap()
-                .starts_with("83.3 % of the time")
-        );
+        let last = summary.sentences.last().unwrap();
+        assert!(last.starts_with("83.3 % of the time"), "{last}");
+        let stopped_at_once = &Summary::of(&[]).sentences[0];
+        assert!(stopped_at_once.starts_with("This run does not compare"));
     }
 
     #[test]
@@ -415,11 +413,5 @@ mod tests {
         let end = summary.per_end[&Side::Client];
         assert!((end.median_abs_rel_error.unwrap() - 0.1).abs() < 1e-3);
         assert_eq!(end.moments, 3 * (7 + 10));
-    }
-
-    #[test]
-    fn a_run_that_was_stopped_at_once_says_that_there_is_nothing() {
-        let summary = Summary::of(&[]);
-        assert!(summary.sentences[0].starts_with("This run does not compare"));
     }
 }

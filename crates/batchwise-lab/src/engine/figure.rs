@@ -304,7 +304,8 @@ impl Figure {
         self
     }
 
-    fn with_line(
+    #[must_use]
+    pub fn with_line(
         self,
         label: impl Into<String>,
         color: Color,

@@ -6,12 +6,12 @@ mod agents;
 mod hooks;
 mod summary;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -293,7 +293,7 @@ fn table(summary: &Summary) -> Table {
 /// A client that never ends by itself.
 fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
     let SocketAddr::V4(server) = hosts.server_address(PORT) else {
-        anyhow::bail!("the server has no IPv4 address")
+        bail!("the server has no IPv4 address")
     };
     let mut command = Command::new("redis-benchmark");
     command.args(["-h", &server.ip().to_string(), "-p", &PORT.to_string()]);
@@ -329,25 +329,17 @@ fn sample(
 /// Commands that the server has served, as it says itself.
 fn requests(info: &mut BufReader<TcpStream>) -> Result<u64> {
     info.get_mut().write_all(b"INFO stats\r\n")?;
-    // `$LENGTH\r\n`, so many bytes, `\r\n`
-    let mut head = String::new();
-    info.read_line(&mut head)?;
-    let length = head.trim().strip_prefix('$').and_then(|n| n.parse().ok());
-    let length: usize = length.context("Redis does not give its statistics")?;
-    let mut text = vec![0; length + 2];
-    info.read_exact(&mut text)?;
-    let served = parse_requests(&String::from_utf8_lossy(&text));
-    served.context("Redis does not say how much it has served")
+    next_served(info)
 }
 
-fn parse_requests(info: &str) -> Option<u64> {
-    let mut lines = info.lines();
-    lines.find_map(|line| {
-        line.strip_prefix("total_commands_processed:")?
-            .trim()
-            .parse()
-            .ok()
-    })
+/// The number in the next answer; what else is in an answer is passed over.
+fn next_served(answers: impl BufRead) -> Result<u64> {
+    for line in answers.lines() {
+        if let Some(served) = line?.strip_prefix("total_commands_processed:") {
+            return Ok(served.parse()?);
+        }
+    }
+    bail!("Redis does not say how much it has served")
 }
 
 fn point(slice: &Slice<Arm, Sample>, gaps: &[Gap]) -> Point {
@@ -394,11 +386,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_what_redis_says() {
-        let info =
-            "$60\r\n# Stats\r\ntotal_connections_received:3\r\ntotal_commands_processed:12\r\n";
-        assert_eq!(parse_requests(info), Some(12));
-        assert_eq!(parse_requests("-ERR"), None);
+    fn requests_are_what_redis_says_in_each_answer() {
+        let answer =
+            |n| format!("$60\r\n# Stats\r\ntotal_commands_processed:{n}\r\nother:7\r\n\r\n");
+        let answers = answer(12) + &answer(13);
+        let mut answers = answers.as_bytes();
+        let mut next = || next_served(&mut answers).ok();
+        assert_eq!([next(), next(), next()], [Some(12), Some(13), None]);
     }
 
     #[test]
