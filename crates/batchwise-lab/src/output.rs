@@ -45,19 +45,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For `of` steps, of which none is done.
-    pub fn new(of: u32) -> Self {
+    /// For `of` steps, of which none is done; if `hidden`, nothing is printed.
+    pub fn new(of: u32, hidden: bool) -> Self {
         Self {
             began: Instant::now(),
             done: 0,
             of,
-            hidden: false,
+            hidden,
         }
-    }
-
-    /// From here on nothing is printed.
-    pub fn hide(&mut self) {
-        self.hidden = true;
     }
 
     /// One step was done; `what` describes it.
@@ -106,7 +101,7 @@ mod tests {
     #[test]
     fn the_rest_takes_as_long_as_what_was_done() {
         let seconds = Duration::from_secs;
-        let mut progress = Progress::new(10);
+        let mut progress = Progress::new(10, false);
         progress.done = 4;
         assert_eq!(progress.remaining(seconds(8)), seconds(12));
         progress.skip(3);

@@ -57,28 +57,24 @@ impl Display {
 
     pub fn status(&mut self, what: &str) -> Result<()> {
         what.clone_into(&mut self.status);
-        match self.terminal {
-            Some(_) => self.draw(),
-            None => say(&format!("-- {what}")),
-        }
+        self.update(&format!("-- {what}"))
     }
 
     pub fn show(&mut self, moment: &Moment) -> Result<()> {
         self.moments.push(moment.clone());
-        match self.terminal {
-            Some(_) => self.draw(),
-            None => say(&row(moment)),
-        }
+        self.update(&row(moment))
     }
 
-    fn draw(&mut self) -> Result<()> {
+    /// Draws the picture again, or adds a line.
+    fn update(&mut self, line: &str) -> Result<()> {
+        let Some(terminal) = &mut self.terminal else {
+            return say(line);
+        };
         let seconds = self.began.elapsed().as_secs();
         let text = screen(&format!("{} ({seconds} s)", self.status), &self.moments);
-        if let Some(terminal) = &mut self.terminal {
-            terminal
-                .draw(|frame| frame.render_widget(text, frame.area()))
-                .context("cannot draw on the terminal; pipe the output to get lines")?;
-        }
+        terminal
+            .draw(|frame| frame.render_widget(text, frame.area()))
+            .context("cannot draw on the terminal; pipe the output to get lines")?;
         Ok(())
     }
 }

@@ -122,20 +122,6 @@ impl Experiment for Demo {
         Ok((stage, network))
     }
 
-    fn begin(
-        &self,
-        run: &mut Run<'_, Climbs>,
-        stage: &mut Stage,
-        _round: u32,
-        climbs: &[Climb],
-    ) -> Result<()> {
-        run.more.one_cpu = stage.others.cpus.len() == 1;
-        match climbs.first() {
-            Some(climb) => stage.attach(run.context, climb.arm),
-            None => Ok(()),
-        }
-    }
-
     fn measure(
         &self,
         run: &mut Run<'_, Climbs>,
@@ -143,6 +129,8 @@ impl Experiment for Demo {
         turn: Turn<'_, Climb>,
     ) -> Result<Vec<Moment>> {
         let climb = *turn.arm;
+        run.more.one_cpu = stage.others.cpus.len() == 1;
+        stage.attach(run.context, climb.arm)?;
         let (arm, pass) = (climb.arm.label(), climb.pass + 1);
         let climbing = format!("{arm}: climb {pass} of {PASSES}");
         stage.display.status(&climbing)?;
@@ -171,10 +159,8 @@ impl Experiment for Demo {
         _stage: &mut Stage,
         points: &[Moment],
     ) -> Result<()> {
-        if points
-            .iter()
-            .all(|m| m.client.is_none() && m.server.is_none())
-        {
+        let is_blind = |m: &Moment| m.client.is_none() && m.server.is_none();
+        if points.iter().all(is_blind) {
             bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
         }
         Ok(())
@@ -195,15 +181,13 @@ impl Experiment for Demo {
     ) -> Option<String> {
         let (headline, others) = summary.sentences.split_first()?;
         let notes = report::notes(&results.more);
-        let fill = |texts: &mut dyn Iterator<Item = &String>| -> String {
-            let wrapped: Vec<_> = texts.map(|text| textwrap::fill(text, WIDTH)).collect();
-            wrapped.join("\n")
-        };
+        let lines = |texts: Vec<&str>| textwrap::fill(&texts.join("\n"), WIDTH);
+        let first = std::iter::once(headline).chain(&notes);
         Some(format!(
             "\n{}\n\n{}\n\n{}\nPlots and all numbers:",
-            fill(&mut std::iter::once(headline).chain(&notes)),
+            lines(first.map(String::as_str).collect()),
             display::text(&summary.bins),
-            fill(&mut others.iter()),
+            lines(others.iter().map(String::as_str).collect()),
         ))
     }
 }

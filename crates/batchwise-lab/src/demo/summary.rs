@@ -57,11 +57,8 @@ pub struct Summary {
     pub moments: usize,
     /// Passages in which the load was more than could be carried.
     pub saturated_moments: usize,
-    /// What the client carried with TCP_NODELAY.
     pub nodelay: Limit,
-    /// What it carried with Nagle's algorithm.
     pub nagle: Limit,
-    /// What it carried with batchwise tuning.
     pub batchwise: Limit,
     /// By what the generator measured.
     pub measured_cutoff: Cutoff,
@@ -94,13 +91,14 @@ impl Summary {
             bins: found,
             sentences: Vec::new(),
         };
-        let others = [summary.about_limits(), summary.about_errors()];
-        summary.sentences = [summary.headline()]
-            .into_iter()
-            .chain(others.into_iter().flatten())
-            .chain(summary.about_estimated_cutoff())
-            .chain([summary.about_stalls()])
-            .collect();
+        let sentences = [
+            Some(summary.headline()),
+            summary.about_limits(),
+            Some(summary.about_errors()),
+            summary.about_estimated_cutoff(),
+            Some(summary.about_stalls()),
+        ];
+        summary.sentences = sentences.into_iter().flatten().collect();
         summary
     }
 
@@ -160,20 +158,21 @@ impl Summary {
         )
     }
 
-    fn about_errors(&self) -> Option<String> {
-        let error = |side| self.per_end.get(&side)?.median_abs_rel_error;
-        let shown =
-            |side| error(side).map_or_else(|| "nothing".into(), |e| format!("{:.0} %", e * 100.0));
+    fn about_errors(&self) -> String {
+        let shown = |side| {
+            let error = self.per_end[&side].median_abs_rel_error;
+            error.map_or_else(|| "nothing".into(), |e| format!("{:.0} %", e * 100.0))
+        };
         if self.per_end.values().all(|end| end.moments == 0) {
-            return Some("No moment has both a measured and an estimated latency.".into());
+            return "No moment has both a measured and an estimated latency.".into();
         }
-        Some(format!(
+        format!(
             "While the load could be carried, batchwise's estimate of the mean latency was off by {} \
              at the client's end and by {} at the server's (medians), with no packet captured and no \
              application changed.",
             shown(Side::Client),
             shown(Side::Server),
-        ))
+        )
     }
 
     fn about_limits(&self) -> Option<String> {
@@ -215,7 +214,7 @@ impl Summary {
         ))
     }
 
-    pub fn about_stalls(&self) -> String {
+    fn about_stalls(&self) -> String {
         format!(
             "{:.1} % of the time was cut, in all arms by the same rule, because the machine stood \
              still or other work took its CPUs.",
@@ -226,7 +225,12 @@ impl Summary {
 
 /// What requests take at a load, in each arm.
 fn at(bin: &Bin) -> String {
-    let arm = |arm: Arm, name: &str| {
+    let all = [
+        (Arm::Nodelay, "TCP_NODELAY"),
+        (Arm::Nagle, "Nagle"),
+        (Arm::Batchwise, "batchwise choosing"),
+    ];
+    let one = |(arm, name)| {
         let time = match bin.carried(arm) {
             Carried::In(ns) => duration(ns),
             Carried::Between(low, high) => {
@@ -237,15 +241,9 @@ fn at(bin: &Bin) -> String {
         };
         Some(format!("{time} with {name}"))
     };
-    let all = [
-        arm(Arm::Nodelay, "TCP_NODELAY"),
-        arm(Arm::Nagle, "Nagle"),
-        arm(Arm::Batchwise, "batchwise choosing"),
-    ];
-    let all: Vec<_> = all.into_iter().flatten().collect();
-    let last = all.last().map_or("", String::as_str);
-    let first = all[..all.len().max(1) - 1].join(", ");
-    let load = rounded(bin.offered_rps);
+    let mut all: Vec<_> = all.into_iter().filter_map(one).collect();
+    let last = all.pop().unwrap_or_default();
+    let (load, first) = (rounded(bin.offered_rps), all.join(", "));
     format!("at {load}/s a request takes {first} and {last}.")
 }
 
@@ -396,11 +394,8 @@ mod tests {
     #[test]
     fn a_backlog_that_no_tcp_queue_holds_is_given_as_the_reason_for_different_cutoffs() {
         let mut moments = climbs(slow_from(240_000, 20e6));
-        for moment in &mut moments {
-            moment
-                .slices
-                .iter_mut()
-                .for_each(|s| s.estimate_ns = Some(20e3));
+        for slice in moments.iter_mut().flat_map(|moment| &mut moment.slices) {
+            slice.estimate_ns = Some(20e3);
         }
         let summary = Summary::of(&moments);
         assert_eq!(summary.estimated_cutoff, Cutoff::Never);

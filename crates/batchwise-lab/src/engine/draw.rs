@@ -9,7 +9,7 @@ use plotters::style::Color as _;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::color::{Color, GREY};
-use super::figure::{Axis, Figure, Layer, Marker, Stroke, Unit};
+use super::figure::{Axis, Figure, Layer, Line, Marker, Stroke, Unit};
 use super::text::{duration, thousands};
 
 /// Width and height, pixels.
@@ -153,9 +153,12 @@ fn linear_ticks((bottom, top): (f64, f64), least: f64) -> Vec<f64> {
 /// All values of a layer on x and on y.
 fn values(layer: &Layer) -> (Vec<f64>, Vec<f64>) {
     match layer {
-        Layer::Line { pieces, .. } => pieces.iter().flatten().copied().unzip(),
-        Layer::Boxes { boxes, .. } => {
-            let corners = boxes.iter().flat_map(|b| [(b[0], b[2]), (b[1], b[3])]);
+        Layer::Line(line) => line.pieces.iter().flatten().copied().unzip(),
+        Layer::Boxes(boxes) => {
+            let corners = boxes
+                .boxes
+                .iter()
+                .flat_map(|b| [(b[0], b[2]), (b[1], b[3])]);
             corners.unzip()
         }
         Layer::Whiskers { points, .. } => {
@@ -197,51 +200,11 @@ fn draw_chart(figure: &Figure, area: &Area<'_>) -> Drawn {
 
 fn draw_layer(layer: &Layer, chart: &mut Chart<'_, '_>) -> Drawn {
     match layer {
-        Layer::Line {
-            color,
-            stroke,
-            marker,
-            pieces,
-            ..
-        } => {
-            let style = color.stroke_width(2);
-            for piece in pieces {
-                let known = piece.iter().copied();
-                let known = known.filter(|p| !p.0.is_nan() && !p.1.is_nan());
-                match stroke {
-                    Stroke::Nothing => {}
-                    Stroke::Solid => {
-                        chart.draw_series(LineSeries::new(known.clone(), style))?;
-                    }
-                    Stroke::Dashed => {
-                        let dashes = DashedLineSeries::new(known.clone(), DASH.0, DASH.1, style);
-                        chart.draw_series(dashes)?;
-                    }
-                }
-                match marker {
-                    Marker::Nothing => {}
-                    Marker::Dot => {
-                        // So that hundreds of them can still be told apart.
-                        let size = if piece.len() > 60 { 2 } else { 4 };
-                        chart.draw_series(known.map(|p| Circle::new(p, size, color.filled())))?;
-                    }
-                    Marker::Triangle => {
-                        let marks = known.map(|p| TriangleMarker::new(p, 5, color.filled()));
-                        chart.draw_series(marks)?;
-                    }
-                }
-            }
-        }
-        Layer::Boxes {
-            color,
-            opacity,
-            boxes,
-            ..
-        } => {
-            let style = color.mix(*opacity).filled();
-            let boxes = boxes.iter();
-            let boxes = boxes.map(|b| Rectangle::new([(b[0], b[2]), (b[1], b[3])], style));
-            chart.draw_series(boxes)?;
+        Layer::Line(line) => draw_line(line, chart)?,
+        Layer::Boxes(boxes) => {
+            let style = boxes.color.mix(boxes.opacity).filled();
+            let corners = boxes.boxes.iter().map(|b| [(b[0], b[2]), (b[1], b[3])]);
+            chart.draw_series(corners.map(|corners| Rectangle::new(corners, style)))?;
         }
         Layer::Whiskers { color, points } => {
             let style = color.stroke_width(2);
@@ -268,6 +231,36 @@ fn draw_layer(layer: &Layer, chart: &mut Chart<'_, '_>) -> Drawn {
     Ok(())
 }
 
+fn draw_line(line: &Line, chart: &mut Chart<'_, '_>) -> Drawn {
+    let (style, filled) = (line.color.stroke_width(2), line.color.filled());
+    for piece in &line.pieces {
+        let known = piece.iter().copied();
+        let known = known.filter(|p| !p.0.is_nan() && !p.1.is_nan());
+        match line.stroke {
+            Stroke::Nothing => {}
+            Stroke::Solid => {
+                chart.draw_series(LineSeries::new(known.clone(), style))?;
+            }
+            Stroke::Dashed => {
+                let dashes = DashedLineSeries::new(known.clone(), DASH.0, DASH.1, style);
+                chart.draw_series(dashes)?;
+            }
+        }
+        match line.marker {
+            Marker::Nothing => {}
+            Marker::Dot => {
+                // So that hundreds of them can still be told apart.
+                let size = if piece.len() > 60 { 2 } else { 4 };
+                chart.draw_series(known.map(|p| Circle::new(p, size, filled)))?;
+            }
+            Marker::Triangle => {
+                chart.draw_series(known.map(|p| TriangleMarker::new(p, 5, filled)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn draw_legend(figure: &Figure, legend: &Area<'_>) -> Drawn {
     let mut y = 30;
     let text = |y: &mut i32, label: &str, left: i32, size: u32| -> Drawn {
@@ -281,42 +274,29 @@ fn draw_legend(figure: &Figure, legend: &Area<'_>) -> Drawn {
     };
     for layer in &figure.layers {
         match layer {
-            Layer::Line { label, .. } | Layer::Boxes { label, .. } if label.is_empty() => {}
-            Layer::Line {
-                label,
-                color,
-                stroke,
-                marker,
-                ..
-            } => {
-                let (path, style) = ([(8, y), (36, y)], color.stroke_width(2));
-                match stroke {
+            Layer::Line(line) if !line.label.is_empty() => {
+                let (path, style) = ([(8, y), (36, y)], line.color.stroke_width(2));
+                match line.stroke {
                     Stroke::Nothing => {}
                     Stroke::Solid => legend.draw(&PathElement::new(path, style))?,
                     Stroke::Dashed => {
                         legend.draw(&DashedPathElement::new(path, DASH.0, DASH.1, style))?;
                     }
                 }
-                match marker {
+                let (middle, filled) = ((22, y), line.color.filled());
+                match line.marker {
                     Marker::Nothing => {}
-                    Marker::Dot => legend.draw(&Circle::new((22, y), 4, color.filled()))?,
-                    Marker::Triangle => {
-                        legend.draw(&TriangleMarker::new((22, y), 5, color.filled()))?;
-                    }
+                    Marker::Dot => legend.draw(&Circle::new(middle, 4, filled))?,
+                    Marker::Triangle => legend.draw(&TriangleMarker::new(middle, 5, filled))?,
                 }
-                text(&mut y, label, 44, 14)?;
+                text(&mut y, &line.label, 44, 14)?;
             }
-            Layer::Boxes {
-                label,
-                color,
-                opacity,
-                ..
-            } => {
-                let style = color.mix(*opacity).filled();
+            Layer::Boxes(boxes) if !boxes.label.is_empty() => {
+                let style = boxes.color.mix(boxes.opacity).filled();
                 legend.draw(&Rectangle::new([(8, y - 7), (36, y + 7)], style))?;
-                text(&mut y, label, 44, 14)?;
+                text(&mut y, &boxes.label, 44, 14)?;
             }
-            Layer::Whiskers { .. } | Layer::Spans(_) => {}
+            _ => {}
         }
     }
     match &figure.note {

@@ -10,6 +10,9 @@ const LATENCY_CAP: f64 = 1e7;
 /// From one edge of the figure to the other.
 const EDGES: [f64; 2] = [f64::NEG_INFINITY, f64::INFINITY];
 
+/// How opaque areas behind lines are.
+const PALE: f64 = 0.15;
+
 /// A figure, drawn into a file of the output's directory.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -129,24 +132,11 @@ pub enum Marker {
     Triangle,
 }
 
-/// Something drawn. A layer with an empty label is not in the legend.
+/// Something drawn.
 #[derive(Clone, Debug)]
 pub enum Layer {
-    /// Lines in pieces that nothing joins.
-    Line {
-        label: String,
-        color: Color,
-        stroke: Stroke,
-        marker: Marker,
-        pieces: Vec<Vec<(f64, f64)>>,
-    },
-    /// Filled rectangles: left, right, bottom, top.
-    Boxes {
-        label: String,
-        color: Color,
-        opacity: f64,
-        boxes: Vec<[f64; 4]>,
-    },
+    Line(Line),
+    Boxes(Boxes),
     /// Vertical bars with ends: x, low, high.
     Whiskers {
         color: Color,
@@ -154,6 +144,25 @@ pub enum Layer {
     },
     /// Parts of x with names at the top.
     Spans(Vec<Span>),
+}
+
+/// Lines in pieces that nothing joins. Without a label they are not in the legend.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub label: String,
+    pub color: Color,
+    pub stroke: Stroke,
+    pub marker: Marker,
+    pub pieces: Vec<Vec<(f64, f64)>>,
+}
+
+/// Filled rectangles: left, right, bottom, top. Without a label they are not in the legend.
+#[derive(Clone, Debug)]
+pub struct Boxes {
+    pub label: String,
+    pub color: Color,
+    pub opacity: f64,
+    pub boxes: Vec<[f64; 4]>,
 }
 
 /// A part of x with a name.
@@ -252,13 +261,10 @@ impl Figure {
             };
             let label = format!("{}, median {}", strip.label, Ratio::text(Some(&ratio)));
             let across = EDGES.map(|x| (x, ratio.median)).to_vec();
-            let interval = Layer::Boxes {
-                label: String::new(),
-                color: strip.color,
-                opacity: 0.15,
-                boxes: vec![[EDGES[0], EDGES[1], ratio.low, ratio.high]],
-            };
-            figure.layer(interval).dashed(label, strip.color, across)
+            let interval = vec![[EDGES[0], EDGES[1], ratio.low, ratio.high]];
+            figure
+                .with_boxes("", strip.color, PALE, interval)
+                .dashed(label, strip.color, across)
         })
     }
 
@@ -312,13 +318,13 @@ impl Figure {
         (stroke, marker): (Stroke, Marker),
         pieces: Vec<Vec<(f64, f64)>>,
     ) -> Self {
-        self.layer(Layer::Line {
+        self.layer(Layer::Line(Line {
             label: label.into(),
             color,
             stroke,
             marker,
             pieces,
-        })
+        }))
     }
 
     #[must_use]
@@ -394,14 +400,24 @@ impl Figure {
         }
     }
 
-    #[must_use]
-    pub fn boxes(self, label: impl Into<String>, color: Color, boxes: Vec<[f64; 4]>) -> Self {
-        self.layer(Layer::Boxes {
+    fn with_boxes(
+        self,
+        label: impl Into<String>,
+        color: Color,
+        opacity: f64,
+        boxes: Vec<[f64; 4]>,
+    ) -> Self {
+        self.layer(Layer::Boxes(Boxes {
             label: label.into(),
             color,
-            opacity: 1.0,
+            opacity,
             boxes,
-        })
+        }))
+    }
+
+    #[must_use]
+    pub fn boxes(self, label: impl Into<String>, color: Color, boxes: Vec<[f64; 4]>) -> Self {
+        self.with_boxes(label, color, 1.0, boxes)
     }
 
     /// Shades parts of x.
@@ -409,12 +425,7 @@ impl Figure {
     pub fn shade(self, label: impl Into<String>, times: &[(f64, f64)]) -> Self {
         let [bottom, top] = EDGES;
         let boxes = times.iter().map(|&(from, to)| [from, to, bottom, top]);
-        self.layer(Layer::Boxes {
-            label: label.into(),
-            color: NAGLE,
-            opacity: 0.15,
-            boxes: boxes.collect(),
-        })
+        self.with_boxes(label, NAGLE, PALE, boxes.collect())
     }
 
     #[must_use]

@@ -30,7 +30,7 @@ pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()
         .sum::<usize>()
         + record.progressed.done.len();
     let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
-    let mut progress = Progress::new(count(turns));
+    let mut progress = Progress::new(count(turns), experiment.shows_progress());
     if record.progressed.resumed > 0 {
         progress.note(&format!(
             "continues after {done_turns} of {turns} turns; remove result.json to begin anew"
@@ -39,9 +39,6 @@ pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()
     }
     let (mut stage, network) = experiment.stage(context)?;
     record.network = network;
-    if experiment.shows_progress() {
-        progress.hide();
-    }
     let mut running = Running {
         experiment,
         context,
