@@ -3,7 +3,7 @@
 use batchwise_core::sense::report::Side;
 use plotters::style::RGBColor;
 
-use crate::engine::figure::{Figure, Layer};
+use crate::engine::Figure;
 use crate::tuner::Decision;
 
 /// Events that are marked, and their colours.
@@ -16,13 +16,10 @@ const MARKED: [(&str, RGBColor); 4] = [
 
 /// Adds to a figure over seconds since `zero` when Nagle's algorithm worked, and what was tried.
 pub fn draw(figure: Figure, label: &str, decisions: &[Decision], zero: u64, end: u64) -> Figure {
-    let figure = figure.layer(Layer::Shade {
-        label: label.into(),
-        times: nagle_times(decisions, zero, end),
-    });
+    let figure = figure.shade(label, &nagle_times(decisions, zero, end));
     let events = events(decisions, zero, end).into_iter();
     events.fold(figure, |figure, (label, color, at)| {
-        figure.layer(Layer::Events { label, color, at })
+        figure.events(label, color, &at)
     })
 }
 

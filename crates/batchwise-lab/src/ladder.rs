@@ -12,20 +12,16 @@ const COLLAPSED_NS: f64 = 1e9;
 /// A workload and the loads that it is put on with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// Its name in results.
     pub name: &'static str,
-    /// Bytes of a value.
     pub value_size: u32,
     /// Share of GETs; the rest are SETs.
     pub get_ratio: f64,
     /// Requests a second, ascending.
     pub steps: &'static [u64],
-    /// The steps of a quick run.
     pub quick_steps: &'static [u64],
 }
 
 impl Workload {
-    /// With these loads.
     pub const fn new(
         name: &'static str,
         (value_size, get_ratio): (u32, f64),
@@ -58,13 +54,10 @@ impl Workload {
 /// Where on a ladder a point was measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Rung<'a> {
-    /// Name of the workload.
     pub workload: &'a str,
     /// Requests a second.
     pub step_rps: u64,
-    /// Which repetition.
     pub repeat: u32,
-    /// From 0.
     pub attempt: u32,
     /// Whether the load was more than could be carried.
     pub saturated: bool,
@@ -72,7 +65,6 @@ pub struct Rung<'a> {
 
 /// What was measured on a ladder.
 pub trait OnLadder {
-    /// Where.
     fn rung(&self) -> Rung<'_>;
 }
 

@@ -1,27 +1,27 @@
 //! The lab: experiments on hosts made of network namespaces (`batchwise-testbed`) that redo the
 //! papers' figures. This file owns the list of experiments and how one is started.
 
-pub mod accuracy;
-pub mod arm;
+mod accuracy;
+mod arm;
 pub mod balance;
-pub mod client_cost;
-pub mod decisions;
-pub mod demo;
-pub mod engine;
-pub mod ladder;
-pub mod machine;
-pub mod output;
-pub mod overhead;
-pub(crate) mod packet_cost;
-pub mod passive;
-pub mod redis;
-pub mod redis_nagle;
+mod client_cost;
+mod decisions;
+mod demo;
+mod engine;
+mod ladder;
+mod machine;
+mod output;
+mod overhead;
+mod packet_cost;
+mod passive;
+mod redis;
+mod redis_nagle;
 pub mod regret;
-pub mod shift;
-pub mod stats;
-pub(crate) mod truth;
-pub mod tune_cost;
-pub mod tuner;
+mod shift;
+mod stats;
+mod truth;
+mod tune_cost;
+mod tuner;
 
 use std::path::{Path, PathBuf};
 
@@ -30,17 +30,9 @@ use batchwise_testbed::commands;
 use batchwise_testbed::stop::Stop;
 use serde_json::Value;
 
-use crate::machine::Machine;
 use crate::output::Output;
 
-/// What one run was asked to do.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// Fewer points, shorter ones.
-    pub quick: bool,
-    /// Where results go; `out/<experiment>` when `None`.
-    pub out: Option<PathBuf>,
-}
+pub use engine::summarise;
 
 /// What an experiment works with.
 pub struct Context {
@@ -63,11 +55,6 @@ impl Context {
             self.output.dir().display()
         )
     }
-
-    /// Facts about this machine at this moment.
-    pub fn machine(&self) -> Result<Machine> {
-        Machine::probe()
-    }
 }
 
 /// Something the lab can measure.
@@ -79,13 +66,9 @@ pub trait Experiment: Sync {
     /// Measures, and writes `result.json`, plots and `report.html` into the context's output.
     fn run(&self, context: &Context) -> Result<()>;
     /// The summary that follows from the points of a `result.json`.
-    fn summarise(&self, _result: &Value) -> Result<Value> {
-        bail!("{} does not read its results yet", self.name())
-    }
+    fn summarise(&self, result: &Value) -> Result<Value>;
     /// Writes plots and report again, from the `result.json` in the context's output.
-    fn redraw(&self, _context: &Context) -> Result<()> {
-        bail!("{} does not read its results yet", self.name())
-    }
+    fn redraw(&self, context: &Context) -> Result<()>;
 }
 
 /// Every experiment, in the order `lab list` shows them.
@@ -114,16 +97,12 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
 
 /// The experiment called `name`.
 pub fn find(name: &str) -> Result<&'static dyn Experiment> {
-    match experiments().iter().find(|e| e.name() == name) {
-        Some(experiment) => Ok(*experiment),
-        None => {
-            let known: Vec<_> = experiments().iter().map(|e| e.name()).collect();
-            bail!(
-                "there is no experiment called {name:?}; there are: {}",
-                known.join(", ")
-            )
-        }
-    }
+    let found = experiments().iter().find(|e| e.name() == name);
+    found.copied().with_context(|| {
+        let known: Vec<_> = experiments().iter().map(|e| e.name()).collect();
+        let known = known.join(", ");
+        format!("there is no experiment called {name:?}; there are: {known}")
+    })
 }
 
 /// Draws the report of the results in `dir` again.
@@ -149,7 +128,9 @@ pub fn report(dir: &Path) -> Result<()> {
 }
 
 /// Runs the experiment called `name`; gives the directory that holds its results.
-pub fn run(name: &str, options: &RunOptions) -> Result<PathBuf> {
+///
+/// These are in `out`, or else in `out/<name>`. A `quick` run has fewer points and shorter ones.
+pub fn run(name: &str, quick: bool, out: Option<PathBuf>) -> Result<PathBuf> {
     let experiment = find(name)?;
     if !nix::unistd::geteuid().is_root() {
         bail!("the lab makes network namespaces and cgroups, which needs root: run it with sudo");
@@ -157,12 +138,9 @@ pub fn run(name: &str, options: &RunOptions) -> Result<PathBuf> {
     let command = commands::find("batchwise")?;
     // `batchwise load` needs it: better to miss it now than in the middle of a run
     commands::find("batchwise-load")?;
-    let dir = options
-        .out
-        .clone()
-        .unwrap_or_else(|| Path::new("out").join(name));
+    let dir = out.unwrap_or_else(|| Path::new("out").join(name));
     let context = Context {
-        quick: options.quick,
+        quick,
         command,
         output: Output::create(&dir)?,
         stop: Stop::install()?,

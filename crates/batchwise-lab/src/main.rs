@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use batchwise_lab::{RunOptions, experiments};
+use batchwise_lab::experiments;
 use batchwise_testbed::stop::Stopped;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
             }
             return ExitCode::SUCCESS;
         }
-        Command::Run { name, quick, out } => batchwise_lab::run(&name, &RunOptions { quick, out }),
+        Command::Run { name, quick, out } => batchwise_lab::run(&name, quick, out),
         Command::Report { dir } => batchwise_lab::report(&dir).map(|()| dir),
     };
     match written {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-/// A directory for results.
 #[derive(Debug)]
 pub struct Output {
     dir: PathBuf,
@@ -23,12 +22,10 @@ impl Output {
         })
     }
 
-    /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Writes a text file.
     pub fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.dir.join(name);
         let partial = self.dir.join(format!(".{name}.part"));
@@ -48,19 +45,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For `of` steps, of which none is done.
-    pub fn new(of: u32) -> Self {
+    /// For `of` steps, of which none is done; if `hidden`, nothing is printed.
+    pub fn new(of: u32, hidden: bool) -> Self {
         Self {
             began: Instant::now(),
             done: 0,
             of,
-            hidden: false,
+            hidden,
         }
-    }
-
-    /// From here on nothing is printed.
-    pub fn hide(&mut self) {
-        self.hidden = true;
     }
 
     /// One step was done; `what` describes it.
@@ -70,15 +62,16 @@ impl Progress {
             return;
         }
         let elapsed = self.began.elapsed();
-        let left = self.remaining(elapsed);
+        let [elapsed, left] = [elapsed, self.remaining(elapsed)].map(|time| {
+            let seconds = Duration::from_secs(time.as_secs());
+            humantime::format_duration(seconds)
+        });
         // Nothing can be done about a standard error that is closed.
         let _ = writeln!(
             std::io::stderr(),
-            "[{:>3}/{}] {} elapsed, about {} left: {what}",
+            "[{:>3}/{}] {elapsed} elapsed, about {left} left: {what}",
             self.done.min(self.of),
             self.of,
-            minutes(elapsed),
-            minutes(left),
         );
     }
 
@@ -101,32 +94,17 @@ impl Progress {
     }
 }
 
-fn minutes(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    format!("{}:{:02}", seconds / 60, seconds % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_rest_takes_as_long_as_what_was_done() {
-        let mut progress = Progress::new(10);
+        let seconds = Duration::from_secs;
+        let mut progress = Progress::new(10, false);
         progress.done = 4;
-        assert_eq!(
-            progress.remaining(Duration::from_secs(8)),
-            Duration::from_secs(12)
-        );
+        assert_eq!(progress.remaining(seconds(8)), seconds(12));
         progress.skip(3);
-        assert_eq!(
-            progress.remaining(Duration::from_secs(8)),
-            Duration::from_secs(6)
-        );
-    }
-
-    #[test]
-    fn durations_read_as_minutes_and_seconds() {
-        assert_eq!(minutes(Duration::from_secs(125)), "2:05");
+        assert_eq!(progress.remaining(seconds(8)), seconds(6));
     }
 }

@@ -19,9 +19,7 @@ pub const TOO_LONG: f64 = 5e6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// It is slower.
     Slower,
-    /// It is faster.
     Faster,
     /// They differ by less than [`ALIKE`].
     Alike,
@@ -55,7 +53,6 @@ pub enum Carried {
     Unknown,
 }
 
-/// One bin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bin {
     /// The load in its middle, requests a second.
@@ -119,14 +116,14 @@ fn of_bin(moments: &[&Moment], enough: usize, value: fn(&Slice) -> Option<f64>) 
     bin
 }
 
-/// The bins from the lowest load on from which TCP_NODELAY is the slower one at every load that can
-/// be compared; empty if there is none.
-pub fn from_which_nodelay_is_slower(bins: &[Bin]) -> &[Bin] {
-    let compared = |bin: &Bin| bin.nodelay.is_some_and(|order| order != Order::Slower);
-    let from = bins.iter().rposition(compared).map_or(0, |last| last + 1);
-    let slower = |bin: &Bin| bin.nodelay == Some(Order::Slower);
-    let first = bins[from..].iter().position(slower);
-    first.map_or(&[], |first| &bins[from + first..])
+/// The load from which on TCP_NODELAY is the slower one at every load that can be compared.
+pub fn slower_from(bins: &[Bin]) -> Option<f64> {
+    let compared = bins.iter();
+    let compared: Vec<_> = compared
+        .filter_map(|bin| Some((bin.offered_rps, bin.nodelay?)))
+        .collect();
+    let last = compared.iter().rposition(|c| c.1 != Order::Slower);
+    compared.get(last.map_or(0, |last| last + 1)).map(|c| c.0)
 }
 
 #[cfg(test)]
@@ -177,7 +174,7 @@ mod tests {
         assert_eq!(found[6].carried(Arm::Nodelay), Carried::TooMuch);
         assert_eq!(found[6].nodelay, Some(Order::Slower));
         assert_eq!(found[9].nodelay, None);
-        assert_eq!(from_which_nodelay_is_slower(&found)[0].offered_rps, 215e3);
+        assert_eq!(slower_from(&found), Some(215e3));
     }
 
     #[test]
@@ -186,8 +183,8 @@ mod tests {
             (Arm::Nodelay, 150_000..280_000) => 60e3,
             _ => 20e3,
         };
-        assert!(from_which_nodelay_is_slower(&of(&climbs(slow))).is_empty());
-        assert!(from_which_nodelay_is_slower(&of(&[])).is_empty());
+        assert_eq!(slower_from(&of(&climbs(slow))), None);
+        assert_eq!(slower_from(&of(&[])), None);
     }
 
     #[test]

@@ -17,7 +17,6 @@ use super::plan::{FOOT, Plan, TOP, VALUE_SIZE};
 use crate::arm::Arm;
 use crate::engine::text::{duration, maybe_duration, thousands};
 
-/// Columns of an ordinary terminal.
 pub const WIDTH: usize = 79;
 /// Columns of a bar, and of the text after it.
 const BAR: usize = 10;
@@ -28,7 +27,6 @@ const SOME: usize = 5;
 const AROUND: u16 = 8;
 const COLORS: [Color; 3] = [Color::LightBlue, Color::LightRed, Color::LightGreen];
 
-/// Shows the demo while it runs.
 pub struct Display {
     terminal: Option<Terminal<CrosstermBackend<Stdout>>>,
     began: Instant,
@@ -57,32 +55,26 @@ impl Display {
         Ok(display)
     }
 
-    /// What is being done now.
     pub fn status(&mut self, what: &str) -> Result<()> {
         what.clone_into(&mut self.status);
-        match self.terminal {
-            Some(_) => self.draw(),
-            None => say(&format!("-- {what}")),
-        }
+        self.update(&format!("-- {what}"))
     }
 
-    /// There is a new passage.
     pub fn show(&mut self, moment: &Moment) -> Result<()> {
         self.moments.push(moment.clone());
-        match self.terminal {
-            Some(_) => self.draw(),
-            None => say(&row(moment)),
-        }
+        self.update(&row(moment))
     }
 
-    fn draw(&mut self) -> Result<()> {
+    /// Draws the picture again, or adds a line.
+    fn update(&mut self, line: &str) -> Result<()> {
+        let Some(terminal) = &mut self.terminal else {
+            return say(line);
+        };
         let seconds = self.began.elapsed().as_secs();
         let text = screen(&format!("{} ({seconds} s)", self.status), &self.moments);
-        if let Some(terminal) = &mut self.terminal {
-            terminal
-                .draw(|frame| frame.render_widget(text, frame.area()))
-                .context("cannot draw on the terminal; pipe the output to get lines")?;
-        }
+        terminal
+            .draw(|frame| frame.render_widget(text, frame.area()))
+            .context("cannot draw on the terminal; pipe the output to get lines")?;
         Ok(())
     }
 }

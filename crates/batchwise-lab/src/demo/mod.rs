@@ -17,9 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::host::Host;
 use batchwise_testbed::load::LoadReport;
-use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stop::POLL;
-use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -27,13 +26,14 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::arm::{self, Arm};
-use crate::engine::stalls::Monitor;
-use crate::engine::{Experiment, Report, Results, Round, Run, Turn, two_hosts};
+use crate::engine::stalls::{Monitor, now_ns};
+use crate::engine::{Experiment, Report, Results, Round, Run, Turn};
+use crate::redis::Redis;
 use crate::tuner::{Decision, Tuners};
 use display::{Display, WIDTH};
 use moment::{Moment, Recording};
 use others::Others;
-use plan::{Climb, PASSES, Plan, SLICE, watched};
+use plan::{Climb, PASSES, Plan, SLICE, WARMUP, watched};
 use summary::Summary;
 
 /// Between two lines of a watcher: as short as a slice, so that each has estimates of its own.
@@ -55,7 +55,6 @@ pub struct ClimbReport {
     report: LoadReport,
 }
 
-/// Beside the points.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Climbs {
     climbs: Vec<ClimbReport>,
@@ -77,8 +76,7 @@ pub struct Stage {
     monitor: Option<Monitor>,
     others: Others,
     sense: Sense,
-    redis: RedisServer,
-    hosts: TwoHosts,
+    redis: Redis,
     plan: Plan,
     decisions: Vec<Decision>,
     display: Display,
@@ -107,36 +105,21 @@ impl Experiment for Demo {
         let plan = Plan::new(context.quick);
         let mut display = Display::open(&plan)?;
         display.status("making two network namespaces and starting Redis")?;
-        let (hosts, network) = two_hosts("demo")?;
-        let redis = RedisServer::start(&hosts.server, &context.stop)?;
-        let mut cpus = vec![hosts.server.cpu(), hosts.client.cpu()];
+        let (redis, network) = Redis::start(context, "demo")?;
+        let server = &redis.hosts.server;
+        let mut cpus = vec![server.cpu(), redis.hosts.client.cpu()];
         cpus.dedup();
-        let all = hosts.server.cgroup().parent();
+        let all = server.cgroup().parent();
         let stage = Stage {
             monitor: None,
-            others: Others::new(cpus, all.unwrap_or_else(|| hosts.server.cgroup())),
+            others: Others::new(cpus, all.unwrap_or_else(|| server.cgroup())),
             sense: Sense::Nothing,
             redis,
-            hosts,
             plan,
             decisions: Vec::new(),
             display,
         };
         Ok((stage, network))
-    }
-
-    fn begin(
-        &self,
-        run: &mut Run<'_, Climbs>,
-        stage: &mut Stage,
-        _round: u32,
-        climbs: &[Climb],
-    ) -> Result<()> {
-        run.more.one_cpu = stage.hosts.server.cpu() == stage.hosts.client.cpu();
-        match climbs.first() {
-            Some(climb) => stage.attach(run.context, climb.arm),
-            None => Ok(()),
-        }
     }
 
     fn measure(
@@ -146,13 +129,17 @@ impl Experiment for Demo {
         turn: Turn<'_, Climb>,
     ) -> Result<Vec<Moment>> {
         let climb = *turn.arm;
-        stage.display.status(&climb.name())?;
+        run.more.one_cpu = stage.others.cpus.len() == 1;
+        stage.attach(run.context, climb.arm)?;
+        let (arm, pass) = (climb.arm.label(), climb.pass + 1);
+        let climbing = format!("{arm}: climb {pass} of {PASSES}");
+        stage.display.status(&climbing)?;
         let before = match watched(climb.arm) {
             true => turn.round * Arm::STATIC.len() as u32 + turn.position as u32,
             false => Arm::STATIC.len() as u32 * PASSES + climb.pass,
         };
         let (moments, report) = stage.climb(run.context, climb, before)?;
-        stage.redis.check_alive()?;
+        stage.redis.server.check_alive()?;
         let arm = climb.arm;
         run.more.climbs.push(ClimbReport { arm, report });
         Ok(moments)
@@ -172,10 +159,8 @@ impl Experiment for Demo {
         _stage: &mut Stage,
         points: &[Moment],
     ) -> Result<()> {
-        if points
-            .iter()
-            .all(|m| m.client.is_none() && m.server.is_none())
-        {
+        let is_blind = |m: &Moment| m.client.is_none() && m.server.is_none();
+        if points.iter().all(is_blind) {
             bail!("the watchers ran but saw no connection to port {PORT}; see `batchwise doctor`");
         }
         Ok(())
@@ -196,15 +181,13 @@ impl Experiment for Demo {
     ) -> Option<String> {
         let (headline, others) = summary.sentences.split_first()?;
         let notes = report::notes(&results.more);
-        let fill = |texts: &mut dyn Iterator<Item = &String>| -> String {
-            let wrapped: Vec<_> = texts.map(|text| textwrap::fill(text, WIDTH)).collect();
-            wrapped.join("\n")
-        };
+        let lines = |texts: Vec<&str>| textwrap::fill(&texts.join("\n"), WIDTH);
+        let first = std::iter::once(headline).chain(&notes);
         Some(format!(
             "\n{}\n\n{}\n\n{}\nPlots and all numbers:",
-            fill(&mut std::iter::once(headline).chain(&notes)),
+            lines(first.map(String::as_str).collect()),
             display::text(&summary.bins),
-            fill(&mut others.iter()),
+            lines(others.iter().map(String::as_str).collect()),
         ))
     }
 }
@@ -232,23 +215,22 @@ impl Stage {
                 };
                 Watcher::start(&context.command, host, &spec, &context.stop)
             };
-            let server = watch(&self.hosts.server).context("at the server's end")?;
-            let client = watch(&self.hosts.client).context("at the client's end")?;
+            let hosts = &self.redis.hosts;
+            let server = watch(&hosts.server).context("at the server's end")?;
+            let client = watch(&hosts.client).context("at the client's end")?;
             own = [server.pid(), client.pid()];
             self.sense = Sense::Watchers { server, client };
         } else {
-            let tuners = Tuners::start(context, &self.hosts, POLICY, "demo")?;
+            let tuners = Tuners::start(context, &self.redis.hosts, POLICY, "demo")?;
             own = tuners.pids();
             self.sense = Sense::Tuners(tuners);
         }
-        let mut cpus = vec![self.hosts.server.cpu(), self.hosts.client.cpu()];
-        cpus.dedup();
-        self.monitor = Some(Monitor::start(&cpus, &own));
+        self.monitor = Some(Monitor::start(&self.others.cpus, &own));
         Ok(())
     }
 
     /// Reads what was sensed since the last call.
-    fn sense(&mut self, recording: &mut Recording, since: Instant) -> Result<()> {
+    fn sense(&mut self, recording: &mut Recording, since: u64) -> Result<()> {
         match &mut self.sense {
             Sense::Nothing => {}
             Sense::Watchers { server, client } => {
@@ -263,15 +245,16 @@ impl Stage {
                 recording.decisions.clone_from(&self.decisions);
             }
         }
-        let now_ns = recording.clocks.ts_now();
+        let now = now_ns();
         let last = recording.used.last().map_or(0, |used| used.ts_ns);
-        if now_ns > last + OTHERS_EVERY.as_nanos() as u64 {
-            recording.used.extend(self.others.read(now_ns));
+        if now > last + OTHERS_EVERY.as_nanos() as u64 {
+            recording.used.extend(self.others.read(now));
         }
-        let monitor = self.monitor.iter();
-        recording.gaps = monitor
-            .flat_map(|monitor| monitor.gaps(since, Instant::now()))
-            .collect();
+        let gaps = self
+            .monitor
+            .as_ref()
+            .map(|monitor| monitor.gaps(since, now));
+        recording.gaps = gaps.unwrap_or_default();
         Ok(())
     }
 
@@ -283,10 +266,11 @@ impl Stage {
         climb: Climb,
         before: u32,
     ) -> Result<(Vec<Moment>, LoadReport)> {
-        let (plan, since) = (self.plan, Instant::now());
-        let mut recording = Recording::new(climb, plan, before, self.others.cpus());
-        let spec = plan.load(climb.arm, self.hosts.server_address(PORT));
-        let mut load = spec.start(&context.command, &self.hosts.client, Some(SLICE))?;
+        let (plan, since) = (self.plan, now_ns());
+        let mut recording = Recording::new(climb, plan, before, self.others.cpus.len());
+        let spec = self.redis.load(climb.arm, WARMUP, vec![plan.phase()]);
+        let client = &self.redis.hosts.client;
+        let mut load = spec.start(&context.command, client, Some(SLICE))?;
         let mut moments = Vec::new();
         let (mut next, mut ended) = (0, None::<Instant>);
         while next < plan.bins {

@@ -1,7 +1,7 @@
 //! One passage of a climb through a bin of load: what the load generator measured, slice by slice,
 //! and what both ends estimated over just that time.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_testbed::load::{LoadInterval, saturated};
@@ -16,7 +16,7 @@ use crate::tuner::Decision;
 
 /// A stall leaves a backlog that takes a multiple of its own length to drain: four times at a load
 /// of 80 %. That much time after a stall is cut as well, in all arms.
-const BACKLOG: u32 = 4;
+const BACKLOG: u64 = 4;
 /// A passage in which other work took more than this share of the CPUs is cut as a whole.
 const OTHERS: f64 = 0.15;
 /// How long after a passage the watchers' last line of it may come.
@@ -25,7 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(400);
 /// What was measured in one slice of a passage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
-    /// Its length.
     pub length_ns: u64,
     /// Mean latency since requests were due; `None` if none was answered.
     pub mean_ns: Option<f64>,
@@ -43,7 +42,6 @@ impl Slice {
     }
 }
 
-/// One passage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
     /// Its end in seconds of load, all climbs one after another.
@@ -63,18 +61,15 @@ pub struct Moment {
     pub saturated: bool,
     /// What the client's end estimated; `None` if it had no line.
     pub client: Option<EndEstimate>,
-    /// What the server's end estimated.
     pub server: Option<EndEstimate>,
     /// The share of its CPUs that other work took, if that is known.
     #[serde(default)]
     pub others: Option<f64>,
-    /// Its parts.
     #[serde(default)]
     pub slices: Vec<Slice>,
 }
 
 impl Moment {
-    /// What an end estimated.
     pub fn end(&self, side: Side) -> Option<&EndEstimate> {
         match side {
             Side::Client => self.client.as_ref(),
@@ -104,52 +99,17 @@ pub fn two_sided(end: Option<&EndEstimate>) -> Option<f64> {
         .total_ns
 }
 
-/// A moment on two clocks.
-#[derive(Clone, Copy, Debug)]
-pub struct Clocks {
-    instant: Instant,
-    /// ns since the Unix epoch.
-    pub ts_ns: u64,
-}
-
-impl Clocks {
-    fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let ts_ns = since.map_or(0, |since| since.as_nanos() as u64);
-        Self {
-            instant: Instant::now(),
-            ts_ns,
-        }
-    }
-
-    /// This moment, ns since the Unix epoch.
-    pub fn ts_now(&self) -> u64 {
-        self.ts_ns + self.instant.elapsed().as_nanos() as u64
-    }
-
-    /// A time in ns since the Unix epoch, which is not before this moment.
-    fn instant(&self, ts_ns: u64) -> Instant {
-        self.instant + Duration::from_nanos(ts_ns.saturating_sub(self.ts_ns))
-    }
-}
-
 /// Everything that was read during a climb.
 #[derive(Debug)]
 pub struct Recording {
     climb: Climb,
     plan: Plan,
-    /// When it began.
-    pub clocks: Clocks,
     before_s: f64,
-    /// What the generator reported.
     pub intervals: Vec<LoadInterval>,
-    /// What the client's watcher reported.
     pub client: Vec<Line>,
-    /// What the server's watcher reported.
     pub server: Vec<Line>,
     /// What the agents decided, also in earlier climbs.
     pub decisions: Vec<Decision>,
-    /// Stalls of the machine.
     pub gaps: Vec<Gap>,
     /// CPU time that was used of so many CPUs, every so often.
     pub used: Vec<Used>,
@@ -162,7 +122,6 @@ impl Recording {
         Self {
             climb,
             plan,
-            clocks: Clocks::now(),
             before_s: f64::from(before) * plan.climb.as_secs_f64(),
             intervals: Vec::new(),
             client: Vec::new(),
@@ -240,21 +199,17 @@ impl Recording {
 
     fn slice(&self, interval: &LoadInterval) -> Slice {
         let (from, to) = (begin(interval), interval.ts_ns);
-        let cut: Vec<_> = self
-            .gaps
-            .iter()
-            .map(|gap| Gap {
-                from: gap.from,
-                to: gap.to + (gap.to - gap.from) * BACKLOG,
-            })
-            .collect();
-        let [begin, end] = [from, to].map(|ts_ns| self.clocks.instant(ts_ns));
+        let with_backlog = |gap: &Gap| Gap {
+            from: gap.from,
+            to: gap.to + (gap.to - gap.from) * BACKLOG,
+        };
+        let cut: Vec<_> = self.gaps.iter().map(with_backlog).collect();
         let estimate = estimate(&self.client, Side::Client, from, to);
         Slice {
             length_ns: interval.interval_ns,
             mean_ns: interval.mean_from_intended_ns,
             estimate_ns: two_sided(estimate.as_ref()),
-            stalled: !lost(&cut, begin, end).is_zero(),
+            stalled: lost(&cut, from, to) > 0,
         }
     }
 }
@@ -296,17 +251,16 @@ fn merged(intervals: &[&LoadInterval]) -> Option<LoadInterval> {
 #[cfg(test)]
 mod tests {
     use super::super::plan::SLICE;
-    use super::super::samples::{interval, line, moment, recording};
+    use super::super::samples::{ZERO, interval, line, moment, recording};
     use super::*;
     use crate::decisions::samples::decision;
 
-    const SECOND: u64 = 1_000_000_000;
+    const MS: u64 = 1_000_000;
 
     /// A climb of which so many slices were read.
     fn read(arm: Arm, slices: u64) -> Recording {
         let mut recording = recording(arm, 0);
-        let zero = recording.clocks.ts_ns + SECOND;
-        let end = |number: u64| zero + (number + 1) * SLICE.as_nanos() as u64;
+        let end = |number: u64| ZERO + (number + 1) * SLICE.as_nanos() as u64;
         recording.intervals = (0..slices).map(|n| interval(end(n), 35e3, 2e4)).collect();
         recording
     }
@@ -332,13 +286,9 @@ mod tests {
     #[test]
     fn a_stall_cuts_its_slices_and_those_in_which_its_backlog_drains() {
         let mut recording = read(Arm::Nagle, 12);
-        let at = |ms: u64| recording.clocks.instant + Duration::from_millis(1000 + ms);
         // 15 ms, and four times as long for its backlog: up to 285 ms
-        let gap = Gap {
-            from: at(210),
-            to: at(225),
-        };
-        recording.gaps.push(gap);
+        let (from, to) = (ZERO + 210 * MS, ZERO + 225 * MS);
+        recording.gaps.push(Gap { from, to });
         let found = recording.moment(0).unwrap();
         let stalled: Vec<_> = (0..12).filter(|&i| found.slices[i].stalled).collect();
         assert_eq!(stalled, [4, 5], "up to 300 ms");
@@ -350,11 +300,9 @@ mod tests {
         let mut recording = read(Arm::Nodelay, 12);
         recording.intervals[3].mean_from_intended_ns = Some(500e6);
         assert!(recording.moment(0).unwrap().saturated);
-        let at = recording.clocks.instant(recording.intervals[3].ts_ns);
-        recording.gaps.push(Gap {
-            from: at - Duration::from_millis(30),
-            to: at - Duration::from_millis(20),
-        });
+        let at = recording.intervals[3].ts_ns;
+        let (from, to) = (at - 30 * MS, at - 20 * MS);
+        recording.gaps.push(Gap { from, to });
         let found = recording.moment(0).unwrap();
         assert!(!found.saturated && found.truth.mean_from_intended_ns > Some(40e6));
     }
@@ -365,7 +313,7 @@ mod tests {
             let mut recording = read(arm, 12);
             let used = |own_ms: u64| {
                 let second = |s: u64| Used {
-                    ts_ns: recording.clocks.ts_ns + s * SECOND,
+                    ts_ns: ZERO - 1000 * MS + s * 1000 * MS,
                     all: Duration::from_millis(2000 * s),
                     own: Duration::from_millis(own_ms * s),
                 };

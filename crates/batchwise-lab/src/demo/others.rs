@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::resource::{UsageWho, getrusage};
+use batchwise_testbed::process::cpu_time;
+use nix::unistd::Pid;
 
 /// A unit of /proc/stat (USER_HZ, which is the same on all machines).
 const STAT_UNIT: Duration = Duration::from_millis(10);
 
-/// CPU time since the machine's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
     /// When it was read, ns since the Unix epoch.
@@ -21,28 +21,30 @@ pub struct Used {
     pub own: Duration,
 }
 
-/// Reads what was used.
 #[derive(Debug)]
 pub struct Others {
-    cpus: Vec<usize>,
+    pub cpus: Vec<usize>,
     /// Of everything that the demo has started.
     cgroup: PathBuf,
-    /// The kernel's threads that process packets: of the demo, nearly always.
-    softirq: Vec<PathBuf>,
+    /// The lab itself, and the kernel's threads that process packets: of the demo, nearly always.
+    own: Vec<Pid>,
 }
 
 impl Others {
-    /// On these CPUs.
     pub fn new(cpus: Vec<usize>, cgroup: &Path) -> Self {
         let names: Vec<_> = cpus.iter().map(|cpu| format!("ksoftirqd/{cpu}")).collect();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let is_softirq = |path: &PathBuf| {
-            fs::read_to_string(path.join("comm")).is_ok_and(|n| names.iter().any(|m| m == n.trim()))
-        };
+        let softirq = processes.filter_map(|process| {
+            let name = fs::read_to_string(process.path().join("comm")).ok()?;
+            let pid = process.file_name().to_str()?.parse().ok()?;
+            names.iter().any(|n| n == name.trim()).then_some(pid)
+        });
+        let mut own = vec![Pid::this()];
+        own.extend(softirq.map(Pid::from_raw));
         Self {
             cpus,
             cgroup: cgroup.to_owned(),
-            softirq: processes.map(|p| p.path()).filter(is_softirq).collect(),
+            own,
         }
     }
 
@@ -51,32 +53,12 @@ impl Others {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let cgroup = fs::read_to_string(self.cgroup.join("cpu.stat")).ok()?;
         let usage = cgroup.lines().find_map(|l| l.strip_prefix("usage_usec "))?;
-        let lab = getrusage(UsageWho::RUSAGE_SELF).ok()?;
-        let lab = [lab.user_time(), lab.system_time()];
-        let lab_us: i64 = lab
-            .iter()
-            .map(|t| t.tv_sec() * 1_000_000 + t.tv_usec())
-            .sum();
-        let softirq = self.softirq.iter().filter_map(|process| {
-            let text = fs::read_to_string(process.join("schedstat")).ok()?;
-            text.split(' ')
-                .next()?
-                .parse()
-                .ok()
-                .map(Duration::from_nanos)
-        });
+        let own = self.own.iter().filter_map(|&pid| cpu_time(pid).ok());
         Some(Used {
             ts_ns,
             all: busy(&stat, &self.cpus),
-            own: Duration::from_micros(usage.trim().parse().ok()?)
-                + Duration::from_micros(lab_us.try_into().ok()?)
-                + softirq.sum::<Duration>(),
+            own: Duration::from_micros(usage.trim().parse().ok()?) + own.sum::<Duration>(),
         })
-    }
-
-    /// How many CPUs it looks at.
-    pub fn cpus(&self) -> usize {
-        self.cpus.len()
     }
 }
 

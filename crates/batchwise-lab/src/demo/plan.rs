@@ -1,10 +1,9 @@
 //! What the demo does: the same climb of the load several times, with Nagle's algorithm off, with it
 //! on, and with batchwise choosing; and the bins of load over which climbs are compared.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use batchwise_testbed::load::{LoadPhase, LoadSpec};
+use batchwise_testbed::load::LoadPhase;
 
 use crate::arm::Arm;
 use crate::engine::Round;
@@ -18,7 +17,7 @@ pub const TOP: u64 = 320_000;
 /// Climbs of each arm.
 pub const PASSES: u32 = 3;
 /// Load before the first measured second of a climb.
-const WARMUP: Duration = Duration::from_millis(700);
+pub const WARMUP: Duration = Duration::from_millis(700);
 /// One report of the load generator: short, so that a stall spoils little.
 pub const SLICE: Duration = Duration::from_millis(50);
 
@@ -29,18 +28,6 @@ pub struct Climb {
     pub arm: Arm,
     /// Which climb of this arm, from 0.
     pub pass: u32,
-}
-
-impl Climb {
-    /// For people.
-    pub fn name(&self) -> String {
-        let setting = match self.arm {
-            Arm::Nodelay => "Nagle off (TCP_NODELAY)",
-            Arm::Nagle => "Nagle on",
-            Arm::Batchwise => "batchwise tuning",
-        };
-        format!("{setting}, climb {} of {PASSES}", self.pass + 1)
-    }
 }
 
 /// Whether the estimates of watchers are shown. While batchwise tunes, its own agents exchange
@@ -93,20 +80,13 @@ impl Plan {
         FOOT as f64 + (TOP - FOOT) as f64 * (bin as f64 + 0.5) / self.bins as f64
     }
 
-    /// The load of a climb against `address`.
-    pub fn load(&self, arm: Arm, address: SocketAddr) -> LoadSpec {
-        LoadSpec {
-            address,
-            phases: vec![LoadPhase {
-                duration: self.climb,
-                rate: FOOT,
-                climb_to: Some(TOP),
-                value_size: VALUE_SIZE,
-            }],
-            warmup: WARMUP,
-            get_ratio: 0.0,
-            busy_per_response: Duration::ZERO,
-            nodelay: arm.nodelay(),
+    /// The load of a climb.
+    pub fn phase(&self) -> LoadPhase {
+        LoadPhase {
+            duration: self.climb,
+            rate: FOOT,
+            climb_to: Some(TOP),
+            value_size: VALUE_SIZE,
         }
     }
 }

@@ -11,13 +11,12 @@ use super::{ClimbReport, Climbs};
 use crate::arm::Arm;
 use crate::decisions::join;
 use crate::engine::color::{BLACK, Color, GREY, NAGLE, NODELAY};
-use crate::engine::figure::{Bar, Group, Layer, Span};
+use crate::engine::figure::{Bar, Group, Layer, Marker, Span, Stroke};
 use crate::engine::report::Part;
 use crate::engine::text::percent;
 use crate::engine::text::{duration, maybe_duration, thousands};
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 
-/// Everything.
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
     let points = &results.points;
     let (headline, others) = summary.sentences.split_first().expect("it says something");
@@ -114,22 +113,13 @@ fn arms(bins: &[Bin]) -> Figure {
 
 /// Measured and estimated mean latency over time.
 fn latency(points: &[Moment]) -> Figure {
-    let pieces = |value: &dyn Fn(&Moment) -> Option<f64>| -> Vec<Vec<(f64, f64)>> {
+    let pieces = |value: fn(&Moment) -> Option<f64>| {
         let piece = |climb: &[&Moment]| {
             let known = climb.iter().filter_map(|m| Some((m.at_s, value(m)?)));
             known.collect()
         };
         climbs(points).iter().map(|climb| piece(climb)).collect()
     };
-    let line =
-        |label: &str, color: Color, dashed, value: &dyn Fn(&Moment) -> Option<f64>| Layer::Line {
-            label: label.into(),
-            color,
-            dashed,
-            joined: true,
-            marker: crate::engine::figure::Marker::None,
-            pieces: pieces(value),
-        };
     let spans = climbs(points).into_iter().map(|climb| Span {
         from: begin(climb[0]),
         to: climb[climb.len() - 1].at_s,
@@ -144,24 +134,28 @@ fn latency(points: &[Moment]) -> Figure {
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
     let y = Axis::latency().capped(1e8);
     let title = "Mean latency, measured and estimated, with Nagle off, on, and tuned";
-    Figure::over_time("latency.svg", title, y)
-        .layer(Layer::Shade {
-            label: "Nagle at the client".into(),
-            times: join(on.into_iter()),
-        })
-        .layer(Layer::Spans(spans.collect()))
-        .layer(line("measured, since due", GREY, false, &|m| {
+    let figure = Figure::over_time("latency.svg", title, y)
+        .shade("Nagle at the client", &join(on.into_iter()))
+        .layer(Layer::Spans(spans.collect()));
+    type Shown = (&'static str, Color, Stroke, fn(&Moment) -> Option<f64>);
+    let shown: [Shown; 4] = [
+        ("measured, since due", GREY, Stroke::Solid, |m| {
             m.truth.mean_from_intended_ns
-        }))
-        .layer(line("measured, since sent", BLACK, false, &|m| {
+        }),
+        ("measured, since sent", BLACK, Stroke::Solid, |m| {
             m.truth.mean_from_send_ns
-        }))
-        .layer(line("estimated, client's end", NODELAY, true, &|m| {
+        }),
+        ("estimated, client's end", NODELAY, Stroke::Dashed, |m| {
             two_sided(m.client.as_ref())
-        }))
-        .layer(line("estimated, server's end", NAGLE, true, &|m| {
+        }),
+        ("estimated, server's end", NAGLE, Stroke::Dashed, |m| {
             two_sided(m.server.as_ref())
-        }))
+        }),
+    ];
+    let one_more = |figure: Figure, (label, color, stroke, value): Shown| {
+        figure.with_line(label, color, (stroke, Marker::Nothing), pieces(value))
+    };
+    shown.into_iter().fold(figure, one_more)
 }
 
 /// Passages of one climb after another, by time.
@@ -235,8 +229,7 @@ fn errors(summary: &Summary) -> Table {
 
 /// By load and arm: what counts, and the raw mean beside it.
 fn every_load(points: &[Moment], bins: &[Bin]) -> Table {
-    let mut table = Table::new(["load", "arm", "median (95 %)", "slices", "raw mean", "cut"]);
-    for (bin, arm) in bins.iter().flat_map(|bin| Arm::ALL.map(|arm| (bin, arm))) {
+    let row = |(bin, arm): (&Bin, Arm)| {
         let those = points.iter();
         let those: Vec<_> = those
             .filter(|m| m.arm == arm && m.offered_rps == bin.offered_rps)
@@ -246,7 +239,7 @@ fn every_load(points: &[Moment], bins: &[Bin]) -> Table {
             (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
         };
         let found = bin.latency_ns.get(&arm);
-        table.row([
+        vec![
             thousands(bin.offered_rps.round()),
             arm.label().into(),
             found.map_or_else(
@@ -259,7 +252,8 @@ fn every_load(points: &[Moment], bins: &[Bin]) -> Table {
             found.map_or_else(String::new, |r| r.pairs.to_string()),
             maybe_duration(mean(&|m| m.truth.mean_from_intended_ns)),
             percent(mean(&|m| Some(m.cut()))),
-        ]);
-    }
-    table
+        ]
+    };
+    let each = bins.iter().flat_map(|bin| Arm::ALL.map(|arm| (bin, arm)));
+    Table::new(["load", "arm", "median (95 %)", "slices", "raw mean", "cut"]).with(each.map(row))
 }

@@ -1,13 +1,14 @@
 //! Passages for the tests of this experiment.
 
-use std::time::Duration;
-
 use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
 use batchwise_testbed::load::LoadInterval;
 
 use super::moment::{Moment, Recording};
 use super::plan::{Climb, PASSES, Plan, SLICE};
 use crate::arm::Arm;
+
+/// When climbs begin, ns since the Unix epoch.
+pub const ZERO: u64 = 1_000_000_000_000;
 
 /// A slice of the generator that ends at `ts_ns`.
 pub fn interval(ts_ns: u64, offered_rps: f64, mean_ns: f64) -> LoadInterval {
@@ -71,10 +72,8 @@ pub fn moment(arm: Arm, pass: u32, bin: usize, mean_ns: f64) -> Moment {
     let plan = Plan::new(false);
     let slices = (plan.climb / plan.bins as u32).as_nanos() / SLICE.as_nanos();
     let load = plan.load_of(bin);
-    // One second later than the clocks were read: nothing is before that.
-    let zero = recording.clocks.ts_ns + Duration::from_secs(1).as_nanos() as u64;
     for number in 0..(bin as u64 + 1) * slices as u64 {
-        let ts_ns = zero + (number + 1) * SLICE.as_nanos() as u64;
+        let ts_ns = ZERO + (number + 1) * SLICE.as_nanos() as u64;
         let mean = mean_ns * (0.95 + 0.1 * ((number * 7 + u64::from(pass)) % 10) as f64 / 10.0);
         recording.intervals.push(interval(ts_ns, load, mean));
         for (lines, side) in [

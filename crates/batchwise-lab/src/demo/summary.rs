@@ -8,7 +8,7 @@ use batchwise_core::sense::report::Side;
 use batchwise_testbed::load::LoadReport;
 use serde::Serialize;
 
-use super::bins::{Bin, Carried, Order, TOO_LONG, bins, from_which_nodelay_is_slower};
+use super::bins::{Bin, Carried, Order, TOO_LONG, bins, slower_from};
 use super::moment::{Moment, Slice};
 use crate::arm::Arm;
 use crate::engine::ratio::ENOUGH_PAIRS;
@@ -23,7 +23,6 @@ const CPU_WAIT: f64 = 0.05;
 pub struct EndSummary {
     /// Median of |estimated − measured| / measured.
     pub median_abs_rel_error: Option<f64>,
-    /// Its 90th percentile.
     pub p90_abs_rel_error: Option<f64>,
     /// Passages with a two-sided estimate.
     pub moments: usize,
@@ -44,31 +43,22 @@ pub struct Limit {
 pub enum Cutoff {
     /// From this load on, requests a second.
     From {
-        /// Requests a second.
         rps: f64,
     },
-    /// At every load.
     Always,
-    /// At none.
     Never,
     /// The run does not tell.
     Unknown,
 }
 
-/// The run as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How near the estimates were.
     pub per_end: BTreeMap<Side, EndSummary>,
-    /// Passages in all.
     pub moments: usize,
     /// Passages in which the load was more than could be carried.
     pub saturated_moments: usize,
-    /// What the client carried with TCP_NODELAY.
     pub nodelay: Limit,
-    /// What it carried with Nagle's algorithm.
     pub nagle: Limit,
-    /// What it carried with batchwise tuning.
     pub batchwise: Limit,
     /// By what the generator measured.
     pub measured_cutoff: Cutoff,
@@ -76,7 +66,6 @@ pub struct Summary {
     pub estimated_cutoff: Cutoff,
     /// The share of time that is cut because the machine stood still or other work ran.
     pub cut_share: f64,
-    /// By load.
     pub bins: Vec<Bin>,
     /// All that in words; the first one is what the demo is about.
     pub sentences: Vec<String>,
@@ -102,52 +91,54 @@ impl Summary {
             bins: found,
             sentences: Vec::new(),
         };
-        let others = [summary.about_limits(), summary.about_errors()];
-        summary.sentences = [summary.headline()]
-            .into_iter()
-            .chain(others.into_iter().flatten())
-            .chain(summary.about_estimated_cutoff())
-            .chain([summary.about_stalls()])
-            .collect();
+        let sentences = [
+            Some(summary.headline()),
+            summary.about_limits(),
+            Some(summary.about_errors()),
+            summary.about_estimated_cutoff(),
+            Some(summary.about_stalls()),
+        ];
+        summary.sentences = sentences.into_iter().flatten().collect();
         summary
     }
 
     /// What the demo is about, as far as the run tells.
     fn headline(&self) -> String {
-        let slower = from_which_nodelay_is_slower(&self.bins);
-        let compared = |bin: &&Bin| bin.nodelay.is_some();
-        if let (Some(from), Some(top)) = (slower.first(), slower.iter().rfind(compared)) {
-            let from = rounded(from.offered_rps);
-            let from = match self.measured_cutoff {
-                Cutoff::Always => "At every load".to_owned(),
-                _ => format!("From {from} requests/s on"),
-            };
-            return format!(
-                "{from}, TCP_NODELAY is slower than Nagle's algorithm: {}",
-                at(top)
-            );
-        }
-        let Some(top) = self.bins.iter().rfind(compared) else {
-            return format!(
+        let slower = |from: &str, top| {
+            let what = "TCP_NODELAY is slower than Nagle's algorithm";
+            format!("{from}, {what}: {}", at(top))
+        };
+        let top = self.bins.iter().rfind(|bin| bin.nodelay.is_some());
+        match (self.measured_cutoff, top) {
+            (Cutoff::From { rps }, Some(top)) => {
+                slower(&format!("From {} requests/s on", rounded(rps)), top)
+            }
+            (Cutoff::Always, Some(top)) => slower("At every load", top),
+            (Cutoff::Never, Some(top)) => {
+                let faster = self.bins.iter().any(|b| b.nodelay == Some(Order::Faster));
+                format!(
+                    "Up to {} requests/s, TCP_NODELAY is {} Nagle's algorithm on this machine: {}",
+                    rounded(top.offered_rps),
+                    if faster {
+                        "never slower than"
+                    } else {
+                        "as fast as"
+                    },
+                    at(top)
+                )
+            }
+            (Cutoff::Unknown, Some(_)) => self.what_is_clear(),
+            (_, None) => format!(
                 "This run does not compare TCP_NODELAY, Nagle's algorithm and batchwise: there is too \
                  little time at each load ({:.0} % was cut: the machine stood still, or other work took \
                  its CPUs).",
                 self.cut_share * 100.0
-            );
-        };
-        if self.measured_cutoff == Cutoff::Never {
-            let faster = self.bins.iter().any(|b| b.nodelay == Some(Order::Faster));
-            let how = if faster {
-                "never slower than"
-            } else {
-                "as fast as"
-            };
-            return format!(
-                "Up to {} requests/s, TCP_NODELAY is {how} Nagle's algorithm on this machine: {}",
-                rounded(top.offered_rps),
-                at(top)
-            );
+            ),
         }
+    }
+
+    /// Load by load, where these do not fit together.
+    fn what_is_clear(&self) -> String {
         let loads = |(order, words): (Order, &str)| {
             let those = self.bins.iter().filter(|bin| bin.nodelay == Some(order));
             let loads: Vec<_> = those.map(|bin| rounded(bin.offered_rps) + "/s").collect();
@@ -167,35 +158,39 @@ impl Summary {
         )
     }
 
-    fn about_errors(&self) -> Option<String> {
-        let error = |side| self.per_end.get(&side)?.median_abs_rel_error;
-        let shown =
-            |side| error(side).map_or_else(|| "nothing".into(), |e| format!("{:.0} %", e * 100.0));
+    fn about_errors(&self) -> String {
+        let shown = |side| {
+            let error = self.per_end[&side].median_abs_rel_error;
+            error.map_or_else(|| "nothing".into(), |e| format!("{:.0} %", e * 100.0))
+        };
         if self.per_end.values().all(|end| end.moments == 0) {
-            return Some("No moment has both a measured and an estimated latency.".into());
+            return "No moment has both a measured and an estimated latency.".into();
         }
-        Some(format!(
+        format!(
             "While the load could be carried, batchwise's estimate of the mean latency was off by {} \
              at the client's end and by {} at the server's (medians), with no packet captured and no \
              application changed.",
             shown(Side::Client),
             shown(Side::Server),
-        ))
+        )
     }
 
     fn about_limits(&self) -> Option<String> {
-        let one = |name: &str, limit: &Limit| match (limit.carried_rps, limit.saturated_from_rps) {
-            (None, None) => None,
-            (None, Some(_)) => Some(format!("{name} carried nothing that was offered")),
-            (Some(most), Some(_)) => Some(format!("{name} carried up to {}/s", rounded(most))),
-            (Some(_), None) => Some(format!("{name} carried all that was offered")),
-        };
         let all = [
-            one("TCP_NODELAY", &self.nodelay),
-            one("Nagle's algorithm", &self.nagle),
-            one("batchwise", &self.batchwise),
+            ("TCP_NODELAY", self.nodelay),
+            ("Nagle's algorithm", self.nagle),
+            ("batchwise", self.batchwise),
         ];
-        let all: Vec<_> = all.into_iter().flatten().collect();
+        let one = |(name, limit): (&str, Limit)| {
+            let carried = match (limit.carried_rps, limit.saturated_from_rps) {
+                (None, None) => return None,
+                (None, Some(_)) => "nothing that was offered".into(),
+                (Some(most), Some(_)) => format!("up to {}/s", rounded(most)),
+                (Some(_), None) => "all that was offered".into(),
+            };
+            Some(format!("{name} carried {carried}"))
+        };
+        let all: Vec<_> = all.into_iter().filter_map(one).collect();
         (!all.is_empty()).then(|| format!("{}.", all.join("; ")))
     }
 
@@ -219,8 +214,7 @@ impl Summary {
         ))
     }
 
-    /// How much was cut.
-    pub fn about_stalls(&self) -> String {
+    fn about_stalls(&self) -> String {
         format!(
             "{:.1} % of the time was cut, in all arms by the same rule, because the machine stood \
              still or other work took its CPUs.",
@@ -231,7 +225,12 @@ impl Summary {
 
 /// What requests take at a load, in each arm.
 fn at(bin: &Bin) -> String {
-    let arm = |arm: Arm, name: &str| {
+    let all = [
+        (Arm::Nodelay, "TCP_NODELAY"),
+        (Arm::Nagle, "Nagle"),
+        (Arm::Batchwise, "batchwise choosing"),
+    ];
+    let one = |(arm, name)| {
         let time = match bin.carried(arm) {
             Carried::In(ns) => duration(ns),
             Carried::Between(low, high) => {
@@ -242,15 +241,9 @@ fn at(bin: &Bin) -> String {
         };
         Some(format!("{time} with {name}"))
     };
-    let all = [
-        arm(Arm::Nodelay, "TCP_NODELAY"),
-        arm(Arm::Nagle, "Nagle"),
-        arm(Arm::Batchwise, "batchwise choosing"),
-    ];
-    let all: Vec<_> = all.into_iter().flatten().collect();
-    let last = all.last().map_or("", String::as_str);
-    let first = all[..all.len().max(1) - 1].join(", ");
-    let load = rounded(bin.offered_rps);
+    let mut all: Vec<_> = all.into_iter().filter_map(one).collect();
+    let last = all.pop().unwrap_or_default();
+    let (load, first) = (rounded(bin.offered_rps), all.join(", "));
     format!("at {load}/s a request takes {first} and {last}.")
 }
 
@@ -301,15 +294,12 @@ fn limit(bins: &[Bin], arm: Arm) -> Limit {
 
 fn cutoff(bins: &[Bin]) -> Cutoff {
     let orders: Vec<_> = bins.iter().filter_map(|bin| bin.nodelay).collect();
-    let slower = from_which_nodelay_is_slower(bins);
-    let count = |order: Order| orders.iter().filter(|o| **o == order).count();
-    match slower.first() {
+    let all = |among: &[Order]| orders.iter().all(|order| among.contains(order));
+    match slower_from(bins) {
         _ if orders.is_empty() => Cutoff::Unknown,
-        Some(_) if count(Order::Slower) == orders.len() => Cutoff::Always,
-        Some(first) => Cutoff::From {
-            rps: first.offered_rps,
-        },
-        None if count(Order::Slower) + count(Order::Undecided) == 0 => Cutoff::Never,
+        Some(_) if all(&[Order::Slower]) => Cutoff::Always,
+        Some(rps) => Cutoff::From { rps },
+        None if all(&[Order::Faster, Order::Alike]) => Cutoff::Never,
         None => Cutoff::Unknown,
     }
 }
@@ -378,13 +368,10 @@ mod tests {
         assert!(said.starts_with("This run does not compare"), "{said}");
         assert!(said.contains("83 % was cut"), "{said}");
         assert_eq!(summary.measured_cutoff, Cutoff::Unknown);
-        assert!(
-            summary
-                .sentences
-                .last()
-                .unwrap()
-                .starts_with("83.3 % of the time")
-        );
+        let last = summary.sentences.last().unwrap();
+        assert!(last.starts_with("83.3 % of the time"), "{last}");
+        let stopped_at_once = &Summary::of(&[]).sentences[0];
+        assert!(stopped_at_once.starts_with("This run does not compare"));
     }
 
     #[test]
@@ -407,11 +394,8 @@ mod tests {
     #[test]
     fn a_backlog_that_no_tcp_queue_holds_is_given_as_the_reason_for_different_cutoffs() {
         let mut moments = climbs(slow_from(240_000, 20e6));
-        for moment in &mut moments {
-            moment
-                .slices
-                .iter_mut()
-                .for_each(|s| s.estimate_ns = Some(20e3));
+        for slice in moments.iter_mut().flat_map(|moment| &mut moment.slices) {
+            slice.estimate_ns = Some(20e3);
         }
         let summary = Summary::of(&moments);
         assert_eq!(summary.estimated_cutoff, Cutoff::Never);
@@ -424,11 +408,5 @@ mod tests {
         let end = summary.per_end[&Side::Client];
         assert!((end.median_abs_rel_error.unwrap() - 0.1).abs() < 1e-3);
         assert_eq!(end.moments, 3 * (7 + 10));
-    }
-
-    #[test]
-    fn a_run_that_was_stopped_at_once_says_that_there_is_nothing() {
-        let summary = Summary::of(&[]);
-        assert!(summary.sentences[0].starts_with("This run does not compare"));
     }
 }

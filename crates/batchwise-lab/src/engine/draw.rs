@@ -1,15 +1,15 @@
-//! Draws a [`Figure`] as SVG text. Logarithmic axes are drawn by drawing logarithms, so that one
-//! kind of chart is enough.
+//! Draws a [`Figure`] as SVG text.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::Color as _;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::color::{Color, GREY, NAGLE};
-use super::figure::{Axis, Figure, Layer, Marker, Unit};
+use super::color::{Color, GREY};
+use super::figure::{Axis, Figure, Layer, Line, Marker, Stroke, Unit};
 use super::text::{duration, thousands};
 
 /// Width and height, pixels.
@@ -19,9 +19,11 @@ const CHART_WIDTH: u32 = 670;
 const GRID: Color = Color(228, 228, 228);
 /// Letters of a legend's line.
 const LEGEND_LETTERS: usize = 32;
+/// Pixels of a dash, and between two.
+const DASH: (i32, i32) = (7, 4);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Coord, Coord>>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, Scale>>;
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// As SVG text.
@@ -32,8 +34,7 @@ pub(crate) fn svg(figure: &Figure) -> Result<String> {
         root.fill(&WHITE)?;
         let root = root.titled(&figure.title, ("sans-serif", 19))?;
         let (area, legend) = root.split_horizontally(CHART_WIDTH);
-        let (x, y) = (Scale::of(figure, true), Scale::of(figure, false));
-        draw_chart(figure, &x, &y, &area)?;
+        draw_chart(figure, &area)?;
         draw_legend(figure, &legend)?;
         root.present()?;
         Ok(())
@@ -42,23 +43,19 @@ pub(crate) fn svg(figure: &Figure) -> Result<String> {
     Ok(svg)
 }
 
-/// An axis with its ends known. Positions are logarithms where it is logarithmic.
-struct Scale<'a> {
-    axis: &'a Axis,
-    /// Ends, as positions.
+/// An axis with its ends known, and numbers where we want them.
+struct Scale {
+    unit: Unit,
+    log: bool,
     ends: (f64, f64),
-    /// Where numbers stand, as positions.
     ticks: Vec<f64>,
 }
 
-impl<'a> Scale<'a> {
-    fn of(figure: &'a Figure, is_x: bool) -> Self {
-        let axis = if is_x { &figure.x } else { &figure.y };
-        let usable = |v: &f64| v.is_finite() && (!axis.log || *v > 0.0);
-        let mut low = f64::INFINITY;
-        let mut high = f64::NEG_INFINITY;
+impl Scale {
+    fn of(axis: &Axis, data: impl Iterator<Item = f64>) -> Self {
         let cap = axis.cap.unwrap_or(f64::INFINITY);
-        let data = figure.layers.iter().flat_map(|layer| extent(layer, is_x));
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        let usable = |v: &f64| v.is_finite() && (!axis.log || *v > 0.0);
         for value in data.chain(axis.reaches.iter().copied()).filter(usable) {
             low = low.min(value.min(cap));
             high = high.max(value.min(cap));
@@ -66,7 +63,7 @@ impl<'a> Scale<'a> {
         if low > high {
             (low, high) = if axis.log { (1e3, 1e5) } else { (0.0, 1.0) };
         }
-        let (low, high) = if axis.log {
+        let ends = if axis.log {
             let low = axis.range.0.unwrap_or(low / 1.5);
             // At least a decade, unless that is above the cap.
             let top = (high * 1.5).max((low * 10.0).min(cap)).min(cap * 1.05);
@@ -78,40 +75,49 @@ impl<'a> Scale<'a> {
         };
         let ticks = match (&axis.unit, axis.log) {
             (Unit::Names(names), _) => (0..names.len()).map(|i| i as f64).collect(),
-            (_, true) => log_ticks(low, high).into_iter().map(f64::log10).collect(),
-            (_, false) => linear_ticks(low, high, if is_x { 9 } else { 10 }),
+            (_, true) => log_ticks(ends.0, ends.1),
+            // no two that are written alike
+            (Unit::Number(decimals), _) => linear_ticks(ends, 0.1f64.powi(*decimals as i32)),
+            (_, false) => linear_ticks(ends, 0.0),
         };
-        let mut scale = Self {
-            axis,
-            ends: (0.0, 1.0),
+        Self {
+            unit: axis.unit.clone(),
+            log: axis.log,
+            ends,
             ticks,
-        };
-        scale.ends = (scale.raw(low), scale.raw(high));
-        scale
+        }
     }
 
-    fn raw(&self, value: f64) -> f64 {
-        match self.axis.log {
+    fn position(&self, value: f64) -> f64 {
+        match self.log {
             true => value.max(f64::MIN_POSITIVE).log10(),
             false => value,
         }
     }
+}
 
-    /// Position of a value, at an edge if it is beyond.
-    fn at(&self, value: f64) -> f64 {
-        self.raw(value).clamp(self.ends.0, self.ends.1)
+impl Ranged for Scale {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let [at, from, to] = [*value, self.ends.0, self.ends.1].map(|v| self.position(v));
+        let share = ((at - from) / (to - from)).clamp(0.0, 1.0);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
     }
 
-    fn is_within(&self, value: f64) -> bool {
-        (self.ends.0..=self.ends.1).contains(&self.raw(value))
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.clone()
     }
 
-    fn label(&self, position: f64) -> String {
-        let value = match self.axis.log {
-            true => 10f64.powf(position),
-            false => position,
-        };
-        match &self.axis.unit {
+    fn range(&self) -> std::ops::Range<f64> {
+        self.ends.0..self.ends.1
+    }
+}
+
+impl ValueFormatter<f64> for Scale {
+    fn format_ext(&self, &value: &f64) -> String {
+        match &self.unit {
             Unit::Number(decimals) => format!("{value:.decimals$}"),
             Unit::Duration => duration(value),
             Unit::Rate => thousands(value),
@@ -125,40 +131,7 @@ impl<'a> Scale<'a> {
                 .unwrap_or_default(),
         }
     }
-
-    fn coord(&self) -> Coord {
-        Coord {
-            ends: self.ends,
-            ticks: self.ticks.clone(),
-        }
-    }
 }
-
-/// An axis of positions with numbers where we want them.
-struct Coord {
-    ends: (f64, f64),
-    ticks: Vec<f64>,
-}
-
-impl Ranged for Coord {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.ends.0) / (self.ends.1 - self.ends.0);
-        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.ticks.clone()
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.ends.0..self.ends.1
-    }
-}
-
-impl ValueFormatter<f64> for Coord {}
 
 /// 1, 2 and 5 times the powers of ten within a range.
 fn log_ticks(bottom: f64, top: f64) -> Vec<f64> {
@@ -167,9 +140,9 @@ fn log_ticks(bottom: f64, top: f64) -> Vec<f64> {
     all.filter(|y| (bottom..=top).contains(y)).collect()
 }
 
-/// About so many round numbers within a range.
-fn linear_ticks(bottom: f64, top: f64, about: usize) -> Vec<f64> {
-    let rough = (top - bottom) / about as f64;
+/// About ten round numbers within a range, `least` apart at least.
+fn linear_ticks((bottom, top): (f64, f64), least: f64) -> Vec<f64> {
+    let rough = ((top - bottom) / 10.0).max(least);
     let decade = 10f64.powf(rough.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade);
     let step = steps.into_iter().find(|s| *s >= rough).unwrap_or(rough);
@@ -177,174 +150,114 @@ fn linear_ticks(bottom: f64, top: f64, about: usize) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// All values of a layer on an axis.
-fn extent(layer: &Layer, is_x: bool) -> Vec<f64> {
+/// All values of a layer on x and on y.
+fn values(layer: &Layer) -> (Vec<f64>, Vec<f64>) {
     match layer {
-        Layer::Line { pieces, .. } => {
-            let points = pieces.iter().flatten();
-            points.map(|p| if is_x { p.0 } else { p.1 }).collect()
+        Layer::Line(line) => line.pieces.iter().flatten().copied().unzip(),
+        Layer::Boxes(boxes) => {
+            let corners = boxes
+                .boxes
+                .iter()
+                .flat_map(|b| [(b[0], b[2]), (b[1], b[3])]);
+            corners.unzip()
         }
-        Layer::Band { points, .. } | Layer::Whiskers { points, .. } => {
-            let each = |p: &(f64, f64, f64)| if is_x { vec![p.0] } else { vec![p.1, p.2] };
-            points.iter().flat_map(each).collect()
+        Layer::Whiskers { points, .. } => {
+            let ends = points.iter().flat_map(|p| [(p.0, p.1), (p.0, p.2)]);
+            ends.unzip()
         }
-        Layer::Boxes { boxes, .. } => {
-            let each = |b: &[f64; 4]| if is_x { [b[0], b[1]] } else { [b[2], b[3]] };
-            boxes.iter().flat_map(each).collect()
-        }
-        Layer::Level { at, .. } if !is_x => vec![*at],
-        Layer::Mark { at, .. } if is_x => vec![*at],
-        Layer::Spans(spans) if is_x => spans.iter().map(|span| span.to).collect(),
-        _ => Vec::new(),
+        Layer::Spans(spans) => (spans.iter().map(|span| span.to).collect(), Vec::new()),
     }
 }
 
-fn draw_chart(figure: &Figure, x: &Scale<'_>, y: &Scale<'_>, area: &Area<'_>) -> Drawn {
+fn draw_chart(figure: &Figure, area: &Area<'_>) -> Drawn {
+    let (on_x, on_y): (Vec<_>, Vec<_>) = figure.layers.iter().map(values).unzip();
+    let x = Scale::of(&figure.x, on_x.into_iter().flatten());
+    let y = Scale::of(&figure.y, on_y.into_iter().flatten());
+    let is_named = |axis: &Axis| matches!(axis.unit, Unit::Names(_));
     let mut builder = ChartBuilder::on(area);
-    let names = matches!(figure.y.unit, Unit::Names(_));
     let mut chart = builder
         .margin(8)
         .margin_top(4)
         .x_label_area_size(46)
-        .y_label_area_size(if names { 150 } else { 74 })
-        .build_cartesian_2d(x.coord(), y.coord())?;
+        .y_label_area_size(if is_named(&figure.y) { 150 } else { 74 })
+        .build_cartesian_2d(x, y)?;
     let mut mesh = chart.configure_mesh();
-    if matches!(figure.x.unit, Unit::Names(_)) {
+    if is_named(&figure.x) {
         mesh.disable_x_mesh();
     }
-    mesh.light_line_style(WHITE.mix(0.0))
+    mesh.light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .x_desc(&figure.x.name)
         .y_desc(&figure.y.name)
-        .x_labels(x.ticks.len().max(1))
-        .y_labels(y.ticks.len().max(1))
-        .x_label_formatter(&|at| x.label(*at))
-        .y_label_formatter(&|at| y.label(*at))
         .label_style(("sans-serif", 14))
         .axis_desc_style(("sans-serif", 15))
         .draw()?;
     for layer in &figure.layers {
-        draw_layer(layer, x, y, &mut chart)?;
+        draw_layer(layer, &mut chart)?;
     }
     Ok(())
 }
 
-fn draw_layer(layer: &Layer, x: &Scale<'_>, y: &Scale<'_>, chart: &mut Chart<'_, '_>) -> Drawn {
-    let at = |&(a, b): &(f64, f64)| (x.at(a), y.at(b));
+fn draw_layer(layer: &Layer, chart: &mut Chart<'_, '_>) -> Drawn {
     match layer {
-        Layer::Line {
-            color,
-            dashed,
-            joined,
-            marker,
-            pieces,
-            ..
-        } => {
-            let style = color.stroke_width(2);
-            for piece in pieces {
-                let known = piece.iter().filter(|p| p.0.is_finite() && !p.1.is_nan());
-                let points: Vec<_> = known.map(at).collect();
-                match (joined, dashed) {
-                    (false, _) => {}
-                    (true, true) => {
-                        let points = points.iter().copied();
-                        chart.draw_series(DashedLineSeries::new(points, 7, 4, style))?;
-                    }
-                    (true, false) => {
-                        chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
-                    }
-                }
-                match marker {
-                    Marker::None => {}
-                    Marker::Dot => {
-                        // So that hundreds of them can still be told apart.
-                        let size = if points.len() > 60 { 2 } else { 4 };
-                        let dots = points.iter().map(|&p| Circle::new(p, size, color.filled()));
-                        chart.draw_series(dots)?;
-                    }
-                    Marker::Triangle => {
-                        let marks = points.iter();
-                        let marks = marks.map(|&p| TriangleMarker::new(p, 5, color.filled()));
-                        chart.draw_series(marks)?;
-                    }
-                }
-            }
-        }
-        Layer::Band { color, points } => {
-            let upper = points.iter().map(|p| at(&(p.0, p.2)));
-            let lower = points.iter().rev().map(|p| at(&(p.0, p.1)));
-            let corners: Vec<_> = upper.chain(lower).collect();
-            chart.draw_series([Polygon::new(corners, color.mix(0.15).filled())])?;
+        Layer::Line(line) => draw_line(line, chart)?,
+        Layer::Boxes(boxes) => {
+            let style = boxes.color.mix(boxes.opacity).filled();
+            let corners = boxes.boxes.iter().map(|b| [(b[0], b[2]), (b[1], b[3])]);
+            chart.draw_series(corners.map(|corners| Rectangle::new(corners, style)))?;
         }
         Layer::Whiskers { color, points } => {
-            let half = (x.ends.1 - x.ends.0) * 0.007;
-            for &(center, low, high) in points {
-                let (center, low, high) = (x.at(center), y.at(low), y.at(high));
-                let across = |end: f64| vec![(center - half, end), (center + half, end)];
-                let lines = [
-                    across(low),
-                    across(high),
-                    vec![(center, low), (center, high)],
-                ];
-                let lines = lines.map(|line| PathElement::new(line, color.stroke_width(2)));
-                chart.draw_series(lines)?;
-            }
+            let style = color.stroke_width(2);
+            let bars = points.iter();
+            let bars = bars.map(|p| PathElement::new([(p.0, p.1), (p.0, p.2)], style));
+            chart.draw_series(bars)?;
+            let ends = points.iter().flat_map(|p| [(p.0, p.1), (p.0, p.2)]);
+            let across = |end| EmptyElement::at(end) + PathElement::new([(-4, 0), (4, 0)], style);
+            chart.draw_series(ends.map(across))?;
         }
-        Layer::Boxes { color, boxes, .. } => {
-            let each = |b: &[f64; 4]| {
-                let corners = [at(&(b[0], b[2])), at(&(b[1], b[3]))];
-                Rectangle::new(corners, color.filled())
-            };
-            chart.draw_series(boxes.iter().map(each))?;
-        }
-        Layer::Level { at, .. } if y.is_within(*at) => {
-            let line = [(x.ends.0, y.at(*at)), (x.ends.1, y.at(*at))];
-            chart.draw_series(DashedLineSeries::new(line, 5, 5, GREY.stroke_width(2)))?;
-        }
-        Layer::Mark { at, dashed, .. } if x.is_within(*at) => {
-            vertical(*at, *dashed, 2, x, y, chart)?;
-        }
-        Layer::Level { .. } | Layer::Mark { .. } => {}
         Layer::Spans(spans) => {
+            let (bottom, top) = (f64::NEG_INFINITY, f64::INFINITY);
             for span in spans {
-                vertical(span.from, true, 1, x, y, chart)?;
-                let top = y.ends.1 - (y.ends.1 - y.ends.0) * 0.02;
-                let middle = f64::midpoint(x.at(span.from), x.at(span.to));
+                let begin = [(span.from, bottom), (span.from, top)];
+                chart.draw_series(DashedLineSeries::new(begin, DASH.0, DASH.1, GREY.into()))?;
                 let style = ("sans-serif", 14).into_font().color(&GREY);
                 let style = style.pos(Pos::new(HPos::Center, VPos::Top));
-                chart.draw_series([Text::new(span.name.clone(), (middle, top), style)])?;
+                let name = Text::new(span.name.clone(), (0, 8), style);
+                let middle = f64::midpoint(span.from, span.to);
+                chart.draw_series([EmptyElement::at((middle, top)) + name])?;
             }
-        }
-        Layer::Shade { times, .. } => {
-            let each = |&(from, to): &(f64, f64)| {
-                let corners = [(x.at(from), y.ends.0), (x.at(to), y.ends.1)];
-                Rectangle::new(corners, NAGLE.mix(0.12).filled())
-            };
-            chart.draw_series(times.iter().map(each))?;
-        }
-        Layer::Events { color, at, .. } => {
-            let each =
-                |&moment: &f64| TriangleMarker::new((x.at(moment), y.ends.0), 6, color.filled());
-            chart.draw_series(at.iter().map(each))?;
         }
     }
     Ok(())
 }
 
-fn vertical(
-    at: f64,
-    dashed: bool,
-    width: u32,
-    x: &Scale<'_>,
-    y: &Scale<'_>,
-    chart: &mut Chart<'_, '_>,
-) -> Drawn {
-    let line = [(x.at(at), y.ends.0), (x.at(at), y.ends.1)];
-    let style = GREY.stroke_width(width);
-    match dashed {
-        true => chart.draw_series(DashedLineSeries::new(line, 4, 4, style))?,
-        false => chart.draw_series(LineSeries::new(line, style))?,
-    };
+fn draw_line(line: &Line, chart: &mut Chart<'_, '_>) -> Drawn {
+    let (style, filled) = (line.color.stroke_width(2), line.color.filled());
+    for piece in &line.pieces {
+        let known = piece.iter().copied();
+        let known = known.filter(|p| !p.0.is_nan() && !p.1.is_nan());
+        match line.stroke {
+            Stroke::Nothing => {}
+            Stroke::Solid => {
+                chart.draw_series(LineSeries::new(known.clone(), style))?;
+            }
+            Stroke::Dashed => {
+                let dashes = DashedLineSeries::new(known.clone(), DASH.0, DASH.1, style);
+                chart.draw_series(dashes)?;
+            }
+        }
+        match line.marker {
+            Marker::Nothing => {}
+            Marker::Dot => {
+                // So that hundreds of them can still be told apart.
+                let size = if piece.len() > 60 { 2 } else { 4 };
+                chart.draw_series(known.map(|p| Circle::new(p, size, filled)))?;
+            }
+            Marker::Triangle => {
+                chart.draw_series(known.map(|p| TriangleMarker::new(p, 5, filled)))?;
+            }
+        }
+    }
     Ok(())
 }
 
@@ -359,63 +272,32 @@ fn draw_legend(figure: &Figure, legend: &Area<'_>) -> Drawn {
         *y += 8;
         Ok(())
     };
-    let line = |y: i32, color: Color, dashed: bool| -> Drawn {
-        let pieces: &[(i32, i32)] = match dashed {
-            true => &[(8, 15), (19, 26), (30, 36)],
-            false => &[(8, 36)],
-        };
-        for &(from, to) in pieces {
-            let path = [(from, y), (to, y)];
-            legend.draw(&PathElement::new(path, color.stroke_width(2)))?;
-        }
-        Ok(())
-    };
-    let square = |y: i32, style: ShapeStyle| -> Drawn {
-        legend.draw(&Rectangle::new([(8, y - 7), (36, y + 7)], style))?;
-        Ok(())
-    };
     for layer in &figure.layers {
-        let label = match layer {
-            Layer::Line { label, .. }
-            | Layer::Boxes { label, .. }
-            | Layer::Level { label, .. }
-            | Layer::Mark { label, .. }
-            | Layer::Shade { label, .. } => label,
-            Layer::Events { label, at, .. } if !at.is_empty() => label,
-            _ => continue,
-        };
-        if label.is_empty() {
-            continue;
-        }
         match layer {
-            Layer::Line {
-                color,
-                dashed,
-                joined,
-                marker,
-                ..
-            } => {
-                if *joined {
-                    line(y, *color, *dashed)?;
-                }
-                match marker {
-                    Marker::None => {}
-                    Marker::Dot => legend.draw(&Circle::new((22, y), 4, color.filled()))?,
-                    Marker::Triangle => {
-                        legend.draw(&TriangleMarker::new((22, y), 5, color.filled()))?;
+            Layer::Line(line) if !line.label.is_empty() => {
+                let (path, style) = ([(8, y), (36, y)], line.color.stroke_width(2));
+                match line.stroke {
+                    Stroke::Nothing => {}
+                    Stroke::Solid => legend.draw(&PathElement::new(path, style))?,
+                    Stroke::Dashed => {
+                        legend.draw(&DashedPathElement::new(path, DASH.0, DASH.1, style))?;
                     }
                 }
+                let (middle, filled) = ((22, y), line.color.filled());
+                match line.marker {
+                    Marker::Nothing => {}
+                    Marker::Dot => legend.draw(&Circle::new(middle, 4, filled))?,
+                    Marker::Triangle => legend.draw(&TriangleMarker::new(middle, 5, filled))?,
+                }
+                text(&mut y, &line.label, 44, 14)?;
             }
-            Layer::Boxes { color, .. } => square(y, color.filled())?,
-            Layer::Level { .. } => line(y, GREY, true)?,
-            Layer::Mark { dashed, .. } => line(y, GREY, *dashed)?,
-            Layer::Shade { .. } => square(y, NAGLE.mix(0.25).filled())?,
-            Layer::Events { color, .. } => {
-                legend.draw(&TriangleMarker::new((22, y), 6, color.filled()))?;
+            Layer::Boxes(boxes) if !boxes.label.is_empty() => {
+                let style = boxes.color.mix(boxes.opacity).filled();
+                legend.draw(&Rectangle::new([(8, y - 7), (36, y + 7)], style))?;
+                text(&mut y, &boxes.label, 44, 14)?;
             }
-            Layer::Band { .. } | Layer::Whiskers { .. } | Layer::Spans(_) => {}
+            _ => {}
         }
-        text(&mut y, label, 44, 14)?;
     }
     match &figure.note {
         Some(note) => text(&mut y, note, 8, 13),
@@ -425,7 +307,7 @@ fn draw_legend(figure: &Figure, legend: &Area<'_>) -> Drawn {
 
 #[cfg(test)]
 mod tests {
-    use super::super::color::BLACK;
+    use super::super::color::{BLACK, NAGLE};
     use super::super::figure::{Bar, Group, Span, Strip};
     use super::*;
 
@@ -435,9 +317,11 @@ mod tests {
     }
 
     #[test]
-    fn a_log_scale_has_ticks_also_within_a_decade() {
+    fn ticks_are_round_also_within_a_decade_and_never_written_alike() {
         assert_eq!(log_ticks(15e3, 300e3), [20e3, 50e3, 100e3, 200e3]);
-        assert_eq!(linear_ticks(0.0, 1.0, 10).len(), 11);
+        assert_eq!(linear_ticks((0.0, 1.0), 0.0).len(), 11);
+        let two_rounds = Axis::new("round", Unit::Number(0)).between(0.5, 2.5);
+        assert_eq!(Scale::of(&two_rounds, std::iter::empty()).ticks, [1.0, 2.0]);
     }
 
     #[test]
@@ -466,7 +350,6 @@ mod tests {
         let figure = Figure::over_time("a.svg", "all", Axis::latency())
             .measured("measured", BLACK, vec![(0.0, 2e4), (2.0, 3e7)])
             .estimated("estimated", BLACK, vec![(0.0, 2e4), (1.0, f64::INFINITY)])
-            .shares("shares", BLACK, true, &[(1.0, 2.0)])
             .level("500 µs", 5e5)
             .mark("cutoff", 1.0, true)
             .layer(Layer::Spans(vec![Span {
@@ -474,20 +357,9 @@ mod tests {
                 to: 2.0,
                 name: "64 B".into(),
             }]))
-            .layer(Layer::Shade {
-                label: "Nagle on".into(),
-                times: vec![(0.5, 1.0)],
-            })
-            .layer(Layer::Events {
-                label: "probe".into(),
-                color: BLACK,
-                at: vec![0.5],
-            })
-            .layer(Layer::Events {
-                label: "abort".into(),
-                color: BLACK,
-                at: Vec::new(),
-            })
+            .shade("Nagle on", &[(0.5, 1.0)])
+            .events("probe", BLACK, &[0.5])
+            .events("abort", BLACK, &[])
             .layer(Layer::Whiskers {
                 color: BLACK,
                 points: vec![(1.0, 2e4, 3e4)],

@@ -37,7 +37,6 @@ pub trait Experiment: Sync {
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Self::Arm>>>;
     /// Builds the stage; gives the settings of its network (`Value::Null` if there is none).
     fn stage(&self, context: &Context) -> Result<(Self::Stage, Value)>;
-    /// Measures one turn.
     fn measure(
         &self,
         run: &mut Run<'_, Self::More>,
@@ -46,9 +45,7 @@ pub trait Experiment: Sync {
     ) -> Result<Vec<Self::Point>>;
     /// One line about a point, for progress.
     fn describe(&self, point: &Self::Point) -> String;
-    /// What follows.
     fn summary(&self, results: &Results<Self::Point, Self::More>) -> Self::Summary;
-    /// How it is shown.
     fn report(&self, results: &Results<Self::Point, Self::More>, summary: &Self::Summary)
     -> Report;
 
@@ -64,7 +61,6 @@ pub trait Experiment: Sync {
     ) -> Option<String> {
         None
     }
-    /// Whether a point counts.
     fn judge(&self, _point: &Self::Point) -> Judgement {
         Judgement::Valid
     }
@@ -110,23 +106,15 @@ pub trait Experiment: Sync {
 /// Arms that are measured one after another and compared with each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round<A> {
-    /// What is measured.
     pub arms: Vec<A>,
-    /// Whether in random order.
     pub shuffled: bool,
 }
 
 impl<A: Clone> Round<A> {
     /// So many rounds of the same arms, each in an order of its own.
     pub fn shuffled(rounds: u32, arms: &[A]) -> Vec<Self> {
-        let arms = arms.to_vec();
-        vec![
-            Self {
-                arms,
-                shuffled: true
-            };
-            rounds as usize
-        ]
+        let (arms, shuffled) = (arms.to_vec(), true);
+        vec![Self { arms, shuffled }; rounds as usize]
     }
 
     /// One round in this order.
@@ -147,31 +135,18 @@ impl<A: Clone> Round<A> {
     }
 }
 
-/// What is to be measured now.
 #[derive(Debug)]
 pub struct Turn<'a, A> {
-    /// Index of its round.
     pub round: u32,
     /// Position in the round, from 0.
     pub position: usize,
     /// 0, or 1 for the second measurement of a load that could not be carried.
     pub attempt: u32,
-    /// What is measured.
     pub arm: &'a A,
 }
 
-impl<A> Clone for Turn<'_, A> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<A> Copy for Turn<'_, A> {}
-
-/// Whether a point counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It does.
     Valid,
     /// The load was more than could be carried. Counts, and ends its ladder when it is confirmed.
     Saturated,
@@ -189,10 +164,8 @@ impl Judgement {
     }
 }
 
-/// What was measured.
 #[derive(Clone, Debug)]
 pub struct Results<P, M> {
-    /// Whether it is a quick run.
     pub quick: bool,
     /// Points that count.
     pub points: Vec<P>,
@@ -202,7 +175,6 @@ pub struct Results<P, M> {
     pub more: M,
 }
 
-/// Nothing beside the points.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct NoMore {}
 

@@ -1,21 +1,25 @@
-//! Figures as data: two axes, layers on them, a legend.
+//! Figures as data: two axes, layers on them, a legend. What is beyond an axis, also infinitely far,
+//! is drawn at its edge.
 
-use super::color::{Color, PARTS};
+use super::color::{BLACK, Color, GREY, NAGLE, PARTS};
 use super::ratio::Ratio;
+use crate::stats::weighted_quantiles;
 
 /// Latencies beyond this (ns), of arms that have collapsed, are drawn at the upper edge.
 const LATENCY_CAP: f64 = 1e7;
+/// From one edge of the figure to the other.
+const EDGES: [f64; 2] = [f64::NEG_INFINITY, f64::INFINITY];
+
+/// How opaque areas behind lines are.
+const PALE: f64 = 0.15;
 
 /// A figure, drawn into a file of the output's directory.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Name of the file, `*.svg`.
     pub file: String,
-    /// Above it.
     pub title: String,
-    /// Left to right.
     pub x: Axis,
-    /// Bottom to top.
     pub y: Axis,
     /// Drawn in this order.
     pub layers: Vec<Layer>,
@@ -38,20 +42,16 @@ pub enum Unit {
     Names(Vec<String>),
 }
 
-/// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What is on it.
     pub name: String,
-    /// How its numbers are written.
     pub unit: Unit,
-    /// Whether it is logarithmic.
     pub log: bool,
     /// Where it begins and ends; from the data if not given.
     pub range: (Option<f64>, Option<f64>),
     /// Values that it reaches in any case.
     pub reaches: Vec<f64>,
-    /// What is higher is drawn at the edge.
+    /// It ends here at the highest.
     pub cap: Option<f64>,
 }
 
@@ -68,12 +68,10 @@ impl Axis {
         }
     }
 
-    /// Logarithmic.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.log = true;
-        self.range.0 = None;
-        self
+        self.tight()
     }
 
     /// Begins near the lowest value rather than at 0.
@@ -83,30 +81,22 @@ impl Axis {
         self
     }
 
-    /// Exactly from here to there; values beyond are drawn at the edges.
     #[must_use]
     pub fn between(mut self, from: f64, to: f64) -> Self {
         self.range = (Some(from), Some(to));
         self
     }
 
-    /// Reaches this value in any case.
     #[must_use]
     pub fn reaching(mut self, value: f64) -> Self {
         self.reaches.push(value);
         self
     }
 
-    /// Ends here at the highest.
     #[must_use]
     pub fn capped(mut self, at: f64) -> Self {
         self.cap = Some(at);
         self
-    }
-
-    /// Offered load.
-    pub fn load() -> Self {
-        Self::new("offered load, requests/s", Unit::Rate).reaching(1000.0)
     }
 
     /// Mean latency on a log scale.
@@ -114,7 +104,6 @@ impl Axis {
         Self::new("mean latency", Unit::Duration).log()
     }
 
-    /// Seconds.
     pub fn seconds() -> Self {
         Self::new("seconds", Unit::Number(0)).reaching(1.0)
     }
@@ -127,102 +116,60 @@ impl Axis {
     }
 }
 
+/// What joins the points of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stroke {
+    Nothing,
+    Solid,
+    Dashed,
+}
+
 /// How points of a line are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// Not at all.
-    None,
-    /// Measured.
+    Nothing,
     Dot,
-    /// Estimated.
     Triangle,
 }
 
-/// Something drawn. A layer with an empty label is not in the legend.
+/// Something drawn.
 #[derive(Clone, Debug)]
 pub enum Layer {
-    /// Lines in pieces that nothing joins; `joined` is false for markers alone.
-    Line {
-        /// In the legend.
-        label: String,
-        /// Its colour.
-        color: Color,
-        /// Whether it is dashed.
-        dashed: bool,
-        /// Whether there is a line at all.
-        joined: bool,
-        /// At its points.
-        marker: Marker,
-        /// Points.
-        pieces: Vec<Vec<(f64, f64)>>,
-    },
-    /// An area between two heights: x, low, high.
-    Band {
-        /// Its colour, which is made pale.
-        color: Color,
-        /// Points.
-        points: Vec<(f64, f64, f64)>,
-    },
+    Line(Line),
+    Boxes(Boxes),
     /// Vertical bars with ends: x, low, high.
     Whiskers {
-        /// Their colour.
         color: Color,
-        /// Points.
         points: Vec<(f64, f64, f64)>,
-    },
-    /// Filled rectangles: left, right, bottom, top.
-    Boxes {
-        /// In the legend.
-        label: String,
-        /// Their colour.
-        color: Color,
-        /// Corners.
-        boxes: Vec<[f64; 4]>,
-    },
-    /// A horizontal line, dashed.
-    Level {
-        /// In the legend.
-        label: String,
-        /// Where.
-        at: f64,
-    },
-    /// A vertical line.
-    Mark {
-        /// In the legend.
-        label: String,
-        /// Where.
-        at: f64,
-        /// Whether it is dashed.
-        dashed: bool,
     },
     /// Parts of x with names at the top.
     Spans(Vec<Span>),
-    /// Shaded parts of x.
-    Shade {
-        /// In the legend.
-        label: String,
-        /// From and to.
-        times: Vec<(f64, f64)>,
-    },
-    /// Moments marked at the lower edge.
-    Events {
-        /// In the legend.
-        label: String,
-        /// Their colour.
-        color: Color,
-        /// On x.
-        at: Vec<f64>,
-    },
+}
+
+/// Lines in pieces that nothing joins. Without a label they are not in the legend.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub label: String,
+    pub color: Color,
+    pub stroke: Stroke,
+    pub marker: Marker,
+    pub pieces: Vec<Vec<(f64, f64)>>,
+}
+
+/// Filled rectangles: left, right, bottom, top. Without a label they are not in the legend.
+#[derive(Clone, Debug)]
+pub struct Boxes {
+    pub label: String,
+    pub color: Color,
+    pub opacity: f64,
+    pub boxes: Vec<[f64; 4]>,
 }
 
 /// A part of x with a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// Begin.
     pub from: f64,
-    /// End.
     pub to: f64,
-    /// Its name.
     pub name: String,
 }
 
@@ -238,25 +185,19 @@ pub struct Bar {
 /// Bars next to each other above one label.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What is below them.
     pub label: String,
-    /// Left to right.
     pub bars: Vec<Option<Bar>>,
 }
 
 /// Ratios of pairs, drawn next to each other.
 #[derive(Clone, Debug)]
 pub struct Strip {
-    /// In the legend.
-    pub label: String,
-    /// Its colour.
-    pub color: Color,
-    /// Value and what it is compared with.
-    pub pairs: Vec<(f64, f64)>,
+    label: String,
+    color: Color,
+    pairs: Vec<(f64, f64)>,
 }
 
 impl Strip {
-    /// Of these pairs.
     pub fn new(label: impl Into<String>, color: Color, pairs: &[(f64, f64)]) -> Self {
         Self {
             label: label.into(),
@@ -279,15 +220,25 @@ impl Figure {
         }
     }
 
-    /// Mean latency (log scale) over offered load, for lines of measured and estimated values.
+    /// Mean latency over offered load, for lines of measured and estimated values.
     pub fn latency_over_load(file: impl Into<String>, title: impl Into<String>) -> Self {
-        let y = Axis::latency().capped(LATENCY_CAP);
-        Self::new(file, title, Axis::load(), y)
+        let x = Axis::new("offered load, requests/s", Unit::Rate).reaching(1000.0);
+        Self::new(file, title, x, Axis::latency().capped(LATENCY_CAP))
     }
 
-    /// Something over seconds.
     pub fn over_time(file: impl Into<String>, title: impl Into<String>, y: Axis) -> Self {
         Self::new(file, title, Axis::seconds(), y)
+    }
+
+    /// Which share of `of` has at most so much; for lines of [`shares`].
+    pub fn distribution(
+        file: impl Into<String>,
+        title: impl Into<String>,
+        x: Axis,
+        of: &str,
+    ) -> Self {
+        let y = Axis::new(of, Unit::Percent).between(0.0, 1.0);
+        Self::new(file, title, x, y)
     }
 
     /// Ratios of `what` by round, with their median and its interval.
@@ -298,47 +249,23 @@ impl Figure {
         strips: Vec<Strip>,
     ) -> Self {
         let rounds = strips.iter().map(|s| s.pairs.len()).max().unwrap_or(0);
-        let rounds = rounds.max(1) as f64;
-        let x = Axis::new("round", Unit::Number(0)).between(0.5, rounds + 0.5);
+        let x = Axis::new("round", Unit::Number(0)).between(0.5, rounds.max(1) as f64 + 0.5);
         let y = Axis::new(what, Unit::Number(2)).tight().reaching(0.95);
-        let mut figure = Self::new(file, title, x, y.reaching(1.05)).level("", 1.0);
-        for Strip {
-            label,
-            color,
-            pairs,
-        } in strips
-        {
-            let ratio = Ratio::of(&pairs);
-            let values = pairs.iter().map(|(arm, base)| arm / base);
+        let empty = Self::new(file, title, x, y.reaching(1.05)).level("", 1.0);
+        strips.into_iter().fold(empty, |figure, strip| {
+            let values = strip.pairs.iter().map(|(arm, base)| arm / base);
             let dots = (1..).map(f64::from).zip(values).collect();
-            figure = figure.dots("", color, dots);
-            if let Some(ratio) = ratio {
-                let across = |y: f64| vec![(0.5, y), (rounds + 0.5, y)];
-                let band = vec![
-                    (0.5, ratio.low, ratio.high),
-                    (rounds + 0.5, ratio.low, ratio.high),
-                ];
-                let label = format!("{label}, median {}", Ratio::text(Some(&ratio)));
-                figure = figure
-                    .layer(Layer::Band {
-                        color,
-                        points: band,
-                    })
-                    .dashed(label, color, across(ratio.median));
-            }
-        }
-        figure
-    }
-
-    /// Which share of `of` has at most so much: values and how often each counts.
-    pub fn distribution(
-        file: impl Into<String>,
-        title: impl Into<String>,
-        x: Axis,
-        of: &str,
-    ) -> Self {
-        let y = Axis::new(of, Unit::Percent).between(0.0, 1.0);
-        Self::new(file, title, x, y)
+            let figure = figure.dots("", strip.color, dots);
+            let Some(ratio) = Ratio::of(&strip.pairs) else {
+                return figure;
+            };
+            let label = format!("{}, median {}", strip.label, Ratio::text(Some(&ratio)));
+            let across = EDGES.map(|x| (x, ratio.median)).to_vec();
+            let interval = vec![[EDGES[0], EDGES[1], ratio.low, ratio.high]];
+            figure
+                .with_boxes("", strip.color, PALE, interval)
+                .dashed(label, strip.color, across)
+        })
     }
 
     /// Stacked bars in groups; `measured` names the mark on a bar.
@@ -368,56 +295,43 @@ impl Figure {
                 marks.extend(bar.measured.map(|at| vec![(left, at), (left + width, at)]));
             }
         }
-        for (index, (part, boxes)) in parts.iter().zip(boxes).enumerate() {
-            figure = figure.layer(Layer::Boxes {
-                label: (*part).into(),
-                color: PARTS[index % PARTS.len()],
-                boxes,
-            });
+        for ((part, boxes), color) in parts.iter().zip(boxes).zip(PARTS.into_iter().cycle()) {
+            figure = figure.boxes(*part, color, boxes);
         }
         if marks.is_empty() {
             return figure;
         }
-        figure.pieces(measured, super::color::BLACK, marks)
+        figure.pieces(measured, BLACK, marks)
     }
 
-    /// Adds a layer.
     #[must_use]
     pub fn layer(mut self, layer: Layer) -> Self {
         self.layers.push(layer);
         self
     }
 
-    fn with_line(
+    #[must_use]
+    pub fn with_line(
         self,
         label: impl Into<String>,
         color: Color,
-        (dashed, joined, marker): (bool, bool, Marker),
+        (stroke, marker): (Stroke, Marker),
         pieces: Vec<Vec<(f64, f64)>>,
     ) -> Self {
-        self.layer(Layer::Line {
+        self.layer(Layer::Line(Line {
             label: label.into(),
             color,
-            dashed,
-            joined,
+            stroke,
             marker,
             pieces,
-        })
+        }))
     }
 
-    /// Adds a line.
     #[must_use]
     pub fn line(self, label: impl Into<String>, color: Color, points: Vec<(f64, f64)>) -> Self {
-        self.with_line(label, color, (false, true, Marker::None), vec![points])
+        self.pieces(label, color, vec![points])
     }
 
-    /// Adds a dashed line.
-    #[must_use]
-    pub fn dashed(self, label: impl Into<String>, color: Color, points: Vec<(f64, f64)>) -> Self {
-        self.with_line(label, color, (true, true, Marker::None), vec![points])
-    }
-
-    /// Adds a line in pieces.
     #[must_use]
     pub fn pieces(
         self,
@@ -425,16 +339,23 @@ impl Figure {
         color: Color,
         pieces: Vec<Vec<(f64, f64)>>,
     ) -> Self {
-        self.with_line(label, color, (false, true, Marker::None), pieces)
+        self.with_line(label, color, (Stroke::Solid, Marker::Nothing), pieces)
     }
 
-    /// Adds a line with dots: measured.
+    #[must_use]
+    pub fn dashed(self, label: impl Into<String>, color: Color, points: Vec<(f64, f64)>) -> Self {
+        let style = (Stroke::Dashed, Marker::Nothing);
+        self.with_line(label, color, style, vec![points])
+    }
+
+    /// Adds a line with dots.
     #[must_use]
     pub fn measured(self, label: impl Into<String>, color: Color, points: Vec<(f64, f64)>) -> Self {
-        self.with_line(label, color, (false, true, Marker::Dot), vec![points])
+        let style = (Stroke::Solid, Marker::Dot);
+        self.with_line(label, color, style, vec![points])
     }
 
-    /// Adds a dashed line with triangles: estimated.
+    /// Adds a dashed line with triangles.
     #[must_use]
     pub fn estimated(
         self,
@@ -442,48 +363,71 @@ impl Figure {
         color: Color,
         points: Vec<(f64, f64)>,
     ) -> Self {
-        self.with_line(label, color, (true, true, Marker::Triangle), vec![points])
+        let style = (Stroke::Dashed, Marker::Triangle);
+        self.with_line(label, color, style, vec![points])
     }
 
-    /// Adds dots without a line.
     #[must_use]
     pub fn dots(self, label: impl Into<String>, color: Color, points: Vec<(f64, f64)>) -> Self {
-        self.with_line(label, color, (false, false, Marker::Dot), vec![points])
+        let style = (Stroke::Nothing, Marker::Dot);
+        self.with_line(label, color, style, vec![points])
     }
 
-    /// Adds the distribution of values, each of which counts as often as its weight says.
+    /// Adds moments, marked at the lower edge; nothing if there are none.
     #[must_use]
-    pub fn shares(
-        self,
-        label: impl Into<String>,
-        color: Color,
-        dashed: bool,
-        samples: &[(f64, f64)],
-    ) -> Self {
-        let steps = (dashed, true, Marker::None);
-        self.with_line(label, color, steps, vec![shares(samples)])
+    pub fn events(self, label: impl Into<String>, color: Color, at: &[f64]) -> Self {
+        if at.is_empty() {
+            return self;
+        }
+        let points = at.iter().map(|&x| (x, EDGES[0])).collect();
+        let style = (Stroke::Nothing, Marker::Triangle);
+        self.with_line(label, color, style, vec![points])
     }
 
     /// Adds a horizontal line.
     #[must_use]
     pub fn level(self, label: impl Into<String>, at: f64) -> Self {
-        self.layer(Layer::Level {
-            label: label.into(),
-            at,
-        })
+        self.dashed(label, GREY, EDGES.map(|x| (x, at)).to_vec())
     }
 
     /// Adds a vertical line.
     #[must_use]
     pub fn mark(self, label: impl Into<String>, at: f64, dashed: bool) -> Self {
-        self.layer(Layer::Mark {
-            label: label.into(),
-            at,
-            dashed,
-        })
+        let points = EDGES.map(|y| (at, y)).to_vec();
+        match dashed {
+            true => self.dashed(label, GREY, points),
+            false => self.line(label, GREY, points),
+        }
     }
 
-    /// Adds a line below the legend.
+    fn with_boxes(
+        self,
+        label: impl Into<String>,
+        color: Color,
+        opacity: f64,
+        boxes: Vec<[f64; 4]>,
+    ) -> Self {
+        self.layer(Layer::Boxes(Boxes {
+            label: label.into(),
+            color,
+            opacity,
+            boxes,
+        }))
+    }
+
+    #[must_use]
+    pub fn boxes(self, label: impl Into<String>, color: Color, boxes: Vec<[f64; 4]>) -> Self {
+        self.with_boxes(label, color, 1.0, boxes)
+    }
+
+    /// Shades parts of x.
+    #[must_use]
+    pub fn shade(self, label: impl Into<String>, times: &[(f64, f64)]) -> Self {
+        let [bottom, top] = EDGES;
+        let boxes = times.iter().map(|&(from, to)| [from, to, bottom, top]);
+        self.with_boxes(label, NAGLE, PALE, boxes.collect())
+    }
+
     #[must_use]
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.note = Some(text.into());
@@ -493,36 +437,9 @@ impl Figure {
 
 /// Points of a distribution of values with weights, half a percent each.
 pub fn shares(samples: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    const POINTS: u32 = 200;
-    let mut sorted = samples.to_vec();
-    sorted.retain(|(value, weight)| value.is_finite() && *weight > 0.0);
-    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let all: f64 = sorted.iter().map(|(_, weight)| weight).sum();
-    let (mut below, mut at) = (0.0, 0);
-    let mut point = |share: f64| {
-        while let Some((value, weight)) = sorted.get(at) {
-            if below + weight >= share * all {
-                return Some((*value, share));
-            }
-            below += weight;
-            at += 1;
-        }
-        sorted.last().map(|last| (last.0, share))
-    };
-    (0..=POINTS)
-        .filter_map(|i| point(f64::from(i) / f64::from(POINTS)))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_distribution_climbs_by_weight() {
-        let points = shares(&[(30.0, 1.0), (10.0, 3.0)]);
-        assert_eq!(points[0], (10.0, 0.0));
-        let at = |share: f64| points.iter().find(|p| p.1 >= share).unwrap().0;
-        assert_eq!((at(0.5), at(0.75), at(0.76)), (10.0, 10.0, 30.0));
-    }
+    let mut known = samples.to_vec();
+    known.retain(|(value, _)| value.is_finite());
+    let shares = (0..=200).map(|i| f64::from(i) / 200.0);
+    let values = weighted_quantiles(&known, shares.clone());
+    values.into_iter().zip(shares).collect()
 }

@@ -18,56 +18,7 @@
 //! and calls fewer than [`ratio::ENOUGH_PAIRS`] pairs undecided. Arms that can be switched within
 //! a run are interleaved by [`slices`]; time that the host took away is found by [`stalls`].
 //!
-//! ```ignore
-//! pub struct Ping;
-//!
-//! struct Stage { redis: RedisServer, hosts: TwoHosts } // dropped in this order
-//!
-//! #[derive(Clone, Serialize, Deserialize)]
-//! pub struct Point { round: u32, arm: Arm, mean_ns: f64, valid: bool }
-//!
-//! impl Experiment for Ping {
-//!     type Stage = Stage;
-//!     type Arm = Arm; // Copy, such as an enum, or a struct of workload, arm and load
-//!     type Point = Point;
-//!     type More = NoMore; // or a struct: its fields stand beside `points` in result.json
-//!     type Summary = Summary;
-//!
-//!     fn name(&self) -> &'static str { "ping" }
-//!     fn about(&self) -> &'static str { "what a ping takes" }
-//!     fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
-//!         Ok(Round::shuffled(if quick { 15 } else { 60 }, &Arm::ALL))
-//!     }
-//!     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-//!         let (hosts, network) = two_hosts("ping")?;
-//!         let redis = RedisServer::start(&hosts.server, &context.stop)?;
-//!         Ok((Stage { redis, hosts }, network))
-//!     }
-//!     fn measure(&self, run: &mut Run<'_, NoMore>, stage: &mut Stage, turn: Turn<'_, Arm>) -> Result<Vec<Point>> {
-//!         let report = load(*turn.arm).run(&run.context.command, &stage.hosts.client, &run.context.stop)?;
-//!         Ok(vec![Point { round: turn.round, arm: *turn.arm, mean_ns: report.latency_ns.mean, valid: report.valid }])
-//!     }
-//!     fn judge(&self, point: &Point) -> Judgement {
-//!         Judgement::valid_if(point.valid, "the generator was late")
-//!     }
-//!     fn describe(&self, point: &Point) -> String { format!("{:?}: {} ns", point.arm, point.mean_ns) }
-//!     fn summary(&self, results: &Results<Point, NoMore>) -> Summary {
-//!         let pairs = pairs(&results.points, |p| (p.round, p.arm), Arm::On, Arm::Off, |p| p.mean_ns);
-//!         let latency = Ratio::of(&pairs);
-//!         Summary { verdict: Verdict::at_most(latency.as_ref(), 1.05), latency }
-//!     }
-//!     fn report(&self, results: &Results<Point, NoMore>, summary: &Summary) -> Report {
-//!         Report::new("Ping", "One connection, one request in flight.")
-//!             .heading("Summary")
-//!             .text("On average `on` takes as long as **off**.") // `code` and **strong**
-//!             .figure(Figure::ratios("ratios.svg", "on / off", "ratio of means", vec![
-//!                 Strip::new("latency", BATCHWISE, &pairs(…)),
-//!             ]))
-//!     }
-//! }
-//! ```
-//!
-//! What a turn needs beyond its arm stays in the stage; what is measured once
+//! `tune_cost/` is a short one to begin from. What a turn needs beyond its arm stays in the stage; what is measured once
 //! ([`prepare`](Experiment::prepare)), or beside points, goes to [`Run::more`]. A simulator has
 //! `type Stage = ()` and gives [`no_stage`]. Agents that stay for a ladder begin and end with its
 //! round ([`begin`](Experiment::begin), [`end`](Experiment::end)). Points are read back from

@@ -2,14 +2,13 @@
 
 use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use serde_json::Value;
 
 use super::draw;
-use super::record::{Record, Refused, facts};
+use super::record::{Progressed, Record, facts};
 use super::report::{Part, Report, Table};
 use crate::Context;
 
-pub(crate) const STYLE: &str = "
+const STYLE: &str = "
 body { font: 17px/1.55 Georgia, 'Liberation Serif', serif; color: #1d1d1f; background: #fff;
   max-width: 960px; margin: 2.5em auto; padding: 0 1.2em; }
 h1 { font-size: 1.75em; line-height: 1.2; margin-bottom: .2em; }
@@ -44,31 +43,15 @@ pub(super) fn write<P, M>(
     for part in &report.parts {
         body.push(html_of(part, context)?);
     }
-    let machine = |name: &str| match &record.machine[name] {
-        Value::String(text) => text.clone(),
-        Value::Null => "–".into(),
-        other => other.to_string(),
-    };
-    let mut about: Vec<(String, String)> = [
-        ("Date", machine("date")),
-        ("Kernel", machine("kernel")),
-        ("CPU", format!("{} × {}", machine("cpus"), machine("cpu"))),
-        ("Load average at the start", machine("load_average")),
-        ("BPF JIT", machine("bpf_jit")),
-        ("batchwise", machine("batchwise")),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    about.extend(facts(&record.network));
+    let about = facts(&record.machine)
+        .into_iter()
+        .chain(facts(&record.network));
+    let Progressed {
+        missing, repeated, ..
+    } = &record.progressed;
     let refused = [
-        (
-            "Missing: invalid in every attempt",
-            &record.progressed.missing,
-        ),
-        (
-            "Repeated, because it was invalid",
-            &record.progressed.repeated,
-        ),
+        ("Missing: invalid in every attempt", missing),
+        ("Repeated, because it was invalid", repeated),
     ];
     let page = html! {
         (DOCTYPE)
@@ -91,11 +74,16 @@ pub(super) fn write<P, M>(
                 @for part in &body { (part) }
                 @if refused.iter().any(|(_, list)| !list.is_empty()) {
                     h2 { "What does not count" }
-                    @for (title, list) in refused { (refusals(title, list)) }
+                }
+                @for (title, list) in refused.iter().filter(|(_, list)| !list.is_empty()) {
+                    details {
+                        summary { (title) " (" (list.len()) ")" }
+                        ul { @for one in *list { li { (one.what) ": " (one.why) } } }
+                    }
                 }
                 h2 { "Machine" }
                 table class="facts" {
-                    @for (name, value) in &about { tr { td { (name) } td { (value) } } }
+                    @for (name, value) in about { tr { td { (name) } td { (value) } } }
                 }
                 h2 { "How to repeat it" }
                 pre { (context.reproduce(name)) }
@@ -104,17 +92,6 @@ pub(super) fn write<P, M>(
         }
     };
     output.write("report.html", &page.into_string())
-}
-
-fn refusals(title: &str, list: &[Refused]) -> Markup {
-    html! {
-        @if !list.is_empty() {
-            details {
-                summary { (title) " (" (list.len()) ")" }
-                ul { @for one in list { li { (one.what) ": " (one.why) } } }
-            }
-        }
-    }
 }
 
 fn html_of(part: &Part, context: &Context) -> Result<Markup> {
@@ -149,17 +126,11 @@ fn table_html(table: &Table) -> Markup {
 
 /// Text with `code` and **strong** parts.
 fn inline(text: &str) -> Markup {
-    let pieces = |text: &str, mark: &str| -> Vec<(bool, String)> {
-        let split = text.split(mark).enumerate();
-        split
-            .map(|(i, piece)| (i % 2 == 1, piece.to_owned()))
-            .collect()
-    };
     html! {
-        @for (is_code, piece) in pieces(text, "`") {
-            @if is_code { code { (piece) } } @else {
-                @for (is_strong, piece) in pieces(&piece, "**") {
-                    @if is_strong { strong { (piece) } } @else { (piece) }
+        @for (i, piece) in text.split('`').enumerate() {
+            @if i % 2 == 1 { code { (piece) } } @else {
+                @for (i, piece) in piece.split("**").enumerate() {
+                    @if i % 2 == 1 { strong { (piece) } } @else { (piece) }
                 }
             }
         }
@@ -181,8 +152,7 @@ mod tests {
 
     #[test]
     fn cells_are_escaped() {
-        let mut table = Table::new(["a", "b"]);
-        table.row(["<script>", "1 & 2"]);
+        let table = Table::new(["a", "b"]).with([vec!["<script>".into(), "1 & 2".into()]]);
         let html = table_html(&table).into_string();
         assert!(html.contains("&lt;script&gt;") && html.contains("1 &amp; 2"));
     }

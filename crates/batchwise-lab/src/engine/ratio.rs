@@ -3,14 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
+
+use crate::stats::MedianInterval;
 
 /// With fewer pairs nothing is decided.
 pub const ENOUGH_PAIRS: usize = 15;
-/// Resamples of a bootstrap.
-const RESAMPLES: usize = 2000;
 
 /// The values of `arm` and `base` of each round that has both. `key` gives a point's round and arm.
 pub fn pairs<P, R: Ord, A: PartialEq>(
@@ -38,13 +36,9 @@ pub fn pairs<P, R: Ord, A: PartialEq>(
 /// The median of paired ratios with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The median of the pairs' ratios.
     pub median: f64,
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
-    /// Pairs.
     pub pairs: usize,
 }
 
@@ -58,8 +52,7 @@ impl Ratio {
             (arm > 0.0 && base > 0.0 && ratio.is_finite()).then_some(ratio)
         };
         let ratios: Vec<f64> = pairs.iter().filter_map(ratio).collect();
-        let median = median(&mut ratios.clone())?;
-        let (low, high) = bootstrap(&ratios, median);
+        let MedianInterval { median, low, high } = MedianInterval::of(&ratios)?;
         Some(Self {
             median,
             low,
@@ -133,7 +126,6 @@ impl Verdict {
         }
     }
 
-    /// As in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -143,41 +135,11 @@ impl Verdict {
     }
 }
 
-/// The middle of the samples, which it puts in another order.
-fn median(samples: &mut [f64]) -> Option<f64> {
-    let (middle, odd) = (samples.len() / 2, samples.len() % 2 == 1);
-    if samples.is_empty() {
-        return None;
-    }
-    let (below, &mut upper, _) = samples.select_nth_unstable_by(middle, f64::total_cmp);
-    Some(match odd {
-        true => upper,
-        false => below
-            .iter()
-            .copied()
-            .max_by(f64::total_cmp)
-            .map_or(upper, |lower| f64::midpoint(lower, upper)),
-    })
-}
-
-/// The 95 % percentile-bootstrap interval of the median.
-fn bootstrap(samples: &[f64], center: f64) -> (f64, f64) {
-    let mut rng = StdRng::seed_from_u64(0);
-    let mut resample = vec![0.0; samples.len()];
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            resample.fill_with(|| samples[rng.random_range(0..samples.len())]);
-            median(&mut resample).unwrap_or(center)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let at = |share: f64| medians[(share * (RESAMPLES - 1) as f64).round() as usize];
-    (at(0.025), at(0.975))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::SeedableRng as _;
+    use rand::rngs::StdRng;
     use rand_distr::{Distribution as _, StandardNormal};
 
     /// Pairs with this true ratio: a drift of the machine that both share, and noise of each.

@@ -3,16 +3,14 @@
 use anyhow::{Context as _, Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::experiment::{Experiment, Judgement, Results};
 
 /// How far a run has come, as the field `run` of `result.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Progressed {
-    /// Whether it is a quick run.
     pub quick: bool,
-    /// Turns that were planned.
     pub turns: usize,
     /// The round that is under way, or comes next.
     pub round: usize,
@@ -31,13 +29,10 @@ pub(super) struct Progressed {
 /// A turn whose points do not count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Refused {
-    /// What was measured.
     pub what: String,
-    /// Why it does not count.
     pub why: String,
 }
 
-/// A `result.json`.
 pub(super) struct Record<P, M> {
     pub machine: Value,
     pub network: Value,
@@ -129,6 +124,7 @@ impl<P: Serialize + DeserializeOwned, M: Serialize + DeserializeOwned> Record<P,
 pub(super) fn facts(of: &Value) -> Vec<(String, String)> {
     let name = |key: &str| {
         let words = key.replace('_', " ").replace("cpu", "CPU");
+        let words = words.replace("bpf jit", "BPF JIT");
         let mut letters = words.chars();
         letters.next().map_or_else(String::new, |first| {
             first.to_uppercase().collect::<String>() + letters.as_str()
@@ -138,8 +134,7 @@ pub(super) fn facts(of: &Value) -> Vec<(String, String)> {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let empty = Map::new();
-    let fields = of.as_object().unwrap_or(&empty).iter();
+    let fields = of.as_object().into_iter().flatten();
     fields
         .map(|(key, value)| (name(key), text(value)))
         .collect()

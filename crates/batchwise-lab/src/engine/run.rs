@@ -12,6 +12,7 @@ use super::experiment::{
 use super::page;
 use super::record::{Progressed, Record, Refused};
 use crate::Context;
+use crate::machine::Machine;
 use crate::output::Progress;
 
 type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
@@ -20,7 +21,7 @@ type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
 pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()> {
     let rounds = experiment.rounds(context.quick)?;
     let turns = rounds.iter().map(|round| round.arms.len()).sum();
-    let machine = serde_json::to_value(context.machine()?)?;
+    let machine = serde_json::to_value(Machine::probe()?)?;
     let mut record = resumed(experiment, context, turns, &machine);
     record.machine = machine;
     let done_turns = rounds[..record.progressed.round.min(rounds.len())]
@@ -29,7 +30,7 @@ pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()
         .sum::<usize>()
         + record.progressed.done.len();
     let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
-    let mut progress = Progress::new(count(turns));
+    let mut progress = Progress::new(count(turns), experiment.shows_progress());
     if record.progressed.resumed > 0 {
         progress.note(&format!(
             "continues after {done_turns} of {turns} turns; remove result.json to begin anew"
@@ -38,9 +39,6 @@ pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()
     }
     let (mut stage, network) = experiment.stage(context)?;
     record.network = network;
-    if experiment.shows_progress() {
-        progress.hide();
-    }
     let mut running = Running {
         experiment,
         context,
@@ -142,20 +140,21 @@ impl<E: Experiment> Running<'_, E> {
                 write(experiment, self.context, &self.record)?;
             }
         }
-        let mut run = Run {
+        let (mut run, points) = self.split();
+        experiment.finish(&mut run, stage, points)
+    }
+
+    fn handle(&mut self) -> Run<'_, E::More> {
+        self.split().0
+    }
+
+    fn split(&mut self) -> (Run<'_, E::More>, &[E::Point]) {
+        let run = Run {
             context: self.context,
             more: &mut self.record.results.more,
             progress: &self.progress,
         };
-        experiment.finish(&mut run, stage, &self.record.results.points)
-    }
-
-    fn handle(&mut self) -> Run<'_, E::More> {
-        Run {
-            context: self.context,
-            more: &mut self.record.results.more,
-            progress: &self.progress,
-        }
+        (run, &self.record.results.points)
     }
 
     fn round(
@@ -177,17 +176,9 @@ impl<E: Experiment> Running<'_, E> {
             if ladder.as_ref().is_some_and(ended) {
                 self.progress.skip(1);
             } else {
-                let turn = Turn {
-                    round: number,
-                    position,
-                    attempt: 0,
-                    arm,
-                };
-                let saturated = self.turn(stage, turn)?;
-                self.record
-                    .progressed
-                    .ended
-                    .extend(ladder.filter(|_| saturated));
+                let saturated = self.turn(stage, (number, position), arm)?;
+                let ended = &mut self.record.progressed.ended;
+                ended.extend(ladder.filter(|_| saturated));
             }
             self.record.progressed.done.push(index);
         }
@@ -195,15 +186,24 @@ impl<E: Experiment> Running<'_, E> {
     }
 
     /// Measures a turn until its points count; whether it is saturated for good.
-    fn turn(&mut self, stage: &mut E::Stage, mut turn: Turn<'_, E::Arm>) -> Result<bool> {
+    fn turn(
+        &mut self,
+        stage: &mut E::Stage,
+        (round, position): (u32, usize),
+        arm: &E::Arm,
+    ) -> Result<bool> {
         let experiment = self.experiment;
         let (mut saturated, mut refused) = (0, 0);
         loop {
-            let points = experiment.measure(&mut self.handle(), stage, turn)?;
-            let text = match points.last() {
-                Some(point) => experiment.describe(point),
-                None => String::from("done"),
+            let turn = Turn {
+                round,
+                position,
+                attempt: saturated,
+                arm,
             };
+            let points = experiment.measure(&mut self.handle(), stage, turn)?;
+            let describe = |point| experiment.describe(point);
+            let text = points.last().map_or_else(|| "done".into(), describe);
             let judgements: Vec<_> = points.iter().map(|p| experiment.judge(p)).collect();
             let why = judgements.iter().find_map(|judged| match judged {
                 Judgement::Invalid(why) => Some(why.clone()),
@@ -228,7 +228,6 @@ impl<E: Experiment> Running<'_, E> {
                 saturated += 1;
                 if saturated < SATURATED_ATTEMPTS {
                     self.progress.note(&text);
-                    turn.attempt += 1;
                     continue;
                 }
             }

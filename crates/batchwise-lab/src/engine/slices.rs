@@ -10,7 +10,6 @@ use rand::{Rng as _, SeedableRng as _};
 
 use batchwise_testbed::stop::Stop;
 
-/// How slices are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
     /// What is left out at the begin of a slice: the switch itself disturbed it.
@@ -19,7 +18,6 @@ pub struct Slices {
     pub length: Duration,
 }
 
-/// The usual cut.
 pub const USUAL: Slices = Slices {
     settle: Duration::from_millis(25),
     length: Duration::from_millis(150),
@@ -30,9 +28,7 @@ pub const USUAL: Slices = Slices {
 pub struct Slice<A, S> {
     /// Slices of one block are compared.
     pub block: u32,
-    /// Position in the block, from 0.
     pub position: usize,
-    /// The arm in force.
     pub arm: A,
     /// Read at the begin, after the settling.
     pub before: S,

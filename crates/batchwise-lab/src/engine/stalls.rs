@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -24,13 +24,17 @@ const READ_EVERY: u32 = 8;
 /// Among real-time threads.
 const PRIORITY: i32 = 50;
 
-/// A time without a CPU.
+/// A time without a CPU, ns since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Begin.
-    pub from: Instant,
-    /// End.
-    pub to: Instant,
+    pub from: u64,
+    pub to: u64,
+}
+
+/// This moment on the clock of [`Gap`].
+pub fn now_ns() -> u64 {
+    let since = UNIX_EPOCH.elapsed();
+    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Watches CPUs for stalls until it is dropped.
@@ -58,7 +62,7 @@ impl Monitor {
     }
 
     /// The gaps between two moments; those that ended before `from` are forgotten.
-    pub fn gaps(&self, from: Instant, to: Instant) -> Vec<Gap> {
+    pub fn gaps(&self, from: u64, to: u64) -> Vec<Gap> {
         let mut gaps = lock(&self.gaps);
         gaps.retain(|gap| gap.to > from);
         gaps.iter().copied().filter(|gap| gap.from < to).collect()
@@ -91,27 +95,23 @@ fn watch(cpu: usize, own: &[Pid], stop: &Stop, gaps: &Mutex<Vec<Gap>>) {
             break;
         }
         std::thread::sleep(PERIOD);
-        let (now, expected) = (Instant::now(), last + PERIOD);
-        let is_late = now > expected + LATE;
-        if is_late || wake_up % READ_EVERY == 0 {
+        let now = Instant::now();
+        let late = (now - std::mem::replace(&mut last, now)).saturating_sub(PERIOD);
+        if late >= LATE || wake_up % READ_EVERY == 0 {
             let used_now = used();
             let ours = used_now.saturating_sub(std::mem::replace(&mut used_before, used_now));
-            if let Some(gap) = exogenous(expected, now, ours) {
-                lock(gaps).push(gap);
+            if is_exogenous(late, ours) {
+                let to = now_ns();
+                let from = to - late.as_nanos() as u64;
+                lock(gaps).push(Gap { from, to });
             }
         }
-        last = now;
     }
 }
 
-/// The gap of a wake-up, if it was late and none of our own ran in it.
-fn exogenous(expected: Instant, now: Instant, ours: Duration) -> Option<Gap> {
-    let late = now.saturating_duration_since(expected);
-    let is_ours = ours.as_secs_f64() > OURS * late.as_secs_f64();
-    (late >= LATE && !is_ours).then_some(Gap {
-        from: expected,
-        to: now,
-    })
+/// Whether a wake-up was late and none of our own ran meanwhile.
+fn is_exogenous(late: Duration, ours: Duration) -> bool {
+    late >= LATE && ours.as_secs_f64() <= OURS * late.as_secs_f64()
 }
 
 /// Gives the calling thread real-time priority.
@@ -123,18 +123,15 @@ fn become_real_time() -> bool {
     unsafe { nix::libc::sched_setscheduler(0, nix::libc::SCHED_FIFO, &raw const parameter) == 0 }
 }
 
-/// How much of a time was lost to gaps, which may overlap, on whichever CPU: what waits for each
+/// How much of a time (ns) was lost to gaps, which may overlap, on whichever CPU: what waits for each
 /// other stands still when one of them does.
-pub fn lost(gaps: &[Gap], from: Instant, to: Instant) -> Duration {
-    let mut within: Vec<_> = gaps
-        .iter()
-        .map(|gap| (gap.from.max(from), gap.to.min(to)))
-        .filter(|(from, to)| from < to)
-        .collect();
-    within.sort();
-    let (mut lost, mut end) = (Duration::ZERO, from);
+pub fn lost(gaps: &[Gap], from: u64, to: u64) -> u64 {
+    let within = gaps.iter().map(|gap| (gap.from.max(from), gap.to.min(to)));
+    let mut within: Vec<_> = within.filter(|(from, to)| from < to).collect();
+    within.sort_unstable();
+    let (mut lost, mut end) = (0, from);
     for (from, to) in within {
-        lost += to.saturating_duration_since(from.max(end));
+        lost += to.saturating_sub(from.max(end));
         end = end.max(to);
     }
     lost
@@ -144,44 +141,18 @@ pub fn lost(gaps: &[Gap], from: Instant, to: Instant) -> Duration {
 mod tests {
     use super::*;
 
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
     #[test]
     fn overlapping_gaps_count_once_and_only_within_the_time() {
-        let zero = Instant::now();
-        let gap = |from, to| Gap {
-            from: zero + ms(from),
-            to: zero + ms(to),
-        };
-        let gaps = [gap(0, 20), gap(30, 40), gap(35, 50), gap(90, 120)];
-        assert_eq!(lost(&gaps, zero + ms(10), zero + ms(100)), ms(10 + 20 + 10));
-        assert_eq!(lost(&[], zero, zero + ms(5)), Duration::ZERO);
+        let gaps = [(0, 20), (30, 40), (35, 50), (90, 120)].map(|(from, to)| Gap { from, to });
+        assert_eq!(lost(&gaps, 10, 100), 10 + 20 + 10);
+        assert_eq!(lost(&[], 0, 5), 0);
     }
 
     #[test]
     fn a_late_wake_up_is_a_stall_unless_an_agent_of_ours_ran() {
-        let zero = Instant::now();
-        let gap = exogenous(zero, zero + ms(5), Duration::ZERO).unwrap();
-        assert_eq!(gap.to - gap.from, ms(5));
-        assert_eq!(exogenous(zero, zero + ms(5), ms(2)), None);
-        assert_eq!(
-            exogenous(zero, zero + Duration::from_micros(80), ms(0)),
-            None
-        );
-    }
-
-    #[test]
-    fn a_stall_does_not_move_the_throughput_of_a_slice_once_it_is_cut() {
-        let zero = Instant::now();
-        let gap = Gap {
-            from: zero + ms(50),
-            to: zero + ms(80),
-        };
-        // 100 requests a millisecond, but none in the gap
-        let served = 100.0 * 120.0;
-        let ran = ms(150) - lost(&[gap], zero, zero + ms(150));
-        assert!((served / ran.as_secs_f64() - 100_000.0).abs() < 1.0);
+        let us = Duration::from_micros;
+        assert!(is_exogenous(us(5000), us(0)));
+        assert!(!is_exogenous(us(5000), us(2000)));
+        assert!(!is_exogenous(us(80), us(0)));
     }
 }

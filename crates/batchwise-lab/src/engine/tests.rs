@@ -1,7 +1,7 @@
 //! The engine against an experiment without a stage, whose measurements are scripted.
 
-use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::Serialize;
@@ -34,7 +34,7 @@ struct Summary {
 struct Scripted {
     rounds: u32,
     arms: Vec<u32>,
-    script: std::sync::Mutex<RefCell<String>>,
+    script: Mutex<String>,
     measured: AtomicU32,
 }
 
@@ -43,7 +43,7 @@ impl Scripted {
         Self {
             rounds,
             arms: arms.to_vec(),
-            script: std::sync::Mutex::new(RefCell::new(script.into())),
+            script: Mutex::new(script.chars().rev().collect()),
             measured: AtomicU32::new(0),
         }
     }
@@ -80,13 +80,8 @@ impl Experiment for Scripted {
         turn: Turn<'_, u32>,
     ) -> Result<Vec<Point>> {
         self.measured.fetch_add(1, Ordering::Relaxed);
-        let script = self.script.lock().unwrap();
-        let mut script = script.borrow_mut();
-        let outcome = if script.is_empty() {
-            'v'
-        } else {
-            script.remove(0)
-        };
+        let mut script = self.script.lock().unwrap();
+        let outcome = script.pop().unwrap_or('v');
         if outcome == 'x' {
             return Err(Stopped.into());
         }

@@ -32,7 +32,6 @@ struct Agent {
     links: usize,
 }
 
-/// All agents.
 pub(super) struct Agents(Vec<Agent>);
 
 impl Agents {
@@ -62,21 +61,17 @@ impl Agents {
         ]))
     }
 
-    /// Their process ids.
     pub fn pids(&self) -> Vec<Pid> {
         self.0.iter().map(|agent| agent.watcher.pid()).collect()
     }
 
     /// Makes those of `arm` count, and no others; returns once they do.
     pub fn switch(&mut self, arm: Arm) -> Result<()> {
-        let wrong = |agent: &&mut Agent| agent.counts != (agent.arm == arm);
-        let (mut begin, mut end): (Vec<_>, Vec<_>) = self
-            .0
-            .iter_mut()
-            .filter(wrong)
-            .partition(|agent| agent.arm == arm);
-        for agent in end.iter_mut().chain(&mut begin) {
-            agent.switch()?;
+        for begins in [false, true] {
+            let those = self.0.iter_mut().filter(|a| (a.arm == arm) == begins);
+            for agent in those.filter(|agent| agent.counts != begins) {
+                agent.switch()?;
+            }
         }
         Ok(())
     }

@@ -11,22 +11,18 @@ use crate::engine::Table;
 /// Time inside the hooks, from the kernel's statistics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookCost {
-    /// Who counted.
     pub arm: Arm,
     /// Requests in the time.
     pub requests: u64,
     /// A request at one of its two endpoints, ns.
     pub ns_per_request: f64,
-    /// By program.
     pub programs: Vec<ProgramCost>,
 }
 
 /// One BPF program's part of [`HookCost`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramCost {
-    /// Its name.
     pub name: String,
-    /// How often it ran.
     pub runs: u64,
     /// Mean of a run, ns.
     pub ns_per_run: f64,
@@ -43,14 +39,11 @@ impl HookCost {
         after: &BTreeMap<String, Runs>,
     ) -> Self {
         let per_request = |value: u64| value as f64 / requests as f64;
-        let mut total_ns = 0;
-        let mut programs = Vec::new();
+        let (mut total_ns, mut programs) = (0, Vec::new());
         for (name, now) in after {
             let then = before.get(name).copied().unwrap_or_default();
-            let (runs, ns) = (
-                now.count.saturating_sub(then.count),
-                now.time_ns.saturating_sub(then.time_ns),
-            );
+            let runs = now.count.saturating_sub(then.count);
+            let ns = now.time_ns.saturating_sub(then.time_ns);
             if runs > 0 {
                 total_ns += ns;
                 programs.push(ProgramCost {

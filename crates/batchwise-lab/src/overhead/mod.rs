@@ -6,19 +6,19 @@ mod agents;
 mod hooks;
 mod summary;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
 use crate::engine::color::{NAGLE, NODELAY};
 use crate::engine::slices::{Slice, USUAL};
-use crate::engine::stalls::{Monitor, lost};
+use crate::engine::stalls::{Gap, Monitor, lost, now_ns};
 use crate::engine::text::{percent, quartiles};
 use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::redis::Redis;
@@ -38,7 +38,6 @@ const HOOKS: Duration = Duration::from_secs(2);
 /// Before anything is measured: connections are made, caches are warm.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// What watching costs.
 pub struct Overhead;
 
 /// Who counts during a slice.
@@ -54,10 +53,8 @@ pub enum Arm {
 }
 
 impl Arm {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Off, Self::Watch, Self::WatchExchange];
 
-    /// As in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -67,18 +64,15 @@ impl Arm {
     }
 }
 
-/// One slice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Slices of one block are compared with each other.
     pub round: u32,
     /// Position in the block, from 0.
     pub position: usize,
-    /// Who counted.
     pub arm: Arm,
     /// Requests a second of the time that the host did not take away.
     pub rps: f64,
-    /// Requests.
     pub requests: u64,
     /// CPU time of the server process a request, ns.
     pub server_cpu_ns_per_request: f64,
@@ -95,7 +89,6 @@ pub struct Point {
     pub agents_cpu_share: Option<f64>,
 }
 
-/// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// One an arm that has hooks.
@@ -114,7 +107,8 @@ pub struct Stage {
 /// What is read at the ends of a slice.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    at: Instant,
+    /// ns since the Unix epoch.
+    at: u64,
     requests: u64,
     server_cpu: Duration,
     client_cpu: Duration,
@@ -203,7 +197,9 @@ impl Experiment for Overhead {
         redis.check_alive()?;
         benchmark.check_alive()?;
         agents.check()?;
-        Ok(slices.iter().map(|slice| point(slice, monitor)).collect())
+        let first = slices.first().map_or(0, |slice| slice.before.at);
+        let gaps = monitor.gaps(first, now_ns());
+        Ok(slices.iter().map(|slice| point(slice, &gaps)).collect())
     }
 
     fn describe(&self, point: &Point) -> String {
@@ -297,7 +293,7 @@ fn table(summary: &Summary) -> Table {
 /// A client that never ends by itself.
 fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
     let SocketAddr::V4(server) = hosts.server_address(PORT) else {
-        anyhow::bail!("the server has no IPv4 address")
+        bail!("the server has no IPv4 address")
     };
     let mut command = Command::new("redis-benchmark");
     command.args(["-h", &server.ip().to_string(), "-p", &PORT.to_string()]);
@@ -317,9 +313,9 @@ fn sample(
     benchmark: &Process,
     agents: &[nix::unistd::Pid],
 ) -> Result<Sample> {
-    let asked = Instant::now();
+    let asked = now_ns();
     let requests = requests(info)?;
-    let at = asked + asked.elapsed() / 2;
+    let at = asked.midpoint(now_ns());
     let of_agents = agents.iter().map(|&pid| cpu_time(pid));
     Ok(Sample {
         at,
@@ -333,32 +329,26 @@ fn sample(
 /// Commands that the server has served, as it says itself.
 fn requests(info: &mut BufReader<TcpStream>) -> Result<u64> {
     info.get_mut().write_all(b"INFO stats\r\n")?;
-    // `$LENGTH\r\n`, so many bytes, `\r\n`
-    let mut head = String::new();
-    info.read_line(&mut head)?;
-    let length = head.trim().strip_prefix('$').and_then(|n| n.parse().ok());
-    let length: usize = length.context("Redis does not give its statistics")?;
-    let mut text = vec![0; length + 2];
-    info.read_exact(&mut text)?;
-    let served = parse_requests(&String::from_utf8_lossy(&text));
-    served.context("Redis does not say how much it has served")
+    next_served(info)
 }
 
-fn parse_requests(info: &str) -> Option<u64> {
-    let mut lines = info.lines();
-    lines.find_map(|line| {
-        line.strip_prefix("total_commands_processed:")?
-            .trim()
-            .parse()
-            .ok()
-    })
+/// The number in the next answer; what else is in an answer is passed over.
+fn next_served(answers: impl BufRead) -> Result<u64> {
+    for line in answers.lines() {
+        if let Some(served) = line?.strip_prefix("total_commands_processed:") {
+            return Ok(served.parse()?);
+        }
+    }
+    bail!("Redis does not say how much it has served")
 }
 
-fn point(slice: &Slice<Arm, Sample>, monitor: &Monitor) -> Point {
+fn point(slice: &Slice<Arm, Sample>, gaps: &[Gap]) -> Point {
     let Slice { before, after, .. } = slice;
-    let elapsed = after.at - before.at;
-    let cut = lost(&monitor.gaps(before.at, after.at), before.at, after.at);
+    let elapsed = after.at.saturating_sub(before.at);
+    let cut = lost(gaps, before.at, after.at);
+    let share = |ns: u64| ns as f64 / elapsed.max(1) as f64;
     let requests = after.requests.saturating_sub(before.requests);
+    let per_second = |ns: u64| requests as f64 / Duration::from_nanos(ns.max(1)).as_secs_f64();
     let per_request = |after: Duration, before: Duration| {
         after.saturating_sub(before).as_nanos() as f64 / requests.max(1) as f64
     };
@@ -367,13 +357,13 @@ fn point(slice: &Slice<Arm, Sample>, monitor: &Monitor) -> Point {
         round: slice.block,
         position: slice.position,
         arm: slice.arm,
-        rps: requests as f64 / elapsed.saturating_sub(cut).as_secs_f64(),
+        rps: per_second(elapsed - cut),
         requests,
         server_cpu_ns_per_request: per_request(after.server_cpu, before.server_cpu),
         client_cpu_ns_per_request: per_request(after.client_cpu, before.client_cpu),
-        cut_share: cut.as_secs_f64() / elapsed.as_secs_f64(),
-        raw_rps: Some(requests as f64 / elapsed.as_secs_f64()),
-        agents_cpu_share: Some(agents.as_secs_f64() / elapsed.as_secs_f64()),
+        cut_share: share(cut),
+        raw_rps: Some(per_second(elapsed)),
+        agents_cpu_share: Some(share(agents.as_nanos() as u64)),
     }
 }
 
@@ -396,11 +386,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_what_redis_says() {
-        let info =
-            "$60\r\n# Stats\r\ntotal_connections_received:3\r\ntotal_commands_processed:12\r\n";
-        assert_eq!(parse_requests(info), Some(12));
-        assert_eq!(parse_requests("-ERR"), None);
+    fn requests_are_what_redis_says_in_each_answer() {
+        let answer =
+            |n| format!("$60\r\n# Stats\r\ntotal_commands_processed:{n}\r\nother:7\r\n\r\n");
+        let answers = answer(12) + &answer(13);
+        let mut answers = answers.as_bytes();
+        let mut next = || next_served(&mut answers).ok();
+        assert_eq!([next(), next(), next()], [Some(12), Some(13), None]);
+    }
+
+    #[test]
+    fn a_stall_does_not_move_the_throughput_of_a_slice_once_it_is_cut() {
+        let sample = |ms: u64, requests| Sample {
+            at: ms * 1_000_000,
+            requests,
+            server_cpu: Duration::ZERO,
+            client_cpu: Duration::ZERO,
+            agents_cpu: Duration::ZERO,
+        };
+        let slice = Slice {
+            block: 0,
+            position: 0,
+            arm: Arm::Off,
+            before: sample(0, 0),
+            // 100 requests a millisecond, but none in the gap
+            after: sample(150, 12_000),
+        };
+        let (from, to) = (50_000_000, 80_000_000);
+        let found = point(&slice, &[Gap { from, to }]);
+        assert!((found.rps - 100_000.0).abs() < 1.0 && found.raw_rps == Some(80_000.0));
+        assert!((found.cut_share - 0.2).abs() < 1e-9);
     }
 
     #[test]

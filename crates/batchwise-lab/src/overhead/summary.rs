@@ -14,10 +14,8 @@ const BAR: f64 = 0.95;
 /// A slice of which the host took away more decides nothing.
 const MOST_CUT: f64 = 0.25;
 
-/// One arm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArmSummary {
-    /// Requests a second.
     pub rps: Spread,
     /// The same with nothing cut.
     pub raw_rps: Option<Spread>,
@@ -40,7 +38,6 @@ pub struct ArmSummary {
     pub cut_share: Option<f64>,
 }
 
-/// The experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// `watch` over `off`: median of the blocks' ratios, if there are enough.
@@ -57,12 +54,10 @@ pub struct Summary {
     pub slices_left_out: usize,
     /// `watch`: time inside the hooks for a request at one endpoint, ns.
     pub hook_ns_per_request: Option<f64>,
-    /// By name of the arm.
     pub arms: BTreeMap<&'static str, ArmSummary>,
 }
 
 impl Summary {
-    /// Of these slices and hook costs.
     pub fn of(points: &[Point], hooks: &[HookCost]) -> Self {
         let arms: BTreeMap<_, _> = Arm::ALL
             .into_iter()

@@ -7,7 +7,6 @@ use super::run::{Sample, WINDOW_S, run};
 use super::{KINDS, Point, Simulated, scenarios};
 use crate::decisions::join;
 use crate::engine::color::{BATCHWISE, BLACK, Color, GREY, NAGLE, NODELAY, PARTS};
-use crate::engine::figure::Layer;
 use crate::engine::text::duration;
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 
@@ -156,10 +155,8 @@ fn decisions(file: String, name: &str) -> Figure {
         let trace = run(&scenario, kind, Aim::Latency, 1, true).trace;
         if kind == Kind::Controller {
             let on = |pair: &[Sample]| (pair[1].arm == Arm::On).then_some((pair[0].at, pair[1].at));
-            figure = figure.layer(Layer::Shade {
-                label: "batchwise: Nagle on".into(),
-                times: join(trace.windows(2).filter_map(on)),
-            });
+            let times = join(trace.windows(2).filter_map(on));
+            figure = figure.shade("batchwise: Nagle on", &times);
         }
         let answered = trace.iter().filter(|s| s.latency_ns > 0.0);
         let line = answered.map(|s| (s.at, s.latency_ns)).collect();

@@ -4,7 +4,7 @@ use super::estimators::{KINDS, Kind};
 use super::flow::Spread;
 use super::{Point, SPREADS, Score, scenarios};
 use crate::engine::color::{BATCHWISE, Color, NAGLE};
-use crate::engine::figure::{Layer, Unit};
+use crate::engine::figure::Unit;
 use crate::engine::report::Part;
 use crate::engine::text::percent;
 use crate::engine::{Axis, Figure, Report, Table};
@@ -204,19 +204,16 @@ fn close_shares(points: &[Point]) -> Figure {
     let x = Axis::names("", shapes.iter().map(|p| p.value.clone()));
     let y = Axis::new("share of epochs within 15 %", Unit::Percent).between(0.0, 1.0);
     let title = "Epochs within 15 % of the truth";
-    let bars = |(index, kind): (usize, Kind)| {
+    let bars = |figure: Figure, (index, kind): (usize, Kind)| {
         let bar = |(group, point): (usize, &&Point)| {
             let (from, to) = room(group, index);
             Some([from, to, 0.0, point.scores.get(index)?.within_15_percent])
         };
-        Layer::Boxes {
-            label: kind.name(),
-            color: color(kind),
-            boxes: shapes.iter().enumerate().filter_map(bar).collect(),
-        }
+        let boxes = shapes.iter().enumerate().filter_map(bar).collect();
+        figure.boxes(kind.name(), color(kind), boxes)
     };
-    let layers = KINDS.into_iter().enumerate().map(bars);
-    layers.fold(Figure::new("within-15.svg", title, x, y), Figure::layer)
+    let kinds = KINDS.into_iter().enumerate();
+    kinds.fold(Figure::new("within-15.svg", title, x, y), bars)
 }
 
 /// A group a distribution, a dot an estimator; lines join distributions of growing width.
