@@ -1,26 +1,14 @@
 //! Single requests through client, link and server, event by event: the paper's Figure 1, and what
-//! the closed form of [`super::costs`] is held against.
+//! the closed form of [`crate::regret::costs`] is held against.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use batchwise_core::tune::Arm;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution as _, Exp};
 
-use super::costs::{Costs, DELAYED_ACK};
-
-/// What a run showed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shown {
-    /// Mean latency, ns.
-    pub latency: f64,
-    /// When the last response was done with, ns.
-    pub end: f64,
-    /// Messages a second.
-    pub throughput: f64,
-}
+use crate::regret::costs::{Costs, DELAYED_ACK};
 
 /// A part of a request, as one send call hands it over.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +48,11 @@ pub struct Requests {
     /// Requests that the server takes at once.
     most: usize,
     now: f64,
-    order: u64,
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Event>,
+    /// By the bits of their time, and in the order in which they were caused.
+    events: BTreeMap<(u64, u64), Event>,
+    caused: u64,
     due: Vec<f64>,
-    done: Vec<Option<f64>>,
+    done: Vec<f64>,
     client: VecDeque<Done>,
     client_busy: bool,
     held: Vec<Piece>,
@@ -84,9 +72,8 @@ impl Requests {
             arm,
             most,
             now: 0.0,
-            order: 0,
-            queue: BinaryHeap::new(),
             events: BTreeMap::new(),
+            caused: 0,
             due: Vec::new(),
             done: Vec::new(),
             client: VecDeque::new(),
@@ -103,10 +90,10 @@ impl Requests {
     }
 
     /// `n` requests wait at the server at time 0; it takes up to `most` at once (Figure 1).
-    pub fn waiting_at_server(costs: Costs, n: usize, most: usize) -> Shown {
+    pub fn waiting_at_server(costs: Costs, n: usize, most: usize) -> (f64, f64) {
         let mut sim = Self::new(costs, Arm::Off, most);
         sim.due = vec![0.0; n];
-        sim.done = vec![None; n];
+        sim.done = sim.due.clone();
         let last = |request| Piece {
             request,
             last: true,
@@ -116,7 +103,7 @@ impl Requests {
     }
 
     /// `n` requests of a Poisson process of `load` a second.
-    pub fn open_loop(costs: Costs, arm: Arm, load: f64, n: usize, seed: u64) -> Shown {
+    pub fn open_loop(costs: Costs, arm: Arm, load: f64, n: usize, seed: u64) -> (f64, f64) {
         let mut sim = Self::new(costs, arm, usize::MAX);
         let mut rng = StdRng::seed_from_u64(seed);
         let gap = Exp::new(load / 1e9).expect("a load is positive");
@@ -124,35 +111,27 @@ impl Requests {
         for request in 0..n {
             due += gap.sample(&mut rng);
             sim.due.push(due);
-            sim.done.push(None);
+            sim.done.push(due);
             sim.at(due, Event::Due(request));
         }
         sim.run()
     }
 
     fn at(&mut self, when: f64, event: Event) {
-        self.order += 1;
+        self.caused += 1;
         // times are positive: their bits are in their order
-        self.queue.push(Reverse((when.to_bits(), self.order)));
-        self.events.insert(self.order, event);
+        self.events.insert((when.to_bits(), self.caused), event);
     }
 
-    fn run(mut self) -> Shown {
-        while let Some(Reverse((when, order))) = self.queue.pop() {
+    /// Mean latency, and when the last response was done with, ns.
+    fn run(mut self) -> (f64, f64) {
+        while let Some(((when, _), event)) = self.events.pop_first() {
             self.now = f64::from_bits(when);
-            if let Some(event) = self.events.remove(&order) {
-                self.happen(event);
-            }
+            self.happen(event);
         }
-        let ends: Vec<_> = self.done.iter().flatten().copied().collect();
-        let end = ends.iter().copied().fold(0.0, f64::max);
-        let waited: f64 = ends.iter().zip(&self.due).map(|(e, d)| e - d).sum();
-        let n = ends.len() as f64;
-        Shown {
-            latency: waited / n,
-            end,
-            throughput: n * 1e9 / end,
-        }
+        let end = self.done.iter().copied().fold(0.0, f64::max);
+        let waited: f64 = self.done.iter().zip(&self.due).map(|(e, d)| e - d).sum();
+        (waited / self.done.len() as f64, end)
     }
 
     fn happen(&mut self, event: Event) {
@@ -171,7 +150,7 @@ impl Requests {
                         self.held.push(piece);
                         self.push();
                     }
-                    Done::Read(request) => self.done[request] = Some(self.now),
+                    Done::Read(request) => self.done[request] = self.now,
                     Done::Sent(_) => {}
                 }
                 self.client_works();
