@@ -3,7 +3,7 @@
 use batchwise_core::sense::report::{Side, Unit};
 
 use super::Point;
-use super::plan::{Switched, WORKLOADS};
+use super::plan::WORKLOADS;
 use super::summary::*;
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group};
@@ -13,7 +13,6 @@ use crate::engine::{Axis, Figure, Report, Table, Unit as AxisUnit};
 use crate::ladder;
 use batchwise_testbed::window::PARTS;
 
-/// The report.
 pub fn report(points: &[Point], summary: &Summary) -> Report {
     let mut report = Report::new(
         "Accuracy: measured against estimated latency",
@@ -36,7 +35,7 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
             (names, &found.headline)
         }),
     ));
-    for Switched { workload, .. } in &WORKLOADS {
+    for (_, workload) in &WORKLOADS {
         let Some(result) = summary.per_workload.get(workload.name) else {
             continue;
         };
