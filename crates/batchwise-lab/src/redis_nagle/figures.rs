@@ -14,7 +14,6 @@ use crate::ladder::Workload;
 use crate::tuner::{Decision, SLO};
 use batchwise_testbed::load::PhaseReport;
 
-/// The report.
 pub(super) fn report(
     points: &[Point],
     decisions: &BTreeMap<String, Vec<Decision>>,
