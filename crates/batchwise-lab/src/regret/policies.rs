@@ -79,9 +79,7 @@ impl Decider {
             Kind::Gradual(flush) => {
                 Self::Gradual(Box::new(Gradual::new(tuning, 0, app_setting)), flush)
             }
-            Kind::Controller => {
-                Self::Controller(Box::new(Controller::new(tuning, 0, app_setting)))
-            }
+            Kind::Controller => Self::Controller(Box::new(Controller::new(tuning, 0, app_setting))),
         }
     }
 

@@ -78,7 +78,9 @@ fn own_table(points: &[Point]) -> Table {
             ("worst 10 s against default", &|p| {
                 against(p.worst_window_vs_default)
             }),
-            ("time in wrong arm", &|p| format!("{:.1} %", 100.0 * p.wrong)),
+            ("time in wrong arm", &|p| {
+                format!("{:.1} %", 100.0 * p.wrong)
+            }),
             ("switches/min", &|p| format!("{:.1}", p.switches_per_min)),
             ("settling s, median / p95 / worst", &|p| {
                 p.settle.map_or_else(|| "–".into(), settle)

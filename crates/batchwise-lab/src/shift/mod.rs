@@ -15,59 +15,49 @@ use crate::Context;
 use crate::arm::{self, Arm};
 use crate::engine::text::maybe_duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
-use crate::redis::Redis;
+use crate::redis::{Redis, is_saturated};
 use crate::tuner::{Decision, SLO_POLICY};
-use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport, saturated};
+use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport};
 use plan::{Extent, INTERVAL, Schedule, WARMUP};
 use summary::Summary;
 
-/// Load and value size that change under way.
-pub struct Shift;
+pub(crate) struct Shift;
 
 /// One run of a schedule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
-    /// Name of the schedule.
-    pub schedule: String,
-    /// What decided.
-    pub arm: Arm,
+pub(crate) struct Point {
+    schedule: String,
+    arm: Arm,
     /// Runs of one round are compared with each other.
-    pub round: u32,
-    /// Over the whole run, with its phases.
-    pub report: LoadReport,
-    /// Every tenth of a second.
-    pub intervals: Vec<LoadInterval>,
+    round: u32,
+    report: LoadReport,
+    intervals: Vec<LoadInterval>,
     /// With batchwise: what both agents decided.
-    pub decisions: Vec<Decision>,
+    decisions: Vec<Decision>,
 }
 
 /// A static arm alone at the load of a phase: what can be reached there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Steady {
-    /// The arm.
-    pub arm: Arm,
-    /// Requests a second.
-    pub rate: u64,
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// Runs of one round are compared with each other.
-    pub round: u32,
-    /// Whether the load was more than could be carried.
-    pub saturated: bool,
-    /// Mean latency from the intended send time, ns.
+pub(crate) struct Steady {
+    arm: Arm,
+    rate: u64,
+    value_size: u32,
+    round: u32,
+    saturated: bool,
+    /// Mean latency from the intended send time.
     #[serde(deserialize_with = "crate::engine::float")]
-    pub mean_ns: f64,
+    mean_ns: f64,
 }
 
 /// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct More {
+pub(crate) struct More {
     steady: Vec<Steady>,
 }
 
 /// What a turn measures.
 #[derive(Clone, Debug)]
-pub enum Task {
+pub(crate) enum Task {
     /// A static arm alone at the load of a phase.
     Alone(Arm, LoadPhase),
     /// A whole schedule.
@@ -161,16 +151,9 @@ impl Experiment for Shift {
 
     /// What cannot be carried overwhelms the generator, too; that is an answer here.
     fn judge(&self, point: &Point) -> Judgement {
-        let LoadReport {
-            offered_rps,
-            achieved_rps,
-            latency_ns,
-            errors,
-            valid,
-            ..
-        } = point.report;
-        let collapsed = saturated(offered_rps, achieved_rps, latency_ns.mean, errors);
-        Judgement::valid_if(collapsed || valid, point.report.why_invalid.join(", "))
+        let report = &point.report;
+        let counts = is_saturated(report) || report.valid;
+        Judgement::valid_if(counts, report.why_invalid.join(", "))
     }
 
     fn describe(&self, point: &Point) -> String {

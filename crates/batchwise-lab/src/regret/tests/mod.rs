@@ -15,9 +15,24 @@ use requests::Requests;
 #[test]
 fn what_batching_does_to_latency_and_throughput_depends_on_the_client() {
     for (what, c, batched, single) in [
-        ("a cheap client: both improve", 1.0, (12.0, 13.0), (13.0, 19.0)),
-        ("an expensive one: both degrade", 5.0, (20.0, 25.0), (17.0, 23.0)),
-        ("between: only throughput improves", 3.0, (16.0, 19.0), (15.0, 21.0)),
+        (
+            "a cheap client: both improve",
+            1.0,
+            (12.0, 13.0),
+            (13.0, 19.0),
+        ),
+        (
+            "an expensive one: both degrade",
+            5.0,
+            (20.0, 25.0),
+            (17.0, 23.0),
+        ),
+        (
+            "between: only throughput improves",
+            3.0,
+            (16.0, 19.0),
+            (15.0, 21.0),
+        ),
     ] {
         let costs = Costs {
             alpha: 2.0,

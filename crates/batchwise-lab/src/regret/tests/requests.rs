@@ -53,16 +53,29 @@ pub struct Requests {
     caused: u64,
     due: Vec<f64>,
     done: Vec<f64>,
-    client: VecDeque<Done>,
-    client_busy: bool,
+    client: Client,
+    server: Server,
+}
+
+#[derive(Default)]
+struct Client {
+    queue: VecDeque<Done>,
+    busy: bool,
     held: Vec<Piece>,
+    /// Segments.
     sent: u64,
     acked: u64,
+}
+
+#[derive(Default)]
+struct Server {
     socket: VecDeque<Piece>,
+    busy: bool,
+    /// What the client sent together.
     arrived: u64,
-    segments: f64,
-    server_busy: bool,
     answered: u64,
+    /// Segments that were not taken in yet.
+    segments: f64,
 }
 
 impl Requests {
@@ -76,16 +89,8 @@ impl Requests {
             caused: 0,
             due: Vec::new(),
             done: Vec::new(),
-            client: VecDeque::new(),
-            client_busy: false,
-            held: Vec::new(),
-            sent: 0,
-            acked: 0,
-            socket: VecDeque::new(),
-            arrived: 0,
-            segments: 0.0,
-            server_busy: false,
-            answered: 0,
+            client: Client::default(),
+            server: Server::default(),
         }
     }
 
@@ -139,15 +144,17 @@ impl Requests {
             Event::Due(request) => {
                 for write in 1..=self.costs.writes {
                     let last = write == self.costs.writes;
-                    self.client.push_back(Done::Wrote(Piece { request, last }));
+                    self.client
+                        .queue
+                        .push_back(Done::Wrote(Piece { request, last }));
                 }
                 self.client_works();
             }
             Event::ClientDone(done) => {
-                self.client_busy = false;
+                self.client.busy = false;
                 match done {
                     Done::Wrote(piece) => {
-                        self.held.push(piece);
+                        self.client.held.push(piece);
                         self.push();
                     }
                     Done::Read(request) => self.done[request] = self.now,
@@ -156,34 +163,36 @@ impl Requests {
                 self.client_works();
             }
             Event::Segment(pieces) => {
-                self.segments += self.segments_of(&pieces);
-                self.arrived += 1;
-                self.socket.extend(pieces);
-                self.at(self.now + DELAYED_ACK, Event::AckTimer(self.arrived));
+                self.server.segments += self.segments_of(&pieces);
+                self.server.arrived += 1;
+                self.server.socket.extend(pieces);
+                self.at(self.now + DELAYED_ACK, Event::AckTimer(self.server.arrived));
                 self.server_works();
             }
             Event::ServerDone(requests, acks) => {
-                self.server_busy = false;
+                self.server.busy = false;
                 let there = self.now + self.costs.rtt / 2.0;
                 if !requests.is_empty() {
-                    self.answered = acks;
+                    self.server.answered = acks;
                     self.at(there + self.costs.ack_wait, Event::Ack(acks));
                     self.at(there, Event::Responses(requests));
                 }
                 self.server_works();
             }
             Event::Responses(requests) => {
-                self.client.extend(requests.into_iter().map(Done::Read));
+                self.client
+                    .queue
+                    .extend(requests.into_iter().map(Done::Read));
                 self.client_works();
             }
             Event::AckTimer(segment) => {
-                if self.answered < segment {
-                    self.answered = segment;
+                if self.server.answered < segment {
+                    self.server.answered = segment;
                     self.at(self.now + self.costs.rtt / 2.0, Event::Ack(segment));
                 }
             }
             Event::Ack(segment) => {
-                self.acked = self.acked.max(segment);
+                self.client.acked = self.client.acked.max(segment);
                 self.push();
                 self.client_works();
             }
@@ -191,10 +200,10 @@ impl Requests {
     }
 
     fn client_works(&mut self) {
-        if self.client_busy {
+        if self.client.busy {
             return;
         }
-        let Some(done) = self.client.pop_front() else {
+        let Some(done) = self.client.queue.pop_front() else {
             return;
         };
         let cost = match done {
@@ -202,7 +211,7 @@ impl Requests {
             Done::Sent(cost) => cost,
             Done::Read(_) => self.costs.c,
         };
-        self.client_busy = true;
+        self.client.busy = true;
         self.at(self.now + cost, Event::ClientDone(done));
     }
 
@@ -214,26 +223,26 @@ impl Requests {
     /// Sends what may leave.
     fn push(&mut self) {
         let each = self.costs.bytes / f64::from(self.costs.writes);
-        let full = self.held.len() as f64 * each >= self.costs.fill;
-        let free = self.arm == Arm::Off || self.acked == self.sent || full;
-        if self.held.is_empty() || !free {
+        let full = self.client.held.len() as f64 * each >= self.costs.fill;
+        let free = self.arm == Arm::Off || self.client.acked == self.client.sent || full;
+        if self.client.held.is_empty() || !free {
             return;
         }
-        let pieces = std::mem::take(&mut self.held);
+        let pieces = std::mem::take(&mut self.client.held);
         let cost = self.segments_of(&pieces) * self.costs.packet_client;
-        self.sent += 1;
-        self.client.push_front(Done::Sent(cost));
+        self.client.sent += 1;
+        self.client.queue.push_front(Done::Sent(cost));
         let there = self.now + cost + self.costs.rtt / 2.0;
         self.at(there, Event::Segment(pieces));
     }
 
     fn server_works(&mut self) {
-        if self.server_busy || self.socket.is_empty() {
+        if self.server.busy || self.server.socket.is_empty() {
             return;
         }
         let mut requests = Vec::new();
         while requests.len() < self.most {
-            let Some(piece) = self.socket.pop_front() else {
+            let Some(piece) = self.server.socket.pop_front() else {
                 break;
             };
             if piece.last {
@@ -242,9 +251,9 @@ impl Requests {
         }
         let cost = self.costs.beta
             + self.costs.alpha * requests.len() as f64
-            + self.costs.packet_server * std::mem::take(&mut self.segments);
-        self.server_busy = true;
-        let done = Event::ServerDone(requests, self.arrived);
+            + self.costs.packet_server * std::mem::take(&mut self.server.segments);
+        self.server.busy = true;
+        let done = Event::ServerDone(requests, self.server.arrived);
         self.at(self.now + cost, done);
     }
 }
