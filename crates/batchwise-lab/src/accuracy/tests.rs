@@ -76,36 +76,26 @@ fn collapsed(nodelay: bool, step_rps: u64, estimate: Option<f64>) -> [Point; 2] 
 #[test]
 fn the_cutoff_is_the_lowest_step_from_which_nagle_wins_for_good() {
     // with Nagle and with TCP_NODELAY
-    for (arms, expected, why) in [
+    for (arms, expected) in [
         (
             &[(9.0, 5.0), (4.0, 5.0), (7.0, 6.0), (7.0, 9.0), (8.0, INF)][..],
             Some(4),
-            "for good",
         ),
-        (
-            &[(4.0, 5.0), (INF, 9.0)],
-            None,
-            "Nagle loses at the last step",
-        ),
-        (&[], None, "there is nothing"),
-        (
-            &[(4.0, 5.0), (6.0, INF), (INF, INF)],
-            Some(1),
-            "both collapsed: says nothing",
-        ),
-        (
-            &[(4.0, 5.0), (UNKNOWN, 1.0), (4.0, 5.0)],
-            Some(3),
-            "not known is not better",
-        ),
+        (&[(4.0, 5.0), (INF, 9.0)], None),
+        (&[], None),
+        // both collapsed: says nothing
+        (&[(4.0, 5.0), (6.0, INF), (INF, INF)], Some(1)),
+        // what is not known is not better
+        (&[(4.0, 5.0), (UNKNOWN, 1.0), (4.0, 5.0)], Some(3)),
     ] {
         let known = |ns: f64| (ns != UNKNOWN).then_some(ns);
-        let arms = (1..).zip(arms).map(|(step_rps, &(nagle, nodelay))| Arms {
+        let at = |(step_rps, &(nagle, nodelay)): (u64, &(f64, f64))| Arms {
             step_rps,
             nagle: known(nagle),
             nodelay: known(nodelay),
-        });
-        assert_eq!(cutoff(&arms.collect::<Vec<_>>()), expected, "{why}");
+        };
+        let found = cutoff(&(1..).zip(arms).map(at).collect::<Vec<_>>());
+        assert_eq!(found, expected, "{arms:?}");
     }
 }
 

@@ -55,8 +55,8 @@ impl Summary {
         let right = cheap.chose_right.zip(expensive.chose_right);
         let flips = cheap.better.zip(expensive.better).map(|(a, b)| a != b);
         let chose_right = right.map(|(cheap, expensive)| cheap && expensive);
-        let told = cheap.is_better_known() && expensive.is_better_known();
-        let verdict = |found: Option<bool>| match found.filter(|_| told) {
+        let known = cheap.is_better_known() && expensive.is_better_known();
+        let verdict = |found: Option<bool>| match found.filter(|_| known) {
             Some(true) => Verdict::Met,
             Some(false) => Verdict::Missed,
             None => Verdict::Undecided,
@@ -127,8 +127,11 @@ pub(super) mod tests {
         }
     }
 
-    /// With the means of each client's arms, µs, and its share of Nagle with batchwise.
-    fn points(clients: [(&[f64], f64); 2]) -> Vec<Point> {
+    /// Of each client the means of its arms, µs, and its share of Nagle with batchwise.
+    type Clients<'a> = [(&'a [f64], f64); 2];
+    const OPPOSITE: Clients<'_> = [(&[60.0, 50.0, 51.0], 0.9), (&[200.0, 9000.0, 210.0], 0.1)];
+
+    fn points(clients: Clients<'_>) -> Vec<Point> {
         let of_client = |(client, (means, share)): (Client, (&[f64], f64))| {
             let arms = Arm::ALL.into_iter().zip(means);
             let share = move |arm| (arm == Arm::Batchwise).then_some(share);
@@ -141,40 +144,35 @@ pub(super) mod tests {
 
     #[test]
     fn the_answer_flips_or_not_and_batchwise_chose_right_for_both_or_not() {
-        let [right, wrong] = [(Some(true), Some(true)), (Some(true), Some(false))];
-        for (clients, expected) in [
+        for (clients, flips, chose_right) in [
+            (OPPOSITE, Some(true), Some(true)),
             (
-                [
-                    (&[60.0, 50.0, 51.0][..], 0.9),
-                    (&[200.0, 9000.0, 210.0][..], 0.1),
-                ],
-                right,
+                [(&[60.0, 50.0, 60.0], 0.1), OPPOSITE[1]],
+                Some(true),
+                Some(false),
             ),
-            (
-                [(&[60.0, 50.0, 60.0], 0.1), (&[200.0, 400.0, 210.0], 0.1)],
-                wrong,
-            ),
+            // no flip, and no tuning
             (
                 [(&[50.0, 60.0], 0.0), (&[200.0, 400.0], 0.0)],
-                (Some(false), None),
+                Some(false),
+                None,
             ),
         ] {
             let summary = Summary::of(&points(clients));
-            assert_eq!((summary.flips, summary.chose_right), expected);
+            assert_eq!((summary.flips, summary.chose_right), (flips, chose_right));
         }
     }
 
     #[test]
     fn batchwise_is_compared_with_the_better_arm() {
-        let points = points([(&[60.0, 50.0, 51.0], 0.9), (&[200.0, 9000.0, 210.0], 0.1)]);
-        let cheap = &Summary::of(&points).per_client[&Client::Cheap];
+        let cheap = &Summary::of(&points(OPPOSITE)).per_client[&Client::Cheap];
         assert_eq!(cheap.better, Some(Arm::Nagle));
         assert!((cheap.batchwise_over_better.unwrap() - 1.02).abs() < 1e-9);
     }
 
     #[test]
     fn fewer_than_fifteen_rounds_decide_nothing() {
-        let one = points([(&[60.0, 50.0, 51.0], 0.9), (&[200.0, 400.0, 210.0], 0.1)]);
+        let one = points(OPPOSITE);
         let rounds = |count| {
             let round = |round| one.iter().map(move |p| Point { round, ..p.clone() });
             Summary::of(&(0..count).flat_map(round).collect::<Vec<_>>())

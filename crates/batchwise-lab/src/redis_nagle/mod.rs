@@ -208,13 +208,12 @@ impl Experiment for RedisNagle {
         _round: u32,
         steps: &[Step],
     ) -> Result<()> {
-        if let Some(tuners) = stage.tuners.take() {
-            stage.decisions.extend(tuners.finish()?);
-        }
+        let (Some(tuners), Some(step)) = (stage.tuners.take(), steps.first()) else {
+            return Ok(());
+        };
+        stage.decisions.extend(tuners.finish()?);
         let decisions = std::mem::take(&mut stage.decisions);
-        if let Some(step) = steps.first().filter(|step| step.repeat == 0)
-            && step.arm == Arm::Batchwise
-        {
+        if step.repeat == 0 {
             let name = step.workload.name.to_owned();
             run.more.decisions.insert(name, decisions);
         }

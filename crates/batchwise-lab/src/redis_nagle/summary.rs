@@ -48,8 +48,8 @@ pub struct Worst {
     pub against: Arm,
 }
 
-/// One workload. Intervals are of 95 %. Latencies are means from the intended send time; where repeats are combined, the
-/// median counts, and ratios are medians of the repeats' own ratios.
+/// One workload. Latencies are means from the intended send time; where repeats are combined, the
+/// median counts, and ratios are medians of the repeats' own ratios. Intervals are of 95 %.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WorkloadSummary {
     /// Highest load under the SLO with batchwise over that with TCP_NODELAY.

@@ -1,5 +1,6 @@
 //! Tests of the summary, with made-up points.
 
+use super::plan::WORKLOADS;
 use super::summary::*;
 use super::{Point, figures};
 use crate::arm::Arm;
@@ -137,15 +138,14 @@ fn the_plot_has_all_arms_the_slo_and_collapses() {
         point(Arm::Batchwise, 100, 0, Some(21.0)),
     ];
     let summary = Summary::of(&points);
-    let figure = figures::latency_plot("64B", "64B", &summary.per_workload["64B"].steps);
+    let figure = figures::latency_plot(&WORKLOADS[0], &summary.per_workload["64B"].steps);
     let svg = draw::svg(&figure).unwrap();
     for part in ["TCP_NODELAY", "Nagle", "batchwise", "SLO, 500 µs"] {
         assert!(svg.contains(part), "{part}");
     }
     assert!(!svg.contains("inf"));
-    let points: Vec<_> = points.iter().collect();
     let decisions = [decision(0.1, "probe", "on")];
-    let svg = draw::svg(&figures::decision_plot("64B", "64B", &points, &decisions)).unwrap();
+    let svg = draw::svg(&figures::decision_plot(&WORKLOADS[0], &points, &decisions)).unwrap();
     assert!(svg.contains("probe") && svg.contains("100k"));
     assert!(figures::overview(&summary).markdown().contains("2.80"));
 }

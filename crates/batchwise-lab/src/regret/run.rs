@@ -60,7 +60,7 @@ struct End {
     decider: Decider,
     gauge: Gauge,
     command: Command,
-    said: [Command; PEER_DELAY],
+    announced: [Command; PEER_DELAY],
 }
 
 impl End {
@@ -199,7 +199,7 @@ pub fn run(scenario: &Scenario, kind: Kind, seed: u64) -> Outcome {
         decider: Decider::new(kind, side, app_setting, seed),
         gauge: Gauge::new(seed),
         command: UNDECIDED,
-        said: [UNDECIDED; PEER_DELAY],
+        announced: [UNDECIDED; PEER_DELAY],
     };
     let mut ends = vec![end(Side::Client, seed)];
     if scenario.two_ends {
@@ -221,7 +221,7 @@ pub fn run(scenario: &Scenario, kind: Kind, seed: u64) -> Outcome {
             .map_or(Batching::Arm(app_setting), |e| e.batching(app_setting));
         let passed = world.tick(&load, [here, there], &weather.tick());
         tally.tick(tick, &load, &passed, arm, &ends[0].command);
-        let heard: Vec<_> = ends.iter().map(|e| e.said[0]).collect();
+        let heard: Vec<_> = ends.iter().map(|e| e.announced[0]).collect();
         let mut trying = 0;
         for (index, end) in ends.iter_mut().enumerate() {
             end.gauge.add(&passed);
@@ -253,8 +253,8 @@ pub fn run(scenario: &Scenario, kind: Kind, seed: u64) -> Outcome {
             }
             trying += u64::from(command.probing);
             end.command = command;
-            end.said.rotate_left(1);
-            end.said[PEER_DELAY - 1] = command;
+            end.announced.rotate_left(1);
+            end.announced[PEER_DELAY - 1] = command;
         }
         both_probing += u64::from(trying > 1);
     }

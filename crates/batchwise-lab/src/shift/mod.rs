@@ -7,6 +7,8 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,9 +17,9 @@ use crate::Context;
 use crate::arm::{self, Arm};
 use crate::engine::text::maybe_duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
-use crate::redis::{Redis, is_saturated};
+use crate::redis::{Redis, is_saturated, steady};
 use crate::tuner::{Decision, SLO_POLICY};
-use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport};
+use batchwise_testbed::load::{LoadInterval, LoadReport};
 use plan::{Extent, INTERVAL, Schedule, WARMUP};
 use summary::Summary;
 
@@ -58,8 +60,8 @@ pub(crate) struct More {
 /// What a turn measures.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// A static arm alone at the load of a phase.
-    Alone(Arm, LoadPhase),
+    /// A static arm alone at the rate and value size of a phase.
+    Alone(Arm, u64, u32),
     /// A whole schedule.
     Whole(Arm, Schedule),
 }
@@ -82,10 +84,11 @@ impl Experiment for Shift {
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Task>>> {
         let (arms, extent) = (arm::chosen()?, Extent::new(quick));
         let round = |round: u32| {
-            let mut tasks = Vec::new();
-            for phase in constant_phases(&extent.schedules) {
-                tasks.extend(Arm::STATIC.map(|arm| Task::Alone(arm, phase)));
-            }
+            let phases = extent.schedules.iter().flat_map(|s| &s.phases);
+            let constant = phases.filter(|phase| phase.climb_to.is_none());
+            let loads: BTreeSet<_> = constant.map(|p| (p.rate, p.value_size)).collect();
+            let alone = |(rate, size)| Arm::STATIC.map(|arm| Task::Alone(arm, rate, size));
+            let mut tasks: Vec<_> = loads.into_iter().flat_map(alone).collect();
             // So that none is always the first or the last of a round.
             let mut order = arms.clone();
             order.rotate_left(round as usize % arms.len());
@@ -110,16 +113,15 @@ impl Experiment for Shift {
         redis.server.check_alive()?;
         let (context, round) = (run.context, turn.round);
         match turn.arm {
-            Task::Alone(arm, phase) => {
-                let duration = Extent::new(context.quick).steady;
-                let load = redis.load(*arm, WARMUP, vec![LoadPhase { duration, ..*phase }]);
+            &Task::Alone(arm, rate, value_size) => {
+                let phase = steady(Extent::new(context.quick).steady, rate, value_size);
+                let load = redis.load(arm, WARMUP, vec![phase]);
                 let (window, _) = redis.last_phase(context, &load)?;
                 let mean_ns = window.latency_ns.mean;
-                let (rate, value_size) = (phase.rate, phase.value_size);
                 let (name, mean) = (arm.name(), maybe_duration(Some(mean_ns)));
                 run.note(&format!("{name} alone, {rate}/s of {value_size} B: {mean}"));
                 run.more.steady.push(Steady {
-                    arm: *arm,
+                    arm,
                     rate,
                     value_size,
                     round,
@@ -170,17 +172,4 @@ impl Experiment for Shift {
         let schedules = Extent::new(results.quick).schedules;
         figures::report(&schedules, &results.points, summary)
     }
-}
-
-/// The different phases with a constant rate.
-fn constant_phases(schedules: &[Schedule]) -> Vec<LoadPhase> {
-    let mut found: Vec<LoadPhase> = Vec::new();
-    let constant = |phase: &&LoadPhase| phase.climb_to.is_none();
-    for phase in schedules.iter().flat_map(|s| &s.phases).filter(constant) {
-        let same = |p: &LoadPhase| (p.rate, p.value_size) == (phase.rate, phase.value_size);
-        if !found.iter().any(same) {
-            found.push(*phase);
-        }
-    }
-    found
 }

@@ -56,7 +56,7 @@ fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> Poin
     }
 }
 
-/// The static arms alone; nothing is what a collapse has.
+/// The static arms alone; a mean of `None` is a collapse.
 fn alone() -> [Steady; 4] {
     [
         (Arm::Nodelay, 350_000, 64, None),

@@ -107,7 +107,8 @@ impl Experiment for TuneCost {
             .then(|| Tuners::start(context, &redis.hosts, SLO_POLICY, &label))
             .transpose()?;
         let began = Instant::now();
-        let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
+        let agents_cpu = || tuners.as_ref().map(Tuners::cpu_time).transpose();
+        let before = agents_cpu()?;
 
         let mut learning_rps = 0.0;
         for _ in 0..LEARNING_RUNS {
@@ -124,10 +125,7 @@ impl Experiment for TuneCost {
         let whole = open.length().as_secs_f64() / OPEN_DURATION.as_secs_f64();
 
         let elapsed = began.elapsed().as_secs_f64();
-        let agents_after = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
-        let agents_cpu = agents_after
-            .zip(agents_before)
-            .map(|(after, before)| after.saturating_sub(before));
+        let agents_cpu = agents_cpu()?.zip(before);
         if let Some(tuners) = tuners {
             let blind = "the agents saw nothing of the benchmark; see `batchwise doctor`";
             ensure!(!tuners.finish()?.is_empty(), blind);
@@ -142,7 +140,8 @@ impl Experiment for TuneCost {
             server_cpu_ns_per_request: closed_cpu / benchmark.requests as f64,
             open_mean_ns: report.latency_ns.mean,
             open_server_cpu_ns_per_request: open_cpu / (report.requests as f64 * whole),
-            agents_cpu_share: agents_cpu.map(|cpu| cpu.as_secs_f64() / elapsed),
+            agents_cpu_share: agents_cpu
+                .map(|(after, before)| after.saturating_sub(before).as_secs_f64() / elapsed),
             why_invalid: report.why_invalid,
         }])
     }

@@ -14,25 +14,13 @@ use requests::Requests;
 /// response was done with.
 #[test]
 fn what_batching_does_to_latency_and_throughput_depends_on_the_client() {
-    for (what, c, batched, single) in [
-        (
-            "a cheap client: both improve",
-            1.0,
-            (12.0, 13.0),
-            (13.0, 19.0),
-        ),
-        (
-            "an expensive one: both degrade",
-            5.0,
-            (20.0, 25.0),
-            (17.0, 23.0),
-        ),
-        (
-            "between: only throughput improves",
-            3.0,
-            (16.0, 19.0),
-            (15.0, 21.0),
-        ),
+    for (c, batched, single) in [
+        // a cheap client: both improve
+        (1.0, (12.0, 13.0), (13.0, 19.0)),
+        // an expensive one: both degrade
+        (5.0, (20.0, 25.0), (17.0, 23.0)),
+        // between them: throughput improves, latency degrades
+        (3.0, (16.0, 19.0), (15.0, 21.0)),
     ] {
         let costs = Costs {
             alpha: 2.0,
@@ -43,7 +31,7 @@ fn what_batching_does_to_latency_and_throughput_depends_on_the_client() {
             ..Costs::B64
         };
         let at_once = |most| Requests::waiting_at_server(costs, 3, most);
-        assert_eq!((at_once(3), at_once(1)), (batched, single), "{what}");
+        assert_eq!((at_once(3), at_once(1)), (batched, single), "{c}");
     }
 }
 
