@@ -25,15 +25,10 @@ pub fn draw(figure: Figure, label: &str, decisions: &[Decision], zero: u64, end:
 
 /// When Nagle's algorithm worked at the client's end, in seconds since `zero` (ns since the Unix
 /// epoch), up to `end`.
-pub fn nagle_times(decisions: &[Decision], zero: u64, end: u64) -> Vec<(f64, f64)> {
-    let of_client: Vec<_> = of_client(decisions).collect();
-    let time = |(index, decision): (usize, &&Decision)| {
-        let next = of_client.get(index + 1).map_or(end, |d| d.ts_ns.min(end));
-        let (from, to) = (seconds(decision.ts_ns, zero), seconds(next, zero));
-        let seen = decision.nagle_on() == Some(true) && to > 0.0 && to > from;
-        seen.then_some((from.max(0.0), to))
-    };
-    join(of_client.iter().enumerate().filter_map(time))
+fn nagle_times(decisions: &[Decision], zero: u64, end: u64) -> Vec<(f64, f64)> {
+    let with_nagle = crate::tuner::in_force(decisions, Side::Client, zero, end)
+        .filter(|(decision, ..)| decision.nagle_on() == Some(true));
+    join(with_nagle.map(|(_, from, to)| (seconds(from, zero), seconds(to, zero))))
 }
 
 /// Times in their order, those that touch made one.
@@ -49,9 +44,10 @@ pub fn join(times: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 /// What the client's agent tried and decided, by kind, in seconds since `zero`.
-pub fn events(decisions: &[Decision], zero: u64, end: u64) -> Vec<(String, RGBColor, Vec<f64>)> {
+fn events(decisions: &[Decision], zero: u64, end: u64) -> Vec<(String, RGBColor, Vec<f64>)> {
     let of_kind = |(kind, color): (&str, RGBColor)| {
-        let times = of_client(decisions)
+        let of_client = decisions.iter().filter(|d| d.side == Some(Side::Client));
+        let times = of_client
             .filter(|d| d.event == kind && (zero..end).contains(&d.ts_ns))
             .map(|d| seconds(d.ts_ns, zero));
         (kind.to_owned(), color, times.collect())
@@ -59,12 +55,8 @@ pub fn events(decisions: &[Decision], zero: u64, end: u64) -> Vec<(String, RGBCo
     MARKED.map(of_kind).into()
 }
 
-fn of_client(decisions: &[Decision]) -> impl Iterator<Item = &Decision> {
-    decisions.iter().filter(|d| d.side == Some(Side::Client))
-}
-
 fn seconds(ts_ns: u64, zero: u64) -> f64 {
-    (ts_ns as f64 - zero as f64) / 1e9
+    (ts_ns - zero) as f64 / 1e9
 }
 
 #[cfg(test)]
@@ -81,7 +73,7 @@ pub mod samples {
             side: Some(Side::Client),
             event: event.into(),
             nagle: Some(nagle.into()),
-            wish: Some("off".into()),
+            app_setting: Some("off".into()),
             load_per_s: Some(1e5),
             why: String::new(),
         }

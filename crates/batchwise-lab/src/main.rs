@@ -39,7 +39,7 @@ enum Command {
     Run {
         /// Name of the experiment, as `lab list` shows it
         name: String,
-        /// Fewer points, shorter ones: minutes instead of a quarter to half an hour
+        /// Fewer points, shorter ones: minutes, where a full run may take more than an hour
         #[arg(long)]
         quick: bool,
         /// Directory for the results [default: out/NAME]

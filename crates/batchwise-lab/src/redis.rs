@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use batchwise_testbed::load::{LoadPhase, LoadReport, LoadSpec, PhaseReport};
+use batchwise_testbed::load::{LoadPhase, LoadReport, LoadSpec, PhaseReport, saturated};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
 use serde_json::Value;
@@ -84,6 +84,12 @@ pub fn steady(duration: Duration, rate: u64, value_size: u32) -> LoadPhase {
         climb_to: None,
         value_size,
     }
+}
+
+/// Whether a load was more than could be carried.
+pub fn is_saturated(report: &LoadReport) -> bool {
+    let mean = report.latency_ns.mean;
+    saturated(report.offered_rps, report.achieved_rps, mean, report.errors)
 }
 
 /// A generator that is overwhelmed does not trust itself: that is the collapse of a ladder.

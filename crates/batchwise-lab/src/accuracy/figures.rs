@@ -3,17 +3,16 @@
 use batchwise_core::sense::report::{Side, Unit};
 
 use super::Point;
-use super::plan::{Switched, WORKLOADS};
+use super::plan::WORKLOADS;
 use super::summary::*;
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group};
 use crate::engine::report::Part;
 use crate::engine::text::{percent, thousands};
 use crate::engine::{Axis, Figure, Report, Table, Unit as AxisUnit};
-use crate::ladder;
+use crate::ladder::{self, Workload};
 use batchwise_testbed::window::PARTS;
 
-/// The report.
 pub fn report(points: &[Point], summary: &Summary) -> Report {
     let mut report = Report::new(
         "Accuracy: measured against estimated latency",
@@ -30,17 +29,17 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
          higher load.",
     )
     .table(verdicts(
-        &["workload", "estimated at"],
+        ["workload", "estimated at"],
         summary.per_workload.iter().map(|(name, found)| {
-            let names = vec![name.clone(), name_of(found.end)];
+            let names = [name.clone(), name_of(found.end)];
             (names, &found.headline)
         }),
     ));
-    for Switched { workload, .. } in &WORKLOADS {
+    for (_, workload) in &WORKLOADS {
         let Some(result) = summary.per_workload.get(workload.name) else {
             continue;
         };
-        let (name, file) = (workload.name, workload.file_name());
+        let name = workload.name;
         let own: Vec<_> = points.iter().filter(|p| p.workload == name).collect();
         // Bytes where the paper shows that they are the wrong unit.
         let units = match name.starts_with("95:5") {
@@ -49,15 +48,15 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
         };
         report = report.heading(format!("Workload {name}"));
         for &unit in units {
-            report = report.figure(latency_plot((name, &file), &own, result, unit));
+            report = report.figure(latency_plot(workload, &own, result, unit));
         }
         let all = result.by_end_and_unit.iter().flat_map(|(end, by_unit)| {
             let of_unit = by_unit.iter();
-            of_unit.map(move |(unit, found)| (vec![name_of(unit), name_of(end)], found))
+            of_unit.map(move |(unit, found)| ([name_of(unit), name_of(end)], found))
         });
-        let all = verdicts(&["unit", "end"], all);
+        let all = verdicts(["unit", "end"], all);
         report = report
-            .figure(stage_plot((name, &file), &own, result.end))
+            .figure(stage_plot(workload, &own, result.end))
             .part(Part::Details(
                 "By unit and end".into(),
                 vec![Part::Table(all)],
@@ -67,32 +66,24 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
 }
 
 /// With columns of these names, and then those of a verdict.
-fn verdicts<'a>(
-    names: &[&'static str],
-    rows: impl Iterator<Item = (Vec<String>, &'a Verdict)>,
-) -> Table {
+fn verdicts<'a>(names: [&str; 2], rows: impl Iterator<Item = ([String; 2], &'a Verdict)>) -> Table {
     let rps = |at: Option<u64>| at.map_or_else(|| "none".into(), |r| thousands(r as f64));
-    let (names_of, found): (Vec<_>, Vec<_>) = rows.unzip();
-    let mut table = Table::of(
-        found,
+    let same = |v: &Verdict| if v.cutoff_matches { "yes" } else { "no" };
+    Table::of(
+        rows,
         &[
-            ("median error", &|v| percent(v.median_abs_rel_error)),
-            ("p90 error", &|v| percent(v.p90_abs_rel_error)),
-            ("bias", &|v| percent(v.median_signed_rel_error)),
-            ("points", &|v| v.points.to_string()),
-            ("missing", &|v| v.missing.to_string()),
-            ("cutoff measured", &|v| rps(v.measured_cutoff_rps)),
-            ("estimated", &|v| rps(v.estimated_cutoff_rps)),
-            ("same", &|v| {
-                if v.cutoff_matches { "yes" } else { "no" }.into()
-            }),
+            (names[0], &|(names, _)| names[0].clone()),
+            (names[1], &|(names, _)| names[1].clone()),
+            ("median error", &|(_, v)| percent(v.median_abs_rel_error)),
+            ("p90 error", &|(_, v)| percent(v.p90_abs_rel_error)),
+            ("bias", &|(_, v)| percent(v.median_signed_rel_error)),
+            ("points", &|(_, v)| v.points.to_string()),
+            ("missing", &|(_, v)| v.missing.to_string()),
+            ("cutoff measured", &|(_, v)| rps(v.measured_cutoff_rps)),
+            ("estimated", &|(_, v)| rps(v.estimated_cutoff_rps)),
+            ("same", &|(_, v)| same(v).into()),
         ],
-    );
-    let names = names.iter().map(|name| (*name).to_owned());
-    table.header = names.chain(table.header).collect();
-    let rows = names_of.into_iter().zip(table.rows);
-    table.rows = rows.map(|(names, cells)| [names, cells].concat()).collect();
-    table
+    )
 }
 
 /// A unit or an end.
@@ -104,7 +95,7 @@ fn name_of(it: impl std::fmt::Debug) -> String {
 type Pick = fn(&Arms) -> Option<f64>;
 
 fn latency_plot(
-    (name, file): (&str, &str),
+    workload: &Workload,
     points: &[&Point],
     result: &WorkloadSummary,
     unit: Unit,
@@ -116,6 +107,7 @@ fn latency_plot(
         arms.iter().filter_map(known).collect::<Vec<_>>()
     };
     let (by, end) = (name_of(unit), name_of(result.end));
+    let (name, file) = (workload.name, workload.file_name());
     let title = format!("{name}: mean latency, counted in {by}, {end}'s end");
     let mut figure = Figure::latency_over_load(format!("latency-{file}-{by}.svg"), title);
     let both: [(&str, Color, Pick); 2] = [
@@ -139,7 +131,7 @@ fn latency_plot(
     figure
 }
 
-fn stage_plot((name, file): (&str, &str), points: &[&Point], end: Side) -> Figure {
+fn stage_plot(workload: &Workload, points: &[&Point], end: Side) -> Figure {
     let group = |step: u64| {
         let bar = |nodelay: bool| {
             let at = |p: &&&Point| p.step_rps == step && p.nodelay == nodelay && !p.saturated;
@@ -152,6 +144,7 @@ fn stage_plot((name, file): (&str, &str), points: &[&Point], end: Side) -> Figur
     };
     let groups: Vec<_> = ladder::steps(points).into_iter().map(group).collect();
     let by = name_of(end);
+    let (name, file) = (workload.name, workload.file_name());
     let title = format!("{name}: where the time goes, counted in sends, {by}'s end");
     let latency = Axis::new("mean latency", AxisUnit::Duration).reaching(10_000.0);
     let axes = ("offered load, requests/s", latency);

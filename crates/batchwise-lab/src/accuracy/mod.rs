@@ -19,15 +19,15 @@ use crate::Context;
 use crate::arm::Arm as Setting;
 use crate::engine::text::{duration, maybe_duration};
 use crate::engine::{Experiment, Judgement, NoMore, Report, Results, Round, Run, Turn};
-use crate::ladder::{OnLadder, Rung};
-use crate::redis::{Redis, judge, steady};
+use crate::ladder::{OnLadder, Rung, Workload};
+use crate::redis::{Redis, is_saturated, judge, steady};
 use batchwise_testbed::host::Host;
-use batchwise_testbed::load::{LatencySummary, LoadReport, LoadSpec, saturated};
+use batchwise_testbed::load::{LatencySummary, LoadSpec};
 use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
-use plan::{Extent, NagleAt, Switched, WORKLOADS};
+use plan::{NagleAt, WARMUP, WORKLOADS, measured, repeats};
 use summary::{Summary, estimate};
 
 /// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
@@ -36,71 +36,55 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// How long the line of a window's last interval may take to arrive.
 const LINE_DELAY: Duration = Duration::from_millis(100);
 
-/// The paper's Figure 4.
-pub struct Accuracy;
+pub(crate) struct Accuracy;
 
-/// One measured point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
-    /// Name of the workload.
-    pub workload: String,
-    /// At which end Nagle is switched.
-    pub nagle_at: NagleAt,
+pub(crate) struct Point {
+    workload: String,
+    nagle_at: NagleAt,
     /// TCP_NODELAY of that end; `false` is Nagle's algorithm on.
-    pub nodelay: bool,
-    /// The load step, requests a second.
-    pub step_rps: u64,
-    /// Which repetition, from 0.
-    pub repeat: u32,
+    nodelay: bool,
+    step_rps: u64,
+    repeat: u32,
     /// 0, or 1 for the second measurement that a saturated point gets.
-    pub attempt: u32,
-    /// What the generator measured.
-    pub truth: Truth,
-    /// See [`saturated`].
-    pub saturated: bool,
-    /// Estimates.
-    pub ends: Ends,
+    attempt: u32,
+    truth: Truth,
+    saturated: bool,
+    ends: Ends,
 }
 
 /// What the load generator says of a point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Truth {
-    /// Requests a second that were to be sent.
-    pub offered_rps: f64,
-    /// Requests a second that were answered.
-    pub achieved_rps: f64,
-    /// Requests in the window.
-    pub requests: u64,
-    /// Requests that failed.
-    pub errors: u64,
+pub(crate) struct Truth {
+    offered_rps: f64,
+    achieved_rps: f64,
+    requests: u64,
+    errors: u64,
     /// Latency from the send: what the estimate is compared with.
-    pub from_send_ns: LatencySummary,
+    from_send_ns: LatencySummary,
     /// Latency from the time the request was due: what a user feels.
-    pub from_intended_ns: LatencySummary,
-    /// Whether the generator trusts its numbers.
-    pub valid: bool,
-    /// Why not.
-    pub why_invalid: Vec<String>,
-    /// Begin of the window, ns since the Unix epoch.
-    pub measured_from_ts_ns: u64,
-    /// End of the window, ns since the Unix epoch.
-    pub measured_to_ts_ns: u64,
+    from_intended_ns: LatencySummary,
+    valid: bool,
+    why_invalid: Vec<String>,
+    measured_from_ts_ns: u64,
+    measured_to_ts_ns: u64,
 }
 
 /// What each end estimated, by unit; empty where its watcher had no line in the window.
-pub type Ends = BTreeMap<Side, BTreeMap<Unit, EndEstimate>>;
+type Ends = BTreeMap<Side, BTreeMap<Unit, EndEstimate>>;
 
 /// Two hosts, both servers, both ends' watchers.
-pub struct Stage {
-    watchers: Watchers,
+pub(crate) struct Stage {
+    watchers: [(Side, Watcher); 2],
     redis_with_nagle: RedisServer,
     redis: Redis,
 }
 
 /// A step of a ladder.
 #[derive(Clone, Copy, Debug)]
-pub struct Arm {
-    switched: &'static Switched,
+pub(crate) struct Arm {
+    workload: &'static Workload,
+    nagle_at: NagleAt,
     nodelay: bool,
     step: u64,
     repeat: u32,
@@ -125,13 +109,14 @@ impl Experiment for Accuracy {
     /// alternates.
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
         let mut rounds = Vec::new();
-        for repeat in 0..Extent::new(quick).repeats {
-            for switched in &WORKLOADS {
-                let steps = switched.workload.steps(quick).iter().enumerate();
-                rounds.push(Round::in_order(steps.flat_map(|(index, &step)| {
-                    let nodelay_first = (index + repeat as usize).is_multiple_of(2);
+        for repeat in 0..repeats(quick) {
+            for &(nagle_at, ref workload) in &WORKLOADS {
+                let steps = (repeat..).zip(workload.steps(quick));
+                rounds.push(Round::in_order(steps.flat_map(|(number, &step)| {
+                    let nodelay_first = number % 2 == 0;
                     [nodelay_first, !nodelay_first].map(|nodelay| Arm {
-                        switched,
+                        workload,
+                        nagle_at,
                         nodelay,
                         step,
                         repeat,
@@ -151,7 +136,7 @@ impl Experiment for Accuracy {
         let server = &redis.hosts.server;
         let redis_with_nagle = RedisServer::start_with_nagle(server, &context.stop)?;
         let stage = Stage {
-            watchers: Watchers::start(context, &redis.hosts)?,
+            watchers: watch(context, &redis.hosts)?,
             redis_with_nagle,
             redis,
         };
@@ -166,45 +151,56 @@ impl Experiment for Accuracy {
     ) -> Result<Vec<Point>> {
         let context = run.context;
         let Arm {
-            switched: Switched { workload, nagle_at },
+            workload,
+            nagle_at,
             nodelay,
             step,
             repeat,
         } = *turn.arm;
-        let extent = Extent::new(context.quick);
         let (port, client_nodelay) = match nagle_at {
             NagleAt::Client => (PORT, nodelay),
             NagleAt::Server if nodelay => (PORT, true),
             NagleAt::Server => (NAGLE_PORT, true),
         };
-        let phase = steady(extent.duration, step, workload.value_size);
+        let phase = steady(measured(context.quick), step, workload.value_size);
         let load = LoadSpec {
             address: stage.redis.hosts.server_address(port),
             get_ratio: workload.get_ratio,
             nodelay: client_nodelay,
-            ..stage
-                .redis
-                .load(Setting::Nodelay, extent.warmup, vec![phase])
+            ..stage.redis.load(Setting::Nodelay, WARMUP, vec![phase])
         };
         let report = stage.redis.run(context, &load)?;
         context.stop.sleep(LINE_DELAY)?;
-        stage.watchers.check()?;
+        for (side, watcher) in &mut stage.watchers {
+            watcher.check().with_context(|| at_end(*side))?;
+        }
         stage.redis.server.check_alive()?;
         stage.redis_with_nagle.check_alive()?;
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-        let truth = Truth::from(report);
-        let (offered, achieved) = (truth.offered_rps, truth.achieved_rps);
-        let felt_ns = truth.from_intended_ns.mean;
+        let estimates = |(side, watcher): &(Side, Watcher)| {
+            (*side, estimates_in(&watcher.take_lines(), *side, from, to))
+        };
         Ok(vec![Point {
             workload: workload.name.into(),
-            nagle_at: *nagle_at,
+            nagle_at,
             nodelay,
             step_rps: step,
             repeat,
             attempt: turn.attempt,
-            saturated: saturated(offered, achieved, felt_ns, truth.errors),
-            truth,
-            ends: stage.watchers.estimates(from, to),
+            saturated: is_saturated(&report),
+            truth: Truth {
+                offered_rps: report.offered_rps,
+                achieved_rps: report.achieved_rps,
+                requests: report.requests,
+                errors: report.errors,
+                from_send_ns: report.latency_from_send_ns,
+                from_intended_ns: report.latency_ns,
+                valid: report.valid,
+                why_invalid: report.why_invalid,
+                measured_from_ts_ns: from,
+                measured_to_ts_ns: to,
+            },
+            ends: stage.watchers.iter().map(estimates).collect(),
         }])
     }
 
@@ -264,59 +260,22 @@ impl OnLadder for Point {
 }
 
 /// A watcher at each end.
-struct Watchers([(Side, Watcher); 2]);
-
-impl Watchers {
-    fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
-        let start = |side: Side, host: &Host| -> Result<_> {
-            let spec = WatchSpec {
-                ports: &[PORT, NAGLE_PORT],
-                interval: INTERVAL,
-                units: Some("sends,bytes,packets"),
-                exchange: true,
-                cgroup: Some(host.cgroup()),
-            };
-            let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
-            Ok((
-                side,
-                watcher.with_context(|| format!("at the {side:?}'s end"))?,
-            ))
+fn watch(context: &Context, hosts: &TwoHosts) -> Result<[(Side, Watcher); 2]> {
+    let start = |side: Side, host: &Host| -> Result<_> {
+        let spec = WatchSpec {
+            ports: &[PORT, NAGLE_PORT],
+            interval: INTERVAL,
+            units: Some("sends,bytes,packets"),
+            exchange: true,
+            cgroup: Some(host.cgroup()),
         };
-        let server = start(Side::Server, &hosts.server)?;
-        Ok(Self([server, start(Side::Client, &hosts.client)?]))
-    }
-
-    fn check(&mut self) -> Result<()> {
-        let check = |(side, watcher): &mut (Side, Watcher)| {
-            watcher
-                .check()
-                .with_context(|| format!("at the {side:?}'s end"))
-        };
-        self.0.iter_mut().try_for_each(check)
-    }
-
-    /// What the lines since the last call say of a window.
-    fn estimates(&self, from: u64, to: u64) -> Ends {
-        let of = |(side, watcher): &(Side, Watcher)| {
-            (*side, estimates_in(&watcher.take_lines(), *side, from, to))
-        };
-        self.0.iter().map(of).collect()
-    }
+        let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
+        Ok((side, watcher.with_context(|| at_end(side))?))
+    };
+    let server = start(Side::Server, &hosts.server)?;
+    Ok([server, start(Side::Client, &hosts.client)?])
 }
 
-impl From<LoadReport> for Truth {
-    fn from(report: LoadReport) -> Self {
-        Self {
-            offered_rps: report.offered_rps,
-            achieved_rps: report.achieved_rps,
-            requests: report.requests,
-            errors: report.errors,
-            from_send_ns: report.latency_from_send_ns,
-            from_intended_ns: report.latency_ns,
-            valid: report.valid,
-            why_invalid: report.why_invalid,
-            measured_from_ts_ns: report.measured_from_ts_ns,
-            measured_to_ts_ns: report.measured_to_ts_ns,
-        }
-    }
+fn at_end(side: Side) -> String {
+    format!("at the {side:?}'s end")
 }

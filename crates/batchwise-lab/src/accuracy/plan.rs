@@ -1,4 +1,4 @@
-//! What the accuracy experiment measures: workloads, load steps, and when a ladder ends.
+//! What the accuracy experiment measures: workloads, load steps, and for how long.
 
 use std::time::Duration;
 
@@ -16,26 +16,11 @@ pub enum NagleAt {
     Server,
 }
 
-/// One workload, and where Nagle is switched.
-#[derive(Clone, Copy, Debug)]
-pub struct Switched {
-    /// The workload.
-    pub workload: Workload,
-    /// Where Nagle is switched.
-    pub nagle_at: NagleAt,
-}
-
-impl Switched {
-    const fn at(nagle_at: NagleAt, workload: Workload) -> Self {
-        Self { workload, nagle_at }
-    }
-}
-
 /// The paper's two workloads (16 KiB SETs; the same with 5 % GETs) and two of smaller values, for
 /// which Nagle is known to help here; and the paper's mix as the paper ran it, Nagle switched at the
 /// server, where byte units must fail (Figure 4b).
-pub static WORKLOADS: [Switched; 5] = [
-    Switched::at(
+pub static WORKLOADS: [(NagleAt, Workload); 5] = [
+    (
         NagleAt::Client,
         Workload::new(
             "64B",
@@ -49,7 +34,7 @@ pub static WORKLOADS: [Switched; 5] = [
             ],
         ),
     ),
-    Switched::at(
+    (
         NagleAt::Client,
         Workload::new(
             "4KiB",
@@ -63,9 +48,9 @@ pub static WORKLOADS: [Switched; 5] = [
             ],
         ),
     ),
-    Switched::at(NagleAt::Client, large("16KiB", 0.0)),
-    Switched::at(NagleAt::Client, large("95:5", 0.05)),
-    Switched::at(NagleAt::Server, large("95:5-server", 0.05)),
+    (NagleAt::Client, large("16KiB", 0.0)),
+    (NagleAt::Client, large("95:5", 0.05)),
+    (NagleAt::Server, large("95:5-server", 0.05)),
 ];
 
 const fn large(name: &'static str, get_ratio: f64) -> Workload {
@@ -79,28 +64,17 @@ const LARGE_QUICK_STEPS: &[u64] = &[
     2_000, 10_000, 20_000, 35_000, 50_000, 65_000, 80_000, 90_000,
 ];
 
-/// How much of it is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    /// How often each point is measured.
-    pub repeats: u32,
-    /// How long a point is measured.
-    pub duration: Duration,
-    /// How long it is loaded before that.
-    pub warmup: Duration,
+/// Load before a point is measured.
+pub const WARMUP: Duration = Duration::from_millis(500);
+
+/// How often each point is measured.
+pub fn repeats(quick: bool) -> u32 {
+    if quick { 1 } else { 3 }
 }
 
-impl Extent {
-    /// Of a quick or a full run.
-    pub fn new(quick: bool) -> Self {
-        let warmup = Duration::from_millis(500);
-        let (repeats, seconds) = if quick { (1, 2) } else { (3, 3) };
-        Self {
-            repeats,
-            duration: Duration::from_secs(seconds),
-            warmup,
-        }
-    }
+/// How long a point is measured.
+pub fn measured(quick: bool) -> Duration {
+    Duration::from_secs(if quick { 2 } else { 3 })
 }
 
 #[cfg(test)]
@@ -109,7 +83,7 @@ mod tests {
 
     #[test]
     fn steps_ascend_and_names_differ() {
-        let workloads: Vec<_> = WORKLOADS.iter().map(|w| w.workload).collect();
+        let workloads: Vec<_> = WORKLOADS.iter().map(|w| w.1).collect();
         for (i, workload) in workloads.iter().enumerate() {
             assert!(workload.steps.is_sorted() && workload.quick_steps.is_sorted());
             let mut others = workloads[i + 1..].iter();

@@ -15,9 +15,8 @@ use crate::stats::{median, quantile};
 const BOTH: [Side; 2] = [Side::Client, Side::Server];
 
 /// Errors of one end's estimates in one unit, over the points below saturation, and the cutoffs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// Points below saturation.
     pub points: usize,
     /// Those of them without a two-sided estimate.
     pub missing: usize,
@@ -38,7 +37,7 @@ pub struct Verdict {
 }
 
 /// One workload.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct WorkloadSummary {
     /// The headline: `sends`, from `end`.
     #[serde(flatten)]
@@ -55,36 +54,30 @@ pub struct WorkloadSummary {
 }
 
 /// All workloads, by name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Summary {
-    /// By name.
     pub per_workload: BTreeMap<String, WorkloadSummary>,
 }
 
 impl Summary {
     /// Of these points; invalid ones are only counted.
     pub fn of(points: &[Point], invalid: &[Point]) -> Self {
-        let mut per_workload = per_workload(points, WorkloadSummary::of);
-        for (name, found) in &mut per_workload {
-            let count = invalid.iter().filter(|p| p.workload == *name).count();
-            found.each(|verdict| verdict.load_invalid = count);
+        Self {
+            per_workload: per_workload(points, |points| WorkloadSummary::of(points, invalid)),
         }
-        Self { per_workload }
     }
 }
 
 impl WorkloadSummary {
-    fn each(&mut self, mut change: impl FnMut(&mut Verdict)) {
-        change(&mut self.headline);
-        self.by_end.values_mut().for_each(&mut change);
-        self.by_unit.values_mut().for_each(&mut change);
-        let all = self.by_end_and_unit.values_mut();
-        all.flat_map(BTreeMap::values_mut).for_each(change);
-    }
-
-    fn of(points: &[&Point]) -> Self {
+    fn of(points: &[&Point], invalid: &[Point]) -> Self {
+        let same = |p: &&Point| points.iter().any(|point| point.workload == p.workload);
+        let load_invalid = invalid.iter().filter(same).count();
+        let verdict = |end, unit| Verdict {
+            load_invalid,
+            ..verdict(points, end, unit)
+        };
         let units = [Unit::Sends, Unit::Bytes, Unit::Packets];
-        let by_unit = |end| units.map(|unit| (unit, verdict(points, end, unit)));
+        let by_unit = |end| units.map(|unit| (unit, verdict(end, unit)));
         let all = BTreeMap::from(BOTH.map(|end| (end, BTreeMap::from(by_unit(end)))));
         let estimates = |p: &&Point, end| two_sided_total(p, end, Unit::Sends).is_some();
         let usable = |end: &Side| points.iter().any(|p| estimates(p, *end));
@@ -145,7 +138,6 @@ fn verdict(points: &[&Point], end: Side, unit: Unit) -> Verdict {
 /// is not known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arms {
-    /// Requests a second.
     pub step_rps: u64,
     /// With Nagle, ns.
     pub nagle: Option<f64>,

@@ -11,6 +11,7 @@ use batchwise_testbed::load::samples::latency;
 use batchwise_testbed::window::{EndEstimate, StageMeans};
 
 const INF: f64 = f64::INFINITY;
+const UNKNOWN: f64 = -1.0;
 
 fn estimated(total: f64, estimator: Estimator) -> BTreeMap<Unit, EndEstimate> {
     let estimate = EndEstimate {
@@ -72,51 +73,30 @@ fn collapsed(nodelay: bool, step_rps: u64, estimate: Option<f64>) -> [Point; 2] 
     [first, second]
 }
 
-fn at(step_rps: u64, nagle: f64, nodelay: f64) -> Arms {
-    Arms {
-        step_rps,
-        nagle: Some(nagle),
-        nodelay: Some(nodelay),
-    }
-}
-
 #[test]
 fn the_cutoff_is_the_lowest_step_from_which_nagle_wins_for_good() {
-    let arms = [
-        at(1, 9.0, 5.0),
-        at(2, 4.0, 5.0),
-        at(3, 7.0, 6.0),
-        at(4, 7.0, 9.0),
-        at(5, 8.0, INF),
-    ];
-    assert_eq!(cutoff(&arms), Some(4));
-}
-
-#[test]
-fn there_is_no_cutoff_when_nagle_loses_at_the_last_step() {
-    assert_eq!(cutoff(&[at(1, 4.0, 5.0), at(2, INF, 9.0)]), None);
-    assert_eq!(cutoff(&[]), None);
-}
-
-#[test]
-fn steps_at_which_both_arms_collapsed_say_nothing() {
-    assert_eq!(
-        cutoff(&[at(1, 4.0, 5.0), at(2, 6.0, INF), at(3, INF, INF)]),
-        Some(1)
-    );
-}
-
-#[test]
-fn a_step_that_is_not_known_is_not_better() {
-    let unknown = Arms {
-        step_rps: 2,
-        nagle: None,
-        nodelay: Some(1.0),
-    };
-    assert_eq!(
-        cutoff(&[at(1, 4.0, 5.0), unknown, at(3, 4.0, 5.0)]),
-        Some(3)
-    );
+    // with Nagle and with TCP_NODELAY
+    for (arms, expected) in [
+        (
+            &[(9.0, 5.0), (4.0, 5.0), (7.0, 6.0), (7.0, 9.0), (8.0, INF)][..],
+            Some(4),
+        ),
+        (&[(4.0, 5.0), (INF, 9.0)], None),
+        (&[], None),
+        // both collapsed: says nothing
+        (&[(4.0, 5.0), (6.0, INF), (INF, INF)], Some(1)),
+        // what is not known is not better
+        (&[(4.0, 5.0), (UNKNOWN, 1.0), (4.0, 5.0)], Some(3)),
+    ] {
+        let known = |ns: f64| (ns != UNKNOWN).then_some(ns);
+        let at = |(step_rps, &(nagle, nodelay)): (u64, &(f64, f64))| Arms {
+            step_rps,
+            nagle: known(nagle),
+            nodelay: known(nodelay),
+        };
+        let found = cutoff(&(1..).zip(arms).map(at).collect::<Vec<_>>());
+        assert_eq!(found, expected, "{arms:?}");
+    }
 }
 
 #[test]
@@ -186,9 +166,6 @@ fn a_second_attempt_that_holds_replaces_the_first() {
 
 #[test]
 fn without_any_estimate_the_cutoff_does_not_match() {
-    let points = [
-        point(false, 1000, 200.0, None),
-        point(true, 1000, 100.0, None),
-    ];
+    let points = [(false, 200.0), (true, 100.0)].map(|(arm, ns)| point(arm, 1000, ns, None));
     assert!(!headline(&points).cutoff_matches);
 }

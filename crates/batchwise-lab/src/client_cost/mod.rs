@@ -20,7 +20,7 @@ use crate::engine::{
 use crate::redis::{Redis, steady};
 use crate::tuner::nagle_share;
 use batchwise_testbed::load::{LoadSpec, PhaseReport};
-use search::{CHEAP, Grid, Setting, Trial, most_opposite};
+use search::{Grid, Setting, Trial, most_opposite};
 use summary::{Summary, latencies, of};
 
 /// Requests a second, as in the paper.
@@ -39,13 +39,12 @@ const WINDOW: Duration = Duration::from_secs(3);
 /// Counts as the latency where nothing was answered.
 const UNANSWERED_NS: f64 = 1e10;
 
-/// The paper's Figure 2.
-pub struct ClientCost;
+pub(crate) struct ClientCost;
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Client {
+pub(crate) enum Client {
     /// Takes a response and is done.
     Cheap,
     /// Works on each response.
@@ -53,11 +52,9 @@ pub enum Client {
 }
 
 impl Client {
-    /// Both.
-    pub const BOTH: [Self; 2] = [Self::Cheap, Self::Expensive];
+    const BOTH: [Self; 2] = [Self::Cheap, Self::Expensive];
 
-    /// As in results.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Cheap => "cheap",
             Self::Expensive => "expensive",
@@ -65,35 +62,30 @@ impl Client {
     }
 }
 
-/// One measured point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
-    /// Who sent.
-    pub client: Client,
-    /// What decided.
-    pub arm: Arm,
+pub(crate) struct Point {
+    client: Client,
+    arm: Arm,
     /// Points of one round are compared with each other.
-    pub round: u32,
-    /// Whether the load was more than could be carried.
-    pub saturated: bool,
-    /// The measured window.
+    round: u32,
+    saturated: bool,
     #[serde(flatten)]
-    pub window: PhaseReport,
+    window: PhaseReport,
     /// With batchwise: for how much of the window Nagle's algorithm worked at the client.
-    pub nagle_share: Option<f64>,
+    nagle_share: Option<f64>,
 }
 
 impl Point {
     /// Mean latency from the intended send time, ns; also of a collapse, which has a mean of its
     /// own unless nothing was answered.
-    pub fn latency(&self) -> f64 {
+    fn latency(&self) -> f64 {
         self.window.latency_ns.mean.min(UNANSWERED_NS)
     }
 }
 
 /// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct More {
+pub(crate) struct More {
     setting: Option<Setting>,
     trials: Vec<Trial>,
 }
@@ -138,17 +130,18 @@ impl Experiment for ClientCost {
         }
         run.more.trials.clear();
         let grid = Grid::new(run.context.quick);
-        for (value_size, busy, arm) in grid.trials() {
-            let load = load(redis, arm, value_size, busy, &[TRIAL]);
+        for (setting, arm) in grid.trials() {
+            let load = load(redis, arm, setting, &[TRIAL]);
             let (window, _) = redis.last_phase(run.context, &load)?;
             let mean_ns = window.latency_ns.mean;
             let (name, mean) = (arm.name(), maybe_duration(Some(mean_ns)));
             run.note(&format!(
-                "trying {value_size} B, {busy:?} a response, {name}: {mean}"
+                "trying {} B, {:?} a response, {name}: {mean}",
+                setting.value_size,
+                setting.busy()
             ));
             run.more.trials.push(Trial {
-                value_size,
-                busy,
+                setting,
                 arm,
                 mean_ns,
                 saturated: window.saturated(),
@@ -169,15 +162,15 @@ impl Experiment for ClientCost {
         let setting = setting
             .ok_or_else(|| anyhow!("no setting was tried with both clients and both arms"))?;
         let (client, arm) = *turn.arm;
-        let busy = match client {
-            Client::Cheap => CHEAP,
-            Client::Expensive => setting.busy,
+        let setting = match client {
+            Client::Cheap => setting.cheap(),
+            Client::Expensive => setting,
         };
         let phases: &[_] = match arm {
             Arm::Batchwise => &[LEARNING, WINDOW],
             _ => &[WINDOW],
         };
-        let load = load(redis, arm, setting.value_size, busy, phases);
+        let load = load(redis, arm, setting, phases);
         let label = format!("{}-{}", client.name(), turn.round + 1);
         let agents = (arm, POLICY, label.as_str());
         let measured = redis.tuned(run.context, agents, || redis.last_phase(run.context, &load));
@@ -221,7 +214,7 @@ impl Experiment for ClientCost {
                 "SETs of {} B; the expensive client works {} µs on each response. Of the settings \
                  that were tried with the static arms, this one has the most opposite answers.",
                 setting.value_size,
-                setting.busy.as_micros()
+                setting.busy().as_micros()
             )
         });
         Report::new("Client cost: the same load, opposite answers", lead)
@@ -250,19 +243,13 @@ fn answer(summary: &Summary) -> String {
     };
     let right = ["with both clients", "not with both clients"];
     let flips = ["yes", "no, in no setting that was tried"];
-    [
-        of(
-            "The answer flips with the client",
-            summary.flips_verdict,
-            flips,
-        ),
-        of(
-            "Batchwise had the better arm",
-            summary.chose_right_verdict,
-            right,
-        ),
-    ]
-    .join(" ")
+    let flips = of(
+        "The answer flips with the client",
+        summary.flips_verdict,
+        flips,
+    );
+    let chose = summary.chose_right_verdict;
+    flips + " " + &of("Batchwise had the better arm", chose, right)
 }
 
 fn clients(summary: &Summary) -> Table {
@@ -304,10 +291,11 @@ fn ratio_plot(points: &[Point]) -> Figure {
     Figure::ratios("nagle-over-nodelay.svg", title, "latency ratio", strips)
 }
 
-fn load(redis: &Redis, arm: Arm, size: u32, busy: Duration, phases: &[Duration]) -> LoadSpec {
-    let phases = phases.iter().map(|&time| steady(time, RATE, size));
+fn load(redis: &Redis, arm: Arm, setting: Setting, phases: &[Duration]) -> LoadSpec {
+    let phase = |&time| steady(time, RATE, setting.value_size);
+    let phases = phases.iter().map(phase);
     LoadSpec {
-        busy_per_response: busy,
+        busy_per_response: setting.busy(),
         ..redis.load(arm, WARMUP, phases.collect())
     }
 }

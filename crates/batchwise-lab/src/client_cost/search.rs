@@ -4,23 +4,18 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::stats::median;
 
-/// Of a cheap client.
-pub const CHEAP: Duration = Duration::ZERO;
-
 /// What is tried.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// Bytes of a value.
     pub value_sizes: &'static [u32],
     /// What an expensive client spends on a response, µs.
     pub expensive_us: &'static [u64],
-    /// How often.
-    pub repeats: u32,
+    pub repeats: usize,
 }
 
 impl Grid {
@@ -40,98 +35,91 @@ impl Grid {
         }
     }
 
-    /// Value size, time on a response and arm of each trial: both arms next to each other, the
-    /// cheap client first.
-    pub fn trials(&self) -> Vec<(u32, Duration, Arm)> {
-        let costs: Vec<_> = [CHEAP].into_iter().chain(self.expensive()).collect();
-        let mut trials = Vec::new();
-        for _ in 0..self.repeats {
-            for &size in self.value_sizes {
-                let of_size = costs.iter();
-                trials.extend(of_size.flat_map(|&busy| Arm::STATIC.map(|arm| (size, busy, arm))));
+    /// Both arms next to each other, of each size the cheap client first.
+    pub fn trials(&self) -> Vec<(Setting, Arm)> {
+        let mut once = Vec::new();
+        for &value_size in self.value_sizes {
+            let cheap = Setting {
+                value_size,
+                busy_ns: 0,
+            };
+            for setting in [cheap].into_iter().chain(self.expensive(value_size)) {
+                once.extend(Arm::STATIC.map(|arm| (setting, arm)));
             }
         }
-        trials
+        once.repeat(self.repeats)
     }
 
-    fn expensive(&self) -> impl Iterator<Item = Duration> {
-        self.expensive_us.iter().copied().map(Duration::from_micros)
+    /// The settings of this size with an expensive client.
+    fn expensive(&self, value_size: u32) -> impl Iterator<Item = Setting> {
+        let setting = move |us| Setting {
+            value_size,
+            busy_ns: us * 1000,
+        };
+        self.expensive_us.iter().copied().map(setting)
     }
 }
 
-/// A duration as nanoseconds.
-mod as_ns {
-    use super::*;
+/// What requests are like, and what the client does with responses.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    pub value_size: u32,
+    /// What the client spends on a response.
+    pub busy_ns: u64,
+}
 
-    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(time.as_nanos() as u64)
+impl Setting {
+    pub fn busy(self) -> Duration {
+        Duration::from_nanos(self.busy_ns)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        u64::deserialize(from).map(Duration::from_nanos)
+    /// The same requests of a client that takes a response and is done.
+    pub fn cheap(self) -> Self {
+        Self { busy_ns: 0, ..self }
     }
 }
 
 /// One trial.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// What the client spends on a response.
-    #[serde(rename = "busy_ns", with = "as_ns")]
-    pub busy: Duration,
-    /// A static arm.
+    #[serde(flatten)]
+    pub setting: Setting,
     pub arm: Arm,
-    /// Mean latency from the intended send time, ns.
+    /// Mean latency from the intended send time.
     #[serde(deserialize_with = "crate::engine::float")]
     pub mean_ns: f64,
-    /// Whether the load was more than could be carried.
     pub saturated: bool,
-}
-
-/// A setting in which both clients are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Setting {
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// What the expensive client spends on a response.
-    #[serde(rename = "busy_ns", with = "as_ns")]
-    pub busy: Duration,
 }
 
 /// The setting in which the better arm of the cheap and that of the expensive client differ most
 /// clearly; if they differ nowhere, the one in which they come nearest to it.
 pub fn most_opposite(grid: &Grid, trials: &[Trial]) -> Option<Setting> {
-    let at = |value_size: u32, busy: Duration| {
-        let same = move |t: &&Trial| (t.value_size, t.busy) == (value_size, busy);
-        trials.iter().filter(same)
-    };
+    let at = |setting: Setting| trials.iter().filter(move |t| t.setting == setting);
     // Above 0: TCP_NODELAY is better.
-    let leaning = |value_size: u32, busy: Duration| -> Option<f64> {
+    let leaning = |setting: Setting| -> Option<f64> {
         let of = |arm: Arm| {
-            let means = at(value_size, busy).filter(|t| t.arm == arm);
+            let means = at(setting).filter(|t| t.arm == arm);
             median(&means.map(|t| t.mean_ns).collect::<Vec<_>>())
         };
         Some((of(Arm::Nagle)? / of(Arm::Nodelay)?).ln())
     };
     // A setting that somebody carries comes before any that nobody does.
     let mut best: Option<((bool, f64), Setting)> = None;
-    for &value_size in grid.value_sizes {
-        for busy in grid.expensive() {
-            let both = leaning(value_size, CHEAP).zip(leaning(value_size, busy));
-            let Some((cheap, expensive)) = both else {
-                continue;
-            };
-            // As clear as the less clear of the two; negative where both lean the same way.
-            let clear = cheap.abs().min(expensive.abs());
-            let score = match cheap.signum() == expensive.signum() {
-                true => -clear,
-                false => clear,
-            };
-            let carried = at(value_size, busy).any(|t| !t.saturated);
-            if best.is_none_or(|(other, _)| (carried, score) > other) {
-                best = Some(((carried, score), Setting { value_size, busy }));
-            }
+    let sizes = grid.value_sizes.iter();
+    for setting in sizes.flat_map(|&size| grid.expensive(size)) {
+        let both = leaning(setting.cheap()).zip(leaning(setting));
+        let Some((cheap, expensive)) = both else {
+            continue;
+        };
+        // As clear as the less clear of the two; negative where both lean the same way.
+        let clear = cheap.abs().min(expensive.abs());
+        let score = match cheap.signum() == expensive.signum() {
+            true => -clear,
+            false => clear,
+        };
+        let carried = at(setting).any(|t| !t.saturated);
+        if best.is_none_or(|(other, _)| (carried, score) > other) {
+            best = Some(((carried, score), setting));
         }
     }
     best.map(|(_, setting)| setting)
@@ -144,19 +132,23 @@ mod tests {
     /// Value size, µs on a response, and the means with TCP_NODELAY and with Nagle, µs.
     type Row = (u32, u64, [f64; 2]);
 
-    fn chosen(rows: &[Row]) -> Option<Setting> {
-        let both = |&(value_size, busy, means): &Row| {
-            let arms = [Arm::Nodelay, Arm::Nagle].into_iter().zip(means);
+    /// Value size and µs on a response.
+    fn chosen(rows: &[Row]) -> Option<(u32, u64)> {
+        let both = |&(value_size, busy_us, means): &Row| {
+            let arms = Arm::STATIC.into_iter().zip(means);
             arms.map(move |(arm, mean_ns)| Trial {
-                value_size,
-                busy: Duration::from_micros(busy),
+                setting: Setting {
+                    value_size,
+                    busy_ns: busy_us * 1000,
+                },
                 arm,
                 mean_ns,
                 saturated: mean_ns > 5000.0,
             })
         };
         let trials: Vec<_> = rows.iter().flat_map(both).collect();
-        most_opposite(&Grid::new(true), &trials)
+        let found = most_opposite(&Grid::new(true), &trials)?;
+        Some((found.value_size, found.busy_ns / 1000))
     }
 
     #[test]
@@ -168,11 +160,7 @@ mod tests {
             (700, 28, [200.0, 100.0]),
             (700, 34, [200.0, 400.0]),
         ]);
-        let found = found.unwrap();
-        assert_eq!(
-            (found.value_size, found.busy),
-            (700, Duration::from_micros(34))
-        );
+        assert_eq!(found, Some((700, 34)));
     }
 
     #[test]
@@ -183,7 +171,7 @@ mod tests {
             (1024, 0, [50.0, 51.0]),
             (1024, 28, [200.0, 300.0]),
         ]);
-        assert_eq!(found.unwrap().value_size, 1024);
+        assert_eq!(found, Some((1024, 28)));
     }
 
     #[test]
@@ -194,7 +182,7 @@ mod tests {
             (700, 0, [50.0, 49.0]),
             (700, 28, [200.0, 6000.0]),
         ]);
-        assert_eq!(found.unwrap().value_size, 700);
+        assert_eq!(found, Some((700, 28)));
         assert_eq!(chosen(&[]), None);
     }
 }

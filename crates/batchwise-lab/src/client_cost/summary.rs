@@ -13,20 +13,18 @@ use crate::stats::median;
 /// How much worse than the better static arm batchwise may be.
 const BAR: f64 = 1.05;
 
-/// One client.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// One client. Intervals are of 95 %.
+#[derive(Debug, Serialize)]
 pub struct ClientSummary {
     /// Mean latency from the intended send time, median over rounds, ns; by arm.
     pub mean_ns: BTreeMap<Arm, f64>,
     /// Nagle's latency over TCP_NODELAY's: the median of the rounds' ratios.
     pub nagle_over_nodelay: Option<f64>,
-    /// The same with its 95 % interval.
     pub nagle_interval: Option<Ratio>,
     /// The static arm with the lower latency.
     pub better: Option<Arm>,
     /// Batchwise's latency over that arm's.
     pub batchwise_over_better: Option<f64>,
-    /// The same with its 95 % interval.
     pub batchwise_interval: Option<Ratio>,
     /// Whether batchwise was within 5 % of that arm.
     pub verdict: Verdict,
@@ -37,9 +35,8 @@ pub struct ClientSummary {
 }
 
 /// The experiment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Summary {
-    /// Whether the better arm differs.
     pub flips: Option<bool>,
     /// The same, if the intervals of both clients tell which arm is better.
     pub flips_verdict: Verdict,
@@ -47,12 +44,10 @@ pub struct Summary {
     pub chose_right: Option<bool>,
     /// The same, likewise.
     pub chose_right_verdict: Verdict,
-    /// By client.
     pub per_client: BTreeMap<Client, ClientSummary>,
 }
 
 impl Summary {
-    /// Of these points.
     pub fn of(points: &[Point]) -> Self {
         let of_client = |client| (client, ClientSummary::of(&of(points, client)));
         let per_client = BTreeMap::from(Client::BOTH.map(of_client));
@@ -60,8 +55,8 @@ impl Summary {
         let right = cheap.chose_right.zip(expensive.chose_right);
         let flips = cheap.better.zip(expensive.better).map(|(a, b)| a != b);
         let chose_right = right.map(|(cheap, expensive)| cheap && expensive);
-        let told = cheap.is_better_known() && expensive.is_better_known();
-        let verdict = |found: Option<bool>| match found.filter(|_| told) {
+        let known = cheap.is_better_known() && expensive.is_better_known();
+        let verdict = |found: Option<bool>| match found.filter(|_| known) {
             Some(true) => Verdict::Met,
             Some(false) => Verdict::Missed,
             None => Verdict::Undecided,
@@ -76,7 +71,6 @@ impl Summary {
     }
 }
 
-/// The points of a client.
 pub fn of(points: &[Point], client: Client) -> Vec<&Point> {
     points.iter().filter(|p| p.client == client).collect()
 }
@@ -133,58 +127,62 @@ pub(super) mod tests {
         }
     }
 
-    fn points(cheap: [f64; 3], expensive: [f64; 3], shares: [f64; 2]) -> Vec<Point> {
-        let mut points = Vec::new();
-        for (client, us, share) in [
-            (Client::Cheap, cheap, shares[0]),
-            (Client::Expensive, expensive, shares[1]),
-        ] {
-            for (arm, us) in Arm::ALL.into_iter().zip(us) {
-                let share = (arm == Arm::Batchwise).then_some(share);
-                points.push(point(client, arm, 0, us, share));
-            }
-        }
-        points
+    /// Of each client the means of its arms, µs, and its share of Nagle with batchwise.
+    type Clients<'a> = [(&'a [f64], f64); 2];
+    const OPPOSITE: Clients<'_> = [(&[60.0, 50.0, 51.0], 0.9), (&[200.0, 9000.0, 210.0], 0.1)];
+
+    fn points(clients: Clients<'_>) -> Vec<Point> {
+        let of_client = |(client, (means, share)): (Client, (&[f64], f64))| {
+            let arms = Arm::ALL.into_iter().zip(means);
+            let share = move |arm| (arm == Arm::Batchwise).then_some(share);
+            let points = arms.map(move |(arm, &us)| point(client, arm, 0, us, share(arm)));
+            points.collect::<Vec<_>>()
+        };
+        let clients = Client::BOTH.into_iter().zip(clients);
+        clients.flat_map(of_client).collect()
     }
 
     #[test]
-    fn opposite_answers_of_which_batchwise_has_both() {
-        let (cheap, expensive) = ([60.0, 50.0, 51.0], [200.0, 9000.0, 210.0]);
-        let summary = Summary::of(&points(cheap, expensive, [0.9, 0.1]));
-        let found = (summary.flips, summary.chose_right);
-        assert_eq!(found, (Some(true), Some(true)));
-        let cheap = &summary.per_client[&Client::Cheap];
+    fn the_answer_flips_or_not_and_batchwise_chose_right_for_both_or_not() {
+        for (clients, flips, chose_right) in [
+            (OPPOSITE, Some(true), Some(true)),
+            (
+                [(&[60.0, 50.0, 60.0], 0.1), OPPOSITE[1]],
+                Some(true),
+                Some(false),
+            ),
+            // no flip, and no tuning
+            (
+                [(&[50.0, 60.0], 0.0), (&[200.0, 400.0], 0.0)],
+                Some(false),
+                None,
+            ),
+        ] {
+            let summary = Summary::of(&points(clients));
+            assert_eq!((summary.flips, summary.chose_right), (flips, chose_right));
+        }
+    }
+
+    #[test]
+    fn batchwise_is_compared_with_the_better_arm() {
+        let cheap = &Summary::of(&points(OPPOSITE)).per_client[&Client::Cheap];
         assert_eq!(cheap.better, Some(Arm::Nagle));
         assert!((cheap.batchwise_over_better.unwrap() - 1.02).abs() < 1e-9);
     }
 
     #[test]
-    fn one_wrong_choice_is_not_right() {
-        let (cheap, expensive) = ([60.0, 50.0, 60.0], [200.0, 400.0, 210.0]);
-        let summary = Summary::of(&points(cheap, expensive, [0.1, 0.1]));
-        let found = (summary.flips, summary.chose_right);
-        assert_eq!(found, (Some(true), Some(false)));
-    }
-
-    #[test]
-    fn the_same_answer_for_both_is_no_flip_and_no_tuning_is_not_known() {
-        let mut points = points([50.0, 60.0, 0.0], [200.0, 400.0, 0.0], [0.0, 0.0]);
-        points.retain(|p| p.arm != Arm::Batchwise);
-        let summary = Summary::of(&points);
-        assert_eq!((summary.flips, summary.chose_right), (Some(false), None));
-    }
-    #[test]
     fn fewer_than_fifteen_rounds_decide_nothing() {
-        let one = points([60.0, 50.0, 51.0], [200.0, 400.0, 210.0], [0.9, 0.1]);
+        let one = points(OPPOSITE);
         let rounds = |count| {
             let round = |round| one.iter().map(move |p| Point { round, ..p.clone() });
             Summary::of(&(0..count).flat_map(round).collect::<Vec<_>>())
         };
-        let verdicts = |s: &Summary| (s.flips_verdict, s.chose_right_verdict);
-        let few = rounds(14);
-        assert_eq!(verdicts(&few), (Verdict::Undecided, Verdict::Undecided));
-        let enough = rounds(15);
-        assert_eq!(verdicts(&enough), (Verdict::Met, Verdict::Met));
-        assert_eq!(enough.per_client[&Client::Cheap].verdict, Verdict::Met);
+        let verdicts = |count| {
+            let s: Summary = rounds(count);
+            let cheap = s.per_client[&Client::Cheap].verdict;
+            [s.flips_verdict, s.chose_right_verdict, cheap]
+        };
+        assert_eq!(verdicts(14), [Verdict::Undecided; 3]);
+        assert_eq!(verdicts(15), [Verdict::Met; 3]);
     }
 }

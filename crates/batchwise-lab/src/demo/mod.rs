@@ -241,7 +241,7 @@ impl Stage {
             }
             Sense::Tuners(tuners) => {
                 tuners.check()?;
-                self.decisions.extend(tuners.take()?);
+                self.decisions.extend(tuners.take());
                 recording.decisions.clone_from(&self.decisions);
             }
         }

@@ -14,7 +14,6 @@ use crate::ladder::Workload;
 use crate::tuner::{Decision, SLO};
 use batchwise_testbed::load::PhaseReport;
 
-/// The report.
 pub(super) fn report(
     points: &[Point],
     decisions: &BTreeMap<String, Vec<Decision>>,
@@ -46,12 +45,11 @@ pub(super) fn report(
     );
     for workload in &WORKLOADS {
         if let Some(result) = summary.per_workload.get(workload.name) {
-            let (name, file) = (workload.name, workload.file_name());
-            let plot = latency_plot(name, &file, &result.steps);
-            report = report.heading(format!("Workload {name}")).figure(plot);
-            if let Some(decisions) = decisions.get(name) {
-                let own: Vec<_> = points.iter().filter(|p| p.workload == name).collect();
-                report = report.figure(decision_plot(name, &file, &own, decisions));
+            report = report
+                .heading(format!("Workload {}", workload.name))
+                .figure(latency_plot(workload, &result.steps));
+            if let Some(decisions) = decisions.get(workload.name) {
+                report = report.figure(decision_plot(workload, points, decisions));
             }
         }
     }
@@ -106,10 +104,14 @@ pub(super) fn overview(summary: &Summary) -> Table {
     table
 }
 
-pub(super) fn latency_plot(name: &str, file: &str, steps: &[StepSummary]) -> Figure {
+pub(super) fn latency_plot(workload: &Workload, steps: &[StepSummary]) -> Figure {
     let slo = SLO.as_nanos() as f64;
-    let title = format!("{name}: mean latency from the intended send time");
-    let mut figure = Figure::latency_over_load(format!("latency-{file}.svg"), title);
+    let title = format!(
+        "{}: mean latency from the intended send time",
+        workload.name
+    );
+    let file = format!("latency-{}.svg", workload.file_name());
+    let mut figure = Figure::latency_over_load(file, title);
     for arm in Arm::ALL {
         let point = |s: &StepSummary| Some((s.step_rps as f64, s.latency_ns.get(&arm)?.median));
         let line = steps.iter().filter_map(point).collect();
@@ -119,31 +121,30 @@ pub(super) fn latency_plot(name: &str, file: &str, steps: &[StepSummary]) -> Fig
 }
 
 /// The first repetition with batchwise: its loads, one after another, and what was decided.
-pub(super) fn decision_plot(
-    name: &str,
-    file: &str,
-    points: &[&Point],
-    made: &[Decision],
-) -> Figure {
-    let first = |p: &&&Point| p.arm == Arm::Batchwise && p.repeat == 0;
+pub(super) fn decision_plot(workload: &Workload, points: &[Point], made: &[Decision]) -> Figure {
+    let first =
+        |p: &&Point| p.workload == workload.name && p.arm == Arm::Batchwise && p.repeat == 0;
     let tuned: Vec<_> = points.iter().filter(first).collect();
     let begin = |p: &Point| p.learning.as_ref().unwrap_or(&p.window).from_ts_ns;
     let zero = tuned.first().map_or(0, |p| begin(p));
     let end = tuned.last().map_or(zero, |p| p.window.to_ts_ns);
     let seconds = |ts: u64| ts.saturating_sub(zero) as f64 / 1e9;
-    let piece = |p: &&&Point| {
+    let piece = |p: &&Point| {
         let phases = p.learning.iter().chain([&p.window]);
         let ends =
             |l: &PhaseReport| [l.from_ts_ns, l.to_ts_ns].map(|t| (seconds(t), l.latency_ns.mean));
         phases.flat_map(ends).collect()
     };
-    let span = |p: &&&Point| Span {
+    let span = |p: &&Point| Span {
         from: seconds(begin(p)),
         to: seconds(p.window.to_ts_ns),
         name: thousands(p.step_rps as f64),
     };
-    let title = format!("{name}: one run of batchwise over climbing loads");
-    let file = format!("decisions-{file}.svg");
+    let title = format!(
+        "{}: one run of batchwise over climbing loads",
+        workload.name
+    );
+    let file = format!("decisions-{}.svg", workload.file_name());
     let figure = Figure::over_time(file, title, Axis::latency());
     decisions::draw(figure, "Nagle at the client", made, zero, end)
         .pieces(

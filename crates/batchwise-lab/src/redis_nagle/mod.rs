@@ -23,39 +23,32 @@ use crate::ladder::{OnLadder, Rung, Workload};
 use crate::redis::{Redis, judge, steady};
 use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
 use batchwise_testbed::load::{LoadSpec, PhaseReport};
-use plan::{Extent, WORKLOADS};
+use plan::{LEARNING, WARMUP, WORKLOADS, measured, repeats};
 use summary::Summary;
 
-/// The paper's Figure 4, live.
-pub struct RedisNagle;
+pub(crate) struct RedisNagle;
 
 /// One measured point: a connection of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
-    /// Name of the workload.
-    pub workload: String,
-    /// What decided.
-    pub arm: Arm,
-    /// The load step, requests a second.
-    pub step_rps: u64,
-    /// Which repetition, from 0.
-    pub repeat: u32,
+pub(crate) struct Point {
+    workload: String,
+    arm: Arm,
+    step_rps: u64,
+    repeat: u32,
     /// 0, or 1 for the second measurement that a saturated point gets.
-    pub attempt: u32,
-    /// Whether the load was more than could be carried.
-    pub saturated: bool,
-    /// The measured window.
+    attempt: u32,
+    saturated: bool,
     #[serde(flatten)]
-    pub window: PhaseReport,
+    window: PhaseReport,
     /// The learning phase before it, with batchwise: from the first request on.
-    pub learning: Option<PhaseReport>,
+    learning: Option<PhaseReport>,
     /// With batchwise: for how much of the measured window Nagle's algorithm worked at the client.
-    pub nagle_share: Option<f64>,
+    nagle_share: Option<f64>,
 }
 
 impl Point {
     /// Mean latency from the intended send time, ns; infinite after a collapse.
-    pub fn latency(&self) -> f64 {
+    fn latency(&self) -> f64 {
         match self.saturated {
             true => f64::INFINITY,
             false => self.window.latency_ns.mean,
@@ -65,7 +58,7 @@ impl Point {
 
 /// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct More {
+pub(crate) struct More {
     paper: summary::Ratios,
     /// Of the first repetition, by workload: what the plots show.
     #[serde(default)]
@@ -73,7 +66,7 @@ pub struct More {
 }
 
 /// Two hosts, a server, and the agents of a ladder with batchwise.
-pub struct Stage {
+pub(crate) struct Stage {
     tuners: Option<Tuners>,
     decisions: Vec<Decision>,
     redis: Redis,
@@ -81,7 +74,7 @@ pub struct Stage {
 
 /// A step of a ladder.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub(crate) struct Step {
     workload: &'static Workload,
     arm: Arm,
     rps: u64,
@@ -109,28 +102,28 @@ impl Experiment for RedisNagle {
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Step>>> {
         let tunes = arm::chosen()?.contains(&Arm::Batchwise);
         let mut rounds = Vec::new();
-        for repeat in 0..Extent::new(quick).repeats {
+        for repeat in 0..repeats(quick) {
+            let mut ladders = vec![Arm::STATIC.to_vec()];
+            if tunes {
+                ladders.push(vec![Arm::Batchwise]);
+            }
+            if repeat % 2 == 1 {
+                ladders.reverse();
+                ladders.iter_mut().for_each(|arms| arms.reverse());
+            }
             for workload in &WORKLOADS {
-                let ladder = |arms: &[Arm]| {
-                    let step = |rps, &arm: &Arm| Step {
+                rounds.extend(ladders.iter().map(|arms| {
+                    let step = |rps, arm| Step {
                         workload,
                         arm,
                         rps,
                         repeat,
                     };
                     let steps = workload.steps(quick).iter();
-                    Round::in_order(steps.flat_map(|&rps| arms.iter().map(move |a| step(rps, a))))
-                };
-                let mut statics = Arm::STATIC;
-                let mut both = match repeat % 2 {
-                    0 => vec![ladder(&statics), ladder(&[Arm::Batchwise])],
-                    _ => {
-                        statics.reverse();
-                        vec![ladder(&[Arm::Batchwise]), ladder(&statics)]
-                    }
-                };
-                both.retain(|round| tunes || round.arms[0].arm != Arm::Batchwise);
-                rounds.extend(both);
+                    Round::in_order(
+                        steps.flat_map(|&rps| arms.iter().map(move |&arm| step(rps, arm))),
+                    )
+                }));
             }
         }
         Ok(rounds)
@@ -177,15 +170,12 @@ impl Experiment for RedisNagle {
             rps,
             repeat,
         } = *turn.arm;
-        let extent = Extent::new(run.context.quick);
-        let measured = steady(extent.measured, rps, workload.value_size);
+        let phase = |time| steady(time, rps, workload.value_size);
+        let measured = phase(measured(run.context.quick));
         // Nothing of batchwise's learning is hidden in a warm-up.
         let (warmup, phases) = match arm {
-            Arm::Batchwise => {
-                let learning = steady(extent.learning, rps, workload.value_size);
-                (Duration::ZERO, vec![learning, measured])
-            }
-            _ => (extent.warmup, vec![measured]),
+            Arm::Batchwise => (Duration::ZERO, vec![phase(LEARNING), measured]),
+            _ => (WARMUP, vec![measured]),
         };
         let load = LoadSpec {
             get_ratio: workload.get_ratio,
@@ -195,7 +185,7 @@ impl Experiment for RedisNagle {
         stage.redis.server.check_alive()?;
         if let Some(tuners) = &mut stage.tuners {
             tuners.check()?;
-            stage.decisions.extend(tuners.take()?);
+            stage.decisions.extend(tuners.take());
         }
         let (from, to) = (window.from_ts_ns, window.to_ts_ns);
         Ok(vec![Point {
@@ -218,13 +208,12 @@ impl Experiment for RedisNagle {
         _round: u32,
         steps: &[Step],
     ) -> Result<()> {
-        if let Some(tuners) = stage.tuners.take() {
-            stage.decisions.extend(tuners.finish()?);
-        }
+        let (Some(tuners), Some(step)) = (stage.tuners.take(), steps.first()) else {
+            return Ok(());
+        };
+        stage.decisions.extend(tuners.finish()?);
         let decisions = std::mem::take(&mut stage.decisions);
-        if let Some(step) = steps.first().filter(|step| step.repeat == 0)
-            && step.arm == Arm::Batchwise
-        {
+        if step.repeat == 0 {
             let name = step.workload.name.to_owned();
             run.more.decisions.insert(name, decisions);
         }

@@ -44,29 +44,19 @@ const LARGE_STEPS: &[u64] = &[
 ];
 const LARGE_QUICK_STEPS: &[u64] = &[10_000, 30_000, 60_000, 90_000, 110_000];
 
-/// How much of it is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    /// How often each point is measured.
-    pub repeats: u32,
-    /// How long a point is measured.
-    pub measured: Duration,
-    /// Load before that, with a static arm.
-    pub warmup: Duration,
-    /// Load before that, with batchwise: a phase with numbers of its own.
-    pub learning: Duration,
+/// Load before a point is measured, with a static arm.
+pub const WARMUP: Duration = Duration::from_millis(500);
+/// The same with batchwise: a phase with numbers of its own.
+pub const LEARNING: Duration = Duration::from_secs(4);
+
+/// How often each point is measured.
+pub fn repeats(quick: bool) -> u32 {
+    if quick { 2 } else { 5 }
 }
 
-impl Extent {
-    /// Of a quick or a full run.
-    pub fn new(quick: bool) -> Self {
-        Self {
-            repeats: if quick { 2 } else { 5 },
-            measured: Duration::from_secs(if quick { 2 } else { 3 }),
-            warmup: Duration::from_millis(500),
-            learning: Duration::from_secs(4),
-        }
-    }
+/// How long a point is measured.
+pub fn measured(quick: bool) -> Duration {
+    Duration::from_secs(if quick { 2 } else { 3 })
 }
 
 #[cfg(test)]
@@ -84,16 +74,10 @@ mod tests {
 
     #[test]
     fn a_quick_run_takes_less_than_twelve_minutes_even_if_nothing_collapses() {
-        let extent = Extent::new(true);
-        let start = Duration::from_millis(400);
-        let steady = 2 * (extent.warmup + extent.measured + start);
-        let step = steady + extent.learning + extent.measured + start;
+        let measured = measured(true) + Duration::from_millis(400);
+        let step = 2 * (WARMUP + measured) + LEARNING + measured;
         let steps: usize = WORKLOADS.iter().map(|w| w.steps(true).len()).sum();
-        let steps = extent.repeats * steps as u32;
-        assert!(
-            step * steps < Duration::from_secs(12 * 60),
-            "{:?}",
-            step * steps
-        );
+        let whole = step * repeats(true) * steps as u32;
+        assert!(whole < Duration::from_secs(12 * 60), "{whole:?}");
     }
 }

@@ -41,23 +41,19 @@ const BAR: f64 = 1.05;
 /// A load step at which something was worst.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Worst {
-    /// The ratio there.
     pub ratio: f64,
-    /// The same with its 95 % interval.
     pub interval: Option<Ratio>,
-    /// Requests a second.
     pub step_rps: u64,
     /// The arm that batchwise was compared with.
     pub against: Arm,
 }
 
 /// One workload. Latencies are means from the intended send time; where repeats are combined, the
-/// median counts, and ratios are medians of the repeats' own ratios.
+/// median counts, and ratios are medians of the repeats' own ratios. Intervals are of 95 %.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WorkloadSummary {
     /// Highest load under the SLO with batchwise over that with TCP_NODELAY.
     pub range_ratio: Option<f64>,
-    /// The same of each repeat, with its 95 % interval.
     pub range_interval: Option<Ratio>,
     /// Whether that load is at least as high.
     pub range_verdict: Verdict,
@@ -66,7 +62,6 @@ pub struct WorkloadSummary {
     pub range_is_lower_bound: bool,
     /// At the highest load at which TCP_NODELAY is under the SLO: its latency over batchwise's.
     pub latency_ratio: Option<f64>,
-    /// The same with its 95 % interval.
     pub latency_interval: Option<Ratio>,
     /// Whether batchwise's latency is at most TCP_NODELAY's.
     pub latency_verdict: Verdict,
@@ -88,7 +83,7 @@ pub struct WorkloadSummary {
     /// Highest ratio of the latency of batchwise's learning phase to TCP_NODELAY's, over the loads
     /// at which TCP_NODELAY is under the SLO.
     pub worst_learning: Option<Worst>,
-    /// Highest load under the SLO, by arm, requests a second.
+    /// Highest load under the SLO.
     pub highest_under_slo_rps: BTreeMap<Arm, u64>,
     /// Medians and spread by load.
     pub steps: Vec<StepSummary>,
@@ -97,7 +92,6 @@ pub struct WorkloadSummary {
 /// One load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepSummary {
-    /// Requests a second.
     pub step_rps: u64,
     /// Latency, ns, by arm; infinite (null in JSON) where it collapsed.
     pub latency_ns: BTreeMap<Arm, Spread>,
@@ -107,15 +101,13 @@ pub struct StepSummary {
     pub ratio: Option<f64>,
 }
 
-/// All workloads.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// All workloads, by name.
+#[derive(Debug, Serialize)]
 pub struct Summary {
-    /// By name.
     pub per_workload: BTreeMap<String, WorkloadSummary>,
 }
 
 impl Summary {
-    /// Of these points.
     pub fn of(points: &[Point]) -> Self {
         Self {
             per_workload: per_workload(points, workload),
@@ -169,10 +161,8 @@ fn workload(points: &[&Point]) -> WorkloadSummary {
             let worst = &mut summary.worst_learning;
             keep(worst, at(Arm::Nodelay, found), |new, old| new > old);
         }
-        let spread = |(&arm, of): (&Arm, &Repeats)| {
-            let values: Vec<f64> = of.values().copied().collect();
-            Some((arm, Spread::of(&values)?))
-        };
+        let values = |of: &Repeats| of.values().copied().collect::<Vec<_>>();
+        let spread = |(&arm, of): (&Arm, &Repeats)| Some((arm, Spread::of(&values(of))?));
         summary.steps.push(StepSummary {
             step_rps,
             latency_ns: latency.iter().filter_map(spread).collect(),

@@ -1,5 +1,6 @@
 //! Tests of the summary, with made-up points.
 
+use super::plan::WORKLOADS;
 use super::summary::*;
 use super::{Point, figures};
 use crate::arm::Arm;
@@ -31,40 +32,28 @@ fn point(arm: Arm, step_k: u64, repeat: u32, mean_us: Option<f64>) -> Point {
     }
 }
 
-fn ladder(arm: Arm, latencies: &[(u64, Option<f64>)]) -> Vec<Point> {
-    let point = |&(step, us): &(u64, Option<f64>)| point(arm, step, 0, us);
-    latencies.iter().map(point).collect()
+/// With these means, µs, of the tuned arm at 100, 200, … thousand requests a second.
+fn three_arms(tuned: &[Option<f64>]) -> WorkloadSummary {
+    let ladder = |arm, latencies: &[Option<f64>]| {
+        let steps = (1..).zip(latencies);
+        let points = steps.map(|(step, &us)| point(arm, 100 * step, 0, us));
+        points.collect::<Vec<_>>()
+    };
+    let points = [
+        ladder(Arm::Nodelay, &[Some(20.0), Some(400.0), None]),
+        ladder(Arm::Nagle, &[30.0, 25.0, 40.0, 900.0].map(Some)),
+        ladder(Arm::Batchwise, tuned),
+    ];
+    of_64b(&points.concat())
 }
 
-fn three_arms(tuned: &[(u64, Option<f64>)]) -> WorkloadSummary {
-    let points = [
-        ladder(
-            Arm::Nodelay,
-            &[(100, Some(20.0)), (200, Some(400.0)), (300, None)],
-        ),
-        ladder(
-            Arm::Nagle,
-            &[
-                (100, Some(30.0)),
-                (200, Some(25.0)),
-                (300, Some(40.0)),
-                (400, Some(900.0)),
-            ],
-        ),
-        ladder(Arm::Batchwise, tuned),
-    ]
-    .concat();
-    Summary::of(&points).per_workload["64B"].clone()
+fn of_64b(points: &[Point]) -> WorkloadSummary {
+    Summary::of(points).per_workload["64B"].clone()
 }
 
 #[test]
 fn range_and_latency_are_those_of_the_default_compared() {
-    let found = three_arms(&[
-        (100, Some(21.0)),
-        (200, Some(40.0)),
-        (300, Some(42.0)),
-        (400, Some(990.0)),
-    ]);
+    let found = three_arms(&[21.0, 40.0, 42.0, 990.0].map(Some));
     assert_eq!(found.range_ratio, Some(1.5));
     assert_eq!(found.latency_ratio, Some(10.0));
     assert!(!found.range_is_lower_bound);
@@ -73,12 +62,7 @@ fn range_and_latency_are_those_of_the_default_compared() {
 
 #[test]
 fn the_worst_point_is_compared_with_the_better_arm_and_named() {
-    let found = three_arms(&[
-        (100, Some(22.0)),
-        (200, Some(26.0)),
-        (300, Some(41.0)),
-        (400, Some(1800.0)),
-    ]);
+    let found = three_arms(&[22.0, 26.0, 41.0, 1800.0].map(Some));
     let worst = found.worst_point.unwrap();
     assert_eq!((worst.step_rps, worst.against), (100_000, Arm::Nodelay));
     assert!((worst.ratio - 1.1).abs() < 1e-9);
@@ -90,7 +74,7 @@ fn the_worst_point_is_compared_with_the_better_arm_and_named() {
 
 #[test]
 fn a_collapse_of_the_tuned_arm_below_the_others_is_infinitely_worse() {
-    let found = three_arms(&[(100, Some(20.0)), (200, None)]);
+    let found = three_arms(&[Some(20.0), None]);
     assert_eq!(found.worst_vs_best_arm, Some(f64::INFINITY));
     assert_eq!(found.range_ratio, Some(0.5));
     assert_eq!(found.worst_throughput.unwrap().ratio, 0.0);
@@ -98,7 +82,7 @@ fn a_collapse_of_the_tuned_arm_below_the_others_is_infinitely_worse() {
 
 #[test]
 fn the_learning_phase_is_compared_with_the_default_where_that_keeps_the_slo() {
-    let found = three_arms(&[(100, Some(40.0)), (200, Some(40.0)), (300, Some(4000.0))]);
+    let found = three_arms(&[40.0, 40.0, 4000.0].map(Some));
     let worst = found.worst_learning.unwrap();
     assert_eq!((worst.step_rps, worst.against), (100_000, Arm::Nodelay));
     assert!((worst.ratio - 2.2).abs() < 1e-9);
@@ -106,13 +90,12 @@ fn the_learning_phase_is_compared_with_the_default_where_that_keeps_the_slo() {
 
 #[test]
 fn ratios_are_within_repeats_so_that_drift_cancels() {
-    let mut points = Vec::new();
-    for (repeat, slow) in [(0, 1.0), (1, 3.0), (2, 2.0)] {
-        points.push(point(Arm::Nodelay, 100, repeat, Some(20.0 * slow)));
-        points.push(point(Arm::Nagle, 100, repeat, Some(30.0 * slow)));
-        points.push(point(Arm::Batchwise, 100, repeat, Some(21.0 * slow)));
-    }
-    let found = Summary::of(&points).per_workload["64B"].clone();
+    let repeat = |(repeat, slow): (u32, f64)| {
+        let arms = Arm::ALL.into_iter().zip([20.0, 30.0, 21.0]);
+        arms.map(move |(arm, us)| point(arm, 100, repeat, Some(us * slow)))
+    };
+    let points = (0..).zip([1.0, 3.0, 2.0]).flat_map(repeat);
+    let found = of_64b(&points.collect::<Vec<_>>());
     assert!((found.worst_vs_best_arm.unwrap() - 1.05).abs() < 1e-9);
 }
 
@@ -123,7 +106,7 @@ fn fewer_than_fifteen_pairs_decide_nothing() {
         for (arm, us) in Arm::ALL.into_iter().zip([20.0, 30.0, 21.5]) {
             points.extend((0..repeats).map(|repeat| point(arm, 100, repeat, Some(us))));
         }
-        Summary::of(&points).per_workload["64B"].clone()
+        of_64b(&points)
     };
     let few = found(14);
     for verdict in [few.range_verdict, few.latency_verdict, few.worst_verdict] {
@@ -155,15 +138,14 @@ fn the_plot_has_all_arms_the_slo_and_collapses() {
         point(Arm::Batchwise, 100, 0, Some(21.0)),
     ];
     let summary = Summary::of(&points);
-    let figure = figures::latency_plot("64B", "64B", &summary.per_workload["64B"].steps);
+    let figure = figures::latency_plot(&WORKLOADS[0], &summary.per_workload["64B"].steps);
     let svg = draw::svg(&figure).unwrap();
     for part in ["TCP_NODELAY", "Nagle", "batchwise", "SLO, 500 µs"] {
         assert!(svg.contains(part), "{part}");
     }
     assert!(!svg.contains("inf"));
-    let points: Vec<_> = points.iter().collect();
     let decisions = [decision(0.1, "probe", "on")];
-    let svg = draw::svg(&figures::decision_plot("64B", "64B", &points, &decisions)).unwrap();
+    let svg = draw::svg(&figures::decision_plot(&WORKLOADS[0], &points, &decisions)).unwrap();
     assert!(svg.contains("probe") && svg.contains("100k"));
     assert!(figures::overview(&summary).markdown().contains("2.80"));
 }

@@ -2,13 +2,12 @@
 //! latency and the capacity of each arm in closed form.
 
 use batchwise_core::tune::Arm;
-use serde::Serialize;
 
 /// TCP_DELACK_MIN, ns.
 pub const DELAYED_ACK: f64 = 40e6;
 
 /// Fixed costs, ns of CPU time unless told otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// A request at the server (the paper's α).
     pub alpha: f64,
@@ -43,17 +42,11 @@ pub enum Batching {
     /// Nagle's algorithm on or off.
     Arm(Arm),
     /// Nagle's algorithm that lets go of so many bytes.
-    Limit {
-        /// So many.
-        bytes: f64,
-        /// When it lets go.
-        flush: Flush,
-    },
+    Limit { bytes: f64, flush: Flush },
 }
 
 /// When what exceeds a batching limit leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
     /// In that moment, as a kernel made for it would have it.
     AtOnce,

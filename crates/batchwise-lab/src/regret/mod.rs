@@ -2,20 +2,19 @@
 //! costs, loads that are stationary, drifting, bursty and adversarial, and what deciding as one
 //! policy does costs against the better static arm and against knowing the better arm all the time.
 
-pub mod costs;
-pub mod policies;
+mod costs;
+mod policies;
 mod report;
-pub mod requests;
-pub mod run;
-pub mod scenarios;
+mod run;
+mod scenarios;
 #[cfg(test)]
 mod tests;
-pub mod world;
+mod world;
 
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use batchwise_core::tune::{Arm, Policy as Aim};
+use batchwise_core::tune::Arm;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,10 +27,10 @@ use run::{Outcome, run};
 use scenarios::Scenario;
 
 /// What policies lose against the best arm, in simulated time.
-pub struct Regret;
+pub(crate) struct Regret;
 
 /// Who is compared.
-pub const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 9] = [
     Kind::Static(Arm::On),
     Kind::Static(Arm::Off),
     Kind::Oracle,
@@ -54,67 +53,57 @@ pub const KINDS: [Kind; 9] = [
 
 /// How long it took until the better arm was in force after a change.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Settle {
-    /// Changes.
-    pub changes: usize,
-    /// s.
-    pub median_s: f64,
-    /// s.
-    pub p95_s: f64,
-    /// s.
-    pub worst_s: f64,
+pub(crate) struct Settle {
+    changes: usize,
+    median_s: f64,
+    p95_s: f64,
+    worst_s: f64,
 }
 
 /// One policy in one scenario, over all seeds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
-    /// Its name.
-    pub scenario: String,
-    /// Its name.
-    pub policy: String,
-    /// Mean of all messages, ns, from when they were due.
-    pub latency_ns: f64,
-    /// Messages answered a second.
-    pub throughput_per_s: f64,
+pub(crate) struct Point {
+    scenario: String,
+    policy: String,
+    /// Mean of all messages, from when they were due.
+    latency_ns: f64,
+    throughput_per_s: f64,
     /// Mean latency over that of the static arm whose mean latency is lower.
-    pub vs_best_static: f64,
+    vs_best_static: f64,
     /// Over that of who always knows.
-    pub vs_oracle: f64,
+    vs_oracle: f64,
     /// Over that of the arm that the application asked for.
-    pub vs_default: f64,
+    vs_default: f64,
     /// The same in the worst window of 10 s, the first left out.
-    pub worst_window_vs_default: f64,
+    worst_window_vs_default: f64,
     /// Share of time under an arm that was worse by more than 5 %.
-    pub wrong: f64,
-    /// Switches a minute.
-    pub switches_per_min: f64,
-    /// Trials a minute.
-    pub probes_per_min: f64,
+    wrong: f64,
+    switches_per_min: f64,
+    probes_per_min: f64,
     /// Share of time in which the kernel counted.
-    pub sensing: f64,
+    sensing: f64,
     /// `None` where no arm becomes clearly better than the other.
-    pub settle: Option<Settle>,
+    settle: Option<Settle>,
     /// Ticks in which both ends tried an arm.
-    pub both_probing: u64,
+    both_probing: u64,
 }
 
-/// What programs read.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Summary {
-    /// batchwise over the best static arm, worst of the stationary scenarios.
-    pub worst_stationary: f64,
+/// What programs read, of batchwise.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    /// Over the best static arm, worst of the stationary scenarios.
+    worst_stationary: f64,
     /// The worst window of 10 s against the default, in any scenario.
-    pub worst_window_vs_default: f64,
-    /// The longest that settling took, s.
-    pub worst_settle_s: f64,
-    /// 95 % of changes settled within this, s (worst scenario).
-    pub p95_settle_s: f64,
+    worst_window_vs_default: f64,
+    worst_settle_s: f64,
+    /// 95 % of changes settled within this (worst scenario).
+    p95_settle_s: f64,
 }
 
 /// How much was simulated.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Simulated {
-    /// All runs, s.
+pub(crate) struct Simulated {
+    /// All runs.
     simulated_s: f64,
     /// Runs of each scenario and policy.
     seeds: u64,
@@ -175,20 +164,17 @@ impl Experiment for Regret {
 }
 
 /// Every policy in a scenario.
-pub fn compare(scenario: &Scenario, seeds: u64) -> Result<Vec<Point>> {
+fn compare(scenario: &Scenario, seeds: u64) -> Result<Vec<Point>> {
     let outcomes: Vec<Vec<Outcome>> = thread::scope(|scope| {
         let all = KINDS.map(|kind| {
             scope.spawn(move || {
-                let one = |seed| run(scenario, kind, Aim::Latency, seed, false);
+                let one = |seed| run(scenario, kind, seed);
                 (1..=seeds).map(one).collect()
             })
         });
-        all.into_iter()
-            .map(|t| {
-                t.join()
-                    .map_err(|_| anyhow!("simulating {:?} failed", scenario.name))
-            })
-            .collect::<Result<_>>()
+        let failed = |_| anyhow!("simulating {:?} failed", scenario.name);
+        let joined = all.into_iter().map(|t| t.join().map_err(failed));
+        joined.collect::<Result<_>>()
     })?;
     let means: Vec<f64> = outcomes.iter().map(|o| mean(o, |o| o.latency_ns)).collect();
     let default = usize::from(scenario.app_setting == Arm::Off);
@@ -232,11 +218,8 @@ fn settle(outcomes: &[Outcome]) -> Option<Settle> {
 
 impl Summary {
     fn of(points: &[Point]) -> Self {
-        let own = || {
-            points
-                .iter()
-                .filter(|p| p.policy == Kind::Controller.name())
-        };
+        let controller = Kind::Controller.name();
+        let own = || points.iter().filter(|p| p.policy == controller);
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
         let settles = || own().filter_map(|p| p.settle);
         let steady = own().filter(|p| p.scenario.starts_with("steady"));

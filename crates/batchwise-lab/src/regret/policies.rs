@@ -3,18 +3,16 @@
 
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::{
-    Arm, Command, Controller, Event, Gradual, Meter, Policy as Aim, Tuning, Vitals,
+    Arm, Command, Controller, Gradual, Meter, Policy as Aim, Tuning, Vitals,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde::Serialize;
 
 use super::costs::{Batching, Flush};
 use super::world::TICK;
 
 /// A way of deciding.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Always this one.
     Static(Arm),
@@ -22,12 +20,7 @@ pub enum Kind {
     Oracle,
     /// ε-greedy: in a share of epochs of so many ticks a random arm, else the one whose
     /// exponentially weighted mean is lower.
-    Greedy {
-        /// The share.
-        epsilon: f64,
-        /// Of an epoch.
-        ticks: u64,
-    },
+    Greedy { epsilon: f64, ticks: u64 },
     /// A limit in bytes: additive increase, multiplicative decrease.
     Gradual(Flush),
     /// batchwise.
@@ -52,21 +45,26 @@ impl Kind {
     }
 }
 
+/// What is in force before the first decision: what the application asked for.
+pub const UNDECIDED: Command = Command {
+    arm: None,
+    sensing: true,
+    probing: false,
+    pulse: false,
+};
+
 /// Something that decides at every tick.
 pub enum Decider {
-    /// Whatever it is told.
     Fixed(Arm),
-    /// ε-greedy.
     Greedy(Box<Greedy>),
-    /// A limit that moves gradually.
     Gradual(Box<Gradual>, Flush),
-    /// batchwise.
     Controller(Box<Controller>),
 }
 
 impl Decider {
     /// Begins with the arm that the application asked for.
-    pub fn new(kind: Kind, aim: Aim, side: Side, app_setting: Arm, seed: u64) -> Self {
+    pub fn new(kind: Kind, side: Side, app_setting: Arm, seed: u64) -> Self {
+        let tuning = Tuning::new(Aim::Latency, side);
         match kind {
             Kind::Static(arm) => Self::Fixed(arm),
             Kind::Oracle => Self::Fixed(app_setting),
@@ -79,50 +77,36 @@ impl Decider {
                 rng: StdRng::seed_from_u64(seed),
             })),
             Kind::Gradual(flush) => {
-                let tuning = Tuning::new(aim, side);
                 Self::Gradual(Box::new(Gradual::new(tuning, 0, app_setting)), flush)
             }
-            Kind::Controller => {
-                let tuning = Tuning::new(aim, side);
-                Self::Controller(Box::new(Controller::new(tuning, 0, app_setting)))
-            }
+            Kind::Controller => Self::Controller(Box::new(Controller::new(tuning, 0, app_setting))),
         }
     }
 
-    /// What to do until the next tick; `best` is what the oracle knows.
-    pub fn tick(&mut self, v: &Vitals, meter: &mut dyn Meter, best: Option<Arm>) -> Command {
+    /// What to do until the next tick.
+    pub fn tick(&mut self, v: &Vitals, meter: &mut dyn Meter) -> Command {
         let plain = |arm| Command {
             arm: Some(arm),
-            sensing: true,
-            probing: false,
-            pulse: false,
+            ..UNDECIDED
         };
         match self {
-            Self::Fixed(arm) => plain(best.unwrap_or(*arm)),
+            Self::Fixed(arm) => plain(*arm),
             Self::Greedy(greedy) => plain(greedy.tick(meter)),
             Self::Gradual(gradual, _) => gradual.tick(v, meter),
             Self::Controller(controller) => controller.tick(v, meter),
         }
     }
 
-    /// What is in force, for who limits batches instead of switching.
+    /// What is in force, for a policy that limits batches instead of switching.
     pub fn limited(&self) -> Option<Batching> {
-        match self {
-            Self::Gradual(gradual, flush) => gradual.limit_in_force().map(|l| Batching::Limit {
-                bytes: f64::from(l),
-                flush: *flush,
-            }),
-            _ => None,
-        }
-    }
-
-    /// What was decided since the last call.
-    pub fn events(&mut self) -> Vec<Event> {
-        match self {
-            Self::Gradual(gradual, _) => gradual.events(),
-            Self::Controller(controller) => controller.events(),
-            _ => Vec::new(),
-        }
+        let Self::Gradual(gradual, flush) = self else {
+            return None;
+        };
+        let bytes = f64::from(gradual.limit_in_force()?);
+        Some(Batching::Limit {
+            bytes,
+            flush: *flush,
+        })
     }
 }
 
@@ -158,10 +142,9 @@ impl Greedy {
             _ => false,
         };
         if self.rng.random_bool(self.epsilon) {
-            self.arm = if self.rng.random_bool(0.5) {
-                Arm::On
-            } else {
-                Arm::Off
+            self.arm = match self.rng.random_bool(0.5) {
+                true => Arm::On,
+                false => Arm::Off,
             };
         } else if better {
             self.arm = other;

@@ -1,10 +1,10 @@
 //! Tables and figures of the regret experiment.
 
-use batchwise_core::tune::{Arm, Policy as Aim};
+use batchwise_core::tune::Arm;
 
 use super::policies::Kind;
 use super::run::{Sample, WINDOW_S, run};
-use super::{KINDS, Point, Simulated, scenarios};
+use super::{KINDS, Point, Settle, Simulated, scenarios};
 use crate::decisions::join;
 use crate::engine::color::{BATCHWISE, BLACK, Color, GREY, NAGLE, NODELAY, PARTS};
 use crate::engine::text::duration;
@@ -64,37 +64,28 @@ fn over(factor: f64) -> String {
 }
 
 fn own_table(points: &[Point]) -> Table {
-    let settle = |p: &Point| {
-        p.settle.map_or_else(
-            || "–".into(),
-            |s| format!("{:.2} / {:.2} / {:.2}", s.median_s, s.p95_s, s.worst_s),
-        )
-    };
-    let row = |p: &Point| {
-        vec![
-            p.scenario.clone(),
-            duration(p.latency_ns),
-            over(p.vs_best_static),
-            over(p.vs_oracle),
-            format!("{:+.1} %", 100.0 * (p.vs_default - 1.0)),
-            format!("{:+.1} %", 100.0 * (p.worst_window_vs_default - 1.0)),
-            format!("{:.1} %", 100.0 * p.wrong),
-            format!("{:.1}", p.switches_per_min),
-            settle(p),
-        ]
-    };
-    Table::new([
-        "scenario",
-        "mean latency",
-        "over best static",
-        "over oracle",
-        "against default",
-        "worst 10 s against default",
-        "time in wrong arm",
-        "switches/min",
-        "settling s, median / p95 / worst",
-    ])
-    .with(of(points, OWN).map(row))
+    let against = |factor: f64| format!("{:+.1} %", 100.0 * (factor - 1.0));
+    let settle = |s: Settle| format!("{:.2} / {:.2} / {:.2}", s.median_s, s.p95_s, s.worst_s);
+    Table::of(
+        of(points, OWN),
+        &[
+            ("scenario", &|p| p.scenario.clone()),
+            ("mean latency", &|p| duration(p.latency_ns)),
+            ("over best static", &|p| over(p.vs_best_static)),
+            ("over oracle", &|p| over(p.vs_oracle)),
+            ("against default", &|p| against(p.vs_default)),
+            ("worst 10 s against default", &|p| {
+                against(p.worst_window_vs_default)
+            }),
+            ("time in wrong arm", &|p| {
+                format!("{:.1} %", 100.0 * p.wrong)
+            }),
+            ("switches/min", &|p| format!("{:.1}", p.switches_per_min)),
+            ("settling s, median / p95 / worst", &|p| {
+                p.settle.map_or_else(|| "–".into(), settle)
+            }),
+        ],
+    )
 }
 
 /// By scenario: every policy's mean latency over that of the best static arm.
@@ -152,7 +143,7 @@ fn decisions(file: String, name: &str) -> Figure {
     let y = Axis::latency().capped(LONGEST);
     let mut figure = Figure::over_time(file, format!("{name}: mean latency"), y);
     for kind in [KINDS[0], KINDS[1], Kind::Controller] {
-        let trace = run(&scenario, kind, Aim::Latency, 1, true).trace;
+        let trace = run(&scenario, kind, 1).trace;
         if kind == Kind::Controller {
             let on = |pair: &[Sample]| (pair[1].arm == Arm::On).then_some((pair[0].at, pair[1].at));
             let times = join(trace.windows(2).filter_map(on));

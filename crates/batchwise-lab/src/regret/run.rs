@@ -1,12 +1,11 @@
 //! One policy in one scenario, and what that came to.
 
 use batchwise_core::sense::report::Side;
-use batchwise_core::tune::{Arm, Command, Event, Peer, Policy as Aim, Vitals};
-use serde::Serialize;
+use batchwise_core::tune::{Arm, Command, Peer, Vitals};
 
 use super::costs::Batching;
-use super::policies::{Decider, Kind};
-use super::scenarios::Scenario;
+use super::policies::{Decider, Kind, UNDECIDED};
+use super::scenarios::{Offers, Scenario};
 use super::world::{Gauge, Load, Passed, TICK, Weather, World};
 
 /// Arms that differ by less than this are alike.
@@ -26,44 +25,33 @@ const PER_SAMPLE: u64 = 5;
 const PEER_DELAY: usize = 2;
 
 /// What one run came to.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Mean latency of all messages, ns.
+    /// Mean of all messages, ns.
     pub latency_ns: f64,
-    /// Messages answered a second.
     pub throughput_per_s: f64,
     /// Time under an arm that was worse by more than 5 %, as a share of all.
     pub wrong: f64,
-    /// Switches a minute.
     pub switches_per_min: f64,
-    /// Trials a minute.
     pub probes_per_min: f64,
     /// How long the kernel counted, as a share of all.
     pub sensing: f64,
     /// From each lasting change of the better arm until it was in force to stay, s.
     pub settle_s: Vec<f64>,
     /// What messages waited in each window, ns.
-    #[serde(skip)]
     pub windows: Vec<f64>,
     /// Ticks in which both ends' agents tried an arm.
     pub both_probing: u64,
     /// For a plot.
-    #[serde(skip)]
     pub trace: Vec<Sample>,
-    /// What the controllers decided.
-    #[serde(skip)]
-    pub events: Vec<Event>,
 }
 
 /// A moment of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// s.
     pub at: f64,
-    /// In force.
     pub arm: Arm,
-    /// Messages offered a second.
-    pub rate: f64,
     /// Mean since the sample before, ns.
     pub latency_ns: f64,
 }
@@ -72,7 +60,7 @@ struct End {
     decider: Decider,
     gauge: Gauge,
     command: Command,
-    said: [Command; PEER_DELAY],
+    announced: [Command; PEER_DELAY],
 }
 
 impl End {
@@ -86,53 +74,46 @@ impl End {
     }
 }
 
-/// The first change that was not answered yet.
-struct Change {
-    at: u64,
-    since: Option<u64>,
-}
-
 /// How long lasting changes of the better arm wait until it is in force.
 #[derive(Default)]
 struct Settling {
     best_before: Option<Arm>,
-    change: Option<Change>,
+    /// The tick of the first change that was not answered yet.
+    changed: Option<u64>,
+    /// Since when the arm that was better then has been in force.
+    answered: Option<u64>,
     settle_s: Vec<f64>,
 }
 
 impl Settling {
     /// `arm` was in force, for more than a trial if `decided`; `best` was better by `factor`.
     fn tick(&mut self, tick: u64, (best, factor): (Arm, f64), arm: Arm, decided: bool) {
-        let lasting = factor > CLEAR;
-        if lasting {
-            if self.best_before.is_some_and(|b| b != best) {
-                self.change = Some(Change {
-                    at: tick,
-                    since: None,
-                });
-            }
-            self.best_before = Some(best);
+        if factor <= CLEAR {
+            self.changed = None;
+            return;
         }
-        let Some(change) = &mut self.change else {
+        if self.best_before.is_some_and(|before| before != best) {
+            (self.changed, self.answered) = (Some(tick), None);
+        }
+        self.best_before = Some(best);
+        let Some(changed) = self.changed else {
             return;
         };
         if decided {
-            change.since = (arm == best).then(|| change.since.unwrap_or(tick));
+            self.answered = (arm == best).then(|| self.answered.unwrap_or(tick));
         }
-        let since = change.since.filter(|since| tick - since >= FOUND);
-        if !lasting {
-            self.change = None;
-        } else if let Some(since) = since.filter(|_| tick - change.at >= LASTING) {
-            self.settle_s.push(seconds_of(since - change.at));
-            self.change = None;
+        let found = self.answered.filter(|since| tick - since >= FOUND);
+        if let Some(since) = found.filter(|_| tick - changed >= LASTING) {
+            self.settle_s.push(seconds_of(since - changed));
+            self.changed = None;
         }
     }
 
     /// A change that was not answered took the rest of the `ticks`.
     fn finish(mut self, ticks: u64) -> Vec<f64> {
-        let unanswered = self.change.filter(|change| change.since.is_none());
-        if let Some(change) = unanswered.filter(|change| ticks - change.at > LASTING) {
-            self.settle_s.push(seconds_of(ticks - change.at));
+        let unanswered = self.changed.filter(|_| self.answered.is_none());
+        if let Some(changed) = unanswered.filter(|changed| ticks - changed > LASTING) {
+            self.settle_s.push(seconds_of(ticks - changed));
         }
         self.settle_s
     }
@@ -153,8 +134,8 @@ struct Tally {
     windows: Vec<f64>,
     wrong: u64,
     settling: Settling,
-    sample_waited: f64,
-    sample_done: f64,
+    /// Since the last sample.
+    sample: Passed,
     trace: Vec<Sample>,
     switches: u64,
     probes: u64,
@@ -174,20 +155,15 @@ impl Tally {
         self.wrong += u64::from(factor > ALIKE && arm != best);
         let decided = !command.probing && !command.pulse;
         self.settling.tick(tick, (best, factor), arm, decided);
-    }
-
-    /// The same, for a plot.
-    fn sample(&mut self, tick: u64, load: &Load, passed: &Passed, arm: Arm) {
-        self.sample_waited += passed.waited;
-        self.sample_done += passed.done;
+        self.sample.waited += passed.waited;
+        self.sample.done += passed.done;
         if tick % PER_SAMPLE == PER_SAMPLE - 1 {
+            let sample = std::mem::take(&mut self.sample);
             self.trace.push(Sample {
-                at: (tick * TICK) as f64 / 1e9,
+                at: seconds_of(tick),
                 arm,
-                rate: load.rate,
-                latency_ns: self.sample_waited / self.sample_done.max(1.0),
+                latency_ns: sample.waited / sample.done.max(1.0),
             });
-            (self.sample_waited, self.sample_done) = (0.0, 0.0);
         }
     }
 
@@ -199,7 +175,7 @@ impl Tally {
         self.sensing += u64::from(now.sensing);
     }
 
-    fn finish(self, ticks: u64, seconds: f64) -> Outcome {
+    fn finish(self, ticks: u64, seconds: f64, both_probing: u64) -> Outcome {
         let (share, minutes) = (1.0 / ticks as f64, seconds / 60.0);
         Outcome {
             latency_ns: self.waited / self.done,
@@ -210,36 +186,29 @@ impl Tally {
             sensing: self.sensing as f64 * share,
             settle_s: self.settling.finish(ticks),
             windows: self.windows,
+            both_probing,
             trace: self.trace,
-            ..Outcome::default()
         }
     }
 }
 
-/// Runs a policy. `traced`: with samples for a plot.
-pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -> Outcome {
+/// Runs a policy.
+pub fn run(scenario: &Scenario, kind: Kind, seed: u64) -> Outcome {
     let app_setting = scenario.app_setting;
-    let idle = Command {
-        arm: None,
-        sensing: true,
-        probing: false,
-        pulse: false,
-    };
-    let end = |kind, side, seed| End {
-        decider: Decider::new(kind, aim, side, app_setting, seed),
+    let end = |side, seed| End {
+        decider: Decider::new(kind, side, app_setting, seed),
         gauge: Gauge::new(seed),
-        command: idle,
-        said: [idle; PEER_DELAY],
+        command: UNDECIDED,
+        announced: [UNDECIDED; PEER_DELAY],
     };
-    let mut ends = vec![end(kind, Side::Client, seed)];
+    let mut ends = vec![end(Side::Client, seed)];
     if scenario.two_ends {
-        ends.push(end(kind, Side::Server, seed ^ 1));
+        ends.push(end(Side::Server, seed ^ 1));
     }
     let mut weather = Weather::new(scenario.noise, seed ^ 0x5eed);
-    let mut offers = scenario.pattern.start(seed);
+    let mut offers = Offers::new(&scenario.pattern, seed);
     let mut world = World::default();
     let mut tally = Tally::default();
-    let mut events = Vec::new();
     let mut both_probing = 0;
     let ticks = (scenario.seconds * 1e9) as u64 / TICK;
     for tick in 0..ticks {
@@ -252,20 +221,11 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
             .map_or(Batching::Arm(app_setting), |e| e.batching(app_setting));
         let passed = world.tick(&load, [here, there], &weather.tick());
         tally.tick(tick, &load, &passed, arm, &ends[0].command);
-        if traced {
-            tally.sample(tick, &load, &passed, arm);
-        }
-        let heard: Vec<_> = ends.iter().map(|e| e.said[0]).collect();
+        let heard: Vec<_> = ends.iter().map(|e| e.announced[0]).collect();
         let mut trying = 0;
         for (index, end) in ends.iter_mut().enumerate() {
             end.gauge.add(&passed);
-            let peer = heard
-                .get(1 - index.min(1))
-                .filter(|_| scenario.two_ends)
-                .map(|c| Peer {
-                    arm: c.arm.unwrap_or(app_setting),
-                    probing: c.probing,
-                });
+            let other = scenario.two_ends.then(|| heard[1 - index]);
             let vitals = Vitals {
                 now: now + TICK,
                 connections: 10,
@@ -275,35 +235,28 @@ pub fn run(scenario: &Scenario, kind: Kind, aim: Aim, seed: u64, traced: bool) -
                 retransmits: passed.retransmits,
                 rtt: load.costs.rtt as u64,
                 quick: end.command.sensing.then(|| passed.quick()),
-                peer,
+                peer: other.map(|command| Peer {
+                    arm: command.arm.unwrap_or(app_setting),
+                    probing: command.probing,
+                }),
             };
-            let oracle = (kind == Kind::Oracle).then(|| {
-                let costs = if index == 0 {
-                    load.costs
-                } else {
-                    load.back.unwrap_or(load.costs)
-                };
-                if world.is_behind() {
-                    costs.quicker(load.rate)
-                } else {
-                    costs.better(load.rate).0
-                }
-            });
-            let command = end.decider.tick(&vitals, &mut end.gauge, oracle);
+            if kind == Kind::Oracle {
+                let costs = load.back.filter(|_| index > 0).unwrap_or(load.costs);
+                end.decider = Decider::Fixed(match world.is_behind() {
+                    true => costs.quicker(load.rate),
+                    false => costs.better(load.rate).0,
+                });
+            }
+            let command = end.decider.tick(&vitals, &mut end.gauge);
             if index == 0 {
                 tally.command(&end.command, &command, app_setting);
             }
             trying += u64::from(command.probing);
             end.command = command;
-            end.said.rotate_left(1);
-            end.said[PEER_DELAY - 1] = command;
-            events.extend(end.decider.events());
+            end.announced.rotate_left(1);
+            end.announced[PEER_DELAY - 1] = command;
         }
         both_probing += u64::from(trying > 1);
     }
-    Outcome {
-        both_probing,
-        events,
-        ..tally.finish(ticks, scenario.seconds)
-    }
+    tally.finish(ticks, scenario.seconds, both_probing)
 }

@@ -19,63 +19,40 @@ pub enum Pattern {
     /// Always the same.
     Steady(Load),
     /// Between two rates, as a sine of the logarithm with this period, s.
-    Sine {
-        /// The lowest.
-        low: Load,
-        /// Messages a second.
-        high: f64,
-        /// s.
-        period: f64,
-    },
+    Sine { low: Load, high: f64, period: f64 },
     /// One after the other, each for as long, s.
-    Cycle {
-        /// s.
-        each: f64,
-        /// In this order.
-        loads: Vec<Load>,
-    },
+    Cycle { each: f64, loads: Vec<Load> },
     /// Any of them at random, each for an exponential time of this mean, s.
-    Steps {
-        /// s.
-        mean: f64,
-        /// To choose from.
-        loads: Vec<Load>,
-    },
+    Steps { mean: f64, loads: Vec<Load> },
     /// Changes to the next one in the moment that a trial begins.
-    AtProbes {
-        /// In this order.
-        loads: Vec<Load>,
-    },
+    AtProbes(Vec<Load>),
 }
 
 /// A pattern under way.
-pub struct Offers {
-    pattern: Pattern,
+pub struct Offers<'a> {
+    pattern: &'a Pattern,
     rng: StdRng,
     index: usize,
     until: f64,
     probing: bool,
 }
 
-impl Pattern {
-    /// From a seed.
-    pub fn start(&self, seed: u64) -> Offers {
-        Offers {
-            pattern: self.clone(),
+impl<'a> Offers<'a> {
+    pub fn new(pattern: &'a Pattern, seed: u64) -> Self {
+        Self {
+            pattern,
             rng: StdRng::seed_from_u64(seed ^ 0x10ad),
             index: 0,
             until: 0.0,
             probing: false,
         }
     }
-}
 
-impl Offers {
     /// The load at a time, s; `probing`: whether a trial is under way.
     pub fn next(&mut self, at: f64, probing: bool) -> Load {
         let begins = probing && !self.probing;
         self.probing = probing;
-        match &self.pattern {
+        match self.pattern {
             Pattern::Steady(load) => *load,
             Pattern::Sine { low, high, period } => {
                 let part = (1.0 - (std::f64::consts::TAU * at / period).cos()) / 2.0;
@@ -91,7 +68,7 @@ impl Offers {
                 }
                 loads[self.index]
             }
-            Pattern::AtProbes { loads } => {
+            Pattern::AtProbes(loads) => {
                 if begins {
                     self.index = (self.index + 1) % loads.len();
                 }
@@ -104,13 +81,10 @@ impl Offers {
 /// A world to decide in.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// For tables.
     pub name: &'static str,
-    /// Load over time.
     pub pattern: Pattern,
     /// What the application asked for.
     pub app_setting: Arm,
-    /// The machine.
     pub noise: Noise,
     /// Both ends have an agent.
     pub two_ends: bool,
@@ -198,9 +172,7 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
         ),
         new(
             "changes at each probe",
-            Pattern::AtProbes {
-                loads: vec![b64(150e3), b64(400e3), kib4(100e3)],
-            },
+            Pattern::AtProbes(vec![b64(150e3), b64(400e3), kib4(100e3)]),
         ),
         cycle(
             "around equal arms: 64 B, 190 and 230 k/s, 1 s",
@@ -208,21 +180,19 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
             vec![b64(190e3), b64(230e3)],
         ),
     ];
-    all.push(Scenario {
-        noise: Noise::BURSTS,
-        ..steady("bursts of noise: 64 B, 100 k/s", Costs::B64, 100e3)
-    });
-    all.push(Scenario {
-        noise: Noise::BURSTS,
-        ..steady("bursts of noise: 4 KiB, 100 k/s", Costs::KIB4, 100e3)
-    });
+    for (name, costs) in [
+        ("bursts of noise: 64 B, 100 k/s", Costs::B64),
+        ("bursts of noise: 4 KiB, 100 k/s", Costs::KIB4),
+    ] {
+        all.push(Scenario {
+            noise: Noise::BURSTS,
+            ..steady(name, costs, 100e3)
+        });
+    }
+    let wants_nagle = "4 KiB, 100 k/s, the application wants Nagle";
     all.push(Scenario {
         app_setting: Arm::On,
-        ..steady(
-            "4 KiB, 100 k/s, the application wants Nagle",
-            Costs::KIB4,
-            100e3,
-        )
+        ..steady(wants_nagle, Costs::KIB4, 100e3)
     });
     let lossy = Load {
         loss: 1e-4,

@@ -45,7 +45,6 @@ impl Noise {
 /// What is offered during a tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// What a message costs.
     pub costs: Costs,
     /// What the server's end adds to it: the way of the responses, where its own sockets' arm
     /// counts. `None`: nothing.
@@ -96,8 +95,6 @@ pub struct Passed {
     pub bytes: f64,
     /// Segments sent again.
     pub retransmits: u64,
-    /// A stall touched it.
-    pub stalled: bool,
 }
 
 impl Passed {
@@ -133,7 +130,6 @@ pub struct Sky {
 }
 
 impl Weather {
-    /// From a seed.
     pub fn new(noise: Noise, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let first: f64 = Exp1.sample(&mut rng);
@@ -201,10 +197,9 @@ impl World {
         self.backlog = before + offered - done;
         let queued = (before + self.backlog) / 2.0;
         let bytes = load.costs.bytes;
-        let buffer = if outcome.at_sender {
-            0.0
-        } else {
-            SEND_BUFFER / bytes
+        let buffer = match outcome.at_sender {
+            true => 0.0,
+            false => SEND_BUFFER / bytes,
         };
         let lost = load.loss * done * (bytes / load.costs.mss).ceil();
         Passed {
@@ -214,28 +209,22 @@ impl World {
             outstanding: (self.backlog.min(buffer) + (latency * load.rate / 1e9).floor()) * bytes,
             bytes: done * (bytes + 5.0),
             retransmits: (lost + sky.rounding).floor() as u64,
-            stalled: sky.stalled > 0.0,
         }
     }
 }
 
 /// What an agent's estimator says about the ticks since it was restarted.
 pub struct Gauge {
-    waited: f64,
-    done: f64,
-    bytes: f64,
+    passed: Passed,
     time: f64,
     rng: StdRng,
     error: Normal<f64>,
 }
 
 impl Gauge {
-    /// From a seed.
     pub fn new(seed: u64) -> Self {
         Self {
-            waited: 0.0,
-            done: 0.0,
-            bytes: 0.0,
+            passed: Passed::default(),
             time: 0.0,
             rng: StdRng::seed_from_u64(seed),
             // the spread of the estimator's error, docs/research/estimator.md
@@ -245,24 +234,27 @@ impl Gauge {
 
     /// A tick passed.
     pub fn add(&mut self, passed: &Passed) {
-        self.waited += passed.seen;
-        self.done += passed.done;
-        self.bytes += passed.bytes;
+        self.passed.seen += passed.seen;
+        self.passed.done += passed.done;
+        self.passed.bytes += passed.bytes;
         self.time += TICK as f64;
     }
 }
 
 impl Meter for Gauge {
     fn restart(&mut self) {
-        (self.waited, self.done, self.bytes, self.time) = (0.0, 0.0, 0.0, 0.0);
+        (self.passed, self.time) = (Passed::default(), 0.0);
     }
 
     fn measure(&mut self) -> Option<Measurement> {
-        (self.done >= 1.0).then(|| Measurement {
-            latency: self.waited / self.done * self.error.sample(&mut self.rng).exp(),
-            throughput: self.done * 1e9 / self.time,
-            message_bytes: self.bytes / self.done,
-            confidence: 0.95 * self.done / (self.done + 9.0),
+        let Passed {
+            seen, done, bytes, ..
+        } = self.passed;
+        (done >= 1.0).then(|| Measurement {
+            latency: seen / done * self.error.sample(&mut self.rng).exp(),
+            throughput: done * 1e9 / self.time,
+            message_bytes: bytes / done,
+            confidence: 0.95 * done / (done + 9.0),
         })
     }
 }

@@ -10,7 +10,6 @@ use crate::engine::text::{duration, maybe_duration, thousands};
 use crate::engine::{Axis, Figure, Ratio, Report, Table};
 use batchwise_testbed::load::LoadInterval;
 
-/// The report.
 pub fn report(schedules: &[Schedule], points: &[Point], summary: &Summary) -> Report {
     let mut report = Report::new(
         "Shift: load and value size change under way",

@@ -7,6 +7,8 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,61 +17,51 @@ use crate::Context;
 use crate::arm::{self, Arm};
 use crate::engine::text::maybe_duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
-use crate::redis::Redis;
+use crate::redis::{Redis, is_saturated, steady};
 use crate::tuner::{Decision, SLO_POLICY};
-use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport, saturated};
+use batchwise_testbed::load::{LoadInterval, LoadReport};
 use plan::{Extent, INTERVAL, Schedule, WARMUP};
 use summary::Summary;
 
-/// Load and value size that change under way.
-pub struct Shift;
+pub(crate) struct Shift;
 
 /// One run of a schedule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
-    /// Name of the schedule.
-    pub schedule: String,
-    /// What decided.
-    pub arm: Arm,
+pub(crate) struct Point {
+    schedule: String,
+    arm: Arm,
     /// Runs of one round are compared with each other.
-    pub round: u32,
-    /// Over the whole run, with its phases.
-    pub report: LoadReport,
-    /// Every tenth of a second.
-    pub intervals: Vec<LoadInterval>,
+    round: u32,
+    report: LoadReport,
+    intervals: Vec<LoadInterval>,
     /// With batchwise: what both agents decided.
-    pub decisions: Vec<Decision>,
+    decisions: Vec<Decision>,
 }
 
 /// A static arm alone at the load of a phase: what can be reached there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Steady {
-    /// The arm.
-    pub arm: Arm,
-    /// Requests a second.
-    pub rate: u64,
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// Runs of one round are compared with each other.
-    pub round: u32,
-    /// Whether the load was more than could be carried.
-    pub saturated: bool,
-    /// Mean latency from the intended send time, ns.
+pub(crate) struct Steady {
+    arm: Arm,
+    rate: u64,
+    value_size: u32,
+    round: u32,
+    saturated: bool,
+    /// Mean latency from the intended send time.
     #[serde(deserialize_with = "crate::engine::float")]
-    pub mean_ns: f64,
+    mean_ns: f64,
 }
 
 /// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct More {
+pub(crate) struct More {
     steady: Vec<Steady>,
 }
 
 /// What a turn measures.
 #[derive(Clone, Debug)]
-pub enum Task {
-    /// A static arm alone at the load of a phase.
-    Alone(Arm, LoadPhase),
+pub(crate) enum Task {
+    /// A static arm alone at the rate and value size of a phase.
+    Alone(Arm, u64, u32),
     /// A whole schedule.
     Whole(Arm, Schedule),
 }
@@ -92,10 +84,11 @@ impl Experiment for Shift {
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Task>>> {
         let (arms, extent) = (arm::chosen()?, Extent::new(quick));
         let round = |round: u32| {
-            let mut tasks = Vec::new();
-            for phase in constant_phases(&extent.schedules) {
-                tasks.extend(Arm::STATIC.map(|arm| Task::Alone(arm, phase)));
-            }
+            let phases = extent.schedules.iter().flat_map(|s| &s.phases);
+            let constant = phases.filter(|phase| phase.climb_to.is_none());
+            let loads: BTreeSet<_> = constant.map(|p| (p.rate, p.value_size)).collect();
+            let alone = |(rate, size)| Arm::STATIC.map(|arm| Task::Alone(arm, rate, size));
+            let mut tasks: Vec<_> = loads.into_iter().flat_map(alone).collect();
             // So that none is always the first or the last of a round.
             let mut order = arms.clone();
             order.rotate_left(round as usize % arms.len());
@@ -120,16 +113,15 @@ impl Experiment for Shift {
         redis.server.check_alive()?;
         let (context, round) = (run.context, turn.round);
         match turn.arm {
-            Task::Alone(arm, phase) => {
-                let duration = Extent::new(context.quick).steady;
-                let load = redis.load(*arm, WARMUP, vec![LoadPhase { duration, ..*phase }]);
+            &Task::Alone(arm, rate, value_size) => {
+                let phase = steady(Extent::new(context.quick).steady, rate, value_size);
+                let load = redis.load(arm, WARMUP, vec![phase]);
                 let (window, _) = redis.last_phase(context, &load)?;
                 let mean_ns = window.latency_ns.mean;
-                let (rate, value_size) = (phase.rate, phase.value_size);
                 let (name, mean) = (arm.name(), maybe_duration(Some(mean_ns)));
                 run.note(&format!("{name} alone, {rate}/s of {value_size} B: {mean}"));
                 run.more.steady.push(Steady {
-                    arm: *arm,
+                    arm,
                     rate,
                     value_size,
                     round,
@@ -161,16 +153,9 @@ impl Experiment for Shift {
 
     /// What cannot be carried overwhelms the generator, too; that is an answer here.
     fn judge(&self, point: &Point) -> Judgement {
-        let LoadReport {
-            offered_rps,
-            achieved_rps,
-            latency_ns,
-            errors,
-            valid,
-            ..
-        } = point.report;
-        let collapsed = saturated(offered_rps, achieved_rps, latency_ns.mean, errors);
-        Judgement::valid_if(collapsed || valid, point.report.why_invalid.join(", "))
+        let report = &point.report;
+        let counts = is_saturated(report) || report.valid;
+        Judgement::valid_if(counts, report.why_invalid.join(", "))
     }
 
     fn describe(&self, point: &Point) -> String {
@@ -187,17 +172,4 @@ impl Experiment for Shift {
         let schedules = Extent::new(results.quick).schedules;
         figures::report(&schedules, &results.points, summary)
     }
-}
-
-/// The different phases with a constant rate.
-fn constant_phases(schedules: &[Schedule]) -> Vec<LoadPhase> {
-    let mut found: Vec<LoadPhase> = Vec::new();
-    let constant = |phase: &&LoadPhase| phase.climb_to.is_none();
-    for phase in schedules.iter().flat_map(|s| &s.phases).filter(constant) {
-        let same = |p: &LoadPhase| (p.rate, p.value_size) == (phase.rate, phase.value_size);
-        if !found.iter().any(same) {
-            found.push(*phase);
-        }
-    }
-    found
 }

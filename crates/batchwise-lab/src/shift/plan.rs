@@ -21,20 +21,15 @@ const LARGE_RATE: u64 = 120_000;
 /// A load that changes under way.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// Its name in results.
     pub name: &'static str,
-    /// One after another.
     pub phases: Vec<LoadPhase>,
 }
 
 /// How often the schedules are run.
-#[derive(Clone, Debug)]
 pub struct Extent {
-    /// Repetitions.
     pub rounds: u32,
     /// How long a static arm is measured at each phase alone.
     pub steady: Duration,
-    /// Steps, then ramps.
     pub schedules: [Schedule; 2],
 }
 
@@ -84,17 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_schedules_go_from_small_values_to_large_ones_and_back() {
-        for schedule in Extent::new(true).schedules {
-            let sizes: Vec<_> = schedule.phases.iter().map(|p| p.value_size).collect();
-            assert_eq!(sizes[..3], [64, 4096, 64], "{}", schedule.name);
-        }
-    }
-
-    #[test]
-    fn intervals_fit_into_phases_evenly() {
-        for phase in Extent::new(true).schedules.iter().flat_map(|s| &s.phases) {
-            assert_eq!(phase.duration.as_millis() % INTERVAL.as_millis(), 0);
+    fn schedules_go_from_small_values_to_large_ones_and_back_in_whole_intervals() {
+        for Schedule { name, phases } in Extent::new(true).schedules {
+            let sizes: Vec<_> = phases.iter().map(|p| p.value_size).collect();
+            assert_eq!(sizes[..3], [64, 4096, 64], "{name}");
+            let rest = |p: &LoadPhase| p.duration.as_millis() % INTERVAL.as_millis();
+            assert!(phases.iter().all(|phase| rest(phase) == 0), "{name}");
         }
     }
 }

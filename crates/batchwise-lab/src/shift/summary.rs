@@ -22,7 +22,6 @@ const SMOOTHED: usize = 3;
 pub struct Settle {
     /// The phase that begins with the change, from 0.
     pub phase: usize,
-    /// The better static arm at that load.
     pub better: Arm,
     /// Its mean latency there, alone, ns.
     pub reachable_ns: f64,
@@ -31,34 +30,31 @@ pub struct Settle {
     pub settle_s: f64,
     /// Rounds that never did.
     pub never: usize,
-    /// Rounds.
     pub rounds: usize,
 }
 
 /// One schedule.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct ScheduleSummary {
     /// Mean latency of the better static arm over the whole run, over batchwise's: above 1,
     /// batchwise was better than both.
     pub vs_best_static: Option<f64>,
-    /// The same with its 95 % interval.
+    /// Of 95 %.
     pub interval: Option<Ratio>,
     /// Whether batchwise was at least as good as the better static arm.
     pub verdict: Verdict,
-    /// Which static arm that is.
     pub better: Option<Arm>,
-    /// Mean latency over the whole run, median over rounds, ns; by arm.
+    /// Mean latency over the whole run, median over rounds.
     pub mean_ns: BTreeMap<Arm, f64>,
     /// By change; only where the load is constant after it.
     pub settle: Vec<Settle>,
 }
 
-/// The experiment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Summary {
     /// That of the schedule in which it is lower.
     pub vs_best_static: Option<f64>,
-    /// The same with its 95 % interval.
+    /// Of 95 %.
     pub interval: Option<Ratio>,
     /// Whether batchwise was at least as good as the better static arm in every schedule.
     pub verdict: Verdict,
@@ -66,12 +62,10 @@ pub struct Summary {
     /// (the median of three), within 1.25 times the latency that the better static arm reaches
     /// alone at that load.
     pub worst_settle_s: Option<f64>,
-    /// By name.
     pub per_schedule: BTreeMap<&'static str, ScheduleSummary>,
 }
 
 impl Summary {
-    /// Of these runs.
     pub fn of(points: &[Point], steady: &[Steady], schedules: &[Schedule]) -> Self {
         let one = |schedule: &Schedule| {
             let of_it = |p: &&Point| p.schedule == schedule.name;
@@ -137,32 +131,25 @@ pub fn reachable(steady: &[Steady], phase: &LoadPhase) -> Option<(Arm, f64)> {
 }
 
 fn settle(points: &[&Point], steady: &[Steady], phases: &[LoadPhase]) -> Vec<Settle> {
-    let mut found = Vec::new();
-    for (index, phase) in phases.iter().enumerate().skip(1) {
-        if phase.climb_to.is_some() {
-            continue;
-        }
-        let Some((better, reachable_ns)) = reachable(steady, phase) else {
-            continue;
-        };
-        let whole = phase.duration.as_secs_f64();
+    let of_phase = |(index, phase): (usize, &LoadPhase)| {
+        let (better, reachable_ns) = reachable(steady, phase)?;
         let tuned = points.iter().filter(|p| p.arm == Arm::Batchwise);
-        let times: Vec<Option<f64>> = tuned
-            .map(|p| settled_after(&p.intervals, index, SETTLED * reachable_ns))
-            .collect();
+        let settled = |p: &&Point| settled_after(&p.intervals, index, SETTLED * reachable_ns);
+        let times: Vec<Option<f64>> = tuned.map(settled).collect();
+        let whole = phase.duration.as_secs_f64();
         let seconds: Vec<f64> = times.iter().map(|t| t.unwrap_or(whole)).collect();
-        if let Some(settle_s) = median(&seconds) {
-            found.push(Settle {
-                phase: index,
-                better,
-                reachable_ns,
-                settle_s,
-                never: times.iter().filter(|t| t.is_none()).count(),
-                rounds: times.len(),
-            });
-        }
-    }
-    found
+        Some(Settle {
+            phase: index,
+            better,
+            reachable_ns,
+            settle_s: median(&seconds)?,
+            never: times.iter().filter(|t| t.is_none()).count(),
+            rounds: times.len(),
+        })
+    };
+    let changes = phases.iter().enumerate().skip(1);
+    let constant = changes.filter(|(_, phase)| phase.climb_to.is_none());
+    constant.filter_map(of_phase).collect()
 }
 
 /// Seconds from the begin of a phase until the latency stays at or below `limit` to its end;

@@ -8,8 +8,9 @@ use super::{Point, Steady, figures};
 use crate::arm::Arm;
 use crate::decisions::samples::decision;
 use crate::engine::{Verdict, draw};
+use crate::redis::steady;
 use batchwise_testbed::load::samples::latency;
-use batchwise_testbed::load::{LoadInterval, LoadPhase, LoadReport};
+use batchwise_testbed::load::{LoadInterval, LoadReport};
 
 /// An interval of 100 ms, which ends at so many tenths of a second.
 fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
@@ -55,24 +56,22 @@ fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> Poin
     }
 }
 
-fn alone(arm: Arm, value_size: u32, mean_us: Option<f64>) -> Steady {
-    Steady {
+/// The static arms alone; a mean of `None` is a collapse.
+fn alone() -> [Steady; 4] {
+    [
+        (Arm::Nodelay, 350_000, 64, None),
+        (Arm::Nagle, 350_000, 64, Some(25e3)),
+        (Arm::Nodelay, 120_000, 4096, Some(40e3)),
+        (Arm::Nagle, 120_000, 4096, Some(160e3)),
+    ]
+    .map(|(arm, rate, value_size, mean_ns)| Steady {
         arm,
-        rate: if value_size == 64 { 350_000 } else { 120_000 },
+        rate,
         value_size,
         round: 0,
-        saturated: mean_us.is_none(),
-        mean_ns: mean_us.unwrap_or(0.0) * 1e3,
-    }
-}
-
-fn steady() -> [Steady; 4] {
-    [
-        alone(Arm::Nodelay, 64, None),
-        alone(Arm::Nagle, 64, Some(25.0)),
-        alone(Arm::Nodelay, 4096, Some(40.0)),
-        alone(Arm::Nagle, 4096, Some(160.0)),
-    ]
+        saturated: mean_ns.is_none(),
+        mean_ns: mean_ns.unwrap_or(0.0),
+    })
 }
 
 /// A second of phase 0, then these latencies in phase 1, a tenth of a second each.
@@ -102,17 +101,10 @@ fn the_ratio_is_to_the_better_static_arm_of_the_same_round() {
 
 #[test]
 fn what_can_be_reached_is_the_better_arm_alone() {
-    let phase = |rate, value_size| LoadPhase {
-        duration: Duration::from_secs(1),
-        rate,
-        climb_to: None,
-        value_size,
-    };
-    let found = reachable(&steady(), &phase(350_000, 64));
-    assert_eq!(found, Some((Arm::Nagle, 25e3)));
-    let found = reachable(&steady(), &phase(120_000, 4096));
-    assert_eq!(found, Some((Arm::Nodelay, 40e3)));
-    assert_eq!(reachable(&steady(), &phase(1, 1)), None);
+    let at = |rate, size| reachable(&alone(), &steady(Duration::from_secs(1), rate, size));
+    assert_eq!(at(350_000, 64), Some((Arm::Nagle, 25e3)));
+    assert_eq!(at(120_000, 4096), Some((Arm::Nodelay, 40e3)));
+    assert_eq!(at(1, 1), None);
 }
 
 #[test]
@@ -127,7 +119,7 @@ fn settled_is_who_stays_below_the_limit_and_one_bad_interval_is_no_relapse() {
 #[test]
 fn a_change_that_was_never_followed_counts_with_the_whole_phase() {
     let points = [run(Arm::Batchwise, 0, 40.0, changing(&[160.0; 30]))];
-    let summary = Summary::of(&points, &steady(), &Extent::new(true).schedules);
+    let summary = Summary::of(&points, &alone(), &Extent::new(true).schedules);
     let change = summary.per_schedule["steps"].settle[0];
     assert_eq!((change.phase, change.better), (1, Arm::Nodelay));
     assert_eq!((change.settle_s, change.never, change.rounds), (3.0, 1, 1));

@@ -33,7 +33,6 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Of these epochs.
     pub fn of(paired: &[Paired]) -> Self {
         let all: usize = paired.iter().map(|epoch| epoch.responses).sum();
         let relative = relative(paired);

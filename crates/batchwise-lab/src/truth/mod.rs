@@ -13,10 +13,10 @@ pub use errors::{Errors, relative, slots_to_follow};
 
 const HEADER: &str = "connection,sent_ns,response_ns,triggered_ns,request_bytes,response_bytes";
 
-/// A request as its client saw it; times in ns since 1970.
+/// A request as its client saw it. All times here are in ns since 1970, all durations in ns; the
+/// client's address names the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The client's address, which names the connection.
     pub client: SocketAddr,
     /// Just before it was written.
     pub sent_ns: u64,
@@ -27,12 +27,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// Until the response was there, ns: what is to be estimated.
+    /// Until the response was there: what is to be estimated.
     pub fn latency(&self) -> f64 {
         self.response_ns.saturating_sub(self.sent_ns) as f64
     }
 
-    /// Until the request that the response caused, ns: what an estimator on the path can see.
+    /// Until the request that the response caused: what an estimator on the path can see.
     pub fn to_triggered(self) -> Option<f64> {
         let triggered = self.triggered_ns?;
         Some(triggered.saturating_sub(self.sent_ns) as f64)
@@ -73,43 +73,33 @@ impl Request {
 /// A line of `batchwise passive --per-flow --format jsonl` about a flow's epoch.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Epoch {
-    /// Its first packet, ns since 1970.
+    /// Its first packet.
     pub start_ns: u64,
-    /// Its end, ns since 1970.
     pub end_ns: u64,
-    /// The client's address.
     pub client: SocketAddr,
-    /// The estimate, ns; `None` when there is none.
     pub latency_ns: Option<u64>,
 }
 
 /// What a baseline measured at one moment of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// The client's address.
     pub client: SocketAddr,
-    /// Ns since 1970.
     pub at_ns: u64,
-    /// Ns.
     pub value_ns: f64,
 }
 
 /// A connection in one epoch: the truth beside what was estimated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paired {
-    /// The client's address.
     pub client: SocketAddr,
-    /// Ns since 1970.
     pub start_ns: u64,
-    /// Ns since 1970.
     pub end_ns: u64,
     /// Requests sent in the epoch; at least one.
     pub responses: usize,
-    /// Mean until their responses were there, ns.
+    /// Mean until their responses were there.
     pub response_ns: f64,
-    /// Mean until the requests that these caused, ns; `None` when they caused none.
+    /// Mean until the requests that these caused; `None` when they caused none.
     pub triggered_ns: Option<f64>,
-    /// The estimate, ns.
     pub estimate_ns: Option<f64>,
 }
 
@@ -122,37 +112,26 @@ pub struct Truth {
 impl Truth {
     /// Of these requests, without those sent before `from` (ns since 1970).
     pub fn of(requests: &[Request], from: u64) -> Self {
-        let mut by_client: HashMap<_, Vec<Request>> = HashMap::new();
-        for request in requests.iter().filter(|r| r.sent_ns >= from) {
-            by_client.entry(request.client).or_default().push(*request);
+        let measured = requests.iter().filter(|r| r.sent_ns >= from);
+        Self {
+            by_client: by_client(measured, |r| r.client, |r| r.sent_ns),
         }
-        for requests in by_client.values_mut() {
-            requests.sort_by_key(|request| request.sent_ns);
-        }
-        Self { by_client }
     }
 
-    /// How many requests there are.
     pub fn count(&self) -> usize {
         self.by_client.values().map(Vec::len).sum()
     }
 
-    /// All requests.
     pub fn requests(&self) -> impl Iterator<Item = &Request> {
         self.by_client.values().flatten()
-    }
-
-    /// The requests that `client` sent in `start..end`.
-    fn sent_in(&self, client: &SocketAddr, start: u64, end: u64) -> &[Request] {
-        let all = self.by_client.get(client).map_or(&[][..], Vec::as_slice);
-        between(all, start, end, |request| request.sent_ns)
     }
 
     /// The epochs in which requests were sent, each with what is true of these. An epoch without
     /// requests has no truth and does not count.
     pub fn pair(&self, epochs: &[Epoch]) -> Vec<Paired> {
         let pair = |epoch: &Epoch| {
-            let sent = self.sent_in(&epoch.client, epoch.start_ns, epoch.end_ns);
+            let all = self.by_client.get(&epoch.client)?;
+            let sent = between(all, epoch.start_ns, epoch.end_ns, |r| r.sent_ns);
             Some(Paired {
                 client: epoch.client,
                 start_ns: epoch.start_ns,
@@ -169,13 +148,7 @@ impl Truth {
 
 /// The same epochs with what a baseline measured in each instead of the estimate.
 pub fn with_samples(paired: &[Paired], samples: &[Sample]) -> Vec<Paired> {
-    let mut by_client: HashMap<_, Vec<Sample>> = HashMap::new();
-    for sample in samples {
-        by_client.entry(sample.client).or_default().push(*sample);
-    }
-    for samples in by_client.values_mut() {
-        samples.sort_by_key(|sample| sample.at_ns);
-    }
+    let by_client = by_client(samples, |sample| sample.client, |sample| sample.at_ns);
     replace(paired, |epoch| {
         let all = by_client.get(&epoch.client)?;
         let inside = between(all, epoch.start_ns, epoch.end_ns, |sample| sample.at_ns);
@@ -207,22 +180,18 @@ pub fn against_triggered(paired: &[Paired]) -> Vec<Paired> {
 
 /// One entry a connection: means over all its epochs that have an estimate, by responses.
 pub fn by_connection(paired: &[Paired]) -> Vec<Paired> {
-    let mut connections: HashMap<SocketAddr, Vec<&Paired>> = HashMap::new();
+    let mut connections: BTreeMap<SocketAddr, Vec<&Paired>> = BTreeMap::new();
     for epoch in paired.iter().filter(|epoch| epoch.estimate_ns.is_some()) {
         connections.entry(epoch.client).or_default().push(epoch);
     }
-    let mut means: Vec<_> = connections
-        .into_values()
-        .filter_map(|e| merge(&e))
-        .collect();
-    means.sort_by_key(|connection| connection.client);
-    means
+    let epochs = connections.into_values();
+    epochs.filter_map(|epochs| merge(&epochs)).collect()
 }
 
 /// Every connection together, in slots of `slot_ns` from `from` on: what a server's line says. An
 /// epoch belongs to the slot of its middle.
 pub fn over_time(paired: &[Paired], from: u64, slot_ns: u64) -> Vec<Paired> {
-    let mut slots: BTreeMap<u64, Vec<&Paired>> = Default::default();
+    let mut slots: BTreeMap<u64, Vec<&Paired>> = BTreeMap::new();
     for epoch in paired.iter().filter(|epoch| epoch.estimate_ns.is_some()) {
         let middle = epoch.start_ns.midpoint(epoch.end_ns);
         if let Some(since) = middle.checked_sub(from) {
@@ -270,6 +239,22 @@ fn replace(paired: &[Paired], estimate: impl Fn(&Paired) -> Option<f64>) -> Vec<
         ..epoch.clone()
     };
     paired.iter().map(with).collect()
+}
+
+/// By connection, in the order of their times.
+fn by_client<'a, T: Copy + 'a>(
+    items: impl IntoIterator<Item = &'a T>,
+    client: impl Fn(&T) -> SocketAddr,
+    time: impl Fn(&T) -> u64,
+) -> HashMap<SocketAddr, Vec<T>> {
+    let mut found: HashMap<_, Vec<T>> = HashMap::new();
+    for item in items {
+        found.entry(client(item)).or_default().push(*item);
+    }
+    for items in found.values_mut() {
+        items.sort_by_key(&time);
+    }
+    found
 }
 
 /// The part of a sorted slice whose times are in `start..end`.

@@ -18,6 +18,7 @@ use crate::engine::{
     Experiment, Figure, Judgement, NoMore, Ratio, Report, Results, Round, Run, Strip, Table, Turn,
 };
 use crate::redis::{Redis, steady};
+use crate::stats::Spread;
 use crate::tuner::{SLO_POLICY, Tuners};
 use batchwise_testbed::redis::Benchmark;
 use summary::{Summary, of_rounds};
@@ -29,14 +30,11 @@ const OPEN_RATE: u64 = 50_000;
 const OPEN_DURATION: Duration = Duration::from_secs(2);
 const OPEN_WARMUP: Duration = Duration::from_millis(500);
 
-/// What tuning costs.
-pub struct TuneCost;
+pub(crate) struct TuneCost;
 
-/// Whether agents run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Agents {
-    /// Nothing is attached.
+pub(crate) enum Agents {
     Off,
     /// One at each host.
     On,
@@ -44,32 +42,28 @@ pub enum Agents {
 
 /// A run of the benchmark and one of the open loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
-    /// Runs of one round are compared with each other.
-    pub round: u32,
-    /// Position in the round, from 0.
-    pub position: usize,
-    /// Whether agents ran.
-    pub agents: Agents,
-    /// Requests a second of the benchmark, once the agents have learned.
-    pub rps: f64,
+pub(crate) struct Point {
+    round: u32,
+    position: usize,
+    agents: Agents,
+    /// Of the benchmark, once the agents have learned.
+    rps: f64,
     /// The same before, while they learn.
-    pub learning_rps: f64,
-    /// CPU time of the server process a request of the benchmark, ns.
-    pub server_cpu_ns_per_request: f64,
-    /// Mean latency of the open loop from the intended send time, ns.
-    pub open_mean_ns: f64,
-    /// CPU time of the server process a request of the open loop, ns.
-    pub open_server_cpu_ns_per_request: f64,
+    learning_rps: f64,
+    /// Of the benchmark.
+    server_cpu_ns_per_request: f64,
+    /// Mean latency of the open loop from the intended send time.
+    open_mean_ns: f64,
+    open_server_cpu_ns_per_request: f64,
     /// Both agents' CPU time over the time of both runs.
-    pub agents_cpu_share: Option<f64>,
+    agents_cpu_share: Option<f64>,
     /// Why the open loop's generator does not trust its numbers.
     #[serde(default)]
-    pub why_invalid: Vec<String>,
+    why_invalid: Vec<String>,
 }
 
 /// A server, and the closed loop.
-pub struct Stage {
+pub(crate) struct Stage {
     benchmark: Benchmark,
     redis: Redis,
 }
@@ -108,12 +102,13 @@ impl Experiment for TuneCost {
         turn: Turn<'_, Agents>,
     ) -> Result<Vec<Point>> {
         let (context, benchmark, redis) = (run.context, &stage.benchmark, &stage.redis);
-        let label = format!("{}", turn.round + 1);
+        let label = (turn.round + 1).to_string();
         let tuners = (*turn.arm == Agents::On)
             .then(|| Tuners::start(context, &redis.hosts, SLO_POLICY, &label))
             .transpose()?;
         let began = Instant::now();
-        let agents_before = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
+        let agents_cpu = || tuners.as_ref().map(Tuners::cpu_time).transpose();
+        let before = agents_cpu()?;
 
         let mut learning_rps = 0.0;
         for _ in 0..LEARNING_RUNS {
@@ -130,10 +125,7 @@ impl Experiment for TuneCost {
         let whole = open.length().as_secs_f64() / OPEN_DURATION.as_secs_f64();
 
         let elapsed = began.elapsed().as_secs_f64();
-        let agents_after = tuners.as_ref().map(Tuners::cpu_time).transpose()?;
-        let agents_cpu = agents_after
-            .zip(agents_before)
-            .map(|(after, before)| after.saturating_sub(before));
+        let agents_cpu = agents_cpu()?.zip(before);
         if let Some(tuners) = tuners {
             let blind = "the agents saw nothing of the benchmark; see `batchwise doctor`";
             ensure!(!tuners.finish()?.is_empty(), blind);
@@ -148,7 +140,8 @@ impl Experiment for TuneCost {
             server_cpu_ns_per_request: closed_cpu / benchmark.requests as f64,
             open_mean_ns: report.latency_ns.mean,
             open_server_cpu_ns_per_request: open_cpu / (report.requests as f64 * whole),
-            agents_cpu_share: agents_cpu.map(|cpu| cpu.as_secs_f64() / elapsed),
+            agents_cpu_share: agents_cpu
+                .map(|(after, before)| after.saturating_sub(before).as_secs_f64() / elapsed),
             why_invalid: report.why_invalid,
         }])
     }
@@ -158,10 +151,10 @@ impl Experiment for TuneCost {
     }
 
     fn describe(&self, point: &Point) -> String {
-        let (round, rps) = (point.round + 1, point.rps);
+        let (round, agents) = (point.round + 1, point.agents);
         format!(
-            "round {round}, agents {:?}: {rps:.0} requests/s",
-            point.agents
+            "round {round}, agents {agents:?}: {:.0} requests/s",
+            point.rps
         )
     }
 
@@ -200,29 +193,28 @@ impl Experiment for TuneCost {
 fn table(summary: &Summary) -> Table {
     let (without, with) = (summary.rps_off, summary.rps_on);
     let rows = [
-        ("requests/s", summary.throughput, without, with),
+        ("requests/s", summary.throughput, [without, with]),
         (
             "requests/s while the agents learn",
             summary.learning,
-            None,
-            None,
+            [None; 2],
         ),
-        ("server CPU per request", summary.server_cpu, None, None),
+        ("server CPU per request", summary.server_cpu, [None; 2]),
         (
             "open loop: server CPU per request",
             summary.open_server_cpu,
-            None,
-            None,
+            [None; 2],
         ),
-        ("open loop: mean latency", summary.open_latency, None, None),
+        ("open loop: mean latency", summary.open_latency, [None; 2]),
     ];
+    let known = |spread: Option<Spread>| spread.map_or_else(String::new, quartiles);
     Table::of(
         rows,
         &[
             ("", &|row| row.0.into()),
             ("with agents / without", &|row| Ratio::text(row.1.as_ref())),
-            ("without", &|row| row.2.map_or_else(String::new, quartiles)),
-            ("with", &|row| row.3.map_or_else(String::new, quartiles)),
+            ("without", &|row| known(row.2[0])),
+            ("with", &|row| known(row.2[1])),
         ],
     )
 }

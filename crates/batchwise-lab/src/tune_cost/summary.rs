@@ -7,33 +7,27 @@ use super::{Agents, Point};
 use crate::engine::{Ratio, pairs};
 use crate::stats::{Spread, median};
 
-/// The experiment. Ratios are with agents over without.
+/// The experiment. Ratios are with agents over without, with their 95 % bootstrap intervals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Throughput of the benchmark: the median, if there are enough rounds.
     pub throughput_ratio: Option<f64>,
-    /// The same with its 95 % bootstrap interval.
     pub throughput: Option<Ratio>,
-    /// The same in the runs before, while the agents learn.
+    /// Throughput in the runs before, while the agents learn.
     pub learning: Option<Ratio>,
-    /// CPU time of the server process a request of the benchmark.
+    /// Of the server process, a request of the benchmark.
     pub server_cpu: Option<Ratio>,
-    /// CPU time of the server process a request of the open loop.
     pub open_server_cpu: Option<Ratio>,
-    /// Mean latency of the open loop.
     pub open_latency: Option<Ratio>,
     /// Both agents' CPU time, as a share of one CPU.
     pub agents_cpu_share: Option<f64>,
-    /// Requests a second without agents.
     pub rps_off: Option<Spread>,
-    /// Requests a second with agents.
     pub rps_on: Option<Spread>,
     /// Rounds that have both.
     pub rounds: usize,
 }
 
 impl Summary {
-    /// Of these points.
     pub fn of(points: &[Point]) -> Self {
         let ratio = |value: fn(&Point) -> f64| Ratio::of(&of_rounds(points, value));
         let rps = |agents| {

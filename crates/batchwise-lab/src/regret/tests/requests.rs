@@ -1,26 +1,14 @@
 //! Single requests through client, link and server, event by event: the paper's Figure 1, and what
-//! the closed form of [`super::costs`] is held against.
+//! the closed form of [`crate::regret::costs`] is held against.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use batchwise_core::tune::Arm;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution as _, Exp};
 
-use super::costs::{Costs, DELAYED_ACK};
-
-/// What a run showed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shown {
-    /// Mean latency, ns.
-    pub latency: f64,
-    /// When the last response was done with, ns.
-    pub end: f64,
-    /// Messages a second.
-    pub throughput: f64,
-}
+use crate::regret::costs::{Costs, DELAYED_ACK};
 
 /// A part of a request, as one send call hands it over.
 #[derive(Clone, Copy, Debug)]
@@ -60,21 +48,34 @@ pub struct Requests {
     /// Requests that the server takes at once.
     most: usize,
     now: f64,
-    order: u64,
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Event>,
+    /// By the bits of their time, and in the order in which they were caused.
+    events: BTreeMap<(u64, u64), Event>,
+    caused: u64,
     due: Vec<f64>,
-    done: Vec<Option<f64>>,
-    client: VecDeque<Done>,
-    client_busy: bool,
+    done: Vec<f64>,
+    client: Client,
+    server: Server,
+}
+
+#[derive(Default)]
+struct Client {
+    queue: VecDeque<Done>,
+    busy: bool,
     held: Vec<Piece>,
+    /// Segments.
     sent: u64,
     acked: u64,
+}
+
+#[derive(Default)]
+struct Server {
     socket: VecDeque<Piece>,
+    busy: bool,
+    /// What the client sent together.
     arrived: u64,
-    segments: f64,
-    server_busy: bool,
     answered: u64,
+    /// Segments that were not taken in yet.
+    segments: f64,
 }
 
 impl Requests {
@@ -84,29 +85,20 @@ impl Requests {
             arm,
             most,
             now: 0.0,
-            order: 0,
-            queue: BinaryHeap::new(),
             events: BTreeMap::new(),
+            caused: 0,
             due: Vec::new(),
             done: Vec::new(),
-            client: VecDeque::new(),
-            client_busy: false,
-            held: Vec::new(),
-            sent: 0,
-            acked: 0,
-            socket: VecDeque::new(),
-            arrived: 0,
-            segments: 0.0,
-            server_busy: false,
-            answered: 0,
+            client: Client::default(),
+            server: Server::default(),
         }
     }
 
     /// `n` requests wait at the server at time 0; it takes up to `most` at once (Figure 1).
-    pub fn waiting_at_server(costs: Costs, n: usize, most: usize) -> Shown {
+    pub fn waiting_at_server(costs: Costs, n: usize, most: usize) -> (f64, f64) {
         let mut sim = Self::new(costs, Arm::Off, most);
         sim.due = vec![0.0; n];
-        sim.done = vec![None; n];
+        sim.done = sim.due.clone();
         let last = |request| Piece {
             request,
             last: true,
@@ -116,7 +108,7 @@ impl Requests {
     }
 
     /// `n` requests of a Poisson process of `load` a second.
-    pub fn open_loop(costs: Costs, arm: Arm, load: f64, n: usize, seed: u64) -> Shown {
+    pub fn open_loop(costs: Costs, arm: Arm, load: f64, n: usize, seed: u64) -> (f64, f64) {
         let mut sim = Self::new(costs, arm, usize::MAX);
         let mut rng = StdRng::seed_from_u64(seed);
         let gap = Exp::new(load / 1e9).expect("a load is positive");
@@ -124,35 +116,27 @@ impl Requests {
         for request in 0..n {
             due += gap.sample(&mut rng);
             sim.due.push(due);
-            sim.done.push(None);
+            sim.done.push(due);
             sim.at(due, Event::Due(request));
         }
         sim.run()
     }
 
     fn at(&mut self, when: f64, event: Event) {
-        self.order += 1;
+        self.caused += 1;
         // times are positive: their bits are in their order
-        self.queue.push(Reverse((when.to_bits(), self.order)));
-        self.events.insert(self.order, event);
+        self.events.insert((when.to_bits(), self.caused), event);
     }
 
-    fn run(mut self) -> Shown {
-        while let Some(Reverse((when, order))) = self.queue.pop() {
+    /// Mean latency, and when the last response was done with, ns.
+    fn run(mut self) -> (f64, f64) {
+        while let Some(((when, _), event)) = self.events.pop_first() {
             self.now = f64::from_bits(when);
-            if let Some(event) = self.events.remove(&order) {
-                self.happen(event);
-            }
+            self.happen(event);
         }
-        let ends: Vec<_> = self.done.iter().flatten().copied().collect();
-        let end = ends.iter().copied().fold(0.0, f64::max);
-        let waited: f64 = ends.iter().zip(&self.due).map(|(e, d)| e - d).sum();
-        let n = ends.len() as f64;
-        Shown {
-            latency: waited / n,
-            end,
-            throughput: n * 1e9 / end,
-        }
+        let end = self.done.iter().copied().fold(0.0, f64::max);
+        let waited: f64 = self.done.iter().zip(&self.due).map(|(e, d)| e - d).sum();
+        (waited / self.done.len() as f64, end)
     }
 
     fn happen(&mut self, event: Event) {
@@ -160,51 +144,55 @@ impl Requests {
             Event::Due(request) => {
                 for write in 1..=self.costs.writes {
                     let last = write == self.costs.writes;
-                    self.client.push_back(Done::Wrote(Piece { request, last }));
+                    self.client
+                        .queue
+                        .push_back(Done::Wrote(Piece { request, last }));
                 }
                 self.client_works();
             }
             Event::ClientDone(done) => {
-                self.client_busy = false;
+                self.client.busy = false;
                 match done {
                     Done::Wrote(piece) => {
-                        self.held.push(piece);
+                        self.client.held.push(piece);
                         self.push();
                     }
-                    Done::Read(request) => self.done[request] = Some(self.now),
+                    Done::Read(request) => self.done[request] = self.now,
                     Done::Sent(_) => {}
                 }
                 self.client_works();
             }
             Event::Segment(pieces) => {
-                self.segments += self.segments_of(&pieces);
-                self.arrived += 1;
-                self.socket.extend(pieces);
-                self.at(self.now + DELAYED_ACK, Event::AckTimer(self.arrived));
+                self.server.segments += self.segments_of(&pieces);
+                self.server.arrived += 1;
+                self.server.socket.extend(pieces);
+                self.at(self.now + DELAYED_ACK, Event::AckTimer(self.server.arrived));
                 self.server_works();
             }
             Event::ServerDone(requests, acks) => {
-                self.server_busy = false;
+                self.server.busy = false;
                 let there = self.now + self.costs.rtt / 2.0;
                 if !requests.is_empty() {
-                    self.answered = acks;
+                    self.server.answered = acks;
                     self.at(there + self.costs.ack_wait, Event::Ack(acks));
                     self.at(there, Event::Responses(requests));
                 }
                 self.server_works();
             }
             Event::Responses(requests) => {
-                self.client.extend(requests.into_iter().map(Done::Read));
+                self.client
+                    .queue
+                    .extend(requests.into_iter().map(Done::Read));
                 self.client_works();
             }
             Event::AckTimer(segment) => {
-                if self.answered < segment {
-                    self.answered = segment;
+                if self.server.answered < segment {
+                    self.server.answered = segment;
                     self.at(self.now + self.costs.rtt / 2.0, Event::Ack(segment));
                 }
             }
             Event::Ack(segment) => {
-                self.acked = self.acked.max(segment);
+                self.client.acked = self.client.acked.max(segment);
                 self.push();
                 self.client_works();
             }
@@ -212,10 +200,10 @@ impl Requests {
     }
 
     fn client_works(&mut self) {
-        if self.client_busy {
+        if self.client.busy {
             return;
         }
-        let Some(done) = self.client.pop_front() else {
+        let Some(done) = self.client.queue.pop_front() else {
             return;
         };
         let cost = match done {
@@ -223,7 +211,7 @@ impl Requests {
             Done::Sent(cost) => cost,
             Done::Read(_) => self.costs.c,
         };
-        self.client_busy = true;
+        self.client.busy = true;
         self.at(self.now + cost, Event::ClientDone(done));
     }
 
@@ -235,26 +223,26 @@ impl Requests {
     /// Sends what may leave.
     fn push(&mut self) {
         let each = self.costs.bytes / f64::from(self.costs.writes);
-        let full = self.held.len() as f64 * each >= self.costs.fill;
-        let free = self.arm == Arm::Off || self.acked == self.sent || full;
-        if self.held.is_empty() || !free {
+        let full = self.client.held.len() as f64 * each >= self.costs.fill;
+        let free = self.arm == Arm::Off || self.client.acked == self.client.sent || full;
+        if self.client.held.is_empty() || !free {
             return;
         }
-        let pieces = std::mem::take(&mut self.held);
+        let pieces = std::mem::take(&mut self.client.held);
         let cost = self.segments_of(&pieces) * self.costs.packet_client;
-        self.sent += 1;
-        self.client.push_front(Done::Sent(cost));
+        self.client.sent += 1;
+        self.client.queue.push_front(Done::Sent(cost));
         let there = self.now + cost + self.costs.rtt / 2.0;
         self.at(there, Event::Segment(pieces));
     }
 
     fn server_works(&mut self) {
-        if self.server_busy || self.socket.is_empty() {
+        if self.server.busy || self.server.socket.is_empty() {
             return;
         }
         let mut requests = Vec::new();
         while requests.len() < self.most {
-            let Some(piece) = self.socket.pop_front() else {
+            let Some(piece) = self.server.socket.pop_front() else {
                 break;
             };
             if piece.last {
@@ -263,9 +251,9 @@ impl Requests {
         }
         let cost = self.costs.beta
             + self.costs.alpha * requests.len() as f64
-            + self.costs.packet_server * std::mem::take(&mut self.segments);
-        self.server_busy = true;
-        let done = Event::ServerDone(requests, self.arrived);
+            + self.costs.packet_server * std::mem::take(&mut self.server.segments);
+        self.server.busy = true;
+        let done = Event::ServerDone(requests, self.server.arrived);
         self.at(self.now + cost, done);
     }
 }
