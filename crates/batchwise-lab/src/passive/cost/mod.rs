@@ -88,7 +88,7 @@ pub enum Program {
 }
 
 type Arm = packet_cost::Arm<Case, Program>;
-type Point = packet_cost::Point<Case, Program>;
+type Point = packet_cost::Point<Arm>;
 
 /// Fields beside the points.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -160,7 +160,7 @@ impl Experiment for PassiveCost {
         }
         (run.more.table_bytes, run.more.all_maps_bytes) = stage.memory;
         let each = packets(run.context) / STATISTICS;
-        let one = |_| stage.bench.by_statistics(&stage.hosts, each);
+        let one = |_| Bench::by_statistics(&stage.hosts, each);
         let added = (0..STATISTICS).map(one).collect::<Result<Vec<_>>>()?;
         run.more.statistics_ns_per_packet = median(&added);
         run.note(&format!(
