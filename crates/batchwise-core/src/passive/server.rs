@@ -30,16 +30,17 @@ const STEPS_LOG2: u32 = 6;
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     clients: BTreeSet<SocketAddr>,
-    stalled: BTreeSet<SocketAddr>,
+    /// Flows whose last epoch saw nothing but retransmissions and waiting.
+    pub(super) stalled: BTreeSet<SocketAddr>,
     unnamed: u64,
     epochs: u64,
     batches: u64,
     weighted_ns: u128,
     weighted_confidence: u64,
     buckets: BTreeMap<u32, u64>,
-    idle: u64,
-    resent: u64,
-    discarded: u64,
+    pub(super) idle: u64,
+    pub(super) resent: u64,
+    pub(super) discarded: u64,
 }
 
 /// Server and transport of an epoch, if its flow has a name.
@@ -76,13 +77,8 @@ impl Server {
     }
 
     /// Flows that closed an epoch.
-    pub fn flows(&self) -> u64 {
+    pub(super) fn flows(&self) -> u64 {
         self.clients.len() as u64 + self.unnamed
-    }
-
-    /// Of these, ones whose last epoch saw nothing but retransmissions and waiting.
-    pub fn stalled_flows(&self) -> u64 {
-        self.stalled.len() as u64
     }
 
     /// Epochs that closed.
@@ -93,21 +89,6 @@ impl Server {
     /// Batches that the latency is the mean of.
     pub fn batches(&self) -> u64 {
         self.batches
-    }
-
-    /// Gaps that were taken for timeouts, think or idle time.
-    pub fn idle(&self) -> u64 {
-        self.idle
-    }
-
-    /// Gaps before a retransmission.
-    pub fn resent(&self) -> u64 {
-        self.resent
-    }
-
-    /// Gaps that no counter had room for.
-    pub fn discarded(&self) -> u64 {
-        self.discarded
     }
 
     /// 0 to 1; `None` without an estimate.

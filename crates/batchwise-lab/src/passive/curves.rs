@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::trial::EPOCH;
+use super::observer::EPOCH;
 use crate::engine::color::{BATCHWISE, BLACK, Color, NAGLE, NODELAY};
 use crate::engine::figure::{Axis, Figure, Unit, shares};
 use crate::truth::{Paired, Truth, against_triggered, by_connection, over_time, relative};

@@ -36,7 +36,7 @@ pub struct Point {
     errors: Errors,
     #[serde(default)]
     why_invalid: Vec<String>,
-    /// Its own, and with the first those of the truth.
+    /// With the first, of all.
     #[serde(default)]
     curves: BTreeMap<Shown, Vec<Curve>>,
 }
@@ -88,22 +88,15 @@ impl Experiment for PassiveHeuristics {
         turn: Turn<'_, Trial>,
     ) -> Result<Vec<Point>> {
         let mut trial = turn.arm.run(run.context, stage)?;
-        let point = |&estimator: &Way| {
-            let is_first = estimator == ESTIMATORS[0];
-            let own = |curve: &Curve| match curve.way {
-                Way::Passive => false,
-                way if ESTIMATORS.contains(&way) => way == estimator,
-                _ => is_first,
-            };
-            let own = |(&shown, curves): (&Shown, &mut Vec<Curve>)| {
-                (shown, curves.extract_if(.., |c| own(c)).collect())
-            };
-            Point {
-                estimator,
-                errors: trial.baselines.get(&estimator).copied().unwrap_or_default(),
-                why_invalid: why_invalid(&trial.load),
-                curves: trial.curves.iter_mut().map(own).collect(),
-            }
+        for curves in trial.curves.values_mut() {
+            curves.retain(|curve| curve.way != Way::Passive);
+        }
+        let mut curves = Some(trial.curves);
+        let point = |estimator: &Way| Point {
+            estimator: *estimator,
+            errors: trial.baselines.get(estimator).copied().unwrap_or_default(),
+            why_invalid: why_invalid(&trial.load),
+            curves: curves.take().unwrap_or_default(),
         };
         Ok(ESTIMATORS.iter().map(point).collect())
     }
