@@ -33,26 +33,21 @@ use skel::{AgainSkel, AgainSkelBuilder};
 pub const FLOWS: u32 = 65_536;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`: verdicts are carried out.
 const LIVE_FRAMES: u32 = 1 << 1;
-/// The EtherType.
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// What differs within a round: whose packets come and how they go on, and what runs for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm<C, P> {
-    /// Whose packets come, and how they go on.
     pub case: C,
-    /// What runs for each.
     pub program: P,
 }
 
-/// One run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point<A> {
     /// Runs of one round are compared with each other.
     pub round: u32,
     /// Position in the round, from 0.
     pub position: usize,
-    /// What was run.
     #[serde(flatten)]
     pub arm: A,
     /// Time a packet, ns.

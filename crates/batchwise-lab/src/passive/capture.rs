@@ -70,7 +70,6 @@ impl Capture {
         self.process.terminate(LIMIT);
     }
 
-    /// The file.
     pub fn file(&self) -> &Path {
         &self.file
     }

@@ -26,10 +26,8 @@ const ESTIMATORS: [Way; 5] = [
     Way::Fixed1ms,
 ];
 
-/// Estimators beside each other.
 pub struct PassiveHeuristics;
 
-/// An estimator.
 #[derive(Serialize, Deserialize)]
 pub struct Point {
     estimator: Way,
@@ -41,7 +39,6 @@ pub struct Point {
     curves: BTreeMap<Shown, Vec<Curve>>,
 }
 
-/// The experiment.
 #[derive(Serialize)]
 pub struct Summary {
     median_rel_error: BTreeMap<Way, Option<f64>>,

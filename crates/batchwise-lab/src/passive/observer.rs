@@ -18,10 +18,8 @@ use crate::truth::Epoch;
 /// How long it may take to end, with all epochs written.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// Length of an epoch.
 pub const EPOCH: Duration = Duration::from_secs(1);
 
-/// What was collected.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Epochs that closed, in that order.
@@ -90,7 +88,6 @@ pub fn over_capture(
     Observed::read(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// A running observer. Dropping it ends it.
 #[derive(Debug)]
 pub struct Observer(Printing<Line>);
 

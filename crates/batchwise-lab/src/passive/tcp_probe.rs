@@ -16,7 +16,6 @@ use crate::truth::Sample;
 
 /// Room for events that were not read yet, KiB a CPU.
 const BUFFER_KIB: &str = "16384";
-/// Where the kernel's tracing is.
 const TRACING: &str = "/sys/kernel/tracing";
 /// How long the reader may take to end.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -31,9 +31,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// What is measured, and beside what.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Its name in results.
     pub arm: String,
-    /// The load.
     pub workload: Workload,
     /// The load's rate as a share of what the server can carry, which is found out before.
     pub of_saturation: Option<f64>,
@@ -47,22 +45,17 @@ pub struct Trial {
     pub baselines: bool,
     /// A capture at the vantage, as a filter of tcpdump, and the estimators that read it.
     pub capture: Option<(String, &'static [Way])>,
-    /// Figures.
     pub shows: &'static [Shown],
 }
 
 /// A run in `result.json`. Errors are by epoch against the time to the response, unless it is said.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// What was run.
     pub arm: String,
-    /// The load.
     pub workload: Workload,
-    /// Length of an epoch.
     pub epoch_ns: u64,
     /// Requests that count, also those in no epoch.
     pub requests: usize,
-    /// Responses a second.
     pub achieved_rps: f64,
     /// Ours.
     pub errors: Errors,
@@ -72,7 +65,6 @@ pub struct Point {
     pub by_connection: Errors,
     /// What others estimated.
     pub baselines: BTreeMap<Way, Errors>,
-    /// What the observer saw.
     pub totals: Option<Value>,
     /// What the wire between client and vantage did.
     pub wire: Option<Counts>,
@@ -84,7 +76,6 @@ pub struct Point {
     /// The speeds: from and to which second, and the share.
     #[serde(default)]
     pub speeds: Vec<(f64, f64, f64)>,
-    /// What figures show.
     #[serde(default)]
     pub curves: BTreeMap<Shown, Vec<Curve>>,
 }
@@ -153,7 +144,6 @@ impl Stage {
     }
 }
 
-/// The baselines at work.
 struct Beside {
     probe: TcpProbe,
     at_client: Capture,
@@ -201,7 +191,6 @@ impl Trial {
         }
     }
 
-    /// Runs it.
     pub fn run(&self, context: &Context, stage: &mut Stage) -> Result<Point> {
         stage.prepare(context, self)?;
         let (triangle, stop) = (&mut stage.triangle, &context.stop);
@@ -303,7 +292,6 @@ impl Trial {
     }
 }
 
-/// When the server's speed changed.
 fn changes(shares: &[Applied], from_ns: u64) -> Vec<u64> {
     let pairs = shares.windows(2);
     let changed = pairs.filter(|p| p[0].share != p[1].share && p[1].at_ns > from_ns);

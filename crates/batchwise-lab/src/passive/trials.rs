@@ -17,19 +17,13 @@ use crate::truth::Errors;
 
 /// An experiment of trials, one after another.
 pub struct Trials<S> {
-    /// What it is called on the command line.
     pub name: &'static str,
-    /// One line for `lab list`.
     pub about: &'static str,
-    /// What is measured, quick or in full.
     pub trials: fn(bool) -> Result<Vec<Trial>>,
-    /// What follows.
     pub summary: fn(&[Point], &More) -> S,
-    /// How it is shown.
     pub report: fn(&[Point], &S) -> Report,
 }
 
-/// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// Requests a second that the server carried, where loads are shares of that.
@@ -108,7 +102,6 @@ impl<S: Serialize> Experiment for Trials<S> {
     }
 }
 
-/// The point of an arm.
 pub fn of<'a>(points: &'a [Point], arm: &str) -> Option<&'a Point> {
     points.iter().find(|point| point.arm == arm)
 }

@@ -25,7 +25,6 @@ impl Drop for Pin {
     }
 }
 
-/// Everything that can be measured, loaded.
 pub(super) struct Bench {
     repeater: Repeater,
     measure: PassiveSensor,

@@ -6,7 +6,6 @@ use batchwise_core::passive::{Algorithm, Estimate, Gaps, Params};
 
 use super::flow::{Flow, Packet};
 
-/// Who estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Algorithm 1 with a threshold, ns.
@@ -25,7 +24,6 @@ pub enum Kind {
     Flight,
 }
 
-/// Everyone.
 pub const KINDS: [Kind; 8] = [
     Kind::Fixed(500_000),
     Kind::Paper(10_000),
@@ -38,7 +36,6 @@ pub const KINDS: [Kind; 8] = [
 ];
 
 impl Kind {
-    /// For tables.
     pub fn name(self) -> String {
         match self {
             Self::Fixed(ns) => format!("fixed {} us", ns / 1_000),

@@ -5,12 +5,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use batchwise_core::passive::stream::Segment;
+use clap::ValueEnum;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
 
 /// How requests depend on each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
     /// One in flight.
     Single,
@@ -18,16 +19,15 @@ pub enum Shape {
     Burst,
     /// Pages: one request, its response triggers six more, at most four in flight.
     Tree,
-    /// Four in flight, each response triggers a request: nobody pauses.
-    Window,
     /// One in flight, ten full packets and a rest each.
     Upload,
     /// Bursts of requests of one to three packets.
     Multi,
+    /// Four in flight, each response triggers a request: nobody pauses.
+    Window,
 }
 
 impl Shape {
-    /// About.
     pub fn packets_a_batch(self) -> usize {
         match self {
             Self::Single | Self::Window => 1,
@@ -42,7 +42,6 @@ impl Shape {
 /// How long responses take, relative to their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
-    /// Always the same.
     Constant,
     /// With this sigma.
     LogNormal(f64),
@@ -59,7 +58,6 @@ pub enum Spread {
 /// How long the client thinks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Think {
-    /// Not at all.
     None,
     /// 5 us on average before each batch.
     Micros,
@@ -69,10 +67,8 @@ pub enum Think {
     Idle,
 }
 
-/// What the path does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// Nothing.
     Clean,
     /// Loses one request in a hundred: half of them before the vantage point. RTO 200 ms.
     Loss,
@@ -80,18 +76,13 @@ pub enum Path {
     Reorder,
 }
 
-/// One simulated flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scenario {
-    /// How requests depend on each other.
     pub shape: Shape,
-    /// How latency varies.
     pub spread: Spread,
     /// Mean latency, ns.
     pub scale: f64,
-    /// Think time.
     pub think: Think,
-    /// Loss and reordering.
     pub path: Path,
     /// Gaps inside bursts vary by this share.
     pub jitter: f64,
@@ -119,7 +110,6 @@ pub struct Request {
     pub latency: f64,
 }
 
-/// What happened on a flow.
 #[derive(Debug, Default)]
 pub struct Flow {
     /// In the order they pass the vantage point.
