@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Epoch, Transport};
+use super::Epoch;
 
 /// Mean response latency and its quantiles over epochs, weighted by batches, ns. null is "not known",
 /// never 0.
@@ -41,11 +41,6 @@ pub struct Server {
     pub(super) idle: u64,
     pub(super) resent: u64,
     pub(super) discarded: u64,
-}
-
-/// Server and transport of an epoch, if its flow has a name.
-pub fn key(epoch: &Epoch) -> Option<(SocketAddr, Transport)> {
-    epoch.tuple.map(|t| (t.server, t.transport))
 }
 
 impl Server {

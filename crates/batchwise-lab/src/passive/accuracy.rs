@@ -18,8 +18,6 @@ use crate::engine::report::Part;
 use crate::engine::text::percent;
 use crate::truth::Errors;
 
-const RATE: u64 = 2000;
-const CONNECTIONS: u32 = 20;
 /// How long the server keeps one speed, in the arm that changes it in steps.
 const STEP: Duration = Duration::from_secs(5);
 /// The speeds of that arm.
@@ -41,7 +39,7 @@ pub const ACCURACY: Trials<Summary> = Trials {
 fn trials(quick: bool) -> Result<Vec<Trial>> {
     let web = |arm, (quick_s, full_s), in_flight, shows| {
         let duration = Duration::from_secs(if quick { quick_s } else { full_s });
-        let workload = Workload::web(duration, CONNECTIONS, RATE, in_flight);
+        let workload = Workload::web(duration, in_flight);
         Trial::new(arm, workload, shows)
     };
     let stepped = web(STEPPED, (20, 60), 4, &[Shown::ServerOverTime]);

@@ -63,7 +63,7 @@ impl Experiment for PassiveHeuristics {
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Trial>>> {
         let duration = Duration::from_secs(if quick { 15 } else { 60 });
-        let workload = Workload::web(duration, 20, 2000, 4);
+        let workload = Workload::web(duration, 4);
         let capture = format!("tcp port {}", Service::Web.port());
         let trial = Trial {
             share: Some(Trace::committed()?),

@@ -16,9 +16,6 @@ use crate::engine::color::{BATCHWISE, BLACK};
 use crate::engine::{Figure, Report};
 use crate::truth::Errors;
 
-/// Requests a second of the arms with loss and reordering.
-const RATE: u64 = 2000;
-const CONNECTIONS: u32 = 20;
 /// Loads, as shares of what the server can do.
 const LOADS: [f64; 7] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0];
 const QUICK_LOADS: [f64; 3] = [0.25, 0.7, 1.0];
@@ -35,7 +32,7 @@ pub const ROBUSTNESS: Trials<Summary> = Trials {
 fn trials(quick: bool) -> Result<Vec<Trial>> {
     let web = |quick_s, full_s, in_flight| {
         let duration = Duration::from_secs(if quick { quick_s } else { full_s });
-        Workload::web(duration, CONNECTIONS, RATE, in_flight)
+        Workload::web(duration, in_flight)
     };
     let impaired = |(arm, wire): (&str, WireSpec)| Trial {
         wire: Some(wire),

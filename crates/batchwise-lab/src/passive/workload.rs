@@ -143,12 +143,12 @@ pub struct Workload {
 impl Workload {
     /// The web-like one of the paper's §5.1, with at most this many requests in flight on each
     /// connection.
-    pub fn web(duration: Duration, connections: u32, rate: u64, in_flight: u32) -> Self {
+    pub fn web(duration: Duration, in_flight: u32) -> Self {
         Self {
             service: Service::Web,
             duration,
-            connections,
-            rate: Some(rate),
+            connections: 20,
+            rate: Some(2000),
             options: vec!["--in-flight".into(), in_flight.to_string()],
         }
     }
@@ -172,9 +172,7 @@ impl Workload {
         command.args(["load", service.get_name(), "--addr"]);
         command.arg(to.to_string());
         command.args(["--connections", &self.connections.to_string()]);
-        command
-            .arg("--duration")
-            .arg(format!("{}ms", self.duration.as_millis()));
+        command.args(["--duration", &format!("{}ms", self.duration.as_millis())]);
         if let Some(rate) = self.rate {
             command.args(["--rate", &rate.to_string()]);
         }

@@ -5,6 +5,7 @@ use batchwise_core::passive::stream::{Stream, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Params};
 
 use super::flow::{Flow, Packet};
+use crate::engine::color::{BATCHWISE, Color, NAGLE};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -24,30 +25,17 @@ pub enum Kind {
     Flight,
 }
 
-pub const KINDS: [Kind; 8] = [
-    Kind::Fixed(500_000),
-    Kind::Paper(10_000),
-    Kind::Paper(100_000),
-    Kind::Largest,
-    Kind::Sizes,
-    Kind::Acks,
-    Kind::Pure,
-    Kind::Flight,
+/// Each with its name, and its colour in figures.
+pub const KINDS: [(Kind, &str, Color); 8] = [
+    (Kind::Fixed(500_000), "fixed 500 us", Color(164, 118, 168)),
+    (Kind::Paper(10_000), "paper 10 us", NAGLE),
+    (Kind::Paper(100_000), "paper 100 us", Color(226, 168, 76)),
+    (Kind::Largest, "largest mode", Color(150, 150, 150)),
+    (Kind::Sizes, "modes, sizes", Color(158, 196, 228)),
+    (Kind::Acks, "modes, ACKs", Color(86, 145, 198)),
+    (Kind::Pure, "modes, pure ACKs too", Color(24, 78, 142)),
+    (Kind::Flight, "in flight", BATCHWISE),
 ];
-
-impl Kind {
-    pub fn name(self) -> String {
-        match self {
-            Self::Fixed(ns) => format!("fixed {} us", ns / 1_000),
-            Self::Paper(ns) => format!("paper {} us", ns / 1_000),
-            Self::Largest => "largest mode".into(),
-            Self::Sizes => "modes, sizes".into(),
-            Self::Acks => "modes, ACKs".into(),
-            Self::Pure => "modes, pure ACKs too".into(),
-            Self::Flight => "in flight".into(),
-        }
-    }
-}
 
 fn largest(gaps: &Gaps, p: &Params) -> Estimate {
     let modes = || gaps.modes().iter().filter(|m| m.mean_ns() < p.idle_ns);

@@ -184,7 +184,9 @@ fn run(scenario: &Scenario, epochs: usize) -> Simulated {
     let flow = simulate(scenario, batches * scenario.shape.packets_a_batch(), 1);
     Simulated {
         scenario: *scenario,
-        errors: KINDS.map(|kind| judge(&flow, kind, scenario.gaps)).into(),
+        errors: KINDS
+            .map(|(kind, ..)| judge(&flow, kind, scenario.gaps))
+            .into(),
     }
 }
 
@@ -195,7 +197,7 @@ fn score<'a>(kind: usize, flows: impl Iterator<Item = &'a Simulated>) -> Score {
     let epochs = errors.len();
     let share = |n: usize| n as f64 / epochs.max(1) as f64;
     Score {
-        estimator: KINDS[kind].name(),
+        estimator: KINDS[kind].1.into(),
         epochs,
         known: share(known.len()),
         bias: quantile(&known, 0.5),
