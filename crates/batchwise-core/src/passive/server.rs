@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// Flows that closed an epoch.
-    pub(super) fn flows(&self) -> u64 {
+    pub fn flows(&self) -> u64 {
         self.clients.len() as u64 + self.unnamed
     }
 
