@@ -1,7 +1,7 @@
 //! What holds of the estimator of gaps whatever packets come.
 
 use batchwise_core::passive::stream::{Segment, datagram};
-use batchwise_core::passive::{Algorithm, Gaps, Params, Stream};
+use batchwise_core::passive::{Algorithm, Estimate, Gaps, Params, Stream};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -86,7 +86,7 @@ proptest! {
     }
 }
 
-/// A TCP client with one request in flight.
+/// A TCP client.
 struct Client {
     gaps: Gaps,
     stream: Stream,
@@ -108,26 +108,46 @@ impl Client {
         client
     }
 
-    fn send(&mut self) {
+    fn packet(&mut self, seq: u32, len: u32) {
         let s = Segment {
-            seq: self.sent,
-            len: 300,
+            seq,
+            len,
             ack: self.heard,
-            ip_len: 340,
+            ip_len: len + 40,
         };
-        self.stream
-            .segment(&mut self.gaps, &Params::default(), self.now, &s);
+        let p = Params::default();
+        self.stream.segment(&mut self.gaps, &p, self.now, &s);
+    }
+
+    /// A request, and then nothing for so long.
+    fn request(&mut self, pause: u64) {
+        self.packet(self.sent, 300);
+        self.sent += 300;
+        self.now += pause;
+    }
+
+    /// The last request once more, and then nothing for so long.
+    fn resend(&mut self, pause: u64) {
+        self.packet(self.sent - 300, 300);
+        self.now += pause;
+    }
+
+    fn respond(&mut self, after: u64) {
+        self.now += after;
+        self.heard += 1_000;
     }
 
     fn exchange(&mut self, latency: u64, think: u64, acked: bool) {
-        self.send();
-        self.sent += 300;
-        self.now += latency;
-        self.heard += 1_000;
+        self.request(0);
+        self.respond(latency);
         if acked {
             self.stream.ack(&self.gaps, self.now, self.heard);
         }
         self.now += think;
+    }
+
+    fn estimate(&self) -> Estimate {
+        self.gaps.estimate(&Params::default())
     }
 }
 
@@ -137,7 +157,7 @@ fn think_time_after_an_acknowledged_response_is_no_latency() {
     for i in 0..50 {
         client.exchange(2 * MS, if i % 2 == 0 { 7 * MS } else { 0 }, true);
     }
-    let e = client.gaps.estimate(&Params::default());
+    let e = client.estimate();
     assert_eq!((e.latency, e.batches), (Some(2 * MS), 49));
 }
 
@@ -145,17 +165,13 @@ fn think_time_after_an_acknowledged_response_is_no_latency() {
 fn a_window_that_is_always_full_shows_the_whole_latency() {
     let mut client = Client::new();
     for _ in 0..4 {
-        client.send();
-        client.sent += 300;
-        client.now += 4_000;
+        client.request(4_000);
     }
     for _ in 0..200 {
-        client.now += MS;
-        client.heard += 1_000;
-        client.send();
-        client.sent += 300;
+        client.respond(MS);
+        client.request(0);
     }
-    let latency = client.gaps.estimate(&Params::default()).latency.unwrap();
+    let latency = client.estimate().latency.unwrap();
     // the first four wait for fewer
     assert!((3_900_000..4_010_000).contains(&latency), "{latency}");
 }
@@ -163,21 +179,18 @@ fn a_window_that_is_always_full_shows_the_whole_latency() {
 #[test]
 fn bursts_that_wait_for_all_responses_are_left_to_the_gaps() {
     let mut client = Client::new();
-    let p = Params::default();
     for i in 0u64..120 {
-        if client.gaps.due(&p, client.now) || i % 40 == 39 {
+        if client.gaps.due(&Params::default(), client.now) || i % 40 == 39 {
             client.gaps.open(client.now);
         }
         let requests = 1 + (i * 7 % 4) as u32;
         for _ in 0..requests {
-            client.send();
-            client.sent += 300;
-            client.now += 4_000;
+            client.request(4_000);
         }
         client.heard += 1_000 * requests;
         client.now += 2 * MS;
     }
-    let latency = client.gaps.estimate(&p).latency.unwrap();
+    let latency = client.estimate().latency.unwrap();
     assert!((1_900_000..2_200_000).contains(&latency), "{latency}");
 }
 
@@ -185,20 +198,11 @@ fn bursts_that_wait_for_all_responses_are_left_to_the_gaps() {
 fn requests_that_fill_a_packet_are_requests() {
     let mut client = Client::new();
     for _ in 0..20 {
-        let s = Segment {
-            seq: client.sent,
-            len: 1_460,
-            ack: client.heard,
-            ip_len: 1_500,
-        };
-        client
-            .stream
-            .segment(&mut client.gaps, &Params::default(), client.now, &s);
+        client.packet(client.sent, 1_460);
         client.sent += 1_460;
-        client.now += 3 * MS;
-        client.heard += 1_000;
+        client.respond(3 * MS);
     }
-    let e = client.gaps.estimate(&Params::default());
+    let e = client.estimate();
     assert_eq!((e.latency, e.batches), (Some(3 * MS), 19));
 }
 
@@ -208,7 +212,7 @@ fn a_response_that_takes_seconds_is_slow_and_not_idle_time() {
     for _ in 0..6 {
         client.exchange(2_500 * MS, 0, false);
     }
-    let e = client.gaps.estimate(&Params::default());
+    let e = client.estimate();
     assert_eq!((e.latency, e.idle), (Some(2_500 * MS), 0));
 }
 
@@ -219,31 +223,31 @@ fn a_clock_that_steps_back_makes_no_latency_of_a_minute() {
         client.exchange(2 * MS, 0, false);
         client.now -= if i % 10 == 9 { 3 * MS } else { 0 };
     }
-    let latency = client.gaps.estimate(&Params::default()).latency.unwrap();
+    let latency = client.estimate().latency.unwrap();
     assert!(latency <= 2 * MS, "{latency}");
 }
 
 #[test]
 fn a_server_that_does_not_answer_is_stalled_and_has_no_latency() {
     let mut client = Client::new();
-    for timeout in [200, 400, 800, 1_600] {
-        client.send();
-        client.now += timeout * MS;
+    client.request(200 * MS);
+    for timeout in [400, 800, 1_600, 0] {
+        client.resend(timeout * MS);
     }
-    client.send();
-    let e = client.gaps.estimate(&Params::default());
+    let e = client.estimate();
     assert_eq!((e.latency, e.stalled), (None, true));
 }
 
 #[test]
 fn after_it_recovers_there_is_a_latency_again() {
     let mut client = Client::new();
-    client.send();
-    client.now += 200 * MS;
-    for _ in 0..10 {
+    client.request(200 * MS);
+    client.resend(0);
+    client.respond(MS);
+    for _ in 0..9 {
         client.exchange(MS, 0, false);
     }
-    let e = client.gaps.estimate(&Params::default());
+    let e = client.estimate();
     assert_eq!((e.latency, e.stalled), (Some(MS), false));
     assert_eq!(client.gaps.resent, 1);
 }
@@ -252,26 +256,19 @@ fn after_it_recovers_there_is_a_latency_again() {
 fn a_request_that_was_overtaken_and_is_resent_needlessly_counts_once() {
     let mut client = Client::new();
     for _ in 0..4 {
-        client.send();
-        client.sent += 300;
-        client.now += 4_000;
+        client.request(4_000);
     }
     for round in 0..200 {
-        client.now += MS;
-        client.heard += 1_000;
-        let sent = client.sent;
+        client.respond(MS);
         if round % 10 == 9 {
             // two are overtaken by the next one; the client takes the first for lost
-            for at in [600, 0, 300, 0] {
-                client.sent = sent + at;
-                client.send();
-                client.now += 30_000;
-                client.heard += 1_000;
+            for after in [600, 0, 300, 0] {
+                client.packet(client.sent + after, 300);
+                client.respond(30_000);
             }
-            client.sent = sent + 900;
+            client.sent += 900;
         } else {
-            client.send();
-            client.sent += 300;
+            client.request(0);
         }
     }
     assert_eq!(client.gaps.resent, 20);
@@ -283,12 +280,9 @@ fn a_retransmission_after_the_last_response_does_not_hide_that_it_came() {
     let mut client = Client::new();
     for _ in 0..50 {
         client.exchange(2 * MS, MS / 10, true);
-        client.sent -= 300;
-        client.send();
-        client.sent += 300;
-        client.now += 7 * MS;
+        client.resend(7 * MS);
     }
-    client.send();
+    client.request(0);
     assert_eq!(client.gaps.resent, 50);
     assert_eq!(client.gaps.flight.len, 1);
     assert_eq!(client.gaps.flight.tainted, 0);

@@ -60,10 +60,13 @@ unsafe extern "C" {
     pub safe fn bw_twin_hear(p: &mut bw_peer_queue, opt: &[u8; OPTION]) -> c_int;
 
     /// Whether the open epoch is to be closed.
+    #[link_name = "bw_gaps_due"]
     pub safe fn bw_twin_gaps_due(g: &bw_gaps, p: &bw_gaps_params, now: u64) -> c_int;
     /// Opens an epoch.
+    #[link_name = "bw_gaps_open"]
     pub safe fn bw_twin_gaps_open(g: &mut bw_gaps, now: u64);
     /// A packet that counts.
+    #[link_name = "bw_gaps_packet"]
     #[rustfmt::skip]
     pub safe fn bw_twin_gaps_packet(
         g: &mut bw_gaps,
@@ -73,8 +76,10 @@ unsafe extern "C" {
         resent: c_int,
     );
     /// What the epoch comes to.
+    #[link_name = "bw_gaps_estimate"]
     pub safe fn bw_twin_gaps_estimate(g: &bw_gaps, p: &bw_gaps_params, out: &mut bw_estimate);
     /// A TCP segment with payload.
+    #[link_name = "bw_gaps_tcp"]
     #[rustfmt::skip]
     pub safe fn bw_twin_gaps_tcp(
         g: &mut bw_gaps,
@@ -87,8 +92,10 @@ unsafe extern "C" {
         ip_len: u32,
     );
     /// A TCP segment without payload.
+    #[link_name = "bw_gaps_tcp_ack"]
     pub safe fn bw_twin_gaps_tcp_ack(g: &bw_gaps, s: &mut bw_stream, now: u64, ack: u32);
     /// A datagram.
+    #[link_name = "bw_gaps_datagram"]
     pub safe fn bw_twin_gaps_datagram(g: &mut bw_gaps, p: &bw_gaps_params, now: u64, ip_len: u32);
 
     /// Reads a frame: `enum bw_parse`.

@@ -35,13 +35,13 @@ enum bw_gaps_flag {
 struct bw_flight {
 	__u32 sent[BW_FLIGHT]; /* when they were sent: a ring */
 	__u64 sum;	/* of the epoch's latencies */
-	__u64 told_sum; /* of those that only a pure ACK told */
+	__u64 pure_ack_sum; /* of those that only a pure ACK ended */
 	__u32 count;	/* latencies in sum */
 	__u32 gaps;	/* between packets that count */
 	__u32 usual;	/* moving average of latencies; 0: none yet */
 	__u32 begun;	/* requests, in as many epochs as it takes to tell bursts */
 	__u32 alone;	/* of these: without news of the server */
-	__u16 told;	/* latencies in told_sum */
+	__u16 pure_acks; /* latencies in pure_ack_sum */
 	__u16 missing;	/* bytes below the highest that were not seen yet */
 	__u8 head;	/* position of the oldest */
 	__u8 len;	/* how many are in flight */

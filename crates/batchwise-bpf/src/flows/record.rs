@@ -199,10 +199,10 @@ fn flight(f: &types::bw_flight) -> Flight {
     Flight {
         sent: f.sent,
         sum: f.sum,
-        told_sum: f.told_sum,
+        pure_ack_sum: f.pure_ack_sum,
         count: f.count,
         gaps: f.gaps,
-        told: f.told,
+        pure_acks: f.pure_acks,
         missing: f.missing,
         usual: f.usual,
         begun: f.begun,

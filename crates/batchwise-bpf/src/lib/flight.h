@@ -23,9 +23,9 @@
 
 /* What a packet is to the requests in flight. */
 enum bw_cause {
-	BW_NO_NEWS, /* it belongs to the burst before it */
-	BW_NEWS,    /* it acknowledges more than was known: a response came just now */
-	BW_TOLD,    /* a pure ACK had already told all */
+	BW_NO_NEWS,  /* it belongs to the burst before it */
+	BW_NEWS,     /* it acknowledges more than was known: a response came just now */
+	BW_PURE_ACK, /* a pure ACK had already acknowledged all */
 };
 
 BW_INLINE __u32 bw_flight_oldest(const struct bw_flight *f)
@@ -37,9 +37,9 @@ BW_INLINE __u32 bw_flight_oldest(const struct bw_flight *f)
 BW_INLINE void bw_flight_open(struct bw_flight *f)
 {
 	f->sum = 0;
-	f->told_sum = 0;
+	f->pure_ack_sum = 0;
 	f->count = 0;
-	f->told = 0;
+	f->pure_acks = 0;
 	f->gaps = 0;
 	if (f->begun >= BW_ENOUGH) {
 		f->begun = 0;
@@ -133,16 +133,16 @@ BW_INLINE void bw_flight_all_answered(struct bw_flight *f, __u32 last, __u32 wai
 		for (__u32 i = 1; i <= BW_FLIGHT; i++)
 			if (i <= n)
 				bw_flight_pop(f, last + wait * i / n);
-	} else if (n == 1 && !f->tainted && f->told != 0xffff) {
-		f->told_sum += (__u32)(last + wait - bw_flight_oldest(f));
-		f->told++;
+	} else if (n == 1 && !f->tainted && f->pure_acks != 0xffff) {
+		f->pure_ack_sum += (__u32)(last + wait - bw_flight_oldest(f));
+		f->pure_acks++;
 	}
 	bw_flight_drained(f);
 }
 
-/* All that the packet acknowledges a pure ACK had told at `at`, `wait` after the packet before. */
-BW_INLINE void bw_flight_told(struct bw_flight *f, __u32 now, __u32 at, __u32 last, __u32 quiet,
-			      __u32 wait)
+/* A pure ACK had brought all that the packet acknowledges at `at`, `wait` after the packet before. */
+BW_INLINE void bw_flight_pure_ack(struct bw_flight *f, __u32 now, __u32 at, __u32 last,
+				  __u32 quiet, __u32 wait)
 {
 	if (quiet <= f->usual >> BW_SOON_SHIFT)
 		bw_flight_released(f, now); /* the ACK came before the client had read all */
@@ -168,7 +168,7 @@ BW_INLINE void bw_flight_begin(struct bw_flight *f, __u32 now, int soon)
 }
 
 /*
- * A packet with payload at `now`; `last`: that before it; `at`: when a pure ACK told, all ns;
+ * A packet with payload at `now`; `last`: that before it; `at`: when a pure ACK came, all ns;
  * `begins`: a request begins with it.
  */
 BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum bw_cause cause,
@@ -178,10 +178,10 @@ BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum
 
 	if (cause == BW_NEWS)
 		bw_flight_released(f, units);
-	else if (cause == BW_TOLD)
-		bw_flight_told(f, units, at >> BW_GAP_SHIFT, last >> BW_GAP_SHIFT,
-			       now > at ? (now - at) >> BW_GAP_SHIFT : 0,
-			       at > last ? (at - last) >> BW_GAP_SHIFT : 0);
+	else if (cause == BW_PURE_ACK)
+		bw_flight_pure_ack(f, units, at >> BW_GAP_SHIFT, last >> BW_GAP_SHIFT,
+				   now > at ? (now - at) >> BW_GAP_SHIFT : 0,
+				   at > last ? (at - last) >> BW_GAP_SHIFT : 0);
 	else if (begins && f->len)
 		f->alone++;
 	if (begins)
@@ -194,7 +194,7 @@ BW_INLINE void bw_flight_packet(struct bw_flight *f, __u64 now, __u64 last, enum
 BW_INLINE void bw_flight_estimate(const struct bw_flight *f, struct bw_estimate *out)
 {
 	/* a pure ACK that was delayed makes a latency longer: only where nothing better is known */
-	__u64 sum = f->count ? f->sum : f->told_sum, n = f->count ? f->count : f->told;
+	__u64 sum = f->count ? f->sum : f->pure_ack_sum, n = f->count ? f->count : f->pure_acks;
 	__u64 trust = !f->count ? 500 : f->sure ? 950 : 800;
 
 	out->batches = n;

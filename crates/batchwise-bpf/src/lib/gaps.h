@@ -79,8 +79,9 @@ BW_INLINE int bw_gaps_due(const struct bw_gaps *g, const struct bw_gaps_params *
 		return 1;
 	if (now <= g->start || age < p->epoch_ns)
 		return 0;
-	return age >= p->max_ns || (g->flags & BW_GAPS_FLIGHT ? g->flight.count + g->flight.told :
-								bw_gaps_marked(g)) >= p->min_gaps;
+	return age >= p->max_ns || (g->flags & BW_GAPS_FLIGHT ?
+					    g->flight.count + g->flight.pure_acks :
+					    bw_gaps_marked(g)) >= p->min_gaps;
 }
 
 /*
@@ -196,7 +197,7 @@ BW_INLINE void bw_gaps_resent(struct bw_gaps *g, struct bw_stream *s, __u64 now,
 BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct bw_gaps_params *p,
 			   __u64 now, __u32 seq, __u32 len, __u32 ack, __u32 ip_len)
 {
-	int first = !g->last, told = s->acked_at != 0, news = bw_after(ack, s->ack);
+	int first = !g->last, acked = s->acked_at != 0, news = bw_after(ack, s->ack);
 	__u64 at = g->last + ((__u64)s->acked_at << BW_GAP_SHIFT);
 	__u32 end = seq + len;
 	int behind = !first && !bw_after(end, s->next_seq);
@@ -214,12 +215,12 @@ BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct 
 		}
 		if (!first && bw_after(seq, s->next_seq))
 			bw_flight_jumped(&g->flight, seq - s->next_seq);
-		cause = first ? BW_NO_NEWS : news ? BW_NEWS : told ? BW_TOLD : BW_NO_NEWS;
+		cause = first ? BW_NO_NEWS : news ? BW_NEWS : acked ? BW_PURE_ACK : BW_NO_NEWS;
 		bw_gaps_in_flight(g, p, now, cause, at);
 	} else {
-		if (told && !news && !first)
+		if (acked && !news && !first)
 			bw_gaps_answered(g, p, now, at);
-		bw_gaps_packet(g, p, now, first || news || told, behind);
+		bw_gaps_packet(g, p, now, first || news || acked, behind);
 	}
 	bw_gaps_after(g, ip_len);
 	if (first || !behind)

@@ -57,14 +57,14 @@ struct Marks(VecDeque<Mark>);
 
 impl Marks {
     fn push(&mut self, mark: Mark) {
-        if self.0.len() >= MARKS {
-            if let Some(last) = self.0.back_mut() {
+        let full = self.0.len() >= MARKS;
+        match self.0.back_mut().filter(|_| full) {
+            Some(last) => {
                 last.end = mark.end;
                 last.calls = last.calls.wrapping_add(mark.calls);
                 last.segs = last.segs.wrapping_add(mark.segs);
             }
-        } else {
-            self.0.push_back(mark);
+            None => self.0.push_back(mark),
         }
     }
 
@@ -79,8 +79,12 @@ impl Marks {
     }
 }
 
+fn earlier(a: u32, b: u32) -> u32 {
+    if after(a, b) { b } else { a }
+}
+
 /// One end of a connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Endpoint {
     queues: [[QueueState; 4]; 3],
     last: u64,
@@ -98,19 +102,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Starts counting at `now`; what is queued already enters now, as one call.
     pub fn new(now: u64, v: &SockView, snd_una: u32) -> Self {
-        let mut e = Self {
-            queues: [[QueueState::new(now); 4]; 3],
-            last: now,
-            una: snd_una,
-            wend: v.write_seq,
-            rcv: v.rcv_nxt,
-            read: v.copied_seq,
-            acked: v.rcv_nxt,
-            out: Marks::default(),
-            in_read: Marks::default(),
-            in_ack: Marks::default(),
-            overlaps: 0,
-        };
+        let mut e = Self::default();
         e.resync(now, v, snd_una);
         e
     }
@@ -127,28 +119,21 @@ impl Endpoint {
         self.rcv = v.rcv_nxt;
         self.read = v.copied_seq;
         self.acked = v.rcv_nxt;
-        self.out = Marks::default();
-        self.in_read = Marks::default();
-        self.in_ack = Marks::default();
-        let (unacked, unread) = (
-            v.write_seq.wrapping_sub(snd_una),
-            v.rcv_nxt.wrapping_sub(v.copied_seq),
-        );
+        (self.out, self.in_read, self.in_ack) = Default::default();
+        let one = |end| Mark {
+            end,
+            calls: 1,
+            segs: 1,
+        };
+        let unacked = v.write_seq.wrapping_sub(snd_una);
         if unacked > 0 {
             self.enter(Queue::Unacked, now, [1, unacked, 1]);
-            self.out.push(Mark {
-                end: self.wend,
-                calls: 1,
-                segs: 1,
-            });
+            self.out.push(one(self.wend));
         }
+        let unread = v.rcv_nxt.wrapping_sub(v.copied_seq);
         if unread > 0 {
             self.enter(Queue::Unread, now, [1, unread, 1]);
-            self.in_read.push(Mark {
-                end: self.rcv,
-                calls: 1,
-                segs: 1,
-            });
+            self.in_read.push(one(self.rcv));
         }
     }
 
@@ -201,11 +186,7 @@ impl Endpoint {
     /// An acknowledgment may have left since the last event, which has no hook of its own.
     fn settle(&mut self, now: u64, rcv_wup: u32, last_tx: u64) {
         if after(rcv_wup, self.acked) {
-            let upto = if after(rcv_wup, self.rcv) {
-                self.rcv
-            } else {
-                rcv_wup
-            };
+            let upto = earlier(rcv_wup, self.rcv);
             // a paced socket's stamp is when its next segment may leave: in the future
             let last_tx = last_tx.min(now);
             let timer = last_tx > self.last.wrapping_add(DELACK_FLOOR_NS);
@@ -253,20 +234,13 @@ impl Endpoint {
 
     /// The peer has acknowledged up to `ack`.
     pub fn on_ack(&mut self, now: u64, ack: u32) {
-        let ack = if after(ack, self.wend) {
-            self.wend
-        } else {
-            ack
-        };
+        let ack = earlier(ack, self.wend);
         if !after(ack, self.una) {
             return;
         }
+        let bytes = ack.wrapping_sub(self.una);
         let (calls, segs) = self.out.pop_to(ack);
-        self.leave(
-            Queue::Unacked,
-            now,
-            [calls, ack.wrapping_sub(self.una), segs],
-        );
+        self.leave(Queue::Unacked, now, [calls, bytes, segs]);
         self.una = ack;
     }
 
@@ -284,11 +258,7 @@ impl Endpoint {
     pub fn on_read(&mut self, now: u64, v: &SockView) {
         self.catch_up(v);
         self.settle(now, v.rcv_wup, v.last_tx);
-        let upto = if after(v.copied_seq, self.rcv) {
-            self.rcv
-        } else {
-            v.copied_seq
-        };
+        let upto = earlier(v.copied_seq, self.rcv);
         if !after(upto, self.read) {
             return;
         }

@@ -2,7 +2,7 @@
 //! are no latency at all (docs/research/passive.md has the evidence for each number).
 
 use super::code::{OCTAVE, SHIFT, code_of};
-use super::{Algorithm, Gaps, Kind, MODES, Mode, Params};
+use super::{Algorithm, Gaps, Kind, Mode, Params};
 
 /// What a closed epoch says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,53 +122,49 @@ fn shape(gaps: &Gaps, p: &Params) -> Shape {
     }
 }
 
-/// What an epoch says.
 impl Gaps {
     /// What the epoch says.
     pub fn estimate(&self, p: &Params) -> Estimate {
-        of(self, p)
+        if self.kind == Kind::Flight {
+            return of_flight(self);
+        }
+        let modes = self.modes();
+        let shape = match p.algorithm {
+            Algorithm::Auto | Algorithm::Modes => shape(self, p),
+            Algorithm::Fixed(_) => Shape {
+                pauses: modes.len().min(1),
+                end: modes.len(),
+                trust: 500,
+                counted: false,
+            },
+        };
+        let all = span(modes);
+        let latency = span(&modes[..shape.end]);
+        let pauses = span(&modes[shape.pauses.min(shape.end)..shape.end]);
+        let [discarded, idle, resent] = [self.discarded, self.idle, self.resent].map(u32::from);
+        let mut out = Estimate {
+            gaps: all.count + discarded + idle + resent,
+            idle: idle + all.count - latency.count,
+            ..Estimate::default()
+        };
+        let n = if shape.counted {
+            pauses.count
+        } else {
+            pauses.marked
+        };
+        if n == 0 {
+            out.stalled = resent + out.idle > 0;
+            return out;
+        }
+        out.batches = n;
+        out.latency = Some((latency.sum << SHIFT) / u64::from(n));
+        out.ibg = Some((pauses.sum << SHIFT) / u64::from(pauses.count));
+        // n / (n + 3), and what had no room
+        let sampled = shape.trust * n / (n + 3);
+        let room = u64::from(all.count + discarded);
+        out.confidence = (u64::from(sampled) * u64::from(all.count) / room) as u32;
+        out
     }
-}
-
-fn of(gaps: &Gaps, p: &Params) -> Estimate {
-    if gaps.kind == Kind::Flight {
-        return of_flight(gaps);
-    }
-    let modes = gaps.modes();
-    let shape = match p.algorithm {
-        Algorithm::Auto | Algorithm::Modes => shape(gaps, p),
-        Algorithm::Fixed(_) => Shape {
-            pauses: modes.len().min(1),
-            end: modes.len().min(MODES),
-            trust: 500,
-            counted: false,
-        },
-    };
-    let all = span(modes);
-    let latency = span(&modes[..shape.end]);
-    let pauses = span(&modes[shape.pauses.min(shape.end)..shape.end]);
-    let mut out = Estimate {
-        gaps: all.count + u32::from(gaps.discarded) + u32::from(gaps.idle) + u32::from(gaps.resent),
-        idle: u32::from(gaps.idle) + all.count - latency.count,
-        ..Estimate::default()
-    };
-    let n = if shape.counted {
-        pauses.count
-    } else {
-        pauses.marked
-    };
-    if n == 0 {
-        out.stalled = u32::from(gaps.resent) + out.idle > 0;
-        return out;
-    }
-    out.batches = n;
-    out.latency = Some((latency.sum << SHIFT) / u64::from(n));
-    out.ibg = Some((pauses.sum << SHIFT) / u64::from(pauses.count));
-    // n / (n + 3), and what had no room
-    let sampled = shape.trust * n / (n + 3);
-    out.confidence = (u64::from(sampled) * u64::from(all.count)
-        / u64::from(all.count + u32::from(gaps.discarded))) as u32;
-    out
 }
 
 /// What requests in flight say.
@@ -178,7 +174,7 @@ fn of_flight(gaps: &Gaps) -> Estimate {
     let (sum, n, trust) = match (f.count > 0, f.sure) {
         (true, true) => (f.sum, f.count, 950),
         (true, false) => (f.sum, f.count, 800),
-        (false, _) => (f.told_sum, u32::from(f.told), 500),
+        (false, _) => (f.pure_ack_sum, u32::from(f.pure_acks), 500),
     };
     let mut out = Estimate {
         gaps: f.gaps + u32::from(gaps.resent),

@@ -25,7 +25,7 @@ pub(super) const ENOUGH: u32 = 64;
 pub enum Cause {
     /// It acknowledges more than was known: a response came just now.
     News,
-    /// A pure ACK had already told all; the response was complete at that time, ns.
+    /// A pure ACK had already acknowledged all; the response was complete at that time, ns.
     PureAck(u64),
     /// Neither: it belongs to the burst before it.
     None,
@@ -39,8 +39,8 @@ pub struct Flight {
     pub sent: [u32; FLIGHT],
     /// Sum of the epoch's latencies.
     pub sum: u64,
-    /// Sum of those that only a late pure ACK told, which may have been delayed.
-    pub told_sum: u64,
+    /// Sum of those that only a late pure ACK ended, which may have been delayed.
+    pub pure_ack_sum: u64,
     /// Latencies in `sum`.
     pub count: u32,
     /// Gaps between packets that count, in the epoch.
@@ -51,8 +51,8 @@ pub struct Flight {
     pub begun: u32,
     /// Of these, how many followed another one without news.
     pub alone: u32,
-    /// Latencies in `told_sum`.
-    pub told: u16,
+    /// Latencies in `pure_ack_sum`.
+    pub pure_acks: u16,
     /// Bytes below the highest that were not seen yet.
     pub missing: u16,
     /// Position of the oldest.
@@ -76,8 +76,8 @@ pub struct Flight {
 impl Flight {
     /// Begins an epoch; keeps what is in flight.
     pub fn open(&mut self) {
-        (self.sum, self.told_sum, self.count) = (0, 0, 0);
-        (self.gaps, self.told) = (0, 0);
+        (self.sum, self.pure_ack_sum, self.count) = (0, 0, 0);
+        (self.gaps, self.pure_acks) = (0, 0);
         if self.begun >= ENOUGH {
             (self.begun, self.alone) = (0, 0);
         }
@@ -85,7 +85,7 @@ impl Flight {
 
     /// Latencies in the epoch so far.
     pub fn seen(&self) -> u32 {
-        self.count + u32::from(self.told)
+        self.count + u32::from(self.pure_acks)
     }
 
     /// Whether the client sends bursts and waits for all responses, whose number then says nothing of
@@ -133,13 +133,13 @@ impl Flight {
         match cause {
             Cause::News => self.released(units),
             Cause::PureAck(at) => {
-                let told = (at >> SHIFT) as u32;
+                let acked = (at >> SHIFT) as u32;
                 let quiet = (now.saturating_sub(at) >> SHIFT) as u32;
                 let wait = (at.saturating_sub(last) >> SHIFT) as u32;
                 if quiet <= self.usual / SOON {
                     self.released(units); // the ACK came before the client had read all
                 } else if quiet <= if self.usual > 0 { self.usual } else { wait } {
-                    self.released(told);
+                    self.released(acked);
                 } else {
                     self.all_answered((last >> SHIFT) as u32, wait);
                 }
@@ -201,10 +201,10 @@ impl Flight {
             for i in 1..=n {
                 self.pop(last.wrapping_add(wait * i / n));
             }
-        } else if self.len == 1 && self.tainted == 0 && self.told < u16::MAX {
+        } else if self.len == 1 && self.tainted == 0 && self.pure_acks < u16::MAX {
             let at = last.wrapping_add(wait);
-            self.told_sum += u64::from(at.wrapping_sub(self.oldest()));
-            self.told += 1;
+            self.pure_ack_sum += u64::from(at.wrapping_sub(self.oldest()));
+            self.pure_acks += 1;
         }
         self.drained();
     }

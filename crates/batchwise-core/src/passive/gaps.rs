@@ -159,7 +159,7 @@ impl Gaps {
     }
 
     /// All responses had come at `at`, and the client sends only `now`: in between it thought, which
-    /// is not latency. The ACK that told may itself be a delayed one, so a gap that is idle anyway
+    /// is not latency. The ACK that said so may itself be a delayed one, so a gap that is idle anyway
     /// stays so.
     pub fn answered(&mut self, p: &Params, now: u64, at: u64) {
         if self.last <= at && at <= now && now - self.last < p.idle_ns {
@@ -191,10 +191,10 @@ impl Gaps {
         }
     }
 
-    /// A retransmission, where requests in flight are kept. `told`: by now the client has told of a
+    /// A retransmission, where requests in flight are kept. `acked`: by now the client has acknowledged a
     /// response, whose time is relative to [`Gaps::last`].
-    pub(super) fn resent_in_flight(&mut self, now: u64, told: bool) {
-        if !told {
+    pub(super) fn resent_in_flight(&mut self, now: u64, acked: bool) {
+        if !acked {
             self.last = self.last.max(now);
         }
         self.resent = self.resent.saturating_add(1);

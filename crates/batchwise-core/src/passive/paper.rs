@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{Estimate, Params};
 
 /// The paper's number of modes.
-pub const PAPER_MODES: usize = 10;
+const MODES: usize = 10;
 
 /// The paper's (min, max, count, sum), and how many followed a packet that was not full-sized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +24,9 @@ pub struct PaperMode {
 }
 
 /// One flow's open epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paper {
     epsilon: u64,
-    most: usize,
     start: u64,
     last: u64,
     modes: Vec<PaperMode>,
@@ -36,16 +35,11 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// For a flow without a packet: modes at least `epsilon` ns apart, at most `most` of them.
-    pub fn new(epsilon: u64, most: usize) -> Self {
+    /// For a flow without a packet: modes at least `epsilon` ns apart.
+    pub fn new(epsilon: u64) -> Self {
         Self {
             epsilon,
-            most,
-            start: 0,
-            last: 0,
-            modes: Vec::new(),
-            discarded: 0,
-            resent: 0,
+            ..Self::default()
         }
     }
 
@@ -71,17 +65,13 @@ impl Paper {
 
     /// A packet that counts; `marked`: it does not follow a full-sized one.
     pub fn packet(&mut self, now: u64, marked: bool, resent: bool) {
-        let first = self.last == 0;
-        let gap = now.saturating_sub(self.last);
-        self.last = self.last.max(now);
-        if first {
-            return;
+        let last = self.last;
+        self.last = last.max(now);
+        match (last, resent) {
+            (0, _) => {}
+            (_, true) => self.resent = self.resent.saturating_add(1),
+            (_, false) => self.update(now.saturating_sub(last), marked),
         }
-        if resent {
-            self.resent = self.resent.saturating_add(1);
-            return;
-        }
-        self.update(gap, marked);
     }
 
     /// UPDATEMODES.
@@ -102,7 +92,7 @@ impl Paper {
                 m.max = gap;
                 self.consider_merge(i);
             }
-        } else if self.modes.len() < self.most {
+        } else if self.modes.len() < MODES {
             let at = self.modes.partition_point(|m| m.max < gap);
             let mode = PaperMode {
                 min: gap,
@@ -164,32 +154,28 @@ mod tests {
 
     const US: u64 = 1_000;
 
+    fn estimate(gaps_us: impl Iterator<Item = u64>) -> Estimate {
+        let mut paper = Paper::new(10 * US);
+        let mut now = 1;
+        paper.packet(now, true, false);
+        for gap in gaps_us {
+            now += gap * US;
+            paper.packet(now, true, false);
+        }
+        paper.estimate(&Params::default())
+    }
+
     #[test]
     fn the_papers_own_example_gives_its_result() {
         // 4 x 100 us + 2 x 150 us + 250 us, §3.3
-        let mut paper = Paper::new(10 * US, PAPER_MODES);
-        let mut now = 1;
-        paper.packet(now, true, false);
-        for _ in 0..5 {
-            for gap in [100, 100, 100, 100, 150, 150, 250] {
-                now += gap * US;
-                paper.packet(now, true, false);
-            }
-        }
-        let e = paper.estimate(&Params::default());
+        let burst = [100, 100, 100, 100, 150, 150, 250];
+        let e = estimate(burst.into_iter().cycle().take(35));
         assert_eq!((e.latency, e.ibg), (Some(950 * US), Some(250 * US)));
     }
 
     #[test]
     fn one_outlier_that_becomes_the_largest_mode_ruins_it() {
-        let mut paper = Paper::new(10 * US, PAPER_MODES);
-        let mut now = 1;
-        paper.packet(now, true, false);
-        for gap in core::iter::repeat_n(1_000, 200).chain([150_000]) {
-            now += gap * US;
-            paper.packet(now, true, false);
-        }
-        let e = paper.estimate(&Params::default());
+        let e = estimate(core::iter::repeat_n(1_000, 200).chain([150_000]));
         assert_eq!(e.latency, Some(350_000 * US));
     }
 }

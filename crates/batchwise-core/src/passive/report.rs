@@ -84,10 +84,10 @@ impl ServerLine {
             batches: sum.batches(),
             confidence: sum.confidence(),
             latency_ns: sum.latency(),
-            idle: sum.idle(),
-            resent: sum.resent(),
-            stalled_flows: sum.stalled_flows(),
-            discarded: sum.discarded(),
+            idle: sum.idle,
+            resent: sum.resent,
+            stalled_flows: sum.stalled.len() as u64,
+            discarded: sum.discarded,
             lost_events,
         }
     }

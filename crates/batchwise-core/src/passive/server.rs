@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Epoch, Transport};
+use super::Epoch;
 
 /// Mean response latency and its quantiles over epochs, weighted by batches, ns. null is "not known",
 /// never 0.
@@ -30,21 +30,17 @@ const STEPS_LOG2: u32 = 6;
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     clients: BTreeSet<SocketAddr>,
-    stalled: BTreeSet<SocketAddr>,
+    /// Flows whose last epoch saw nothing but retransmissions and waiting.
+    pub(super) stalled: BTreeSet<SocketAddr>,
     unnamed: u64,
     epochs: u64,
     batches: u64,
     weighted_ns: u128,
     weighted_confidence: u64,
     buckets: BTreeMap<u32, u64>,
-    idle: u64,
-    resent: u64,
-    discarded: u64,
-}
-
-/// Server and transport of an epoch, if its flow has a name.
-pub fn key(epoch: &Epoch) -> Option<(SocketAddr, Transport)> {
-    epoch.tuple.map(|t| (t.server, t.transport))
+    pub(super) idle: u64,
+    pub(super) resent: u64,
+    pub(super) discarded: u64,
 }
 
 impl Server {
@@ -80,11 +76,6 @@ impl Server {
         self.clients.len() as u64 + self.unnamed
     }
 
-    /// Of these, ones whose last epoch saw nothing but retransmissions and waiting.
-    pub fn stalled_flows(&self) -> u64 {
-        self.stalled.len() as u64
-    }
-
     /// Epochs that closed.
     pub fn epochs(&self) -> u64 {
         self.epochs
@@ -93,21 +84,6 @@ impl Server {
     /// Batches that the latency is the mean of.
     pub fn batches(&self) -> u64 {
         self.batches
-    }
-
-    /// Gaps that were taken for timeouts, think or idle time.
-    pub fn idle(&self) -> u64 {
-        self.idle
-    }
-
-    /// Gaps before a retransmission.
-    pub fn resent(&self) -> u64 {
-        self.resent
-    }
-
-    /// Gaps that no counter had room for.
-    pub fn discarded(&self) -> u64 {
-        self.discarded
     }
 
     /// 0 to 1; `None` without an estimate.

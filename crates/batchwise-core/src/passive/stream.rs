@@ -33,7 +33,7 @@ pub struct Segment {
 
 impl Stream {
     /// A segment with payload. A request that a response triggered acknowledges that response: a
-    /// gap that ends without news of the server is no pause. When a pure ACK has already told all
+    /// gap that ends without news of the server is no pause. When a pure ACK has already brought all
     /// that the segment acknowledges, the responses were complete by then. A retransmission says
     /// of responses what a pure ACK does.
     pub fn segment(&mut self, gaps: &mut Gaps, p: &Params, now: u64, s: &Segment) {
@@ -44,17 +44,17 @@ impl Stream {
         gaps.acks = true;
         let behind = !first && !after(end, self.next_seq);
         let news = after(s.ack, self.ack);
-        let told = self.acked_at != 0;
+        let acked = self.acked_at != 0;
         let at = gaps.last.saturating_add(u64::from(self.acked_at) << SHIFT);
         if gaps.kind == Kind::Flight {
             if behind && gaps.flight.resent(s.len) {
-                gaps.resent_in_flight(now, told || news);
+                gaps.resent_in_flight(now, acked || news);
                 return self.ack(gaps, now, s.ack);
             }
             if !first && after(s.seq, self.next_seq) {
                 gaps.flight.jumped(s.seq.wrapping_sub(self.next_seq));
             }
-            let cause = match (first, news, told) {
+            let cause = match (first, news, acked) {
                 (true, ..) => Cause::None,
                 (_, true, _) => Cause::News,
                 (_, _, true) => Cause::PureAck(at),
@@ -62,10 +62,10 @@ impl Stream {
             };
             gaps.in_flight(p, now, cause);
         } else {
-            if told && !news && !first {
+            if acked && !news && !first {
                 gaps.answered(p, now, at);
             }
-            gaps.packet(p, now, first || news || told, behind);
+            gaps.packet(p, now, first || news || acked, behind);
         }
         gaps.after_full = gaps.full_sized(s.ip_len);
         if first || !behind {

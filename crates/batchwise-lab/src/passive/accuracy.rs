@@ -18,10 +18,6 @@ use crate::engine::report::Part;
 use crate::engine::text::percent;
 use crate::truth::Errors;
 
-/// Requests a second in all.
-const RATE: u64 = 2000;
-/// Connections that share them.
-const CONNECTIONS: u32 = 20;
 /// How long the server keeps one speed, in the arm that changes it in steps.
 const STEP: Duration = Duration::from_secs(5);
 /// The speeds of that arm.
@@ -30,10 +26,8 @@ const STEPS: [f64; 2] = [1.0, 0.4];
 const WEB: &str = "web";
 /// One request in flight: Figure 5.
 const SINGLE: &str = "single";
-/// Speed in steps.
 const STEPPED: &str = "steps";
 
-/// How true estimates from one direction are.
 pub const ACCURACY: Trials<Summary> = Trials {
     name: "passive-accuracy",
     about: "latency from one direction of a web workload: estimate, truth and baselines",
@@ -45,7 +39,7 @@ pub const ACCURACY: Trials<Summary> = Trials {
 fn trials(quick: bool) -> Result<Vec<Trial>> {
     let web = |arm, (quick_s, full_s), in_flight, shows| {
         let duration = Duration::from_secs(if quick { quick_s } else { full_s });
-        let workload = Workload::web(duration, CONNECTIONS, RATE, in_flight);
+        let workload = Workload::web(duration, in_flight);
         Trial::new(arm, workload, shows)
     };
     let stepped = web(STEPPED, (20, 60), 4, &[Shown::ServerOverTime]);
@@ -92,9 +86,7 @@ pub struct Summary {
     /// Epochs until the server's estimate is within 15 % of the truth after its speed changed: the
     /// worst of all changes; `None` when one was not followed at all.
     pub epochs_to_follow: Option<usize>,
-    /// The same for each change.
     pub epochs_to_follow_each: Vec<Option<usize>>,
-    /// Errors of each arm.
     pub per_arm: BTreeMap<String, Errors>,
 }
 

@@ -70,7 +70,6 @@ impl Capture {
         self.process.terminate(LIMIT);
     }
 
-    /// The file.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -161,7 +160,7 @@ fn tshark(capture: &Path, filter: &str, fields: [&str; 3]) -> Result<Vec<String>
 }
 
 /// Decimal seconds as nanoseconds, without the rounding of a float.
-fn nanoseconds(seconds: &str) -> Option<u64> {
+pub(super) fn nanoseconds(seconds: &str) -> Option<u64> {
     let (whole, part) = seconds
         .trim()
         .split_once('.')

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::trial::EPOCH;
+use super::observer::EPOCH;
 use crate::engine::color::{BATCHWISE, BLACK, Color, NAGLE, NODELAY};
 use crate::engine::figure::{Axis, Figure, Unit, shares};
 use crate::truth::{Paired, Truth, against_triggered, by_connection, over_time, relative};
@@ -80,7 +80,6 @@ impl Way {
 /// What a trial knows of every connection and epoch.
 #[derive(Debug)]
 pub struct Measured {
-    /// The requests that count.
     pub truth: Truth,
     /// Begin of what counts, ns since 1970.
     pub from_ns: u64,
@@ -103,12 +102,9 @@ impl Measured {
 /// x and y, or a value and how often it counts.
 type Points = Vec<(f64, f64)>;
 
-/// A curve of a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Curve {
-    /// Of what.
     pub way: Way,
-    /// From left to right.
     pub points: Points,
 }
 
@@ -135,7 +131,6 @@ pub enum Shown {
 }
 
 impl Shown {
-    /// Reduces what was measured.
     pub fn curves(self, measured: &Measured) -> Vec<Curve> {
         let each = |of: &dyn Fn(&[Paired]) -> Points| -> Vec<Curve> {
             let curve = |(&way, epochs): (&Way, &Vec<Paired>)| Curve {

@@ -26,22 +26,19 @@ const ESTIMATORS: [Way; 5] = [
     Way::Fixed1ms,
 ];
 
-/// Estimators beside each other.
 pub struct PassiveHeuristics;
 
-/// An estimator.
 #[derive(Serialize, Deserialize)]
 pub struct Point {
     estimator: Way,
     errors: Errors,
     #[serde(default)]
     why_invalid: Vec<String>,
-    /// Its own, and with the first those of the truth.
+    /// With the first, of all.
     #[serde(default)]
     curves: BTreeMap<Shown, Vec<Curve>>,
 }
 
-/// The experiment.
 #[derive(Serialize)]
 pub struct Summary {
     median_rel_error: BTreeMap<Way, Option<f64>>,
@@ -66,7 +63,7 @@ impl Experiment for PassiveHeuristics {
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Trial>>> {
         let duration = Duration::from_secs(if quick { 15 } else { 60 });
-        let workload = Workload::web(duration, 20, 2000, 4);
+        let workload = Workload::web(duration, 4);
         let capture = format!("tcp port {}", Service::Web.port());
         let trial = Trial {
             share: Some(Trace::committed()?),
@@ -88,22 +85,15 @@ impl Experiment for PassiveHeuristics {
         turn: Turn<'_, Trial>,
     ) -> Result<Vec<Point>> {
         let mut trial = turn.arm.run(run.context, stage)?;
-        let point = |&estimator: &Way| {
-            let is_first = estimator == ESTIMATORS[0];
-            let own = |curve: &Curve| match curve.way {
-                Way::Passive => false,
-                way if ESTIMATORS.contains(&way) => way == estimator,
-                _ => is_first,
-            };
-            let own = |(&shown, curves): (&Shown, &mut Vec<Curve>)| {
-                (shown, curves.extract_if(.., |c| own(c)).collect())
-            };
-            Point {
-                estimator,
-                errors: trial.baselines.get(&estimator).copied().unwrap_or_default(),
-                why_invalid: why_invalid(&trial.load),
-                curves: trial.curves.iter_mut().map(own).collect(),
-            }
+        for curves in trial.curves.values_mut() {
+            curves.retain(|curve| curve.way != Way::Passive);
+        }
+        let mut curves = Some(trial.curves);
+        let point = |estimator: &Way| Point {
+            estimator: *estimator,
+            errors: trial.baselines.get(estimator).copied().unwrap_or_default(),
+            why_invalid: why_invalid(&trial.load),
+            curves: curves.take().unwrap_or_default(),
         };
         Ok(ESTIMATORS.iter().map(point).collect())
     }

@@ -16,15 +16,10 @@ use crate::engine::color::{BATCHWISE, BLACK};
 use crate::engine::{Figure, Report};
 use crate::truth::Errors;
 
-/// Requests a second of the arms with loss and reordering.
-const RATE: u64 = 2000;
-/// Connections.
-const CONNECTIONS: u32 = 20;
 /// Loads, as shares of what the server can do.
 const LOADS: [f64; 7] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0];
 const QUICK_LOADS: [f64; 3] = [0.25, 0.7, 1.0];
 
-/// Loss, reordering, load.
 pub const ROBUSTNESS: Trials<Summary> = Trials {
     name: "passive-robustness",
     about: "latency from one direction under loss, reordering, and loads up to saturation",
@@ -37,7 +32,7 @@ pub const ROBUSTNESS: Trials<Summary> = Trials {
 fn trials(quick: bool) -> Result<Vec<Trial>> {
     let web = |quick_s, full_s, in_flight| {
         let duration = Duration::from_secs(if quick { quick_s } else { full_s });
-        Workload::web(duration, CONNECTIONS, RATE, in_flight)
+        Workload::web(duration, in_flight)
     };
     let impaired = |(arm, wire): (&str, WireSpec)| Trial {
         wire: Some(wire),
@@ -64,7 +59,6 @@ fn trials(quick: bool) -> Result<Vec<Trial>> {
     Ok(arms.map(impaired).chain(loads.iter().map(loaded)).collect())
 }
 
-/// The experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Median of `(truth - estimate) / truth` with 1 % loss.
@@ -77,7 +71,6 @@ pub struct Summary {
     pub worst_connection_median: Option<f64>,
     /// Requests a second at which the server is saturated.
     pub saturation_rps: Option<f64>,
-    /// Errors by arm.
     pub per_arm: BTreeMap<String, Errors>,
     /// Errors of connections' means by load.
     pub per_load: BTreeMap<String, Errors>,

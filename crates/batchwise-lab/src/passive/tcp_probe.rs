@@ -11,11 +11,11 @@ use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::process::{Process, Reader, lock};
 use nix::time::{ClockId, clock_gettime};
 
+use super::capture::nanoseconds;
 use crate::truth::Sample;
 
 /// Room for events that were not read yet, KiB a CPU.
 const BUFFER_KIB: &str = "16384";
-/// Where the kernel's tracing is.
 const TRACING: &str = "/sys/kernel/tracing";
 /// How long the reader may take to end.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -113,9 +113,7 @@ impl Drop for Instance {
 fn parse(line: &str, to_wall: i128) -> Option<Sample> {
     let (before, fields) = line.split_once(": tcp_probe: ")?;
     let time = before.split_whitespace().next_back()?;
-    let (seconds, micros) = time.split_once('.')?;
-    let monotonic =
-        seconds.parse::<i128>().ok()? * 1_000_000_000 + micros.parse::<i128>().ok()? * 1000;
+    let monotonic = i128::from(nanoseconds(time)?);
     let pairs = || fields.split_whitespace().filter_map(|p| p.split_once('='));
     let field = |name: &str| pairs().find_map(|(key, value)| (key == name).then_some(value));
     let srtt: u64 = field("srtt")?.parse().ok().filter(|&srtt| srtt > 0)?;

@@ -19,7 +19,6 @@ use crate::truth::Errors;
 /// requests have headers of more than a hundred bytes, acknowledgments have none.
 const REQUEST_FRAME: u32 = 150;
 
-/// Other transports and applications.
 pub const TRANSPORTS: Trials<Summary> = Trials {
     name: "passive-transports",
     about: "latency from one direction of memcached and of QUIC",
@@ -59,14 +58,11 @@ fn trials(quick: bool) -> Result<Vec<Trial>> {
     ])
 }
 
-/// The experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Median of the absolute relative errors, by arm.
     pub median_abs_rel_error: BTreeMap<String, Option<f64>>,
-    /// Signed, by arm.
     pub median_rel_error: BTreeMap<String, Option<f64>>,
-    /// Errors by arm.
     pub per_arm: BTreeMap<String, Errors>,
     /// Errors by arm with an oracle that tells acknowledgments from requests.
     pub oracle: BTreeMap<String, Errors>,

@@ -15,27 +15,23 @@ use serde_json::Value;
 
 use super::capture::{Capture, ack_round_trips, handshakes};
 use super::curves::{Curve, Measured, Shown, Way};
-use super::observer::{Observer, PassiveSpec, Totals};
+use super::observer::{EPOCH, Observer, over_capture};
 use super::tcp_probe::TcpProbe;
 use super::workload::{Server, Service, Workload};
 use crate::Context;
-use crate::engine::{ATTEMPTS, Judgement, triangle};
+use crate::engine::{ATTEMPTS, triangle};
 use crate::truth::{
     Epoch, Errors, Paired, Truth, against_triggered, by_connection, slots_to_follow,
     with_constants, with_samples, with_triggered,
 };
 
-/// Length of an epoch.
-pub const EPOCH: Duration = Duration::from_secs(1);
 /// Requests of the first moments do not count: connections are being made.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// What is measured, and beside what.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Its name in results.
     pub arm: String,
-    /// The load.
     pub workload: Workload,
     /// The load's rate as a share of what the server can carry, which is found out before.
     pub of_saturation: Option<f64>,
@@ -49,22 +45,17 @@ pub struct Trial {
     pub baselines: bool,
     /// A capture at the vantage, as a filter of tcpdump, and the estimators that read it.
     pub capture: Option<(String, &'static [Way])>,
-    /// Figures.
     pub shows: &'static [Shown],
 }
 
 /// A run in `result.json`. Errors are by epoch against the time to the response, unless it is said.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// What was run.
     pub arm: String,
-    /// The load.
     pub workload: Workload,
-    /// Length of an epoch.
     pub epoch_ns: u64,
     /// Requests that count, also those in no epoch.
     pub requests: usize,
-    /// Responses a second.
     pub achieved_rps: f64,
     /// Ours.
     pub errors: Errors,
@@ -74,8 +65,7 @@ pub struct Point {
     pub by_connection: Errors,
     /// What others estimated.
     pub baselines: BTreeMap<Way, Errors>,
-    /// What the observer saw.
-    pub totals: Option<Totals>,
+    pub totals: Option<Value>,
     /// What the wire between client and vantage did.
     pub wire: Option<Counts>,
     /// What the load says of itself.
@@ -86,30 +76,8 @@ pub struct Point {
     /// The speeds: from and to which second, and the share.
     #[serde(default)]
     pub speeds: Vec<(f64, f64, f64)>,
-    /// What figures show.
     #[serde(default)]
     pub curves: BTreeMap<Shown, Vec<Curve>>,
-}
-
-impl Point {
-    /// For who watches the run.
-    pub fn in_words(&self) -> String {
-        let percent = |share: Option<f64>| share.map_or(f64::NAN, |share| share * 100.0);
-        format!(
-            "{}: {:.0} responses/s, median error {:.2} %, absolute {:.2} %, within 15 %: {:.1} %",
-            self.arm,
-            self.achieved_rps,
-            percent(self.errors.median_rel_error),
-            percent(self.errors.median_abs_rel_error),
-            percent(self.errors.within_15_percent),
-        )
-    }
-
-    /// Whether the load trusts itself.
-    pub fn judge(&self) -> Judgement {
-        let why = why_invalid(&self.load);
-        Judgement::valid_if(why.is_empty(), why.join("; "))
-    }
 }
 
 /// What a load says against itself.
@@ -176,7 +144,6 @@ impl Stage {
     }
 }
 
-/// The baselines at work.
 struct Beside {
     probe: TcpProbe,
     at_client: Capture,
@@ -224,7 +191,6 @@ impl Trial {
         }
     }
 
-    /// Runs it.
     pub fn run(&self, context: &Context, stage: &mut Stage) -> Result<Point> {
         stage.prepare(context, self)?;
         let (triangle, stop) = (&mut stage.triangle, &context.stop);
@@ -238,12 +204,7 @@ impl Trial {
             anyhow::Ok((capture, *estimators))
         });
         let capture = capture.transpose()?;
-        let mut spec = PassiveSpec {
-            port,
-            epoch: EPOCH,
-            estimator: None,
-        };
-        let observer = Observer::start(&context.command, triangle, &spec, stop)?;
+        let observer = Observer::start(&context.command, triangle, port, stop)?;
         let share = self.share.as_ref().map(|trace| {
             let share = CpuShare::of(&triangle.server, &[server.pid()])?;
             anyhow::Ok(share.follow(trace.clone().first(self.workload.duration)))
@@ -284,8 +245,8 @@ impl Trial {
         if let Some((mut capture, estimators)) = capture {
             capture.end();
             for &way in estimators {
-                spec.estimator = (way != Way::Oracle).then(|| way.label());
-                let observed = spec.over_capture(&context.command, capture.file())?;
+                let estimator = (way != Way::Oracle).then(|| way.label());
+                let observed = over_capture(&context.command, port, estimator, capture.file())?;
                 ways.insert(way, pair(&observed.epochs));
                 stop.check()?;
             }
@@ -301,7 +262,6 @@ impl Trial {
         let passive = measured.passive();
         let seconds = last.saturating_sub(from_ns) as f64 / 1e9;
         let requests = measured.truth.count();
-        let is_quiet = seconds <= 0.0;
         shares.retain(|_| self.follow);
         shares.extend(shares.last().map(|&end| Applied { at_ns: last, ..end }));
         Ok(Point {
@@ -309,10 +269,10 @@ impl Trial {
             workload: self.workload.clone(),
             epoch_ns: EPOCH.as_nanos() as u64,
             requests,
-            achieved_rps: if is_quiet {
-                0.0
-            } else {
+            achieved_rps: if seconds > 0.0 {
                 requests as f64 / seconds
+            } else {
+                0.0
             },
             errors: Errors::of(passive),
             against_req_to_req: Errors::of(&against_triggered(passive)),
@@ -332,7 +292,6 @@ impl Trial {
     }
 }
 
-/// When the server's speed changed.
 fn changes(shares: &[Applied], from_ns: u64) -> Vec<u64> {
     let pairs = shares.windows(2);
     let changed = pairs.filter(|p| p[0].share != p[1].share && p[1].at_ns > from_ns);

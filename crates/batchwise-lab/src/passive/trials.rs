@@ -7,30 +7,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::curves::Way;
-use super::trial::{Point, Stage, Trial};
+use super::trial::{Point, Stage, Trial, why_invalid};
 use crate::Context;
 use crate::engine::figure::{Layer, Span};
 use crate::engine::report::Part;
-use crate::engine::text::maybe_duration;
-use crate::engine::text::percent;
+use crate::engine::text::{maybe_duration, percent};
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Table, Turn};
 use crate::truth::Errors;
 
 /// An experiment of trials, one after another.
 pub struct Trials<S> {
-    /// What it is called on the command line.
     pub name: &'static str,
-    /// One line for `lab list`.
     pub about: &'static str,
-    /// What is measured, quick or in full.
     pub trials: fn(bool) -> Result<Vec<Trial>>,
-    /// What follows.
     pub summary: fn(&[Point], &More) -> S,
-    /// How it is shown.
     pub report: fn(&[Point], &S) -> Report,
 }
 
-/// Fields beside the points.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// Requests a second that the server carried, where loads are shares of that.
@@ -84,11 +77,20 @@ impl<S: Serialize> Experiment for Trials<S> {
     }
 
     fn judge(&self, point: &Point) -> Judgement {
-        point.judge()
+        let why = why_invalid(&point.load);
+        Judgement::valid_if(why.is_empty(), why.join("; "))
     }
 
     fn describe(&self, point: &Point) -> String {
-        point.in_words()
+        let errors = &point.errors;
+        format!(
+            "{}: {:.0} responses/s, median error {}, absolute {}, within 15 %: {}",
+            point.arm,
+            point.achieved_rps,
+            fine_percent(errors.median_rel_error),
+            fine_percent(errors.median_abs_rel_error),
+            percent(errors.within_15_percent),
+        )
     }
 
     fn summary(&self, results: &Results<Point, More>) -> S {
@@ -100,7 +102,6 @@ impl<S: Serialize> Experiment for Trials<S> {
     }
 }
 
-/// The point of an arm.
 pub fn of<'a>(points: &'a [Point], arm: &str) -> Option<&'a Point> {
     points.iter().find(|point| point.arm == arm)
 }

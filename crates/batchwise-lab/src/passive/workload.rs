@@ -13,12 +13,12 @@ use batchwise_testbed::nginx::{self, Nginx};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::triangle::{SERVER_IP, Triangle};
+use clap::ValueEnum;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::truth::Request;
 
-/// The port of the QUIC server.
 const QUIC_PORT: u16 = 4433;
 /// CPU time that the QUIC server works on a request.
 const QUIC_WORK: &str = "none";
@@ -27,20 +27,15 @@ const GRACE: Duration = Duration::from_secs(30);
 /// How long a server may take until it is there.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// What is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// HTTP/1.1 to nginx.
     Web,
-    /// memcached's text protocol.
     Memcached,
-    /// QUIC.
     Quic,
 }
 
 impl Service {
-    /// The server's port.
     pub fn port(self) -> u16 {
         match self {
             Self::Web => nginx::PORT,
@@ -48,24 +43,12 @@ impl Service {
             Self::Quic => QUIC_PORT,
         }
     }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Web => "web",
-            Self::Memcached => "memcached",
-            Self::Quic => "quic",
-        }
-    }
 }
 
-/// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub enum Server {
-    /// nginx.
     Web(Nginx),
-    /// memcached.
     Memcached(Memcached),
-    /// batchwise's own QUIC server.
     Quic(Process),
 }
 
@@ -87,7 +70,6 @@ impl Server {
         })
     }
 
-    /// Its process.
     pub fn pid(&self) -> Pid {
         match self {
             Self::Web(nginx) => nginx.pid(),
@@ -96,7 +78,6 @@ impl Server {
         }
     }
 
-    /// Fails when it has died.
     pub fn check_alive(&mut self) -> Result<()> {
         match self {
             Self::Web(nginx) => nginx.check_alive(),
@@ -150,11 +131,8 @@ fn quic_server(batchwise: &Path, host: &Host, stop: &Stop) -> Result<Process> {
 /// A closed-loop load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workload {
-    /// What is spoken.
     pub service: Service,
-    /// How long.
     pub duration: Duration,
-    /// Connections.
     pub connections: u32,
     /// Requests a second in all; as fast as responses come when `None`.
     pub rate: Option<u64>,
@@ -165,12 +143,12 @@ pub struct Workload {
 impl Workload {
     /// The web-like one of the paper's §5.1, with at most this many requests in flight on each
     /// connection.
-    pub fn web(duration: Duration, connections: u32, rate: u64, in_flight: u32) -> Self {
+    pub fn web(duration: Duration, in_flight: u32) -> Self {
         Self {
             service: Service::Web,
             duration,
-            connections,
-            rate: Some(rate),
+            connections: 20,
+            rate: Some(2000),
             options: vec!["--in-flight".into(), in_flight.to_string()],
         }
     }
@@ -189,12 +167,12 @@ impl Workload {
         to: SocketAddr,
     ) -> Result<RunningWorkload> {
         let mut command = Command::new(batchwise);
-        command.args(["load", self.service.word(), "--addr"]);
+        let service = self.service.to_possible_value();
+        let service = service.context("the service has no name")?;
+        command.args(["load", service.get_name(), "--addr"]);
         command.arg(to.to_string());
         command.args(["--connections", &self.connections.to_string()]);
-        command
-            .arg("--duration")
-            .arg(format!("{}ms", self.duration.as_millis()));
+        command.args(["--duration", &format!("{}ms", self.duration.as_millis())]);
         if let Some(rate) = self.rate {
             command.args(["--rate", &rate.to_string()]);
         }
@@ -206,7 +184,6 @@ impl Workload {
     }
 }
 
-/// A load that is under way. Dropping it ends it.
 #[derive(Debug)]
 pub struct RunningWorkload {
     load: LoggedLoad,

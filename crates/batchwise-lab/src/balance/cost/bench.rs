@@ -1,36 +1,20 @@
 //! The programs that are measured, and one run of each.
 
 use std::collections::BTreeMap;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use batchwise_bpf::balance::{
     Backend, Balancer, Measure, Method, Options, Protocol, Ring, SLOTS, Service, ServiceKey, State,
 };
 use batchwise_core::passive::Params;
 use batchwise_testbed::bpf_stats::map_memory;
-use batchwise_testbed::pass::attach_program;
 use batchwise_testbed::topology::{LINK, TwoHosts};
-use libbpf_rs::OpenObject;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use nix::net::if_::if_nametoindex;
 
 use super::{Case, Program};
-use crate::packet_cost::{self, FLOWS, set_callee};
-
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code
-)]
-mod skel {
-    include!(concat!(env!("OUT_DIR"), "/again.skel.rs"));
-}
-use skel::{AgainSkel, AgainSkelBuilder};
+use crate::packet_cost::{FLOWS, Measured, Repeater};
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
 const SERVICE6: Ipv6Addr = Ipv6Addr::new(0xfd79, 9, 0, 0, 0, 0, 0, 1);
@@ -40,13 +24,14 @@ const MACS: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x79, 0x11];
 const LOOPBACK: u32 = 1;
 const ACK: u8 = 0x10;
 const SYN: u8 = 0x02;
+/// `BPF_F_XDP_HAS_FRAGS`, as the balancer's program has it.
+const FRAGS: u32 = 1 << 5;
 
 /// Everything that can be measured, loaded.
 pub(super) struct Bench {
-    again: AgainSkel<'static>,
+    repeater: Repeater,
     plain: Balancer,
     measured: Balancer,
-    _sink: OwnedFd,
 }
 
 fn options(flows: u32, measure: bool) -> Options {
@@ -170,27 +155,13 @@ impl Case {
 }
 
 impl Bench {
-    /// Loads all; packets that are redirected leave the server over its link and end at the client.
+    /// Loads all; packets that are redirected leave the server over its link.
     pub(super) fn load(hosts: &TwoHosts) -> Result<Self> {
         let out = hosts.server.inside(|| Ok(if_nametoindex(LINK)?))?;
-        // the skeleton borrows its object; both live until the experiment ends
-        let holder: &'static mut MaybeUninit<OpenObject> =
-            Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = AgainSkelBuilder::default().open(holder)?;
-        let bss = open.maps.bss_data.as_deref_mut();
-        let bss = bss.context("again.bpf.c has no .bss")?;
-        bss.out = out;
-        for (to, from) in bss.mac.iter_mut().zip(MACS.chunks(4)) {
-            *to = u32::from_ne_bytes(from.try_into()?);
-        }
-        let again = open.load()?;
-        let sink = again.progs.sink.as_fd().as_raw_fd();
-        let sink = hosts.client.inside(|| attach_program(LINK, sink))?;
         Ok(Self {
-            again,
+            repeater: Repeater::load(hosts, FRAGS)?,
             plain: balancer(false, out)?,
             measured: balancer(true, out)?,
-            _sink: sink,
         })
     }
 
@@ -202,26 +173,17 @@ impl Bench {
         program: Program,
         packets: u32,
     ) -> Result<f64> {
-        let progs = &self.again.progs;
-        let measured = match program {
-            Program::Nothing if case.redirects() => progs.forward.as_fd(),
-            Program::Nothing => progs.nothing.as_fd(),
-            Program::Plain => self.plain.program(),
-            Program::Measured => self.measured.program(),
-        };
-        set_callee(&self.again.maps.measured, measured)?;
-        let packet = case.packet();
-        let bss = self.again.maps.bss_data.as_deref_mut();
-        let bss = bss.context("again.bpf.c has no .bss")?;
-        bss.length = packet.len().try_into()?;
-        bss.v6 = case.is_v6().into();
-        let data = self.again.maps.data_data.as_deref_mut();
-        data.context("again.bpf.c has no .data")?.flows = case.flows();
-        let again = self.again.progs.again.as_fd();
-        packet_cost::warm_up(again, &packet, case.flows())?;
         let before = self.forwarded(program)?;
+        let measured = match program {
+            Program::Nothing if case.redirects() => Measured::Forward,
+            Program::Nothing => Measured::Nothing,
+            Program::Plain => Measured::Program(self.plain.program()),
+            Program::Measured => Measured::Program(self.measured.program()),
+        };
+        let packet = case.packet();
         let live = case.redirects().then_some(&hosts.server);
-        let ns = packet_cost::run(again, &packet, packets, live)?;
+        let packet = (&packet[..], case.flows());
+        let ns = self.repeater.run(measured, packet, packets, live)?;
         if program != Program::Nothing {
             let forwarded = self.forwarded(program)? - before;
             ensure!(

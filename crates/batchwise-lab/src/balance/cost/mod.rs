@@ -93,7 +93,7 @@ pub enum Program {
 }
 
 type Arm = packet_cost::Arm<Case, Program>;
-type Point = packet_cost::Point<Case, Program>;
+type Point = packet_cost::Point<Arm>;
 
 /// Fields beside the points.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -1,36 +1,20 @@
 //! The programs that are measured, and one run of each.
 
-use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, process};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::Params;
 use batchwise_testbed::bpf_stats::{StatsEnabled, map_memory, runs_of};
-use batchwise_testbed::pass::attach_program;
+use batchwise_testbed::pass;
 use batchwise_testbed::topology::{LINK, SERVER_IP, TwoHosts};
-use libbpf_rs::OpenObject;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use nix::net::if_::if_nametoindex;
 use nix::unistd::Pid;
 
 use super::{Case, Program};
-use crate::packet_cost::{self, FLOWS, set_callee};
-
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    dead_code
-)]
-mod skel {
-    include!(concat!(env!("OUT_DIR"), "/vary.skel.rs"));
-}
-use skel::{VarySkel, VarySkelBuilder};
+use crate::packet_cost::{FLOWS, Measured, Repeater};
 
 /// A program's name in bpffs, until dropped.
 struct Pin(PathBuf);
@@ -41,13 +25,11 @@ impl Drop for Pin {
     }
 }
 
-/// Everything that can be measured, loaded.
 pub(super) struct Bench {
-    vary: VarySkel<'static>,
+    repeater: Repeater,
     measure: PassiveSensor,
     measure_then: PassiveSensor,
     packet: Vec<u8>,
-    _sink: OwnedFd,
     _pin: Pin,
 }
 
@@ -67,32 +49,17 @@ fn config() -> Config {
 impl Bench {
     /// Loads all; packets that are forwarded leave the server over its link and end at the client.
     pub(super) fn load(hosts: &TwoHosts) -> Result<Self> {
-        let index = hosts.server.inside(|| Ok(if_nametoindex(LINK)?))?;
-        // the skeleton borrows its object; both live until the experiment ends
-        let holder: &'static mut MaybeUninit<OpenObject> =
-            Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = VarySkelBuilder::default().open(holder)?;
-        let bss = open.maps.bss_data.as_deref_mut();
-        bss.context("vary.bpf.c has no .bss")?.out = index;
-        let mut vary = open.load()?;
-        let program = vary.progs.sink.as_fd().as_raw_fd();
-        let sink = hosts.client.inside(|| attach_program(LINK, program))?;
-        set_callee(&vary.maps.onward, vary.progs.forward.as_fd())?;
-
+        let mut repeater = Repeater::load(hosts, 0)?;
         let pin = Pin(Path::new("/sys/fs/bpf").join(format!("bw-passive-cost-{}", process::id())));
-        let pinned = vary.progs.forward.pin(&pin.0);
-        pinned.context("pinning the forwarder in bpffs")?;
-        let measure = PassiveSensor::attach(config())?;
-        let measure_then = PassiveSensor::attach(Config {
-            then: Some(pin.0.clone()),
-            ..config()
-        })?;
+        repeater.pin_forwarder(&pin.0)?;
         Ok(Self {
-            vary,
-            measure,
-            measure_then,
+            repeater,
+            measure: PassiveSensor::attach(config())?,
+            measure_then: PassiveSensor::attach(Config {
+                then: Some(pin.0.clone()),
+                ..config()
+            })?,
             packet: packet(),
-            _sink: sink,
             _pin: pin,
         })
     }
@@ -105,21 +72,16 @@ impl Bench {
         program: Program,
         packets: u32,
     ) -> Result<f64> {
-        let progs = &self.vary.progs;
         let measured = match (case, program) {
-            (Case::Forward, Program::Nothing) => progs.forward.as_fd(),
-            (Case::Forward, Program::Tail) => progs.relay.as_fd(),
-            (Case::Forward, Program::Passive) => self.measure_then.program(),
-            (_, Program::Passive) => self.measure.program(),
-            _ => progs.nothing.as_fd(),
+            (Case::Forward, Program::Nothing) => Measured::Forward,
+            (Case::Forward, Program::Tail) => Measured::Relay,
+            (Case::Forward, Program::Passive) => Measured::Program(self.measure_then.program()),
+            (_, Program::Passive) => Measured::Program(self.measure.program()),
+            _ => Measured::Nothing,
         };
-        set_callee(&self.vary.maps.measured, measured)?;
-        let data = self.vary.maps.data_data.as_deref_mut();
-        data.context("vary.bpf.c has no .data")?.flows = case.flows();
-        let vary = self.vary.progs.vary.as_fd();
-        packet_cost::warm_up(vary, &self.packet, case.flows())?;
         let live = (case == Case::Forward).then_some(&hosts.server);
-        let ns = packet_cost::run(vary, &self.packet, packets, live)?;
+        let packet = (&self.packet[..], case.flows());
+        let ns = self.repeater.run(measured, packet, packets, live)?;
         self.measure.poll()?;
         self.measure_then.poll()?;
         Ok(ns)
@@ -156,8 +118,7 @@ pub(super) fn memory() -> Result<(u64, u64)> {
 impl Bench {
     /// What the program adds to one that does nothing by the kernel's run-time statistics, ns a
     /// packet of a flood over the link.
-    pub(super) fn by_statistics(&self, hosts: &TwoHosts, packets: u32) -> Result<f64> {
-        let nothing = self.vary.progs.nothing.as_fd().as_raw_fd();
+    pub(super) fn by_statistics(hosts: &TwoHosts, packets: u32) -> Result<f64> {
         hosts.server.inside(|| {
             let to = UdpSocket::bind((SERVER_IP, 0))?;
             let _enabled = StatsEnabled::new()?;
@@ -172,8 +133,8 @@ impl Bench {
                 }
                 Ok((after.time_ns - before.time_ns) as f64 / count as f64)
             };
-            let link = attach_program(LINK, nothing)?;
-            let base = time("nothing")?;
+            let link = pass::attach(LINK)?;
+            let base = time("bw_pass")?;
             drop(link);
             let sensor = PassiveSensor::attach(Config {
                 interface: LINK.into(),

@@ -6,6 +6,7 @@ mod summary;
 
 use anyhow::Result;
 use batchwise_testbed::topology::TwoHosts;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -23,11 +24,9 @@ use summary::{Summary, throughputs};
 /// How often the kernel's run-time statistics are asked.
 const STATISTICS: u32 = 5;
 
-/// What the passive vantage costs.
 pub struct PassiveCost;
 
-/// Whose packets come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
     /// One flow's, one after another.
@@ -41,22 +40,9 @@ pub enum Case {
 }
 
 impl Case {
-    /// All.
-    pub const ALL: [Self; 4] = [
-        Self::OneFlow,
-        Self::ManyFlows,
-        Self::NewFlows,
-        Self::Forward,
-    ];
-
-    /// As in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OneFlow => "one-flow",
-            Self::ManyFlows => "many-flows",
-            Self::NewFlows => "new-flows",
-            Self::Forward => "forward",
-        }
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     fn flows(self) -> u32 {
@@ -83,19 +69,15 @@ pub enum Program {
     Nothing,
     /// A tail call to what passes it on.
     Tail,
-    /// The passive vantage.
     Passive,
 }
 
 type Arm = packet_cost::Arm<Case, Program>;
-type Point = packet_cost::Point<Case, Program>;
+type Point = packet_cost::Point<Arm>;
 
-/// Fields beside the points.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct More {
-    /// Memory of the flow table, bytes.
     table_bytes: u64,
-    /// Memory of all maps, bytes.
     all_maps_bytes: u64,
     /// Added by the kernel's run-time statistics, ns a packet.
     statistics_ns_per_packet: Option<f64>,
@@ -105,7 +87,6 @@ pub struct More {
     lost_events: u64,
 }
 
-/// The programs, and the network that packets are forwarded in.
 pub struct Stage {
     /// Memory of the flow table, and of all maps, bytes.
     memory: (u64, u64),
@@ -113,7 +94,6 @@ pub struct Stage {
     hosts: TwoHosts,
 }
 
-/// Of a run.
 fn packets(context: &Context) -> u32 {
     if context.quick { 200_000 } else { 1_000_000 }
 }
@@ -134,11 +114,11 @@ impl Experiment for PassiveCost {
     }
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
-        let of = |case: Case| {
+        let of = |&case: &Case| {
             let programs = case.programs().iter();
             programs.map(move |&program| Arm { case, program })
         };
-        let arms: Vec<_> = Case::ALL.into_iter().flat_map(of).collect();
+        let arms: Vec<_> = Case::value_variants().iter().flat_map(of).collect();
         Ok(Round::shuffled(if quick { 15 } else { 31 }, &arms))
     }
 
@@ -160,7 +140,7 @@ impl Experiment for PassiveCost {
         }
         (run.more.table_bytes, run.more.all_maps_bytes) = stage.memory;
         let each = packets(run.context) / STATISTICS;
-        let one = |_| stage.bench.by_statistics(&stage.hosts, each);
+        let one = |_| Bench::by_statistics(&stage.hosts, each);
         let added = (0..STATISTICS).map(one).collect::<Result<Vec<_>>>()?;
         run.more.statistics_ns_per_packet = median(&added);
         run.note(&format!(
@@ -246,7 +226,7 @@ fn cases(summary: &Summary) -> Table {
     let row = |(case, of): (&Case, &summary::CaseSummary)| {
         let ratio = of.throughput_ratio.as_ref();
         vec![
-            case.name().into(),
+            case.name(),
             of.nothing_ns.map_or_else(String::new, quartiles),
             of.passive_ns.map_or_else(String::new, quartiles),
             interval(of.added_ns),

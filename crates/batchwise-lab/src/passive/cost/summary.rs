@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum as _;
 use serde::Serialize;
 
 use super::{Arm, Case, More, Point, Program};
@@ -9,7 +10,6 @@ use crate::engine::Ratio;
 use crate::packet_cost::{FLOWS, differences, of_rounds, spread};
 use crate::stats::{MedianInterval, Spread};
 
-/// One case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseSummary {
     /// With nothing in the program's place, ns a packet.
@@ -24,25 +24,22 @@ pub struct CaseSummary {
     pub throughput_ratio: Option<Ratio>,
 }
 
-/// The experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Added to each packet of a flow that is in the caches, ns: median of the rounds' differences.
     pub added_ns_per_packet: Option<f64>,
     /// Memory of the flow table for each of the flows that it was made for.
     pub bytes_per_flow: f64,
-    /// Memory of all maps for each of these flows.
     pub bytes_per_flow_with_all_maps: f64,
     /// Added to a packet of one flow over a link by the kernel's run-time statistics, ns.
     pub statistics_ns_per_packet: Option<f64>,
-    /// By case.
     pub cases: BTreeMap<Case, CaseSummary>,
 }
 
 impl Summary {
-    /// Of these runs.
     pub(super) fn of(points: &[Point], more: &More) -> Self {
-        let cases: BTreeMap<_, _> = Case::ALL.map(|c| (c, case(points, c))).into();
+        let cases = Case::value_variants().iter();
+        let cases: BTreeMap<_, _> = cases.map(|&c| (c, case(points, c))).collect();
         let added = cases[&Case::OneFlow].added_ns;
         Self {
             added_ns_per_packet: added.map(|added| added.median),

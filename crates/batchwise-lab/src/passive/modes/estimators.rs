@@ -1,12 +1,12 @@
 //! The estimators that are compared, and what each says about the epochs of a simulated flow.
 
-use batchwise_core::passive::paper::{PAPER_MODES, Paper};
+use batchwise_core::passive::paper::Paper;
 use batchwise_core::passive::stream::{Stream, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Params};
 
 use super::flow::{Flow, Packet};
+use crate::engine::color::{BATCHWISE, Color, NAGLE};
 
-/// Who estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Algorithm 1 with a threshold, ns.
@@ -25,37 +25,17 @@ pub enum Kind {
     Flight,
 }
 
-/// Everyone.
-pub const KINDS: [Kind; 8] = [
-    Kind::Fixed(500_000),
-    Kind::Paper(10_000),
-    Kind::Paper(100_000),
-    Kind::Largest,
-    Kind::Sizes,
-    Kind::Acks,
-    Kind::Pure,
-    Kind::Flight,
+/// Each with its name, and its colour in figures.
+pub const KINDS: [(Kind, &str, Color); 8] = [
+    (Kind::Fixed(500_000), "fixed 500 us", Color(164, 118, 168)),
+    (Kind::Paper(10_000), "paper 10 us", NAGLE),
+    (Kind::Paper(100_000), "paper 100 us", Color(226, 168, 76)),
+    (Kind::Largest, "largest mode", Color(150, 150, 150)),
+    (Kind::Sizes, "modes, sizes", Color(158, 196, 228)),
+    (Kind::Acks, "modes, ACKs", Color(86, 145, 198)),
+    (Kind::Pure, "modes, pure ACKs too", Color(24, 78, 142)),
+    (Kind::Flight, "in flight", BATCHWISE),
 ];
-
-impl Kind {
-    /// For tables.
-    pub fn name(self) -> String {
-        match self {
-            Self::Fixed(ns) => format!("fixed {} us", ns / 1_000),
-            Self::Paper(ns) => format!("paper {} us", ns / 1_000),
-            Self::Largest => "largest mode".into(),
-            Self::Sizes => "modes, sizes".into(),
-            Self::Acks => "modes, ACKs".into(),
-            Self::Pure => "modes, pure ACKs too".into(),
-            Self::Flight => "in flight".into(),
-        }
-    }
-}
-
-enum State {
-    Ours(Gaps),
-    Paper(Paper, Gaps),
-}
 
 fn largest(gaps: &Gaps, p: &Params) -> Estimate {
     let modes = || gaps.modes().iter().filter(|m| m.mean_ns() < p.idle_ns);
@@ -75,41 +55,9 @@ fn largest(gaps: &Gaps, p: &Params) -> Estimate {
     }
 }
 
-impl State {
-    fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::Paper(epsilon) => Self::Paper(Paper::new(epsilon, PAPER_MODES), Gaps::default()),
-            _ => {
-                let mut gaps = Gaps::default();
-                gaps.open(0);
-                Self::Ours(gaps)
-            }
-        }
-    }
-
-    /// What it says of the epoch that ends now, if one does; the next begins.
-    fn next(&mut self, p: &Params, kind: Kind, now: u64) -> Option<Estimate> {
-        match self {
-            Self::Ours(gaps) => gaps.due(p, now).then(|| {
-                let estimate = match kind {
-                    Kind::Largest => largest(gaps, p),
-                    _ => gaps.estimate(p),
-                };
-                gaps.open(now);
-                estimate
-            }),
-            Self::Paper(paper, _) => paper.due(p, now).then(|| {
-                let estimate = paper.estimate(p);
-                paper.open(now);
-                estimate
-            }),
-        }
-    }
-}
-
-/// Runs an estimator over a flow, epochs of `gaps` gaps each: estimate over truth, less one; `None`
+/// Runs an estimator over a flow, epochs of `min_gaps` gaps each: estimate over truth, less one; `None`
 /// when the estimator says that it does not know.
-pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Option<f64>> {
+pub fn judge(flow: &Flow, kind: Kind, min_gaps: u32) -> Vec<Option<f64>> {
     let algorithm = match kind {
         Kind::Fixed(delta) => Algorithm::Fixed(delta),
         Kind::Flight => Algorithm::Auto,
@@ -119,37 +67,50 @@ pub fn judge(flow: &Flow, kind: Kind, gaps: u32) -> Vec<Option<f64>> {
         algorithm,
         epoch_ns: 1,
         max_ns: 30_000_000_000,
-        min_gaps: gaps,
+        min_gaps,
         ..Params::default()
     };
-    let mut state = State::new(kind);
-    let mut stream = Stream::default();
+    let (mut gaps, mut stream) = (Gaps::default(), Stream::default());
+    gaps.open(0);
+    let mut paper = match kind {
+        Kind::Paper(epsilon) => Some(Paper::new(epsilon)),
+        _ => None,
+    };
     let (mut began, mut previous) = (None, 0);
     let mut errors = Vec::new();
-    for &Packet { at, header } in &flow.packets {
+    for &Packet { at, header, .. } in &flow.packets {
+        let at = at as u64;
         if header.len == 0 {
-            if let (State::Ours(gaps), Kind::Pure | Kind::Flight) = (&state, kind) {
-                stream.ack(gaps, at, header.ack);
+            if matches!(kind, Kind::Pure | Kind::Flight) {
+                stream.ack(&gaps, at, header.ack);
             }
             continue;
         }
-        if let Some(e) = state.next(&params, kind, at) {
+        let closed = match (&paper, kind) {
+            (Some(paper), _) => paper.due(&params, at).then(|| paper.estimate(&params)),
+            (_, Kind::Largest) => gaps.due(&params, at).then(|| largest(&gaps, &params)),
+            _ => gaps.due(&params, at).then(|| gaps.estimate(&params)),
+        };
+        if let Some(e) = closed {
+            match &mut paper {
+                Some(paper) => paper.open(at),
+                None => gaps.open(at),
+            }
             if let Some(from) = began {
                 let truth = truth(flow, from, previous);
                 errors.extend(truth.map(|truth| Some(e.latency? as f64 / truth - 1.0)));
             }
             began = Some(previous);
         }
-        match &mut state {
-            State::Paper(paper, sizes) => {
-                let marked = !sizes.after_full;
-                paper.packet(at, marked, false);
-                sizes.after_full = sizes.full_sized(header.ip_len);
+        match (&mut paper, kind) {
+            (Some(paper), _) => {
+                paper.packet(at, !gaps.after_full, false);
+                gaps.after_full = gaps.full_sized(header.ip_len);
             }
-            State::Ours(gaps) if matches!(kind, Kind::Acks | Kind::Pure | Kind::Flight) => {
-                stream.segment(gaps, &params, at, &header);
+            (_, Kind::Acks | Kind::Pure | Kind::Flight) => {
+                stream.segment(&mut gaps, &params, at, &header);
             }
-            State::Ours(gaps) => datagram(gaps, &params, at, header.ip_len),
+            _ => datagram(&mut gaps, &params, at, header.ip_len),
         }
         previous = at;
     }

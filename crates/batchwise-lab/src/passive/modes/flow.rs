@@ -5,12 +5,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use batchwise_core::passive::stream::Segment;
+use clap::ValueEnum;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
 
 /// How requests depend on each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
     /// One in flight.
     Single,
@@ -18,16 +19,15 @@ pub enum Shape {
     Burst,
     /// Pages: one request, its response triggers six more, at most four in flight.
     Tree,
-    /// Four in flight, each response triggers a request: nobody pauses.
-    Window,
     /// One in flight, ten full packets and a rest each.
     Upload,
     /// Bursts of requests of one to three packets.
     Multi,
+    /// Four in flight, each response triggers a request: nobody pauses.
+    Window,
 }
 
 impl Shape {
-    /// About.
     pub fn packets_a_batch(self) -> usize {
         match self {
             Self::Single | Self::Window => 1,
@@ -42,7 +42,6 @@ impl Shape {
 /// How long responses take, relative to their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
-    /// Always the same.
     Constant,
     /// With this sigma.
     LogNormal(f64),
@@ -59,7 +58,6 @@ pub enum Spread {
 /// How long the client thinks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Think {
-    /// Not at all.
     None,
     /// 5 us on average before each batch.
     Micros,
@@ -69,10 +67,8 @@ pub enum Think {
     Idle,
 }
 
-/// What the path does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// Nothing.
     Clean,
     /// Loses one request in a hundred: half of them before the vantage point. RTO 200 ms.
     Loss,
@@ -80,18 +76,13 @@ pub enum Path {
     Reorder,
 }
 
-/// One simulated flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scenario {
-    /// How requests depend on each other.
     pub shape: Shape,
-    /// How latency varies.
     pub spread: Spread,
     /// Mean latency, ns.
     pub scale: f64,
-    /// Think time.
     pub think: Think,
-    /// Loss and reordering.
     pub path: Path,
     /// Gaps inside bursts vary by this share.
     pub jitter: f64,
@@ -99,13 +90,15 @@ pub struct Scenario {
     pub gaps: u32,
 }
 
-/// A packet at the vantage point.
+/// A packet that the client sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// ns.
-    pub at: u64,
+    /// ns, at the vantage point.
+    pub at: f64,
     /// Its header; a pure ACK has no payload.
     pub header: Segment,
+    /// Whether it came as far as the vantage point.
+    seen: bool,
 }
 
 /// A request whose packets were not lost.
@@ -117,10 +110,9 @@ pub struct Request {
     pub latency: f64,
 }
 
-/// What happened on a flow.
 #[derive(Debug, Default)]
 pub struct Flow {
-    /// In the order they pass.
+    /// In the order they pass the vantage point.
     pub packets: Vec<Packet>,
     /// In the order they were sent.
     pub requests: Vec<Request>,
@@ -133,19 +125,12 @@ const SEND_NS: f64 = 4_000.0;
 const DELACK_NS: f64 = 40_000_000.0;
 const RTO_NS: f64 = 200_000_000.0;
 
-struct Sent {
-    at: f64,
-    header: Segment,
-    seen: bool,
-}
-
 struct World<'a> {
     scenario: &'a Scenario,
     rng: StdRng,
     now: f64,
     length: f64,
     seq: u32,
-    sent: Vec<Sent>,
     responses: u32,
     /// Responses that have come, but wait for the client.
     waiting: u32,
@@ -160,12 +145,11 @@ pub fn simulate(scenario: &Scenario, packets: usize, seed: u64) -> Flow {
         now: 1e9,
         length: packets as f64,
         seq: 0,
-        sent: Vec::with_capacity(packets + 32),
         responses: 0,
         waiting: 0,
         flow: Flow::default(),
     };
-    while world.sent.len() < packets {
+    while world.flow.packets.len() < packets {
         match scenario.shape {
             Shape::Window => world.in_flight(packets, 4),
             Shape::Tree => {
@@ -190,7 +174,7 @@ pub fn simulate(scenario: &Scenario, packets: usize, seed: u64) -> Flow {
 
 impl World<'_> {
     fn factor(&mut self) -> f64 {
-        let done = self.sent.len() as f64 / self.length;
+        let done = self.flow.packets.len() as f64 / self.length;
         match self.scenario.spread {
             Spread::Constant => 1.0,
             Spread::LogNormal(sigma) => {
@@ -240,7 +224,7 @@ impl World<'_> {
             ack: (self.responses + self.waiting) * 1_000,
             ip_len,
         };
-        self.sent.push(Sent { at, header, seen });
+        self.flow.packets.push(Packet { at, header, seen });
     }
 
     fn send_gap(&mut self) -> f64 {
@@ -342,22 +326,14 @@ impl World<'_> {
     /// Lets the packets pass the vantage point.
     fn observe(mut self) -> Flow {
         if self.scenario.path == Path::Reorder {
-            for s in &mut self.sent {
+            for packet in &mut self.flow.packets {
                 if self.rng.random_bool(0.25) {
-                    s.at += 1.5 * SEND_NS;
+                    packet.at += 1.5 * SEND_NS;
                 }
             }
         }
-        self.sent.retain(|s| s.seen);
-        self.sent.sort_by(|a, b| a.at.total_cmp(&b.at));
-        self.flow.packets = self
-            .sent
-            .iter()
-            .map(|s| Packet {
-                at: s.at as u64,
-                header: s.header,
-            })
-            .collect();
+        self.flow.packets.retain(|p| p.seen);
+        self.flow.packets.sort_by(|a, b| a.at.total_cmp(&b.at));
         self.flow
     }
 }

@@ -10,6 +10,7 @@ mod tests;
 use std::thread;
 
 use anyhow::{Result, anyhow};
+use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,18 +20,9 @@ use crate::stats::quantile;
 use estimators::{KINDS, judge};
 use flow::{Path, Scenario, Shape, Spread, Think, simulate};
 
-/// Estimators of gaps against simulated flows.
 pub struct PassiveModes;
 
 const MS: f64 = 1e6;
-const SHAPES: [Shape; 6] = [
-    Shape::Single,
-    Shape::Burst,
-    Shape::Tree,
-    Shape::Upload,
-    Shape::Multi,
-    Shape::Window,
-];
 const SPREADS: [Spread; 8] = [
     Spread::Constant,
     Spread::LogNormal(0.3),
@@ -56,9 +48,7 @@ const GAPS: [u32; 3] = [5, 20, 200];
 /// An estimator over the epochs of one or more scenarios.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// Who.
     pub estimator: String,
-    /// Epochs.
     pub epochs: usize,
     /// Of these, with an estimate.
     pub known: f64,
@@ -73,18 +63,14 @@ pub struct Score {
 /// A row of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Which factor varies.
     pub factor: String,
-    /// Its value.
     pub value: String,
-    /// By estimator.
     pub scores: Vec<Score>,
 }
 
 /// What the rows do not hold.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct More {
-    /// Flows that were simulated.
     #[serde(default)]
     pub flows: usize,
     /// Scores over all flows. They are the summary, and are read back from there.
@@ -165,7 +151,7 @@ fn scenarios() -> Vec<Scenario> {
             }
         }
     };
-    for shape in SHAPES {
+    for &shape in Shape::value_variants() {
         for spread in SPREADS {
             for scale in SCALES {
                 for think in THINKS {
@@ -198,7 +184,9 @@ fn run(scenario: &Scenario, epochs: usize) -> Simulated {
     let flow = simulate(scenario, batches * scenario.shape.packets_a_batch(), 1);
     Simulated {
         scenario: *scenario,
-        errors: KINDS.map(|kind| judge(&flow, kind, scenario.gaps)).into(),
+        errors: KINDS
+            .map(|(kind, ..)| judge(&flow, kind, scenario.gaps))
+            .into(),
     }
 }
 
@@ -209,7 +197,7 @@ fn score<'a>(kind: usize, flows: impl Iterator<Item = &'a Simulated>) -> Score {
     let epochs = errors.len();
     let share = |n: usize| n as f64 / epochs.max(1) as f64;
     Score {
-        estimator: KINDS[kind].name(),
+        estimator: KINDS[kind].1.into(),
         epochs,
         known: share(known.len()),
         bias: quantile(&known, 0.5),
@@ -234,7 +222,8 @@ fn points(flows: &[Simulated]) -> Vec<Point> {
         point(factor, value, &|s| s.shape != Shape::Window && of(s))
     };
     let mut points = vec![apart("all", "all, window apart".into(), &|_| true)];
-    points.extend(SHAPES.map(|x| point("shape", format!("{x:?}"), &|s| s.shape == x)));
+    let shapes = Shape::value_variants().iter();
+    points.extend(shapes.map(|x| point("shape", format!("{x:?}"), &|s| s.shape == *x)));
     points.extend(SPREADS.map(|x| apart("latency", format!("{x:?}"), &|s| s.spread == x)));
     points.extend(SCALES.map(|x| apart("scale", format!("{} ms", x / MS), &|s| s.scale == x)));
     points.extend(THINKS.map(|x| apart("think", format!("{x:?}"), &|s| s.think == x)));

@@ -1,9 +1,9 @@
 //! The report of the passive-modes experiment, and its table as Markdown.
 
-use super::estimators::{KINDS, Kind};
+use super::estimators::KINDS;
 use super::flow::Spread;
 use super::{Point, SPREADS, Score, scenarios};
-use crate::engine::color::{BATCHWISE, Color, NAGLE};
+use crate::engine::color::Color;
 use crate::engine::figure::Unit;
 use crate::engine::report::Part;
 use crate::engine::text::percent;
@@ -151,7 +151,7 @@ fn whole(points: &[Point], cell: &dyn Fn(&Score) -> String) -> Table {
         let cells = p.scores.iter().map(cell);
         [name].into_iter().chain(cells).collect()
     };
-    let header = ["factor".into()].into_iter().chain(KINDS.map(Kind::name));
+    let header = ["factor"].into_iter().chain(KINDS.map(|kind| kind.1));
     Table::new(header).with(points.iter().map(row))
 }
 
@@ -169,26 +169,13 @@ fn markdown(points: &[Point]) -> String {
         let name = [p.factor.clone(), p.value.clone()];
         name.into_iter().chain(p.scores.iter().map(cell)).collect()
     };
-    let header = ["factor".into(), "value".into()];
-    let header = header.into_iter().chain(KINDS.map(Kind::name));
+    let header = ["factor", "value"].into_iter();
+    let header = header.chain(KINDS.map(|kind| kind.1));
     Table::new(header).with(points.iter().map(row)).markdown()
 }
 
 fn signed(share: Option<f64>) -> String {
     share.map_or_else(|| "–".into(), |s| format!("{:+.1} %", s * 100.0))
-}
-
-fn color(kind: Kind) -> Color {
-    match kind {
-        Kind::Fixed(_) => Color(164, 118, 168),
-        Kind::Paper(..50_000) => NAGLE,
-        Kind::Paper(_) => Color(226, 168, 76),
-        Kind::Largest => Color(150, 150, 150),
-        Kind::Sizes => Color(158, 196, 228),
-        Kind::Acks => Color(86, 145, 198),
-        Kind::Pure => Color(24, 78, 142),
-        Kind::Flight => BATCHWISE,
-    }
 }
 
 /// The left and right end of an estimator's room in a group; a group is 1 wide.
@@ -204,13 +191,13 @@ fn close_shares(points: &[Point]) -> Figure {
     let x = Axis::names("", shapes.iter().map(|p| p.value.clone()));
     let y = Axis::new("share of epochs within 15 %", Unit::Percent).between(0.0, 1.0);
     let title = "Epochs within 15 % of the truth";
-    let bars = |figure: Figure, (index, kind): (usize, Kind)| {
+    let bars = |figure: Figure, (index, (_, name, color)): (usize, (_, &str, Color))| {
         let bar = |(group, point): (usize, &&Point)| {
             let (from, to) = room(group, index);
             Some([from, to, 0.0, point.scores.get(index)?.within_15_percent])
         };
         let boxes = shapes.iter().enumerate().filter_map(bar).collect();
-        figure.boxes(kind.name(), color(kind), boxes)
+        figure.boxes(name, color, boxes)
     };
     let kinds = KINDS.into_iter().enumerate();
     kinds.fold(Figure::new("within-15.svg", title, x, y), bars)
@@ -228,7 +215,7 @@ fn errors(points: &[Point]) -> Figure {
     let x = Axis::names("distribution of latency", names);
     let y = Axis::new("median of |estimate / truth − 1|", Unit::Percent).log();
     let empty = Figure::new("errors.svg", "Median absolute error", x, y.reaching(1.0));
-    let each = |figure: Figure, (index, kind): (usize, Kind)| {
+    let each = |figure: Figure, (index, (_, name, color)): (usize, (_, &str, Color))| {
         let dot = |(group, point): (usize, &&Point)| {
             let (from, to) = room(group, index);
             let error = point.scores.get(index)?.error;
@@ -238,11 +225,8 @@ fn errors(points: &[Point]) -> Figure {
             let groups = spreads.iter().enumerate().take(groups);
             groups.filter_map(dot).collect()
         };
-        figure.line("", color(kind), dots(ordered)).dots(
-            kind.name(),
-            color(kind),
-            dots(spreads.len()),
-        )
+        let figure = figure.line("", color, dots(ordered));
+        figure.dots(name, color, dots(spreads.len()))
     };
     let all = KINDS.into_iter().enumerate().fold(empty, each);
     all.level("15 %", CLOSE)
@@ -254,9 +238,9 @@ mod tests {
 
     #[test]
     fn estimators_have_colours_of_their_own() {
-        for (index, kind) in KINDS.into_iter().enumerate() {
-            let others = KINDS.into_iter().skip(index + 1);
-            assert!(others.map(color).all(|other| other != color(kind)));
+        for (index, (.., color)) in KINDS.into_iter().enumerate() {
+            let mut others = KINDS.into_iter().skip(index + 1);
+            assert!(others.all(|(.., other)| other != color));
         }
     }
 }

@@ -13,7 +13,7 @@ const PLAIN: Scenario = Scenario {
 };
 
 fn error(scenario: &Scenario, kind: Kind) -> f64 {
-    let index = KINDS.iter().position(|k| *k == kind).unwrap();
+    let index = KINDS.iter().position(|k| k.0 == kind).unwrap();
     score(index, [run(scenario, 40)].iter()).error.unwrap()
 }
 

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use batchwise_core::passive::paper::{PAPER_MODES, Paper};
+use batchwise_core::passive::paper::Paper;
 use batchwise_core::passive::report::TotalsLine;
 use batchwise_core::passive::stream::{self, datagram};
 use batchwise_core::passive::{Epoch, Estimate, Gaps, Mode, Params, Stream, Tuple, code_of};
@@ -185,7 +185,7 @@ impl Flow {
             last: now,
             gaps: Gaps::default(),
             stream: Stream::default(),
-            paper: settings.paper.map(|e| Paper::new(e, PAPER_MODES)),
+            paper: settings.paper.map(Paper::new),
             open: false,
             born: false,
         };

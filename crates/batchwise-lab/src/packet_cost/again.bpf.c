@@ -31,7 +31,7 @@ struct {
 	__type(value, __u32);
 } measured SEC(".maps");
 
-SEC("xdp.frags")
+SEC("xdp")
 int again(struct xdp_md *ctx)
 {
 	int grown = (int)(ctx->data_end - ctx->data) - (int)length;
@@ -70,17 +70,32 @@ int again(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
-SEC("xdp.frags")
+SEC("xdp")
 int nothing(struct xdp_md *ctx)
 {
 	return XDP_TX;
 }
 
 /* A forwarder that looks at nothing. */
-SEC("xdp.frags")
+SEC("xdp")
 int forward(struct xdp_md *ctx)
 {
 	return bpf_redirect(out, 0);
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} onward SEC(".maps");
+
+/* One more call on the way to the forwarder. */
+SEC("xdp")
+int relay(struct xdp_md *ctx)
+{
+	bpf_tail_call(ctx, &onward, 0);
+	return XDP_ABORTED;
 }
 
 /* Where forwarded packets end. */
