@@ -13,9 +13,8 @@ use batchwise_testbed::segment::{self, LINK, SERVERS, Segment};
 use batchwise_testbed::speed::{Brake, Speed};
 use batchwise_testbed::stop::Stop;
 
-use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
+use super::super::agent::{Agent, NAMES, Settings, WEB, WEB6};
 use super::clients::WHO;
-use super::outcome::Scenario;
 use super::resting::{LONG, long};
 
 /// Between two health checks.
@@ -29,6 +28,7 @@ pub(super) const FALL: u32 = 2;
 pub(super) const STEADY: Duration = Duration::from_millis(1500);
 /// The server to which something is done.
 pub(super) const VICTIM: u8 = 1;
+pub(super) const VICTIM_NAME: &str = NAMES[VICTIM as usize];
 /// A slow server's answers to health checks come later than others', and it is not down.
 const PATIENT: Duration = Duration::from_secs(2);
 
@@ -82,11 +82,10 @@ impl Site {
             _brake: None,
             _decapsulators: Vec::new(),
         };
-        for (index, host) in (0..SERVERS).zip(&segment.servers) {
+        for (name, host) in NAMES.into_iter().zip(&segment.servers) {
             let fill = |folder: &Path| {
-                let name = server_name(index);
-                std::fs::write(folder.join(WHO), &name)?;
-                Ok(std::fs::write(folder.join(LONG), long(&name))?)
+                std::fs::write(folder.join(WHO), name)?;
+                Ok(std::fs::write(folder.join(LONG), long(name))?)
             };
             let server = match &brake {
                 Some(brake) => {
@@ -114,9 +113,8 @@ impl Site {
 
 /// Where a scenario happens.
 pub(super) struct Stage<'a> {
-    pub(super) scenario: Scenario,
     pub(super) agent: Agent<'a>,
-    pub(super) site: &'a Site,
+    pub(super) site: Site,
     pub(super) segment: &'a Segment,
     pub(super) stop: &'a Stop,
 }
@@ -124,11 +122,9 @@ pub(super) struct Stage<'a> {
 impl Stage<'_> {
     /// Waits until the lines of the victim are so, of both services.
     pub(super) fn victim_has(&self, what: &str, is: impl Fn(&BackendLine) -> bool) -> Result<()> {
-        let victim = server_name(VICTIM);
-        for service in [WEB.name, WEB6.name] {
-            let what = format!("{victim} has {what}");
-            self.agent.until(&what, service, &victim, &is)?;
-        }
-        Ok(())
+        let what = format!("{VICTIM_NAME} has {what}");
+        [WEB, WEB6]
+            .into_iter()
+            .try_for_each(|service| self.agent.until(&what, service, VICTIM_NAME, &is))
     }
 }

@@ -19,13 +19,12 @@ use batchwise_testbed::speed::{Brake, Follower, Speed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::agent::{Agent, Printed, Settings, WEB, server_name};
+use super::agent::{Agent, NAMES, Printed, Settings, WEB};
 use super::name;
 use crate::Context;
 use crate::engine::text::duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::passive::workload::write_site;
-use load::Load;
 use summary::Summary;
 
 /// What the servers serve.
@@ -43,7 +42,9 @@ const LOADS: [u32; 2] = [50, 80];
 /// All loads of a full run.
 const ALL_LOADS: [u32; 4] = [30, 50, 65, 80];
 
-/// The paper's Figure 8.
+/// What is said of runs with a connection for each page.
+const VISITS: &str = ", a connection a page";
+
 pub struct BalanceTail;
 
 /// Who decides where new connections go.
@@ -85,16 +86,6 @@ pub enum Servers {
     Equal,
 }
 
-impl Servers {
-    /// How long a run takes.
-    fn duration(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Traced => 20,
-            Self::Equal => 12,
-        })
-    }
-}
-
 /// What differs between the runs of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Arm {
@@ -113,29 +104,28 @@ pub struct Arm {
 impl Arm {
     /// Those of a round.
     fn all(quick: bool) -> Vec<Self> {
-        use Policy::{Latency, Static};
-        let loads: &[u32] = if quick { &LOADS } else { &ALL_LOADS };
-        let policies = |load| match quick || !LOADS.contains(load) {
-            true => &[Static, Latency][..],
-            false => &Policy::ALL[..],
-        };
-        let traced = loads
-            .iter()
-            .map(|load| (Servers::Traced, PAGES, *load, policies(load)));
-        let others = LOADS.iter().flat_map(|load| {
-            [(Servers::Traced, 1), (Servers::Equal, PAGES)]
-                .map(|(servers, pages)| (servers, pages, *load, &[Static, Latency][..]))
-        });
-        let each = |(servers, pages, load_percent, policies): (_, _, _, &'static [Policy])| {
-            policies.iter().map(move |&policy| Self {
+        let pair = [Policy::Static, Policy::Latency];
+        let mut arms = Vec::new();
+        let mut add = |servers, pages, load_percent, policies: &[Policy]| {
+            arms.extend(policies.iter().map(|&policy| Self {
                 servers,
                 pages,
                 load_percent,
                 pair: 0,
                 policy,
-            })
+            }));
         };
-        traced.chain(others).flat_map(each).collect()
+        let loads: &[u32] = if quick { &LOADS } else { &ALL_LOADS };
+        for load in loads {
+            let parts = !quick && LOADS.contains(load);
+            let policies = if parts { &Policy::ALL[..] } else { &pair };
+            add(Servers::Traced, PAGES, *load, policies);
+        }
+        for load in LOADS {
+            add(Servers::Traced, 1, load, &pair);
+            add(Servers::Equal, PAGES, load, &pair);
+        }
+        arms
     }
 
     /// Of what is drawn at random in a run: the same for all policies, different otherwise.
@@ -148,11 +138,8 @@ impl Arm {
 
     /// The run of which the course is shown.
     fn is_shown(self) -> bool {
-        let highest = LOADS.last() == Some(&self.load_percent);
-        highest
-            && self.servers == Servers::Traced
-            && self.pages == PAGES
-            && self.policy == Policy::Latency
+        LOADS.last() == Some(&self.load_percent)
+            && (self.servers, self.pages, self.policy) == (Servers::Traced, PAGES, Policy::Latency)
     }
 }
 
@@ -306,11 +293,7 @@ impl Experiment for BalanceTail {
         } = point.arm;
         format!(
             "{servers:?} servers, {load_percent} % load{}, {}: p99 {}, {:.0} of {:.0} responses/s",
-            if pages == 1 {
-                ", a connection a page"
-            } else {
-                ""
-            },
+            if pages == 1 { VISITS } else { "" },
             name(policy),
             duration(point.p99_ns),
             point.achieved_rps,
@@ -359,13 +342,8 @@ impl Stage {
             speed.set(EQUAL_SHARE * SCALE)?;
         }
         let balancer = self.balancer(context, Policy::Static)?;
-        let load = Load {
-            rate: None,
-            pages: PAGES,
-            duration: Duration::from_secs(if context.quick { 4 } else { 10 }),
-            seed: 1,
-        };
-        let done = load.run(context, &self.segment, &self.site)?;
+        let duration = Duration::from_secs(if context.quick { 4 } else { 10 });
+        let done = self.load(context, None, PAGES, duration, 1)?;
         balancer.finish()?;
         Ok(done.achieved_rps)
     }
@@ -377,17 +355,17 @@ impl Stage {
         round: u32,
         arm: Arm,
     ) -> Result<(Point, Vec<Course>)> {
-        let duration = arm.servers.duration();
-        let seconds = duration.as_secs() as u32 + 1;
+        let seconds = match arm.servers {
+            Servers::Traced => 20,
+            Servers::Equal => 12,
+        };
         // The same in both arms of a pair.
         let seed = arm.seed(round);
-        let trace = |server: u64| match arm.servers {
-            Servers::Traced => Trace::generate(seed * 10 + server, seconds),
+        let trace = |server| match arm.servers {
+            Servers::Traced => Trace::generate(seed * 10 + u64::from(server), seconds + 1),
             Servers::Equal => Ok(Trace::constant(EQUAL_SHARE)),
         };
-        let traces: Vec<_> = (0..self.speeds.len() as u64)
-            .map(trace)
-            .collect::<Result<_>>()?;
+        let traces: Vec<_> = (0..SERVERS).map(trace).collect::<Result<_>>()?;
         for (speed, trace) in self.speeds.iter().zip(&traces) {
             let first = trace.steps().first().context("a trace without steps")?;
             speed.set(first.share * SCALE)?;
@@ -396,13 +374,8 @@ impl Stage {
         let speeds: Vec<_> = self.speeds.iter().cloned().zip(traces.clone()).collect();
         let follower = Follower::start(&speeds, SCALE);
         let offered_rps = capacity * f64::from(arm.load_percent) / 100.0;
-        let load = Load {
-            rate: Some(offered_rps),
-            pages: arm.pages,
-            duration,
-            seed,
-        };
-        let done = load.run(context, &self.segment, &self.site)?;
+        let duration = Duration::from_secs(seconds.into());
+        let done = self.load(context, Some(offered_rps), arm.pages, duration, seed)?;
         follower.finish()?;
         let printed = balancer.finish()?;
         self.servers.iter_mut().try_for_each(Nginx::check_alive)?;
@@ -420,14 +393,14 @@ impl Stage {
             cpu_wait_share: done.cpu_wait_share,
             balancer: Some(serde_json::to_value(Line::Totals(printed.totals.clone()))?),
         };
-        let courses = (0..SERVERS).zip(&traces);
-        let course = |(index, trace)| Course::of(server_name(index), trace, &printed, done.from_ns);
+        let courses = NAMES.into_iter().zip(&traces);
+        let course = |(name, trace)| Course::of(name, trace, &printed, done.from_ns);
         Ok((point, courses.map(course).collect()))
     }
 }
 
 impl Course {
-    fn of(server: String, trace: &Trace, printed: &Printed, from_ns: u64) -> Self {
+    fn of(server: &str, trace: &Trace, printed: &Printed, from_ns: u64) -> Self {
         let own = printed.backends.iter().filter(|b| b.backend == server);
         let own = own.map(|b| ((b.ts_ns as f64 - from_ns as f64) * 1e-9, b));
         let own: Vec<_> = own.filter(|(at, _)| *at >= 0.0).collect();
@@ -436,15 +409,12 @@ impl Course {
         let at = |i: usize| steps.get(i).map_or(end, |step| step.at.as_secs_f64());
         let corners =
             (0..steps.len()).flat_map(|i| [at(i), at(i + 1)].map(|t| (t, steps[i].share)));
-        let mean = |b: &BackendLine| b.latency_ns.mean;
+        let latency = |(at, b): &(f64, &BackendLine)| Some((*at, b.latency_ns.mean? as f64));
         Self {
             speed: corners.filter(|(at, _)| *at <= end).collect(),
             share: own.iter().map(|(at, b)| (*at, b.share)).collect(),
-            latency_ns: own
-                .iter()
-                .filter_map(|(at, b)| Some((*at, mean(b)? as f64)))
-                .collect(),
-            server,
+            latency_ns: own.iter().filter_map(latency).collect(),
+            server: server.to_owned(),
         }
     }
 }
