@@ -14,6 +14,7 @@ use batchwise_core::passive::Params;
 use batchwise_testbed::bpf_stats::map_memory;
 use batchwise_testbed::pass::attach_program;
 use batchwise_testbed::topology::{LINK, TwoHosts};
+use clap::ValueEnum as _;
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use nix::net::if_::if_nametoindex;
@@ -69,21 +70,18 @@ fn options(flows: u32, measure: bool) -> Options {
 fn balancer(measure: bool, out: u32) -> Result<Balancer> {
     // a table of least recently used entries begins to evict before it is full
     let balancer = Balancer::start(options(2 * FLOWS, measure))?;
-    for (number, case) in (0u16..).zip(Case::all()) {
+    for (number, &case) in (0u16..).zip(Case::value_variants()) {
         let key = ServiceKey {
             address: case.service(),
             port: case.port(),
             protocol: Protocol::Tcp,
         };
-        let by_client = false;
-        balancer.set_service(
-            key,
-            Service {
-                number,
-                by_client,
-                two_choices: false,
-            },
-        )?;
+        let service = Service {
+            number,
+            by_client: false,
+            two_choices: false,
+        };
+        balancer.set_service(key, service)?;
         let backend = number + 1;
         balancer.set_backend(backend, &case.backend(number, out))?;
         let slots: Vec<_> = (0..SLOTS as u32).map(|slot| (slot, backend)).collect();
@@ -203,13 +201,16 @@ impl Bench {
         packets: u32,
     ) -> Result<f64> {
         let progs = &self.again.progs;
-        let measured = match program {
+        let balancer = match program {
+            Program::Measured => &self.measured,
+            _ => &self.plain,
+        };
+        let callee = match program {
             Program::Nothing if case.redirects() => progs.forward.as_fd(),
             Program::Nothing => progs.nothing.as_fd(),
-            Program::Plain => self.plain.program(),
-            Program::Measured => self.measured.program(),
+            _ => balancer.program(),
         };
-        set_callee(&self.again.maps.measured, measured)?;
+        set_callee(&self.again.maps.measured, callee)?;
         let packet = case.packet();
         let bss = self.again.maps.bss_data.as_deref_mut();
         let bss = bss.context("again.bpf.c has no .bss")?;
@@ -219,11 +220,12 @@ impl Bench {
         data.context("again.bpf.c has no .data")?.flows = case.flows();
         let again = self.again.progs.again.as_fd();
         packet_cost::warm_up(again, &packet, case.flows())?;
-        let before = self.forwarded(program)?;
+        let forwarded = || anyhow::Ok(balancer.outcomes()?.forwarded);
+        let before = forwarded()?;
         let live = case.redirects().then_some(&hosts.server);
         let ns = packet_cost::run(again, &packet, packets, live)?;
         if program != Program::Nothing {
-            let forwarded = self.forwarded(program)? - before;
+            let forwarded = forwarded()? - before;
             ensure!(
                 forwarded >= u64::from(packets),
                 "{case:?}: {forwarded} of {packets} packets were forwarded"
@@ -231,14 +233,6 @@ impl Bench {
         }
         self.measured.poll()?;
         Ok(ns)
-    }
-
-    fn forwarded(&self, program: Program) -> Result<u64> {
-        let balancer = match program {
-            Program::Measured => &self.measured,
-            _ => &self.plain,
-        };
-        Ok(balancer.outcomes()?.forwarded)
     }
 }
 
