@@ -34,6 +34,14 @@ fn steps(controller: &mut Controller, times: usize, seen: &[Observed]) -> Vec<Ve
     last
 }
 
+fn all_configured(verdicts: &[Verdict]) -> bool {
+    verdicts.iter().all(|v| v.weight == 100 * UNIT)
+}
+
+fn all_because(why: Why, verdicts: &[Verdict]) -> bool {
+    verdicts.iter().all(|v| v.why == why)
+}
+
 fn share(verdicts: &[Verdict], at: usize) -> f64 {
     let all: f64 = verdicts.iter().map(|v| f64::from(v.weight)).sum();
     f64::from(verdicts[at].weight) / all
@@ -44,11 +52,7 @@ fn equal_servers_keep_their_configured_weights() {
     let mut c = Controller::new(Params::default());
     let all = [seen(1, 10.0), seen(2, 10.5), seen(3, 11.0), seen(4, 9.5)];
     let v = steps(&mut c, 50, &all);
-    assert!(
-        v.iter()
-            .all(|v| v.weight == 100 * UNIT && v.why == Why::Steady),
-        "{v:?}"
-    );
+    assert!(all_configured(&v) && all_because(Why::Steady, &v), "{v:?}");
 }
 
 #[test]
@@ -114,11 +118,7 @@ fn servers_that_are_all_slow_alike_change_nothing() {
     steps(&mut c, 20, &well);
     let slow: Vec<_> = (1..5).map(|id| seen(id, 100.0)).collect();
     let v = steps(&mut c, 4, &slow);
-    assert!(
-        v.iter()
-            .all(|v| v.weight == 100 * UNIT && v.why == Why::AllSlow),
-        "{v:?}"
-    );
+    assert!(all_configured(&v) && all_because(Why::AllSlow, &v), "{v:?}");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_server_that_answers_nothing_while_connections_wait_does_not_get_its_weight_
     steps(&mut polls, 5, &all);
     (all[1].latency_ns, all[1].samples, all[1].busy) = (None, 0, 5);
     let v = steps(&mut polls, 100, &all);
-    assert!(v.iter().all(|v| v.weight == 100 * UNIT), "{v:?}");
+    assert!(all_configured(&v), "{v:?}");
 }
 
 #[test]

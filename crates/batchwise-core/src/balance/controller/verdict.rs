@@ -126,30 +126,6 @@ pub enum Why {
     AllSlow,
 }
 
-impl Why {
-    /// The word that lines use.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Steady => "steady",
-            Self::Slow => "slow",
-            Self::Takes => "takes",
-            Self::NotFresh => "not_fresh",
-            Self::Capped => "capped",
-            Self::Floor => "floor",
-            Self::FewSamples => "few_samples",
-            Self::Stale => "stale",
-            Self::Unanswered => "unanswered",
-            Self::Regress => "regress",
-            Self::Down => "down",
-            Self::Drained => "drained",
-            Self::Returning => "returning",
-            Self::Suspicious => "suspicious",
-            Self::AllSlow => "all_slow",
-        }
-    }
-}
-
 /// What was decided for a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
