@@ -36,35 +36,23 @@ pub(super) struct Settings {
     pub policy: &'static str,
     /// The services' `choices`, if not what the policy takes.
     pub choices: Option<u8>,
-    /// Between decisions.
-    pub interval: Duration,
-    /// More lines at its begin.
+    /// More lines of the whole.
     pub more: &'static str,
+    /// More lines of the health checks.
+    pub checks: String,
     /// By server.
     pub weights: [u32; SERVERS as usize],
     /// A server that is not in it.
     pub without: Option<u8>,
-    /// What a health check asks for.
-    pub check_path: &'static str,
-    /// Between two checks.
-    pub check_every: Duration,
-    /// How long a check may take.
-    pub check_timeout: Duration,
-    /// So many checks in a row fail until a server is down.
-    pub fall: u32,
 }
 
 impl Settings {
     fn text(&self, name: &str) -> String {
         let choices = self.choices.map(|n| format!("choices = {n}\n"));
         let choices = choices.unwrap_or_default();
-        let time = humantime::format_duration;
-        let mut text = format!(
-            "name = \"{name}\"\ninterfaces = [\"{LINK}\"]\npolicy = \"{}\"\ninterval = \"{}\"\n{}",
-            self.policy,
-            time(self.interval),
-            self.more
-        );
+        let (policy, more) = (self.policy, self.more);
+        let mut text =
+            format!("name = \"{name}\"\ninterfaces = [\"{LINK}\"]\npolicy = \"{policy}\"\n{more}");
         for &service in self.services {
             let (address, method) = match service {
                 WEB6 => (IpAddr::from(VIP6), "ipip"),
@@ -72,12 +60,9 @@ impl Settings {
             };
             text += &format!(
                 "\n[[service]]\nname = \"{service}\"\naddress = \"{address}\"\nport = {PORT}\n\
-                 method = \"{method}\"\n{choices}[service.health]\ncheck = \"http\"\npath = \"/{}\"\n\
-                 interval = \"{}\"\ntimeout = \"{}\"\nrise = 1\nfall = {}\n",
-                self.check_path,
-                time(self.check_every),
-                time(self.check_timeout),
-                self.fall
+                 method = \"{method}\"\n{choices}\
+                 [service.health]\ncheck = \"http\"\nrise = 1\n{}",
+                self.checks
             );
             for (index, weight) in (0..SERVERS).zip(self.weights) {
                 if self.without == Some(index) {
@@ -85,11 +70,7 @@ impl Settings {
                 }
                 let server = NAMES[usize::from(index)];
                 let (v4, v6) = segment::server(index);
-                let to = if address.is_ipv4() {
-                    IpAddr::from(v4)
-                } else {
-                    v6.into()
-                };
+                let to: IpAddr = if service == WEB { v4.into() } else { v6.into() };
                 text += &format!(
                     "[[service.backend]]\nname = \"{server}\"\naddress = \"{to}\"\nweight = {weight}\n"
                 );

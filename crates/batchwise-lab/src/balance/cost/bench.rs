@@ -13,6 +13,7 @@ use batchwise_bpf::balance::{
 use batchwise_core::passive::Params;
 use batchwise_testbed::bpf_stats::map_memory;
 use batchwise_testbed::pass::attach_program;
+use batchwise_testbed::segment::{self, VIP, VIP6};
 use batchwise_testbed::topology::{LINK, TwoHosts};
 use clap::ValueEnum as _;
 use libbpf_rs::OpenObject;
@@ -33,8 +34,6 @@ mod skel {
 }
 use skel::{AgainSkel, AgainSkelBuilder};
 
-const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
-const SERVICE6: Ipv6Addr = Ipv6Addr::new(0xfd79, 9, 0, 0, 0, 0, 0, 1);
 /// To loopback's: the balancer looks at it as at any interface's.
 const MACS: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x79, 0x11];
 /// Where BPF_PROG_TEST_RUN says that packets arrive.
@@ -97,9 +96,9 @@ impl Case {
 
     fn service(self) -> IpAddr {
         if self.is_v6() {
-            SERVICE6.into()
+            VIP6.into()
         } else {
-            SERVICE.into()
+            VIP.into()
         }
     }
 
@@ -108,13 +107,9 @@ impl Case {
     }
 
     fn backend(self, service: u16, out: u32) -> Backend {
-        let v6 = matches!(self, Self::IpipV6 | Self::IpipV4InV6);
-        let host = |last: u8| -> IpAddr {
-            if v6 {
-                Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, last.into()).into()
-            } else {
-                Ipv4Addr::new(10, 79, 0, last).into()
-            }
+        let to_v6 = matches!(self, Self::IpipV6 | Self::IpipV4InV6);
+        let host = |(v4, v6): (Ipv4Addr, Ipv6Addr)| -> IpAddr {
+            if to_v6 { v6.into() } else { v4.into() }
         };
         let [mac, own_mac] = [0x21, 0x10].map(|last| [2, 0, 0, 0, 0x79, last]);
         let tunnel = matches!(
@@ -122,8 +117,8 @@ impl Case {
             Self::IpipV4 | Self::IpipV6 | Self::IpipV4InV6 | Self::RedirectIpip
         );
         Backend {
-            address: host(0x21),
-            source: host(0x10),
+            address: host(segment::server(0)),
+            source: host(segment::balancer()),
             source_bits: 0,
             mac,
             own_mac,
@@ -149,14 +144,15 @@ impl Case {
         };
         let mut p = MACS.to_vec();
         let tcp = 20 + 12 + payload;
+        let (client, client6) = segment::client(0);
         if self.is_v6() {
             p.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, tcp, 6, 64]);
-            p.extend(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 0x11).octets());
-            p.extend(SERVICE6.octets());
+            p.extend(client6.octets());
+            p.extend(VIP6.octets());
         } else {
             p.extend([8, 0, 0x45, 0, 0, 20 + tcp, 0, 7, 0x40, 0, 64, 6, 0, 0]);
-            p.extend([10, 79, 0, 11]);
-            p.extend(SERVICE.octets());
+            p.extend(client.octets());
+            p.extend(VIP.octets());
         }
         p.extend([0, 0]);
         p.extend(self.port().to_be_bytes());

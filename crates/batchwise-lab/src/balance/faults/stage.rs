@@ -32,20 +32,21 @@ pub(super) const VICTIM_NAME: &str = NAMES[VICTIM as usize];
 /// A slow server's answers to health checks come later than others', and it is not down.
 const PATIENT: Duration = Duration::from_secs(2);
 
+fn checks(timeout: Duration) -> String {
+    let [every, timeout] = [CHECK_EVERY, timeout].map(humantime::format_duration);
+    format!("path = \"/{WHO}\"\ninterval = \"{every}\"\ntimeout = \"{timeout}\"\nfall = {FALL}\n")
+}
+
 /// The configuration of both services, by layer 2 and through tunnels.
 pub(super) fn settings() -> Settings {
     Settings {
         services: &[WEB, WEB6],
         policy: "static",
         choices: None,
-        interval: Duration::from_millis(200),
-        more: "flows = 16384\ndrain_timeout = \"10m\"\n",
+        more: "interval = \"200ms\"\nflows = 16384\ndrain_timeout = \"10m\"\n",
+        checks: checks(CHECK_TIMEOUT),
         weights: [100; SERVERS as usize],
         without: None,
-        check_path: WHO,
-        check_every: CHECK_EVERY,
-        check_timeout: CHECK_TIMEOUT,
-        fall: FALL,
     }
 }
 
@@ -53,7 +54,7 @@ pub(super) fn settings() -> Settings {
 pub(super) fn by_latency() -> Settings {
     Settings {
         policy: "latency",
-        check_timeout: PATIENT,
+        checks: checks(PATIENT),
         ..settings()
     }
 }

@@ -317,14 +317,11 @@ impl Stage {
             services: &[WEB],
             policy,
             choices,
-            interval: Duration::from_millis(500),
-            more: "",
+            more: "interval = \"500ms\"\n",
+            checks: "path = \"/site.toml\"\ninterval = \"1s\"\ntimeout = \"900ms\"\nfall = 3\n"
+                .to_owned(),
             weights: [100; SERVERS as usize],
             without: None,
-            check_path: "site.toml",
-            check_every: Duration::from_secs(1),
-            check_timeout: Duration::from_millis(900),
-            fall: 3,
         };
         let place = (&self.segment.balancer, Place::Workload);
         Agent::start(
