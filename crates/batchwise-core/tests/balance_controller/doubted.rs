@@ -1,12 +1,12 @@
 //! Latencies that are too good to be believed.
 
-use batchwise_core::balance::{Controller, Params, UNIT, Why};
+use batchwise_core::balance::{Controller, UNIT, Why};
 
 use crate::{MS, all_configured, seen, share, steps};
 
 #[test]
 fn fast_errors_attract_nothing_until_a_health_check_vouches_for_them() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
     steps(&mut c, 10, &well);
     let mut failing = well.clone();
@@ -20,7 +20,7 @@ fn fast_errors_attract_nothing_until_a_health_check_vouches_for_them() {
 
 #[test]
 fn a_fast_latency_that_nobody_vouches_for_is_not_believed_however_long_it_lasts() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all = [seen(1, 10.0), seen(2, 10.0), seen(3, 60.0), seen(4, 10.0)];
     let well = steps(&mut c, 20, &all);
     assert!(well[3].weight > 100 * UNIT, "{well:?}");
@@ -37,7 +37,7 @@ fn a_fast_latency_that_nobody_vouches_for_is_not_believed_however_long_it_lasts(
 
 #[test]
 fn what_was_answered_while_it_failed_is_no_standard_when_it_is_well_again() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let well = [seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)];
     steps(&mut c, 10, &well);
     let mut failing = well;
@@ -51,7 +51,7 @@ fn what_was_answered_while_it_failed_is_no_standard_when_it_is_well_again() {
 
 #[test]
 fn a_doubted_server_that_has_come_back_grows_to_its_configured_weight() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all = [seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)];
     steps(&mut c, 10, &all);
     all[2].serving = false;
@@ -66,7 +66,7 @@ fn a_doubted_server_that_has_come_back_grows_to_its_configured_weight() {
 #[test]
 fn of_two_servers_after_a_restart_both_keep_what_they_have_while_nobody_knows_which_is_odd() {
     for (before, fast, times) in [([100, 100], 0.3, 30), ([180, 20], 10.0, 1000)] {
-        let mut c = Controller::new(Params::default());
+        let mut c = Controller::default();
         c.resume(1, before[0] * UNIT);
         c.resume(2, before[1] * UNIT);
         let odd = [seen(1, fast), seen(2, 60.0)];
@@ -83,7 +83,7 @@ fn of_two_servers_after_a_restart_both_keep_what_they_have_while_nobody_knows_wh
 
 #[test]
 fn of_two_servers_that_were_never_alike_the_slow_one_gives_something_after_a_while() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all = [seen(1, 10.0), seen(2, 60.0)];
     let v = steps(&mut c, 30, &all);
     assert_eq!(v[1].weight, 100 * UNIT);

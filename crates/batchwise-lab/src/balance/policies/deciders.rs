@@ -1,10 +1,9 @@
 //! Who decides where new connections go.
 
-use batchwise_core::balance::{Controller, Observed, Params, UNIT, Why};
+use batchwise_core::balance::{Controller, Observed, UNIT, Why};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -40,7 +39,6 @@ impl Kind {
     }
 }
 
-/// What turns intervals into weights.
 pub enum Decider {
     Fixed,
     Paper(Paper),
@@ -51,9 +49,7 @@ impl Decider {
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Paper => Self::Paper(Paper::default()),
-            Kind::Latency | Kind::Weights => {
-                Self::Latency(Box::new(Controller::new(Params::default())))
-            }
+            Kind::Latency | Kind::Weights => Self::Latency(Box::new(Controller::default())),
             _ => Self::Fixed,
         }
     }

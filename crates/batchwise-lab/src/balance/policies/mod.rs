@@ -46,9 +46,7 @@ pub struct Arm {
 /// One policy in one scenario, over all seeds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Its name.
     pub scenario: String,
-    /// Who decides.
     pub policy: Kind,
     /// Time between decisions, s.
     pub interval_s: f64,
@@ -79,7 +77,6 @@ pub struct More {
     pub sick_shares: Vec<(Kind, Vec<(f64, f64)>)>,
 }
 
-/// What programs read.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Over the loads with servers that follow traces: mean reduction of p99, by policy.

@@ -20,17 +20,14 @@ const SLOTS: usize = 2003;
 const ERROR: f64 = 0.1;
 /// Odd: makes a second hash of a connection's.
 const OTHER: u64 = 0x9e37_79b1;
-/// Configured weight of every server.
 const BASE: u32 = 100;
 /// An error is answered in this share of a request's work.
 const QUICK: f64 = 0.02;
 
-/// What came of it.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Latency of each good response after the first tenth of the time, s.
     pub latencies: Vec<f32>,
-    /// Responses that were errors.
     pub failed: u64,
     /// Shares of the table at each decision: time and by server.
     pub shares: Vec<(f64, Vec<f64>)>,
@@ -69,7 +66,6 @@ struct Queue {
     /// When it will have had enough (bits of a positive float), whose it is, when it came.
     requests: BinaryHeap<Reverse<(u64, usize, u64)>>,
     connections: u64,
-    opened: u64,
 }
 
 impl Queue {
@@ -211,7 +207,6 @@ impl<'a> World<'a> {
         };
         let pages = Geometric::new(1.0 / s.pages).map_or(1, |g| g.sample(&mut self.rng) + 1);
         self.queues[server].connections += 1;
-        self.queues[server].opened += 1;
         self.connections.push(Connection {
             server,
             group,
@@ -334,14 +329,12 @@ impl<'a> World<'a> {
         }
         let observed = (1..).zip(&self.queues).map(|(id, queue)| Observed {
             id,
-            identity: identity(id),
             base: BASE,
             serving: !within(self.scenario.servers[usize::from(id) - 1].down, self.now),
             latency_ns: latency.get(&id).map(|l| l.1),
             samples: latency.get(&id).map_or(0, |l| l.0),
             connections: queue.connections,
             busy: queue.busy(),
-            opened: queue.opened,
             confirmed: false,
             flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
         });
@@ -351,9 +344,6 @@ impl<'a> World<'a> {
         if weights != self.weights {
             self.weights = weights;
             self.refill();
-        }
-        for queue in &mut self.queues {
-            queue.opened = 0;
         }
         let weights = self.weights.iter().map(|w| f64::from(*w));
         let all = weights.clone().sum::<f64>().max(1.0);
