@@ -28,7 +28,6 @@ pub(super) const WEB6: &str = "web6";
 /// What servers are called, by index.
 pub(super) const NAMES: [&str; SERVERS as usize] = ["s1", "s2", "s3", "s4"];
 
-/// A configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub services: &'static [&'static str],
@@ -94,7 +93,6 @@ pub(super) struct Printed {
     pub events: Vec<EventLine>,
     /// Decisions that moved slots.
     pub decisions: u64,
-    /// Packets' fates.
     pub totals: TotalsLine,
     unreadable: Option<String>,
 }

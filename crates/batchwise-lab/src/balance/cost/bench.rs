@@ -41,7 +41,6 @@ const LOOPBACK: u32 = 1;
 const ACK: u8 = 0x10;
 const SYN: u8 = 0x02;
 
-/// Everything that can be measured, loaded.
 pub(super) struct Bench {
     again: AgainSkel<'static>,
     plain: Balancer,
@@ -188,7 +187,6 @@ impl Bench {
         })
     }
 
-    /// ns a packet.
     pub(super) fn run(
         &mut self,
         hosts: &TwoHosts,
@@ -232,7 +230,6 @@ impl Bench {
     }
 }
 
-/// The name of a service's ring.
 pub(super) const RING: &str = "bw_ring";
 
 /// Memory of a balancer's maps for so many flows as the kernel accounts it, bytes by name.

@@ -84,7 +84,6 @@ pub enum Program {
 type Arm = packet_cost::Arm<Case, Program>;
 type Point = packet_cost::Point<Case, Program>;
 
-/// Fields beside the points.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// Memory of the balancer's maps, by name.

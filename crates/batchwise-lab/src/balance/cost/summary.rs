@@ -33,7 +33,6 @@ impl Program {
     }
 }
 
-/// One case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseSummary {
     /// All of a run with nothing in the program's place, ns a packet.
@@ -50,10 +49,8 @@ pub struct CaseSummary {
     pub packets_per_s: PerProgram<Option<f64>>,
 }
 
-/// The experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Rounds that were measured.
     pub rounds: usize,
     /// The program's own time, of one warm flow, by the slowest of the ways out, ns.
     pub ns_per_packet: PerProgram<Option<f64>>,
@@ -71,20 +68,16 @@ pub struct Summary {
     pub bars: PerProgram<Option<bool>>,
     /// Whether it holds for all of the time; null: undecided.
     pub gross_bars: PerProgram<Option<bool>>,
-    /// `bars` in words.
     pub verdicts: PerProgram<Verdict>,
-    /// `gross_bars` in words.
     pub gross_verdicts: PerProgram<Verdict>,
     /// Memory of the tables that grow with flows, for each: those of affinity, that of measuring.
     pub bytes_per_flow: PerProgram<f64>,
     /// Memory of a service's ring, bytes.
     pub bytes_per_service: u64,
-    /// By case.
     pub cases: BTreeMap<Case, CaseSummary>,
 }
 
 impl Summary {
-    /// Of these runs.
     pub(super) fn of(points: &[Point], memory: &BTreeMap<String, u64>) -> Self {
         let cases = Case::value_variants().iter();
         let cases: BTreeMap<_, _> = cases.map(|&c| (c, case(points, c))).collect();

@@ -41,19 +41,13 @@ pub(super) enum End {
 /// A connection, from the view of its client.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
-    /// The service's address.
     pub service: IpAddr,
-    /// Name of the server that answered.
     pub server: Option<String>,
-    /// When it was asked for.
     pub began: Instant,
-    /// When it ended.
     pub ended: Instant,
-    /// Answers.
     pub answers: u64,
     /// What was waited for longest: it, or an answer.
     pub longest: Duration,
-    /// How it ended.
     pub end: End,
 }
 
@@ -163,7 +157,6 @@ fn work(watch: &Watch) -> Result<()> {
     Ok(())
 }
 
-/// One connection, from its beginning to its end.
 fn connection(service: IpAddr, over: &AtomicBool) -> Connection {
     let mut connection = Connection::asked_for(service);
     let opened = TcpStream::connect_timeout(&SocketAddr::from((service, PORT)), PATIENCE);

@@ -33,7 +33,6 @@ pub(super) fn long(name: &str) -> String {
     line.repeat(LENGTH / line.len())
 }
 
-/// A connection that rests.
 pub(super) struct Resting {
     stream: BufReader<TcpStream>,
     connection: Connection,

@@ -112,7 +112,6 @@ impl Site {
     }
 }
 
-/// Where a scenario happens.
 pub(super) struct Stage<'a> {
     pub(super) agent: Agent<'a>,
     pub(super) site: Site,

@@ -14,7 +14,6 @@ use crate::passive::workload::{Service, Workload};
 use crate::stats::quantile;
 use crate::truth::Request;
 
-/// Connections of a client.
 const CONNECTIONS: u32 = 100;
 
 /// What both clients saw.

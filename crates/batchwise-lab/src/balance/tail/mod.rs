@@ -27,7 +27,6 @@ use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::passive::workload::write_site;
 use summary::Summary;
 
-/// What the servers serve.
 const SITE: &str = include_str!("site.toml");
 /// A trace's whole share is so much of the CPU that all four servers share: together they need
 /// less than all of it, so that none waits for another.
@@ -39,7 +38,6 @@ const PAGES: u32 = 2;
 /// Loads at which there are also a connection for each page, equal servers, and parts of the policy
 /// alone; percent.
 const LOADS: [u32; 2] = [50, 80];
-/// All loads of a full run.
 const ALL_LOADS: [u32; 4] = [30, 50, 65, 80];
 
 /// What is said of runs with a connection for each page.
@@ -62,7 +60,6 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All.
     pub const ALL: [Self; 4] = [Self::Static, Self::Choices, Self::Weights, Self::Latency];
 
     /// The configuration's `policy` and `choices`.
@@ -76,7 +73,6 @@ impl Policy {
     }
 }
 
-/// What the servers are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Servers {
@@ -89,7 +85,6 @@ pub enum Servers {
 /// What differs between the runs of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Arm {
-    /// What the servers are like.
     pub servers: Servers,
     /// Pages on a connection, mean.
     pub pages: u32,
@@ -97,12 +92,10 @@ pub struct Arm {
     pub load_percent: u32,
     /// Which pair of this kind in the round.
     pub pair: u32,
-    /// Who sets the weights.
     pub policy: Policy,
 }
 
 impl Arm {
-    /// Those of a round.
     fn all(quick: bool) -> Vec<Self> {
         let pair = [Policy::Static, Policy::Latency];
         let mut arms = Vec::new();
@@ -143,19 +136,15 @@ impl Arm {
     }
 }
 
-/// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Its round.
     pub round: u32,
-    /// What was run.
     #[serde(flatten)]
     pub arm: Arm,
     /// Requests a second that both clients together ask for.
     pub offered_rps: f64,
     /// Responses a second that they got.
     pub achieved_rps: f64,
-    /// Responses.
     pub requests: usize,
     /// Of all responses of both clients, ns.
     pub p50_ns: f64,
@@ -165,7 +154,6 @@ pub struct Point {
     pub broken_connections: u64,
     /// Whether the clients say that they can be believed; other points do not count.
     pub valid: bool,
-    /// If not, why.
     pub why_invalid: Vec<String>,
     /// Most that a client's thread waited for its CPU, as a share of the time.
     pub cpu_wait_share: f64,
@@ -173,7 +161,6 @@ pub struct Point {
     pub balancer: Option<Value>,
 }
 
-/// Fields beside the points.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// Requests a second that the servers can do at the traces' mean speed.
@@ -188,7 +175,6 @@ pub struct More {
 /// A server over the seconds of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Course {
-    /// Its name.
     pub server: String,
     /// Its speed, as a share of the CPU.
     pub speed: Vec<(f64, f64)>,

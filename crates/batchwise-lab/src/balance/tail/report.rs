@@ -113,7 +113,6 @@ fn table(summary: &Summary) -> Table {
     )
 }
 
-/// Medians and quartiles of p99 by load.
 fn over_load(summary: &Summary) -> Figure {
     let x = Axis::new("load, % of the capacity", Unit::Number(0)).reaching(88.0);
     let y = Axis::new("p99", Unit::Duration);
@@ -137,7 +136,6 @@ fn over_load(summary: &Summary) -> Figure {
     figure
 }
 
-/// Speeds, shares of slots and latencies in a run.
 fn courses(shown: &[Course]) -> [Figure; 3] {
     let figure = |file, title, y, of: fn(&Course) -> &Vec<(f64, f64)>| {
         let servers = shown.iter().zip(PARTS);

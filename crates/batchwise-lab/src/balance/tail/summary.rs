@@ -20,7 +20,6 @@ const RESAMPLES: usize = 2000;
 /// All arms at a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
-    /// Pairs that count.
     pub pairs: usize,
     /// Median over pairs of the latency-aware p99 over the static one, if there are enough pairs.
     pub ratio: Option<f64>,
@@ -45,7 +44,6 @@ pub struct Summary {
     pub verdict: Verdict,
     /// The same for each policy, over the loads at which it was tried.
     pub by_policy: BTreeMap<Policy, Option<f64>>,
-    /// With their intervals.
     pub ratios: BTreeMap<Policy, Ratio>,
     /// Where all servers are equal: median over pairs of the latency-aware p99 over the static
     /// one, at the worst of the loads.
