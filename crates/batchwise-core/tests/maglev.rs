@@ -143,28 +143,6 @@ proptest! {
 }
 
 #[test]
-fn half_the_weight_is_half_the_share() {
-    for n in [3, 4, 9] {
-        let mut weights = vec![100; n];
-        weights.push(50);
-        let table = fill(&members(&weights), SLOTS);
-        let own = counts(&table)[&(n as u16 + 1)] as f64 / SLOTS as f64;
-        let ideal = 1.0 / (2 * n + 1) as f64;
-        assert!((own - ideal).abs() < 1.0 / SLOTS as f64, "{own}");
-    }
-    let table = fill(&members(&[100, 100, 100, 50]), SLOTS);
-    assert_eq!(counts(&table)[&4], 9362);
-}
-
-#[test]
-fn without_members_and_without_weight_nobody_owns_a_slot() {
-    assert!(fill(&[], SLOTS).iter().all(|id| *id == 0));
-    assert!(fill(&members(&[0, 0]), SLOTS).iter().all(|id| *id == 0));
-    let full = fill(&members(&[1, 1]), SLOTS);
-    assert_eq!(delta(&full, &fill(&[], SLOTS)).len(), SLOTS);
-}
-
-#[test]
 fn thousands_of_tiny_weights_beside_a_large_one_fill_the_table() {
     let mut weights = vec![1; 4000];
     weights.push(10_000_000);

@@ -7,6 +7,6 @@ pub mod maglev;
 pub mod report;
 pub mod standardise;
 
-pub use controller::{Controller, Observed, Params, UNIT, Verdict, Why};
+pub use controller::{Controller, Observed, UNIT, Verdict, Why};
 pub use maglev::{BackendId, Member, SLOTS};
 pub use standardise::{Observation, standardise};

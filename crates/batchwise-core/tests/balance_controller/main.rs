@@ -1,9 +1,7 @@
 //! What the balancer's controller does, and what never happens whatever it is told.
 
-use batchwise_core::balance::maglev::identity;
-use batchwise_core::balance::{
-    Controller, Observation, Observed, Params, UNIT, Verdict, Why, standardise,
-};
+use batchwise_core::balance::controller::params;
+use batchwise_core::balance::{Controller, Observation, Observed, UNIT, Verdict, Why, standardise};
 use proptest::prelude::*;
 
 mod doubted;
@@ -13,14 +11,12 @@ const MS: f64 = 1e6;
 fn seen(id: u16, latency_ms: f64) -> Observed {
     Observed {
         id,
-        identity: identity(&id.to_string()),
         base: 100,
         serving: true,
         latency_ns: Some(latency_ms * MS),
         samples: 500,
         connections: 20,
         busy: 0,
-        opened: 10,
         confirmed: false,
         flows: 500,
     }
@@ -34,6 +30,14 @@ fn steps(controller: &mut Controller, times: usize, seen: &[Observed]) -> Vec<Ve
     last
 }
 
+fn all_configured(verdicts: &[Verdict]) -> bool {
+    verdicts.iter().all(|v| v.weight == 100 * UNIT)
+}
+
+fn all_because(why: Why, verdicts: &[Verdict]) -> bool {
+    verdicts.iter().all(|v| v.why == why)
+}
+
 fn share(verdicts: &[Verdict], at: usize) -> f64 {
     let all: f64 = verdicts.iter().map(|v| f64::from(v.weight)).sum();
     f64::from(verdicts[at].weight) / all
@@ -41,19 +45,15 @@ fn share(verdicts: &[Verdict], at: usize) -> f64 {
 
 #[test]
 fn equal_servers_keep_their_configured_weights() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let all = [seen(1, 10.0), seen(2, 10.5), seen(3, 11.0), seen(4, 9.5)];
     let v = steps(&mut c, 50, &all);
-    assert!(
-        v.iter()
-            .all(|v| v.weight == 100 * UNIT && v.why == Why::Steady),
-        "{v:?}"
-    );
+    assert!(all_configured(&v) && all_because(Why::Steady, &v), "{v:?}");
 }
 
 #[test]
 fn a_slow_server_gives_weight_and_gets_it_back_when_it_is_well() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
     steps(&mut c, 5, &well);
     let mut sick = well.clone();
@@ -67,7 +67,7 @@ fn a_slow_server_gives_weight_and_gets_it_back_when_it_is_well() {
 
 #[test]
 fn a_slow_server_stays_slow_when_its_configured_weight_changes() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
     all[1].latency_ns = Some(60.0 * MS);
     let before = steps(&mut c, 10, &all)[1].weight;
@@ -84,7 +84,7 @@ fn a_slow_server_stays_slow_when_its_configured_weight_changes() {
 
 #[test]
 fn a_weight_from_before_a_restart_follows_a_configured_weight_that_has_changed_since() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     c.resume(1, 20 * UNIT);
     assert_eq!(c.rebase(1, 100, 50), Some(10 * UNIT));
     let few = |id| Observed {
@@ -99,7 +99,7 @@ fn a_weight_from_before_a_restart_follows_a_configured_weight_that_has_changed_s
 
 #[test]
 fn what_is_slow_for_ever_is_not_starved_further_and_further() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let all = [seen(1, 10.0), seen(2, 20.0)];
     let soon = steps(&mut c, 20, &all);
     let late = steps(&mut c, 500, &all);
@@ -109,26 +109,21 @@ fn what_is_slow_for_ever_is_not_starved_further_and_further() {
 
 #[test]
 fn servers_that_are_all_slow_alike_change_nothing() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
     steps(&mut c, 20, &well);
     let slow: Vec<_> = (1..5).map(|id| seen(id, 100.0)).collect();
     let v = steps(&mut c, 4, &slow);
-    assert!(
-        v.iter()
-            .all(|v| v.weight == 100 * UNIT && v.why == Why::AllSlow),
-        "{v:?}"
-    );
+    assert!(all_configured(&v) && all_because(Why::AllSlow, &v), "{v:?}");
 }
 
 #[test]
 fn nobody_takes_more_than_the_cap_in_an_interval() {
-    let params = Params::default();
-    let mut c = Controller::new(params);
+    let mut c = Controller::default();
     steps(&mut c, 3, &[seen(1, 10.0), seen(2, 10.0), seen(3, 10.0)]);
     for v in c.step(&[seen(1, 10.0), seen(2, 5000.0), seen(3, 5000.0)]) {
         assert!(
-            f64::from(v.weight) <= f64::from(v.before) * (1.0 + params.cap) + 1.0,
+            f64::from(v.weight) <= f64::from(v.before) * (1.0 + params::CAP) + 1.0,
             "{v:?}"
         );
     }
@@ -136,8 +131,7 @@ fn nobody_takes_more_than_the_cap_in_an_interval() {
 
 #[test]
 fn a_server_that_comes_back_starts_low_and_grows_by_the_cap() {
-    let params = Params::default();
-    let mut c = Controller::new(params);
+    let mut c = Controller::default();
     let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
     steps(&mut c, 5, &well);
     let mut down = well.clone();
@@ -155,7 +149,7 @@ fn a_server_that_comes_back_starts_low_and_grows_by_the_cap() {
 
 #[test]
 fn servers_that_are_there_before_a_service_has_begun_start_with_their_configured_weights() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
     all[1..].iter_mut().for_each(|s| s.serving = false);
     c.step(&all);
@@ -165,7 +159,7 @@ fn servers_that_are_there_before_a_service_has_begun_start_with_their_configured
         assert_eq!(v[n].weight, 100 * UNIT, "{v:?}");
     }
     // one that is mentioned for the first time, too
-    let mut few = Controller::new(Params::default());
+    let mut few = Controller::default();
     let idle = |id| Observed {
         samples: 0,
         latency_ns: None,
@@ -179,7 +173,7 @@ fn servers_that_are_there_before_a_service_has_begun_start_with_their_configured
 #[test]
 fn a_new_server_of_a_service_that_has_begun_starts_low_whenever_it_is_first_seen() {
     for unhealthy_first in [false, true] {
-        let mut c = Controller::new(Params::default());
+        let mut c = Controller::default();
         let mut all: Vec<_> = (1..4).map(|id| seen(id, 10.0)).collect();
         steps(&mut c, 10, &all);
         all.push(seen(4, 10.0));
@@ -200,7 +194,7 @@ fn a_new_server_of_a_service_that_has_begun_starts_low_whenever_it_is_first_seen
 
 #[test]
 fn a_server_that_comes_back_between_steps_begins_as_the_next_step_would_begin_with_it() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let all: Vec<_> = (1..4).map(|id| seen(id, 10.0)).collect();
     steps(&mut c, 10, &all);
     assert_eq!(c.turn(2, 100, false).weight, 0);
@@ -212,18 +206,15 @@ fn a_server_that_comes_back_between_steps_begins_as_the_next_step_would_begin_wi
     assert!(v[1].weight <= 13 * UNIT, "{v:?}");
     // one that was never seen, and one that was resumed
     assert_eq!(c.turn(9, 50, true).weight, 5 * UNIT);
-    let mut next = Controller::new(Params::default());
+    let mut next = Controller::default();
     next.resume(1, 30 * UNIT);
     assert_eq!(next.turn(1, 100, true).weight, 30 * UNIT);
-    assert_eq!(
-        Controller::new(Params::default()).turn(1, 100, true).weight,
-        100 * UNIT
-    );
+    assert_eq!(Controller::default().turn(1, 100, true).weight, 100 * UNIT);
 }
 
 #[test]
 fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 900.0)];
     let low = steps(&mut c, 20, &all);
     assert!(low[2].weight > 0);
@@ -237,7 +228,7 @@ fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
 
 #[test]
 fn a_server_that_answers_nothing_while_connections_wait_does_not_get_its_weight_back() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 90.0)];
     let low = steps(&mut c, 20, &all);
     (all[2].latency_ns, all[2].samples, all[2].busy) = (None, 0, 5);
@@ -245,17 +236,17 @@ fn a_server_that_answers_nothing_while_connections_wait_does_not_get_its_weight_
     assert_eq!(v[2].why, Why::Unanswered);
     assert_eq!(v[2].weight, low[2].weight, "{low:?} {v:?}");
     // nor does one lose weight whose connections wait for good reasons
-    let mut polls = Controller::new(Params::default());
+    let mut polls = Controller::default();
     let mut all = vec![seen(1, 10.0), seen(2, 10.0)];
     steps(&mut polls, 5, &all);
     (all[1].latency_ns, all[1].samples, all[1].busy) = (None, 0, 5);
     let v = steps(&mut polls, 100, &all);
-    assert!(v.iter().all(|v| v.weight == 100 * UNIT), "{v:?}");
+    assert!(all_configured(&v), "{v:?}");
 }
 
 #[test]
 fn few_responses_are_no_reason() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all = [seen(1, 10.0), seen(2, 10.0)];
     (all[1].latency_ns, all[1].samples) = (Some(500.0 * MS), 2);
     let v = steps(&mut c, 2, &all);
@@ -267,7 +258,7 @@ fn few_responses_are_no_reason() {
 
 #[test]
 fn a_fast_server_with_less_freshness_than_a_slow_one_takes_nothing() {
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let mut all = [seen(1, 10.0), seen(2, 10.0), seen(3, 90.0)];
     all[0].connections = 500;
     let v = c.step(&all);
@@ -281,9 +272,9 @@ fn a_fast_server_with_less_freshness_than_a_slow_one_takes_nothing() {
 #[test]
 fn weights_survive_a_restart() {
     let all = [seen(1, 10.0), seen(2, 40.0)];
-    let mut c = Controller::new(Params::default());
+    let mut c = Controller::default();
     let before = steps(&mut c, 20, &all);
-    let mut next = Controller::new(Params::default());
+    let mut next = Controller::default();
     for v in &before {
         next.resume(v.id, v.weight);
     }
@@ -367,8 +358,7 @@ proptest! {
 
     #[test]
     fn weights_stay_within_bounds_whatever_is_seen(history in prop::collection::vec(any_seen(), 1..20)) {
-        let params = Params::default();
-        let mut c = Controller::new(params);
+            let mut c = Controller::default();
         let mut factors = [1.0_f64; 13];
         for all in history {
             let verdicts = c.step(&all);
@@ -377,8 +367,8 @@ proptest! {
                 let unit = f64::from(s.base) * f64::from(UNIT);
                 let serves = s.serving && s.base > 0;
                 prop_assert_eq!(v.weight > 0, serves);
-                prop_assert!(!serves || f64::from(v.weight) >= params.floor * unit - 1.0);
-                prop_assert!(f64::from(v.weight) <= params.most * unit + 1.0);
+                prop_assert!(!serves || f64::from(v.weight) >= params::FLOOR * unit - 1.0);
+                prop_assert!(f64::from(v.weight) <= params::MOST * unit + 1.0);
                 if serves {
                     let before = &mut factors[usize::from(v.id)];
                     let factor = f64::from(v.weight) / unit;
@@ -392,7 +382,7 @@ proptest! {
 
     #[test]
     fn the_order_of_backends_does_not_matter(history in prop::collection::vec(any_seen(), 1..8)) {
-        let (mut a, mut b) = (Controller::new(Params::default()), Controller::new(Params::default()));
+        let (mut a, mut b) = (Controller::default(), Controller::default());
         for all in history {
             let backwards: Vec<_> = all.iter().rev().copied().collect();
             let mut other = b.step(&backwards);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,86 +21,55 @@ use nix::sys::signal::{Signal, kill};
 /// How long a condition may take to come true: only a broken product or machine needs it all.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
-/// A service before all servers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Service {
-    pub name: &'static str,
-    pub address: IpAddr,
-    /// `l2` or `ipip`.
-    pub method: &'static str,
-}
+/// The service of IPv4, by layer 2.
+pub(super) const WEB: &str = "web";
+/// The service of IPv6, through tunnels.
+pub(super) const WEB6: &str = "web6";
+/// What servers are called, by index.
+pub(super) const NAMES: [&str; SERVERS as usize] = ["s1", "s2", "s3", "s4"];
 
-/// IPv4 by layer 2.
-pub(super) const WEB: Service = Service {
-    name: "web",
-    address: IpAddr::V4(VIP),
-    method: "l2",
-};
-/// IPv6 through tunnels.
-pub(super) const WEB6: Service = Service {
-    name: "web6",
-    address: IpAddr::V6(VIP6),
-    method: "ipip",
-};
-
-/// A configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    pub services: &'static [Service],
+    pub services: &'static [&'static str],
     /// `static` or `latency`.
     pub policy: &'static str,
     /// The services' `choices`, if not what the policy takes.
     pub choices: Option<u8>,
-    /// Between decisions.
-    pub interval: Duration,
-    /// More lines at its begin.
+    /// More lines of the whole.
     pub more: &'static str,
+    /// More lines of the health checks.
+    pub checks: String,
     /// By server.
     pub weights: [u32; SERVERS as usize],
     /// A server that is not in it.
     pub without: Option<u8>,
-    /// What a health check asks for.
-    pub check_path: &'static str,
-    /// Between two checks.
-    pub check_every: Duration,
-    /// How long a check may take.
-    pub check_timeout: Duration,
-    /// So many checks in a row fail until a server is down.
-    pub fall: u32,
 }
 
 impl Settings {
     fn text(&self, name: &str) -> String {
-        let ms = |time: Duration| time.as_millis();
         let choices = self.choices.map(|n| format!("choices = {n}\n"));
         let choices = choices.unwrap_or_default();
-        let mut text = format!(
-            "name = \"{name}\"\ninterfaces = [\"{LINK}\"]\npolicy = \"{}\"\ninterval = \"{}ms\"\n{}",
-            self.policy,
-            ms(self.interval),
-            self.more
-        );
-        for service in self.services {
+        let (policy, more) = (self.policy, self.more);
+        let mut text =
+            format!("name = \"{name}\"\ninterfaces = [\"{LINK}\"]\npolicy = \"{policy}\"\n{more}");
+        for &service in self.services {
+            let (address, method) = match service {
+                WEB6 => (IpAddr::from(VIP6), "ipip"),
+                _ => (VIP.into(), "l2"),
+            };
             text += &format!(
-                "\n[[service]]\nname = \"{}\"\naddress = \"{}\"\nport = {PORT}\nmethod = \"{}\"\n\
-                 {choices}[service.health]\ncheck = \"http\"\npath = \"/{}\"\ninterval = \"{}ms\"\n\
-                 timeout = \"{}ms\"\nrise = 1\nfall = {}\n",
-                service.name,
-                service.address,
-                service.method,
-                self.check_path,
-                ms(self.check_every),
-                ms(self.check_timeout),
-                self.fall
+                "\n[[service]]\nname = \"{service}\"\naddress = \"{address}\"\nport = {PORT}\n\
+                 method = \"{method}\"\n{choices}\
+                 [service.health]\ncheck = \"http\"\nrise = 1\n{}",
+                self.checks
             );
-            let servers = (0..SERVERS).zip(self.weights);
-            for (index, weight) in servers.filter(|(index, _)| self.without != Some(*index)) {
-                let (v4, v6): (Ipv4Addr, _) = segment::server(index);
-                let to: IpAddr = match service.address {
-                    IpAddr::V4(_) => v4.into(),
-                    IpAddr::V6(_) => v6.into(),
-                };
-                let server = server_name(index);
+            for (index, weight) in (0..SERVERS).zip(self.weights) {
+                if self.without == Some(index) {
+                    continue;
+                }
+                let server = NAMES[usize::from(index)];
+                let (v4, v6) = segment::server(index);
+                let to: IpAddr = if service == WEB { v4.into() } else { v6.into() };
                 text += &format!(
                     "[[service.backend]]\nname = \"{server}\"\naddress = \"{to}\"\nweight = {weight}\n"
                 );
@@ -116,11 +85,6 @@ impl Settings {
     }
 }
 
-/// What the server with this index is called.
-pub(super) fn server_name(index: u8) -> String {
-    format!("s{}", index + 1)
-}
-
 /// What the process printed since it was started.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
@@ -129,7 +93,6 @@ pub(super) struct Printed {
     pub events: Vec<EventLine>,
     /// Decisions that moved slots.
     pub decisions: u64,
-    /// Packets' fates.
     pub totals: TotalsLine,
     unreadable: Option<String>,
 }

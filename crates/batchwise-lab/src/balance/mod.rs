@@ -1,10 +1,10 @@
 //! The experiments of `batchwise balance`, and the process that they share.
 
 mod agent;
-pub mod cost;
+pub(crate) mod cost;
 pub mod faults;
-pub mod policies;
-pub mod tail;
+pub(crate) mod policies;
+pub(crate) mod tail;
 
 use serde::Serialize;
 

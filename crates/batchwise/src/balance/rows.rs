@@ -35,7 +35,7 @@ impl View for Status {
         Column::right("fresh", 0, |l| {
             known(l.freshness.map(|f| format!("{f:.2}")))
         }),
-        Column::left("why", 0, |l| plain(l.why.word())),
+        Column::left("why", 0, |l| plain(human::word(&l.why))),
     ];
     const NAME: &'static str = "balance";
     const DETAILS: u16 = 5;
@@ -136,7 +136,11 @@ fn decision_line(decision: &DecisionLine) -> String {
     let parts: Vec<String> = changed
         .map(|b| {
             let (before, after) = (weight(b.before), weight(b.after));
-            format!("{} {before} -> {after} ({})", b.backend, b.why.word())
+            format!(
+                "{} {before} -> {after} ({})",
+                b.backend,
+                human::word(&b.why)
+            )
         })
         .collect();
     format!(

@@ -7,8 +7,7 @@ use std::time::Instant;
 use batchwise_bpf::balance as bpf;
 use batchwise_core::balance::report::{BackendLine, DecisionBackend, DecisionLine, Policy, State};
 use batchwise_core::balance::{
-    Controller, Member, Observation, Observed, Params, SLOTS, UNIT, Verdict, Why, maglev,
-    standardise,
+    Controller, Member, Observation, Observed, SLOTS, UNIT, Verdict, Why, maglev, standardise,
 };
 use batchwise_core::passive::{Epoch, server};
 
@@ -59,7 +58,7 @@ impl Service {
         ring: Vec<u16>,
         mut backends: Vec<Backend>,
     ) -> Self {
-        let mut controller = Controller::new(Params::default());
+        let mut controller = Controller::default();
         for backend in backends.iter_mut().filter(|b| served(b)) {
             controller.resume(backend.index, backend.weight);
             // configured while no agent was there
@@ -87,7 +86,7 @@ impl Service {
         self.observed = before.observed;
         self.standard = before.standard;
         self.controller = match policy {
-            Policy::Static => Controller::new(Params::default()),
+            Policy::Static => Controller::default(),
             Policy::Observe | Policy::Latency => before.controller,
         };
         for backend in &mut self.backends {
@@ -221,14 +220,12 @@ impl Service {
             let interval = backend.interval.as_ref();
             Observed {
                 id: backend.index,
-                identity: maglev::identity(&backend.spec.name),
                 base: backend.spec.weight,
                 serving: state == State::Serving,
                 latency_ns: self.standard.get(&backend.index).copied(),
                 samples: interval.map_or(0, server::Server::batches),
                 connections: backend.connections.unwrap_or(0),
                 busy: backend.busy,
-                opened: backend.grown.opened,
                 confirmed: backend.confirmed,
                 flows: interval.map_or(0, server::Server::flows),
             }

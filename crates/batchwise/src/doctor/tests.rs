@@ -9,14 +9,12 @@ fn whole() -> Machine {
     let mut machine = Machine::look();
     machine.capabilities = u64::MAX;
     machine.release = "6.18.0".to_owned();
-    let names = FEATURES.iter().flat_map(|f| match f.probe {
-        Probe::Tracepoint { name, stand_in } => vec![Some(name), stand_in.map(|s| s.0)],
-        Probe::Function(name) | Probe::Iterator(name) | Probe::Enumerator { name, .. } => {
-            vec![Some(name)]
-        }
-        _ => Vec::new(),
+    let names = FEATURES.iter().filter_map(|f| match f.probe {
+        Probe::InBtf(_, name) => Some(name),
+        _ => None,
     });
-    machine.btf = Ok(names.flatten().collect());
+    let hooks = [SEND_BEGINS, "sock_send_length"];
+    machine.btf = Ok(names.chain(hooks).collect());
     machine.loads_socket_programs = Some(Ok(()));
     machine.loads_packet_programs = Some(Ok(()));
     machine.settings = BTreeMap::from([("net.core.bpf_jit_enable", "1".to_owned())]);

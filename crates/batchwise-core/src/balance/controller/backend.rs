@@ -1,6 +1,7 @@
 //! What the controller remembers of a backend.
 
-use super::{Observed, Params, UNIT, Verdict, Why};
+use super::params::{CERTAINTY, FLOOR, MEMORY, MIN_SAMPLES, MOST, STALE_INTERVALS, START};
+use super::{Observed, UNIT, Verdict, Why};
 use crate::balance::maglev::BackendId;
 
 /// Share of a new estimate in a backend's own past.
@@ -123,16 +124,16 @@ impl Backend {
 
     /// Whether it serves from now on. `begun`: others of its service do since long enough that it
     /// must not get its full share at once.
-    pub(super) fn turn(&mut self, serving: bool, base: u32, begun: bool, params: &Params) {
+    pub(super) fn turn(&mut self, serving: bool, base: u32, begun: bool) {
         self.base = f64::from(base);
         if let Some(weight) = self.resumed.take().filter(|w| *w > 0 && base > 0) {
             let factor = f64::from(weight) / (self.base * f64::from(UNIT));
-            self.factor = factor.clamp(params.floor, params.most);
+            self.factor = factor.clamp(FLOOR, MOST);
             self.score = self.factor.min(1.0);
         }
         let starts = serving && !self.serving;
         if starts && (begun || self.judged >= BEGUN) {
-            self.factor = self.factor.min(params.start).max(params.floor);
+            self.factor = self.factor.min(START).max(FLOOR);
             self.score = self.factor;
             self.returning = true;
             self.why = Why::Returning;
@@ -146,10 +147,10 @@ impl Backend {
     }
 
     /// Takes in an interval.
-    pub(super) fn observe(&mut self, seen: &Observed, begun: bool, params: &Params) {
+    pub(super) fn observe(&mut self, seen: &Observed, begun: bool) {
         let first = !self.known;
         let serving = seen.serving && seen.base > 0;
-        self.turn(serving, seen.base, begun, params);
+        self.turn(serving, seen.base, begun);
         self.before = match first && !self.returning {
             true => seen.base.saturating_mul(UNIT),
             false => self.weight,
@@ -165,7 +166,7 @@ impl Backend {
             () if seen.serving || seen.base == 0 => Why::Drained,
             () => Why::Down,
         };
-        self.learn(seen, params);
+        self.learn(seen);
     }
 
     fn forget(&mut self) {
@@ -182,21 +183,21 @@ impl Backend {
         self.pending = 0.0;
     }
 
-    fn learn(&mut self, seen: &Observed, params: &Params) {
+    fn learn(&mut self, seen: &Observed) {
         let latency = seen.latency_ns.filter(|l| *l > 0.0 && *l < LONGEST);
         let new = if latency.is_some() {
             seen.samples as f64
         } else {
             0.0
         };
-        self.latest = latency.filter(|_| seen.samples >= params.min_samples);
+        self.latest = latency.filter(|_| seen.samples >= MIN_SAMPLES);
         self.pending += new;
         self.age = self.age.saturating_add(1);
         // What few responses say is kept until there are enough.
-        if self.pending >= params.min_samples as f64 || self.age > params.stale_intervals {
-            self.samples *= params.memory;
-            self.sum *= params.memory;
-            self.flows *= params.memory;
+        if self.pending >= MIN_SAMPLES as f64 || self.age > STALE_INTERVALS {
+            self.samples *= MEMORY;
+            self.sum *= MEMORY;
+            self.flows *= MEMORY;
         }
         self.earlier = (self.samples, self.sum, self.flows);
         self.samples += new;
@@ -204,32 +205,32 @@ impl Backend {
         if latency.is_some() {
             self.flows += seen.flows.min(seen.samples) as f64;
         }
-        if self.pending >= params.min_samples as f64 {
+        if self.pending >= MIN_SAMPLES as f64 {
             (self.pending, self.age) = (0.0, 0);
             self.judged = self.judged.saturating_add(1);
         }
     }
 
     /// The latency to judge it by, ns.
-    pub(super) fn latency(&self, params: &Params) -> Option<f64> {
-        let known = self.samples >= params.min_samples as f64 && self.age < params.stale_intervals;
+    pub(super) fn latency(&self) -> Option<f64> {
+        let known = self.samples >= MIN_SAMPLES as f64 && self.age < STALE_INTERVALS;
         (known && self.samples > 0.0).then(|| self.sum / self.samples)
     }
 
     /// By how much, of itself, the latency may be wrong. Connections are taken to spread as the
     /// responses of a queue do, a standard deviation as large as the mean, and the responses on one
     /// to be alike.
-    pub(super) fn uncertainty(&self, params: &Params) -> f64 {
-        params.certainty / libm::sqrt(self.flows.max(1.0))
+    pub(super) fn uncertainty(&self) -> f64 {
+        CERTAINTY / libm::sqrt(self.flows.max(1.0))
     }
 
     /// Nothing is known of it since long.
-    pub(super) fn is_stale(&self, params: &Params) -> bool {
-        self.age >= params.stale_intervals
+    pub(super) fn is_stale(&self) -> bool {
+        self.age >= STALE_INTERVALS
     }
 
-    pub(super) fn is_slower_than_usual(&self, params: &Params) -> bool {
-        let pair = self.latency(params).zip(self.past);
+    pub(super) fn is_slower_than_usual(&self) -> bool {
+        let pair = self.latency().zip(self.past);
         pair.is_some_and(|(latency, past)| latency > UNUSUAL * past)
     }
 
@@ -240,10 +241,10 @@ impl Backend {
     }
 
     /// The largest factor that it may have: that of its configured weight while it is doubted.
-    pub(super) fn most(&self, params: &Params) -> f64 {
+    pub(super) fn most(&self) -> f64 {
         match self.suspect && self.undecided == 0 {
             true => 1.0,
-            false => params.most,
+            false => MOST,
         }
     }
 

@@ -4,30 +4,22 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 mod backend;
+pub mod params;
 mod shift;
 mod suspect;
 mod verdict;
 
 use self::backend::Backend;
-pub use self::verdict::{Observed, Params, UNIT, Verdict, Why};
+pub use self::verdict::{Observed, UNIT, Verdict, Why};
 use super::maglev::BackendId;
 
 /// Decides once an interval.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Controller {
-    params: Params,
     known: BTreeMap<BackendId, Backend>,
 }
 
 impl Controller {
-    /// One that has seen nothing.
-    pub fn new(params: Params) -> Self {
-        Self {
-            params,
-            known: BTreeMap::new(),
-        }
-    }
-
     /// A backend had this weight before a restart, configured weight times [`UNIT`]. Before the
     /// first step.
     pub fn resume(&mut self, id: BackendId, weight: u32) {
@@ -45,7 +37,7 @@ impl Controller {
     pub fn turn(&mut self, id: BackendId, base: u32, serving: bool) -> Verdict {
         let begun = begun(&self.known);
         let backend = self.known.entry(id).or_default();
-        backend.turn(serving && base > 0, base, begun, &self.params);
+        backend.turn(serving && base > 0, base, begun);
         backend.verdict(id)
     }
 
@@ -56,14 +48,14 @@ impl Controller {
         let begun = begun(&before);
         for s in seen {
             let mut backend = before.get(&s.id).cloned().unwrap_or_default();
-            backend.observe(s, begun, &self.params);
+            backend.observe(s, begun);
             self.known.insert(s.id, backend);
         }
         // In the order of ids from here on, so that sums do not depend on the order given.
         let mut serving: Vec<&mut Backend> =
             self.known.values_mut().filter(|b| b.serving).collect();
-        suspect::judge(&mut serving, &self.params);
-        shift::decide(&mut serving, &self.params);
+        suspect::judge(&mut serving);
+        shift::decide(&mut serving);
         seen.iter()
             .filter_map(|s| Some(self.known.get_mut(&s.id)?.verdict(s.id)))
             .collect()

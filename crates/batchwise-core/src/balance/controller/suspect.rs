@@ -5,28 +5,28 @@
 
 use alloc::vec::Vec;
 
-use super::Params;
 use super::backend::Backend;
+use super::params::SUSPICIOUS;
 
 /// What is known of one: its latency now, and what that usually is.
 type Known = (Option<f64>, Option<f64>);
 
-pub(super) fn judge(serving: &mut [&mut Backend], params: &Params) {
+pub(super) fn judge(serving: &mut [&mut Backend]) {
     let known: Vec<Known> = serving
         .iter()
-        .map(|b| (b.latest.or_else(|| b.latency(params)), b.past))
+        .map(|b| (b.latest.or_else(|| b.latency()), b.past))
         .collect();
-    let undecided = is_undecided(serving, &known, params);
+    let undecided = is_undecided(serving, &known);
     for (at, backend) in serving.iter_mut().enumerate() {
         let (Some(latency), past) = known[at] else {
-            if backend.is_stale(params) {
+            if backend.is_stale() {
                 backend.undecided = 0;
             }
             continue;
         };
         let others = known.iter().enumerate().filter(|(i, _)| *i != at);
         let others: Vec<Known> = others.map(|(_, known)| *known).collect();
-        let far_below = is_far_below(latency, past, &others, params);
+        let far_below = is_far_below(latency, past, &others);
         backend.suspect = far_below && !backend.confirmed;
         backend.undecided = match undecided {
             true => backend.undecided.saturating_add(1),
@@ -43,8 +43,8 @@ pub(super) fn judge(serving: &mut [&mut Backend], params: &Params) {
     }
 }
 
-fn is_far_below(latency: f64, past: Option<f64>, others: &[Known], params: &Params) -> bool {
-    let below = |usual: f64| latency < params.suspicious * usual;
+fn is_far_below(latency: f64, past: Option<f64>, others: &[Known]) -> bool {
+    let below = |usual: f64| latency < SUSPICIOUS * usual;
     let mut now: Vec<f64> = others.iter().filter_map(|(now, _)| *now).collect();
     now.sort_by(f64::total_cmp);
     match (past, now.as_slice()) {
@@ -66,7 +66,7 @@ fn is_far_below(latency: f64, past: Option<f64>, others: &[Known], params: &Para
 /// [`PATIENCE`](super::backend::PATIENCE) it gives as if it were slower by what is just believable, and no more:
 /// that relieves it, often into the range where all is judged as usual, and if the fast one does fail,
 /// it has not got much more than half of the connections.
-fn is_undecided(serving: &[&mut Backend], known: &[Known], params: &Params) -> bool {
+fn is_undecided(serving: &[&mut Backend], known: &[Known]) -> bool {
     let pairs = serving.iter().zip(known);
     let mut both = pairs.filter_map(|(b, (now, past))| Some((b.confirmed, (*now)?, *past)));
     let (Some((a_vouched, a, None)), Some((b_vouched, b, None)), None) =
@@ -78,5 +78,5 @@ fn is_undecided(serving: &[&mut Backend], known: &[Known], params: &Params) -> b
         true => (a, b, a_vouched),
         false => (b, a, b_vouched),
     };
-    fast < params.suspicious * slow && !confirmed
+    fast < SUSPICIOUS * slow && !confirmed
 }

@@ -1,72 +1,15 @@
-//! What the controller is told of a backend, what it answers, and what it is tuned by.
+//! What the controller is told of a backend, and what it answers.
 
 use crate::balance::maglev::BackendId;
 
 /// Effective weights are configured weights times this.
 pub const UNIT: u32 = 1000;
 
-/// What the controller is tuned by. Factors are of a backend's configured weight.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Params {
-    /// Of the best latency: above it a server gives weight away (the paper's).
-    pub alpha_high: f64,
-    /// Of the best latency: below it a server may take weight (the paper's).
-    pub alpha_low: f64,
-    /// How strongly: a server that is x times as slow as the low watermark deserves x to the power of
-    /// minus this, of its configured weight.
-    pub give: f64,
-    /// What a fast server takes in an interval, of its weight, at most.
-    pub cap: f64,
-    /// The least factor of a server that gets connections.
-    pub floor: f64,
-    /// The largest factor.
-    pub most: f64,
-    /// Of the way back to what it deserves, in an interval; the way down is gone at once.
-    pub regress: f64,
-    /// Changes of a factor below this are not made.
-    pub deadband: f64,
-    /// Responses below which a server is not judged.
-    pub min_samples: u64,
-    /// What an interval's responses count for in the next, 0 to 1.
-    pub memory: f64,
-    /// Standard errors that a difference must be beyond.
-    pub certainty: f64,
-    /// Intervals without a new estimate after which the last one is not used.
-    pub stale_intervals: u32,
-    /// Factor with which a server that has come back begins.
-    pub start: f64,
-    /// Of its own past and of the others' median: below both, a latency is not believed.
-    pub suspicious: f64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            alpha_high: 1.5,
-            alpha_low: 1.2,
-            give: 0.8,
-            cap: 0.25,
-            floor: 0.02,
-            most: 3.0,
-            regress: 0.6,
-            deadband: 0.01,
-            min_samples: 20,
-            memory: 0.6,
-            certainty: 2.0,
-            stale_intervals: 4,
-            start: 0.1,
-            suspicious: 0.3,
-        }
-    }
-}
-
 /// A backend in an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observed {
     /// Who.
     pub id: BackendId,
-    /// What names it, see [`super::maglev::identity`].
-    pub identity: u64,
     /// Configured weight.
     pub base: u32,
     /// Healthy and not drained: may get connections.
@@ -81,8 +24,6 @@ pub struct Observed {
     pub connections: u64,
     /// Connections that wait for an answer at the interval's end.
     pub busy: u64,
-    /// Connections opened in the interval.
-    pub opened: u64,
     /// A health check that looks at the application's answer has passed since the last interval.
     pub confirmed: bool,
 }
@@ -124,30 +65,6 @@ pub enum Why {
     Suspicious,
     /// All are slow alike.
     AllSlow,
-}
-
-impl Why {
-    /// The word that lines use.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Steady => "steady",
-            Self::Slow => "slow",
-            Self::Takes => "takes",
-            Self::NotFresh => "not_fresh",
-            Self::Capped => "capped",
-            Self::Floor => "floor",
-            Self::FewSamples => "few_samples",
-            Self::Stale => "stale",
-            Self::Unanswered => "unanswered",
-            Self::Regress => "regress",
-            Self::Down => "down",
-            Self::Drained => "drained",
-            Self::Returning => "returning",
-            Self::Suspicious => "suspicious",
-            Self::AllSlow => "all_slow",
-        }
-    }
 }
 
 /// What was decided for a backend.

@@ -10,14 +10,14 @@ use batchwise_bpf::balance::{
 };
 use batchwise_core::passive::Params;
 use batchwise_testbed::bpf_stats::map_memory;
+use batchwise_testbed::segment::{self, VIP, VIP6};
 use batchwise_testbed::topology::{LINK, TwoHosts};
+use clap::ValueEnum as _;
 use nix::net::if_::if_nametoindex;
 
 use super::{Case, Program};
 use crate::packet_cost::{FLOWS, Measured, Repeater};
 
-const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);
-const SERVICE6: Ipv6Addr = Ipv6Addr::new(0xfd79, 9, 0, 0, 0, 0, 0, 1);
 /// To loopback's: the balancer looks at it as at any interface's.
 const MACS: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0x79, 0x11];
 /// Where BPF_PROG_TEST_RUN says that packets arrive.
@@ -27,7 +27,6 @@ const SYN: u8 = 0x02;
 /// `BPF_F_XDP_HAS_FRAGS`, as the balancer's program has it.
 const FRAGS: u32 = 1 << 5;
 
-/// Everything that can be measured, loaded.
 pub(super) struct Bench {
     repeater: Repeater,
     plain: Balancer,
@@ -54,21 +53,18 @@ fn options(flows: u32, measure: bool) -> Options {
 fn balancer(measure: bool, out: u32) -> Result<Balancer> {
     // a table of least recently used entries begins to evict before it is full
     let balancer = Balancer::start(options(2 * FLOWS, measure))?;
-    for (number, case) in (0u16..).zip(Case::all()) {
+    for (number, &case) in (0u16..).zip(Case::value_variants()) {
         let key = ServiceKey {
             address: case.service(),
             port: case.port(),
             protocol: Protocol::Tcp,
         };
-        let by_client = false;
-        balancer.set_service(
-            key,
-            Service {
-                number,
-                by_client,
-                two_choices: false,
-            },
-        )?;
+        let service = Service {
+            number,
+            by_client: false,
+            two_choices: false,
+        };
+        balancer.set_service(key, service)?;
         let backend = number + 1;
         balancer.set_backend(backend, &case.backend(number, out))?;
         let slots: Vec<_> = (0..SLOTS as u32).map(|slot| (slot, backend)).collect();
@@ -84,9 +80,9 @@ impl Case {
 
     fn service(self) -> IpAddr {
         if self.is_v6() {
-            SERVICE6.into()
+            VIP6.into()
         } else {
-            SERVICE.into()
+            VIP.into()
         }
     }
 
@@ -95,13 +91,9 @@ impl Case {
     }
 
     fn backend(self, service: u16, out: u32) -> Backend {
-        let v6 = matches!(self, Self::IpipV6 | Self::IpipV4InV6);
-        let host = |last: u8| -> IpAddr {
-            if v6 {
-                Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, last.into()).into()
-            } else {
-                Ipv4Addr::new(10, 79, 0, last).into()
-            }
+        let to_v6 = matches!(self, Self::IpipV6 | Self::IpipV4InV6);
+        let host = |(v4, v6): (Ipv4Addr, Ipv6Addr)| -> IpAddr {
+            if to_v6 { v6.into() } else { v4.into() }
         };
         let [mac, own_mac] = [0x21, 0x10].map(|last| [2, 0, 0, 0, 0x79, last]);
         let tunnel = matches!(
@@ -109,8 +101,8 @@ impl Case {
             Self::IpipV4 | Self::IpipV6 | Self::IpipV4InV6 | Self::RedirectIpip
         );
         Backend {
-            address: host(0x21),
-            source: host(0x10),
+            address: host(segment::server(0)),
+            source: host(segment::balancer()),
             source_bits: 0,
             mac,
             own_mac,
@@ -136,14 +128,15 @@ impl Case {
         };
         let mut p = MACS.to_vec();
         let tcp = 20 + 12 + payload;
+        let (client, client6) = segment::client(0);
         if self.is_v6() {
             p.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, tcp, 6, 64]);
-            p.extend(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 0x11).octets());
-            p.extend(SERVICE6.octets());
+            p.extend(client6.octets());
+            p.extend(VIP6.octets());
         } else {
             p.extend([8, 0, 0x45, 0, 0, 20 + tcp, 0, 7, 0x40, 0, 64, 6, 0, 0]);
-            p.extend([10, 79, 0, 11]);
-            p.extend(SERVICE.octets());
+            p.extend(client.octets());
+            p.extend(VIP.octets());
         }
         p.extend([0, 0]);
         p.extend(self.port().to_be_bytes());
@@ -165,7 +158,6 @@ impl Bench {
         })
     }
 
-    /// ns a packet.
     pub(super) fn run(
         &mut self,
         hosts: &TwoHosts,
@@ -173,19 +165,23 @@ impl Bench {
         program: Program,
         packets: u32,
     ) -> Result<f64> {
-        let before = self.forwarded(program)?;
+        let balancer = match program {
+            Program::Measured => &self.measured,
+            _ => &self.plain,
+        };
         let measured = match program {
             Program::Nothing if case.redirects() => Measured::Forward,
             Program::Nothing => Measured::Nothing,
-            Program::Plain => Measured::Program(self.plain.program()),
-            Program::Measured => Measured::Program(self.measured.program()),
+            _ => Measured::Program(balancer.program()),
         };
         let packet = case.packet();
+        let forwarded = || anyhow::Ok(balancer.outcomes()?.forwarded);
+        let before = forwarded()?;
         let live = case.redirects().then_some(&hosts.server);
         let packet = (&packet[..], case.flows());
         let ns = self.repeater.run(measured, packet, packets, live)?;
         if program != Program::Nothing {
-            let forwarded = self.forwarded(program)? - before;
+            let forwarded = forwarded()? - before;
             ensure!(
                 forwarded >= u64::from(packets),
                 "{case:?}: {forwarded} of {packets} packets were forwarded"
@@ -194,17 +190,8 @@ impl Bench {
         self.measured.poll()?;
         Ok(ns)
     }
-
-    fn forwarded(&self, program: Program) -> Result<u64> {
-        let balancer = match program {
-            Program::Measured => &self.measured,
-            _ => &self.plain,
-        };
-        Ok(balancer.outcomes()?.forwarded)
-    }
 }
 
-/// The name of a service's ring.
 pub(super) const RING: &str = "bw_ring";
 
 /// Memory of a balancer's maps for so many flows as the kernel accounts it, bytes by name.

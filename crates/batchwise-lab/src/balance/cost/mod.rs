@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use batchwise_testbed::topology::TwoHosts;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,11 +20,10 @@ use crate::packet_cost::{self, FLOWS};
 use bench::Bench;
 use summary::Summary;
 
-/// What balancing costs.
 pub struct BalanceCost;
 
 /// Whose packets come, and how they go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
     /// One flow's, IPv4 by layer 2.
@@ -56,17 +56,6 @@ impl Case {
         Self::IpipV4InV6,
     ];
 
-    /// All.
-    pub fn all() -> impl Iterator<Item = Self> {
-        let others = [
-            Self::ManyFlows,
-            Self::NewFlows,
-            Self::RedirectL2,
-            Self::RedirectIpip,
-        ];
-        Self::WARM.into_iter().chain(others)
-    }
-
     fn redirects(self) -> bool {
         matches!(self, Self::RedirectL2 | Self::RedirectIpip)
     }
@@ -95,7 +84,6 @@ pub enum Program {
 type Arm = packet_cost::Arm<Case, Program>;
 type Point = packet_cost::Point<Arm>;
 
-/// Fields beside the points.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// Memory of the balancer's maps, by name.
@@ -126,7 +114,8 @@ impl Experiment for BalanceCost {
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
         let programs = [Program::Nothing, Program::Plain, Program::Measured];
-        let arms = Case::all().flat_map(|case| programs.map(|program| Arm { case, program }));
+        let cases = Case::value_variants().iter();
+        let arms = cases.flat_map(|&case| programs.map(|program| Arm { case, program }));
         let rounds = if quick { 15 } else { 31 };
         Ok(Round::shuffled(rounds, &arms.collect::<Vec<_>>()))
     }
@@ -155,11 +144,8 @@ impl Experiment for BalanceCost {
         Stage { bench, hosts, .. }: &mut Stage,
         turn: Turn<'_, Arm>,
     ) -> Result<Vec<Point>> {
-        let packets = if run.context.quick {
-            200_000
-        } else {
-            1_000_000
-        };
+        let quick = run.context.quick;
+        let packets = if quick { 200_000 } else { 1_000_000 };
         let Arm { case, program } = *turn.arm;
         Ok(vec![Point {
             round: turn.round,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::super::name;
-use super::Case;
-use super::summary::{BARS, PerProgram, Summary};
+use super::Program;
+use super::summary::Summary;
 use crate::engine::text::quartiles;
 use crate::engine::{Report, Table, Verdict};
 use crate::stats::{MedianInterval, Spread};
@@ -16,33 +16,24 @@ pub(super) fn report(summary: &Summary, memory: &BTreeMap<String, u64>) -> Repor
             |ns: MedianInterval| format!("{:.0} ({:.0} – {:.0})", ns.median, ns.low, ns.high);
         ns.map_or_else(String::new, text)
     };
-    let times = Case::all().map(|case| {
-        let of = &summary.cases[&case];
-        vec![
-            name(case),
-            shown(of.nothing_ns),
-            shown(of.gross_ns.plain),
-            shown(of.gross_ns.measured),
-            interval(of.ns.plain),
-            interval(of.ns.measured),
-            interval(of.measuring_ns),
-        ]
-    });
-    let times = Table::new([
-        "packets of",
-        "nothing, ns",
-        "balanced, ns",
-        "and measured, ns",
-        "the program's own, ns",
-        "and measuring, ns",
-        "measuring adds, ns",
-    ])
-    .with(times);
+    use Program::{Measured, Plain};
+    let times = Table::of(
+        &summary.cases,
+        &[
+            ("packets of", &|(case, _)| name(case)),
+            ("nothing, ns", &|(_, of)| shown(of.nothing_ns)),
+            ("balanced, ns", &|(_, of)| shown(of.gross_ns[&Plain])),
+            ("and measured, ns", &|(_, of)| shown(of.gross_ns[&Measured])),
+            ("the program's own, ns", &|(_, of)| interval(of.ns[&Plain])),
+            ("and measuring, ns", &|(_, of)| interval(of.ns[&Measured])),
+            ("measuring adds, ns", &|(_, of)| interval(of.measuring_ns)),
+        ],
+    );
     let maps = memory.iter();
     let maps = maps.map(|(name, bytes)| vec![name.clone(), bytes.to_string()]);
     let rate = |of: Option<f64>| of.map_or_else(String::new, |r| format!("{:.2} M/s", r / 1e6));
-    let words = |of: PerProgram<Verdict>| {
-        let [plain, measured] = [of.plain, of.measured].map(Verdict::name);
+    let words = |of: &BTreeMap<Program, Verdict>| {
+        let [plain, measured] = [of[&Plain], of[&Measured]].map(Verdict::name);
         format!("**{plain}** without measuring, **{measured}** with it")
     };
     Report::new(
@@ -63,23 +54,25 @@ pub(super) fn report(summary: &Summary, memory: &BTreeMap<String, u64>) -> Repor
     .text(format!(
         "Bars, for a warm flow by any way out: {} ns, and {} ns with measuring. The program's own time \
          by the slowest way out: {}. All of the time, as in the columns “balanced” and “and measured”: {}.",
-        BARS.plain,
-        BARS.measured,
-        words(summary.verdicts),
-        words(summary.gross_verdicts),
+        Plain.bar(),
+        Measured.bar(),
+        words(&summary.verdicts),
+        words(&summary.gross_verdicts),
     ))
     .heading("Packets a second on one core")
     .text(format!(
         "Redirected unseen: {}; balanced by layer 2: {}; and measured: {}.",
         rate(summary.packets_per_s_unbalanced),
-        rate(summary.packets_per_s.plain),
-        rate(summary.packets_per_s.measured)
+        rate(summary.packets_per_s[&Plain]),
+        rate(summary.packets_per_s[&Measured])
     ))
     .heading("Memory for 65,536 flows")
     .table(Table::new(["map", "bytes"]).with(maps))
     .text(format!(
         "{:.0} bytes a flow, {:.0} with measuring (the paper's Table 1: 154 for measuring), and {} \
          bytes a service.",
-        summary.bytes_per_flow.plain, summary.bytes_per_flow.measured, summary.bytes_per_service
+        summary.bytes_per_flow[&Plain],
+        summary.bytes_per_flow[&Measured],
+        summary.bytes_per_service
     ))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clap::ValueEnum as _;
 use serde::Serialize;
 
 use super::bench::RING;
@@ -12,42 +13,26 @@ use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::packet_cost::{FLOWS, differences, spread};
 use crate::stats::{MedianInterval, Spread};
 
-/// The bars, ns a packet of a warm flow.
-pub(super) const BARS: PerProgram<f64> = PerProgram {
-    plain: 150.0,
-    measured: 250.0,
-};
+/// The programs that are held against a bar.
+const BALANCERS: [Program; 2] = [Program::Plain, Program::Measured];
 
-/// A value for each of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct PerProgram<T> {
-    /// The balancer.
-    pub plain: T,
-    /// The balancer, which measures.
-    pub measured: T,
+/// A value for each of the two: the balancer, and the balancer that measures.
+type PerProgram<T> = BTreeMap<Program, T>;
+
+fn each<T>(value: impl Fn(Program) -> T) -> PerProgram<T> {
+    BALANCERS.map(|program| (program, value(program))).into()
 }
 
-impl<T> PerProgram<T> {
-    fn of(value: impl Fn(Program) -> T) -> Self {
-        Self {
-            plain: value(Program::Plain),
-            measured: value(Program::Measured),
+impl Program {
+    /// What a packet of a warm flow may take, ns.
+    pub(super) fn bar(self) -> f64 {
+        match self {
+            Self::Measured => 250.0,
+            _ => 150.0,
         }
-    }
-
-    fn get(&self, program: Program) -> &T {
-        match program {
-            Program::Measured => &self.measured,
-            _ => &self.plain,
-        }
-    }
-
-    fn map<U>(&self, value: impl Fn(&T) -> U) -> PerProgram<U> {
-        PerProgram::of(|program| value(self.get(program)))
     }
 }
 
-/// One case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseSummary {
     /// All of a run with nothing in the program's place, ns a packet.
@@ -64,10 +49,8 @@ pub struct CaseSummary {
     pub packets_per_s: PerProgram<Option<f64>>,
 }
 
-/// The experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Rounds that were measured.
     pub rounds: usize,
     /// The program's own time, of one warm flow, by the slowest of the ways out, ns.
     pub ns_per_packet: PerProgram<Option<f64>>,
@@ -81,47 +64,44 @@ pub struct Summary {
     pub packets_per_s: PerProgram<Option<f64>>,
     /// The same with a program that looks at nothing.
     pub packets_per_s_unbalanced: Option<f64>,
-    /// Whether [`BARS`] hold for the program's own time; null: undecided.
+    /// Whether [`Program::bar`] holds for the program's own time; null: undecided.
     pub bars: PerProgram<Option<bool>>,
-    /// Whether they hold for all of the time; null: undecided.
+    /// Whether it holds for all of the time; null: undecided.
     pub gross_bars: PerProgram<Option<bool>>,
-    /// `bars` in words.
     pub verdicts: PerProgram<Verdict>,
-    /// `gross_bars` in words.
     pub gross_verdicts: PerProgram<Verdict>,
     /// Memory of the tables that grow with flows, for each: those of affinity, that of measuring.
     pub bytes_per_flow: PerProgram<f64>,
     /// Memory of a service's ring, bytes.
     pub bytes_per_service: u64,
-    /// By case.
     pub cases: BTreeMap<Case, CaseSummary>,
 }
 
 impl Summary {
-    /// Of these runs.
     pub(super) fn of(points: &[Point], memory: &BTreeMap<String, u64>) -> Self {
-        let cases: BTreeMap<_, _> = Case::all().map(|c| (c, case(points, c))).collect();
+        let cases = Case::value_variants().iter();
+        let cases: BTreeMap<_, _> = cases.map(|&c| (c, case(points, c))).collect();
         let slowest = |of: &dyn Fn(&CaseSummary) -> Option<MedianInterval>| {
             let warm = Case::WARM.into_iter().filter_map(|c| of(&cases[&c]));
             warm.max_by(|a, b| a.median.total_cmp(&b.median))
         };
-        let ns_interval = PerProgram::of(|program| slowest(&|c| *c.ns.get(program)));
-        let gross_ns_interval =
-            PerProgram::of(|program| slowest(&|c| *c.gross_interval.get(program)));
-        let rounds = points
-            .iter()
-            .map(|p| p.round)
-            .collect::<BTreeSet<_>>()
-            .len();
-        let verdicts = |ns: &PerProgram<Option<MedianInterval>>| {
-            PerProgram::of(|program| held(*ns.get(program), *BARS.get(program), rounds))
+        let own = each(|program| slowest(&|c| c.ns[&program]));
+        let gross = each(|program| slowest(&|c| c.gross_interval[&program]));
+        let rounds: BTreeSet<_> = points.iter().map(|p| p.round).collect();
+        let rounds = rounds.len();
+        let held = |ns: &PerProgram<Option<MedianInterval>>| {
+            each(|program| held(ns[&program], program.bar(), rounds))
         };
-        let (own, gross) = (verdicts(&ns_interval), verdicts(&gross_ns_interval));
-        let median = |of: &Option<MedianInterval>| of.map(|ns| ns.median);
-        let decided = |verdict: &Verdict| match verdict {
-            Verdict::Met => Some(true),
-            Verdict::Missed => Some(false),
-            Verdict::Undecided => None,
+        let (verdicts, gross_verdicts) = (held(&own), held(&gross));
+        let decided = |verdicts: &PerProgram<Verdict>| {
+            each(|program| match verdicts[&program] {
+                Verdict::Met => Some(true),
+                Verdict::Missed => Some(false),
+                Verdict::Undecided => None,
+            })
+        };
+        let median = |of: &PerProgram<Option<MedianInterval>>| {
+            each(|program| of[&program].map(|ns| ns.median))
         };
         let redirected = &cases[&Case::RedirectL2];
         let bytes = |names: &[&str]| -> f64 {
@@ -130,21 +110,21 @@ impl Summary {
         };
         Self {
             rounds,
-            ns_per_packet: ns_interval.map(median),
-            ns_interval,
-            gross_ns_per_packet: gross_ns_interval.map(median),
-            gross_ns_interval,
-            packets_per_s: redirected.packets_per_s,
+            ns_per_packet: median(&own),
+            gross_ns_per_packet: median(&gross),
+            packets_per_s: redirected.packets_per_s.clone(),
             packets_per_s_unbalanced: redirected.nothing_ns.map(|s| 1e9 / s.median),
-            bars: own.map(decided),
-            gross_bars: gross.map(decided),
-            verdicts: own,
-            gross_verdicts: gross,
-            bytes_per_flow: PerProgram {
-                plain: bytes(&["flows_settled", "flows_young"]),
-                measured: bytes(&["flows_settled", "flows_young", "flows"]),
-            },
+            bars: decided(&verdicts),
+            gross_bars: decided(&gross_verdicts),
+            verdicts,
+            gross_verdicts,
+            bytes_per_flow: each(|program| {
+                let measured = (program == Program::Measured).then_some("flows");
+                bytes(&[&["flows_settled", "flows_young"], measured.as_slice()].concat())
+            }),
             bytes_per_service: memory.get(RING).copied().unwrap_or_default(),
+            ns_interval: own,
+            gross_ns_interval: gross,
             cases,
         }
     }
@@ -161,17 +141,17 @@ fn held(ns: Option<MedianInterval>, bar: f64, rounds: usize) -> Verdict {
 fn case(points: &[Point], case: Case) -> CaseSummary {
     let arm = |program| Arm { case, program };
     let above = |program, base| differences(points, arm(program), arm(base));
-    let gross_ns = PerProgram::of(|program| spread(points, arm(program)));
+    let gross = each(|program| spread(points, arm(program)));
     CaseSummary {
         nothing_ns: spread(points, arm(Program::Nothing)),
-        gross_interval: PerProgram::of(|program| {
+        gross_interval: each(|program| {
             let own = points.iter().filter(|p| p.arm == arm(program));
             MedianInterval::of(&own.map(|p| p.ns_per_packet).collect::<Vec<_>>())
         }),
-        ns: PerProgram::of(|program| above(program, Program::Nothing)),
+        ns: each(|program| above(program, Program::Nothing)),
         measuring_ns: above(Program::Measured, Program::Plain),
-        packets_per_s: gross_ns.map(|spread| spread.map(|s| 1e9 / s.median)),
-        gross_ns,
+        packets_per_s: each(|program| gross[&program].map(|s| 1e9 / s.median)),
+        gross_ns: gross,
     }
 }
 
@@ -202,12 +182,12 @@ mod tests {
     #[test]
     fn the_slowest_way_out_is_held_against_the_bar_alone_and_with_what_runs_it() {
         let summary = Summary::of(&rounds(15), &BTreeMap::new());
-        assert_eq!(summary.ns_per_packet.plain, Some(160.0));
-        assert_eq!(summary.bars.plain, Some(false));
-        assert_eq!(summary.bars.measured, Some(true));
-        assert_eq!(summary.gross_ns_per_packet.plain, Some(190.0));
-        assert_eq!(summary.gross_bars.measured, Some(false));
-        assert_eq!(summary.packets_per_s.plain, Some(2e6));
+        assert_eq!(summary.ns_per_packet[&Program::Plain], Some(160.0));
+        assert_eq!(summary.bars[&Program::Plain], Some(false));
+        assert_eq!(summary.bars[&Program::Measured], Some(true));
+        assert_eq!(summary.gross_ns_per_packet[&Program::Plain], Some(190.0));
+        assert_eq!(summary.gross_bars[&Program::Measured], Some(false));
+        assert_eq!(summary.packets_per_s[&Program::Plain], Some(2e6));
         let measuring = summary.cases[&Case::IpipV6].measuring_ns;
         assert_eq!(measuring.map(|ns| ns.median), Some(80.0));
     }
@@ -215,8 +195,11 @@ mod tests {
     #[test]
     fn few_rounds_decide_nothing_about_a_bar() {
         let summary = Summary::of(&rounds(5), &BTreeMap::new());
-        assert_eq!((summary.bars.plain, summary.rounds), (None, 5));
-        assert_eq!(summary.gross_verdicts.measured, Verdict::Undecided);
-        assert_eq!(summary.ns_per_packet.plain, Some(160.0));
+        assert_eq!((summary.bars[&Program::Plain], summary.rounds), (None, 5));
+        assert_eq!(
+            summary.gross_verdicts[&Program::Measured],
+            Verdict::Undecided
+        );
+        assert_eq!(summary.ns_per_packet[&Program::Plain], Some(160.0));
     }
 }

@@ -9,10 +9,10 @@ use batchwise_testbed::segment::SERVERS;
 use nix::sys::signal::Signal;
 use rand::Rng as _;
 
-use super::super::agent::{LIMIT, Settings, WEB, server_name};
+use super::super::agent::{LIMIT, NAMES, Settings, WEB};
 use super::clients::while_clients_work;
 use super::outcome::{Outcome, unharmed};
-use super::stage::{STEADY, Stage, VICTIM, by_latency, settings};
+use super::stage::{STEADY, Stage, VICTIM, VICTIM_NAME, by_latency, settings};
 
 /// Between two changes of the weights.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
@@ -48,29 +48,28 @@ impl Stage<'_> {
     pub(super) fn weights_change(&mut self) -> Result<Outcome> {
         let ((), connections) =
             while_clients_work(self.segment, |_| self.change_weights(&settings(), CHANGES))?;
-        let mut outcome = unharmed(self.scenario, &connections);
+        let mut outcome = unharmed(&connections);
         outcome.times = CHANGES;
         Ok(outcome)
     }
 
     pub(super) fn weights_by_latency(&mut self) -> Result<Outcome> {
         let fair = 1.0 / f64::from(SERVERS);
+        // none at all: it is down
+        let fewer = |b: &BackendLine| 0.0 < b.share && b.share < 0.9 * fair;
         let (decisions, connections) = while_clients_work(self.segment, |_| {
             self.stop.sleep(STEADY)?;
-            for (index, speed) in (0..SERVERS).zip(&self.site.speeds) {
+            for (name, speed) in NAMES.into_iter().zip(&self.site.speeds) {
                 speed.set(SLOW)?;
-                let name = server_name(index);
-                // none at all: it is down
-                let fewer = |b: &BackendLine| 0.0 < b.share && b.share < 0.9 * fair;
                 self.agent
-                    .until("a slow server has fewer slots", WEB.name, &name, fewer)?;
+                    .until("a slow server has fewer slots", WEB, name, fewer)?;
                 speed.set(1.0)?;
             }
             let decisions = self.agent.printed().decisions;
             self.change_weights(&by_latency(), CHANGES / 2)?;
             Ok(decisions)
         })?;
-        let mut outcome = unharmed(self.scenario, &connections);
+        let mut outcome = unharmed(&connections);
         outcome.times = decisions;
         outcome.expect(decisions >= u64::from(SERVERS), || {
             format!("{decisions} decisions moved slots")
@@ -88,7 +87,7 @@ impl Stage<'_> {
             self.stop.sleep(STEADY)?;
             Ok(self.agent.printed().count("takeover"))
         })?;
-        let mut outcome = unharmed(self.scenario, &connections);
+        let mut outcome = unharmed(&connections);
         outcome.expect(takeovers > 0, || {
             "the second agent took nothing over".to_owned()
         });
@@ -96,7 +95,6 @@ impl Stage<'_> {
     }
 
     pub(super) fn balancer_killed_and_changed(&mut self) -> Result<Outcome> {
-        let victim = server_name(VICTIM);
         let without = Settings {
             without: Some(VICTIM),
             ..settings()
@@ -111,18 +109,15 @@ impl Stage<'_> {
                 self.agent.start_process()?;
                 times.push(Instant::now());
             }
-            clients.await_opened(self.stop, &victim, Instant::now())?;
+            let now = Instant::now();
+            clients.await_any(self.stop, |c| c.was_to(VICTIM_NAME) && c.began >= now)?;
             Ok(times)
         })?;
-        let mut outcome = unharmed(self.scenario, &connections);
+        let mut outcome = unharmed(&connections);
         outcome.times = 2;
         if let [_, out, killed, back] = times[..] {
-            outcome.expect_none(
-                &connections,
-                &victim,
-                (out..killed, "after it was taken out"),
-            );
-            outcome.expect_back(&connections, &victim, back);
+            outcome.expect_none(&connections, out..killed, "after it was taken out");
+            outcome.expect_back(&connections, back);
         }
         Ok(outcome)
     }
@@ -141,7 +136,7 @@ impl Stage<'_> {
             }
             self.stop.sleep(STEADY)
         })?;
-        let mut outcome = unharmed(self.scenario, &connections);
+        let mut outcome = unharmed(&connections);
         outcome.times = policies.len() as u64;
         Ok(outcome)
     }
@@ -186,7 +181,7 @@ impl Stage<'_> {
             self.stop.sleep(STEADY / 3)?;
             Ok(self.agent.printed().count("config_error"))
         })?;
-        let mut outcome = unharmed(self.scenario, &connections);
+        let mut outcome = unharmed(&connections);
         outcome.times = spoiled.len() as u64;
         outcome.expect(errors >= spoiled.len() as u64, || {
             format!(

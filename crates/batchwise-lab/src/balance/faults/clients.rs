@@ -1,7 +1,7 @@
 //! Clients that keep connections for a while and know exactly what became of each: which server
 //! answered, and whether it broke while requests were sent.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,19 +41,13 @@ pub(super) enum End {
 /// A connection, from the view of its client.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
-    /// The service's address.
     pub service: IpAddr,
-    /// Name of the server that answered.
     pub server: Option<String>,
-    /// When it was asked for.
     pub began: Instant,
-    /// When it ended.
     pub ended: Instant,
-    /// Answers.
     pub answers: u64,
     /// What was waited for longest: it, or an answer.
     pub longest: Duration,
-    /// How it ended.
     pub end: End,
 }
 
@@ -71,18 +65,32 @@ impl Connection {
             end: End::Closed,
         }
     }
-}
 
-/// How many connections went to a server that were begun in this time.
-pub(super) fn opened(
-    connections: &[Connection],
-    server: &str,
-    during: std::ops::Range<Instant>,
-) -> usize {
-    let to_server = connections
-        .iter()
-        .filter(|c| c.server.as_deref() == Some(server));
-    to_server.filter(|c| during.contains(&c.began)).count()
+    pub(super) fn was_to(&self, server: &str) -> bool {
+        self.server.as_deref() == Some(server)
+    }
+
+    /// Asks which server it goes to, which must always be the same.
+    pub(super) fn ask(&mut self, stream: &mut BufReader<TcpStream>) -> io::Result<()> {
+        let asked = Instant::now();
+        let name = ask(stream, WHO, self.service).and_then(|length| {
+            let mut name = vec![0; length];
+            stream.read_exact(&mut name)?;
+            Ok(String::from_utf8_lossy(&name).trim().to_owned())
+        });
+        self.longest = self.longest.max(asked.elapsed());
+        let name = name?;
+        self.answers += 1;
+        match &self.server {
+            Some(server) if *server != name => Err(io::Error::other(format!(
+                "{name} answered on a connection to {server}"
+            ))),
+            _ => {
+                self.server = Some(name);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// What all clients saw so far.
@@ -93,20 +101,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Waits until a connection to `server` has broken, for a limited time.
-    pub(super) fn await_broken(&self, stop: &Stop, server: &str) -> Result<()> {
-        let broken =
-            |c: &Connection| matches!(c.end, End::Broken(_)) && c.server.as_deref() == Some(server);
-        let look = || Ok(lock(&self.done).iter().any(broken).then_some(()));
-        stop.wait_until(LIMIT, look).map(|_| ())
-    }
-
-    /// Waits until a connection to `server` that began after `since` has ended, for a limited time.
-    pub(super) fn await_opened(&self, stop: &Stop, server: &str, since: Instant) -> Result<()> {
-        let look = || {
-            let any = opened(&lock(&self.done), server, since..Instant::now()) > 0;
-            Ok(any.then_some(()))
-        };
+    /// Waits until a connection that is like this has ended, for a limited time.
+    pub(super) fn await_any(&self, stop: &Stop, like: impl Fn(&Connection) -> bool) -> Result<()> {
+        let look = || Ok(lock(&self.done).iter().any(&like).then_some(()));
         stop.wait_until(LIMIT, look).map(|_| ())
     }
 }
@@ -160,7 +157,6 @@ fn work(watch: &Watch) -> Result<()> {
     Ok(())
 }
 
-/// One connection, from its beginning to its end.
 fn connection(service: IpAddr, over: &AtomicBool) -> Connection {
     let mut connection = Connection::asked_for(service);
     let opened = TcpStream::connect_timeout(&SocketAddr::from((service, PORT)), PATIENCE);
@@ -176,25 +172,13 @@ fn connection(service: IpAddr, over: &AtomicBool) -> Connection {
     connection
 }
 
-fn talk(mut stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -> io::Result<()> {
+fn talk(stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut read = Vec::new();
+    let mut stream = BufReader::new(stream);
     for _ in 0..rand::rng().random_range(REQUESTS) {
-        let asked = Instant::now();
-        stream.write_all(request(WHO, connection.service).as_bytes())?;
-        let name = answer(&mut stream, &mut read);
-        connection.longest = connection.longest.max(asked.elapsed());
-        let name = name?;
-        connection.answers += 1;
-        match &connection.server {
-            Some(server) if *server != name => {
-                let what = format!("{name} answered on a connection to {server}");
-                return Err(io::Error::other(what));
-            }
-            _ => connection.server = Some(name),
-        }
+        connection.ask(&mut stream)?;
         if over.load(Ordering::Relaxed) {
             break;
         }
@@ -203,39 +187,29 @@ fn talk(mut stream: TcpStream, connection: &mut Connection, over: &AtomicBool) -
     Ok(())
 }
 
-/// Asks for a file.
-pub(super) fn request(file: &str, service: IpAddr) -> String {
-    format!("GET /{file} HTTP/1.1\r\nHost: {service}\r\n\r\n")
-}
-
-/// The body of one answer; `read` keeps no bytes, since no request overtakes another.
-pub(super) fn answer(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<String> {
-    read.clear();
-    loop {
-        let mut buffer = [0; 2048];
-        let n = stream.read(&mut buffer)?;
-        if n == 0 {
+/// Asks for a file, and reads the answer up to its body; gives how long that is.
+pub(super) fn ask(
+    stream: &mut BufReader<TcpStream>,
+    file: &str,
+    service: IpAddr,
+) -> io::Result<usize> {
+    let request = format!("GET /{file} HTTP/1.1\r\nHost: {service}\r\n\r\n");
+    stream.get_mut().write_all(request.as_bytes())?;
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head)? == 0 {
             let what = "the server closed it in mid-request";
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
         }
-        read.extend_from_slice(&buffer[..n]);
-        let text = String::from_utf8_lossy(read);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else {
-            continue;
-        };
-        if !head.starts_with("HTTP/1.1 200 ") {
-            let status = head.lines().next().unwrap_or_default();
-            return Err(io::Error::other(format!("answer: {status}")));
-        }
-        let length = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            let is = name.eq_ignore_ascii_case("content-length");
-            is.then(|| value.trim().parse::<usize>().ok())?
-        });
-        match length {
-            Some(length) if body.len() < length => {}
-            Some(_) => return Ok(body.trim().to_owned()),
-            None => return Err(io::Error::other("an answer without its length")),
-        }
     }
+    if !head.starts_with("HTTP/1.1 200 ") {
+        let status = head.lines().next().unwrap_or_default();
+        return Err(io::Error::other(format!("answer: {status}")));
+    }
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        let is = name.eq_ignore_ascii_case("content-length");
+        is.then(|| value.trim().parse().ok())?
+    });
+    length.ok_or_else(|| io::Error::other("an answer without its length"))
 }

@@ -7,12 +7,16 @@ use std::time::{Duration, Instant};
 
 use batchwise_core::balance::report::{EventLine, TotalsLine};
 use batchwise_testbed::segment::{SERVERS, VIP, VIP6};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::clients::{Connection, End, opened};
+use super::clients::{Connection, End};
+use super::stage::VICTIM_NAME;
 
 /// Something that is done under load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
     /// The weights of all servers change every 100 ms.
@@ -41,24 +45,6 @@ pub enum Scenario {
     PolicyChanged,
     /// The configuration is spoiled, and the balancer reads it again.
     ConfigurationSpoiled,
-}
-
-impl Scenario {
-    /// All that take seconds.
-    pub const ALL: [Self; 10] = [
-        Self::WeightsChange,
-        Self::WeightsByLatency,
-        Self::BackendKilled,
-        Self::HostVanished,
-        Self::BackendDrained,
-        Self::BackendRemoved,
-        Self::BalancerKilled,
-        Self::BalancerKilledAndChanged,
-        Self::PolicyChanged,
-        Self::ConfigurationSpoiled,
-    ];
-    /// Those that take more than a minute.
-    pub const LONG: [Self; 1] = [Self::BackendRemovedIdle];
 }
 
 /// What came of a scenario.
@@ -96,9 +82,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// Nothing counted against anybody yet.
-    pub(super) fn of(scenario: Scenario, connections: &[Connection]) -> Self {
+    pub(super) fn of(connections: &[Connection]) -> Self {
         let mut outcome = Self {
-            scenario,
             times: 1,
             ..Self::default()
         };
@@ -127,23 +112,26 @@ impl Outcome {
         }
     }
 
-    /// No connection went to `server` in this time, which is put in words.
+    /// No connection went to the victim in this time, which is put in words.
     pub(super) fn expect_none(
         &mut self,
         connections: &[Connection],
-        server: &str,
-        (during, when): (Range<Instant>, &str),
+        during: Range<Instant>,
+        when: &str,
     ) {
-        let count = opened(connections, server, during);
+        let to_victim = connections.iter().filter(|c| c.was_to(VICTIM_NAME));
+        let count = to_victim.filter(|c| during.contains(&c.began)).count();
         self.expect(count == 0, || {
-            format!("{count} connections were opened to {server} {when}")
+            format!("{count} connections were opened to {VICTIM_NAME} {when}")
         });
     }
 
-    /// `server` gets connections again.
-    pub(super) fn expect_back(&mut self, connections: &[Connection], server: &str, since: Instant) {
-        let count = opened(connections, server, since..Instant::now());
-        self.expect(count > 0, || format!("{server} was not taken back"));
+    /// The victim gets connections again.
+    pub(super) fn expect_back(&mut self, connections: &[Connection], since: Instant) {
+        let mut later = connections.iter().filter(|c| c.began >= since);
+        self.expect(later.any(|c| c.was_to(VICTIM_NAME)), || {
+            format!("{VICTIM_NAME} was not taken back")
+        });
     }
 
     /// What must be, or words for what is instead.
@@ -155,8 +143,8 @@ impl Outcome {
 }
 
 /// All of them must have gone well.
-pub(super) fn unharmed(scenario: Scenario, connections: &[Connection]) -> Outcome {
-    let mut outcome = Outcome::of(scenario, connections);
+pub(super) fn unharmed(connections: &[Connection]) -> Outcome {
+    let mut outcome = Outcome::of(connections);
     connections.iter().for_each(|c| outcome.count_against(c));
     for service in [IpAddr::from(VIP), VIP6.into()] {
         let of = connections.iter().filter(|c| c.service == service);

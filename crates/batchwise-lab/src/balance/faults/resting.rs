@@ -1,7 +1,7 @@
 //! Connections to one server that rest: they are silent, or their client has closed its half and
 //! leaves what it asked for where it is.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use super::clients::{Connection, End, PATIENCE, WHO, answer, request};
+use super::clients::{Connection, End, PATIENCE, ask};
 
 /// The file of which the server has more than the client takes.
 pub(super) const LONG: &str = "long";
@@ -33,9 +33,8 @@ pub(super) fn long(name: &str) -> String {
     line.repeat(LENGTH / line.len())
 }
 
-/// A connection that rests.
 pub(super) struct Resting {
-    stream: TcpStream,
+    stream: BufReader<TcpStream>,
     connection: Connection,
     /// Bytes that are still to come, where the client has closed its half.
     left: Option<usize>,
@@ -55,7 +54,7 @@ pub(super) fn open_to(
             break;
         }
         let opened = client.inside(|| open(service, half_closed))?;
-        if opened.connection.server.as_deref() == Some(server) {
+        if opened.connection.was_to(server) {
             resting.push(opened);
         }
     }
@@ -69,20 +68,22 @@ pub(super) fn open_to(
 
 fn open(service: IpAddr, half_closed: bool) -> Result<Resting> {
     let mut connection = Connection::asked_for(service);
-    let mut stream = narrow(SocketAddr::from((service, PORT))).context("connecting")?;
+    let stream = narrow(SocketAddr::from((service, PORT))).context("connecting")?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let file = if half_closed { LONG } else { WHO };
-    stream.write_all(request(file, service).as_bytes())?;
-    let (server, left) = if half_closed {
-        let (server, taken) = beginning(&mut stream)?;
+    // what is not looked at stays where it is
+    let mut stream = BufReader::with_capacity(1, stream);
+    let left = if half_closed {
+        let length = ask(&mut stream, LONG, service)?;
+        let mut server = String::new();
+        let taken = stream.read_line(&mut server)?;
+        (connection.server, connection.answers) = (Some(server.trim().to_owned()), 1);
         std::thread::sleep(WRITTEN);
-        stream.shutdown(Shutdown::Write)?;
-        let left = long(&server).len().saturating_sub(taken);
-        (server, Some(left))
+        stream.get_ref().shutdown(Shutdown::Write)?;
+        Some(length.saturating_sub(taken))
     } else {
-        (answer(&mut stream, &mut Vec::new())?, None)
+        connection.ask(&mut stream)?;
+        None
     };
-    (connection.server, connection.answers) = (Some(server), 1);
     Ok(Resting {
         stream,
         connection,
@@ -105,29 +106,12 @@ fn narrow(to: SocketAddr) -> Result<TcpStream> {
     Ok(TcpStream::from(socket))
 }
 
-/// The server's name in the first line of the long file, and how many bytes of it were read.
-fn beginning(stream: &mut TcpStream) -> Result<(String, usize)> {
-    let mut read = Vec::new();
-    loop {
-        let mut byte = [0];
-        ensure!(stream.read(&mut byte)? == 1, "closed before it answered");
-        read.extend(byte);
-        let text = String::from_utf8_lossy(&read);
-        if let Some((head, body)) = text.split_once("\r\n\r\n")
-            && let Some((name, _)) = body.split_once('\n')
-        {
-            ensure!(head.starts_with("HTTP/1.1 200 "), "answer: {head}");
-            return Ok((name.to_owned(), body.len()));
-        }
-    }
-}
-
 impl Resting {
     /// Goes on with it to its end.
     pub(super) fn finish(mut self) -> Connection {
         let ended = match self.left {
             Some(left) => self.take(left),
-            None => self.ask(),
+            None => self.connection.ask(&mut self.stream),
         };
         if let Err(error) = ended {
             self.connection.end = End::Broken(error.to_string());
@@ -143,17 +127,6 @@ impl Resting {
             let what = format!("{} of {left} bytes came", rest.len());
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
         }
-        Ok(())
-    }
-
-    fn ask(&mut self) -> io::Result<()> {
-        let asked = request(WHO, self.connection.service);
-        self.stream.write_all(asked.as_bytes())?;
-        let name = answer(&mut self.stream, &mut Vec::new())?;
-        if self.connection.server.as_ref() != Some(&name) {
-            return Err(io::Error::other(format!("{name} answered")));
-        }
-        self.connection.answers += 1;
         Ok(())
     }
 }

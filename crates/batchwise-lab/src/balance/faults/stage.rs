@@ -13,9 +13,8 @@ use batchwise_testbed::segment::{self, LINK, SERVERS, Segment};
 use batchwise_testbed::speed::{Brake, Speed};
 use batchwise_testbed::stop::Stop;
 
-use super::super::agent::{Agent, Settings, WEB, WEB6, server_name};
+use super::super::agent::{Agent, NAMES, Settings, WEB, WEB6};
 use super::clients::WHO;
-use super::outcome::Scenario;
 use super::resting::{LONG, long};
 
 /// Between two health checks.
@@ -29,8 +28,14 @@ pub(super) const FALL: u32 = 2;
 pub(super) const STEADY: Duration = Duration::from_millis(1500);
 /// The server to which something is done.
 pub(super) const VICTIM: u8 = 1;
+pub(super) const VICTIM_NAME: &str = NAMES[VICTIM as usize];
 /// A slow server's answers to health checks come later than others', and it is not down.
 const PATIENT: Duration = Duration::from_secs(2);
+
+fn checks(timeout: Duration) -> String {
+    let [every, timeout] = [CHECK_EVERY, timeout].map(humantime::format_duration);
+    format!("path = \"/{WHO}\"\ninterval = \"{every}\"\ntimeout = \"{timeout}\"\nfall = {FALL}\n")
+}
 
 /// The configuration of both services, by layer 2 and through tunnels.
 pub(super) fn settings() -> Settings {
@@ -38,14 +43,10 @@ pub(super) fn settings() -> Settings {
         services: &[WEB, WEB6],
         policy: "static",
         choices: None,
-        interval: Duration::from_millis(200),
-        more: "flows = 16384\ndrain_timeout = \"10m\"\n",
+        more: "interval = \"200ms\"\nflows = 16384\ndrain_timeout = \"10m\"\n",
+        checks: checks(CHECK_TIMEOUT),
         weights: [100; SERVERS as usize],
         without: None,
-        check_path: WHO,
-        check_every: CHECK_EVERY,
-        check_timeout: CHECK_TIMEOUT,
-        fall: FALL,
     }
 }
 
@@ -53,7 +54,7 @@ pub(super) fn settings() -> Settings {
 pub(super) fn by_latency() -> Settings {
     Settings {
         policy: "latency",
-        check_timeout: PATIENT,
+        checks: checks(PATIENT),
         ..settings()
     }
 }
@@ -82,11 +83,10 @@ impl Site {
             _brake: None,
             _decapsulators: Vec::new(),
         };
-        for (index, host) in (0..SERVERS).zip(&segment.servers) {
+        for (name, host) in NAMES.into_iter().zip(&segment.servers) {
             let fill = |folder: &Path| {
-                let name = server_name(index);
-                std::fs::write(folder.join(WHO), &name)?;
-                Ok(std::fs::write(folder.join(LONG), long(&name))?)
+                std::fs::write(folder.join(WHO), name)?;
+                Ok(std::fs::write(folder.join(LONG), long(name))?)
             };
             let server = match &brake {
                 Some(brake) => {
@@ -112,11 +112,9 @@ impl Site {
     }
 }
 
-/// Where a scenario happens.
 pub(super) struct Stage<'a> {
-    pub(super) scenario: Scenario,
     pub(super) agent: Agent<'a>,
-    pub(super) site: &'a Site,
+    pub(super) site: Site,
     pub(super) segment: &'a Segment,
     pub(super) stop: &'a Stop,
 }
@@ -124,11 +122,9 @@ pub(super) struct Stage<'a> {
 impl Stage<'_> {
     /// Waits until the lines of the victim are so, of both services.
     pub(super) fn victim_has(&self, what: &str, is: impl Fn(&BackendLine) -> bool) -> Result<()> {
-        let victim = server_name(VICTIM);
-        for service in [WEB.name, WEB6.name] {
-            let what = format!("{victim} has {what}");
-            self.agent.until(&what, service, &victim, &is)?;
-        }
-        Ok(())
+        let what = format!("{VICTIM_NAME} has {what}");
+        [WEB, WEB6]
+            .into_iter()
+            .try_for_each(|service| self.agent.until(&what, service, VICTIM_NAME, &is))
     }
 }

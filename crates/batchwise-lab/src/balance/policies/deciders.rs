@@ -1,10 +1,10 @@
 //! Who decides where new connections go.
 
-use batchwise_core::balance::{Controller, Observed, Params, UNIT, Why};
+use batchwise_core::balance::{Controller, Observed, UNIT, Why};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Who decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Anybody, each connection anew.
@@ -37,49 +37,30 @@ impl Kind {
     pub fn chooses(self) -> bool {
         matches!(self, Self::TwoChoices | Self::Latency)
     }
-
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Random,
-        Self::Static,
-        Self::Paper,
-        Self::Weights,
-        Self::TwoChoices,
-        Self::Latency,
-        Self::Oracle,
-    ];
 }
 
-/// What turns intervals into weights.
 pub enum Decider {
-    /// Nothing.
     Fixed,
-    /// The paper's rules.
     Paper(Paper),
-    /// This project's.
     Latency(Box<Controller>),
 }
 
 impl Decider {
-    /// Of a kind.
-    pub fn new(kind: Kind, params: Params) -> Self {
+    pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Paper => Self::Paper(Paper::default()),
-            Kind::Latency | Kind::Weights => Self::Latency(Box::new(Controller::new(params))),
+            Kind::Latency | Kind::Weights => Self::Latency(Box::new(Controller::default())),
             _ => Self::Fixed,
         }
     }
 
     /// Weights from now on, 0 for who is down, and whether a server's latency is not believed.
     pub fn step(&mut self, observed: &[Observed]) -> Vec<(u32, bool)> {
-        let fixed = |s: &Observed| if s.serving { s.base * UNIT } else { 0 };
+        let believed = |weight| (weight, false);
+        let configured = |s: &Observed| if s.serving { s.base * UNIT } else { 0 };
         match self {
-            Self::Fixed => observed.iter().map(|s| (fixed(s), false)).collect(),
-            Self::Paper(paper) => paper
-                .step(observed)
-                .into_iter()
-                .map(|w| (w, false))
-                .collect(),
+            Self::Fixed => observed.iter().map(configured).map(believed).collect(),
+            Self::Paper(paper) => paper.step(observed).into_iter().map(believed).collect(),
             Self::Latency(own) => {
                 let verdicts = own.step(observed).into_iter();
                 verdicts

@@ -1,17 +1,17 @@
 //! Experiment `balance-policies`: who decides where new connections go, in virtual time. Needs no
 //! network, and the same seeds give the same results; they are the evidence in docs/research/balance.md.
 
-pub mod deciders;
+mod deciders;
 mod report;
-pub mod scenarios;
+mod scenarios;
 #[cfg(test)]
 mod tests;
-pub mod world;
+mod world;
 
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use batchwise_core::balance::Params;
+use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,9 +20,8 @@ use crate::engine::{Experiment, Report, Results, Round, Run, Turn, no_stage};
 use crate::stats::{Spread, quantile};
 use deciders::Kind;
 use scenarios::Scenario;
-use world::{Outcome, Setup, run};
+use world::{Outcome, simulate};
 
-/// Policies against each other.
 pub struct BalancePolicies;
 
 /// Of what the servers can do on average.
@@ -47,9 +46,7 @@ pub struct Arm {
 /// One policy in one scenario, over all seeds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Its name.
     pub scenario: String,
-    /// Who decides.
     pub policy: Kind,
     /// Time between decisions, s.
     pub interval_s: f64,
@@ -80,7 +77,6 @@ pub struct More {
     pub sick_shares: Vec<(Kind, Vec<(f64, f64)>)>,
 }
 
-/// What programs read.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Over the loads with servers that follow traces: mean reduction of p99, by policy.
@@ -121,10 +117,10 @@ impl Experiment for BalancePolicies {
                 interval,
             }
         };
-        let all = LOADS.map(|load| traced((&Kind::ALL[..], INTERVAL), load));
+        let all = LOADS.map(|load| traced((Kind::value_variants(), INTERVAL), load));
         let fixed = scenarios::fixed(length).into_iter().map(|scenario| Arm {
             runs: vec![scenario; seeds as usize],
-            kinds: &Kind::ALL,
+            kinds: Kind::value_variants(),
             interval: INTERVAL,
         });
         let pair: &[Kind] = &[Kind::Static, Kind::Latency];
@@ -163,7 +159,7 @@ impl Experiment for BalancePolicies {
             .ok_or_else(|| anyhow!("no server is sick in any scenario"))?;
         run.more.sick_shares = DRAWN
             .map(|kind| {
-                let shares = world::run(sick, setup(kind, INTERVAL, 1)).shares;
+                let shares = simulate(sick, kind, INTERVAL, 1).shares;
                 let of_server = shares.iter().map(|(at, all)| (*at, all[server]));
                 (kind, of_server.collect())
             })
@@ -176,20 +172,26 @@ impl Experiment for BalancePolicies {
     }
 
     fn summary(&self, results: &Results<Point, More>) -> Summary {
-        Summary::of(&results.points)
+        let points = &results.points;
+        let mean = |policy: Kind, interval: f64| {
+            let own = points.iter().filter(|p| {
+                p.policy == policy && p.interval_s == interval && p.scenario.starts_with("traces")
+            });
+            let all: Vec<f64> = own.map(|p| p.p99_reduction).collect();
+            all.iter().sum::<f64>() / all.len() as f64
+        };
+        let own = points.iter().filter(|p| p.policy == Kind::Latency);
+        let equal = own.filter(|p| p.scenario.starts_with("equal"));
+        let policies = Kind::value_variants().iter();
+        Summary {
+            p99_reduction: policies.map(|&k| (k, mean(k, INTERVAL))).collect(),
+            equal_servers_ratio: equal.map(|p| 1.0 - p.p99_reduction).fold(0.0, f64::max),
+            by_interval: INTERVALS.map(|i| (i, mean(Kind::Latency, i))).to_vec(),
+        }
     }
 
     fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
         report::report(results, summary)
-    }
-}
-
-fn setup(kind: Kind, interval: f64, seed: u64) -> Setup {
-    Setup {
-        kind,
-        params: Params::default(),
-        interval,
-        seed,
     }
 }
 
@@ -199,7 +201,7 @@ pub fn compare(runs: &[Scenario], kinds: &[Kind], interval: f64) -> Result<Vec<P
         let spawn = |&kind: &Kind| {
             scope.spawn(move || {
                 let each = (1..).zip(runs);
-                each.map(|(seed, s)| run(s, setup(kind, interval, seed)))
+                each.map(|(seed, s)| simulate(s, kind, interval, seed))
                     .collect()
             })
         };
@@ -246,23 +248,4 @@ fn swing(outcome: &Outcome) -> f64 {
         pairs.map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0
     });
     moves.sum::<f64>() / (outcome.shares.len() as f64 - 1.0).max(1.0)
-}
-
-impl Summary {
-    fn of(points: &[Point]) -> Self {
-        let mean = |policy: Kind, interval: f64| {
-            let own = points.iter().filter(|p| {
-                p.policy == policy && p.interval_s == interval && p.scenario.starts_with("traces")
-            });
-            let all: Vec<f64> = own.map(|p| p.p99_reduction).collect();
-            all.iter().sum::<f64>() / all.len() as f64
-        };
-        let own = points.iter().filter(|p| p.policy == Kind::Latency);
-        let equal = own.filter(|p| p.scenario.starts_with("equal"));
-        Self {
-            p99_reduction: Kind::ALL.map(|k| (k, mean(k, INTERVAL))).to_vec(),
-            equal_servers_ratio: equal.map(|p| 1.0 - p.p99_reduction).fold(0.0, f64::max),
-            by_interval: INTERVALS.map(|i| (i, mean(Kind::Latency, i))).to_vec(),
-        }
-    }
 }

@@ -6,6 +6,8 @@ use super::{INTERVAL, More, Point, Summary};
 use crate::engine::color::{BATCHWISE, Color, GREY, NAGLE, NODELAY};
 use crate::engine::text::percent;
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
+use crate::stats::Spread;
+use clap::ValueEnum as _;
 
 pub(super) fn report(results: &Results<Point, More>, summary: &Summary) -> Report {
     let table = table(&results.points);
@@ -45,35 +47,34 @@ pub(super) fn report(results: &Results<Point, More>, summary: &Summary) -> Repor
 }
 
 fn table(points: &[Point]) -> Table {
-    let row = |p: &Point| {
-        let every = match p.interval_s == INTERVAL {
-            true => String::new(),
-            false => format!(", each {} s", p.interval_s),
-        };
-        let p99 = p.p99_ms;
-        vec![
-            p.scenario.clone(),
-            format!("{}{every}", name(p.policy)),
-            format!("{:.1}", p.p50_ms),
-            format!("{:.0} ({:.0}–{:.0})", p99.median, p99.q1, p99.q3),
-            format!("{:+.0} %", 0.0 - 100.0 * p.p99_reduction),
-            format!("{:.1} %", 100.0 * p.failed),
-            p.reaction_s
-                .map_or_else(|| "–".into(), |s| format!("{s:.1}")),
-            format!("{:.1} %", 100.0 * p.swing),
-        ]
+    let policy = |p: &Point| match p.interval_s == INTERVAL {
+        true => name(p.policy),
+        false => format!("{}, each {} s", name(p.policy), p.interval_s),
     };
-    Table::new([
-        "scenario",
-        "policy",
-        "p50 ms",
-        "p99 ms (quartiles)",
-        "p99 against static",
-        "errors",
-        "reaction s",
-        "moved per decision",
-    ])
-    .with(points.iter().map(row))
+    let p99 = |p: &Point| {
+        let Spread { q1, median, q3 } = p.p99_ms;
+        format!("{median:.0} ({q1:.0}–{q3:.0})")
+    };
+    let reaction = |s: f64| format!("{s:.1}");
+    Table::of(
+        points,
+        &[
+            ("scenario", &|p| p.scenario.clone()),
+            ("policy", &|p| policy(p)),
+            ("p50 ms", &|p| format!("{:.1}", p.p50_ms)),
+            ("p99 ms (quartiles)", &|p| p99(p)),
+            ("p99 against static", &|p| {
+                format!("{:+.0} %", 0.0 - 100.0 * p.p99_reduction)
+            }),
+            ("errors", &|p| format!("{:.1} %", 100.0 * p.failed)),
+            ("reaction s", &|p| {
+                p.reaction_s.map_or_else(|| "–".into(), reaction)
+            }),
+            ("moved per decision", &|p| {
+                format!("{:.1} %", 100.0 * p.swing)
+            }),
+        ],
+    )
 }
 
 fn color(policy: Kind) -> Color {
@@ -100,7 +101,10 @@ fn ratios(points: &[Point]) -> Figure {
     let title = "p99 over that of static weights";
     let mut figure =
         Figure::new("p99.svg", title, x, Axis::names("", names)).mark("as static", 1.0, true);
-    for kind in Kind::ALL.into_iter().filter(|k| *k != Kind::Static) {
+    for &kind in Kind::value_variants()
+        .iter()
+        .filter(|k| **k != Kind::Static)
+    {
         let own = own.clone().filter(|p| p.policy == kind);
         let dots = own.filter_map(|p| Some((1.0 - p.p99_reduction, row(p)? as f64)));
         figure = figure.dots(name(kind), color(kind), dots.collect());

@@ -9,7 +9,6 @@ pub const PAGE: u32 = 20;
 /// Of a page's requests, so many at once.
 pub const IN_FLIGHT: u32 = 4;
 
-/// A server over time.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     /// From each moment (s) on, its share of a CPU; the first is at 0.
@@ -23,9 +22,7 @@ pub struct Server {
 /// What happens, whatever the policy.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its name.
     pub name: String,
-    /// Who serves.
     pub servers: Vec<Server>,
     /// Of what all servers can do on average while all are well.
     pub load: f64,

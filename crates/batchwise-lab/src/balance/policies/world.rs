@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use batchwise_core::balance::maglev::{self, BackendId, Member};
-use batchwise_core::balance::{Observation, Observed, Params, UNIT, standardise};
+use batchwise_core::balance::{Observation, Observed, UNIT, standardise};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Exp1, Geometric, LogNormal};
@@ -20,30 +20,14 @@ const SLOTS: usize = 2003;
 const ERROR: f64 = 0.1;
 /// Odd: makes a second hash of a connection's.
 const OTHER: u64 = 0x9e37_79b1;
-/// Configured weight of every server.
 const BASE: u32 = 100;
 /// An error is answered in this share of a request's work.
 const QUICK: f64 = 0.02;
 
-/// How to simulate.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// Who decides.
-    pub kind: Kind,
-    /// How, when it is this project's controller.
-    pub params: Params,
-    /// Time between decisions, s.
-    pub interval: f64,
-    /// Of clients' draws, which no policy changes.
-    pub seed: u64,
-}
-
-/// What came of it.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Latency of each good response after the first tenth of the time, s.
     pub latencies: Vec<f32>,
-    /// Responses that were errors.
     pub failed: u64,
     /// Shares of the table at each decision: time and by server.
     pub shares: Vec<(f64, Vec<f64>)>,
@@ -57,7 +41,6 @@ impl Outcome {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
 enum Event {
     Open,
     /// A connection sends so many requests.
@@ -83,7 +66,6 @@ struct Queue {
     /// When it will have had enough (bits of a positive float), whose it is, when it came.
     requests: BinaryHeap<Reverse<(u64, usize, u64)>>,
     connections: u64,
-    opened: u64,
 }
 
 impl Queue {
@@ -114,13 +96,15 @@ impl Queue {
 
 struct World<'a> {
     scenario: &'a Scenario,
-    setup: Setup,
+    kind: Kind,
+    /// Time between decisions, s.
+    interval: f64,
     decider: Decider,
     rng: StdRng,
     now: f64,
-    /// When (bits of a positive float), and which of `kinds`.
-    events: BinaryHeap<Reverse<(u64, usize)>>,
-    kinds: Vec<Event>,
+    /// By when they happen (bits of a positive float), then in the order in which they were scheduled.
+    events: BTreeMap<(u64, usize), Event>,
+    scheduled: usize,
     queues: Vec<Queue>,
     connections: Vec<Connection>,
     table: Vec<BackendId>,
@@ -134,23 +118,25 @@ struct World<'a> {
     outcome: Outcome,
 }
 
-/// Simulates a scenario.
-pub fn run(scenario: &Scenario, setup: Setup) -> Outcome {
-    let mut world = World::new(scenario, setup);
+/// Simulates a scenario with a decision each `interval` (s). `seed`: of clients' draws, which no
+/// policy changes.
+pub fn simulate(scenario: &Scenario, kind: Kind, interval: f64, seed: u64) -> Outcome {
+    let mut world = World::new(scenario, kind, interval, seed);
     while world.step() {}
     world.outcome
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, setup: Setup) -> Self {
+    fn new(scenario: &'a Scenario, kind: Kind, interval: f64, seed: u64) -> Self {
         let mut world = Self {
             scenario,
-            setup,
-            decider: Decider::new(setup.kind, setup.params),
-            rng: StdRng::seed_from_u64(setup.seed),
+            kind,
+            interval,
+            decider: Decider::new(kind),
+            rng: StdRng::seed_from_u64(seed),
             now: 0.0,
-            events: BinaryHeap::new(),
-            kinds: Vec::new(),
+            events: BTreeMap::new(),
+            scheduled: 0,
             queues: scenario.servers.iter().map(|_| Queue::default()).collect(),
             connections: Vec::new(),
             table: Vec::new(),
@@ -167,20 +153,18 @@ impl<'a> World<'a> {
         }
         world.refill();
         world.at(0.0, Event::Open);
-        world.at(setup.interval, Event::Decide);
+        world.at(interval, Event::Decide);
         world
     }
 
-    /// What happens at a moment; of the same moment, what was scheduled first.
     fn at(&mut self, time: f64, event: Event) {
-        let number = self.kinds.len();
-        self.events.push(Reverse((time.to_bits(), number)));
-        self.kinds.push(event);
+        self.events.insert((time.to_bits(), self.scheduled), event);
+        self.scheduled += 1;
     }
 
     fn step(&mut self) -> bool {
-        let next = self.events.peek();
-        let event = next.map_or(f64::INFINITY, |Reverse((t, _))| f64::from_bits(*t));
+        let next = self.events.first_key_value();
+        let event = next.map_or(f64::INFINITY, |((at, _), _)| f64::from_bits(*at));
         let due = self.queues.iter().map(|q| q.next(self.now)).enumerate();
         let first = due.min_by(|a, b| a.1.total_cmp(&b.1));
         let (server, done) = first.unwrap_or((0, f64::INFINITY));
@@ -194,8 +178,8 @@ impl<'a> World<'a> {
         self.now = until;
         if done < event {
             self.respond(server);
-        } else if let Some(Reverse((_, kind))) = self.events.pop() {
-            match self.kinds[kind] {
+        } else if let Some((_, event)) = self.events.pop_first() {
+            match event {
                 Event::Open => self.open(),
                 Event::Send(connection, requests) => self.send(connection, requests),
                 Event::Share(server, share) => self.queues[server].share = share,
@@ -223,7 +207,6 @@ impl<'a> World<'a> {
         };
         let pages = Geometric::new(1.0 / s.pages).map_or(1, |g| g.sample(&mut self.rng) + 1);
         self.queues[server].connections += 1;
-        self.queues[server].opened += 1;
         self.connections.push(Connection {
             server,
             group,
@@ -236,20 +219,20 @@ impl<'a> World<'a> {
 
     fn pick(&mut self, hash: u64) -> Option<usize> {
         let up = |i: &usize| !within(self.scenario.servers[*i].down, self.now);
-        if self.setup.kind == Kind::Oracle {
+        if self.kind == Kind::Oracle {
             let load =
                 |i: &usize| (self.queues[*i].requests.len() + 1) as f64 / self.queues[*i].share;
             return (0..self.queues.len())
                 .filter(up)
                 .min_by(|a, b| load(a).total_cmp(&load(b)));
         }
-        if self.setup.kind == Kind::Random {
+        if self.kind == Kind::Random {
             let up: Vec<usize> = (0..self.queues.len()).filter(up).collect();
             return (!up.is_empty()).then(|| up[self.rng.random_range(0..up.len())]);
         }
         let slot = |hash: u64| self.table[((hash * SLOTS as u64) >> 32) as usize];
         let first = usize::from(slot(hash)).checked_sub(1)?;
-        if !self.setup.kind.chooses() {
+        if !self.kind.chooses() {
             return Some(first);
         }
         let other = hash.wrapping_mul(OTHER) & u64::from(u32::MAX);
@@ -315,7 +298,7 @@ impl<'a> World<'a> {
     }
 
     fn decide(&mut self) {
-        self.at(self.now + self.setup.interval, Event::Decide);
+        self.at(self.now + self.interval, Event::Decide);
         let error = LogNormal::new(0.0, ERROR).ok();
         let mut observations = Vec::new();
         for ((group, server), (samples, sum)) in std::mem::take(&mut self.measured) {
@@ -329,7 +312,7 @@ impl<'a> World<'a> {
         }
         // The paper does not say how to compare clients of different distance.
         let mut latency: BTreeMap<BackendId, (u64, f64)> = BTreeMap::new();
-        if self.setup.kind.is_aware() {
+        if self.kind.is_aware() {
             let all = standardise(&observations);
             latency.extend(all.iter().map(|s| (s.backend, (s.samples, s.latency_ns))));
         } else {
@@ -346,14 +329,12 @@ impl<'a> World<'a> {
         }
         let observed = (1..).zip(&self.queues).map(|(id, queue)| Observed {
             id,
-            identity: identity(id),
             base: BASE,
             serving: !within(self.scenario.servers[usize::from(id) - 1].down, self.now),
             latency_ns: latency.get(&id).map(|l| l.1),
             samples: latency.get(&id).map_or(0, |l| l.0),
             connections: queue.connections,
             busy: queue.busy(),
-            opened: queue.opened,
             confirmed: false,
             flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
         });
@@ -363,9 +344,6 @@ impl<'a> World<'a> {
         if weights != self.weights {
             self.weights = weights;
             self.refill();
-        }
-        for queue in &mut self.queues {
-            queue.opened = 0;
         }
         let weights = self.weights.iter().map(|w| f64::from(*w));
         let all = weights.clone().sum::<f64>().max(1.0);

@@ -1,38 +1,23 @@
 //! A run's load: both clients, and what they saw together.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use batchwise_testbed::host::Host;
 use batchwise_testbed::nginx;
-use batchwise_testbed::segment::{Segment, VIP};
+use batchwise_testbed::segment::VIP;
 use serde::Deserialize;
 
+use super::Stage;
 use crate::Context;
 use crate::passive::workload::{Service, Workload};
 use crate::stats::quantile;
 use crate::truth::Request;
 
-/// Connections of a client.
 const CONNECTIONS: u32 = 100;
 
-/// What both clients do together.
-#[derive(Clone, Copy, Debug)]
-pub struct Load {
-    /// Requests a second; as many as there can be when `None`.
-    pub rate: Option<f64>,
-    /// Pages on a connection, mean: new ones can go to another server.
-    pub pages: u32,
-    /// How long.
-    pub duration: Duration,
-    /// Of all that is drawn at random.
-    pub seed: u64,
-}
-
-/// What they saw.
-#[derive(Clone, Debug, Default)]
+/// What both clients saw.
+#[derive(Default)]
 pub struct Done {
     /// Responses a second.
     pub achieved_rps: f64,
@@ -40,7 +25,6 @@ pub struct Done {
     pub latencies: Vec<f64>,
     /// Broken connections, and those that could not be opened.
     pub broken_connections: u64,
-    /// Why a client is not to be believed.
     pub why_invalid: Vec<String>,
     /// Most that a client's thread waited for its CPU, as a share of the time.
     pub cpu_wait_share: f64,
@@ -59,35 +43,35 @@ struct Report {
     measured_from_ts_ns: u64,
 }
 
-impl Load {
-    /// Runs it, on the site that this file describes.
-    pub fn run(&self, context: &Context, segment: &Segment, site: &Path) -> Result<Done> {
-        let Self {
-            rate,
-            pages,
-            duration,
-            seed,
-        } = *self;
-        let start = |(host, number): (&Host, u64)| {
+impl Stage {
+    /// Has both clients make `rate` requests a second together, or as many as there can be, with so
+    /// many pages on a connection (mean); all that is drawn at random follows from `seed`.
+    pub fn load(
+        &self,
+        context: &Context,
+        rate: Option<f64>,
+        pages: u32,
+        duration: Duration,
+        seed: u64,
+    ) -> Result<Done> {
+        let share = rate.map(|rate| rate / self.segment.clients.len() as f64);
+        let think = if rate.is_none() { " --think none" } else { "" };
+        let start = |(host, number)| {
             let seed = seed * 100 + number;
-            let mut options = format!("--in-flight 4 --pages-per-connection {pages} --seed {seed}");
-            if rate.is_none() {
-                options += " --think none";
-            }
-            let mut options: Vec<_> = options.split(' ').map(str::to_owned).collect();
-            options.extend(["--site".to_owned(), site.display().to_string()]);
-            let share = rate.map(|rate| rate / segment.clients.len() as f64);
+            let options =
+                format!("--in-flight 4 --pages-per-connection {pages} --seed {seed}{think} --site");
+            let options = options.split(' ').map(str::to_owned);
             let workload = Workload {
                 service: Service::Web,
                 duration,
                 connections: CONNECTIONS,
                 rate: share.map(|rate| rate.round() as u64),
-                options,
+                options: options.chain([self.site.display().to_string()]).collect(),
             };
             let to = SocketAddr::from((VIP, nginx::PORT));
             workload.start_on(&context.command, host, to)
         };
-        let clients = segment.clients.iter().zip(1..).map(start);
+        let clients = self.segment.clients.iter().zip(1..).map(start);
         let clients: Vec<_> = clients.collect::<Result<_>>()?;
         let mut done = Done::default();
         for client in clients {

@@ -19,16 +19,14 @@ use batchwise_testbed::speed::{Brake, Follower, Speed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::agent::{Agent, Printed, Settings, WEB, server_name};
+use super::agent::{Agent, NAMES, Printed, Settings, WEB};
 use super::name;
 use crate::Context;
 use crate::engine::text::duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::passive::workload::write_site;
-use load::Load;
 use summary::Summary;
 
-/// What the servers serve.
 const SITE: &str = include_str!("site.toml");
 /// A trace's whole share is so much of the CPU that all four servers share: together they need
 /// less than all of it, so that none waits for another.
@@ -40,10 +38,11 @@ const PAGES: u32 = 2;
 /// Loads at which there are also a connection for each page, equal servers, and parts of the policy
 /// alone; percent.
 const LOADS: [u32; 2] = [50, 80];
-/// All loads of a full run.
 const ALL_LOADS: [u32; 4] = [30, 50, 65, 80];
 
-/// The paper's Figure 8.
+/// What is said of runs with a connection for each page.
+const VISITS: &str = ", a connection a page";
+
 pub struct BalanceTail;
 
 /// Who decides where new connections go.
@@ -61,7 +60,6 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All.
     pub const ALL: [Self; 4] = [Self::Static, Self::Choices, Self::Weights, Self::Latency];
 
     /// The configuration's `policy` and `choices`.
@@ -75,7 +73,6 @@ impl Policy {
     }
 }
 
-/// What the servers are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Servers {
@@ -85,20 +82,9 @@ pub enum Servers {
     Equal,
 }
 
-impl Servers {
-    /// How long a run takes.
-    fn duration(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Traced => 20,
-            Self::Equal => 12,
-        })
-    }
-}
-
 /// What differs between the runs of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Arm {
-    /// What the servers are like.
     pub servers: Servers,
     /// Pages on a connection, mean.
     pub pages: u32,
@@ -106,36 +92,33 @@ pub struct Arm {
     pub load_percent: u32,
     /// Which pair of this kind in the round.
     pub pair: u32,
-    /// Who sets the weights.
     pub policy: Policy,
 }
 
 impl Arm {
-    /// Those of a round.
     fn all(quick: bool) -> Vec<Self> {
-        use Policy::{Latency, Static};
-        let loads: &[u32] = if quick { &LOADS } else { &ALL_LOADS };
-        let policies = |load| match quick || !LOADS.contains(load) {
-            true => &[Static, Latency][..],
-            false => &Policy::ALL[..],
-        };
-        let traced = loads
-            .iter()
-            .map(|load| (Servers::Traced, PAGES, *load, policies(load)));
-        let others = LOADS.iter().flat_map(|load| {
-            [(Servers::Traced, 1), (Servers::Equal, PAGES)]
-                .map(|(servers, pages)| (servers, pages, *load, &[Static, Latency][..]))
-        });
-        let each = |(servers, pages, load_percent, policies): (_, _, _, &'static [Policy])| {
-            policies.iter().map(move |&policy| Self {
+        let pair = [Policy::Static, Policy::Latency];
+        let mut arms = Vec::new();
+        let mut add = |servers, pages, load_percent, policies: &[Policy]| {
+            arms.extend(policies.iter().map(|&policy| Self {
                 servers,
                 pages,
                 load_percent,
                 pair: 0,
                 policy,
-            })
+            }));
         };
-        traced.chain(others).flat_map(each).collect()
+        let loads: &[u32] = if quick { &LOADS } else { &ALL_LOADS };
+        for load in loads {
+            let parts = !quick && LOADS.contains(load);
+            let policies = if parts { &Policy::ALL[..] } else { &pair };
+            add(Servers::Traced, PAGES, *load, policies);
+        }
+        for load in LOADS {
+            add(Servers::Traced, 1, load, &pair);
+            add(Servers::Equal, PAGES, load, &pair);
+        }
+        arms
     }
 
     /// Of what is drawn at random in a run: the same for all policies, different otherwise.
@@ -148,27 +131,20 @@ impl Arm {
 
     /// The run of which the course is shown.
     fn is_shown(self) -> bool {
-        let highest = LOADS.last() == Some(&self.load_percent);
-        highest
-            && self.servers == Servers::Traced
-            && self.pages == PAGES
-            && self.policy == Policy::Latency
+        LOADS.last() == Some(&self.load_percent)
+            && (self.servers, self.pages, self.policy) == (Servers::Traced, PAGES, Policy::Latency)
     }
 }
 
-/// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Its round.
     pub round: u32,
-    /// What was run.
     #[serde(flatten)]
     pub arm: Arm,
     /// Requests a second that both clients together ask for.
     pub offered_rps: f64,
     /// Responses a second that they got.
     pub achieved_rps: f64,
-    /// Responses.
     pub requests: usize,
     /// Of all responses of both clients, ns.
     pub p50_ns: f64,
@@ -178,7 +154,6 @@ pub struct Point {
     pub broken_connections: u64,
     /// Whether the clients say that they can be believed; other points do not count.
     pub valid: bool,
-    /// If not, why.
     pub why_invalid: Vec<String>,
     /// Most that a client's thread waited for its CPU, as a share of the time.
     pub cpu_wait_share: f64,
@@ -186,7 +161,6 @@ pub struct Point {
     pub balancer: Option<Value>,
 }
 
-/// Fields beside the points.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// Requests a second that the servers can do at the traces' mean speed.
@@ -201,7 +175,6 @@ pub struct More {
 /// A server over the seconds of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Course {
-    /// Its name.
     pub server: String,
     /// Its speed, as a share of the CPU.
     pub speed: Vec<(f64, f64)>,
@@ -306,11 +279,7 @@ impl Experiment for BalanceTail {
         } = point.arm;
         format!(
             "{servers:?} servers, {load_percent} % load{}, {}: p99 {}, {:.0} of {:.0} responses/s",
-            if pages == 1 {
-                ", a connection a page"
-            } else {
-                ""
-            },
+            if pages == 1 { VISITS } else { "" },
             name(policy),
             duration(point.p99_ns),
             point.achieved_rps,
@@ -334,14 +303,11 @@ impl Stage {
             services: &[WEB],
             policy,
             choices,
-            interval: Duration::from_millis(500),
-            more: "",
+            more: "interval = \"500ms\"\n",
+            checks: "path = \"/site.toml\"\ninterval = \"1s\"\ntimeout = \"900ms\"\nfall = 3\n"
+                .to_owned(),
             weights: [100; SERVERS as usize],
             without: None,
-            check_path: "site.toml",
-            check_every: Duration::from_secs(1),
-            check_timeout: Duration::from_millis(900),
-            fall: 3,
         };
         let place = (&self.segment.balancer, Place::Workload);
         Agent::start(
@@ -359,13 +325,8 @@ impl Stage {
             speed.set(EQUAL_SHARE * SCALE)?;
         }
         let balancer = self.balancer(context, Policy::Static)?;
-        let load = Load {
-            rate: None,
-            pages: PAGES,
-            duration: Duration::from_secs(if context.quick { 4 } else { 10 }),
-            seed: 1,
-        };
-        let done = load.run(context, &self.segment, &self.site)?;
+        let duration = Duration::from_secs(if context.quick { 4 } else { 10 });
+        let done = self.load(context, None, PAGES, duration, 1)?;
         balancer.finish()?;
         Ok(done.achieved_rps)
     }
@@ -377,17 +338,17 @@ impl Stage {
         round: u32,
         arm: Arm,
     ) -> Result<(Point, Vec<Course>)> {
-        let duration = arm.servers.duration();
-        let seconds = duration.as_secs() as u32 + 1;
+        let seconds = match arm.servers {
+            Servers::Traced => 20,
+            Servers::Equal => 12,
+        };
         // The same in both arms of a pair.
         let seed = arm.seed(round);
-        let trace = |server: u64| match arm.servers {
-            Servers::Traced => Trace::generate(seed * 10 + server, seconds),
+        let trace = |server| match arm.servers {
+            Servers::Traced => Trace::generate(seed * 10 + u64::from(server), seconds + 1),
             Servers::Equal => Ok(Trace::constant(EQUAL_SHARE)),
         };
-        let traces: Vec<_> = (0..self.speeds.len() as u64)
-            .map(trace)
-            .collect::<Result<_>>()?;
+        let traces: Vec<_> = (0..SERVERS).map(trace).collect::<Result<_>>()?;
         for (speed, trace) in self.speeds.iter().zip(&traces) {
             let first = trace.steps().first().context("a trace without steps")?;
             speed.set(first.share * SCALE)?;
@@ -396,13 +357,8 @@ impl Stage {
         let speeds: Vec<_> = self.speeds.iter().cloned().zip(traces.clone()).collect();
         let follower = Follower::start(&speeds, SCALE);
         let offered_rps = capacity * f64::from(arm.load_percent) / 100.0;
-        let load = Load {
-            rate: Some(offered_rps),
-            pages: arm.pages,
-            duration,
-            seed,
-        };
-        let done = load.run(context, &self.segment, &self.site)?;
+        let duration = Duration::from_secs(seconds.into());
+        let done = self.load(context, Some(offered_rps), arm.pages, duration, seed)?;
         follower.finish()?;
         let printed = balancer.finish()?;
         self.servers.iter_mut().try_for_each(Nginx::check_alive)?;
@@ -420,14 +376,14 @@ impl Stage {
             cpu_wait_share: done.cpu_wait_share,
             balancer: Some(serde_json::to_value(Line::Totals(printed.totals.clone()))?),
         };
-        let courses = (0..SERVERS).zip(&traces);
-        let course = |(index, trace)| Course::of(server_name(index), trace, &printed, done.from_ns);
+        let courses = NAMES.into_iter().zip(&traces);
+        let course = |(name, trace)| Course::of(name, trace, &printed, done.from_ns);
         Ok((point, courses.map(course).collect()))
     }
 }
 
 impl Course {
-    fn of(server: String, trace: &Trace, printed: &Printed, from_ns: u64) -> Self {
+    fn of(server: &str, trace: &Trace, printed: &Printed, from_ns: u64) -> Self {
         let own = printed.backends.iter().filter(|b| b.backend == server);
         let own = own.map(|b| ((b.ts_ns as f64 - from_ns as f64) * 1e-9, b));
         let own: Vec<_> = own.filter(|(at, _)| *at >= 0.0).collect();
@@ -436,15 +392,12 @@ impl Course {
         let at = |i: usize| steps.get(i).map_or(end, |step| step.at.as_secs_f64());
         let corners =
             (0..steps.len()).flat_map(|i| [at(i), at(i + 1)].map(|t| (t, steps[i].share)));
-        let mean = |b: &BackendLine| b.latency_ns.mean;
+        let latency = |(at, b): &(f64, &BackendLine)| Some((*at, b.latency_ns.mean? as f64));
         Self {
             speed: corners.filter(|(at, _)| *at <= end).collect(),
             share: own.iter().map(|(at, b)| (*at, b.share)).collect(),
-            latency_ns: own
-                .iter()
-                .filter_map(|(at, b)| Some((*at, mean(b)? as f64)))
-                .collect(),
-            server,
+            latency_ns: own.iter().filter_map(latency).collect(),
+            server: server.to_owned(),
         }
     }
 }

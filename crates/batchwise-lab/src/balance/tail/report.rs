@@ -1,30 +1,23 @@
 //! Figures, tables and report of the balance-tail experiment.
 
+use std::collections::BTreeMap;
+
 use super::summary::{PAPER_REDUCTION, Step, Summary};
-use super::{Course, More, Point, Policy};
+use super::{Course, More, Point, Policy, VISITS};
 use crate::engine::color::{BATCHWISE, Color, GREY, NAGLE, NODELAY, PARTS};
 use crate::engine::figure::Layer;
-use crate::engine::text::percent;
-use crate::engine::text::{duration, maybe_duration};
+use crate::engine::text::{duration, maybe_duration, percent};
 use crate::engine::{Axis, Figure, Ratio, Report, Results, Table, Unit};
 use crate::stats::Spread;
 
 impl Policy {
-    fn label(self) -> &'static str {
+    /// Its label and colour, and where it is beside a load: side by side no bar hides another.
+    fn look(self) -> (&'static str, Color, f64) {
         match self {
-            Self::Static => "static weights",
-            Self::Choices => "two choices alone",
-            Self::Weights => "weights by latency alone",
-            Self::Latency => "by latency",
-        }
-    }
-
-    fn color(self) -> Color {
-        match self {
-            Self::Static => NODELAY,
-            Self::Choices => GREY,
-            Self::Weights => NAGLE,
-            Self::Latency => BATCHWISE,
+            Self::Static => ("static weights", NODELAY, -0.9),
+            Self::Choices => ("two choices alone", GREY, -0.3),
+            Self::Weights => ("weights by latency alone", NAGLE, 0.3),
+            Self::Latency => ("by latency", BATCHWISE, 0.9),
         }
     }
 }
@@ -78,83 +71,71 @@ pub(super) fn report(results: &Results<Point, More>, summary: &Summary) -> Repor
 }
 
 fn table(summary: &Summary) -> Table {
-    let spread = |of: Option<&Spread>| {
-        let text = |s: &Spread| {
-            let [median, q1, q3] = [s.median, s.q1, s.q3].map(duration);
-            format!("{median} ({q1} – {q3})")
-        };
-        of.map_or_else(|| "–".to_owned(), text)
-    };
-    let row = |name: String, step: &Step| {
-        let ratio = |policy| {
-            let of_it = step.ratios.get(&policy);
-            of_it.map_or_else(|| "–".into(), |ratio| Ratio::text(Some(ratio)))
-        };
-        vec![
-            name,
-            spread(step.p99_ns.get(&Policy::Static)),
-            spread(step.p99_ns.get(&Policy::Latency)),
-            spread(step.p50_ns.get(&Policy::Static)),
-            spread(step.p50_ns.get(&Policy::Latency)),
-            ratio(Policy::Latency),
-            ratio(Policy::Weights),
-            ratio(Policy::Choices),
-        ]
-    };
     let parts = [
         ("", &summary.per_load),
-        (", a connection a page", &summary.visits),
+        (VISITS, &summary.visits),
         (", equal servers", &summary.equal),
     ];
     let rows = parts.into_iter().flat_map(|(of, steps)| {
         let each = steps.iter();
-        each.map(move |(load, step)| row(format!("{load} %{of}"), step))
+        each.map(move |(load, step)| (format!("{load} %{of}"), step))
     });
-    Table::new([
-        "load",
-        "p99, static",
-        "p99, by latency",
-        "p50, static",
-        "p50, by latency",
-        "ratio of p99",
-        "weights alone",
-        "two choices alone",
-    ])
-    .with(rows)
+    type Row<'a> = (String, &'a Step);
+    let unknown = || "–".to_owned();
+    let spread = |of: &BTreeMap<Policy, Spread>, policy| {
+        let text = |s: &Spread| {
+            let [median, q1, q3] = [s.median, s.q1, s.q3].map(duration);
+            format!("{median} ({q1} – {q3})")
+        };
+        of.get(&policy).map_or_else(unknown, text)
+    };
+    let ratio = |(_, step): &Row<'_>, policy| {
+        let of_it = step.ratios.get(&policy);
+        of_it.map_or_else(unknown, |ratio| Ratio::text(Some(ratio)))
+    };
+    use Policy::{Choices, Latency, Static, Weights};
+    Table::of(
+        rows,
+        &[
+            ("load", &|(load, _)| load.clone()),
+            ("p99, static", &|(_, step)| spread(&step.p99_ns, Static)),
+            ("p99, by latency", &|(_, step)| {
+                spread(&step.p99_ns, Latency)
+            }),
+            ("p50, static", &|(_, step)| spread(&step.p50_ns, Static)),
+            ("p50, by latency", &|(_, step)| {
+                spread(&step.p50_ns, Latency)
+            }),
+            ("ratio of p99", &|row| ratio(row, Latency)),
+            ("weights alone", &|row| ratio(row, Weights)),
+            ("two choices alone", &|row| ratio(row, Choices)),
+        ],
+    )
 }
 
-/// Medians and quartiles of p99 by load.
 fn over_load(summary: &Summary) -> Figure {
     let x = Axis::new("load, % of the capacity", Unit::Number(0)).reaching(88.0);
+    let y = Axis::new("p99", Unit::Duration);
     let title = "99th percentile of response latency";
-    let mut figure = Figure::new(
-        "p99-over-load.svg",
-        title,
-        x,
-        Axis::new("p99", Unit::Duration),
-    );
-    // Side by side, so that no bar hides the other.
-    for (policy, shift) in Policy::ALL.into_iter().zip([-0.9, -0.3, 0.3, 0.9]) {
+    let mut figure = Figure::new("p99-over-load.svg", title, x, y);
+    for policy in Policy::ALL {
+        let (label, color, shift) = policy.look();
         let steps = summary.per_load.iter();
         let steps = steps.filter_map(|(&load, step)| {
             let p99 = step.p99_ns.get(&policy)?;
             Some((f64::from(load) + shift, *p99))
         });
-        let color = policy.color();
         let medians: Vec<_> = steps.clone().map(|(x, p99)| (x, p99.median)).collect();
         if !medians.is_empty() {
+            let points = steps.map(|(x, p99)| (x, p99.q1, p99.q3)).collect();
             figure = figure
-                .measured(policy.label(), color, medians)
-                .layer(Layer::Whiskers {
-                    color,
-                    points: steps.map(|(x, p99)| (x, p99.q1, p99.q3)).collect(),
-                });
+                .measured(label, color, medians)
+                .layer(Layer::Whiskers { color, points });
         }
     }
     figure
 }
 
-/// Speeds, shares of slots and latencies in a run.
 fn courses(shown: &[Course]) -> [Figure; 3] {
     let figure = |file, title, y, of: fn(&Course) -> &Vec<(f64, f64)>| {
         let servers = shown.iter().zip(PARTS);

@@ -12,13 +12,14 @@ use crate::stats::{Spread, median, quantile};
 
 /// The paper's reduction (its §5.6).
 pub const PAPER_REDUCTION: f64 = 0.37;
+/// Policies that are compared with static weights.
+const COMPARED: [Policy; 3] = [Policy::Choices, Policy::Weights, Policy::Latency];
 /// Resamples of a bootstrap over loads.
 const RESAMPLES: usize = 2000;
 
 /// All arms at a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
-    /// Pairs that count.
     pub pairs: usize,
     /// Median over pairs of the latency-aware p99 over the static one, if there are enough pairs.
     pub ratio: Option<f64>,
@@ -43,7 +44,6 @@ pub struct Summary {
     pub verdict: Verdict,
     /// The same for each policy, over the loads at which it was tried.
     pub by_policy: BTreeMap<Policy, Option<f64>>,
-    /// With their intervals.
     pub ratios: BTreeMap<Policy, Ratio>,
     /// Where all servers are equal: median over pairs of the latency-aware p99 over the static
     /// one, at the worst of the loads.
@@ -69,30 +69,30 @@ pub struct Summary {
 impl Summary {
     /// Of these points; the invalid ones only show broken connections.
     pub fn of(points: &[Point], invalid: &[Point]) -> Self {
-        let part = |servers, pages| Part::of(points, servers, pages);
-        let traced = part(Servers::Traced, PAGES);
-        let visits = part(Servers::Traced, 1);
-        let equal = part(Servers::Equal, PAGES);
-        let others = Policy::ALL.into_iter().filter(|p| *p != Policy::Static);
-        let ratios: BTreeMap<_, _> = others
-            .filter_map(|policy| Some((policy, traced.over_loads(policy)?)))
+        let traced = part(points, Servers::Traced, PAGES);
+        let visits = part(points, Servers::Traced, 1);
+        let ratios: BTreeMap<_, _> = COMPARED
+            .into_iter()
+            .filter_map(|policy| Some((policy, over_loads(&traced, policy)?)))
             .collect();
-        let per_load = traced.steps();
+        let per_load = steps(&traced);
         let spread = Policy::ALL.into_iter().filter_map(|policy| {
             let of_policy = per_load.values().filter_map(|s| s.p99_ns.get(&policy));
             let widths: Vec<_> = of_policy.map(|p99| p99.q3 - p99.q1).collect();
             Some((policy, mean(&widths)?))
         });
         let p99_ratio = ratios.get(&Policy::Latency).copied();
-        let visits_ratio = visits.over_loads(Policy::Latency);
-        let equal = equal.steps();
-        let worst = |a: Ratio, b: Ratio| if b.median > a.median { b } else { a };
+        let visits_ratio = over_loads(&visits, Policy::Latency);
+        let equal = steps(&part(points, Servers::Equal, PAGES));
         let at_equal = equal
             .values()
             .filter_map(|s| s.ratios.get(&Policy::Latency));
+        let equal_servers = at_equal
+            .max_by(|a, b| a.median.total_cmp(&b.median))
+            .copied();
         // the worst of loads is known only when all of them are
         let known = equal.values().all(|step| step.ratio.is_some());
-        let equal_servers = at_equal.copied().reduce(worst);
+        let all = points.iter().chain(invalid);
         Self {
             p99_reduction: reduction(p99_ratio.as_ref()),
             verdict: Verdict::at_most(p99_ratio.as_ref(), 1.0),
@@ -104,11 +104,8 @@ impl Summary {
             spread: spread.collect(),
             visits_p99_reduction: reduction(visits_ratio.as_ref()),
             visits_ratio,
-            visits: visits.steps(),
-            broken_connections: [points, invalid]
-                .iter()
-                .flat_map(|points| points.iter().map(|p| p.broken_connections))
-                .sum(),
+            visits: steps(&visits),
+            broken_connections: all.map(|p| p.broken_connections).sum(),
             per_load,
             equal,
         }
@@ -130,58 +127,53 @@ fn mean(values: &[f64]) -> Option<f64> {
 }
 
 /// Points with the same servers and pages, by load.
-struct Part<'a>(BTreeMap<u32, Vec<&'a Point>>);
+type Part<'a> = BTreeMap<u32, Vec<&'a Point>>;
 
-impl<'a> Part<'a> {
-    fn of(points: &'a [Point], servers: Servers, pages: u32) -> Self {
-        let mut by_load: BTreeMap<u32, Vec<&Point>> = BTreeMap::new();
-        for point in points {
-            if (point.arm.servers, point.arm.pages) == (servers, pages) {
-                by_load
-                    .entry(point.arm.load_percent)
-                    .or_default()
-                    .push(point);
-            }
+fn part(points: &[Point], servers: Servers, pages: u32) -> Part<'_> {
+    let mut part = Part::new();
+    for point in points {
+        if (point.arm.servers, point.arm.pages) == (servers, pages) {
+            part.entry(point.arm.load_percent).or_default().push(point);
         }
-        Self(by_load)
     }
+    part
+}
 
-    fn steps(&self) -> BTreeMap<u32, Step> {
-        let each = self.0.iter();
-        each.map(|(load, points)| (*load, Step::of(points)))
-            .collect()
-    }
+fn steps(part: &Part<'_>) -> BTreeMap<u32, Step> {
+    let each = part.iter();
+    each.map(|(load, points)| (*load, Step::of(points)))
+        .collect()
+}
 
-    /// The mean over the loads at which a policy was tried of the pairs' medians. Its interval is
-    /// that of a bootstrap within loads. It is known as well as its least known load: as pairs count
-    /// as many at each load as that one has.
-    fn over_loads(&self, policy: Policy) -> Option<Ratio> {
-        let tried = |points: &&Vec<&Point>| points.iter().any(|p| p.arm.policy == policy);
-        let of_load = |points: &Vec<&Point>| -> Vec<f64> {
-            let pairs = p99_pairs(points, policy);
-            pairs.into_iter().map(|(own, base)| own / base).collect()
-        };
-        let loads: Vec<_> = self.0.values().filter(tried).map(of_load).collect();
-        let fewest = loads.iter().map(Vec::len).min()?;
-        let of_medians = |loads: &[Vec<f64>]| {
-            let medians: Vec<_> = loads.iter().filter_map(|load| median(load)).collect();
-            mean(&medians)
-        };
-        let mut rng = StdRng::seed_from_u64(0);
-        let mut again = |load: &Vec<f64>| -> Vec<f64> {
-            let draw = |_: &f64| load[rng.random_range(0..load.len())];
-            load.iter().map(draw).collect()
-        };
-        let resampled: Vec<f64> = (0..RESAMPLES)
-            .filter_map(|_| of_medians(&loads.iter().map(&mut again).collect::<Vec<_>>()))
-            .collect();
-        Some(Ratio {
-            median: of_medians(&loads)?,
-            low: quantile(&resampled, 0.025)?,
-            high: quantile(&resampled, 0.975)?,
-            pairs: fewest * loads.len(),
-        })
-    }
+/// The mean over the loads at which a policy was tried of the pairs' medians. Its interval is that of
+/// a bootstrap within loads. It is known as well as its least known load: as pairs count as many at
+/// each load as that one has.
+fn over_loads(part: &Part<'_>, policy: Policy) -> Option<Ratio> {
+    let tried = |points: &&Vec<&Point>| points.iter().any(|p| p.arm.policy == policy);
+    let of_load = |points: &Vec<&Point>| -> Vec<f64> {
+        let pairs = p99_pairs(points, policy);
+        pairs.into_iter().map(|(own, base)| own / base).collect()
+    };
+    let loads: Vec<_> = part.values().filter(tried).map(of_load).collect();
+    let fewest = loads.iter().map(Vec::len).min()?;
+    let of_medians = |loads: &[Vec<f64>]| {
+        let medians: Vec<_> = loads.iter().filter_map(|load| median(load)).collect();
+        mean(&medians)
+    };
+    let mut rng = StdRng::seed_from_u64(0);
+    let mut again = |load: &Vec<f64>| -> Vec<f64> {
+        let draw = |_: &f64| load[rng.random_range(0..load.len())];
+        load.iter().map(draw).collect()
+    };
+    let resampled: Vec<f64> = (0..RESAMPLES)
+        .filter_map(|_| of_medians(&loads.iter().map(&mut again).collect::<Vec<_>>()))
+        .collect();
+    Some(Ratio {
+        median: of_medians(&loads)?,
+        low: quantile(&resampled, 0.025)?,
+        high: quantile(&resampled, 0.975)?,
+        pairs: fewest * loads.len(),
+    })
 }
 
 /// p99 of a policy and that of static weights, where servers and clients did the same.
@@ -200,8 +192,8 @@ impl Step {
             };
             Policy::ALL.into_iter().filter_map(of).collect()
         };
-        let others = Policy::ALL.into_iter().filter(|p| *p != Policy::Static);
-        let ratios: BTreeMap<_, _> = others
+        let ratios: BTreeMap<_, _> = COMPARED
+            .into_iter()
             .filter_map(|p| Some((p, Ratio::of(&p99_pairs(points, p))?)))
             .collect();
         let own = ratios.get(&Policy::Latency);
