@@ -31,13 +31,6 @@ struct bw_wire {
 	__u32 integral;
 };
 
-BW_INLINE __u32 bw_wire_integral(__u32 unit, __u64 integral)
-{
-	int shift = BW_WIRE_TIME_SHIFT + (unit == BW_BYTES ? BW_WIRE_BYTES_SHIFT : 0);
-
-	return integral >> shift;
-}
-
 BW_INLINE void bw_put32(__u8 *p, __u32 v)
 {
 	p[0] = v >> 24;
@@ -63,22 +56,20 @@ BW_INLINE void bw_wire_header(__u8 *opt, __u8 len)
 BW_INLINE void bw_wire_encode(__u8 *opt, __u32 unit, __u32 queue, const struct bw_queue *q)
 {
 	__u32 time = (q->time >> BW_WIRE_TIME_SHIFT) & BW_WIRE_TIME_MASK;
+	int shift = BW_WIRE_TIME_SHIFT + (unit == BW_BYTES ? BW_WIRE_BYTES_SHIFT : 0);
 
 	bw_wire_header(opt, BW_OPT_LEN);
 	bw_put32(opt + 4, (unit << 2 | queue) << 28 | time);
 	bw_put32(opt + 8, q->total);
-	bw_put32(opt + 12, bw_wire_integral(unit, q->integral));
+	bw_put32(opt + 12, q->integral >> shift);
 }
 
 /* Writes BW_OPT_LEN bytes. */
 BW_INLINE void bw_wire_encode_state(__u8 *opt, __u64 now, __u32 flags)
 {
-	__u32 time = (now >> BW_WIRE_TIME_SHIFT) & BW_WIRE_TIME_MASK;
+	struct bw_queue state = { .time = now, .total = flags };
 
-	bw_wire_header(opt, BW_OPT_LEN);
-	bw_put32(opt + 4, (BW_WIRE_AGENT << 2 | BW_WIRE_STATE) << 28 | time);
-	bw_put32(opt + 8, flags);
-	bw_put32(opt + 12, 0);
+	bw_wire_encode(opt, BW_WIRE_AGENT, BW_WIRE_STATE, &state);
 }
 
 /* 0, or -1 for what is not such an option. */

@@ -17,6 +17,17 @@ BW_INLINE struct bw_endpoint *bw_member(const struct sock *sk)
 	return bpf_sk_storage_get(&endpoints, (void *)sk, NULL, 0);
 }
 
+/* A hook in process context begins to write the record: the time, and what the socket says. */
+BW_INLINE __u64 bw_begin(struct bw_endpoint *e, const struct tcp_sock *tp, struct bw_sock_view *v)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	bw_view(e, tp, now, v);
+	bw_version_bump(e);
+	bw_wake(e, tp, now, v);
+	return now;
+}
+
 /*
  * tcp_rcv_established(), at its entry: snd_una and rcv_nxt are still old. Often on another CPU than
  * the application's: only logs.
@@ -65,10 +76,7 @@ int BPF_PROG(bw_read, struct sock *sk)
 
 	if (!e)
 		return 0;
-	now = bpf_ktime_get_ns();
-	bw_view(e, tp, now, &v);
-	bw_version_bump(e);
-	bw_wake(e, tp, now, &v);
+	now = bw_begin(e, tp, &v);
 	bw_on_read(e, units, now, &v);
 	bw_version_bump(e);
 	return 0;
@@ -86,10 +94,7 @@ int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg, const str
 
 	if (!e)
 		return 0;
-	now = bpf_ktime_get_ns();
-	bw_view(e, tp, now, &v);
-	bw_version_bump(e);
-	bw_wake(e, tp, now, &v);
+	now = bw_begin(e, tp, &v);
 	bw_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
 		   msg->msg_flags & MSG_MORE, tp->mss_cache);
 	bw_version_bump(e);
@@ -110,10 +115,7 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 	e = bw_member(sk);
 	if (!e)
 		return 0;
-	now = bpf_ktime_get_ns();
-	bw_view(e, tp, now, &v);
-	bw_version_bump(e);
-	bw_wake(e, tp, now, &v);
+	now = bw_begin(e, tp, &v);
 	v.write_seq = e->wend;
 	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
 	bw_on_ack(e, units, now, tp->snd_una);
