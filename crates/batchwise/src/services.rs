@@ -70,20 +70,42 @@ impl Services {
                 self.add(&mut groups, c, interval_ns);
             }
         }
-        for (key, group) in &mut groups {
+        let mut lines = Vec::new();
+        for (key, mut group) in groups {
             let hint = match (key.side, self.per_connection) {
                 (Side::Server, _) => None,
                 (Side::Client, false) => hints.of_service(&group.server),
                 (Side::Client, true) => hints.of_connection(group.cookie),
             };
-            for sum in &mut group.sums {
+            let nagle = match group.nagle_off {
+                0 => Nagle::On,
+                n if n == group.connections => Nagle::Off,
+                _ => Nagle::Mixed,
+            };
+            for (unit, sum) in self.units.iter().zip(&mut group.sums) {
                 hint.into_iter().for_each(|hint| sum.hear(hint));
+                let e = sum.estimate();
+                lines.push(Line {
+                    ts_ns,
+                    interval_ns,
+                    service: key.service.clone(),
+                    side: key.side,
+                    connection: key.connection.clone(),
+                    vantage: e.estimator.vantage().to_owned(),
+                    estimator: e.estimator,
+                    view: e.view,
+                    unit: *unit,
+                    connections: group.connections,
+                    confidence: e.confidence,
+                    throughput_per_s: e.throughput,
+                    latency_ns: e.latency,
+                    stages_ns: e.stages,
+                    nagle,
+                    lost_events: reading.lost_events,
+                });
             }
         }
-        let lines = groups.iter().flat_map(|(key, group)| {
-            self.report(key, group, reading.lost_events, ts_ns, interval_ns)
-        });
-        lines.collect()
+        lines
     }
 
     fn add(&self, groups: &mut BTreeMap<Key, Group>, c: &TrackedConnection, interval_ns: u64) {
@@ -112,42 +134,5 @@ impl Services {
         for sum in &mut group.sums {
             c.flow.iter().for_each(|flow| sum.add(flow));
         }
-    }
-
-    fn report(
-        &self,
-        key: &Key,
-        group: &Group,
-        lost_events: u64,
-        ts_ns: u64,
-        interval_ns: u64,
-    ) -> Vec<Line> {
-        let nagle = match group.nagle_off {
-            0 => Nagle::On,
-            n if n == group.connections => Nagle::Off,
-            _ => Nagle::Mixed,
-        };
-        let line = |(unit, sum): (&Unit, &ServiceSum)| {
-            let e = sum.estimate();
-            Line {
-                ts_ns,
-                interval_ns,
-                service: key.service.clone(),
-                side: key.side,
-                connection: key.connection.clone(),
-                vantage: e.estimator.vantage().to_owned(),
-                estimator: e.estimator,
-                view: e.view,
-                unit: *unit,
-                connections: group.connections,
-                confidence: e.confidence,
-                throughput_per_s: e.throughput,
-                latency_ns: e.latency,
-                stages_ns: e.stages,
-                nagle,
-                lost_events,
-            }
-        };
-        self.units.iter().zip(&group.sums).map(line).collect()
     }
 }

@@ -65,13 +65,6 @@ struct Hint {
     born: u64,
 }
 
-/// What became of a process's socket.
-enum Received {
-    Open,
-    HungUp,
-    Broken(String),
-}
-
 impl HintListener {
     /// Listens at `path` for processes of root, of our own user and of the users `allowed`.
     pub fn bind(path: &Path, allowed: &[u32]) -> anyhow::Result<Self> {
@@ -110,19 +103,18 @@ impl HintListener {
         let mut readings = Vec::new();
         let mut peers = std::mem::take(&mut self.peers);
         peers.retain_mut(|peer| {
-            let heard = self.receive(peer);
-            let told = peer.read(&self.calibration, &mut readings);
-            let broken = match (heard, told) {
-                (Received::Open, Ok(())) => return true,
-                (Received::HungUp, Ok(())) => return false,
-                (Received::Broken(why), _) => why,
-                (_, Err(Implausible)) => "its numbers cannot be".to_owned(),
-            };
-            self.complain(&format!(
-                "hints of process {} (user {}) dropped: {broken}",
-                peer.pid, peer.uid
-            ));
-            false
+            let received = self.receive(peer);
+            let read = peer.read(&self.calibration, &mut readings);
+            match received.and_then(|is_open| read.map_err(implausible).map(|()| is_open)) {
+                Ok(is_open) => is_open,
+                Err(why) => {
+                    let (pid, uid) = (peer.pid, peer.uid);
+                    self.complain(&format!(
+                        "hints of process {pid} (user {uid}) dropped: {why}"
+                    ));
+                    false
+                }
+            }
         });
         self.peers = peers;
         readings
@@ -166,34 +158,26 @@ impl HintListener {
         }
     }
 
-    fn receive(&mut self, peer: &mut Peer) -> Received {
+    /// Takes in a process's new handles; whether its socket is still open, or why it is to be dropped.
+    fn receive(&mut self, peer: &mut Peer) -> Result<bool, String> {
         while peer.hints.len() < MOST_HINTS {
             let (registration, memory) = match receive(&peer.socket) {
                 Ok(Some(it)) => it,
-                Ok(None) => return Received::HungUp,
-                Err(Errno::EAGAIN | Errno::EINTR) => return Received::Open,
-                Err(Errno::EPROTO) => {
-                    return Received::Broken("it sent no registration".to_owned());
-                }
-                Err(Errno::ECONNRESET) => return Received::HungUp,
-                Err(error) => return Received::Broken(error.to_string()),
+                Ok(None) | Err(Errno::ECONNRESET) => return Ok(false),
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(true),
+                Err(Errno::EPROTO) => return Err("it sent no registration".to_owned()),
+                Err(error) => return Err(error.to_string()),
             };
-            let mut memory = match Mapping::new(&memory, &self.calibration) {
-                Ok(memory) => memory,
-                Err(why) => return Received::Broken(why.to_string()),
-            };
+            let memory = Mapping::new(&memory, &self.calibration);
+            let mut memory = memory.map_err(|why| why.to_string())?;
             let now = memory.read(&self.calibration);
             let (queue, born) = if registration.fresh {
                 let age = now.ticks.wrapping_sub(memory.made_at()) as f64 * now.ns_per_tick;
                 let queue = HintQueue::fresh(memory.made_at(), moment(&now));
                 (queue, now.at.saturating_sub(age as u64))
             } else {
-                match HintQueue::new(sums(&now.sums), moment(&now)) {
-                    Ok(queue) => (queue, now.at),
-                    Err(Implausible) => {
-                        return Received::Broken("its numbers cannot be".to_owned());
-                    }
-                }
+                let queue = HintQueue::new(sums(&now.sums), moment(&now));
+                (queue.map_err(implausible)?, now.at)
             };
             self.next_id += 1;
             peer.hints.push(Hint {
@@ -204,7 +188,7 @@ impl HintListener {
                 born,
             });
         }
-        Received::Broken(format!("it has more than {MOST_HINTS} handles"))
+        Err(format!("it has more than {MOST_HINTS} handles"))
     }
 
     /// Once, however often the application comes back.
@@ -249,6 +233,10 @@ impl Peer {
         });
         result
     }
+}
+
+fn implausible(_: Implausible) -> String {
+    "its numbers cannot be".to_owned()
 }
 
 fn moment(s: &Snapshot) -> Moment {
