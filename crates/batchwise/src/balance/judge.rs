@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use batchwise_bpf::balance::Method;
 
 use super::config::{self, Config, Kind, Service, wrong};
-use super::nexthop::{self, Kernel, NetworkState, NextHop, Wanted, ask};
+use super::nexthop::{self, ETHERNET, Kernel, NetworkState, NextHop, Wanted, ask};
 
-/// What clients' packets are at most, bytes of IP, where nothing tells.
-const ETHERNET: u32 = 1500;
 /// What every way of IPv6 carries (RFC 8200 5).
 const IPV6_LEAST: u32 = 1280;
 const ARP_STEP: Duration = Duration::from_millis(20);

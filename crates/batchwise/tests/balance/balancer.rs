@@ -42,6 +42,14 @@ impl<'a> Balancer<'a> {
         }
     }
 
+    /// One that runs with these servers, which are up.
+    pub fn running(host: &'a Host, name: &str, servers: &[u8]) -> Self {
+        let mut balancer = Self::new(host, name);
+        balancer.write(&balancer.text(servers));
+        balancer.start(servers.len());
+        balancer
+    }
+
     /// A configuration with these servers.
     pub fn text(&self, servers: &[u8]) -> String {
         let servers = servers.iter().map(|n| (*n, server(n - 1).0.into()));
@@ -152,6 +160,21 @@ impl<'a> Balancer<'a> {
         let text = String::from_utf8_lossy(&output.stdout);
         let lines = text.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().expect("JSON lines")
+    }
+
+    /// Brings a configuration into force.
+    pub fn reload(&self, text: &str) {
+        self.write(text);
+        self.must(&["reload"]);
+    }
+
+    /// The line of a backend in its status; it must have these values.
+    pub fn expect(&self, name: &str, values: Value) -> Value {
+        let line = self.backend(name);
+        for (key, value) in values.as_object().expect("an object") {
+            assert_eq!(line[key], *value, "{key} in {line}");
+        }
+        line
     }
 
     /// The line of a backend in its status.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use batchwise_testbed::segment::{VIP, client};
+use serde_json::json;
 
 use crate::balancer::{Balancer, backend};
 use crate::site::{Site, listen};
@@ -78,19 +79,12 @@ fn a_backend_that_is_taken_back_while_it_drains_serves_as_before_without_waiting
     balancer.write(&both);
     balancer.start(2);
     let mut kept = site.connect_to_server("s1");
-    balancer.write(&one);
-    balancer.must(&["reload"]);
+    balancer.reload(&one);
     assert_eq!(site.answers(8), ["s2"; 8]);
     // no check can say any more that it is up
     sick.store(true, Ordering::Relaxed);
-    balancer.write(&both);
-    balancer.must(&["reload"]);
-    let line = balancer.backend("s1");
-    assert_eq!(
-        (&line["health"], &line["state"]),
-        (&"up".into(), &"serving".into()),
-        "{line}"
-    );
+    balancer.reload(&both);
+    let line = balancer.expect("s1", json!({"health": "up", "state": "serving"}));
     let answers = site.answers(40);
     let after = || (balancer.backend("s1"), balancer.backend("s2"));
     assert!(answers.iter().any(|a| a == "s1"), "{line} {:?}", after());
@@ -100,23 +94,15 @@ fn a_backend_that_is_taken_back_while_it_drains_serves_as_before_without_waiting
 #[test]
 fn a_new_backend_that_never_answers_gets_no_slots() {
     let site = Site::build("new");
-    let mut balancer = Balancer::new(&site.segment.balancer, "new");
-    balancer.write(&balancer.text(&[1, 2]));
-    balancer.start(2);
+    let balancer = Balancer::running(&site.segment.balancer, "new", &[1, 2]);
     // a host that takes packets to the virtual address and drops them
     let silent = client(1).0.into();
     let text = balancer.text(&[1, 2]) + &backend("silent", silent);
     // so many that none of its checks is judged while it is looked at
-    balancer.write(&text.replace("fall = 2", "fall = 100"));
-    balancer.must(&["reload"]);
-    let line = balancer.backend("silent");
-    assert_eq!(
-        (&line["health"], &line["state"]),
-        (&"unknown".into(), &"down".into())
-    );
+    balancer.reload(&text.replace("fall = 2", "fall = 100"));
+    balancer.expect("silent", json!({"health": "unknown", "state": "down"}));
     assert_eq!(site.answers(20).len(), 20);
-    balancer.write(&text);
-    balancer.must(&["reload"]);
+    balancer.reload(&text);
     balancer.until_health("silent", "down");
     assert_eq!(balancer.backend("silent")["share"], 0.0);
 }

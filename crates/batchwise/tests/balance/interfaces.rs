@@ -72,8 +72,7 @@ fn an_interface_that_is_gone_keeps_neither_a_reload_nor_the_next_agent_from_the_
     balancer.until("it to be missed", |status| detached(status) == 1);
     // another policy is another program
     let text = at_both(&balancer) + &backend("s2", server(1).0.into());
-    balancer.write(&format!("policy = \"static\"\n{text}"));
-    balancer.must(&["reload"]);
+    balancer.reload(&format!("policy = \"static\"\n{text}"));
     assert_eq!(detached(&balancer.status()), 1);
     balancer.end(Signal::SIGKILL);
     balancer.start(2);

@@ -31,9 +31,7 @@ fn entries_that_the_administrator_has_set_survive_checks_that_fail() {
         ip(&[&["-n", lb.namespace().name()][..], &set].concat()).expect("an entry");
     }
     let entries = || [0, 1, 2].map(|n| entry(lb, &server(n).0.to_string()));
-    let mut balancer = Balancer::new(lb, "nei");
-    balancer.write(&balancer.text(&[1, 2, 3]));
-    balancer.start(3);
+    let balancer = Balancer::running(lb, "nei", &[1, 2, 3]);
     let before = entries();
     for n in 0..3 {
         site.segment.plug(n, false).expect("unplugged");

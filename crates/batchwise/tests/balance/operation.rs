@@ -9,6 +9,7 @@ use batchwise_testbed::stage::refusal::assert_refused;
 use libbpf_rs::MapHandle;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::balancer::{Balancer, backend};
 use crate::site::Site;
@@ -16,9 +17,7 @@ use crate::site::Site;
 #[test]
 fn connections_reach_backends_which_answer_themselves_and_status_shows_them() {
     let site = Site::build("fwd");
-    let mut balancer = Balancer::new(&site.segment.balancer, "fwd");
-    balancer.write(&balancer.text(&[1, 2]));
-    balancer.start(2);
+    let balancer = Balancer::running(&site.segment.balancer, "fwd", &[1, 2]);
     let answers = site.answers(40);
     assert!(
         answers.iter().any(|a| a == "s1") && answers.iter().any(|a| a == "s2"),
@@ -47,9 +46,7 @@ fn connections_reach_backends_which_answer_themselves_and_status_shows_them() {
 #[test]
 fn a_drained_backend_keeps_its_connections_gets_no_new_ones_and_can_be_given_back() {
     let site = Site::build("drn");
-    let mut balancer = Balancer::new(&site.segment.balancer, "drn");
-    balancer.write(&balancer.text(&[1, 2]));
-    balancer.start(2);
+    let balancer = Balancer::running(&site.segment.balancer, "drn", &[1, 2]);
     let mut kept = site.connect_to_server("s1");
     let said = balancer.must(&["drain", "s1"]);
     assert!(said.contains("web/s1 gets no new connections"), "{said}");
@@ -99,9 +96,7 @@ fn a_backend_that_is_not_drained_any_more_and_still_gets_nothing_is_told_why() {
 #[test]
 fn a_wrong_configuration_is_refused_everywhere_and_the_old_one_stays() {
     let site = Site::build("bad");
-    let mut balancer = Balancer::new(&site.segment.balancer, "bad");
-    balancer.write(&balancer.text(&[1]));
-    balancer.start(1);
+    let balancer = Balancer::running(&site.segment.balancer, "bad", &[1]);
     balancer.write(&balancer.text(&[1]).replace("rise = 1", "rise = 0"));
     let refused = balancer.tell(&["reload"]);
     assert_refused(&refused, 1, &["lb.toml:", "rise = 0 is out of bounds"]);
@@ -177,9 +172,7 @@ fn a_reload_for_which_the_kernel_has_no_room_changes_nothing() {
 #[test]
 fn a_reload_that_the_kernel_refuses_amid_the_change_is_said_to_be_partly_in_force() {
     let site = Site::build("par");
-    let mut balancer = Balancer::new(&site.segment.balancer, "par");
-    balancer.write(&balancer.text(&[1]));
-    balancer.start(1);
+    let balancer = Balancer::running(&site.segment.balancer, "par", &[1]);
     let services = format!("{BPFFS}/batchwise/balance/c-par/services");
     let services = MapHandle::from_pinned_path(services).expect("it is pinned");
     services.freeze().expect("the kernel knows it");
@@ -224,14 +217,12 @@ fn a_backend_that_is_taken_out_keeps_its_connections_for_their_time() {
     // the client has said all, and what it is told still arrives
     let ending = site.connect();
     ending.shut_down();
-    balancer.write(&after);
-    balancer.must(&["reload"]);
+    balancer.reload(&after);
     assert_eq!(site.answers(5), ["s2"; 5]);
     assert_eq!(kept.ask(), "s1");
     // out once more, and with less time
     for text in [both, soon] {
-        balancer.write(&text);
-        balancer.must(&["reload"]);
+        balancer.reload(&text);
     }
     balancer.until("it to be gone", |status| {
         let mut events = status.iter().filter(|l| l["what"] == "removed");
@@ -246,35 +237,23 @@ fn a_backend_that_is_taken_out_keeps_its_connections_for_their_time() {
 fn a_backend_that_is_taken_out_is_shown_until_it_is_gone_and_has_its_weight_when_it_is_taken_back()
 {
     let site = Site::build("bak");
-    let mut balancer = Balancer::new(&site.segment.balancer, "bak");
-    balancer.write(&balancer.text(&[1, 2]));
-    balancer.start(2);
+    let mut balancer = Balancer::running(&site.segment.balancer, "bak", &[1, 2]);
     // a service that has begun: who comes to it starts low
     balancer.end(Signal::SIGKILL);
     balancer.start(2);
     let mut kept = site.connect_to_server("s1");
-    balancer.write(&balancer.text(&[2]));
-    balancer.must(&["reload"]);
+    balancer.reload(&balancer.text(&[2]));
     balancer.until_backend("s1", "counted", |s1| s1["connections"].as_u64() > Some(0));
-    let line = balancer.backend("s1");
-    assert_eq!(
-        (&line["state"], &line["why"], &line["share"]),
-        (&"draining".into(), &"drained".into(), &0.0.into()),
-        "{line}"
-    );
+    let draining = json!({"state": "draining", "why": "drained", "share": 0.0});
+    let line = balancer.expect("s1", draining);
     assert!(line["leaves_ns"].as_u64() > Some(0), "{line}");
     let table = balancer.must(&["status", "--format", "text"]);
     assert!(table.contains("web/s1: taken out of the conf"), "{table}");
     assert!(balancer.backend("s2")["leaves_ns"].is_null());
 
-    balancer.write(&balancer.text(&[1, 2]));
-    balancer.must(&["reload"]);
-    let line = balancer.backend("s1");
-    assert_eq!(
-        (&line["state"], &line["weight"]),
-        (&"serving".into(), &100_000.into()),
-        "{line}"
-    );
+    balancer.reload(&balancer.text(&[1, 2]));
+    let serving = json!({"state": "serving", "weight": 100_000});
+    let line = balancer.expect("s1", serving);
     assert!(
         line["leaves_ns"].is_null() && line["connections"].as_u64() > Some(0),
         "{line}"
@@ -293,8 +272,7 @@ fn a_reload_may_change_the_policy_and_weights_under_open_connections() {
     let mut kept: Vec<_> = (0..4).map(|_| site.connect()).collect();
     let before: Vec<String> = kept.iter_mut().map(|c| c.ask()).collect();
     for (generation, policy) in [(2, "latency"), (3, "static")] {
-        balancer.write(&(with(policy) + &format!("weight = {generation}00\n")));
-        balancer.must(&["reload"]);
+        balancer.reload(&(with(policy) + &format!("weight = {generation}00\n")));
         let agent = balancer.status().swap_remove(0);
         assert_eq!(agent["policy"], policy);
         assert_eq!(agent["generation"], generation);
@@ -303,11 +281,8 @@ fn a_reload_may_change_the_policy_and_weights_under_open_connections() {
         assert_eq!(after, before);
         assert_eq!(site.answers(8).len(), 8);
     }
-    let (s1, s2) = (balancer.backend("s1"), balancer.backend("s2"));
-    assert_eq!(
-        (&s1["weight"], &s2["weight"]),
-        (&100_000.into(), &300_000.into())
-    );
+    balancer.expect("s1", json!({"weight": 100_000}));
+    let s2 = balancer.expect("s2", json!({"weight": 300_000}));
     assert!(
         (s2["share"].as_f64().expect("a share") - 0.75).abs() < 1e-3,
         "{s2}"

@@ -75,8 +75,7 @@ fn a_backend_that_decapsulates_is_checked_and_served_through_its_tunnel_from_eit
     balancer.start(1);
     let mut kept = site.connect();
     assert_eq!(kept.ask(), "s1");
-    balancer.write(&text.replace("method", "tunnel_source = \"10.80.0.0/16\"\nmethod"));
-    balancer.must(&["reload"]);
+    balancer.reload(&text.replace("method", "tunnel_source = \"10.80.0.0/16\"\nmethod"));
     assert_eq!(kept.ask(), "s1");
     assert_eq!(site.answers(8), ["s1"; 8]);
     balancer.must(&["remove"]);

@@ -8,6 +8,7 @@ use batchwise_testbed::host::ip;
 use batchwise_testbed::segment::LINK;
 use batchwise_testbed::stage::refusal::assert_refused;
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::balancer::{Balancer, backend};
 use crate::site::Site;
@@ -45,9 +46,7 @@ fn a_killed_agent_leaves_forwarding_and_the_next_takes_over_drains_and_slots() {
 #[test]
 fn a_second_agent_of_the_name_is_refused() {
     let site = Site::build("two");
-    let mut balancer = Balancer::new(&site.segment.balancer, "two");
-    balancer.write(&balancer.text(&[1]));
-    balancer.start(1);
+    let balancer = Balancer::running(&site.segment.balancer, "two", &[1]);
     let second = balancer.refused();
     assert_refused(&second, 1, &["another agent", "stop it first"]);
 }
@@ -73,18 +72,12 @@ fn only_the_owner_can_lock_out_an_agent_or_talk_to_it() {
 #[test]
 fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     let site = Site::build("rou");
-    let mut balancer = Balancer::new(&site.segment.balancer, "rou");
-    balancer.write(&balancer.text(&[1]));
-    balancer.start(1);
+    let mut balancer = Balancer::running(&site.segment.balancer, "rou", &[1]);
     balancer.end(Signal::SIGKILL);
     let far = "203.0.113.9".parse().expect("an address");
     balancer.write(&(balancer.text(&[1]) + &backend("far", far)));
     balancer.start(1);
-    let line = balancer.backend("far");
-    assert_eq!(
-        (&line["state"], &line["share"]),
-        (&"down".into(), &0.0.into())
-    );
+    balancer.expect("far", json!({"state": "down", "share": 0.0}));
     assert_eq!(site.answers(4), ["s1"; 4]);
     // nothing was there before: the file is wrong
     balancer.must(&["remove"]);
@@ -108,12 +101,9 @@ fn a_takeover_where_health_checks_have_no_way_any_more_goes_on_with_who_served()
     ip(&["-n", namespace, "route", "del", "10.79.9.0/24"]).expect("a route");
     // the other service is checked
     balancer.start(1);
-    let line = balancer.backend("s1");
-    assert_eq!(
-        (&line["health"], &line["state"], &line["share"]),
-        (&"unknown".into(), &"serving".into(), &1.0.into())
-    );
-    assert_eq!(balancer.backend("s2")["health"], "up");
+    let trusted = json!({"health": "unknown", "state": "serving", "share": 1.0});
+    balancer.expect("s1", trusted);
+    balancer.expect("s2", json!({"health": "up"}));
     let mut said = balancer.events("probe").into_iter();
     let said = said.find(|l| l["service"] == "web").expect("an event");
     let detail = said["detail"].to_string();
@@ -141,6 +131,5 @@ fn a_weight_that_was_configured_while_no_agent_ran_is_no_sign_of_slowness() {
     balancer.end(Signal::SIGKILL);
     balancer.write(&(text + "weight = 300\n"));
     balancer.start(2);
-    let line = balancer.backend("s2");
-    assert_eq!(line["weight"], 300_000, "{line}");
+    balancer.expect("s2", json!({"weight": 300_000}));
 }

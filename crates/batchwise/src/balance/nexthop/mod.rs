@@ -13,7 +13,7 @@ pub use follower::{Follower, ask};
 pub use kernel::{Kernel, Wanted};
 
 /// MTU of Ethernet, bytes of IP: frames of no more have one part, whatever the driver.
-const ETHERNET: u32 = 1500;
+pub const ETHERNET: u32 = 1500;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
