@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use batchwise_bpf::features::SEND_BEGINS;
+
 use super::*;
 
 /// A machine that has all that the table names.

@@ -49,7 +49,7 @@ impl Decider {
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Paper => Self::Paper(Paper::default()),
-            Kind::Latency | Kind::Weights => Self::Latency(Box::new(Controller::default())),
+            Kind::Latency | Kind::Weights => Self::Latency(Box::<Controller>::default()),
             _ => Self::Fixed,
         }
     }
