@@ -133,7 +133,7 @@ impl Backend {
         }
         let starts = serving && !self.serving;
         if starts && (begun || self.judged >= BEGUN) {
-            self.factor = self.factor.min(START).max(FLOOR);
+            self.factor = self.factor.clamp(FLOOR, START);
             self.score = self.factor;
             self.returning = true;
             self.why = Why::Returning;
