@@ -22,6 +22,14 @@ fn seen(id: u16, latency_ms: f64) -> Observed {
     }
 }
 
+fn silent(seen: Observed) -> Observed {
+    Observed {
+        latency_ns: None,
+        samples: 0,
+        ..seen
+    }
+}
+
 fn steps(controller: &mut Controller, times: usize, seen: &[Observed]) -> Vec<Verdict> {
     let mut last = Vec::new();
     for _ in 0..times {
@@ -87,13 +95,9 @@ fn a_weight_from_before_a_restart_follows_a_configured_weight_that_has_changed_s
     let mut c = Controller::default();
     c.resume(1, 20 * UNIT);
     assert_eq!(c.rebase(1, 100, 50), Some(10 * UNIT));
-    let few = |id| Observed {
-        base: if id == 1 { 50 } else { 100 },
-        samples: 0,
-        latency_ns: None,
-        ..seen(id, 10.0)
-    };
-    let v = c.step(&[few(1), few(2)]);
+    let mut all = [1, 2].map(|id| silent(seen(id, 10.0)));
+    all[0].base = 50;
+    let v = c.step(&all);
     assert!(v[0].weight < 20 * UNIT, "{v:?}");
 }
 
@@ -135,7 +139,8 @@ fn a_server_that_comes_back_starts_low_and_grows_by_the_cap() {
     let well: Vec<_> = (1..5).map(|id| seen(id, 10.0)).collect();
     steps(&mut c, 5, &well);
     let mut down = well.clone();
-    (down[0].serving, down[0].latency_ns, down[0].samples) = (false, None, 0);
+    down[0] = silent(down[0]);
+    down[0].serving = false;
     let v = steps(&mut c, 5, &down);
     assert!(v[0].weight == 0 && v[0].why == Why::Down, "{v:?}");
     let v = c.step(&well);
@@ -160,13 +165,9 @@ fn servers_that_are_there_before_a_service_has_begun_start_with_their_configured
     }
     // one that is mentioned for the first time, too
     let mut few = Controller::default();
-    let idle = |id| Observed {
-        samples: 0,
-        latency_ns: None,
-        ..seen(id, 1.0)
-    };
-    steps(&mut few, 50, &[idle(1), idle(2)]);
-    let v = few.step(&[idle(1), idle(2), idle(3)]);
+    let idle = [1, 2, 3].map(|id| silent(seen(id, 1.0)));
+    steps(&mut few, 50, &idle[..2]);
+    let v = few.step(&idle);
     assert_eq!(v[2].weight, 100 * UNIT, "{v:?}");
 }
 
@@ -218,7 +219,7 @@ fn without_responses_a_low_weight_grows_back_so_that_it_can_prove_itself() {
     let mut all = vec![seen(1, 10.0), seen(2, 10.0), seen(3, 900.0)];
     let low = steps(&mut c, 20, &all);
     assert!(low[2].weight > 0);
-    (all[2].latency_ns, all[2].samples) = (None, 0);
+    all[2] = silent(all[2]);
     let v = steps(&mut c, 30, &all);
     assert!(
         v[2].why == Why::Stale && share(&v, 2) > 3.0 * share(&low, 2),

@@ -25,6 +25,8 @@ pub(super) const LIMIT: Duration = Duration::from_secs(30);
 pub(super) const WEB: &str = "web";
 /// The service of IPv6, through tunnels.
 pub(super) const WEB6: &str = "web6";
+/// What a backend begins with in a configuration.
+const BACKEND: &str = "[[service.backend]]";
 /// What servers are called, by index.
 pub(super) const NAMES: [&str; SERVERS as usize] = ["s1", "s2", "s3", "s4"];
 
@@ -71,17 +73,11 @@ impl Settings {
                 let (v4, v6) = segment::server(index);
                 let to: IpAddr = if service == WEB { v4.into() } else { v6.into() };
                 text += &format!(
-                    "[[service.backend]]\nname = \"{server}\"\naddress = \"{to}\"\nweight = {weight}\n"
+                    "{BACKEND}\nname = \"{server}\"\naddress = \"{to}\"\nweight = {weight}\n"
                 );
             }
         }
         text
-    }
-
-    /// Backends of all services.
-    fn backends(&self) -> usize {
-        let servers = SERVERS - u8::from(self.without.is_some());
-        self.services.len() * usize::from(servers)
     }
 }
 
@@ -177,8 +173,9 @@ impl<'a> Agent<'a> {
 
     /// Writes the configuration; the process reads it at the next SIGHUP or reload.
     pub(super) fn configure(&mut self, settings: &Settings) -> Result<()> {
-        self.backends = settings.backends();
-        self.write(&settings.text(&self.name))
+        let text = settings.text(&self.name);
+        self.backends = text.matches(BACKEND).count();
+        self.write(&text)
     }
 
     /// Writes anything in place of the configuration.
@@ -244,13 +241,13 @@ impl<'a> Agent<'a> {
     /// Sends its process a signal. SIGKILL and SIGTERM end it: then it is waited for.
     pub(super) fn signal(&mut self, signal: Signal) -> Result<()> {
         self.check_alive()?;
-        let (mut process, reader) = self.process.take().context("no agent runs")?;
+        let (process, _) = self.process.as_ref().context("no agent runs")?;
         kill(process.pid(), signal)?;
-        if matches!(signal, Signal::SIGKILL | Signal::SIGTERM) {
+        if signal != Signal::SIGHUP
+            && let Some((mut process, reader)) = self.process.take()
+        {
             process.wait(self.stop, LIMIT)?;
             reader.finish();
-        } else {
-            self.process = Some((process, reader));
         }
         Ok(())
     }
@@ -272,20 +269,13 @@ impl<'a> Agent<'a> {
         backend: &str,
         is: impl Fn(&BackendLine) -> bool,
     ) -> Result<()> {
-        let look = || {
-            let printed = self.printed();
-            Ok(printed
-                .last(service, backend)
-                .is_some_and(&is)
-                .then_some(()))
-        };
-        match self.stop.wait_until(LIMIT, look)? {
-            Some(()) => Ok(()),
-            None => bail!(
-                "{what}: that did not come within {LIMIT:?}: {:?}",
-                self.printed().last(service, backend)
-            ),
+        let there = || self.printed().last(service, backend).is_some_and(&is);
+        let look = || Ok(there().then_some(()));
+        if self.stop.wait_until(LIMIT, look)?.is_none() {
+            let last = self.printed().last(service, backend).cloned();
+            bail!("{what}: that did not come within {LIMIT:?}: {last:?}");
         }
+        Ok(())
     }
 
     /// What the process printed so far.

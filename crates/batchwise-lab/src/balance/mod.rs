@@ -4,6 +4,7 @@ mod agent;
 pub(crate) mod cost;
 pub mod faults;
 pub(crate) mod policies;
+mod site;
 pub(crate) mod tail;
 
 use serde::Serialize;

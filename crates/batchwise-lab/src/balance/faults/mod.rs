@@ -12,19 +12,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use batchwise_testbed::host::Place;
 use batchwise_testbed::segment::{Segment, SegmentSpec};
 use batchwise_testbed::stop::Stop;
 use clap::ValueEnum as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::agent::Agent;
 use super::name;
 use crate::Context;
 use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
 pub use outcome::{Outcome, Scenario};
-use stage::{Site, Stage, by_latency, settings};
+use stage::{Stage, by_latency, settings};
 
 /// Room for the outer header of the tunnels.
 const MTU: u32 = 1600;
@@ -53,15 +51,11 @@ pub struct Summary {
 /// no error: see [`Outcome::wrong`].
 pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result<Outcome> {
     let segment = Segment::build(tag, SegmentSpec { mtu: MTU })?;
-    let slow = scenario == Scenario::WeightsByLatency;
-    let settings = if slow { by_latency() } else { settings() };
-    let place = (&segment.balancer, Place::Observer);
-    let mut stage = Stage {
-        site: Site::start(&segment, command, stop, slow)?,
-        agent: Agent::start(tag, command, place, stop, &settings)?,
-        segment: &segment,
-        stop,
+    let settings = match scenario {
+        Scenario::WeightsByLatency => by_latency(),
+        _ => settings(),
     };
+    let mut stage = Stage::start(&segment, tag, command, stop, &settings)?;
     let mut outcome = match scenario {
         Scenario::WeightsChange => stage.weights_change(),
         Scenario::WeightsByLatency => stage.weights_by_latency(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use batchwise_core::balance::report::{EventLine, TotalsLine};
 use batchwise_testbed::segment::{SERVERS, VIP, VIP6};
@@ -90,7 +90,9 @@ impl Outcome {
         for connection in connections {
             outcome.connections += u64::from(!matches!(connection.end, End::Refused(_)));
             outcome.answers += connection.answers;
-            outcome.longest_wait_ns = outcome.longest_wait_ns.max(nanos(connection.longest));
+            outcome.longest_wait_ns = outcome
+                .longest_wait_ns
+                .max(connection.longest.as_nanos() as u64);
         }
         outcome
     }
@@ -154,9 +156,4 @@ pub(super) fn unharmed(connections: &[Connection]) -> Outcome {
         });
     }
     outcome
-}
-
-/// As results have times.
-pub(super) fn nanos(duration: Duration) -> u64 {
-    duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 
 use super::super::agent::{Agent, Settings, WEB, WEB6};
 use super::clients::{Connection, End, while_clients_work};
-use super::outcome::{Outcome, nanos, unharmed};
+use super::outcome::{Outcome, unharmed};
 use super::resting::{Resting, open_to};
 use super::stage::{
     CHECK_EVERY, CHECK_TIMEOUT, FALL, STEADY, Stage, VICTIM, VICTIM_NAME, settings,
@@ -143,8 +143,8 @@ fn lost(connections: &[Connection], span: Range<Instant>, check_takes: Duration)
             _ => outcome.count_against(connection),
         }
     }
-    outcome.noticed_after_ns = Some(nanos(noticed));
-    outcome.notice_within_ns = Some(nanos(bound));
+    outcome.noticed_after_ns = Some(noticed.as_nanos() as u64);
+    outcome.notice_within_ns = Some(bound.as_nanos() as u64);
     let lost = outcome.lost_with_server;
     outcome.expect(lost > 0, || {
         format!("no connection was lost with {VICTIM_NAME}")

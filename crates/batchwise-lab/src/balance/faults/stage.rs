@@ -1,5 +1,6 @@
 //! Where scenarios happen: a segment, its servers, the balancer before them.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -7,13 +8,12 @@ use std::time::Duration;
 use anyhow::Result;
 use batchwise_core::balance::report::BackendLine;
 use batchwise_testbed::host::Place;
-use batchwise_testbed::nginx::Nginx;
 use batchwise_testbed::process::Process;
 use batchwise_testbed::segment::{self, LINK, SERVERS, Segment};
-use batchwise_testbed::speed::{Brake, Speed};
 use batchwise_testbed::stop::Stop;
 
 use super::super::agent::{Agent, NAMES, Settings, WEB, WEB6};
+use super::super::site::Site;
 use super::clients::WHO;
 use super::resting::{LONG, long};
 
@@ -59,67 +59,46 @@ pub(super) fn by_latency() -> Settings {
     }
 }
 
-/// Servers before which a balancer is put.
-pub(super) struct Site {
-    pub(super) servers: Vec<Nginx>,
-    /// How fast they are, where that can be changed.
-    pub(super) speeds: Vec<Speed>,
-    _brake: Option<Brake>,
+pub(super) struct Stage<'a> {
+    pub(super) agent: Agent<'a>,
+    pub(super) site: Site,
     _decapsulators: Vec<Process>,
+    pub(super) segment: &'a Segment,
+    pub(super) stop: &'a Stop,
 }
 
-impl Site {
-    /// Starts them; `slow`: their speeds can be changed.
+impl<'a> Stage<'a> {
+    /// Starts the servers and the balancer, whose pins and socket have this name.
     pub(super) fn start(
-        segment: &Segment,
-        command: &Path,
-        stop: &Stop,
-        slow: bool,
+        segment: &'a Segment,
+        name: &str,
+        command: &'a Path,
+        stop: &'a Stop,
+        settings: &Settings,
     ) -> Result<Self> {
-        let brake = if slow { Some(Brake::build()?) } else { None };
-        let mut site = Self {
-            servers: Vec::new(),
-            speeds: Vec::new(),
-            _brake: None,
-            _decapsulators: Vec::new(),
-        };
-        for (name, host) in NAMES.into_iter().zip(&segment.servers) {
-            let fill = |folder: &Path| {
-                std::fs::write(folder.join(WHO), name)?;
-                Ok(std::fs::write(folder.join(LONG), long(name))?)
-            };
-            let server = match &brake {
-                Some(brake) => {
-                    let speed = brake.speed(host.namespace().name())?;
-                    let change = |command: &mut _| brake.apply(&speed, command);
-                    let server = Nginx::start_changed(host, stop, fill, change)?;
-                    site.speeds.push(speed);
-                    server
-                }
-                None => Nginx::start(host, stop, fill)?,
-            };
-            site.servers.push(server);
+        let site = Site::start(segment, stop, |name, folder| {
+            fs::write(folder.join(WHO), name)?;
+            Ok(fs::write(folder.join(LONG), long(name))?)
+        })?;
+        let decapsulators = segment.servers.iter().map(|host| {
             let mut decap = Command::new(command);
             decap.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
             decap.arg(segment::balancer().1.to_string());
             let mut decap = host.spawn("the decapsulator", decap, Place::Observer)?;
             // read, so that it never blocks on a full pipe
             decap.on_line(drop);
-            site._decapsulators.push(decap);
-        }
-        site._brake = brake;
-        Ok(site)
+            Ok(decap)
+        });
+        let place = (&segment.balancer, Place::Observer);
+        Ok(Self {
+            site,
+            _decapsulators: decapsulators.collect::<Result<_>>()?,
+            agent: Agent::start(name, command, place, stop, settings)?,
+            segment,
+            stop,
+        })
     }
-}
 
-pub(super) struct Stage<'a> {
-    pub(super) agent: Agent<'a>,
-    pub(super) site: Site,
-    pub(super) segment: &'a Segment,
-    pub(super) stop: &'a Stop,
-}
-
-impl Stage<'_> {
     /// Waits until the lines of the victim are so, of both services.
     pub(super) fn victim_has(&self, what: &str, is: impl Fn(&BackendLine) -> bool) -> Result<()> {
         let what = format!("{VICTIM_NAME} has {what}");

@@ -42,14 +42,14 @@ impl Kind {
 pub enum Decider {
     Fixed,
     Paper(Paper),
-    Latency(Box<Controller>),
+    Latency(Controller),
 }
 
 impl Decider {
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Paper => Self::Paper(Paper::default()),
-            Kind::Latency | Kind::Weights => Self::Latency(Box::<Controller>::default()),
+            Kind::Latency | Kind::Weights => Self::Latency(Controller::default()),
             _ => Self::Fixed,
         }
     }

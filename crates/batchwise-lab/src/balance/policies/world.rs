@@ -323,10 +323,8 @@ impl<'a> World<'a> {
                 sum.0 += o.samples;
             }
         }
-        let mut on: BTreeMap<usize, u64> = BTreeMap::new();
-        for (server, _) in std::mem::take(&mut self.flows) {
-            *on.entry(server).or_default() += 1;
-        }
+        let flows = std::mem::take(&mut self.flows);
+        let flows = |server| flows.range((server, 0)..(server + 1, 0)).count() as u64;
         let observed = (1..).zip(&self.queues).map(|(id, queue)| Observed {
             id,
             base: BASE,
@@ -336,7 +334,7 @@ impl<'a> World<'a> {
             connections: queue.connections,
             busy: queue.busy(),
             confirmed: false,
-            flows: on.get(&(usize::from(id) - 1)).copied().unwrap_or(0),
+            flows: flows(usize::from(id) - 1),
         });
         let observed: Vec<Observed> = observed.collect();
         let weights: Vec<u32>;

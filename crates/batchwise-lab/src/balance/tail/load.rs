@@ -66,7 +66,9 @@ impl Stage {
                 duration,
                 connections: CONNECTIONS,
                 rate: share.map(|rate| rate.round() as u64),
-                options: options.chain([self.site.display().to_string()]).collect(),
+                options: options
+                    .chain([self.description.display().to_string()])
+                    .collect(),
             };
             let to = SocketAddr::from((VIP, nginx::PORT));
             workload.start_on(&context.command, host, to)

@@ -6,7 +6,7 @@ mod load;
 mod report;
 mod summary;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -15,12 +15,13 @@ use batchwise_testbed::cpu_share::trace::Trace;
 use batchwise_testbed::host::Place;
 use batchwise_testbed::nginx::Nginx;
 use batchwise_testbed::segment::{SERVERS, Segment, SegmentSpec};
-use batchwise_testbed::speed::{Brake, Follower, Speed};
+use batchwise_testbed::speed::Follower;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::agent::{Agent, NAMES, Printed, Settings, WEB};
 use super::name;
+use super::site::Site;
 use crate::Context;
 use crate::engine::text::duration;
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
@@ -186,10 +187,9 @@ pub struct Course {
 
 /// Four servers that run; dropped in this order.
 pub struct Stage {
-    servers: Vec<Nginx>,
-    speeds: Vec<Speed>,
-    _brake: Brake,
-    site: PathBuf,
+    site: Site,
+    /// The file that says what the site is like.
+    description: PathBuf,
     segment: Segment,
 }
 
@@ -219,22 +219,15 @@ impl Experiment for BalanceTail {
         let segment = Segment::build("tail", SegmentSpec::default())?;
         segment.receive_on_own_cpus()?;
         let network = serde_json::to_value(segment.settings()?)?;
-        let brake = Brake::build()?;
-        let site = context.output.dir().join("site.toml");
-        std::fs::write(&site, SITE).with_context(|| format!("writing {}", site.display()))?;
-        let (mut speeds, mut servers) = (Vec::new(), Vec::new());
-        for host in &segment.servers {
-            let speed = brake.speed(host.namespace().name())?;
-            let fill = |folder: &Path| write_site(&context.command, folder, Some(&site));
-            let slow = |command: &mut _| brake.apply(&speed, command);
-            servers.push(Nginx::start_changed(host, &context.stop, fill, slow)?);
-            speeds.push(speed);
-        }
+        let description = context.output.dir().join("site.toml");
+        let writing = || format!("writing {}", description.display());
+        std::fs::write(&description, SITE).with_context(writing)?;
+        let site = Site::start(&segment, &context.stop, |_, folder| {
+            write_site(&context.command, folder, Some(&description))
+        })?;
         let stage = Stage {
-            servers,
-            speeds,
-            _brake: brake,
             site,
+            description,
             segment,
         };
         Ok((stage, network))
@@ -321,7 +314,7 @@ impl Stage {
 
     /// Requests a second at the mean speed of the traces, with static weights.
     fn capacity(&self, context: &Context) -> Result<f64> {
-        for speed in &self.speeds {
+        for speed in &self.site.speeds {
             speed.set(EQUAL_SHARE * SCALE)?;
         }
         let balancer = self.balancer(context, Policy::Static)?;
@@ -349,19 +342,26 @@ impl Stage {
             Servers::Equal => Ok(Trace::constant(EQUAL_SHARE)),
         };
         let traces: Vec<_> = (0..SERVERS).map(trace).collect::<Result<_>>()?;
-        for (speed, trace) in self.speeds.iter().zip(&traces) {
+        for (speed, trace) in self.site.speeds.iter().zip(&traces) {
             let first = trace.steps().first().context("a trace without steps")?;
             speed.set(first.share * SCALE)?;
         }
         let balancer = self.balancer(context, arm.policy)?;
-        let speeds: Vec<_> = self.speeds.iter().cloned().zip(traces.clone()).collect();
+        let speeds: Vec<_> = self
+            .site
+            .speeds
+            .iter()
+            .cloned()
+            .zip(traces.clone())
+            .collect();
         let follower = Follower::start(&speeds, SCALE);
         let offered_rps = capacity * f64::from(arm.load_percent) / 100.0;
         let duration = Duration::from_secs(seconds.into());
         let done = self.load(context, Some(offered_rps), arm.pages, duration, seed)?;
         follower.finish()?;
         let printed = balancer.finish()?;
-        self.servers.iter_mut().try_for_each(Nginx::check_alive)?;
+        let mut servers = self.site.servers.iter_mut();
+        servers.try_for_each(Nginx::check_alive)?;
         let point = Point {
             round,
             arm,
