@@ -65,12 +65,9 @@ impl Capture {
         }
     }
 
-    /// Ends capturing; the file is whole then.
-    pub fn end(&mut self) {
+    /// Ends capturing; the file, which is whole then.
+    pub fn end(&mut self) -> &Path {
         self.process.terminate(LIMIT);
-    }
-
-    pub fn file(&self) -> &Path {
         &self.file
     }
 }
@@ -93,7 +90,7 @@ pub fn ack_round_trips(capture: &Path, server: Ipv4Addr) -> Result<Vec<Sample>> 
         Some(Sample {
             client,
             at_ns,
-            value_ns: nanoseconds(rtt)? as f64,
+            value_ns: nanoseconds(rtt.trim())? as f64,
         })
     };
     Ok(rows.iter().filter_map(sample).collect())
@@ -161,15 +158,10 @@ fn tshark(capture: &Path, filter: &str, fields: [&str; 3]) -> Result<Vec<String>
 
 /// Decimal seconds as nanoseconds, without the rounding of a float.
 pub(super) fn nanoseconds(seconds: &str) -> Option<u64> {
-    let (whole, part) = seconds
-        .trim()
-        .split_once('.')
-        .unwrap_or((seconds.trim(), ""));
-    let digits: String = part.chars().chain("000000000".chars()).take(9).collect();
+    let (whole, part) = seconds.split_once('.').unwrap_or((seconds, ""));
     let whole: u64 = whole.parse().ok()?;
-    whole
-        .checked_mul(1_000_000_000)?
-        .checked_add(digits.parse().ok()?)
+    let part = format!("{part:0<9.9}").parse().ok()?;
+    whole.checked_mul(1_000_000_000)?.checked_add(part)
 }
 
 #[cfg(test)]

@@ -186,30 +186,29 @@ impl Shown {
     /// Draws them, of this arm.
     pub fn figure<'a>(self, arm: &str, curves: impl IntoIterator<Item = &'a Curve>) -> Figure {
         let latency = |name| Axis::new(name, Unit::Duration).log();
-        let relative = |most: f64| Axis::new("relative error", Unit::Percent).between(-most, most);
-        let share = Axis::new("share of epochs", Unit::Percent).between(0.0, 1.0);
-        let (what, x) = match self {
-            Self::Latencies => ("Latencies", latency("latency")),
-            Self::AbsoluteErrors => ("Absolute errors", latency("absolute error")),
-            Self::RelativeErrors => ("Relative errors", relative(0.5)),
-            Self::ConnectionErrors => ("Connection errors", relative(0.5)),
-            Self::ShareOff => ("Share of epochs that are off", share),
-            Self::SizeOff => ("Mean error of these", relative(1.0)),
-            Self::ServerOverTime => ("Server over time", Axis::seconds()),
-            Self::ConnectionOverTime => ("Connection over time", Axis::seconds()),
+        let error = |most: f64| Axis::new("relative error", Unit::Percent).between(-most, most);
+        let share = |of| Axis::new(format!("share of {of}"), Unit::Percent).between(0.0, 1.0);
+        let (what, x, y) = match self {
+            Self::Latencies => ("Latencies", latency("latency"), share("responses")),
+            Self::AbsoluteErrors => (
+                "Absolute errors",
+                latency("absolute error"),
+                share("responses"),
+            ),
+            Self::RelativeErrors => ("Relative errors", error(0.5), share("responses")),
+            Self::ConnectionErrors => ("Connection errors", error(0.5), share("responses")),
+            Self::ShareOff => (
+                "Share of epochs that are off",
+                share("epochs"),
+                share("connections"),
+            ),
+            Self::SizeOff => ("Mean error of these", error(1.0), share("connections")),
+            Self::ServerOverTime => ("Server over time", Axis::seconds(), Axis::latency()),
+            Self::ConnectionOverTime => ("Connection over time", Axis::seconds(), Axis::latency()),
         };
         let name = what.to_lowercase().replace(' ', "-");
         let file = format!("{name}-{}.svg", arm.replace('%', ""));
-        let title = format!("{what}, {arm}");
-        let empty = match self {
-            Self::ServerOverTime | Self::ConnectionOverTime => {
-                Figure::over_time(file, title, Axis::latency())
-            }
-            Self::ShareOff | Self::SizeOff => {
-                Figure::distribution(file, title, x, "share of connections")
-            }
-            _ => Figure::distribution(file, title, x, "share of responses"),
-        };
+        let empty = Figure::new(file, format!("{what}, {arm}"), x, y);
         curves.into_iter().fold(empty, |figure, curve| {
             let (label, color, dashed) = curve.way.style();
             match dashed {

@@ -162,11 +162,9 @@ impl Beside {
 
     /// These epochs with what each baseline made of them.
     fn finish(mut self, paired: &[Paired]) -> Result<[(Way, Vec<Paired>); 3]> {
-        self.at_client.end();
-        self.at_vantage.end();
         let probed = self.probe.finish()?;
-        let acknowledged = ack_round_trips(self.at_client.file(), SERVER_IP)?;
-        let begun = handshakes(self.at_vantage.file(), SERVER_IP)?;
+        let acknowledged = ack_round_trips(self.at_client.end(), SERVER_IP)?;
+        let begun = handshakes(self.at_vantage.end(), SERVER_IP)?;
         Ok([
             (Way::TcpProbe, with_samples(paired, &probed)),
             (Way::AckRtt, with_samples(paired, &acknowledged)),
@@ -199,11 +197,11 @@ impl Trial {
         let wire_before = triangle.access.as_ref().map(|wire| wire.counts());
         let beside = self.baselines.then(|| Beside::start(triangle, port, stop));
         let beside = beside.transpose()?;
-        let capture = self.capture.as_ref().map(|(filter, estimators)| {
-            let capture = Capture::start(&triangle.vantage, VANTAGE_LINK, filter, stop)?;
-            anyhow::Ok((capture, *estimators))
-        });
-        let capture = capture.transpose()?;
+        let at_vantage = |filter| Capture::start(&triangle.vantage, VANTAGE_LINK, filter, stop);
+        let capture = match &self.capture {
+            Some((filter, estimators)) => Some((at_vantage(filter)?, *estimators)),
+            None => None,
+        };
         let observer = Observer::start(&context.command, triangle, port, stop)?;
         let share = self.share.as_ref().map(|trace| {
             let share = CpuShare::of(&triangle.server, &[server.pid()])?;
@@ -243,10 +241,10 @@ impl Trial {
             ways.extend(beside.finish(&passive)?);
         }
         if let Some((mut capture, estimators)) = capture {
-            capture.end();
+            let capture = capture.end();
             for &way in estimators {
                 let estimator = (way != Way::Oracle).then(|| way.label());
-                let observed = over_capture(&context.command, port, estimator, capture.file())?;
+                let observed = over_capture(&context.command, port, estimator, capture)?;
                 ways.insert(way, pair(&observed.epochs));
                 stop.check()?;
             }

@@ -147,31 +147,24 @@ pub fn section(point: &Point) -> Vec<Part> {
 
 /// A table of errors, a row a way of estimating.
 pub fn table<'a>(rows: impl IntoIterator<Item = (&'a str, &'a Errors)>) -> Table {
-    let row = |(name, errors): (&str, &Errors)| {
-        vec![
-            name.into(),
-            errors.responses.to_string(),
-            percent(Some(errors.covered)),
-            maybe_duration(errors.truth_ns),
-            maybe_duration(errors.estimate_ns),
-            fine_percent(errors.median_rel_error),
-            fine_percent(errors.median_abs_rel_error),
-            fine_percent(errors.p90_abs_rel_error),
-            percent(errors.within_15_percent),
-        ]
-    };
-    Table::new([
-        "against req-to-res",
-        "responses",
-        "with an estimate",
-        "truth",
-        "estimate",
-        "median error",
-        "median |error|",
-        "90th percentile",
-        "within 15 %",
-    ])
-    .with(rows.into_iter().map(row))
+    Table::of(
+        rows,
+        &[
+            ("against req-to-res", &|(name, _)| (*name).into()),
+            ("responses", &|(_, e)| e.responses.to_string()),
+            ("with an estimate", &|(_, e)| percent(Some(e.covered))),
+            ("truth", &|(_, e)| maybe_duration(e.truth_ns)),
+            ("estimate", &|(_, e)| maybe_duration(e.estimate_ns)),
+            ("median error", &|(_, e)| fine_percent(e.median_rel_error)),
+            ("median |error|", &|(_, e)| {
+                fine_percent(e.median_abs_rel_error)
+            }),
+            ("90th percentile", &|(_, e)| {
+                fine_percent(e.p90_abs_rel_error)
+            }),
+            ("within 15 %", &|(_, e)| percent(e.within_15_percent)),
+        ],
+    )
 }
 
 /// With two decimals: errors are less than a percent.

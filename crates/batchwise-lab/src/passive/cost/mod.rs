@@ -17,9 +17,9 @@ use crate::engine::{
     Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
 };
 use crate::packet_cost::{self, FLOWS};
-use crate::stats::median;
+use crate::stats::{Spread, median};
 use bench::Bench;
-use summary::{Summary, throughputs};
+use summary::{Summary, forwarding};
 
 /// How often the kernel's run-time statistics are asked.
 const STATISTICS: u32 = 5;
@@ -183,7 +183,7 @@ impl Experiment for PassiveCost {
     fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
         let strips = [(Program::Passive, NODELAY), (Program::Tail, NAGLE)];
         let strips = strips.map(|(program, color)| {
-            let pairs = throughputs(&results.points, program);
+            let pairs = forwarding(&results.points, program);
             Strip::new(format!("{program:?}"), color, &pairs)
         });
         let mut report = Report::new(
@@ -223,24 +223,20 @@ impl Experiment for PassiveCost {
 }
 
 fn cases(summary: &Summary) -> Table {
-    let row = |(case, of): (&Case, &summary::CaseSummary)| {
-        let ratio = of.throughput_ratio.as_ref();
-        vec![
-            case.name(),
-            of.nothing_ns.map_or_else(String::new, quartiles),
-            of.passive_ns.map_or_else(String::new, quartiles),
-            interval(of.added_ns),
-            ratio.map_or_else(|| "–".into(), |ratio| Ratio::text(Some(ratio))),
-        ]
-    };
-    Table::new([
-        "packets of",
-        "nothing, ns",
-        "passive, ns",
-        "added, ns",
-        "throughput ratio",
-    ])
-    .with(summary.cases.iter().map(row))
+    let spread = |of: Option<Spread>| of.map_or_else(String::new, quartiles);
+    Table::of(
+        &summary.cases,
+        &[
+            ("packets of", &|(case, _)| case.name()),
+            ("nothing, ns", &|(_, of)| spread(of.nothing_ns)),
+            ("passive, ns", &|(_, of)| spread(of.passive_ns)),
+            ("added, ns", &|(_, of)| interval(of.added_ns)),
+            ("throughput ratio", &|(_, of)| {
+                let ratio = of.throughput_ratio.as_ref();
+                ratio.map_or_else(|| "–".into(), |ratio| Ratio::text(Some(ratio)))
+            }),
+        ],
+    )
 }
 
 fn table_1(summary: &Summary) -> Table {

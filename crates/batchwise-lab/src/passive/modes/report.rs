@@ -120,25 +120,17 @@ fn list(text: &str) -> Part {
 }
 
 fn overview(scores: &[Score]) -> Table {
-    let row = |s: &Score| {
-        vec![
-            s.estimator.clone(),
-            percent(Some(s.within_15_percent)),
-            percent(s.error),
-            signed(s.bias),
-            percent(Some(s.known)),
-            s.epochs.to_string(),
-        ]
-    };
-    Table::new([
-        "estimator",
-        "within 15 %",
-        "median |error|",
-        "median error",
-        "with an estimate",
-        "epochs",
-    ])
-    .with(scores.iter().map(row))
+    Table::of(
+        scores,
+        &[
+            ("estimator", &|s| s.estimator.clone()),
+            ("within 15 %", &|s| percent(Some(s.within_15_percent))),
+            ("median |error|", &|s| percent(s.error)),
+            ("median error", &|s| signed(s.bias)),
+            ("with an estimate", &|s| percent(Some(s.known))),
+            ("epochs", &|s| s.epochs.to_string()),
+        ],
+    )
 }
 
 /// A row a point, a column an estimator.
