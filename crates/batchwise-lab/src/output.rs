@@ -39,14 +39,14 @@ impl Output {
 #[derive(Debug)]
 pub struct Progress {
     began: Instant,
-    done: u32,
-    of: u32,
+    done: usize,
+    of: usize,
     hidden: bool,
 }
 
 impl Progress {
     /// For `of` steps, of which none is done; if `hidden`, nothing is printed.
-    pub fn new(of: u32, hidden: bool) -> Self {
+    pub fn new(of: usize, hidden: bool) -> Self {
         Self {
             began: Instant::now(),
             done: 0,
@@ -85,12 +85,13 @@ impl Progress {
     }
 
     /// `steps` will not be done after all.
-    pub fn skip(&mut self, steps: u32) {
+    pub fn skip(&mut self, steps: usize) {
         self.of = self.of.saturating_sub(steps);
     }
 
     fn remaining(&self, elapsed: Duration) -> Duration {
-        elapsed / self.done.max(1) * self.of.saturating_sub(self.done)
+        let left = self.of.saturating_sub(self.done);
+        elapsed.mul_f64(left as f64 / self.done.max(1) as f64)
     }
 }
 

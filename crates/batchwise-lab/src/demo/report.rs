@@ -1,21 +1,24 @@
 //! The demo's report: one sentence and one picture, then estimates beside truth.
 
 use batchwise_core::sense::report::{Nagle, Side};
+use batchwise_testbed::load::LoadReport;
 use batchwise_testbed::window::PARTS;
 
+use super::Climbs;
 use super::bins::Bin;
 use super::moment::{Moment, two_sided};
 use super::plan::{FOOT, PASSES, SLICE, TOP, VALUE_SIZE};
-use super::summary::{EndSummary, Summary, about_cpu_wait};
-use super::{ClimbReport, Climbs};
+use super::summary::{EndSummary, Summary};
 use crate::arm::Arm;
 use crate::decisions::join;
 use crate::engine::color::{BLACK, Color, GREY, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group, Layer, Marker, Span, Stroke};
 use crate::engine::report::Part;
-use crate::engine::text::percent;
-use crate::engine::text::{duration, maybe_duration, thousands};
+use crate::engine::text::{duration, maybe_duration, percent, thousands};
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
+
+/// A larger share of the time without its CPU shows in the generator's latencies.
+const CPU_WAIT: f64 = 0.05;
 
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
     let points = &results.points;
@@ -81,11 +84,25 @@ pub fn notes(climbs: &Climbs) -> Vec<String> {
          the load that can be carried is low."
             .to_owned()
     });
-    let reports = climbs
-        .climbs
-        .iter()
-        .map(|climb: &ClimbReport| &climb.report);
-    one_cpu.or(about_cpu_wait(reports)).into_iter().collect()
+    let waits = climbs.climbs.iter().map(|climb| {
+        let LoadReport {
+            measured_from_ts_ns: from,
+            measured_to_ts_ns: to,
+            cpu_wait_ns,
+            ..
+        } = climb.report;
+        (cpu_wait_ns.unwrap_or(0), to.saturating_sub(from))
+    });
+    let (waited, measured) = waits.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    let share = (waited as f64 / measured.max(1) as f64).min(1.0);
+    let other_work = (share > CPU_WAIT).then(|| {
+        format!(
+            "Other work kept the load generator waiting for its CPU for {:.0} % of the time: on an \
+             idle machine latencies are lower and more load can be carried.",
+            share * 100.0
+        )
+    });
+    one_cpu.or(other_work).into_iter().collect()
 }
 
 /// Mean latency over load, an arm a line.

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::Side;
-use batchwise_testbed::load::LoadReport;
 use serde::Serialize;
 
 use super::bins::{Bin, Carried, Order, TOO_LONG, bins, slower_from};
@@ -14,9 +13,6 @@ use crate::arm::Arm;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, thousands};
 use crate::stats::{median, quantile};
-
-/// A larger share of the time without its CPU shows in the generator's latencies.
-const CPU_WAIT: f64 = 0.05;
 
 /// How near one end's estimates were, over the passages that were not saturated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -72,7 +68,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these passages.
     pub fn of(moments: &[Moment]) -> Self {
         let ends = [Side::Client, Side::Server];
         let found = bins(moments, ENOUGH_PAIRS, Slice::latency);
@@ -245,24 +240,6 @@ fn at(bin: &Bin) -> String {
     let last = all.pop().unwrap_or_default();
     let (load, first) = (rounded(bin.offered_rps), all.join(", "));
     format!("at {load}/s a request takes {first} and {last}.")
-}
-
-/// Other work on the machine, if it kept the generator waiting for long.
-pub fn about_cpu_wait<'a>(reports: impl Iterator<Item = &'a LoadReport>) -> Option<String> {
-    let (mut waited, mut measured) = (0, 0);
-    for report in reports {
-        waited += report.cpu_wait_ns.unwrap_or(0);
-        let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-        measured += to.saturating_sub(from);
-    }
-    let share = (waited as f64 / measured.max(1) as f64).min(1.0);
-    (share > CPU_WAIT).then(|| {
-        format!(
-            "Other work kept the load generator waiting for its CPU for {:.0} % of the time: on an \
-             idle machine latencies are lower and more load can be carried.",
-            share * 100.0
-        )
-    })
 }
 
 /// A load to the nearest thousand.

@@ -1,8 +1,6 @@
 //! What an experiment declares, and what it is given while it measures.
 
 use anyhow::Result;
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -123,15 +121,6 @@ impl<A: Clone> Round<A> {
             arms: arms.into_iter().collect(),
             shuffled: false,
         }
-    }
-
-    /// Indices of the arms in the order in which they are measured.
-    pub(super) fn order(&self, rng: &mut StdRng) -> Vec<usize> {
-        let mut order: Vec<_> = (0..self.arms.len()).collect();
-        if self.shuffled {
-            order.shuffle(rng);
-        }
-        order
     }
 }
 

@@ -42,7 +42,6 @@ use anyhow::Result;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::Context;
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::triangle::{Triangle, TriangleSpec};
 
@@ -52,30 +51,6 @@ pub use experiment::{
 pub use figure::{Axis, Figure, Strip, Unit};
 pub use ratio::{Ratio, Verdict, pairs};
 pub use report::{Report, Table};
-
-/// An experiment of which the list in the crate's root knows only the name.
-impl<E: Experiment> crate::Experiment for E {
-    fn name(&self) -> &'static str {
-        Experiment::name(self)
-    }
-
-    fn about(&self) -> &'static str {
-        Experiment::about(self)
-    }
-
-    fn run(&self, context: &Context) -> Result<()> {
-        run::run(self, context)
-    }
-
-    fn summarise(&self, result: &Value) -> Result<Value> {
-        let record = record::Record::parse(self, result)?;
-        Ok(serde_json::to_value(self.summary(&record.results))?)
-    }
-
-    fn redraw(&self, context: &Context) -> Result<()> {
-        run::redraw(self, context)
-    }
-}
 
 /// The summary of the experiment `name`, computed anew from the points of a `result.json`.
 pub fn summarise(name: &str, result: &Value) -> Result<Value> {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
 
@@ -17,58 +18,70 @@ use crate::output::Progress;
 
 type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
 
-/// Measures, and writes what there is after each round and at the end, however that comes.
-pub(super) fn run<E: Experiment>(experiment: &E, context: &Context) -> Result<()> {
-    let rounds = experiment.rounds(context.quick)?;
-    let turns = rounds.iter().map(|round| round.arms.len()).sum();
-    let machine = serde_json::to_value(Machine::probe()?)?;
-    let mut record = resumed(experiment, context, turns, &machine);
-    record.machine = machine;
-    let done_turns = rounds[..record.progressed.round.min(rounds.len())]
-        .iter()
-        .map(|round| round.arms.len())
-        .sum::<usize>()
-        + record.progressed.done.len();
-    let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
-    let mut progress = Progress::new(count(turns), experiment.shows_progress());
-    if record.progressed.resumed > 0 {
-        progress.note(&format!(
-            "continues after {done_turns} of {turns} turns; remove result.json to begin anew"
-        ));
-        progress.skip(count(done_turns));
+/// An experiment of which the list in the crate's root knows only the name.
+impl<E: Experiment> crate::Experiment for E {
+    fn name(&self) -> &'static str {
+        Experiment::name(self)
     }
-    let (mut stage, network) = experiment.stage(context)?;
-    record.network = network;
-    let mut running = Running {
-        experiment,
-        context,
-        record,
-        progress,
-    };
-    let outcome = running.measure(&mut stage, &rounds);
-    drop(stage);
-    running.record.complete = outcome.is_ok();
-    if outcome.is_ok() || !running.record.results.points.is_empty() {
-        write(experiment, context, &running.record)?;
-        let results = &running.record.results;
-        if let Some(words) = experiment.closing_words(results, &experiment.summary(results)) {
-            println!("{words}");
-            if outcome.is_err() {
-                println!("{}", context.output.dir().join("report.html").display());
+
+    fn about(&self) -> &'static str {
+        Experiment::about(self)
+    }
+
+    /// Measures, and writes what there is after each round and at the end, however that comes.
+    fn run(&self, context: &Context) -> Result<()> {
+        let rounds = self.rounds(context.quick)?;
+        let arms = |rounds: &[Round<E::Arm>]| rounds.iter().map(|round| round.arms.len()).sum();
+        let turns = arms(&rounds);
+        let machine = serde_json::to_value(Machine::probe()?)?;
+        let mut record = resumed(self, context, turns, &machine);
+        record.machine = machine;
+        let mut progress = Progress::new(turns, self.shows_progress());
+        if record.progressed.resumed > 0 {
+            let over: usize = arms(&rounds[..record.progressed.round.min(rounds.len())]);
+            let done = over + record.progressed.done.len();
+            progress.note(&format!(
+                "continues after {done} of {turns} turns; remove result.json to begin anew"
+            ));
+            progress.skip(done);
+        }
+        let (mut stage, network) = self.stage(context)?;
+        record.network = network;
+        let mut running = Running {
+            experiment: self,
+            context,
+            record,
+            progress,
+        };
+        let outcome = running.measure(&mut stage, &rounds);
+        drop(stage);
+        running.record.complete = outcome.is_ok();
+        if outcome.is_ok() || !running.record.results.points.is_empty() {
+            write(self, context, &running.record)?;
+            let results = &running.record.results;
+            if let Some(words) = self.closing_words(results, &self.summary(results)) {
+                println!("{words}");
+                if outcome.is_err() {
+                    println!("{}", context.output.dir().join("report.html").display());
+                }
             }
         }
+        outcome
     }
-    outcome
-}
 
-/// Draws the report again from `result.json`.
-pub(super) fn redraw<E: Experiment>(experiment: &E, context: &Context) -> Result<()> {
-    let path = context.output.dir().join("result.json");
-    let record = Record::parse(experiment, &read(&path)?)
-        .with_context(|| format!("reading {}", path.display()))?;
-    let summary = experiment.summary(&record.results);
-    let report = experiment.report(&record.results, &summary);
-    page::write(experiment.name(), context, &record, &report)
+    fn summarise(&self, result: &Value) -> Result<Value> {
+        let record = Record::parse(self, result)?;
+        Ok(serde_json::to_value(self.summary(&record.results))?)
+    }
+
+    fn redraw(&self, context: &Context) -> Result<()> {
+        let path = context.output.dir().join("result.json");
+        let record = Record::parse(self, &read(&path)?)
+            .with_context(|| format!("reading {}", path.display()))?;
+        let summary = self.summary(&record.results);
+        let report = self.report(&record.results, &summary);
+        page::write(Experiment::name(self), context, &record, &report)
+    }
 }
 
 fn read(path: &Path) -> Result<Value> {
@@ -166,7 +179,11 @@ impl<E: Experiment> Running<'_, E> {
         let experiment = self.experiment;
         let number = u32::try_from(self.record.progressed.round)?;
         let done = self.record.progressed.done.clone();
-        let order = round.order(rng).into_iter().filter(|i| !done.contains(i));
+        let mut order: Vec<_> = (0..round.arms.len()).collect();
+        if round.shuffled {
+            order.shuffle(rng);
+        }
+        order.retain(|index| !done.contains(index));
         experiment.begin(&mut self.handle(), stage, number, &round.arms)?;
         for (position, index) in (done.len()..).zip(order) {
             self.context.stop.check()?;

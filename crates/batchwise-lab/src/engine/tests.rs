@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde::Serialize;
 
 use super::*;
-use crate::Experiment as _;
 use crate::output::Output;
+use crate::{Context, Experiment as _};
 use batchwise_testbed::stop::{Stop, Stopped};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,15 +19,11 @@ pub struct ArmSummary {
     pub rps: Spread,
     /// The same with nothing cut.
     pub raw_rps: Option<Spread>,
-    /// CPU time of the server process a request, ns.
     pub server_cpu_ns_per_request: Spread,
-    /// CPU time of the benchmark process a request, ns.
     pub client_cpu_ns_per_request: Spread,
-    /// Throughput over that of `off` in the same block.
+    /// Over `off` in the same block, as are the next two.
     pub throughput_ratio: Option<Ratio>,
-    /// Server CPU time a request over that of `off` in the same block.
     pub server_cpu_ratio: Option<Ratio>,
-    /// Client CPU time a request over that of `off` in the same block.
     pub client_cpu_ratio: Option<Ratio>,
     /// Time inside the hooks for a request at one endpoint, ns, by the kernel's statistics (which
     /// add to it themselves).
@@ -46,7 +42,6 @@ pub struct Summary {
     pub interval: Option<Ratio>,
     /// Whether `watch` leaves 95 % of the throughput.
     pub verdict: Verdict,
-    /// Blocks that have both.
     pub pairs: usize,
     /// Share of all slices' time that the host took away, and that is cut.
     pub cut_share: Option<f64>,
