@@ -34,9 +34,11 @@ fn all_arguments_and_the_exit_code_are_the_siblings() {
 
 #[test]
 fn one_that_is_not_installed_is_named_with_its_place_and_the_remedy() {
-    let folder = TempDir::new().expect("a folder");
+    let command = commands::required("batchwise");
+    // a link, as a copy cannot be started while another test starts a process
+    let folder = TempDir::new_in(command.parent().expect("a folder")).expect("a folder in it");
     let alone = folder.path().join("batchwise");
-    fs::copy(commands::required("batchwise"), &alone).expect("a copy");
+    fs::hard_link(&command, &alone).expect("a link");
     for name in ["load", "lab"] {
         let output = run(Command::new(&alone).args([name, "--help"]));
         let place = folder.path().join(format!("batchwise-{name}"));

@@ -276,7 +276,7 @@ fn make_room(path: &Path) -> anyhow::Result<()> {
 }
 
 /// The next registration; `None` when the process has hung up; EPROTO for what is none.
-pub(super) fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
+fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
     // one byte more than a registration has, to notice what is longer
     let mut bytes = [0; REGISTRATION_LEN + 1];
     // room for all that a message can bring: what does not fit would stay open and unknown

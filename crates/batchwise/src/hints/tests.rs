@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::IoSlice;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,21 +11,19 @@ use std::time::{Duration, Instant};
 
 use batchwise_core::sense::queue::QueueState;
 use batchwise_hint::layout::{Header, Identity, MAGIC, PAGE, Registration};
-use batchwise_hint::reader::{Calibration, Mapping};
+use batchwise_hint::reader::monotonic_ns;
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
 use batchwise_testbed::stage::eventually;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
-    connect, listen, sendmsg, socket,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, sendmsg,
+    socket,
 };
 use nix::sys::uio::pwrite;
 use nix::unistd::ftruncate;
 use tempfile::TempDir;
 
-use super::listener::receive;
 use super::windows::HintReading;
 use super::*;
 
@@ -100,56 +98,25 @@ fn a_handle_of_an_application_tells_its_latency() {
     );
 }
 
-/// This process has noticed that its last agent is gone: also that of the test before.
-fn no_agent_is_left(path: &Path) {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let agent = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).expect("a socket");
-    let address = UnixAddr::new(path).expect("its address");
-    bind(agent.as_raw_fd(), &address).expect("it is free");
-    listen(&agent, Backlog::new(1).expect("a number")).expect("it listens");
-    let hints = Hints::for_service("10.0.0.2:1".parse().expect("an address"));
-    let mut ready = [PollFd::new(agent.as_fd(), PollFlags::POLLIN)];
-    poll(&mut ready, 30_000u16).expect("the link");
-    let accepted = accept4(agent.as_raw_fd(), flags | SockFlag::SOCK_NONBLOCK);
-    // SAFETY: the descriptor was just made, and is nobody else's.
-    let link = unsafe { OwnedFd::from_raw_fd(accepted.expect("the link calls")) };
-    let calibration = Calibration::start();
-    let memory = || Some(receive(&link).ok()??.1);
-    let memory = eventually("its handle", memory, String::new);
-    let mut handle = Mapping::new(&memory, &calibration).expect("a segment");
-    drop((link, agent));
-    std::fs::remove_file(path).expect("the socket");
-    let untimed = || {
-        hints.create(1);
-        hints.complete(1);
-        let counted = handle.read(&calibration).sums;
-        (counted.untimed_completed > 0).then_some(())
-    };
-    eventually("calls to go untimed", untimed, String::new);
-}
-
 #[test]
 fn what_was_outstanding_when_an_agent_comes_is_counted_from_then_on() {
     let place = place();
-    no_agent_is_left(&place.path);
-    let hints = Hints::for_service(SERVICE.parse().expect("an address"));
-    for round in 0..2 {
-        hints.create(3);
-        hints.complete(1);
-        let began = Instant::now();
-        let mut listener = place.listen();
-        let start = find(&mut listener, SERVICE);
-        let counted = (start.queue.size, start.queue.total);
-        assert_eq!(counted, (2, 0), "in round {round}");
-        thread::sleep(Duration::from_millis(10));
-        hints.complete(2);
-        let end = find(&mut listener, SERVICE);
-        assert_eq!((end.queue.size, end.queue.total), (0, 2));
-        let stay = end.queue.since(&start.queue).delay().expect("two left");
-        let watched = began.elapsed().as_nanos() as f64;
-        assert!((10e6..=watched).contains(&stay), "{stay} {watched}");
-        // the application must notice that this agent is gone, and does
-    }
+    let mut listener = place.listen();
+    let memory = memory(PAGE as i64, ALL, &header(1, monotonic_ns()));
+    // three were created and one completed before, when no clock was read
+    write_shard(&memory, &[2, 0, 0, 0, 0, 3, 1]);
+    let peer = dial(&place.path);
+    send(&peer, &registration(), &[memory.as_raw_fd()]);
+    let began = Instant::now();
+    let start = find(&mut listener, SERVICE);
+    assert_eq!((start.queue.size, start.queue.total), (2, 0));
+    thread::sleep(Duration::from_millis(10));
+    write_shard(&memory, &[4, 0, 0, 2, 2 * monotonic_ns(), 3, 1]);
+    let end = find(&mut listener, SERVICE);
+    assert_eq!((end.queue.size, end.queue.total), (0, 2));
+    let stay = end.queue.since(&start.queue).delay().expect("two left");
+    let watched = began.elapsed().as_nanos() as f64;
+    assert!((10e6..=watched).contains(&stay), "{stay} {watched}");
 }
 
 #[test]
@@ -232,10 +199,19 @@ fn memory(size: i64, seals: SealFlag, words: &[u64]) -> OwnedFd {
     let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
     let memory = memfd_create(c"harm", flags).expect("memory");
     ftruncate(&memory, size).expect("its size");
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-    pwrite(&memory, &bytes, 0).expect("written");
+    write(&memory, words, 0);
     fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).expect("sealed");
     memory
+}
+
+fn write(memory: &OwnedFd, words: &[u64], at: usize) {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    pwrite(memory, &bytes, at as i64).expect("written");
+}
+
+/// Version, created, created_at, completed, completed_at, and the untimed.
+fn write_shard(memory: &OwnedFd, words: &[u64]) {
+    write(memory, words, size_of::<Header>());
 }
 
 /// A header of one shard: magic, version and shards, clock and closed, and the clock's anchor.
@@ -258,7 +234,7 @@ fn what_cannot_be_read_safely_is_refused_and_disturbs_nobody() {
     let hints = Hints::for_service("10.0.0.1:1".parse().expect("an address"));
     let good = find(&mut listener, "10.0.0.1:1");
 
-    let now = batchwise_hint::reader::monotonic_ns();
+    let now = monotonic_ns();
     let page = PAGE as i64;
     let fine = header(1, now);
     let bad = [
@@ -315,18 +291,13 @@ fn descriptors() -> usize {
 fn a_liar_is_dropped() {
     let place = place();
     let mut listener = place.listen();
-    let now = batchwise_hint::reader::monotonic_ns();
+    let now = monotonic_ns();
     let memory = memory(PAGE as i64, ALL, &header(1, now));
     let peer = dial(&place.path);
     send(&peer, &registration(), &[memory.as_raw_fd()]);
     find(&mut listener, SERVICE);
     // one request, created long before there was a machine
-    let shard = size_of::<Header>() as i64;
-    let lie: Vec<u8> = [2u64, 1, 1u64 << 62]
-        .iter()
-        .flat_map(|w| w.to_ne_bytes())
-        .collect();
-    pwrite(&memory, &lie, shard).expect("written");
+    write_shard(&memory, &[2, 1, 1u64 << 62]);
     assert!(listener.poll().is_empty());
     assert!(listener.poll().is_empty());
 }
@@ -349,7 +320,7 @@ fn other_users_are_refused_unless_they_are_allowed() {
             let result = unsafe { libc::syscall(libc::SYS_setresuid, keep, nobody, keep) };
             assert_eq!(result, 0, "run as root");
             let peer = dial(&path);
-            let now = batchwise_hint::reader::monotonic_ns();
+            let now = monotonic_ns();
             let memory = memory(PAGE as i64, ALL, &header(1, now));
             send(&peer, &registration(), &[memory.as_raw_fd()]);
             peer

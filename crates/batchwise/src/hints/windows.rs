@@ -1,7 +1,6 @@
 //! What readings of hints add up to, by service and by connection.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::net::SocketAddr;
 
 use batchwise_core::sense::queue::{QueueState, Window};
@@ -24,13 +23,21 @@ pub struct HintReading {
     pub queue: QueueState,
 }
 
+/// What a hint is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum About {
+    /// All requests to a service, …
+    Service(SocketAddr),
+    /// … without those on connections that have a hint of their own.
+    Remainder(SocketAddr),
+    /// Those on the connection of this cookie.
+    Connection(u64),
+}
+
 /// Hints by whom they are about, over one interval.
 #[derive(Clone, Debug, Default)]
 pub struct HintWindows {
-    by_service: HashMap<SocketAddr, Window>,
-    by_cookie: HashMap<u64, Window>,
-    /// Without the hints that are of one connection.
-    whole_service: HashMap<SocketAddr, Window>,
+    windows: HashMap<About, Window>,
     /// When it ended, ns, CLOCK_MONOTONIC.
     pub(super) at: u64,
 }
@@ -38,34 +45,28 @@ pub struct HintWindows {
 impl HintWindows {
     /// All requests to a service.
     pub fn of_service(&self, service: &SocketAddr) -> Option<&Window> {
-        self.by_service.get(service)
+        self.windows.get(&About::Service(*service))
     }
 
     /// The requests on a connection that has its own hint.
     pub fn of_connection(&self, cookie: u64) -> Option<&Window> {
-        self.by_cookie.get(&cookie)
+        self.windows.get(&About::Connection(cookie))
     }
 
     /// The requests to a service on connections that have no hint of their own.
     pub(super) fn of_whole_service(&self, service: &SocketAddr) -> Option<&Window> {
-        self.whole_service.get(service)
+        self.windows.get(&About::Remainder(*service))
     }
 
     /// Adds the interval that followed.
     pub(super) fn add(&mut self, next: &Self) {
-        merge(&mut self.by_service, &next.by_service);
-        merge(&mut self.by_cookie, &next.by_cookie);
-        merge(&mut self.whole_service, &next.whole_service);
+        for (about, window) in &next.windows {
+            let so_far = self.windows.entry(*about).or_default();
+            so_far.time += window.time;
+            so_far.integral = so_far.integral.saturating_add(window.integral);
+            so_far.total = so_far.total.saturating_add(window.total);
+        }
         self.at = next.at;
-    }
-}
-
-fn merge<K: Copy + Eq + Hash>(all: &mut HashMap<K, Window>, next: &HashMap<K, Window>) {
-    for (key, window) in next {
-        let so_far = all.entry(*key).or_default();
-        so_far.time += window.time;
-        so_far.integral = so_far.integral.saturating_add(window.integral);
-        so_far.total = so_far.total.saturating_add(window.total);
     }
 }
 
@@ -82,13 +83,12 @@ impl HintHistory {
         for r in readings {
             let begin = QueueState::new(r.born);
             let window = r.queue.since(self.previous.get(&r.id).unwrap_or(&begin));
-            let of_service = windows.by_service.entry(r.service);
-            of_service.or_default().add(&window);
-            let own = match r.cookie {
-                Some(cookie) => windows.by_cookie.entry(cookie).or_default(),
-                None => windows.whole_service.entry(r.service).or_default(),
-            };
-            own.add(&window);
+            let own = r
+                .cookie
+                .map_or(About::Remainder(r.service), About::Connection);
+            for about in [About::Service(r.service), own] {
+                windows.windows.entry(about).or_default().add(&window);
+            }
             windows.at = windows.at.max(r.at);
             seen.insert(r.id, r.queue);
         }

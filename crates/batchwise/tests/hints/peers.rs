@@ -1,11 +1,13 @@
 //! What the other end learns: the hints of a client's application, told in TCP options.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use batchwise_hint::Hints;
+use batchwise_testbed::process::lock;
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stage::capture::{Capture, Segment};
 use batchwise_testbed::stage::eventually;
@@ -29,22 +31,21 @@ const PLAIN_HEADERS: usize = 20 + 20 + 12;
 
 /// Connections in use, each of which asks, holds back and asks again, until dropped.
 struct Application {
-    stop: &'static AtomicBool,
-    requests: &'static AtomicU64,
-    nanos: &'static AtomicU64,
+    stop: Arc<AtomicBool>,
+    /// For how long each request took.
+    took: Arc<Mutex<Vec<Duration>>>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl Application {
     /// `hints`: whether it gives any.
     fn start(scene: &Scene, connections: usize, hints: bool) -> Self {
-        // a few bytes a test, for its threads to share
-        let stop: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
-        let requests: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
-        let nanos: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let took = Arc::new(Mutex::new(Vec::new()));
         let one = |_| {
             let mut stream = scene.stage.connect(scene.address());
             let hints = hints.then(|| Hints::for_service(scene.address()));
+            let (stop, took) = (stop.clone(), took.clone());
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let begin = Instant::now();
@@ -52,23 +53,21 @@ impl Application {
                     thread::sleep(HELD);
                     ask(&mut stream, b"PING\r\n", b"+PONG\r\n");
                     drop(request);
-                    let took = begin.elapsed().as_nanos() as u64;
-                    nanos.fetch_add(took, Ordering::Relaxed);
-                    requests.fetch_add(1, Ordering::Relaxed);
+                    lock(&took).push(begin.elapsed());
                 }
             })
         };
+        let threads = (0..connections).map(one).collect();
         Self {
             stop,
-            requests,
-            nanos,
-            threads: (0..connections).map(one).collect(),
+            took,
+            threads,
         }
     }
 
     /// Requests so far.
-    fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    fn requests(&self) -> usize {
+        lock(&self.took).len()
     }
 
     /// Ends it; gives the mean latency that it measured itself, ns.
@@ -77,7 +76,8 @@ impl Application {
         for thread in self.threads.drain(..) {
             thread.join().expect("every reply came");
         }
-        self.nanos.load(Ordering::Relaxed) as f64 / self.requests() as f64
+        let sum: Duration = lock(&self.took).iter().sum();
+        sum.as_nanos() as f64 / self.requests() as f64
     }
 }
 

@@ -4,7 +4,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use batchwise_testbed::host::{Host, Place};
-use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::Process;
 use batchwise_testbed::stage::scrape::{METRICS, scrape};
 use batchwise_testbed::stage::{PATIENCE, Stage, eventually};
@@ -12,7 +11,7 @@ use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::run::{Lines, Live, over};
+use crate::run::{Live, over};
 use crate::service::{DELAY, ask, start};
 
 const PORT: u16 = 8_080;
@@ -115,35 +114,23 @@ fn tc_measures_where_it_is_asked_for() {
     let stage = Stage::build("ptc");
     let address = stage.hosts.server_address(PORT);
     start(&stage.hosts.server, address);
+    let args = ["--port", "8080", "--attach", "tc"];
+    let live = Live::launch(&stage.hosts.server, &args);
     // it hangs on no link that `ip` shows: its first line tells that it is there
-    let mut command = batchwise_testbed::stage::batchwise();
-    command.args([
-        "passive", "--iface", "bw-veth", "--port", "8080", "--attach", "tc",
-    ]);
-    command.args([
-        "--format",
-        "jsonl",
-        "--epoch",
-        "300ms",
-        "--interval",
-        "300ms",
-    ]);
-    let run = Printing::start(&stage.hosts.server, "passive", command, Place::Observer);
-    let mut run = run.expect("it starts");
     eventually(
         "its first line",
         || {
             ask(&stage.hosts.client, address, ASKING / 10);
-            (!run.with_lines(Lines::of).servers.is_empty()).then_some(())
+            (!live.lines().servers.is_empty()).then_some(())
         },
-        || run.quote(),
+        || format!("{:?}", live.lines()),
     );
     // what was asked until now is in the lines of these intervals
     std::thread::sleep(Duration::from_secs(1));
-    run.take_lines();
+    let before = live.lines().servers.len();
     let truth = ask(&stage.hosts.client, address, ASKING);
-    let status = run.end(Signal::SIGINT, PATIENCE).expect("it ends");
-    assert!(status.success(), "{status}{}", run.quote());
-    let lines = run.with_lines(Lines::of);
+    let (status, mut lines) = live.end(Signal::SIGINT);
+    assert!(status.success(), "{status}");
+    lines.servers.drain(..before);
     assert_like("tc", lines.mean(SERVER).1, truth);
 }

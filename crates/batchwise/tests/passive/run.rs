@@ -65,22 +65,27 @@ pub struct Live(Printing<Line>);
 
 impl Live {
     /// Measures what arrives at the host's link.
-    pub fn start(host: &Host, args: &[&str]) -> Self {
+    pub fn launch(host: &Host, args: &[&str]) -> Self {
         let mut command = batchwise();
         command.args(["passive", "--iface", "bw-veth", "--format", "jsonl"]);
         command.args(["--interval", "300ms", "--epoch", "300ms"]);
         command.args(args);
         let live = Printing::start(host, "batchwise passive", command, Place::Observer);
-        let mut live = live.expect("it starts");
+        Self(live.expect("it starts"))
+    }
+
+    /// The same, attached.
+    pub fn start(host: &Host, args: &[&str]) -> Self {
+        let mut live = Self::launch(host, args);
         eventually(
             "the program to be attached",
             || {
-                live.check().expect("it runs");
+                live.0.check().expect("it runs");
                 is_attached(host).then_some(())
             },
             String::new,
         );
-        Self(live)
+        live
     }
 
     pub fn lines(&self) -> Lines {

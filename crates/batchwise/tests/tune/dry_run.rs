@@ -1,6 +1,7 @@
 //! `--dry-run` decides, and touches nothing.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use batchwise_testbed::stage::scene::Scene;
@@ -17,56 +18,37 @@ fn a_dry_run_says_what_it_would_try_and_changes_no_socket_ever() {
     let application = Application::start(&scene, 4, Style::Whole, Duration::ZERO);
     let mut sockets = application.wish(true);
     sockets.extend(accepted_by_redis(scene.server(), sockets.len()));
-    let args = [
-        "--dry-run",
-        "--policy",
-        "slo:1us",
-        "--min-confidence",
-        "0.2",
-    ];
-    let (stop, changes, looks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let changed = sockets.iter().any(|s| nodelay(&s.socket) != s.nodelay);
-                changes.fetch_add(u64::from(changed), Ordering::Relaxed);
-                looks.fetch_add(1, Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        // stops the thread above also when something fails
-        let stopper = Stopper(&stop);
-        let server = Agent::start(scene.server(), logs.path(), &args);
-        let client = Agent::start(scene.client(), logs.path(), &args);
-        let agents = [server, client];
-        for agent in &agents {
-            agent.until("three trials that it would make", 0, |all| {
-                all.iter().filter(|d| d.event == "would_probe").count() >= 3
-            });
-            let would = |d: &Decision| d.nagle == "app" && !d.begins_trial();
-            assert!(
-                agent.decisions().iter().all(would),
-                "{:?}",
-                agent.decisions()
-            );
-            let dry = |d: &Decision| d.dry_run;
-            assert!(agent.decisions().iter().all(dry), "{:?}", agent.decisions());
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let watching = std::thread::spawn(move || {
+        let (mut looks, mut changes) = (0, 0);
+        while !stopped.load(Ordering::Relaxed) {
+            let changed = sockets.iter().any(|s| nodelay(&s.socket) != s.nodelay);
+            changes += u32::from(changed);
+            looks += 1;
+            std::thread::sleep(Duration::from_millis(1));
         }
-        for agent in agents {
-            agent.finish();
-        }
-        drop(stopper);
+        (sockets, looks, changes)
     });
-    assert!(looks.load(Ordering::Relaxed) > 100);
-    assert_eq!(changes.load(Ordering::Relaxed), 0);
+    let args = "--dry-run --policy slo:1us --min-confidence 0.2";
+    let args: Vec<&str> = args.split(' ').collect();
+    let agents =
+        [scene.server(), scene.client()].map(|host| Agent::start(host, logs.path(), &args));
+    for agent in &agents {
+        agent.until("three trials that it would make", 0, |all| {
+            all.iter().filter(|d| d.event == "would_probe").count() >= 3
+        });
+        let decisions = agent.decisions();
+        let would = |d: &Decision| d.dry_run && d.nagle == "app" && !d.begins_trial();
+        assert!(decisions.iter().all(would), "{decisions:?}");
+    }
+    agents.into_iter().for_each(Agent::finish);
+    stop.store(true, Ordering::Relaxed);
+    let (sockets, looks, changes) = watching.join().expect("no panic");
+    assert!(
+        looks > 100 && changes == 0,
+        "{changes} changes in {looks} looks"
+    );
     assert_given_back(&sockets);
     application.finish();
-}
-
-struct Stopper<'a>(&'a AtomicBool);
-
-impl Drop for Stopper<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -92,15 +92,8 @@ fn a_second_agent_for_the_same_cgroup_is_refused() {
     let mut first = Agent::start(&stage.hosts.server, logs.path(), &[]);
     let cgroup = stage.hosts.server.cgroup().to_string_lossy();
     let mut tune = batchwise();
-    tune.args([
-        "tune",
-        "--duration",
-        "1s",
-        "--port",
-        "6379",
-        "--cgroup",
-        &cgroup,
-    ]);
+    tune.args("tune --duration 1s --port 6379 --cgroup".split(' '));
+    tune.arg(&*cgroup);
     let words = ["another `batchwise tune`", &cgroup, "stop it"];
     assert_refused(&run(&mut tune), 1, &words);
     first.assert_alive();

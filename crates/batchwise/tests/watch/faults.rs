@@ -1,10 +1,13 @@
-//! What happens around the watcher: servers restart, namespaces go.
+//! What happens around the watcher: servers restart, namespaces go, readers leave.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 
 use batchwise_core::sense::report::Side;
 use batchwise_testbed::redis::PORT;
-use batchwise_testbed::stage::Stage;
 use batchwise_testbed::stage::generator::{LASTING, Load};
-use batchwise_testbed::stage::watch::{Watch, now_ns};
+use batchwise_testbed::stage::watch::{INTERVAL, Watch, now_ns};
+use batchwise_testbed::stage::{Stage, batchwise, eventually};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::{redis::RedisServer, stop::Stop};
 
@@ -23,11 +26,11 @@ fn a_restart_of_the_server_makes_its_line_go_and_come_back() {
         drop((redis, load));
         // what closed in an interval is still in its line: the next has none
         let mut seen = usize::MAX;
-        batchwise_testbed::stage::eventually(
+        eventually(
             "the service's line to go",
             || {
                 let before = std::mem::replace(&mut seen, watch.lines().len());
-                std::thread::sleep(batchwise_testbed::stage::watch::INTERVAL * 3);
+                std::thread::sleep(INTERVAL * 3);
                 (before == seen).then_some(())
             },
             || format!("{:?}", watch.lines().last()),
@@ -65,4 +68,37 @@ fn a_namespace_that_is_deleted_does_not_disturb_the_watcher() {
             .any(|l| l.side == Side::Server && l.throughput_per_s > 1000.0)
     });
     watch.finish();
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_watcher_quietly() {
+    let stage = Stage::build("pipe");
+    let _redis = stage.redis();
+    let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+    for format in ["jsonl", "text"] {
+        let mut watcher = batchwise()
+            .args(["watch", "--port", "6379", "--interval", "100ms"])
+            .args(["--format", format])
+            .arg("--cgroup")
+            .arg(stage.hosts.server.cgroup())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a watcher");
+        let mut output = BufReader::new(watcher.stdout.take().expect("its output"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert!(!line.is_empty());
+        drop(output);
+        let ended = eventually(
+            "the watcher to end",
+            || watcher.try_wait().expect("its state"),
+            || "it runs on".to_owned(),
+        );
+        let mut errors = String::new();
+        let mut stderr = watcher.stderr.take().expect("its errors");
+        stderr.read_to_string(&mut errors).expect("text");
+        assert_eq!((ended.code(), errors.as_str()), (Some(0), ""), "{format}");
+    }
 }

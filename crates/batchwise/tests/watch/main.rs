@@ -11,7 +11,6 @@ mod exchange;
 mod faults;
 mod kill;
 mod memcached;
-mod outputs;
 mod packets;
 mod pause;
 mod scale;

@@ -290,9 +290,16 @@ mod tests {
     }
 
     #[test]
-    fn before_any_traffic_it_says_what_it_waits_for() {
-        let text = drawn(&mut table(&[]), 60, 10);
-        for part in ["batchwise test", "waiting for traffic…", "a row appears"] {
+    fn before_any_traffic_it_says_what_it_waits_for_and_what_is_wrong() {
+        let mut table = table(&[]);
+        table.set_note(Some("WARN something".to_owned()));
+        let text = drawn(&mut table, 60, 10);
+        for part in [
+            "batchwise test",
+            "waiting for traffic…",
+            "a row appears",
+            "WARN something",
+        ] {
             assert!(text.contains(part), "{text}");
         }
     }
@@ -338,13 +345,6 @@ mod tests {
         assert!(last.contains("↑ 15 more"), "{last}");
         table.scroll(isize::MIN);
         assert_eq!(drawn(&mut table, 60, 10), first);
-    }
-
-    #[test]
-    fn messages_are_in_the_footer() {
-        let mut table = table(&[numbers(1)]);
-        table.set_note(Some("WARN something".to_owned()));
-        assert!(drawn(&mut table, 60, 10).contains("WARN something"));
     }
 
     #[test]
