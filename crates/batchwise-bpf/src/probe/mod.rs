@@ -1,8 +1,5 @@
 //! Health checks on the way of the traffic: what a socket with [`mark`] sends leaves the interface as
 //! the balancer's packets to that backend do. The program reads the balancer's `backends` map.
-//!
-//! What it attaches belongs to a file descriptor of this process: when the process ends, however it
-//! ends, the kernel detaches it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
