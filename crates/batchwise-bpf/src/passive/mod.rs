@@ -92,7 +92,7 @@ impl PassiveSensor {
             }
         }
         let mut sensor = Self::load(&config, Attach::Tc)?;
-        sensor._link = Some(interface.tc(sensor.program())?);
+        sensor._link = Some(interface.tcx(sensor.program(), libbpf_sys::BPF_TCX_INGRESS)?);
         Ok(sensor)
     }
 

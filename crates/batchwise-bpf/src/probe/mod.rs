@@ -75,7 +75,8 @@ impl Probe {
     /// When the interface or the kernel does not allow it; each says the remedy.
     pub fn attach(&self, ifindex: u32) -> Result<Attached, Error> {
         let interface = Interface::at(ifindex)?;
-        Ok(Attached(interface.tc_egress(self.program())?))
+        let link = interface.tcx(self.program(), libbpf_sys::BPF_TCX_EGRESS);
+        link.map(Attached)
     }
 
     /// What was sent.
