@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 use crate::host::Host;
 use crate::process::Process;
@@ -23,12 +24,8 @@ const KEEPALIVE_REQUESTS: u64 = 1_000_000_000;
 pub struct Nginx {
     process: Process,
     // Outlives the process: fields are dropped in order.
-    prefix: Prefix,
+    prefix: TempDir,
 }
-
-/// A directory that goes when it is dropped.
-#[derive(Debug)]
-struct Prefix(PathBuf);
 
 impl Nginx {
     /// Starts it in `host`, at [`PORT`], and waits until it answers. `fill` puts the site into the
@@ -44,18 +41,17 @@ impl Nginx {
         fill: impl FnOnce(&Path) -> Result<()>,
         change: impl FnOnce(&mut Command),
     ) -> Result<Self> {
-        let name = format!("bw-nginx-{}", host.namespace().name());
-        let prefix = Prefix(std::env::temp_dir().join(name));
-        let site = prefix.0.join("site");
-        fs::create_dir_all(&site).with_context(|| format!("making {}", site.display()))?;
+        let prefix = TempDir::with_prefix("bw-nginx-").context("making a directory")?;
+        let site = prefix.path().join("site");
+        fs::create_dir(&site).with_context(|| format!("making {}", site.display()))?;
         fill(&site)?;
-        let file = prefix.0.join("nginx.conf");
+        let file = prefix.path().join("nginx.conf");
         fs::write(&file, configuration()).with_context(|| format!("writing {}", file.display()))?;
 
         let mut command = Command::new("nginx");
         command
             .arg("-p")
-            .arg(&prefix.0)
+            .arg(prefix.path())
             .args(["-c", "nginx.conf", "-e", "stderr"]);
         change(&mut command);
         let names = ("nginx", "nginx-light");
@@ -70,20 +66,12 @@ impl Nginx {
 
     /// The directory of the site.
     pub fn site(&self) -> PathBuf {
-        self.prefix.0.join("site")
+        self.prefix.path().join("site")
     }
 
     /// Fails when it has died.
     pub fn check_alive(&mut self) -> Result<()> {
         self.process.check_alive()
-    }
-}
-
-impl Drop for Prefix {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!("{} stays behind: {error}", self.0.display());
-        }
     }
 }
 

@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
 
 /// A library in a directory of its own, which goes with it.
 #[derive(Debug)]
 pub struct Preload {
-    dir: PathBuf,
+    dir: TempDir,
     name: &'static str,
 }
 
 impl Preload {
     /// Builds `source`; `name` is what the files are called.
     pub fn build(name: &'static str, source: &str) -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("bw-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let dir = TempDir::with_prefix(format!("bw-{name}-")).context("making a directory")?;
         let built = Self { dir, name };
-        let file = built.dir.join(format!("{name}.c"));
+        let file = built.dir().join(format!("{name}.c"));
         fs::write(&file, source)?;
         let output = Command::new("cc")
             .args(["-shared", "-fPIC", "-O2", "-o"])
@@ -37,19 +37,11 @@ impl Preload {
 
     /// What LD_PRELOAD is to name.
     pub fn library(&self) -> PathBuf {
-        self.dir.join(format!("{}.so", self.name))
+        self.dir().join(format!("{}.so", self.name))
     }
 
     /// Its directory: for files that the library reads.
     pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-}
-
-impl Drop for Preload {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!("{} stays behind: {error}", self.dir.display());
-        }
+        self.dir.path()
     }
 }

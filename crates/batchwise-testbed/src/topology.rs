@@ -49,17 +49,6 @@ impl NetworkSettings {
             client_cpu: client.cpu(),
         })
     }
-
-    /// As names and values, for a report.
-    pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let cpus = format!("{} / {}", self.server_cpu, self.client_cpu);
-        vec![
-            ("Congestion control", self.tcp_congestion_control.into()),
-            ("tcp_autocorking", self.tcp_autocorking.clone()),
-            ("MTU", format!("{} bytes", self.mtu)),
-            ("CPU of server / client", cpus),
-        ]
-    }
 }
 
 /// A server and a client.

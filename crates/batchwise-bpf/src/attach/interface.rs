@@ -77,17 +77,8 @@ impl Interface {
         link.map_err(Error::io("attaching to generic XDP"))
     }
 
-    /// Attaches to tc ingress.
-    pub(crate) fn tc(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        self.tcx(program, libbpf_sys::BPF_TCX_INGRESS)
-    }
-
-    /// Attaches to tc egress.
-    pub(crate) fn tc_egress(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-        self.tcx(program, libbpf_sys::BPF_TCX_EGRESS)
-    }
-
-    fn tcx(
+    /// Attaches to tc by link, at its ingress or egress.
+    pub(crate) fn tcx(
         &self,
         program: BorrowedFd<'_>,
         kind: libbpf_sys::bpf_attach_type,

@@ -1,8 +1,5 @@
 //! The decapsulator's loader: what balancers send through IP-in-IP tunnels goes up this host's stack
 //! without the outer header. For servers whose kernel has no tunnel device.
-//!
-//! What it attaches belongs to file descriptors of this process: when the process ends, however it
-//! ends, the kernel detaches it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

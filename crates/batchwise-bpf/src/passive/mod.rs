@@ -1,8 +1,5 @@
 //! The passive vantage's loader: loads and attaches the program that measures the gaps of the flows
 //! that pass an interface, and hands over the epochs that it closes.
-//!
-//! What it attaches belongs to file descriptors of this process: when the process ends, however it
-//! ends, the kernel detaches it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -95,7 +92,7 @@ impl PassiveSensor {
             }
         }
         let mut sensor = Self::load(&config, Attach::Tc)?;
-        sensor._link = Some(interface.tc(sensor.program())?);
+        sensor._link = Some(interface.tcx(sensor.program(), libbpf_sys::BPF_TCX_INGRESS)?);
         Ok(sensor)
     }
 

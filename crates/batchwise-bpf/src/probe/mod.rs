@@ -1,8 +1,5 @@
 //! Health checks on the way of the traffic: what a socket with [`mark`] sends leaves the interface as
 //! the balancer's packets to that backend do. The program reads the balancer's `backends` map.
-//!
-//! What it attaches belongs to a file descriptor of this process: when the process ends, however it
-//! ends, the kernel detaches it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -78,7 +75,8 @@ impl Probe {
     /// When the interface or the kernel does not allow it; each says the remedy.
     pub fn attach(&self, ifindex: u32) -> Result<Attached, Error> {
         let interface = Interface::at(ifindex)?;
-        Ok(Attached(interface.tc_egress(self.program())?))
+        let link = interface.tcx(self.program(), libbpf_sys::BPF_TCX_EGRESS);
+        link.map(Attached)
     }
 
     /// What was sent.

@@ -1,8 +1,5 @@
 //! Sensing what TCP sockets do: [`Sensor`] counts and is read. On top of it [`Exchange`] advertises our
 //! queue states to peers and hears theirs, [`Hints`] advertises what applications count themselves, and [`Tuning`] changes sockets.
-//!
-//! Everything that is attached belongs to file descriptors of this process: when the process ends,
-//! however it ends, the kernel detaches it all.
 
 mod actuator;
 mod config;

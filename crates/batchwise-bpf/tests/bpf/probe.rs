@@ -10,6 +10,7 @@ use batchwise_bpf::probe::{Probe, mark};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::balance::setup;
+use crate::balance::tunnels::outer;
 use crate::frames::{self, CLIENT_PORT, SYN, Segment, TCP, ethernet, tcp, v4, v6};
 use crate::kernel::{self, in_own_network, need_root};
 
@@ -116,37 +117,11 @@ fn a_probe_through_a_tunnel_gets_the_outer_header_of_the_traffic() {
     let (_balancer, probe) = probe(&[(4, b), (6, b6)]);
     for packet in packets() {
         let frame = ethernet(&[], &packet);
-        let protocol = if packet[0] >> 4 == 4 { 4 } else { 41 };
-
-        let (verdict, out, _) = kernel::run_marked(probe.program(), &frame, mark(4));
-        assert_eq!(verdict, TCX_REDIRECT);
-        assert_eq!(out[..14], [&MAC[..], &OWN_MAC, &[8, 0]].concat());
-        assert_eq!(out[34..], packet);
-        let outer = etherparse::Ipv4Header::from_slice(&out[14..])
-            .expect("IPv4")
-            .0;
-        assert_eq!(
-            (outer.source, outer.destination),
-            (SOURCE.octets(), SERVER.octets())
-        );
-        assert_eq!((outer.protocol.0, outer.time_to_live), (protocol, 64));
-        assert_eq!(usize::from(outer.total_len), 20 + packet.len());
-        assert!(outer.dont_fragment);
-        assert_eq!(outer.header_checksum, outer.calc_header_checksum());
-
-        let (verdict, out, _) = kernel::run_marked(probe.program(), &frame, mark(6));
-        assert_eq!(verdict, TCX_REDIRECT);
-        assert_eq!(out[..14], [&MAC[..], &OWN_MAC, &[0x86, 0xdd]].concat());
-        assert_eq!(out[54..], packet);
-        let outer = etherparse::Ipv6Header::from_slice(&out[14..])
-            .expect("IPv6")
-            .0;
-        assert_eq!(
-            (outer.source, outer.destination),
-            (SOURCE6.octets(), SERVER6.octets())
-        );
-        assert_eq!((outer.next_header.0, outer.hop_limit), (protocol, 64));
-        assert_eq!(usize::from(outer.payload_length), packet.len());
+        for (index, to) in [(4, &b), (6, &b6)] {
+            let (verdict, out, _) = kernel::run_marked(probe.program(), &frame, mark(index));
+            assert_eq!(verdict, TCX_REDIRECT);
+            assert_eq!(outer(&out, to), packet);
+        }
     }
 }
 

@@ -63,31 +63,20 @@ impl LoadSpec {
         command.arg("--addr").arg(self.address.to_string());
         command.arg("--schedule").arg(schedule.join(","));
         if let Some(every) = progress {
-            command
-                .arg("--progress")
-                .arg(format!("{}ms", every.as_millis()));
+            command.args(["--progress", &format!("{}ms", every.as_millis())]);
         }
-        command
-            .arg("--warmup")
-            .arg(format!("{}ms", self.warmup.as_millis()));
-        command.arg("--get-ratio").arg(self.get_ratio.to_string());
-        command
-            .arg("--busy-per-response")
-            .arg(format!("{}ns", self.busy_per_response.as_nanos()));
-        command
-            .arg("--nodelay")
-            .arg(if self.nodelay { "on" } else { "off" });
+        command.args(["--warmup", &format!("{}ms", self.warmup.as_millis())]);
+        command.args(["--get-ratio", &self.get_ratio.to_string()]);
+        let busy = format!("{}ns", self.busy_per_response.as_nanos());
+        command.args(["--busy-per-response", &busy]);
+        command.args(["--nodelay", if self.nodelay { "on" } else { "off" }]);
         command
     }
 
     /// From its first request to its last.
     pub fn length(&self) -> Duration {
-        self.warmup
-            + self
-                .phases
-                .iter()
-                .map(|phase| phase.duration)
-                .sum::<Duration>()
+        let phases = self.phases.iter().map(|phase| phase.duration);
+        self.warmup + phases.sum::<Duration>()
     }
 
     /// Runs the load in `client`, to its end.

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use batchwise_bpf::balance::{Balancer, Counted, Protocol, SLOTS, Service, State};
+use batchwise_bpf::balance::{Counted, Options, Protocol, SLOTS, Service, State};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::setup::{Lb, VIP, XDP_DROP, backend, key, options, own, service, tcp};
+use super::setup::{Lb, Pinned, VIP, XDP_DROP, backend, key, options, service, tcp};
 use crate::frames::{ACK, FIN, RST, SYN, Segment, TCP, UDP, ethernet, udp, v4, v4_from};
 
 /// A datagram of the one UDP flow.
@@ -212,20 +212,19 @@ fn by_client_all_connections_of_an_address_go_to_one_backend() {
     assert_eq!(all.len(), 4);
 }
 
-/// A load balancer whose tables can be reached by name, until dropped.
-struct Pinned(&'static str);
+/// A load balancer whose tables can be reached by name, and the name.
+fn pinned(name: &str) -> (Pinned, Lb) {
+    let name = Pinned::new(name);
+    let lb = Lb::with(Options {
+        pin: true,
+        ..options(&name.0)
+    });
+    lb.have(&[5, 6]);
+    lb.all_to(5);
+    (name, lb)
+}
 
 impl Pinned {
-    fn lb(&self) -> Lb {
-        Balancer::remove(self.0).unwrap(); // what a killed run of the same number left
-        let mut options = options(self.0);
-        options.pin = true;
-        let lb = Lb::with(options);
-        lb.have(&[5, 6]);
-        lb.all_to(5);
-        lb
-    }
-
     /// Makes all flows of a table older.
     fn age(&self, table: &str, seconds: u64) {
         self.change_seen(table, |seen| {
@@ -236,8 +235,7 @@ impl Pinned {
 
     /// Changes when all flows of a table were seen.
     fn change_seen(&self, table: &str, to: impl Fn(u32) -> u32) {
-        let path = format!("/sys/fs/bpf/batchwise/balance/{}/{table}", self.0);
-        let map = MapHandle::from_pinned_path(path).unwrap();
+        let map = MapHandle::from_pinned_path(self.folder().join(table)).unwrap();
         let keys: Vec<_> = map.keys().collect();
         for key in keys {
             let mut entry = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
@@ -248,16 +246,9 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        drop(Balancer::remove(self.0));
-    }
-}
-
 #[test]
 fn idle_udp_flows_go_by_the_ring_again() {
-    let name = Pinned(own("b-test-udp"));
-    let lb = name.lb();
+    let (name, lb) = pinned("b-test-udp");
     for _ in 0..3 {
         assert_eq!(lb.sent_to(&datagram()), 5);
     }
@@ -272,8 +263,7 @@ fn idle_udp_flows_go_by_the_ring_again() {
 
 #[test]
 fn a_flow_that_another_cpu_saw_a_moment_later_is_not_idle() {
-    let name = Pinned(own("b-test-later"));
-    let lb = name.lb();
+    let (name, lb) = pinned("b-test-later");
     lb.segment(tcp(1, SYN, 0));
     lb.segment(tcp(1, ACK, 0));
     lb.segment(tcp(2, SYN, 0));
@@ -291,8 +281,7 @@ fn a_flow_that_another_cpu_saw_a_moment_later_is_not_idle() {
 
 #[test]
 fn an_idle_tcp_connection_is_kept_and_one_that_never_began_is_not() {
-    let name = Pinned(own("b-test-tcp"));
-    let lb = name.lb();
+    let (name, lb) = pinned("b-test-tcp");
     lb.segment(tcp(1, SYN, 0));
     lb.segment(tcp(1, ACK, 0));
     lb.segment(tcp(2, SYN, 0));
@@ -305,8 +294,7 @@ fn an_idle_tcp_connection_is_kept_and_one_that_never_began_is_not() {
 
 #[test]
 fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
-    let name = Pinned(own("b-test-census"));
-    let mut lb = name.lb();
+    let (name, mut lb) = pinned("b-test-census");
     for sport in 1..=10 {
         lb.segment(tcp(sport, SYN, 0));
         lb.segment(tcp(sport, ACK, 0));
@@ -351,8 +339,7 @@ fn the_census_counts_active_flows_and_takes_out_those_that_are_over() {
 
 #[test]
 fn a_half_closed_connection_that_waits_for_its_answer_keeps_its_backend_while_there_is_room() {
-    let name = Pinned(own("b-test-half"));
-    let mut lb = name.lb();
+    let (name, mut lb) = pinned("b-test-half");
     let open = |sport| {
         lb.segment(tcp(sport, SYN, 0));
         lb.segment(tcp(sport, ACK, 100));

@@ -9,4 +9,4 @@ mod refused;
 mod replies;
 pub mod setup;
 mod takeover;
-mod tunnels;
+pub mod tunnels;

@@ -1,6 +1,7 @@
 //! A load balancer that packets are handed to, and reading what it makes of them.
 
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use batchwise_bpf::balance::{
     Backend, Balancer, Method, Options, Outcomes, Protocol, SLOTS, Service, ServiceKey, State,
@@ -39,9 +40,28 @@ pub fn mac(index: u16) -> [u8; 6] {
     [2, 0, 0, 1, high, low]
 }
 
-/// A name that another run of the tests at the same time does not have.
-pub fn own(name: &str) -> &'static str {
-    format!("{name}-{}", std::process::id()).leak()
+/// A balancer's name that another run of the tests at the same time does not have. What it has pinned
+/// is removed at the end, and what a killed run of the same number left.
+pub struct Pinned(pub String);
+
+impl Pinned {
+    pub fn new(name: &str) -> Self {
+        need_root();
+        let name = format!("{name}-{}", std::process::id());
+        Balancer::remove(&name).unwrap();
+        Self(name)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf/batchwise/balance").join(&self.0)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        drop(Balancer::remove(&self.0));
+    }
 }
 
 pub fn options(name: &str) -> Options {

@@ -38,15 +38,12 @@ fn another_program_can_call_ours() {
 fn what_cannot_be_chained_is_said() {
     need_root();
     let attach = |then: &str, attach| {
-        let interface = "lo".into();
         let then = Some(then.into());
-        let config = Config {
-            interface,
-            attach,
+        refused(Config {
             then,
-            ..config()
-        };
-        PassiveSensor::attach(config).err().unwrap().to_string()
+            ..on("lo", attach)
+        })
+        .to_string()
     };
     let error = attach("/sys/fs/bpf/bw-nothing", Attach::Called);
     assert!(error.contains("bpftool prog load"), "{error}");
@@ -62,18 +59,17 @@ fn on(interface: &str, attach: Attach) -> Config {
     }
 }
 
+fn refused(config: Config) -> Error {
+    PassiveSensor::attach(config).err().unwrap()
+}
+
 #[test]
 fn an_interface_that_is_not_there_is_said_with_those_that_are() {
     need_root();
     in_own_network(|| {
-        let error = PassiveSensor::attach(on("bw-none", Attach::Auto))
-            .err()
-            .unwrap();
-        let error = error.to_string();
-        assert!(
-            error.contains("\"bw-none\"") && error.contains("lo"),
-            "{error}"
-        );
+        let error = refused(on("bw-none", Attach::Auto)).to_string();
+        let named = error.contains("\"bw-none\"") && error.contains("lo");
+        assert!(named, "{error}");
     });
 }
 
@@ -84,9 +80,7 @@ fn native_xdp_is_taken_where_there_is_some_and_ends_with_the_sensor() {
         kernel::ip("link add bw-b0 type veth peer name bw-b1");
         let sensor = sensor(on("bw-b0", Attach::Auto));
         assert_eq!(sensor.attached(), Attach::Native);
-        let second = PassiveSensor::attach(on("bw-b0", Attach::Native))
-            .err()
-            .unwrap();
+        let second = refused(on("bw-b0", Attach::Native));
         assert!(matches!(second, Error::OtherXdp { .. }), "{second}");
         assert!(second.to_string().contains("--then"), "{second}");
         drop(sensor);
@@ -98,10 +92,8 @@ fn native_xdp_is_taken_where_there_is_some_and_ends_with_the_sensor() {
 fn tc_is_taken_where_there_is_no_native_xdp_and_sees_traffic() {
     need_root();
     in_own_network(|| {
-        let error = PassiveSensor::attach(on("lo", Attach::Native))
-            .err()
-            .unwrap();
-        assert!(error.to_string().contains("--attach tc"), "{error}");
+        let error = refused(on("lo", Attach::Native)).to_string();
+        assert!(error.contains("--attach tc"), "{error}");
         let sensor = sensor(on("lo", Attach::Auto));
         assert_eq!(sensor.attached(), Attach::Tc);
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
