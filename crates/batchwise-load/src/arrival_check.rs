@@ -181,22 +181,10 @@ mod tests {
 
     #[test]
     fn constant_arrivals_must_be_equal() {
-        assert!(
-            check(
-                Arrivals::Constant,
-                [3333u64, 3334].into_iter().cycle().take(99),
-                3e-4
-            )
-            .ok
-        );
-        assert!(
-            !check(
-                Arrivals::Constant,
-                [3000u64, 3666].into_iter().cycle().take(99),
-                3e-4
-            )
-            .ok
-        );
+        for (gaps, equal) in [([3333, 3334], true), ([3000, 3666], false)] {
+            let gaps = gaps.into_iter().cycle().take(99);
+            assert_eq!(check(Arrivals::Constant, gaps, 3e-4).ok, equal);
+        }
     }
 
     #[test]

@@ -24,17 +24,6 @@ pub struct Outcome {
     pub from_send: Histogram<u64>,
 }
 
-impl Outcome {
-    /// The histogram of the report's main latency.
-    pub fn latency(&self) -> &Histogram<u64> {
-        if self.report.closed {
-            &self.from_send
-        } else {
-            &self.from_intended
-        }
-    }
-}
-
 /// The report of a run that has ended; `cpu` is what its thread used.
 pub(crate) fn conclude(
     config: &Config,
@@ -54,7 +43,7 @@ pub(crate) fn conclude(
         "every connection was lost before the measurement began: {}",
         lost.unwrap_or_default()
     );
-    let mut tally = Tally::new(recorder.from, recorder.to)?;
+    let mut tally = Tally::new(recorder.from, recorder.to);
     let mut lateness_sum = 0.0;
     for phase in &recorder.phases {
         lateness_sum += phase.expected_lateness() as f64 * phase.requests as f64;

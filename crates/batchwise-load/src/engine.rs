@@ -188,7 +188,7 @@ impl Engine {
             }
         });
         if refused && first_error.is_none() {
-            *first_error = conn.parser.first_error();
+            first_error.clone_from(&conn.parser.first_error);
         }
         self.outstanding -= replies;
         match received {

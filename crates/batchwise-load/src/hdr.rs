@@ -16,12 +16,14 @@ use crate::Outcome;
 /// distribution of the main latency in µs, as text; any other name an interval log (V2, deflate)
 /// in ns with two lines, tagged `intended` (in a closed loop absent) and `send`.
 pub fn write_hdr(path: &Path, outcome: &Outcome) -> Result<()> {
+    let main = match outcome.report.closed {
+        true => &outcome.from_send,
+        false => &outcome.from_intended,
+    };
     let write = || {
         let mut out = BufWriter::new(File::create(path)?);
         match path.extension() {
-            Some(extension) if extension == "hgrm" => {
-                write_percentiles(&mut out, outcome.latency())?
-            }
+            Some(extension) if extension == "hgrm" => write_percentiles(&mut out, main)?,
             _ => write_log(&mut out, outcome)?,
         }
         out.flush()

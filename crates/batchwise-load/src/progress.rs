@@ -14,6 +14,7 @@ use crate::samples::Samples;
 const NO_READER: &str = "nobody reads the interval reports";
 
 /// What happened in one interval.
+#[derive(Default)]
 pub(crate) struct IntervalSamples {
     pub from: u64,
     pub to: u64,
@@ -25,18 +26,6 @@ pub(crate) struct IntervalSamples {
 }
 
 impl IntervalSamples {
-    fn new() -> Result<Box<Self>> {
-        let (latency, from_send) = (Samples::new()?, Samples::new()?);
-        Ok(Box::new(Self {
-            from: 0,
-            to: 0,
-            phase: 0,
-            arrivals: 0,
-            latency,
-            from_send,
-        }))
-    }
-
     fn report(&self, clock: &Clock) -> Interval {
         let length = (self.to - self.from).max(1);
         let per_second = |count: u64| count as f64 * 1e9 / length as f64;
@@ -81,32 +70,28 @@ pub(crate) struct ProgressReader {
 }
 
 /// Intervals of `every` ns over these phases; the last interval of a phase is cut at its end.
-pub(crate) fn channel(every: u64, stretches: &[Stretch]) -> Result<(Progress, ProgressReader)> {
+pub(crate) fn channel(every: u64, stretches: &[Stretch]) -> (Progress, ProgressReader) {
     let from = stretches.first().map_or(0, |first| first.from);
-    let ends = stretches.iter().map(|stretch| stretch.to).collect();
-    let (full_in, full_out) = sync_channel(2);
-    let (empty_in, empty_out) = sync_channel(2);
-    let mut current = IntervalSamples::new()?;
-    current.from = from;
+    let (full, full_out) = sync_channel(2);
+    let (empty_in, empty) = sync_channel(2);
     // Both channels have room for both sets: this cannot block or fail.
-    let _ = empty_in.send(IntervalSamples::new()?);
+    let _ = empty_in.send(Box::default());
     let mut progress = Progress {
-        current,
+        current: Box::default(),
         next_end: from,
         every,
         from,
-        ends,
-        full: full_in,
-        empty: empty_out,
+        ends: stretches.iter().map(|stretch| stretch.to).collect(),
+        full,
+        empty,
     };
+    progress.current.from = from;
     progress.next_end = progress.end_after(from);
-    Ok((
-        progress,
-        ProgressReader {
-            full: full_out,
-            empty: empty_in,
-        },
-    ))
+    let reader = ProgressReader {
+        full: full_out,
+        empty: empty_in,
+    };
+    (progress, reader)
 }
 
 impl Progress {

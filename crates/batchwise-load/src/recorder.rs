@@ -24,21 +24,17 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub fn new(
-        stretches: &[Stretch],
-        arrivals: Arrivals,
-        progress: Option<Progress>,
-    ) -> Result<Self> {
+    pub fn new(stretches: &[Stretch], arrivals: Arrivals, progress: Option<Progress>) -> Self {
         let phases = stretches.iter().map(|s| Tally::new(s.from, s.to));
-        Ok(Self {
+        Self {
             from: stretches.first().map_or(0, |first| first.from),
             to: stretches.last().map_or(0, |last| last.to),
-            phases: phases.collect::<Result<_>>()?,
+            phases: phases.collect(),
             completed: 0,
             gaps: GapCollector::new(arrivals),
             progress,
             last_arrival: 0,
-        })
+        }
     }
 
     fn in_window(&self, ns: u64) -> bool {

@@ -6,7 +6,7 @@
 pub enum Reply {
     /// `+OK`, `+PONG` and the like.
     Simple,
-    /// `-ERR …`; the text of the first one is kept, see [`Parser::first_error`].
+    /// `-ERR …`; the text of the first one is kept.
     Error,
     /// `$len` with this many bytes of body.
     Bulk(u64),
@@ -19,31 +19,22 @@ pub enum Reply {
 #[error("unexpected byte 0x{0:02x} in a RESP reply (is this a Redis server?)")]
 pub struct ProtocolError(pub u8);
 
-#[derive(Clone, Copy, Debug, Default)]
-enum State {
-    #[default]
-    Type,
-    /// Inside a line whose text does not matter, up to and including its LF.
-    Line,
-    /// Inside the text of an error.
-    ErrorText,
-    /// Inside the length of a bulk string.
-    Length { value: u64, negative: bool },
-    /// Inside the body of a bulk string; `left` counts the closing CR LF too.
-    Body { len: u64, left: u64 },
-}
-
-/// Bytes of the first error that are kept for the message to the user.
+/// Letters of the first error that are kept for the message to the user.
 const ERROR_TEXT_MAX: usize = 200;
+/// Bytes in a line, at most.
+const LONGEST_LINE: usize = 64 << 10;
 /// Redis' own limit of a bulk string is 512 MiB; anything longer is a broken stream.
 const BULK_MAX: u64 = 512 << 20;
 
 /// Reads the replies of one connection.
 #[derive(Debug, Default)]
 pub struct Parser {
-    state: State,
-    error_text: Vec<u8>,
-    error_complete: bool,
+    /// The text of the first error reply of this stream, such as `NOAUTH Authentication required.`
+    pub first_error: Option<String>,
+    /// A part of a line.
+    line: Vec<u8>,
+    /// The length of a bulk string, and how much of it is to come, the closing CR LF included.
+    body: Option<(u64, u64)>,
 }
 
 impl Parser {
@@ -53,97 +44,53 @@ impl Parser {
         mut bytes: &[u8],
         mut on_reply: impl FnMut(Reply),
     ) -> Result<(), ProtocolError> {
-        while let Some((&byte, rest)) = bytes.split_first() {
-            match self.state {
-                State::Type => {
-                    bytes = rest;
-                    self.state = match byte {
-                        b'+' => State::Line,
-                        b'-' => State::ErrorText,
-                        b'$' => State::Length {
-                            value: 0,
-                            negative: false,
-                        },
-                        other => return Err(ProtocolError(other)),
-                    };
+        while let Some(&byte) = bytes.first() {
+            if let Some((length, left)) = self.body {
+                let skip = left.min(bytes.len() as u64);
+                bytes = &bytes[skip as usize..];
+                self.body = (skip < left).then_some((length, left - skip));
+                if self.body.is_none() {
+                    on_reply(Reply::Bulk(length));
                 }
-                State::Line => {
-                    let Some(end) = bytes.iter().position(|&b| b == b'\n') else {
-                        return Ok(());
-                    };
-                    bytes = &bytes[end + 1..];
-                    self.state = State::Type;
-                    on_reply(Reply::Simple);
-                }
-                State::ErrorText => {
-                    let end = bytes.iter().position(|&b| b == b'\n');
-                    self.keep_error(&bytes[..end.unwrap_or(bytes.len())]);
-                    let Some(end) = end else { return Ok(()) };
-                    self.error_complete = true;
-                    bytes = &bytes[end + 1..];
-                    self.state = State::Type;
-                    on_reply(Reply::Error);
-                }
-                State::Length { value, negative } => {
-                    bytes = rest;
-                    match byte {
-                        b'-' => {
-                            self.state = State::Length {
-                                value,
-                                negative: true,
-                            }
-                        }
-                        b'0'..=b'9' => {
-                            let value = value * 10 + u64::from(byte - b'0');
-                            if value > BULK_MAX {
-                                return Err(ProtocolError(byte));
-                            }
-                            self.state = State::Length { value, negative };
-                        }
-                        b'\r' => {}
-                        b'\n' if negative => {
-                            self.state = State::Type;
-                            on_reply(Reply::Nil);
-                        }
-                        b'\n' => {
-                            self.state = State::Body {
-                                len: value,
-                                left: value + 2,
-                            }
-                        }
-                        other => return Err(ProtocolError(other)),
-                    }
-                }
-                State::Body { len, left } => {
-                    let skip = left.min(bytes.len() as u64);
-                    bytes = &bytes[skip as usize..];
-                    if skip == left {
-                        self.state = State::Type;
-                        on_reply(Reply::Bulk(len));
-                    } else {
-                        self.state = State::Body {
-                            len,
-                            left: left - skip,
-                        };
-                    }
-                }
+                continue;
+            }
+            if self.line.is_empty() && !b"+-$".contains(&byte) {
+                return Err(ProtocolError(byte));
+            }
+            let end = bytes.iter().position(|&b| b == b'\n');
+            let (part, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
+            bytes = rest;
+            self.line.extend_from_slice(part);
+            if self.line.len() > LONGEST_LINE {
+                return Err(ProtocolError(byte));
+            }
+            if end.is_some() {
+                self.read_line()?.into_iter().for_each(&mut on_reply);
+                self.line.clear();
             }
         }
         Ok(())
     }
 
-    /// The text of the first error reply of this stream, such as `NOAUTH Authentication required.`
-    pub fn first_error(&self) -> Option<String> {
-        let text = String::from_utf8_lossy(&self.error_text);
-        self.error_complete.then(|| text.trim_end().to_owned())
-    }
-
-    fn keep_error(&mut self, text: &[u8]) {
-        if !self.error_complete {
-            let room = ERROR_TEXT_MAX.saturating_sub(self.error_text.len());
-            self.error_text
-                .extend_from_slice(&text[..text.len().min(room)]);
-        }
+    /// The reply that a whole line is, if it is one without a body.
+    fn read_line(&mut self) -> Result<Option<Reply>, ProtocolError> {
+        let (kind, text) = self.line.trim_ascii_end().split_at(1);
+        let text = String::from_utf8_lossy(text);
+        Ok(match kind {
+            b"+" => Some(Reply::Simple),
+            b"-" => {
+                let shown = text.chars().take(ERROR_TEXT_MAX);
+                self.first_error.get_or_insert_with(|| shown.collect());
+                Some(Reply::Error)
+            }
+            _ if text == "-1" => Some(Reply::Nil),
+            _ => {
+                let length = text.parse().ok().filter(|&length| length <= BULK_MAX);
+                let length = length.ok_or(ProtocolError(b'$'))?;
+                self.body = Some((length, length + 2));
+                None
+            }
+        })
     }
 }
 
@@ -203,12 +150,12 @@ mod tests {
     fn the_first_error_is_kept_in_full_when_it_arrives_in_pieces() {
         let mut parser = Parser::default();
         parser.feed(b"-NOAUTH Authen", |_| {}).unwrap();
-        assert_eq!(parser.first_error(), None);
+        assert_eq!(parser.first_error, None);
         parser
             .feed(b"tication required.\r\n-ERR other\r\n", |_| {})
             .unwrap();
         assert_eq!(
-            parser.first_error().as_deref(),
+            parser.first_error.as_deref(),
             Some("NOAUTH Authentication required.")
         );
     }

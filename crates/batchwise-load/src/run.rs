@@ -30,8 +30,8 @@ pub fn run(config: &Config, on_interval: impl FnMut(&Interval) -> Result<()>) ->
 
     let every = config.progress.map(|every| every.as_nanos() as u64);
     let progress = every.map(|every| progress::channel(every, &stretches));
-    let (progress, reader) = progress.transpose()?.unzip();
-    let recorder = Recorder::new(&stretches, config.arrivals, progress)?;
+    let (progress, reader) = progress.unzip();
+    let recorder = Recorder::new(&stretches, config.arrivals, progress);
     let clock = Clock::start();
     let generate = || -> Result<_> {
         config.cpu.map_or(Ok(()), pin)?;

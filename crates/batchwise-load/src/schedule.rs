@@ -172,11 +172,8 @@ mod tests {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         assert!((mean / 10_000.0 - 1.0).abs() < 0.01, "mean {mean}");
-        assert!(
-            (variance.sqrt() / mean - 1.0).abs() < 0.02,
-            "cv {}",
-            variance.sqrt() / mean
-        );
+        let cv = variance.sqrt() / mean;
+        assert!((cv - 1.0).abs() < 0.02, "cv {cv}");
     }
 
     #[test]

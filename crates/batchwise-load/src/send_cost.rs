@@ -67,12 +67,7 @@ mod tests {
 
     #[test]
     fn no_calls_explain_nothing() {
-        assert_eq!(
-            (
-                SendCost::default().expected_wait(0),
-                SendCost::default().mean()
-            ),
-            (0, None)
-        );
+        let none = SendCost::default();
+        assert_eq!((none.expected_wait(0), none.mean()), (0, None));
     }
 }

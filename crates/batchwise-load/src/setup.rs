@@ -115,8 +115,8 @@ fn exchange(
             .map_err(|why| failed(io::Error::new(ErrorKind::InvalidData, why)))?;
     }
     if wrong {
-        let reply = conn.parser.first_error();
-        let reply = reply.as_deref().unwrap_or("an unexpected reply");
+        let reply = conn.parser.first_error.as_deref();
+        let reply = reply.unwrap_or("an unexpected reply");
         return Err(refused(addr, what, reply));
     }
     sent.map_err(failed)

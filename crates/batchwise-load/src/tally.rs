@@ -1,10 +1,9 @@
 //! What is counted about the requests that were due in one phase of a run.
 
-use anyhow::Result;
-
 use crate::samples::Samples;
 use crate::send_cost::SendCost;
 
+#[derive(Default)]
 pub(crate) struct Tally {
     /// The phase, ns since the start of the run.
     pub from: u64,
@@ -21,19 +20,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub fn new(from: u64, to: u64) -> Result<Self> {
-        Ok(Self {
+    pub fn new(from: u64, to: u64) -> Self {
+        Self {
             from,
             to,
-            requests: 0,
-            errors: 0,
-            backpressure: 0,
-            completed: 0,
-            intended: Samples::new()?,
-            from_send: Samples::new()?,
-            lateness: Samples::new()?,
-            send_cost: SendCost::default(),
-        })
+            ..Self::default()
+        }
     }
 
     /// The mean lateness that the cost of sending alone explains, ns.

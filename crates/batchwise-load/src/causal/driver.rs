@@ -31,8 +31,7 @@ pub(crate) fn start(options: &Options, local: Vec<SocketAddr>) -> Result<(Clock,
     let clock = Clock::start();
     let log = log.map(|(path, file)| TruthLog::start(path, file, local, clock));
     let end = options.duration.as_nanos() as u64;
-    let tally = Tally::new(end, connections, log.transpose()?)?;
-    Ok((clock, tally))
+    Ok((clock, Tally::new(end, connections, log.transpose()?)))
 }
 
 /// Lets the dialogues run on their connections.

@@ -1,7 +1,7 @@
 //! A page: a tree of objects, in which an object may be requested once the response that names it
 //! is complete; and the walk through it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 
 /// Nodes in breadth-first order: node 0 is the root, the children of a node lie together.
@@ -19,8 +19,8 @@ struct Node {
 impl Page {
     /// The page of a root object. `children_of` names what an object refers to; what the page
     /// has already is not requested again, as a browser's cache would have it.
-    pub fn grow<'a>(root: u32, children_of: impl Fn(u32) -> &'a [u32]) -> Self {
-        let mut seen = std::collections::HashSet::from([root]);
+    pub fn grow<C: Iterator<Item = u32>>(root: u32, children_of: impl Fn(u32) -> C) -> Self {
+        let mut seen = HashSet::from([root]);
         let leaf = |object| Node {
             object,
             children: 0..0,
@@ -30,12 +30,7 @@ impl Page {
         while at < nodes.len() {
             let first = nodes.len() as u32;
             let children = children_of(nodes[at].object);
-            nodes.extend(
-                children
-                    .iter()
-                    .filter(|&&child| seen.insert(child))
-                    .map(|&child| leaf(child)),
-            );
+            nodes.extend(children.filter(|&child| seen.insert(child)).map(leaf));
             nodes[at].children = first..nodes.len() as u32;
             at += 1;
         }
@@ -91,7 +86,7 @@ mod tests {
 
     fn page() -> Page {
         let children: [&[u32]; 6] = [&[], &[2, 3], &[4, 3], &[5], &[], &[]];
-        Page::grow(1, |object| children[object as usize])
+        Page::grow(1, |object| children[object as usize].iter().copied())
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub struct Break {
     pub why: String,
 }
 
+#[derive(Default)]
 pub(crate) struct Tally {
     /// From the write of a request to the end of its response.
     pub latency: Samples,
@@ -56,26 +57,13 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// `connections` exist already.
-    pub fn new(end: u64, connections: u32, log: Option<TruthLog>) -> Result<Self> {
-        Ok(Self {
-            latency: Samples::new()?,
-            triggered: Samples::new()?,
-            think: Samples::new()?,
-            requests: 0,
-            in_window: 0,
-            errors: 0,
-            first_error: None,
-            lost: None,
+    pub fn new(end: u64, connections: u32, log: Option<TruthLog>) -> Self {
+        Self {
             connections,
-            broken: 0,
-            connect_failures: 0,
-            breaks: Vec::new(),
-            backpressure: 0,
-            bytes_sent: 0,
-            bytes_received: 0,
             end,
             log,
-        })
+            ..Self::default()
+        }
     }
 
     pub fn sent(&mut self, bytes: usize) {
@@ -152,7 +140,7 @@ mod tests {
 
     #[test]
     fn latency_the_trigger_and_the_clients_part_are_told_apart() {
-        let mut tally = Tally::new(1_000, 1, None).unwrap();
+        let mut tally = Tally::new(1_000, 1, None);
         let record = Record {
             connection: 0,
             sent: 100,

@@ -93,15 +93,13 @@ async fn load(config: &Config) -> Result<TruthReport> {
     }
     let (clock, tally) = start(options, local)?;
     let tally = RefCell::new(tally);
-    let branches: Vec<u32> = (1..=BRANCHES).collect();
-    let leaves: Vec<u32> = (BRANCHES + 1..=BRANCHES * (1 + LEAVES)).collect();
     let page = Page::grow(0, |object| match object {
-        0 => &branches[..],
+        0 => 1..BRANCHES + 1,
         branch if branch <= BRANCHES => {
-            let first = ((branch - 1) * LEAVES) as usize;
-            &leaves[first..first + LEAVES as usize]
+            let first = BRANCHES + 1 + (branch - 1) * LEAVES;
+            first..first + LEAVES
         }
-        _ => &[],
+        _ => 0..0,
     });
     clock.wait_for_start();
     let before = CpuUse::of_this_thread()?;

@@ -84,30 +84,26 @@ impl Parser {
         bytes: &[u8],
         parse: fn(&mut Self, &[u8]) -> Result<Option<usize>, String>,
     ) -> Result<usize, String> {
-        if self.carry.is_empty() {
-            return match parse(self, bytes)? {
-                Some(length) => Ok(length),
-                None => {
-                    self.carry.extend_from_slice(bytes);
-                    Ok(bytes.len())
-                }
-            };
-        }
         let mut carry = std::mem::take(&mut self.carry);
         let known = carry.len();
-        carry.extend_from_slice(bytes);
-        match parse(self, &carry)? {
-            Some(length) => {
-                carry.clear();
-                self.carry = carry;
-                Ok(length - known)
+        let whole = match known {
+            0 => bytes,
+            _ => {
+                carry.extend_from_slice(bytes);
+                &carry
             }
-            None if carry.len() > LONGEST_HEAD => Err("a head without an end".into()),
-            None => {
-                self.carry = carry;
-                Ok(bytes.len())
-            }
+        };
+        let length = parse(self, whole)?;
+        if length.is_none() && whole.len() > LONGEST_HEAD {
+            return Err("a head without an end".into());
         }
+        match length {
+            Some(_) => carry.clear(),
+            None if known == 0 => carry.extend_from_slice(bytes),
+            None => {}
+        }
+        self.carry = carry;
+        Ok(length.map_or(bytes.len(), |length| length - known))
     }
 
     fn head(&mut self, bytes: &[u8]) -> Result<Option<usize>, String> {

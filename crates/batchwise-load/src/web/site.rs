@@ -135,7 +135,7 @@ impl Site {
         }
         let root = first_of[&description.root] as u32;
         let roots = root..root + description.types[&description.root].files;
-        let grow = |root| Page::grow(root, |object| &children[object as usize][..]);
+        let grow = |root| Page::grow(root, |object| children[object as usize].iter().copied());
         Ok(Self {
             objects,
             pages: roots.map(grow).collect(),
