@@ -45,25 +45,24 @@ pub enum Outcome {
 /// What went wrong.
 struct Trouble {
     what: String,
-    error: Option<io::Error>,
+    errno: Option<Errno>,
 }
 
 impl Trouble {
     fn new(what: String) -> Self {
-        Self { what, error: None }
+        Self { what, errno: None }
     }
 
     fn io(doing: &str, error: io::Error) -> Self {
         Self {
             what: format!("{doing}: {}", plain(&error)),
-            error: Some(error),
+            errno: error.raw_os_error().map(Errno::from_raw),
         }
     }
 
     /// What to do, if it is this machine's own trouble; `left`: packets went to the backend.
     fn remedy(&self, left: bool) -> Option<&'static str> {
-        let error = self.error.as_ref()?.raw_os_error()?;
-        match Errno::from_raw(error) {
+        match self.errno? {
             Errno::EADDRNOTAVAIL => Some(
                 "no local port is free for them: widen `sysctl net.ipv4.ip_local_port_range`, or check less often",
             ),

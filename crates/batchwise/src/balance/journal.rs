@@ -117,29 +117,21 @@ mod tests {
     use std::fs::{self, OpenOptions};
     use std::path::PathBuf;
 
-    use batchwise_core::balance::report::{DecisionBackend, Policy};
+    use serde_json::json;
     use tempfile::TempDir;
 
     use super::*;
 
     fn decision(second: u64, moved_slots: u64, why: Why) -> DecisionLine {
-        DecisionLine {
-            ts_ns: second * 1_000_000_000,
-            service: "web".to_owned(),
-            policy: Policy::Latency,
-            applied: true,
-            moved_slots,
-            backends: vec![DecisionBackend {
-                backend: "s1".to_owned(),
-                latency_ns: None,
-                samples: 0,
-                connections: 0,
-                freshness: None,
-                before: 100_000,
-                after: 100_000,
-                why,
+        let line = json!({
+            "ts_ns": second * 1_000_000_000,
+            "service": "web", "policy": "latency", "applied": true, "moved_slots": moved_slots,
+            "backends": [{
+                "backend": "s1", "latency_ns": null, "samples": 0, "connections": 0,
+                "freshness": null, "before": 100_000, "after": 100_000, "why": why,
             }],
-        }
+        });
+        serde_json::from_value(line).expect("a decision")
     }
 
     /// A journal, and where its log is.

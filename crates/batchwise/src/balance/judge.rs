@@ -51,21 +51,17 @@ pub struct Terms<'a> {
 }
 
 pub fn wanted(config: &Config, attached: bool) -> Wanted {
+    let services = config.services.iter();
+    let mut addresses: Vec<IpAddr> = services
+        .flat_map(|s| s.backends.iter().map(|b| b.address).chain([s.address]))
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
     Wanted {
-        addresses: addresses(config),
+        addresses,
         arriving: config.interfaces.clone(),
         attached,
     }
-}
-
-fn addresses(config: &Config) -> Vec<IpAddr> {
-    let services = config.services.iter();
-    let mut all: Vec<IpAddr> = services
-        .flat_map(|s| s.backends.iter().map(|b| b.address).chain([s.address]))
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
 }
 
 /// Judges a configuration against the machine; `meanwhile` is called again and again while neighbours

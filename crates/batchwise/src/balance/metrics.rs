@@ -98,7 +98,7 @@ impl Metrics for BalanceMetrics {
         Family::seconds(
             "balance_latency",
             "Response latency by the last estimate",
-            |m| m.backends().into_iter().flat_map(latencies).collect(),
+            |m| m.backends().flat_map(latencies).collect(),
         ),
         Family::seconds("balance_latency_age", "Age of the last estimate", |m| {
             m.of_backends(|l| l.age_ns.map(seconds))
@@ -193,16 +193,16 @@ impl Metrics for BalanceMetrics {
 }
 
 impl BalanceMetrics {
-    fn backends(&self) -> Vec<&BackendLine> {
-        let status = self.status.as_ref();
-        status.map_or_else(Vec::new, |status| distinct(&status.backends))
+    /// Without those that leave and whose names have new owners.
+    fn backends(&self) -> impl Iterator<Item = &BackendLine> {
+        let mut seen = BTreeSet::new();
+        let backends = self.status.iter().flat_map(|status| &status.backends);
+        backends.filter(move |l| seen.insert((&l.service, &l.backend)))
     }
 
     fn of_backends(&self, value: fn(&BackendLine) -> Option<f64>) -> Vec<(Labels, f64)> {
-        let backends = self.backends().into_iter();
-        backends
-            .filter_map(|l| Some((labels(&l.service, &l.backend), value(l)?)))
-            .collect()
+        let sample = |l: &BackendLine| Some((labels(&l.service, &l.backend), value(l)?));
+        self.backends().filter_map(sample).collect()
     }
 
     fn of_sums(&self, value: fn(&Sums) -> u64) -> Vec<(Labels, u64)> {
@@ -215,14 +215,6 @@ impl BalanceMetrics {
     fn of_agent<T>(&self, samples: fn(&Status) -> Vec<(Labels, T)>) -> Vec<(Labels, T)> {
         self.status.as_ref().map_or_else(Vec::new, samples)
     }
-}
-
-/// Without those that leave and whose names have new owners.
-fn distinct(backends: &[BackendLine]) -> Vec<&BackendLine> {
-    let mut seen = BTreeSet::new();
-    let mut distinct: Vec<&BackendLine> = backends.iter().collect();
-    distinct.retain(|l| seen.insert((&l.service, &l.backend)));
-    distinct
 }
 
 fn latencies(l: &BackendLine) -> Vec<(Labels, f64)> {
@@ -243,14 +235,12 @@ fn latencies(l: &BackendLine) -> Vec<(Labels, f64)> {
 
 fn attached(status: &Status) -> Vec<(Labels, f64)> {
     let agent = &status.agent;
-    let interfaces = agent.interfaces.iter().map(|name| {
+    let sample = |name: &String| {
         let attached = !agent.detached.contains(name);
-        (
-            vec![("interface", name.clone())],
-            f64::from(u8::from(attached)),
-        )
-    });
-    interfaces.collect()
+        let labels = vec![("interface", name.clone())];
+        (labels, f64::from(u8::from(attached)))
+    };
+    agent.interfaces.iter().map(sample).collect()
 }
 
 #[cfg(test)]

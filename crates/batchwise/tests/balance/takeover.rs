@@ -44,15 +44,7 @@ fn a_killed_agent_leaves_forwarding_and_the_next_takes_over_drains_and_slots() {
 }
 
 #[test]
-fn a_second_agent_of_the_name_is_refused() {
-    let site = Site::build("two");
-    let balancer = Balancer::running(&site.segment.balancer, "two", &[1]);
-    let second = balancer.refused();
-    assert_refused(&second, 1, &["another agent", "stop it first"]);
-}
-
-#[test]
-fn only_the_owner_can_lock_out_an_agent_or_talk_to_it() {
+fn a_second_agent_is_refused_and_only_the_owner_can_lock_one_out_or_talk_to_it() {
     let site = Site::build("lck");
     let mut balancer = Balancer::new(&site.segment.balancer, "lck");
     let folder = balancer.file();
@@ -67,6 +59,8 @@ fn only_the_owner_can_lock_out_an_agent_or_talk_to_it() {
         let mode = fs::metadata(&file).expect("it is there").mode();
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
+    let second = balancer.refused();
+    assert_refused(&second, 1, &["another agent", "stop it first"]);
 }
 
 #[test]

@@ -119,34 +119,28 @@ impl Agent {
     }
 }
 
-/// Writes a service's backends and table so that no packet finds a place that is not ready.
+/// Writes a service's backends and table so that no packet finds a place that is not ready: who serves
+/// before the table, and who does not after it.
 fn write(balancer: &Balancer, service: &mut Service, table: Option<Table>) -> anyhow::Result<()> {
     let states = service.states();
-    let mut later = Vec::new();
-    for (at, (backend, state)) in service.backends.iter_mut().zip(states).enumerate() {
-        let wanted = backend.wanted(&service.spec, state);
-        if wanted == backend.written {
-            continue;
+    let write_those = |service: &mut Service, serve: bool| -> anyhow::Result<()> {
+        for (backend, state) in service.backends.iter_mut().zip(&states) {
+            let wanted = backend.wanted(&service.spec, *state);
+            if (*state == State::Serving) == serve && wanted != backend.written {
+                balancer.set_backend(backend.index, &wanted)?;
+                backend.written = wanted;
+            }
         }
-        if state == State::Serving {
-            balancer.set_backend(backend.index, &wanted)?;
-            backend.written = wanted;
-        } else {
-            later.push((at, wanted));
-        }
-    }
+        Ok(())
+    };
+    write_those(service, true)?;
     if let Some(table) = table {
         if !table.delta.is_empty() {
             balancer.write_ring(service.number, &table.delta)?;
         }
         service.written(table);
     }
-    for (at, wanted) in later {
-        let backend = &mut service.backends[at];
-        balancer.set_backend(backend.index, &wanted)?;
-        backend.written = wanted;
-    }
-    Ok(())
+    write_those(service, false)
 }
 
 fn grown(before: &Tallies, now: &Tallies, index: u16) -> bpf::Tally {

@@ -9,13 +9,8 @@ use toml::{Table, Value};
 
 use super::Config;
 
-struct Key {
-    name: &'static str,
-    kind: &'static str,
-    default: Unset,
-    bounds: Bounds,
-    meaning: &'static str,
-}
+/// Its name, its type, what holds without it, its bounds, what it means.
+type Key = (&'static str, &'static str, Unset, Bounds, &'static str);
 
 enum Unset {
     Needed,
@@ -41,84 +36,68 @@ use Unset::{Is, Needed, Says};
 
 const NAME: &str = "1 to 64 letters, digits, `.`, `_`, `-`";
 
-const fn key(
-    name: &'static str,
-    kind: &'static str,
-    default: Unset,
-    bounds: Bounds,
-    meaning: &'static str,
-) -> Key {
-    Key {
-        name,
-        kind,
-        default,
-        bounds,
-        meaning,
-    }
-}
-
 #[rustfmt::skip]
 const KEYS: &[Key] = &[
-    key("name", "string", Is(r#""default""#), Such("1 to 32 of a-z, 0-9 and -", r#""lb-1""#, r#""LB""#),
+    ("name", "string", Is(r#""default""#), Such("1 to 32 of a-z, 0-9 and -", r#""lb-1""#, r#""LB""#),
         "Names the pins and the control socket."),
-    key("interfaces", "array of strings", Needed, Such("names of interfaces, at most 64", r#"["eth1"]"#, r#"["a b"]"#),
+    ("interfaces", "array of strings", Needed, Such("names of interfaces, at most 64", r#"["eth1"]"#, r#"["a b"]"#),
         "Where clients' packets arrive. Native XDP is needed there."),
-    key("policy", "string", Is(r#""latency""#), Words(&["latency", "observe", "static"]),
+    ("policy", "string", Is(r#""latency""#), Words(&["latency", "observe", "static"]),
         "`static`: the configured weights; the measuring part is not even loaded. `observe`: measures, decides and logs, but changes \
          nothing. `latency`: moves new connections away from slow backends. `--policy` wins."),
-    key("interval", "time", Is(r#""500ms""#), Range([r#""50ms""#, r#""1m""#], [r#""49ms""#, r#""61s""#]),
+    ("interval", "time", Is(r#""500ms""#), Range([r#""50ms""#, r#""1m""#], [r#""49ms""#, r#""61s""#]),
         "Time between two decisions. `--interval` wins."),
-    key("flows", "integer", Is("262144"), Range(["1024", "16777216"], ["1023", "16777217"]),
+    ("flows", "integer", Is("262144"), Range(["1024", "16777216"], ["1023", "16777217"]),
         "Settled flows that have room. Young ones get a quarter of it more. Under `latency` and `observe` the same number is measured."),
-    key("drain_timeout", "time", Is(r#""60s""#), Range([r#""0s""#, r#""24h""#], ["", r#""25h""#]),
+    ("drain_timeout", "time", Is(r#""60s""#), Range([r#""0s""#, r#""24h""#], ["", r#""25h""#]),
         "A backend that was taken out of the file keeps its connections until they end, and at most so long."),
-    key("service", "array of tables", Needed, Tables("1 to 512"), "`[[service]]`: the virtual services."),
-    key("service.name", "string", Needed, Such(NAME, r#""a.b_c-1""#, r#""a b""#), "What it is called."),
-    key("service.address", "string", Needed, Such("a unicast IPv4 or IPv6 address", r#""10.0.0.9""#, r#""127.0.0.1""#),
+    ("service", "array of tables", Needed, Tables("1 to 512"), "`[[service]]`: the virtual services."),
+    ("service.name", "string", Needed, Such(NAME, r#""a.b_c-1""#, r#""a b""#), "What it is called."),
+    ("service.address", "string", Needed, Such("a unicast IPv4 or IPv6 address", r#""10.0.0.9""#, r#""127.0.0.1""#),
         "The virtual address (VIP). No address of this machine."),
-    key("service.port", "integer", Needed, Range(["0", "65535"], ["-1", "65536"]), "0: all ports that have no service of their own."),
-    key("service.protocol", "string", Is(r#""tcp""#), Words(&["tcp", "udp"]), "What is forwarded."),
-    key("service.method", "string", Is(r#""l2""#), Words(&["l2", "ipip"]),
+    ("service.port", "integer", Needed, Range(["0", "65535"], ["-1", "65536"]), "0: all ports that have no service of their own."),
+    ("service.protocol", "string", Is(r#""tcp""#), Words(&["tcp", "udp"]), "What is forwarded."),
+    ("service.method", "string", Is(r#""l2""#), Words(&["l2", "ipip"]),
         "How packets reach backends. `l2`: by MAC address, on a common link. `ipip`: inside another IP packet."),
-    key("service.affinity", "string", Is(r#""connection""#), Words(&["connection", "client"]),
+    ("service.affinity", "string", Is(r#""connection""#), Words(&["connection", "client"]),
         "`client`: all connections of a client's address go to one backend, until weights or backends change. Use `static` or `observe` with it."),
-    key("service.choices", "integer", Says("2 under `latency`, else 1; 1 for all ports and with `affinity = \"client\"`"), Range(["1", "2"], ["0", "3"]),
+    ("service.choices", "integer", Says("2 under `latency`, else 1; 1 for all ports and with `affinity = \"client\"`"), Range(["1", "2"], ["0", "3"]),
         "2: a new flow goes to the less busy of two backends."),
-    key("service.tunnel_source", "string", Says("none"), Such("an IPv4 prefix of 8 to 31 bits; only with `ipip`", r#""10.99.0.0/16""#, r#""10.99.0.0/7""#),
+    ("service.tunnel_source", "string", Says("none"), Such("an IPv4 prefix of 8 to 31 bits; only with `ipip`", r#""10.99.0.0/16""#, r#""10.99.0.0/7""#),
         "Outer sources of packets to IPv4 backends. The host bits tell flows apart. Backends must accept it (`decap --from`, filters, rp_filter)."),
-    key("service.allow_small_mtu", "boolean", Is("false"), Words(&[]),
+    ("service.allow_small_mtu", "boolean", Is("false"), Words(&[]),
         "Answer what does not fit on the way to a backend with ICMP, instead of refusing the configuration."),
-    key("service.health", "table", Says("the defaults below"), Tables(""), "`[service.health]`: how backends are checked."),
-    key("service.health.check", "string", Says("`\"tcp\"`; of UDP `\"none\"`"), Words(&["tcp", "http", "none"]),
+    ("service.health", "table", Says("the defaults below"), Tables(""), "`[service.health]`: how backends are checked."),
+    ("service.health.check", "string", Says("`\"tcp\"`; of UDP `\"none\"`"), Words(&["tcp", "http", "none"]),
         "`tcp`: the backend accepts a connection. `http`: it answers a GET (HTTP/1.1) with a good status."),
-    key("service.health.port", "integer", Says("the service's; needed for UDP and for services of all ports"), Range(["1", "65535"], ["", "65536"]),
+    ("service.health.port", "integer", Says("the service's; needed for UDP and for services of all ports"), Range(["1", "65535"], ["", "65536"]),
         "TCP port of the VIP that is asked."),
-    key("service.health.path", "string", Is(r#""/""#), Such("visible ASCII from `/` on, at most 1024; only with `http`", r#""/health""#, r#""health""#), "What is asked for."),
-    key("service.health.host", "string", Says("the VIP and the port"), Such("visible ASCII, at most 1024; only with `http`", r#""web""#, r#""""#), "The Host header."),
-    key("service.health.status", "string", Is(r#""200-399""#), Such("a status or a range, 100 to 999; only with `http`", r#""200""#, r#""99-200""#), "Statuses of a healthy backend."),
-    key("service.health.interval", "time", Is(r#""1s""#), Range([r#""10ms""#, r#""1h""#], [r#""9ms""#, r#""61m""#]), "Time between two checks, give or take 10 %."),
-    key("service.health.timeout", "time", Is(r#""500ms""#), Range([r#""1ms""#, r#""1m""#], [r#""999us""#, r#""61s""#]), "A check that takes longer has failed."),
-    key("service.health.rise", "integer", Is("2"), Range(["1", "100"], ["0", "101"]), "Checks in a row that must pass before a backend is up again."),
-    key("service.health.fall", "integer", Is("3"), Range(["1", "100"], ["0", "101"]), "Checks in a row that must fail before it is down."),
-    key("service.backend", "array of tables", Says("none"), Tables("0 to 4095, of all services together"),
+    ("service.health.path", "string", Is(r#""/""#), Such("visible ASCII from `/` on, at most 1024; only with `http`", r#""/health""#, r#""health""#), "What is asked for."),
+    ("service.health.host", "string", Says("the VIP and the port"), Such("visible ASCII, at most 1024; only with `http`", r#""web""#, r#""""#), "The Host header."),
+    ("service.health.status", "string", Is(r#""200-399""#), Such("a status or a range, 100 to 999; only with `http`", r#""200""#, r#""99-200""#), "Statuses of a healthy backend."),
+    ("service.health.interval", "time", Is(r#""1s""#), Range([r#""10ms""#, r#""1h""#], [r#""9ms""#, r#""61m""#]), "Time between two checks, give or take 10 %."),
+    ("service.health.timeout", "time", Is(r#""500ms""#), Range([r#""1ms""#, r#""1m""#], [r#""999us""#, r#""61s""#]), "A check that takes longer has failed."),
+    ("service.health.rise", "integer", Is("2"), Range(["1", "100"], ["0", "101"]), "Checks in a row that must pass before a backend is up again."),
+    ("service.health.fall", "integer", Is("3"), Range(["1", "100"], ["0", "101"]), "Checks in a row that must fail before it is down."),
+    ("service.backend", "array of tables", Says("none"), Tables("0 to 4095, of all services together"),
         "`[[service.backend]]`: the servers. A service without one drops its packets."),
-    key("service.backend.name", "string", Needed, Such(NAME, r#""s.1""#, r#""s 1""#),
+    ("service.backend.name", "string", Needed, Such(NAME, r#""s.1""#, r#""s 1""#),
         "Decides which slots are its own: a server that changes its name moves slots."),
-    key("service.backend.address", "string", Needed, Such("a unicast IPv4 or IPv6 address", r#""10.0.0.8""#, r#""0.0.0.0""#), "Where the server is reached. Not the VIP."),
-    key("service.backend.weight", "integer", Is("100"), Range(["0", "10000"], ["-1", "10001"]), "Its share against the others' of the service. 0 drains."),
+    ("service.backend.address", "string", Needed, Such("a unicast IPv4 or IPv6 address", r#""10.0.0.8""#, r#""0.0.0.0""#), "Where the server is reached. Not the VIP."),
+    ("service.backend.weight", "integer", Is("100"), Range(["0", "10000"], ["-1", "10001"]), "Its share against the others' of the service. 0 drains."),
 ];
 
 /// All keys as a table.
 pub fn table() -> String {
     let mut text =
         "| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n".to_owned();
-    for k in KEYS {
-        let default = match k.default {
+    for (name, kind, default, bounds, meaning) in KEYS {
+        let default = match default {
             Needed => "needed".to_owned(),
             Is(value) => format!("`{value}`"),
-            Says(words) => words.to_owned(),
+            Says(words) => (*words).to_owned(),
         };
-        let bounds = match k.bounds {
+        let bounds = match bounds {
             Range([least, most], _) => {
                 let plain = |value: &str| value.trim_matches('"').to_owned();
                 format!("{} to {}", plain(least), plain(most))
@@ -127,9 +106,8 @@ pub fn table() -> String {
                 let words: Vec<String> = words.iter().map(|w| format!("`\"{w}\"`")).collect();
                 words.join(", ")
             }
-            Such(words, ..) | Tables(words) => words.to_owned(),
+            Such(words, ..) | Tables(words) => (*words).to_owned(),
         };
-        let (name, kind, meaning) = (k.name, k.kind, k.meaning);
         let _ = writeln!(
             text,
             "| `{name}` | {kind} | {default} | {bounds} | {meaning} |"
@@ -216,55 +194,50 @@ fn beside(key: &str) -> Vec<String> {
 
 #[test]
 fn the_reference_has_every_key_that_is_read_and_no_other() {
-    let read: BTreeSet<String> = KEYS.iter().flat_map(|k| beside(k.name)).collect();
-    let told: BTreeSet<String> = KEYS.iter().map(|k| k.name.to_owned()).collect();
+    let read: BTreeSet<String> = KEYS.iter().flat_map(|key| beside(key.0)).collect();
+    let told: BTreeSet<String> = KEYS.iter().map(|key| key.0.to_owned()).collect();
     assert_eq!(told, read);
     assert_eq!(told.len(), KEYS.len(), "one is there twice");
 }
 
 #[test]
 fn the_reference_has_the_defaults_that_hold() {
-    for k in KEYS {
-        let mut without = File::for_key(k.name);
-        let (place, name) = without.place(k.name);
-        place.remove(name);
-        match k.default {
-            Needed => assert!(without.read().is_err(), "{} is not needed", k.name),
+    for (name, _, default, ..) in KEYS {
+        let mut without = File::for_key(name);
+        let (place, last) = without.place(name);
+        place.remove(last);
+        match default {
+            Needed => assert!(without.read().is_err(), "{name} is not needed"),
             Is(value) => {
-                let with = File::with(k.name, value).read();
-                assert_eq!(without.read(), with, "{}", k.name);
+                let with = File::with(name, value).read();
+                assert_eq!(without.read(), with, "{name}");
             }
-            Says(_) => assert!(without.read().is_ok(), "{} is needed", k.name),
+            Says(_) => assert!(without.read().is_ok(), "{name} is needed"),
         }
     }
 }
 
 #[test]
 fn the_reference_has_the_bounds_that_hold() {
-    for k in KEYS {
-        let quoted = |word: &&str| format!("{word:?}");
-        let (good, bad): (Vec<String>, Vec<String>) = match k.bounds {
-            Range(within, beyond) => {
-                let beyond = beyond.into_iter().filter(|value| !value.is_empty());
-                (
-                    within.map(str::to_owned).into(),
-                    beyond.map(str::to_owned).collect(),
-                )
-            }
-            Words([]) | Tables(_) => continue,
-            Words(words) => (
-                words.iter().map(quoted).collect(),
-                vec![r#""other""#.to_owned()],
-            ),
-            Such(_, good, bad) => (vec![good.to_owned()], vec![bad.to_owned()]),
+    for (name, _, _, bounds, _) in KEYS {
+        let texts = |values: &[&str]| -> Vec<String> {
+            let given = values.iter().filter(|value| !value.is_empty());
+            given.map(|value| (*value).to_owned()).collect()
         };
-        for value in good {
-            let read = File::with(k.name, &value).read();
-            assert!(read.is_ok(), "{} = {value}: {read:?}", k.name);
-        }
-        for value in bad {
-            let read = File::with(k.name, &value).read();
-            assert!(read.is_err(), "{} = {value} holds", k.name);
+        let (good, bad) = match bounds {
+            Range(within, beyond) => (texts(within), texts(beyond)),
+            Words([]) | Tables(_) => continue,
+            Words(words) => {
+                let quoted = words.iter().map(|word| format!("{word:?}"));
+                (quoted.collect(), texts(&[r#""other""#]))
+            }
+            Such(_, good, bad) => (texts(&[good]), texts(&[bad])),
+        };
+        for (values, hold) in [(good, true), (bad, false)] {
+            for value in values {
+                let read = File::with(name, &value).read();
+                assert_eq!(read.is_ok(), hold, "{name} = {value}: {read:?}");
+            }
         }
     }
 }
