@@ -19,7 +19,7 @@ demo: build
 
 ## everything that guards main: formatting, lints, all tests
 test: setup lint
-	cargo test --workspace --profile tested --locked
+	cargo test --workspace --release --locked
 
 ## target/release/batchwise, batchwise-load and batchwise-lab
 build: setup
@@ -32,7 +32,7 @@ bench: build
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --profile tested --locked -- -D warnings
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
 
 ## line coverage of the mathematics
 coverage:
