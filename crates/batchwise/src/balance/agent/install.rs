@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_bpf::balance as bpf;
+use anyhow::Context;
+use batchwise_bpf::balance::{self as bpf, Balancer};
 use batchwise_bpf::probe::{self, Attached};
 use batchwise_core::balance::SLOTS;
-use batchwise_core::balance::report::{Health, Policy};
+use batchwise_core::balance::report::Health;
 
 use super::super::attempt::Target;
 use super::super::backend::{Backend, unknown};
@@ -29,6 +30,8 @@ pub(super) struct Ready {
     fresh: Vec<(u16, bpf::Ring)>,
     /// At exits that have none yet.
     probes: BTreeMap<u32, Attached>,
+    /// The program that measures otherwise, to take the place of the one in the pinned links.
+    pub(super) balancer: Option<Balancer>,
 }
 
 impl Agent {
@@ -60,21 +63,27 @@ impl Agent {
             rings,
             fresh,
             probes,
+            balancer: None,
         })
     }
 
-    /// Brings into force what was prepared. `policy`: the one that held until now.
+    /// Brings into force what was prepared.
     ///
     /// # Errors
     /// The kernel does not let us write: what was prepared is partly in force.
-    pub(super) fn install(&mut self, ready: Ready, policy: Policy) -> anyhow::Result<()> {
+    pub(super) fn install(&mut self, ready: Ready) -> anyhow::Result<()> {
         let Ready {
             checked,
             plan,
             rings,
             fresh,
             probes,
+            balancer,
         } = ready;
+        if let Some(mut balancer) = balancer {
+            balancer.attach().context("replacing the programs")?;
+            self.balancer = balancer;
+        }
         self.exits.add(probes);
         let mut former = BTreeMap::new();
         let mut before: BTreeMap<u16, Service> =
@@ -97,7 +106,7 @@ impl Agent {
             let mut service = Service::new(spec.clone(), place.number, ring, backends.collect());
             let same = before.remove(&place.number);
             if let Some(before) = same.filter(|before| key(&before.spec) == key(spec)) {
-                former.append(&mut service.inherit(before, policy));
+                former.append(&mut service.inherit(before, self.config.policy));
             }
             self.services.push(service);
         }

@@ -209,9 +209,8 @@ impl Agent {
             taken_over,
             remove: None,
         };
-        let policy = agent.config.policy;
         let ready = agent.prepare(checked);
-        let installed = ready.and_then(|ready| agent.install(ready, policy));
+        let installed = ready.and_then(|ready| agent.install(ready));
         if installed.is_err() && !taken_over {
             // the error is what matters; what cannot be removed now is taken over by the next start
             drop(Balancer::remove(&agent.config.name));

@@ -89,7 +89,7 @@ impl Agent {
     pub(super) fn reload(&mut self) -> Result<String, String> {
         self.journal.reopen();
         let (error, detail) = match self.make_ready() {
-            Ok(next) => match self.bring_in(next) {
+            Ok(ready) => match self.install(ready) {
                 Ok(()) => {
                     self.generation += 1;
                     self.config_error = None;
@@ -115,7 +115,7 @@ impl Agent {
     }
 
     /// Does all that may fail for the file as it is now, and changes nothing of what is in force.
-    fn make_ready(&mut self) -> anyhow::Result<Next> {
+    fn make_ready(&mut self) -> anyhow::Result<Ready> {
         let config = self.args.read()?;
         let fixed = [
             ("name", config.name != self.config.name),
@@ -149,21 +149,10 @@ impl Agent {
             attach: false,
             ..options(new)
         });
-        let ready = self.prepare(checked)?;
+        let mut ready = self.prepare(checked)?;
         let balancer = options.map(Balancer::start).transpose();
-        Ok(Next {
-            ready,
-            balancer: balancer.context("loading the programs again")?,
-        })
-    }
-
-    fn bring_in(&mut self, next: Next) -> anyhow::Result<()> {
-        let before = self.config.policy;
-        if let Some(mut balancer) = next.balancer {
-            balancer.attach().context("replacing the programs")?;
-            self.balancer = balancer;
-        }
-        self.install(next.ready, before)
+        ready.balancer = balancer.context("loading the programs again")?;
+        Ok(ready)
     }
 }
 
@@ -179,13 +168,6 @@ fn given_back(service: &Service, at: usize) -> String {
         State::Serving => return "gets new connections again".to_owned(),
     };
     format!("is not drained any more, but gets no new connections: {why}")
-}
-
-/// What nothing keeps from being brought into force.
-struct Next {
-    ready: Ready,
-    /// The program that measures otherwise, to take the place of the one in the pinned links.
-    balancer: Option<Balancer>,
 }
 
 /// Whether a backend is in force already, or a service's health checks are.
