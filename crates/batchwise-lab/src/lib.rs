@@ -23,6 +23,7 @@ mod truth;
 mod tune_cost;
 mod tuner;
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -55,6 +56,11 @@ impl Context {
             self.output.dir().display()
         )
     }
+}
+
+/// Says it on standard output. Where nobody reads that any more, a run still goes on to its results.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
 }
 
 /// Something the lab can measure.

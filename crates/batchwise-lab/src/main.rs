@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use batchwise_lab::experiments;
+use batchwise_lab::{experiments, say};
 use batchwise_testbed::stop::Stopped;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     let written = match cli.command {
         Command::List => {
             for experiment in experiments() {
-                println!("{:<18} {}", experiment.name(), experiment.about());
+                say(&format!("{:<18} {}", experiment.name(), experiment.about()));
             }
             return ExitCode::SUCCESS;
         }
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     };
     match written {
         Ok(dir) => {
-            println!("{}", dir.join("report.html").display());
+            say(&dir.join("report.html").to_string_lossy());
             ExitCode::SUCCESS
         }
         Err(error) => {

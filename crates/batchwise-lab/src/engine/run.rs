@@ -12,9 +12,9 @@ use super::experiment::{
 };
 use super::page;
 use super::record::{Progressed, Record, Refused};
-use crate::Context;
 use crate::machine::Machine;
 use crate::output::Progress;
+use crate::{Context, say};
 
 type RecordOf<E> = Record<<E as Experiment>::Point, <E as Experiment>::More>;
 
@@ -60,9 +60,9 @@ impl<E: Experiment> crate::Experiment for E {
             write(self, context, &running.record)?;
             let results = &running.record.results;
             if let Some(words) = self.closing_words(results, &self.summary(results)) {
-                println!("{words}");
+                say(&words);
                 if outcome.is_err() {
-                    println!("{}", context.output.dir().join("report.html").display());
+                    say(&context.output.dir().join("report.html").to_string_lossy());
                 }
             }
         }
