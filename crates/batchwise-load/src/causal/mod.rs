@@ -3,6 +3,7 @@
 //! response caused was sent. Passive estimates from a vantage point on the path are held against
 //! that (Sharma et al., "Passive Response Latency", §5.1: req-to-res and req-to-req).
 
+pub(crate) mod conclude;
 pub(crate) mod dial;
 pub mod distribution;
 pub(crate) mod driver;
@@ -12,7 +13,7 @@ pub(crate) mod link;
 pub(crate) mod options;
 pub(crate) mod pace;
 pub(crate) mod page;
-pub(crate) mod report;
+mod report;
 pub(crate) mod tally;
 pub(crate) mod truth_log;
 

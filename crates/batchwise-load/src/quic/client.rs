@@ -19,7 +19,7 @@ use crate::causal::distribution::{Distribution, parse_amounts, parse_times};
 use crate::causal::driver::{Measured, start};
 use crate::causal::pace::Pace;
 use crate::causal::page::{Page, Walk};
-use crate::causal::report::conclude;
+use crate::causal::conclude::conclude;
 use crate::causal::tally::Tally;
 use crate::causal::truth_log::Record;
 use crate::causal::{Options, TruthReport};
