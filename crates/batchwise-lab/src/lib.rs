@@ -39,7 +39,7 @@ pub use engine::summarise;
 pub struct Context {
     /// Fewer points, shorter ones.
     pub quick: bool,
-    /// The `batchwise` command that provides `watch` and `load`.
+    /// The `batchwise` command; empty in simulations.
     pub command: PathBuf,
     /// Where results go.
     pub output: Output,
@@ -69,6 +69,8 @@ pub trait Experiment: Sync {
     fn name(&self) -> &'static str;
     /// One line for `lab list`.
     fn about(&self) -> &'static str;
+    /// Whether it only calculates: it needs neither root nor the other commands.
+    fn simulates(&self) -> bool;
     /// Measures, and writes `result.json`, plots and `report.html` into the context's output.
     fn run(&self, context: &Context) -> Result<()>;
     /// The summary that follows from the points of a `result.json`.
@@ -138,12 +140,15 @@ pub fn report(dir: &Path) -> Result<()> {
 /// These are in `out`, or else in `out/<name>`. A `quick` run has fewer points and shorter ones.
 pub fn run(name: &str, quick: bool, out: Option<PathBuf>) -> Result<PathBuf> {
     let experiment = find(name)?;
-    if !nix::unistd::geteuid().is_root() {
-        bail!("the lab makes network namespaces and cgroups, which needs root: run it with sudo");
+    let mut command = PathBuf::new();
+    if !experiment.simulates() {
+        if !nix::unistd::geteuid().is_root() {
+            bail!("it makes network namespaces and cgroups, which needs root: run it with sudo");
+        }
+        command = commands::find("batchwise")?;
+        // `batchwise load` needs it: better to miss it now than in the middle of a run
+        commands::find("batchwise-load")?;
     }
-    let command = commands::find("batchwise")?;
-    // `batchwise load` needs it: better to miss it now than in the middle of a run
-    commands::find("batchwise-load")?;
     let dir = out.unwrap_or_else(|| Path::new("out").join(name));
     let context = Context {
         quick,

@@ -35,7 +35,7 @@ struct Cli {
 enum Command {
     /// Show the experiments
     List,
-    /// Run an experiment and write result.json, plots and report.html (needs root)
+    /// Run an experiment and write result.json, plots and report.html (needs root, but for simulations)
     Run {
         /// Name of the experiment, as `lab list` shows it
         name: String,

@@ -100,6 +100,19 @@ fn lost(path: &str, exact: bool, old: &Value, new: &Value, into: &mut Vec<String
                 }
             }
         }
+        (Value::Array(old), Value::Array(new)) if exact => {
+            if old.len() != new.len() {
+                into.push(format!("{path} had {} entries, has {}", old.len(), new.len()));
+            }
+            for (index, (old, new)) in old.iter().zip(new).enumerate() {
+                lost(&format!("{path}[{index}]"), exact, old, new, into);
+            }
+        }
+        (Value::String(_) | Value::Bool(_), Value::String(_) | Value::Bool(_)) if exact => {
+            if old != new {
+                into.push(format!("{path} was {old}, is {new}"));
+            }
+        }
         (Value::Null, _) => {}
         (_, Value::Null) if !exact => {}
         (old, new) if std::mem::discriminant(old) == std::mem::discriminant(new) => {}

@@ -8,6 +8,7 @@ use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
 use super::made;
 use crate::Error;
+use crate::features::{TCX_SINCE, newer};
 
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
 /// super-packets.
@@ -87,9 +88,9 @@ impl Interface {
         link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EPERM) => Error::NoPrivilege,
             _ => Error::Refused(format!(
-                "{} takes no tc program ({source}): that needs Linux 6.6 or newer; use a driver with \
-                 native XDP on an older one",
-                self.name
+                "{} takes no tc program ({source}): {}, or a driver with native XDP",
+                self.name,
+                newer(TCX_SINCE)
             )),
         })
     }

@@ -10,6 +10,7 @@ use super::{Balancer, FlowCounts, INTERFACES, Options, macs, pins};
 use crate::Error;
 use crate::attach::interface::Interface;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
+use crate::features::{self, Machine, Subcommand};
 use crate::flows;
 use crate::flows::events::{Events, buckets, event_bytes};
 use crate::object::{holder, rodata};
@@ -25,6 +26,7 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
             "packets can arrive at {INTERFACES} interfaces at most: give fewer"
         )));
     }
+    features::require(&Machine::look(), Subcommand::Balance)?;
     if options.attach {
         let waits = |interface: &str| options.pin && Balancer::pinned_at(&options.name, interface);
         for interface in options.interfaces.iter().filter(|name| !waits(name)) {

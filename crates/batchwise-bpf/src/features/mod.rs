@@ -13,6 +13,7 @@ use crate::Error;
 use crate::attach::pins::BPFFS;
 pub use machine::Machine;
 use table::SEND_ENDED;
+pub(crate) use table::TCX_SINCE;
 pub use table::{FEATURES, SEND_BEGINS};
 
 /// Major and minor number of a Linux kernel.
@@ -273,7 +274,8 @@ impl Feature {
     }
 }
 
-fn newer((major, minor): Version) -> String {
+/// The remedy where the kernel is older than this one.
+pub(crate) fn newer((major, minor): Version) -> String {
     format!("use Linux {major}.{minor} or newer")
 }
 
@@ -351,12 +353,12 @@ fn setting(machine: &Machine, name: &str) -> String {
 /// # Errors
 /// The first feature that is not there, with its remedy.
 pub fn require(machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
-    if machine.btf.is_err() {
-        return Err(Error::NoBtf);
-    }
-    let of_kernel = |f: &&Feature| matches!(f.probe, Probe::InBtf(..) | Probe::SendHook);
-    let needed = FEATURES.iter().filter(|f| f.essential_for(subcommand));
-    for feature in needed.filter(of_kernel) {
+    for feature in FEATURES.iter().filter(|f| f.essential_for(subcommand)) {
+        match (feature.probe, &machine.btf) {
+            (Probe::Btf, Err(_)) => return Err(Error::NoBtf),
+            (Probe::InBtf(..) | Probe::SendHook, Ok(_)) => {}
+            _ => continue,
+        }
         let finding = feature.look(machine, subcommand);
         if finding.status == Status::Missing {
             let (found, remedy) = (finding.found, finding.remedy.unwrap_or_default());

@@ -33,6 +33,9 @@ pub const SEND_BEGINS: &str = "tcp_sendmsg_locked";
 /// The one behind the call, which stands in for it, and its smallest kernel.
 pub(super) const SEND_ENDED: (&str, Version) = ("sock_send_length", (6, 3));
 
+/// The first kernel with tc links.
+pub(crate) const TCX_SINCE: Version = (6, 6);
+
 /// Whoever loads programs.
 const LOADERS: &[User] = &[
     needs(Watch, ""),
@@ -41,8 +44,6 @@ const LOADERS: &[User] = &[
     needs(Balance, ""),
     needs(Decap, ""),
 ];
-/// Whoever senses sockets.
-const SENSORS: &[User] = &[needs(Watch, ""), needs(Tune, "")];
 const QUEUES: &[User] = &[
     needs(Watch, "the queues of a socket"),
     needs(Tune, "the same"),
@@ -66,13 +67,18 @@ pub const FEATURES: &[Feature] = &[
         name: "BTF",
         since: Some((5, 5)),
         probe: Btf,
-        users: SENSORS,
+        users: &[
+            needs(Watch, ""),
+            needs(Tune, ""),
+            uses(Passive, "to know whether there are tc links"),
+            uses(Balance, "the same"),
+        ],
     },
     Feature {
         name: "BPF programs",
         since: Some((5, 5)),
         probe: LoadsSocketPrograms,
-        users: SENSORS,
+        users: &[needs(Watch, ""), needs(Tune, "")],
     },
     Feature {
         name: "bpf_rdonly_cast",
@@ -158,7 +164,7 @@ pub const FEATURES: &[Feature] = &[
     },
     Feature {
         name: "tc links (tcx)",
-        since: Some((6, 6)),
+        since: Some(TCX_SINCE),
         probe: InBtf("attach type", "BPF_TCX_INGRESS"),
         users: &[
             uses(Passive, "--attach tc"),

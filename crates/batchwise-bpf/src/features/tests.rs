@@ -29,9 +29,18 @@ fn a_loader_is_refused_with_the_feature_and_the_kernel_that_has_it() {
     let text = refused.to_string();
     assert!(text.contains("no tracepoint inet_sock_set_state"), "{text}");
     assert!(text.contains("use Linux 5.5 or newer"), "{text}");
+    for (subcommand, lacks) in [
+        (Subcommand::Balance, "no attach type BPF_TCX_INGRESS"),
+        (Subcommand::Tune, "no tracepoint inet_sock_set_state"),
+    ] {
+        let text = require(&machine, subcommand).unwrap_err().to_string();
+        assert!(text.contains(lacks), "{text}");
+    }
+    require(&machine, Subcommand::Decap).expect("nothing of it is looked up in BTF");
     machine.btf = Err("gone".to_owned());
     assert!(matches!(
         require(&machine, Subcommand::Watch),
         Err(Error::NoBtf)
     ));
+    require(&machine, Subcommand::Balance).expect("what is not known is tried");
 }

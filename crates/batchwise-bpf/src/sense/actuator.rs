@@ -19,6 +19,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use super::extension::{Extension, Loaded};
 use crate::Error;
 use crate::attach::{done, made, netns};
+use crate::features::Subcommand;
 use crate::plain::{Plain, bytes, octets};
 use crate::sense_skel::{OpenSenseSkel, types};
 
@@ -53,6 +54,10 @@ const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl Extension for Tuning {
     type Attached = Actuator;
+
+    fn subcommand(&self) -> Option<Subcommand> {
+        Some(Subcommand::Tune)
+    }
 
     fn needs_cgroup(&self) -> bool {
         true

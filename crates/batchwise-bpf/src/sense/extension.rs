@@ -7,12 +7,18 @@ use libbpf_rs::Link;
 
 use super::config::Config;
 use crate::Error;
+use crate::features::Subcommand;
 use crate::sense_skel::{OpenSenseSkel, SenseSkel};
 
 /// An extension of the sensor. Two of them make one, and one may be left out.
 pub trait Extension {
     /// What acts through its programs.
     type Attached;
+
+    /// Whose features it needs, if not those of `watch`.
+    fn subcommand(&self) -> Option<Subcommand> {
+        None
+    }
 
     /// Whether its programs are attached to a cgroup.
     fn needs_cgroup(&self) -> bool {
@@ -43,6 +49,10 @@ pub struct Loaded<'a> {
 impl<A: Extension, B: Extension> Extension for (A, B) {
     type Attached = (A::Attached, B::Attached);
 
+    fn subcommand(&self) -> Option<Subcommand> {
+        self.0.subcommand().or(self.1.subcommand())
+    }
+
     fn needs_cgroup(&self) -> bool {
         self.0.needs_cgroup() || self.1.needs_cgroup()
     }
@@ -60,6 +70,10 @@ impl<A: Extension, B: Extension> Extension for (A, B) {
 
 impl<E: Extension> Extension for Option<E> {
     type Attached = Option<E::Attached>;
+
+    fn subcommand(&self) -> Option<Subcommand> {
+        self.as_ref().and_then(E::subcommand)
+    }
 
     fn needs_cgroup(&self) -> bool {
         self.as_ref().is_some_and(E::needs_cgroup)

@@ -47,7 +47,9 @@ impl Sensor {
         config: &Config,
         extension: &E,
     ) -> Result<(Self, E::Attached), Error> {
-        let late_send = sends_are_seen_late()?;
+        let machine = Machine::look();
+        features::require(&machine, extension.subcommand().unwrap_or(Subcommand::Watch))?;
+        let late_send = !machine.has(SEND_BEGINS);
         let cgroup = match &config.cgroup {
             Some(path) => Some(Cgroup::open(path)?),
             None if extension.needs_cgroup() => Some(Cgroup::open(&cgroup::mount_point()?)?),
@@ -129,13 +131,6 @@ impl Sensor {
         let data = self.skel.maps.bss_data.as_deref();
         data.map(get).unwrap_or_default()
     }
-}
-
-/// Whether sends are seen only after the call; an error where the kernel lacks what none can do without.
-fn sends_are_seen_late() -> Result<bool, Error> {
-    let machine = Machine::look();
-    features::require(&machine, Subcommand::Watch)?;
-    Ok(!machine.has(SEND_BEGINS))
 }
 
 fn load(

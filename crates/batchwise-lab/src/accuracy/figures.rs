@@ -7,6 +7,7 @@ use super::plan::WORKLOADS;
 use super::summary::*;
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group};
+use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::report::Part;
 use crate::engine::text::{percent, thousands};
 use crate::engine::{Axis, Figure, Report, Table, Unit as AxisUnit};
@@ -65,16 +66,21 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
     report
 }
 
-/// With columns of these names, and then those of a verdict.
-fn verdicts<'a>(names: [&str; 2], rows: impl Iterator<Item = ([String; 2], &'a Verdict)>) -> Table {
+/// With columns of these names, and then those of the errors.
+fn verdicts<'a>(names: [&str; 2], rows: impl Iterator<Item = ([String; 2], &'a Errors)>) -> Table {
     let rps = |at: Option<u64>| at.map_or_else(|| "none".into(), |r| thousands(r as f64));
-    let same = |v: &Verdict| if v.cutoff_matches { "yes" } else { "no" };
+    let interval = |v: &Errors| match v.median_abs_rel_error_interval {
+        Some([low, high]) => format!("{} – {}", percent(Some(low)), percent(Some(high))),
+        None => format!("undecided: fewer than {ENOUGH_PAIRS} points"),
+    };
+    let same = |v: &Errors| if v.cutoff_matches { "yes" } else { "no" };
     Table::of(
         rows,
         &[
             (names[0], &|(names, _)| names[0].clone()),
             (names[1], &|(names, _)| names[1].clone()),
             ("median error", &|(_, v)| percent(v.median_abs_rel_error)),
+            ("95 % interval", &|(_, v)| interval(v)),
             ("p90 error", &|(_, v)| percent(v.p90_abs_rel_error)),
             ("bias", &|(_, v)| percent(v.median_signed_rel_error)),
             ("points", &|(_, v)| v.points.to_string()),

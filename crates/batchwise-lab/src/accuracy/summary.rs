@@ -8,15 +8,16 @@ use batchwise_testbed::window::EndEstimate;
 use serde::Serialize;
 
 use super::Point;
+use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::ladder::{self, middle, per_workload};
-use crate::stats::{median, quantile};
+use crate::stats::{MedianInterval, median, quantile};
 
 /// Both ends, the preferred one first.
 const BOTH: [Side; 2] = [Side::Client, Side::Server];
 
 /// Errors of one end's estimates in one unit, over the points below saturation, and the cutoffs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
+pub struct Errors {
     pub points: usize,
     /// Those of them without a two-sided estimate.
     pub missing: usize,
@@ -24,6 +25,9 @@ pub struct Verdict {
     pub load_invalid: usize,
     /// Median of |estimate - truth| / truth over the points that have an estimate.
     pub median_abs_rel_error: Option<f64>,
+    /// Its 95 % interval; `None` where fewer than [`ENOUGH_PAIRS`] points have an estimate, which
+    /// decide nothing.
+    pub median_abs_rel_error_interval: Option<[f64; 2]>,
     /// 90th percentile of the same.
     pub p90_abs_rel_error: Option<f64>,
     /// Median of (estimate - truth) / truth: which way it is off.
@@ -41,16 +45,16 @@ pub struct Verdict {
 pub struct WorkloadSummary {
     /// The headline: `sends`, from `end`.
     #[serde(flatten)]
-    pub headline: Verdict,
+    pub headline: Errors,
     /// The end that the headline and `by_unit` are from: the client's if it has any two-sided
     /// estimate.
     pub end: Side,
     /// `sends`, from each end.
-    pub by_end: BTreeMap<Side, Verdict>,
+    pub by_end: BTreeMap<Side, Errors>,
     /// Each unit, from `end`.
-    pub by_unit: BTreeMap<Unit, Verdict>,
+    pub by_unit: BTreeMap<Unit, Errors>,
     /// Each unit from each end.
-    pub by_end_and_unit: BTreeMap<Side, BTreeMap<Unit, Verdict>>,
+    pub by_end_and_unit: BTreeMap<Side, BTreeMap<Unit, Errors>>,
 }
 
 /// All workloads, by name.
@@ -72,12 +76,12 @@ impl WorkloadSummary {
     fn of(points: &[&Point], invalid: &[Point]) -> Self {
         let same = |p: &&Point| points.iter().any(|point| point.workload == p.workload);
         let load_invalid = invalid.iter().filter(same).count();
-        let verdict = |end, unit| Verdict {
+        let errors = |end, unit| Errors {
             load_invalid,
-            ..verdict(points, end, unit)
+            ..errors(points, end, unit)
         };
         let units = [Unit::Sends, Unit::Bytes, Unit::Packets];
-        let by_unit = |end| units.map(|unit| (unit, verdict(end, unit)));
+        let by_unit = |end| units.map(|unit| (unit, errors(end, unit)));
         let all = BTreeMap::from(BOTH.map(|end| (end, BTreeMap::from(by_unit(end)))));
         let estimates = |p: &&Point, end| two_sided_total(p, end, Unit::Sends).is_some();
         let usable = |end: &Side| points.iter().any(|p| estimates(p, *end));
@@ -104,7 +108,7 @@ pub fn two_sided_total(point: &Point, end: Side, unit: Unit) -> Option<f64> {
     found.total_ns.filter(|_| is_two_sided)
 }
 
-fn verdict(points: &[&Point], end: Side, unit: Unit) -> Verdict {
+fn errors(points: &[&Point], end: Side, unit: Unit) -> Errors {
     let below: Vec<_> = points.iter().filter(|p| !p.saturated).collect();
     let error = |p: &&&Point| {
         let truth = p.truth.from_send_ns.mean;
@@ -113,6 +117,7 @@ fn verdict(points: &[&Point], end: Side, unit: Unit) -> Verdict {
     };
     let signed: Vec<f64> = below.iter().filter_map(error).collect();
     let errors: Vec<f64> = signed.iter().map(|e| e.abs()).collect();
+    let interval = MedianInterval::of(&errors).filter(|_| errors.len() >= ENOUGH_PAIRS);
     let collapsed = |p: &Point| p.saturated.then_some(f64::INFINITY);
     let measured_cutoff_rps = cutoff(&arms(points, |p| {
         collapsed(p).or(Some(p.truth.from_send_ns.mean))
@@ -120,11 +125,12 @@ fn verdict(points: &[&Point], end: Side, unit: Unit) -> Verdict {
     let estimated_cutoff_rps = cutoff(&arms(points, |p| {
         two_sided_total(p, end, unit).or_else(|| collapsed(p))
     }));
-    Verdict {
+    Errors {
         points: below.len(),
         missing: below.len() - errors.len(),
         load_invalid: 0,
         median_abs_rel_error: median(&errors),
+        median_abs_rel_error_interval: interval.map(|i| [i.low, i.high]),
         p90_abs_rel_error: quantile(&errors, 0.9),
         median_signed_rel_error: median(&signed),
         measured_cutoff_rps,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use batchwise_core::sense::report::{Estimator, Nagle, Side, Unit};
 
 use super::plan::NagleAt;
-use super::summary::{Arms, Summary, Verdict, arms, cutoff};
+use super::summary::{Arms, Errors, Summary, arms, cutoff};
 use super::{Ends, Point, Truth};
 use batchwise_testbed::load::samples::latency;
 use batchwise_testbed::window::{EndEstimate, StageMeans};
@@ -58,7 +58,7 @@ fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Poi
 }
 
 /// The verdict on the workload that these points are of.
-fn headline(points: &[Point]) -> Verdict {
+fn headline(points: &[Point]) -> Errors {
     Summary::of(points, &[]).per_workload["64B"]
         .headline
         .clone()
@@ -109,6 +109,8 @@ fn errors_are_relative_to_the_truth_and_missing_estimates_are_counted() {
     let headline = headline(&points);
     assert_eq!((headline.points, headline.missing), (3, 1));
     assert!((headline.median_abs_rel_error.unwrap() - 0.15).abs() < 1e-9);
+    // two points decide nothing
+    assert_eq!(headline.median_abs_rel_error_interval, None);
     assert!((headline.median_signed_rel_error.unwrap() - 0.05).abs() < 1e-9);
 }
 

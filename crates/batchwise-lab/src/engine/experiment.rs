@@ -47,6 +47,10 @@ pub trait Experiment: Sync {
     fn report(&self, results: &Results<Self::Point, Self::More>, summary: &Self::Summary)
     -> Report;
 
+    /// Whether it only calculates: it needs neither root nor the other commands.
+    fn simulates(&self) -> bool {
+        false
+    }
     /// Whether it shows by itself how far it has come.
     fn shows_progress(&self) -> bool {
         false

@@ -20,7 +20,7 @@
 //!
 //! `tune_cost/` is a short one to begin from. What a turn needs beyond its arm stays in the stage; what is measured once
 //! ([`prepare`](Experiment::prepare)), or beside points, goes to [`Run::more`]. A simulator has
-//! `type Stage = ()` and gives [`no_stage`]. Agents that stay for a ladder begin and end with its
+//! `type Stage = ()`, gives [`no_stage`], and says that it [`simulates`](Experiment::simulates). Agents that stay for a ladder begin and end with its
 //! round ([`begin`](Experiment::begin), [`end`](Experiment::end)). Points are read back from
 //! `result.json`: names are enums or `String`s, and an `f64` that may be infinite or not a number
 //! is marked `#[serde(deserialize_with = "crate::engine::float")]`. Numbers are written by [`text`].

@@ -28,6 +28,10 @@ impl<E: Experiment> crate::Experiment for E {
         Experiment::about(self)
     }
 
+    fn simulates(&self) -> bool {
+        Experiment::simulates(self)
+    }
+
     /// Measures, and writes what there is after each round and at the end, however that comes.
     fn run(&self, context: &Context) -> Result<()> {
         let rounds = self.rounds(context.quick)?;

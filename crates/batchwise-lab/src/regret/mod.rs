@@ -133,6 +133,10 @@ impl Experiment for Regret {
         Ok(vec![Round::in_order(scenarios::all(extent(quick).0))])
     }
 
+    fn simulates(&self) -> bool {
+        true
+    }
+
     fn stage(&self, _context: &Context) -> Result<((), Value)> {
         no_stage()
     }

@@ -131,6 +131,10 @@ impl Experiment for BalancePolicies {
         )])
     }
 
+    fn simulates(&self) -> bool {
+        true
+    }
+
     fn stage(&self, _context: &Context) -> Result<((), Value)> {
         no_stage()
     }

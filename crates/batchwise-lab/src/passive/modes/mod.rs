@@ -97,6 +97,10 @@ impl Experiment for PassiveModes {
         Ok(vec![Round::in_order([()])])
     }
 
+    fn simulates(&self) -> bool {
+        true
+    }
+
     fn stage(&self, _context: &Context) -> Result<((), Value)> {
         no_stage()
     }
