@@ -33,7 +33,7 @@ use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output};
 use crate::frame::signals::{hangup_flag, stop_flag};
-use crate::frame::stdout::{Bond, print};
+use crate::frame::stdout::{WhenUnread, print};
 use crate::frame::ticks::{Ticks, Turn};
 use agent::Agent;
 use config::Config;
@@ -234,7 +234,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let journal = Journal::open(args.log.as_deref())?;
     let server = control::listen(&name)?;
     let mut agent = Agent::start(args, config, journal)?;
-    let mut output = Output::open(form, Bond::Outlives, String::new())?;
+    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
     output.finish()?;
     drop(agent);
@@ -312,7 +312,7 @@ fn show_status(name: &str, format: Format, once: bool) -> anyhow::Result<ExitCod
     }
     // an agent that is not there is said on the terminal as it was
     let first = look(name)?;
-    let mut output = Output::open(Form::Live, Bond::Ends, String::new())?;
+    let mut output = Output::open(Form::Live, WhenUnread::End, String::new())?;
     output.show(&first)?;
     let mut ticks = Ticks::new(stop_flag()?, LOOK_EVERY, None);
     loop {

@@ -14,7 +14,7 @@ use crate::frame::clock::wall_clock_ns;
 use crate::frame::human;
 use crate::frame::log::LogFile;
 use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
-use crate::frame::stdout::Bond;
+use crate::frame::stdout::WhenUnread;
 
 /// A decision as programs read it.
 #[derive(Clone, Debug, Serialize)]
@@ -140,7 +140,7 @@ impl Decisions {
     ) -> anyhow::Result<Self> {
         Ok(Self {
             log: log.map(LogFile::open).transpose()?,
-            output: Output::open(format.without_live()?, Bond::Outlives, String::new())?,
+            output: Output::open(format.without_live()?, WhenUnread::GoOn, String::new())?,
             policy,
             dry_run,
             held,

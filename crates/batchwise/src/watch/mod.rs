@@ -24,7 +24,7 @@ use crate::frame::clock::{nanos, wall_clock_ns};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output, waiting};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::Bond;
+use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn, sleep};
 use crate::hints::{HintArgs, HintWindows};
 use crate::services::Services;
@@ -128,7 +128,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<WatchMetrics>::bind)
         .transpose()?;
-    let mut output = Output::open(form, Bond::Ends, waiting(&args.ports.numbers))?;
+    let mut output = Output::open(form, WhenUnread::End, waiting(&args.ports.numbers))?;
     let mut services = Services::new(args.units, args.per_connection);
 
     // the connections that were open already start from here
