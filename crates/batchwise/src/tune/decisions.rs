@@ -187,7 +187,7 @@ impl Decisions {
             event: Entry::Stop,
             policy: self.policy.to_string(),
             nagle: "app",
-            app_setting: s.decider.wish(),
+            app_setting: s.decider.app_setting(),
             load_per_s: s.decider.load(),
             message_bytes: s.decider.message_bytes(),
             arms: Arms {
@@ -244,7 +244,7 @@ impl Decisions {
                 Some(held) => format!("held {}", word(held)),
                 None => word(c.arm()).to_owned(),
             },
-            word(c.wish()),
+            word(c.app_setting()),
             arm(Arm::On),
             arm(Arm::Off),
             c.explain()
