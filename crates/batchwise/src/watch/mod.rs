@@ -5,6 +5,7 @@ mod parts;
 mod rows;
 #[cfg(test)]
 mod samples;
+mod services;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,9 +28,9 @@ use crate::frame::signals::stop_flag;
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn, sleep};
 use crate::hints::{HintArgs, HintWindows};
-use crate::services::Services;
 use metrics::WatchMetrics;
 use rows::Interval;
+use services::Services;
 
 pub const EXAMPLES: &str = "\
 Examples:
