@@ -91,7 +91,7 @@ struct AgentArgs {
     #[arg(long, value_enum)]
     policy: Option<PolicyArg>,
     /// Time between two decisions; without it, the configuration says
-    #[arg(long, value_parser = parse_interval)]
+    #[arg(long, value_parser = |text: &str| parse_within(text, config::INTERVALS))]
     interval: Option<Duration>,
     /// How to show it: live, text (what happens), or jsonl (everything)
     #[arg(long, value_enum, default_value_t = Format::Auto)]
@@ -187,10 +187,6 @@ struct NameArg {
 
 /// How often `status` looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    parse_within(text, config::INTERVALS)
-}
 
 fn parse_name(text: &str) -> Result<String, String> {
     if config::is_name(text) {
