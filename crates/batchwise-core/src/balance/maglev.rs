@@ -49,7 +49,7 @@ pub fn delta(old: &[BackendId], new: &[BackendId]) -> Vec<(u32, BackendId)> {
 /// (largest remainder); all 0 when no member has weight. The same members give the same table in any
 /// order, on any machine. Members of id 0 and repeated ids are left out.
 ///
-/// Each member asks for slots in an order of its own, drawn from its identity; its k-th claim is due
+/// Each member asks for slots in its own order, drawn from its identity; its k-th claim is due
 /// at k / weight, and the slot goes to whose claim is due first, as in turn-taking (Maglev, §3.4).
 /// A member that has its share asks no more. So the table is the stable matching of members and
 /// slots: there is only one, whoever begins, and a change of one weight displaces only those whose
