@@ -9,10 +9,10 @@ use proptest::prelude::*;
 
 const TICK: u64 = 4_000_000;
 
-/// A meter that says what it is told.
-struct Told(Option<Measurement>);
+/// A meter that measures the same each time.
+struct FixedMeter(Option<Measurement>);
 
-impl Meter for Told {
+impl Meter for FixedMeter {
     fn restart(&mut self) {}
     fn measure(&mut self) -> Option<Measurement> {
         self.0
@@ -93,7 +93,7 @@ proptest! {
         for (mut v, m, gap) in ticks {
             now += gap * 1_000_000;
             v.now = now;
-            let command = controller.tick(&v, &mut Told(m));
+            let command = controller.tick(&v, &mut FixedMeter(m));
             prop_assert_ne!(command.arm, Some(v.wish), "sockets are left alone where they agree");
             prop_assert!(!command.probing || command.sensing, "a trial is watched");
             prop_assert!(!command.pulse || !command.sensing, "a pulse is not worth counting");
@@ -186,7 +186,7 @@ impl Story {
             quick: self.command.sensing.then_some(Quick { waited, done }),
             peer: self.peer,
         };
-        let mut meter = Told((done > 0).then_some(Measurement {
+        let mut meter = FixedMeter((done > 0).then_some(Measurement {
             latency,
             throughput: rate,
             message_bytes: 100.0,
@@ -403,7 +403,7 @@ fn an_application_that_changes_its_mind_ends_a_pulse() {
         quick: None,
         peer: None,
     };
-    let command = controller.controller.tick(&vitals, &mut Told(None));
+    let command = controller.controller.tick(&vitals, &mut FixedMeter(None));
     assert!(!command.pulse);
     assert_eq!(command.arm, None, "what it asks for is in force");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use batchwise_core::sense::report::Side;
 use batchwise_testbed::bpf_stats;
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::cpu_time;
 use batchwise_testbed::redis::PORT;
@@ -122,7 +122,7 @@ impl Tuners {
             command.args(["--port", &PORT.to_string()]);
             command.arg("--cgroup").arg(host.cgroup());
             command.arg("--log").arg(&log);
-            Printing::start(host, NAME, command, Place::Observer)
+            Printing::start(host, NAME, command, Role::Observer)
         };
         // At the same time: most of a start is the kernel's verifier, on one CPU each.
         let mut tuners = Self {

@@ -130,9 +130,9 @@ fn run(command: &mut Command, package: &str) -> Result<()> {
     Err(anyhow!("`{shown}` failed: {}", message.trim()))
 }
 
-/// Where in a host a process goes.
+/// What a process does in a host, which says where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Role {
     /// On the host's CPU and in its cgroup: a workload.
     Workload,
     /// On any CPU and in the lab's own cgroup: something that observes.
@@ -177,11 +177,11 @@ impl Host {
 
     /// Starts a process in this host, with its outputs piped. It dies with the thread that called
     /// this, and when the returned handle is dropped.
-    pub fn spawn(&self, name: &str, mut command: Command, place: Place) -> Result<Process> {
+    pub fn spawn(&self, name: &str, mut command: Command, role: Role) -> Result<Process> {
         let netns = self.namespace.open()?;
-        let procs = match place {
-            Place::Workload => self.cgroup.procs_file(),
-            Place::Observer => self.observers.clone(),
+        let procs = match role {
+            Role::Workload => self.cgroup.procs_file(),
+            Role::Observer => self.observers.clone(),
         };
         let procs = File::options()
             .write(true)
@@ -190,7 +190,7 @@ impl Host {
         let mut cpus = CpuSet::new();
         cpus.set(self.cpu)
             .with_context(|| format!("there is no CPU {}", self.cpu))?;
-        let pin = place == Place::Workload;
+        let pin = role == Role::Workload;
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

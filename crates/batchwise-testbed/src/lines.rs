@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::process::{Process, Reader, lock};
 use crate::stop::Stop;
 
@@ -31,16 +31,16 @@ struct Printed<T> {
 
 impl<T: DeserializeOwned + Send + 'static> Printing<T> {
     /// Starts `command` in `host`, which prints a `T` as JSON on each line; messages call it `name`.
-    pub fn start(host: &Host, name: &str, command: Command, place: Place) -> Result<Self> {
-        let process = host.spawn(name, command, place)?;
+    pub fn start(host: &Host, name: &str, command: Command, role: Role) -> Result<Self> {
+        let process = host.spawn(name, command, role)?;
         Ok(Self::read(name, process, json))
     }
 }
 
 impl Printing<String> {
     /// The same for lines of any text.
-    pub fn start_text(host: &Host, name: &str, command: Command, place: Place) -> Result<Self> {
-        let process = host.spawn(name, command, place)?;
+    pub fn start_text(host: &Host, name: &str, command: Command, role: Role) -> Result<Self> {
+        let process = host.spawn(name, command, role)?;
         Ok(Self::read(name, process, Ok))
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::lines::Printing;
 use crate::preload::Preload;
 use crate::process::{Process, cpu_time};
@@ -132,7 +132,7 @@ impl Benchmark {
         // Children are counted when they are waited for: no other one ends in the meantime.
         let before = children_cpu()?;
         let client = &hosts.client;
-        let mut run = Printing::start_text(client, "redis-benchmark", command, Place::Workload)
+        let mut run = Printing::start_text(client, "redis-benchmark", command, Role::Workload)
             .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
         let status = run.wait(stop, Duration::from_secs(60))?;
         let client_cpu = children_cpu()?.saturating_sub(before);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::process::Process;
 use crate::stop::Stop;
 
@@ -25,7 +25,7 @@ pub(crate) fn start(
     stop: &Stop,
 ) -> Result<Process> {
     let mut process = host
-        .spawn(name, command, Place::Workload)
+        .spawn(name, command, Role::Workload)
         .with_context(|| format!("{name} is needed (Debian: apt install {package})"))?;
     // Read, so that it never blocks on a full pipe.
     process.on_line(drop);

@@ -9,7 +9,7 @@ use batchwise_core::sense::report::Line;
 use nix::unistd::Pid;
 
 use crate::bpf_stats;
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::lines::Printing;
 use crate::stop::Stop;
 
@@ -33,7 +33,7 @@ pub struct WatchSpec<'a> {
 
 /// Starts `command`, a watcher that prints JSON lines, and waits until its programs are attached.
 pub(crate) fn launch(host: &Host, command: Command, stop: &Stop) -> Result<Printing<Line>> {
-    let mut watcher = Printing::start(host, "the watcher", command, Place::Observer)?;
+    let mut watcher = Printing::start(host, "the watcher", command, Role::Observer)?;
     bpf_stats::wait_attached(watcher.process(), "the watcher", stop)?;
     Ok(watcher)
 }

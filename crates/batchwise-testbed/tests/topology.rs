@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use batchwise_testbed::cgroup;
-use batchwise_testbed::host::{Namespace, Place};
+use batchwise_testbed::host::{Namespace, Role};
 use batchwise_testbed::topology::TwoHosts;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
@@ -73,7 +73,7 @@ fn two_hosts_carry_a_connection_and_leave_nothing_behind() {
     command.arg("3600");
     let sleeper = hosts
         .client
-        .spawn("the sleeper", command, Place::Workload)
+        .spawn("the sleeper", command, Role::Workload)
         .unwrap();
     let pid = sleeper.pid();
     assert_eq!(cgroup::processes(hosts.client.cgroup()).unwrap(), [pid]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use batchwise_testbed::cgroup;
 use batchwise_testbed::cpu_share::CpuShare;
 use batchwise_testbed::cpu_share::trace::Trace;
-use batchwise_testbed::host::{Host, Namespace, Place};
+use batchwise_testbed::host::{Host, Namespace, Role};
 use batchwise_testbed::process::cpu_time;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::triangle::{Triangle, TriangleSpec};
@@ -273,7 +273,7 @@ fn a_server_gets_the_share_of_a_cpu_that_a_trace_gives_it() {
     command.args(["-c", "while :; do :; done"]);
     let spinner = triangle
         .server
-        .spawn("a spinner", command, Place::Workload)
+        .spawn("a spinner", command, Role::Workload)
         .unwrap();
     let share = CpuShare::of(&triangle.server, &[spinner.pid()]).unwrap();
     let step = Duration::from_secs(1);

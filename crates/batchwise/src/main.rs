@@ -17,7 +17,6 @@ mod hints;
 mod passive;
 #[cfg(test)]
 mod reference;
-mod services;
 mod sibling;
 mod tune;
 mod watch;

@@ -49,11 +49,11 @@ pub fn delta(old: &[BackendId], new: &[BackendId]) -> Vec<(u32, BackendId)> {
 /// (largest remainder); all 0 when no member has weight. The same members give the same table in any
 /// order, on any machine. Members of id 0 and repeated ids are left out.
 ///
-/// Each member asks for slots in an order of its own, drawn from its identity; its k-th wish is due
-/// at k / weight, and the slot goes to whose wish is due first, as in turn-taking (Maglev, §3.4).
+/// Each member asks for slots in its own order, drawn from its identity; its k-th claim is due
+/// at k / weight, and the slot goes to whose claim is due first, as in turn-taking (Maglev, §3.4).
 /// A member that has its share asks no more. So the table is the stable matching of members and
 /// slots: there is only one, whoever begins, and a change of one weight displaces only those whose
-/// wishes were due about when the shares filled up.
+/// claims were due about when the shares filled up.
 pub fn fill(members: &[Member], slots: usize) -> Vec<BackendId> {
     let quotas = quotas(members, slots);
     let mut askers: Vec<Asker> = quotas
@@ -64,12 +64,12 @@ pub fn fill(members: &[Member], slots: usize) -> Vec<BackendId> {
     let mut lacking: Vec<u16> = (0u16..).take(askers.len()).collect();
     while let Some(rank) = lacking.pop() {
         while askers[usize::from(rank)].lacks > 0 {
-            let (slot, wish) = askers[usize::from(rank)].wish(rank, slots);
+            let (slot, claim) = askers[usize::from(rank)].claim(rank, slots);
             let held = granted[slot];
-            if wish >= held || (held != FREE && owner(held) == rank) {
+            if claim >= held || (held != FREE && owner(held) == rank) {
                 continue;
             }
-            granted[slot] = wish;
+            granted[slot] = claim;
             askers[usize::from(rank)].lacks -= 1;
             if held != FREE {
                 let loser = &mut askers[usize::from(owner(held))];
@@ -80,24 +80,24 @@ pub fn fill(members: &[Member], slots: usize) -> Vec<BackendId> {
             }
         }
     }
-    let id = |wish: &u64| match *wish {
+    let id = |claim: &u64| match *claim {
         FREE => 0,
         taken => quotas[usize::from(owner(taken))].0.id,
     };
     granted.iter().map(id).collect()
 }
 
-/// Nobody's slot: later than any wish.
+/// Nobody's slot: later than any claim.
 const FREE: u64 = u64::MAX;
-/// A wish is when it is due, as the bits of a positive float (whose order is that of the numbers),
+/// A claim is when it is due, as the bits of a positive float (whose order is that of the numbers),
 /// with the member's rank in place of the last ones.
 const RANK: u64 = 0xffff;
-/// So many times the table, wishes are drawn at random; then they go round it once, so that they
+/// So many times the table, claims are drawn at random; then they go round it once, so that they
 /// reach every slot.
 const DRAWN: u64 = 8;
 
-fn owner(wish: u64) -> u16 {
-    (wish & RANK) as u16
+fn owner(claim: u64) -> u16 {
+    (claim & RANK) as u16
 }
 
 struct Asker {
@@ -117,7 +117,7 @@ impl Asker {
         }
     }
 
-    fn wish(&mut self, rank: u16, slots: usize) -> (usize, u64) {
+    fn claim(&mut self, rank: u16, slots: usize) -> (usize, u64) {
         let (size, asked) = (slots as u64, self.asked);
         self.asked += 1;
         let drawn = mix(self.identity.wrapping_add(asked.wrapping_mul(GOLDEN)));

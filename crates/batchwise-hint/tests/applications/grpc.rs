@@ -15,7 +15,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer, Service, service_fn};
 
-use crate::place;
+use crate::hint_socket;
 use crate::support::Agent;
 
 /// What the server takes for an answer, beyond its own time.
@@ -52,8 +52,8 @@ where
 
 #[test]
 fn grpc_calls_are_timed_as_their_callers_time_them() {
-    let place = place();
-    let agent = Agent::listen(&place.path);
+    let socket = hint_socket();
+    let agent = Agent::listen(&socket.path);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(calls(&agent));
 }
@@ -110,8 +110,8 @@ async fn calls(agent: &Agent) {
 
 #[test]
 fn a_request_ends_with_its_response_or_with_its_caller_losing_interest() {
-    let place = place();
-    let agent = Agent::listen(&place.path);
+    let socket = hint_socket();
+    let agent = Agent::listen(&socket.path);
     let service = "10.0.0.1:7".parse().expect("an address");
     let hints = Hints::for_service(service);
     let application = agent.accept();

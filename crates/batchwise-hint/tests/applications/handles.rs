@@ -9,7 +9,7 @@ use std::thread;
 
 use batchwise_hint::{Hints, ffi};
 
-use crate::place;
+use crate::hint_socket;
 use crate::support::{Agent, until};
 
 fn service(port: u16) -> SocketAddr {
@@ -20,8 +20,8 @@ fn service(port: u16) -> SocketAddr {
 fn more_threads_than_shards_lose_no_request() {
     const THREADS: u64 = 200;
     const ROUNDS: u64 = 2_000;
-    let place = place();
-    let agent = Agent::listen(&place.path);
+    let socket = hint_socket();
+    let agent = Agent::listen(&socket.path);
     let hints = Hints::for_service(service(1));
     let application = agent.accept();
     let mut handle = agent.find(&application, service(1));
@@ -69,8 +69,8 @@ fn more_threads_than_shards_lose_no_request() {
 
 #[test]
 fn a_connection_is_known_by_its_cookie_and_addresses() {
-    let place = place();
-    let agent = Agent::listen(&place.path);
+    let socket = hint_socket();
+    let agent = Agent::listen(&socket.path);
     for any in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
         let listener = TcpListener::bind(any).expect("a port");
         let port = listener.local_addr().expect("its address").port();
@@ -133,12 +133,12 @@ fn no_agent_is_left(path: &Path) {
 
 #[test]
 fn without_an_agent_no_clock_is_read_and_outstanding_requests_stay_known() {
-    let place = place();
-    no_agent_is_left(&place.path);
+    let socket = hint_socket();
+    no_agent_is_left(&socket.path);
     let hints = Hints::for_service(service(2));
     hints.create(5);
     hints.complete(2);
-    let agent = Agent::listen(&place.path);
+    let agent = Agent::listen(&socket.path);
     let application = agent.accept();
     let mut handle = agent.find(&application, service(2));
     let sums = handle.read().sums;
@@ -149,11 +149,11 @@ fn without_an_agent_no_clock_is_read_and_outstanding_requests_stay_known() {
 
 #[test]
 fn agents_come_and_go_and_handles_find_the_next_one() {
-    let place = place();
+    let socket = hint_socket();
     let hints = Hints::for_service(service(3));
     let mut completed = 0;
     for _ in 0..3 {
-        let agent = Agent::listen(&place.path);
+        let agent = Agent::listen(&socket.path);
         let application = agent.accept();
         let mut handle = agent.find(&application, service(3));
         let before = handle.read();
@@ -178,8 +178,8 @@ fn agents_come_and_go_and_handles_find_the_next_one() {
 
 #[test]
 fn a_handle_that_is_dropped_is_marked_closed() {
-    let place = place();
-    let agent = Agent::listen(&place.path);
+    let socket = hint_socket();
+    let agent = Agent::listen(&socket.path);
     let hints = Hints::for_service(service(4));
     let application = agent.accept();
     let mut handle = agent.find(&application, service(4));
@@ -192,8 +192,8 @@ fn a_handle_that_is_dropped_is_marked_closed() {
 
 #[test]
 fn a_forked_child_does_not_write_where_its_parent_counts() {
-    let place = place();
-    let agent = Agent::listen(&place.path);
+    let socket = hint_socket();
+    let agent = Agent::listen(&socket.path);
     let hints = Hints::for_service(service(5));
     let application = agent.accept();
     let mut handle = agent.find(&application, service(5));

@@ -14,12 +14,12 @@ use batchwise_hint::SOCKET_VARIABLE;
 use tempfile::TempDir;
 
 /// The socket that this process's hints look for, and the turn at it.
-struct Place {
+struct HintSocket {
     path: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
-fn place() -> Place {
+fn hint_socket() -> HintSocket {
     static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
         let folder = TempDir::new().expect("a folder");
         // SAFETY: nothing else in these tests writes the environment, and the hints' link, which
@@ -30,5 +30,5 @@ fn place() -> Place {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = FOLDER.path().join("hint.sock");
-    Place { path, _turn }
+    HintSocket { path, _turn }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_core::balance::report::{BackendLine, EventLine, Health, Line, State, TotalsLine};
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::nginx::PORT;
 use batchwise_testbed::process::{Process, Reader, lock};
 use batchwise_testbed::segment::{self, LINK, SERVERS, VIP, VIP6};
@@ -135,7 +135,7 @@ pub(super) struct Agent<'a> {
     folder: PathBuf,
     command: &'a Path,
     host: &'a Host,
-    place: Place,
+    role: Role,
     stop: &'a Stop,
     process: Option<(Process, Reader)>,
     /// Backends of the configuration, of all services.
@@ -149,7 +149,7 @@ impl<'a> Agent<'a> {
     pub(super) fn start(
         name: &str,
         command: &'a Path,
-        (host, place): (&'a Host, Place),
+        (host, role): (&'a Host, Role),
         stop: &'a Stop,
         settings: &Settings,
     ) -> Result<Self> {
@@ -160,7 +160,7 @@ impl<'a> Agent<'a> {
             folder,
             command,
             host,
-            place,
+            role,
             stop,
             process: None,
             backends: 0,
@@ -196,7 +196,7 @@ impl<'a> Agent<'a> {
         let mut command = self.batchwise(&[]);
         command.arg("--config").arg(self.config());
         command.args(["--format", "jsonl"]);
-        let mut process = self.host.spawn("the balancer", command, self.place)?;
+        let mut process = self.host.spawn("the balancer", command, self.role)?;
         let printed = Arc::clone(&self.printed);
         let reader = process.on_line(move |line| lock(&printed).read(&line));
         let ready = self.stop.wait_until(LIMIT, || {

@@ -24,7 +24,7 @@ use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Stri
 use crate::redis::Redis;
 use agents::Agents;
 use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
-use batchwise_testbed::host::Place;
+use batchwise_testbed::host::Role;
 use batchwise_testbed::process::{Process, cpu_time};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
@@ -300,7 +300,7 @@ fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
     command.args("-t set --csv -c 10 -d 64 -n 2000000000".split(' '));
     let client = &hosts.client;
     let mut benchmark = client
-        .spawn("redis-benchmark", command, Place::Workload)
+        .spawn("redis-benchmark", command, Role::Workload)
         .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
     // Read, so that it never blocks on a full pipe.
     benchmark.on_line(drop);

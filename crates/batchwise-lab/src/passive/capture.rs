@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::stop::Stop;
 
@@ -47,7 +47,7 @@ impl Capture {
             .arg(&file)
             .args(["--time-stamp-precision=nano", filter]);
         let mut process = host
-            .spawn("tcpdump", command, Place::Observer)
+            .spawn("tcpdump", command, Role::Observer)
             .context("tcpdump is needed (Debian: apt install tcpdump)")?;
         process.on_line(drop);
         let mut capture = Self { process, file };

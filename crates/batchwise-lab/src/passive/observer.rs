@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::bpf_stats;
-use batchwise_testbed::host::Place;
+use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::triangle::{Triangle, VANTAGE_LINK};
@@ -97,7 +97,7 @@ impl Observer {
         let mut command = passive(batchwise, port);
         command.args(["--iface", VANTAGE_LINK]);
         let vantage = &triangle.vantage;
-        let mut observer = Printing::start(vantage, "the observer", command, Place::Observer)?;
+        let mut observer = Printing::start(vantage, "the observer", command, Role::Observer)?;
         bpf_stats::wait_attached(observer.process(), "the observer", stop)?;
         Ok(Self(observer))
     }

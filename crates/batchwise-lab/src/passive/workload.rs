@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::load::logged::LoggedLoad;
 use batchwise_testbed::memcached::{self, Memcached};
 use batchwise_testbed::nginx::{self, Nginx};
@@ -109,7 +109,7 @@ fn quic_server(batchwise: &Path, host: &Host, stop: &Stop) -> Result<Process> {
     command.args(["load", "quic-server", "--listen"]);
     command.arg(format!("{SERVER_IP}:{QUIC_PORT}"));
     command.args(["--work", QUIC_WORK]);
-    let mut process = host.spawn("the QUIC server", command, Place::Workload)?;
+    let mut process = host.spawn("the QUIC server", command, Role::Workload)?;
     process.on_line(drop);
     // Its socket is there: nobody else can have the port.
     let taken = stop.wait_until(START_LIMIT, || {

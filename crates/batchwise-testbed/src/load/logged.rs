@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde::de::DeserializeOwned;
 
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::lines::Printing;
 use crate::stop::Stop;
 
@@ -37,7 +37,7 @@ impl LoggedLoad {
         let name = format!("bw-{}.csv", client.namespace().name());
         let log = Log(std::env::temp_dir().join(name));
         command.args(["--format", "json", "--log"]).arg(&log.0);
-        let load = Printing::start_text(client, "the load", command, Place::Workload)?;
+        let load = Printing::start_text(client, "the load", command, Role::Workload)?;
         Ok(Self { load, log })
     }
 

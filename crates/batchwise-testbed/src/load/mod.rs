@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::lines::Printing;
 use crate::stop::Stop;
 
@@ -106,7 +106,7 @@ impl LoadSpec {
     ) -> Result<RunningLoad> {
         let command = self.command(batchwise, progress);
         Ok(RunningLoad {
-            load: Printing::start_text(client, "the load", command, Place::Workload)?,
+            load: Printing::start_text(client, "the load", command, Role::Workload)?,
             read: 0,
             limit: self.length() + GRACE,
         })

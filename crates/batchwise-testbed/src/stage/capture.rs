@@ -10,7 +10,7 @@ use pcap_file::pcap::PcapReader;
 use tempfile::TempDir;
 
 use super::{PATIENCE, Stage, eventually};
-use crate::host::Place;
+use crate::host::Role;
 use crate::process::Process;
 use crate::stop::Stop;
 use crate::topology::LINK;
@@ -94,7 +94,7 @@ impl Capture {
         let tcpdump = stage
             .hosts
             .client
-            .spawn("tcpdump", command, Place::Observer)
+            .spawn("tcpdump", command, Role::Observer)
             .expect("tcpdump is needed (Debian: apt install tcpdump)");
         // the file's header is written once it listens
         eventually(

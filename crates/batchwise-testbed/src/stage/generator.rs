@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::commands;
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::lines::Printing;
 use crate::load::LoadReport;
 use crate::stop::Stop;
@@ -26,7 +26,7 @@ impl Load {
 
     /// Any program that loads a server and ends by itself.
     pub fn spawn(host: &Host, command: Command) -> Self {
-        let load = Printing::start_text(host, "the load", command, Place::Workload);
+        let load = Printing::start_text(host, "the load", command, Role::Workload);
         Self(load.expect("a load generator"))
     }
 

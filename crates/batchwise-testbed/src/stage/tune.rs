@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{PATIENCE, batchwise, eventually, memory};
 use crate::bpf_stats::wait_attached;
-use crate::host::{Host, Place};
+use crate::host::{Host, Role};
 use crate::process::Process;
 use crate::redis::PORT;
 use crate::stop::Stop;
@@ -40,7 +40,7 @@ impl Agent {
         command.arg("--cgroup").arg(host.cgroup());
         command.arg("--log").arg(&log).args(args);
         let mut process = host
-            .spawn("the agent", command, Place::Observer)
+            .spawn("the agent", command, Role::Observer)
             .expect("an agent");
         // Read, so that it never blocks on a full pipe; the log says the same.
         process.on_line(drop);

@@ -33,7 +33,7 @@ use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output};
 use crate::frame::signals::{hangup_flag, stop_flag};
-use crate::frame::stdout::{Bond, print};
+use crate::frame::stdout::{WhenUnread, print};
 use crate::frame::ticks::{Ticks, Turn};
 use agent::Agent;
 use config::Config;
@@ -91,7 +91,7 @@ struct AgentArgs {
     #[arg(long, value_enum)]
     policy: Option<PolicyArg>,
     /// Time between two decisions; without it, the configuration says
-    #[arg(long, value_parser = parse_interval)]
+    #[arg(long, value_parser = |text: &str| parse_within(text, config::INTERVALS))]
     interval: Option<Duration>,
     /// How to show it: live, text (what happens), or jsonl (everything)
     #[arg(long, value_enum, default_value_t = Format::Auto)]
@@ -188,10 +188,6 @@ struct NameArg {
 /// How often `status` looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    parse_within(text, config::INTERVALS)
-}
-
 fn parse_name(text: &str) -> Result<String, String> {
     if config::is_name(text) {
         return Ok(text.to_owned());
@@ -234,7 +230,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let journal = Journal::open(args.log.as_deref())?;
     let server = control::listen(&name)?;
     let mut agent = Agent::start(args, config, journal)?;
-    let mut output = Output::open(form, Bond::Outlives, String::new())?;
+    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
     output.finish()?;
     drop(agent);
@@ -312,7 +308,7 @@ fn show_status(name: &str, format: Format, once: bool) -> anyhow::Result<ExitCod
     }
     // an agent that is not there is said on the terminal as it was
     let first = look(name)?;
-    let mut output = Output::open(Form::Live, Bond::Ends, String::new())?;
+    let mut output = Output::open(Form::Live, WhenUnread::End, String::new())?;
     output.show(&first)?;
     let mut ticks = Ticks::new(stop_flag()?, LOOK_EVERY, None);
     loop {

@@ -17,7 +17,7 @@ use crate::frame::clock::wall_clock_ns;
 use crate::frame::metrics::{Exporter, Family, Metrics};
 use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::Bond;
+use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 
 /// What the long help adds.
@@ -133,7 +133,7 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
              filters that stand before it; name the balancers with --from ADDR/PREFIX"
         );
     }
-    let mut output = Output::open(form, Bond::Ends, String::new())?;
+    let mut output = Output::open(form, WhenUnread::End, String::new())?;
     let hook = if decap.native() {
         "native XDP"
     } else {

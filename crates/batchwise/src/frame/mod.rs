@@ -15,7 +15,7 @@
 //! A subcommand that stays goes round like this:
 //!
 //! ```ignore
-//! let mut output = Output::open(format.resolve()?, Bond::Ends, waiting(ports))?;
+//! let mut output = Output::open(format.resolve()?, WhenUnread::End, waiting(ports))?;
 //! let mut ticks = Ticks::new(stop_flag()?, interval, duration);
 //! loop {
 //!     let turn = ticks.turn(look_every, |time| output.wait(time))?; // Look, Interval, End, Stopped

@@ -23,30 +23,30 @@ impl std::fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// How a command and its output depend on each other.
+/// What a command does when nobody reads its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bond {
+pub enum WhenUnread {
     /// All is written, however long that takes: the input waits.
-    Waits,
+    Wait,
     /// The command never waits for its output, and ends with it.
-    Ends,
+    End,
     /// The command never waits for its output, and goes on without it: it is an agent.
-    Outlives,
+    GoOn,
 }
 
 pub struct Stdout {
-    bond: Bond,
+    when_unread: WhenUnread,
     /// None where it is written to at once, or is gone.
     background: Option<BackgroundWriter>,
     gone: bool,
 }
 
 impl Stdout {
-    pub fn open(bond: Bond) -> Self {
+    pub fn open(when_unread: WhenUnread) -> Self {
         let background = || BackgroundWriter::new("standard output", io::stdout());
         Self {
-            bond,
-            background: (bond != Bond::Waits).then(background),
+            when_unread,
+            background: (when_unread != WhenUnread::Wait).then(background),
             gone: false,
         }
     }
@@ -66,7 +66,7 @@ impl Stdout {
         let Err(error) = written else {
             return Ok(());
         };
-        if self.bond == Bond::Outlives {
+        if self.when_unread == WhenUnread::GoOn {
             self.give_up(&error.to_string());
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl Stdout {
             return sleep(time);
         }
         let left = reader_left(io::stdout().as_fd(), time)?;
-        if left && self.bond == Bond::Outlives {
+        if left && self.when_unread == WhenUnread::GoOn {
             self.give_up("its reader has left");
             return Ok(false);
         }

@@ -16,7 +16,7 @@ use super::servers::Servers;
 use super::summary::Summary;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Output, waiting};
-use crate::frame::stdout::{Bond, print};
+use crate::frame::stdout::{WhenUnread, print};
 use crate::frame::ticks::{Ticks, Turn};
 
 /// Where the results go.
@@ -44,14 +44,14 @@ impl<'a> Session<'a> {
                 format!("cannot write the report {path}: its directory must exist")
             })?;
         }
-        let (bond, waiting) = match args.iface {
-            Some(_) => (Bond::Ends, waiting(&args.ports)),
-            None => (Bond::Waits, String::new()),
+        let (when_unread, waiting) = match args.iface {
+            Some(_) => (WhenUnread::End, waiting(&args.ports)),
+            None => (WhenUnread::Wait, String::new()),
         };
         Ok(Self {
             args,
             form,
-            output: Output::open(form, bond, waiting)?,
+            output: Output::open(form, when_unread, waiting)?,
             place,
             exporter,
             epochs: Vec::new(),

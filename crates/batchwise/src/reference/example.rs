@@ -12,7 +12,7 @@ use crate::frame::clock::wall_clock_ns;
 use crate::frame::metrics::{Exporter, Family, Metrics, alone};
 use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::Bond;
+use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 
 /// What stands on the command line.
@@ -91,7 +91,7 @@ pub fn run(args: ExampleArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<ExampleMetrics>::bind);
     let exporter = exporter.transpose()?;
-    let mut output = Output::open(args.format.resolve()?, Bond::Ends, String::new())?;
+    let mut output = Output::open(args.format.resolve()?, WhenUnread::End, String::new())?;
     let mut ticks = Ticks::new(stop_flag()?, args.interval, args.duration);
     loop {
         let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;

@@ -52,7 +52,8 @@ impl Decider {
         }
     }
 
-    pub fn wish(&self) -> Arm {
+    /// What most applications asked for.
+    pub fn app_setting(&self) -> Arm {
         ask!(self, d => d.wish())
     }
 

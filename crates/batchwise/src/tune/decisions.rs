@@ -14,7 +14,7 @@ use crate::frame::clock::wall_clock_ns;
 use crate::frame::human;
 use crate::frame::log::LogFile;
 use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
-use crate::frame::stdout::Bond;
+use crate::frame::stdout::WhenUnread;
 
 /// A decision as programs read it.
 #[derive(Clone, Debug, Serialize)]
@@ -140,7 +140,7 @@ impl Decisions {
     ) -> anyhow::Result<Self> {
         Ok(Self {
             log: log.map(LogFile::open).transpose()?,
-            output: Output::open(format.without_live()?, Bond::Outlives, String::new())?,
+            output: Output::open(format.without_live()?, WhenUnread::GoOn, String::new())?,
             policy,
             dry_run,
             held,
@@ -187,7 +187,7 @@ impl Decisions {
             event: Entry::Stop,
             policy: self.policy.to_string(),
             nagle: "app",
-            app_setting: s.decider.wish(),
+            app_setting: s.decider.app_setting(),
             load_per_s: s.decider.load(),
             message_bytes: s.decider.message_bytes(),
             arms: Arms {
@@ -244,7 +244,7 @@ impl Decisions {
                 Some(held) => format!("held {}", word(held)),
                 None => word(c.arm()).to_owned(),
             },
-            word(c.wish()),
+            word(c.app_setting()),
             arm(Arm::On),
             arm(Arm::Off),
             c.explain()

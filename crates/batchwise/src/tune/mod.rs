@@ -397,7 +397,7 @@ impl Agent {
                 arm,
                 limit,
                 advertised: State {
-                    nagle_off: arm.unwrap_or(service.decider.wish()) == Arm::Off,
+                    nagle_off: arm.unwrap_or(service.decider.app_setting()) == Arm::Off,
                     probing: command.probing,
                     wants: command.sensing,
                 },

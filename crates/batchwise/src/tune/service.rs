@@ -133,7 +133,7 @@ impl Service {
         }
         self.vitals.rtt = self.sockets.rtt / n.max(1);
         self.vitals.wish = match n {
-            0 => self.decider.wish(),
+            0 => self.decider.app_setting(),
             _ => arm(2 * self.sockets.app_off > n),
         };
         self.vitals.peer = peer(&self.sockets.peers, self.vitals.now);
@@ -159,7 +159,7 @@ impl Service {
     /// applications asked for.
     pub fn in_force(&self) -> Arm {
         let decided = self.control.and_then(|c| c.arm);
-        decided.unwrap_or(self.decider.wish())
+        decided.unwrap_or(self.decider.app_setting())
     }
 
     /// What was last written for the kernel.

@@ -5,6 +5,7 @@ mod parts;
 mod rows;
 #[cfg(test)]
 mod samples;
+mod services;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,12 +25,12 @@ use crate::frame::clock::{nanos, wall_clock_ns};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output, waiting};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::Bond;
+use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn, sleep};
 use crate::hints::{HintArgs, HintWindows};
-use crate::services::Services;
 use metrics::WatchMetrics;
 use rows::Interval;
+use services::Services;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -128,7 +129,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<WatchMetrics>::bind)
         .transpose()?;
-    let mut output = Output::open(form, Bond::Ends, waiting(&args.ports.numbers))?;
+    let mut output = Output::open(form, WhenUnread::End, waiting(&args.ports.numbers))?;
     let mut services = Services::new(args.units, args.per_connection);
 
     // the connections that were open already start from here

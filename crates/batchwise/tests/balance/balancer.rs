@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::segment::{LINK, VIP, VIP6, server};
 use batchwise_testbed::stage::{PATIENCE, batchwise, eventually};
@@ -94,7 +94,7 @@ impl<'a> Balancer<'a> {
         command.arg(self.file()).args(args);
         let process = self
             .host
-            .spawn("batchwise balance", command, Place::Observer);
+            .spawn("batchwise balance", command, Role::Observer);
         self.process = Some(process.expect("it starts"));
         self.until_up(healthy);
     }

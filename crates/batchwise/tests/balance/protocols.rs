@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use batchwise_testbed::host::Place;
+use batchwise_testbed::host::Role;
 use batchwise_testbed::segment::{LINK, SegmentSpec, VIP, VIP6, balancer};
 use batchwise_testbed::stage::{PATIENCE, batchwise};
 
@@ -65,7 +65,7 @@ fn a_backend_that_decapsulates_is_checked_and_served_through_its_tunnel_from_eit
     let mut command = batchwise();
     command.args(["decap", "--iface", LINK, "--from"]);
     command.arg(format!("{own},10.80.0.0/16"));
-    let decap = site.segment.servers[0].spawn("batchwise decap", command, Place::Observer);
+    let decap = site.segment.servers[0].spawn("batchwise decap", command, Role::Observer);
     let _decap = decap.expect("it starts");
     let mut balancer = Balancer::new(&site.segment.balancer, "tun");
     let text = balancer

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use batchwise_testbed::bpf_stats::wait_attached;
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::stage::{self, PATIENCE, Stage, generator::Load};
 use batchwise_testbed::stop::Stop;
@@ -46,7 +46,7 @@ impl Running {
     /// Starts it at a host, outside of the cgroup of the host's applications.
     pub fn start(host: &Host, command: Command) -> Self {
         let name = format!("{command:?}");
-        let process = Printing::start(host, &name, command, Place::Observer);
+        let process = Printing::start(host, &name, command, Role::Observer);
         Self(process.expect("it starts"))
     }
 

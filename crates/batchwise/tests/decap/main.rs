@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Output;
 
-use batchwise_testbed::host::Place;
+use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
 use batchwise_testbed::stage::{PATIENCE, Stage, batchwise, eventually, turn};
@@ -54,7 +54,7 @@ fn an_address_that_the_host_gets_later_is_served_through_the_tunnel() {
     command.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
     command.arg(CLIENT_IP.to_string());
     let mut decap =
-        Printing::<Value>::start(server, "decap", command, Place::Observer).expect("it starts");
+        Printing::<Value>::start(server, "decap", command, Role::Observer).expect("it starts");
     let last = |field: &str| decap.with_lines(|lines| lines.last()?[field].as_u64());
     eventually("a first line", || last("decapsulated"), || decap.quote());
 

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::run::{Lines, over};
-use crate::synthetic::{BEGIN_NS, Conversation, Seen, write};
+use crate::synthetic::{BEGIN_NS, Conversation, TimedPacket, write};
 
 const WEB: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 80);
 const CACHE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 3), 11_211);
@@ -31,7 +31,7 @@ fn conversation(client: u16, server: SocketAddrV4, latency: Duration) -> Convers
     }
 }
 
-fn all(conversations: &[Conversation]) -> Vec<Seen> {
+fn all(conversations: &[Conversation]) -> Vec<TimedPacket> {
     let packets = conversations.iter().map(Conversation::packets);
     packets.flatten().collect()
 }

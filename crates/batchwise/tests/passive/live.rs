@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::stage::scrape::{METRICS, scrape};
 use batchwise_testbed::stage::{PATIENCE, Stage, eventually};
@@ -30,7 +30,7 @@ impl Capture {
         let mut command = Command::new("tcpdump");
         command.args(["-i", "bw-veth", "-n", "-U", "-Z", "root", "-w"]);
         command.arg(folder.path().join("pcap"));
-        let tcpdump = host.spawn("tcpdump", command, Place::Observer);
+        let tcpdump = host.spawn("tcpdump", command, Role::Observer);
         let tcpdump = tcpdump.expect("tcpdump is needed (Debian: apt install tcpdump)");
         let file = folder.path().join("pcap");
         eventually(

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 use batchwise_core::passive::report::{EpochLine, Line, ServerLine, TotalsLine};
-use batchwise_testbed::host::{Host, Place};
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::stage::refusal::run;
 use batchwise_testbed::stage::{PATIENCE, batchwise, eventually};
@@ -70,7 +70,7 @@ impl Live {
         command.args(["passive", "--iface", "bw-veth", "--format", "jsonl"]);
         command.args(["--interval", "300ms", "--epoch", "300ms"]);
         command.args(args);
-        let live = Printing::start(host, "batchwise passive", command, Place::Observer);
+        let live = Printing::start(host, "batchwise passive", command, Role::Observer);
         Self(live.expect("it starts"))
     }
 

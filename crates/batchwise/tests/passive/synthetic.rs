@@ -30,7 +30,7 @@ pub struct Conversation {
 }
 
 /// A packet and when it was seen.
-pub type Seen = (u64, Vec<u8>);
+pub type TimedPacket = (u64, Vec<u8>);
 
 const REQUEST: usize = 100;
 const ANSWER: usize = 1_000;
@@ -38,7 +38,7 @@ const SPACING_NS: u64 = 10_000;
 
 impl Conversation {
     /// Its packets in order.
-    pub fn packets(&self) -> Vec<Seen> {
+    pub fn packets(&self) -> Vec<TimedPacket> {
         let latency = self.latency.as_nanos() as u64;
         let (mut sequence, mut acknowledged) = (1_000, 5_000);
         let mut packets = Vec::new();
@@ -102,7 +102,7 @@ fn segment(
 
 /// Writes a pcap with nanoseconds of all these packets in order of time; the file lives as long as
 /// the folder.
-pub fn write(mut packets: Vec<Seen>, snap: usize) -> (TempDir, PathBuf) {
+pub fn write(mut packets: Vec<TimedPacket>, snap: usize) -> (TempDir, PathBuf) {
     packets.sort_by_key(|packet| packet.0);
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("made-up.pcap");

@@ -13,7 +13,7 @@ use batchwise_testbed::stage::scene::Scene;
 use nix::libc::MSG_MORE;
 use socket2::SockRef;
 
-use crate::sockets::Wished;
+use crate::sockets::Socket;
 
 /// How a request is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,8 @@ impl Application {
     }
 
     /// It asks for TCP_NODELAY, or for Nagle's algorithm, on all its connections.
-    pub fn wish(&self, nodelay: bool) -> Vec<Wished> {
-        let set = |s| Wished::set(s, nodelay);
+    pub fn set_nodelay(&self, nodelay: bool) -> Vec<Socket> {
+        let set = |s| Socket::set(s, nodelay);
         self.connections.iter().map(set).collect()
     }
 

@@ -12,12 +12,12 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::{eventually, programs_of, until_freed};
 
 use crate::sockets::{
-    Wished, accepted_by_redis, assert_given_back, assert_given_back_in_time, nodelay, until_held,
+    Socket, accepted_by_redis, assert_given_back, assert_given_back_in_time, nodelay, until_held,
 };
 
 /// Idle connections: two that ask for Nagle's algorithm, two that do not.
-fn idle(scene: &Scene) -> Vec<Wished> {
-    let connect = |i| Wished::set(&scene.stage.connect(scene.address()), i % 2 == 0);
+fn idle(scene: &Scene) -> Vec<Socket> {
+    let connect = |i| Socket::set(&scene.stage.connect(scene.address()), i % 2 == 0);
     (0..4).map(connect).collect()
 }
 
@@ -26,7 +26,7 @@ fn sockets_are_given_back_within_a_second_of_the_agents_death_under_full_load() 
     let scene = Scene::build("kill");
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 6, Style::Whole, Duration::ZERO);
-    let mut at_client = application.wish(true);
+    let mut at_client = application.set_nodelay(true);
     at_client.extend(idle(&scene));
     let at_server = accepted_by_redis(scene.server(), at_client.len());
     for (host, sockets) in [(scene.client(), &at_client), (scene.server(), &at_server)] {
@@ -60,7 +60,7 @@ fn what_an_agent_has_found_out_by_itself_is_undone_by_its_death() {
     let args = ["--min-confidence", "0.2", "--budget", "1"];
     let mut agent = Agent::start(scene.client(), logs.path(), &args);
     let application = Application::start(&scene, 8, Style::Halves, Duration::ZERO);
-    let mut sockets = application.wish(false);
+    let mut sockets = application.set_nodelay(false);
     sockets.extend(idle(&scene));
     agent.until("Nagle's algorithm to be switched off", 0, |all| {
         all.iter().any(|d| d.event == "adopt" && d.nagle == "off")
@@ -82,7 +82,7 @@ fn a_trial_that_the_agent_does_not_survive_is_undone() {
     let args = ["--min-confidence", "0.2", "--policy", "slo:1us"];
     let mut agent = Agent::start(scene.client(), logs.path(), &args);
     let application = Application::start(&scene, 4, Style::Whole, Duration::ZERO);
-    let sockets = application.wish(true);
+    let sockets = application.set_nodelay(true);
     let tried = || sockets.iter().all(|s| !nodelay(&s.socket));
     eventually(
         "a trial of Nagle's algorithm",
@@ -112,7 +112,7 @@ fn a_stopped_agent_loses_its_sockets_and_takes_them_over_again_when_it_goes_on()
     let scene = Scene::build("stop");
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 6, Style::Whole, Duration::ZERO);
-    let mut sockets = application.wish(true);
+    let mut sockets = application.set_nodelay(true);
     sockets.extend(idle(&scene));
     let args = ["--hold", "on", "--min-confidence", "0.2"];
     let agent = Agent::start(scene.client(), logs.path(), &args);

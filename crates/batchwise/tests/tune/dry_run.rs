@@ -16,7 +16,7 @@ fn a_dry_run_says_what_it_would_try_and_changes_no_socket_ever() {
     let scene = Scene::build("dry");
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 4, Style::Whole, Duration::ZERO);
-    let mut sockets = application.wish(true);
+    let mut sockets = application.set_nodelay(true);
     sockets.extend(accepted_by_redis(scene.server(), sockets.len()));
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();

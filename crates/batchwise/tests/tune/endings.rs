@@ -18,7 +18,7 @@ fn when_an_agent_has_ended_in_order_the_sockets_are_given_back_already() {
     let scene = Scene::build("end");
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 4, Style::Whole, PAUSE);
-    let sockets = application.wish(false);
+    let sockets = application.set_nodelay(false);
     for signal in [Some(Signal::SIGTERM), Some(Signal::SIGINT), None] {
         let duration = if signal.is_some() { "300s" } else { "4s" };
         let args = [&HOLD[..], &["--duration", duration]].concat();
@@ -41,7 +41,7 @@ fn an_agent_whose_guard_is_killed_gets_itself_a_new_one_and_goes_on() {
     let scene = Scene::build("guard");
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 4, Style::Whole, PAUSE);
-    let sockets = application.wish(false);
+    let sockets = application.set_nodelay(false);
     let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
     until_held(&sockets, true);
     let first = agent.guard().expect("a guard");
@@ -66,7 +66,7 @@ fn an_agent_that_ends_without_a_guard_gives_the_sockets_back_itself() {
     let scene = Scene::build("unguarded");
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 4, Style::Whole, PAUSE);
-    let sockets = application.wish(false);
+    let sockets = application.set_nodelay(false);
     let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
     until_held(&sockets, true);
     // both signals wait until it goes on: it has no time for another guard

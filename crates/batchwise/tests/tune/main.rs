@@ -5,6 +5,7 @@
 mod application;
 mod sockets;
 
+mod app_settings;
 mod churn;
 mod death;
 mod dry_run;
@@ -12,4 +13,3 @@ mod endings;
 mod metrics;
 mod takeover;
 mod trials;
-mod wishes;

@@ -19,13 +19,13 @@ const GIVEN_BACK: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A socket and what its application asked for.
-pub struct Wished {
+pub struct Socket {
     pub socket: TcpStream,
     pub nodelay: bool,
 }
 
-impl Wished {
-    /// An application makes its wish known.
+impl Socket {
+    /// An application asks for it.
     pub fn set(socket: &TcpStream, nodelay: bool) -> Self {
         socket.set_nodelay(nodelay).expect("TCP_NODELAY");
         let socket = socket.try_clone().expect("a second handle");
@@ -40,7 +40,7 @@ pub fn nodelay(socket: &TcpStream) -> bool {
 
 /// Copies of the sockets of the Redis in `host`, its listeners left out; it asks for TCP_NODELAY
 /// for all of them.
-pub fn of_redis(host: &Host) -> Vec<Wished> {
+pub fn of_redis(host: &Host) -> Vec<Socket> {
     let pids = cgroup::processes(host.cgroup()).expect("the host's processes");
     let mut sockets = Vec::new();
     for pid in pids {
@@ -64,7 +64,7 @@ pub fn of_redis(host: &Host) -> Vec<Wished> {
             let served = socket.local_addr().is_ok_and(|a| a.port() == PORT);
             if served && socket.peer_addr().is_ok() {
                 let nodelay = true;
-                sockets.push(Wished { socket, nodelay });
+                sockets.push(Socket { socket, nodelay });
             }
         }
     }
@@ -72,7 +72,7 @@ pub fn of_redis(host: &Host) -> Vec<Wished> {
 }
 
 /// Waits until Redis has accepted `count` connections; gives its sockets, as [`of_redis`].
-pub fn accepted_by_redis(host: &Host, count: usize) -> Vec<Wished> {
+pub fn accepted_by_redis(host: &Host, count: usize) -> Vec<Socket> {
     eventually(
         "Redis to accept all connections",
         || {
@@ -86,7 +86,7 @@ pub fn accepted_by_redis(host: &Host, count: usize) -> Vec<Wished> {
 }
 
 /// Waits until all these sockets have TCP_NODELAY on or off, whatever their applications asked for.
-pub fn until_held(sockets: &[Wished], held: bool) {
+pub fn until_held(sockets: &[Socket], held: bool) {
     let state = || sockets.iter().map(|s| nodelay(&s.socket));
     eventually(
         "the agent to hold all sockets",
@@ -96,13 +96,13 @@ pub fn until_held(sockets: &[Wished], held: bool) {
 }
 
 /// The sockets that are not as their applications asked.
-fn astray(sockets: &[Wished]) -> usize {
-    let astray = |s: &&Wished| nodelay(&s.socket) != s.nodelay;
+fn astray(sockets: &[Socket]) -> usize {
+    let astray = |s: &&Socket| nodelay(&s.socket) != s.nodelay;
     sockets.iter().filter(astray).count()
 }
 
 /// All sockets are as their applications asked, now.
-pub fn assert_given_back(sockets: &[Wished]) {
+pub fn assert_given_back(sockets: &[Socket]) {
     assert!(!sockets.is_empty());
     let astray = astray(sockets);
     assert_eq!(astray, 0, "of {} sockets", sockets.len());
@@ -111,7 +111,7 @@ pub fn assert_given_back(sockets: &[Wished]) {
 /// All sockets are as their applications asked within a second of `death`, and stay so. By how much
 /// this thread, which has as little to do as the guard, wakes up too late does not count: the machine
 /// stood still, or had no CPU.
-pub fn assert_given_back_in_time(sockets: &[Wished], death: Instant) {
+pub fn assert_given_back_in_time(sockets: &[Socket], death: Instant) {
     let mut late = Duration::ZERO;
     while astray(sockets) > 0 {
         assert!(

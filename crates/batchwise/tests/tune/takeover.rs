@@ -19,7 +19,7 @@ fn is_measured(decisions: &[Decision]) -> bool {
 }
 
 #[test]
-fn a_new_agent_takes_over_connections_exchange_and_wishes_of_one_that_was_killed() {
+fn a_new_agent_takes_over_connections_exchange_and_settings_of_one_that_was_killed() {
     let scene = Scene::build("upgrade");
     let logs = TempDir::new().expect("a folder");
     let hold = ["--hold", "off"];
@@ -27,7 +27,7 @@ fn a_new_agent_takes_over_connections_exchange_and_wishes_of_one_that_was_killed
     let mut client = Agent::start(scene.client(), logs.path(), &hold);
     let pause = Duration::from_micros(300);
     let application = Application::start(&scene, 4, Style::Whole, pause);
-    let sockets = application.wish(false);
+    let sockets = application.set_nodelay(false);
     for _ in 0..3 {
         until_held(&sockets, true);
         let before = client.decisions();
@@ -44,7 +44,7 @@ fn a_new_agent_takes_over_connections_exchange_and_wishes_of_one_that_was_killed
         client = next;
     }
     client.finish();
-    // the new agents did not take the arm of the old ones for the application's wish
+    // the new agents did not take the arm of the old ones for the application's setting
     assert_given_back(&sockets);
     application.assert_goes_on();
     server.finish();
@@ -77,7 +77,7 @@ fn a_restart_of_the_server_leaves_agents_that_tune_its_new_connections() {
         agent.assert_alive();
     }
     let application = Application::start(&scene, 2, Style::Whole, Duration::from_millis(1));
-    until_held(&application.wish(true), false);
+    until_held(&application.set_nodelay(true), false);
     let load = "--rate 4000 --duration 1s --value-size 64 --get-ratio 0.5";
     Load::start(scene.client(), scene.address(), load).report();
     application.finish();

@@ -28,7 +28,7 @@ fn the_agents_of_a_connections_two_ends_do_not_try_arms_at_the_same_time() {
     let client = Agent::start(scene.client(), logs.path(), &args);
     let pause = Duration::from_micros(500);
     let application = Application::start(&scene, 4, Style::Whole, pause);
-    let wished = application.wish(true);
+    let sockets = application.set_nodelay(true);
     for agent in [&server, &client] {
         agent.until("trials", 0, |all| trials(all).len() >= 3);
     }
@@ -42,6 +42,6 @@ fn the_agents_of_a_connections_two_ends_do_not_try_arms_at_the_same_time() {
     println!("{} and {} trials", at_server.len(), at_client.len());
     client.finish();
     server.finish();
-    crate::sockets::assert_given_back(&wished);
+    crate::sockets::assert_given_back(&sockets);
     application.finish();
 }

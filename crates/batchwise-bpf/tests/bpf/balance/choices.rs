@@ -154,7 +154,7 @@ fn a_backend_whose_latency_is_not_believed_attracts_no_flow_and_keeps_its_own_sl
 fn a_flood_of_syns_shows_in_the_young_table_which_it_fills_by_more_than_half() {
     let mut lb = Lb::among(&[5, 6]);
     with_two_choices(&mut lb);
-    let calm = lb.0.young_room() / 4;
+    let quarter = lb.0.young_room() / 4;
     for n in 0..4 * lb.0.young_room() {
         let [_, b, c, d] = n.to_be_bytes();
         let segment = tcp(u16::from_be_bytes([c, d]), SYN, 0);
@@ -162,7 +162,7 @@ fn a_flood_of_syns_shows_in_the_young_table_which_it_fills_by_more_than_half() {
             &[],
             &v4_from([50, b, c, d], TCP, 0, 0, &segment.bytes()),
         ));
-        if n == calm {
+        if n == quarter {
             lb.0.census().unwrap();
             assert!(lb.0.flow_counts().young < lb.0.young_room() / 2);
         }

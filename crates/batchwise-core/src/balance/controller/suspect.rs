@@ -8,24 +8,24 @@ use alloc::vec::Vec;
 use super::backend::Backend;
 use super::params::SUSPICIOUS;
 
-/// What is known of one: its latency now, and what that usually is.
-type Known = (Option<f64>, Option<f64>);
+/// A server's latency now, and what that usually is, as far as they are known.
+type Latencies = (Option<f64>, Option<f64>);
 
 pub(super) fn judge(serving: &mut [&mut Backend]) {
-    let known: Vec<Known> = serving
+    let latencies: Vec<Latencies> = serving
         .iter()
         .map(|b| (b.latest.or_else(|| b.latency()), b.past))
         .collect();
-    let undecided = is_undecided(serving, &known);
+    let undecided = is_undecided(serving, &latencies);
     for (at, backend) in serving.iter_mut().enumerate() {
-        let (Some(latency), past) = known[at] else {
+        let (Some(latency), past) = latencies[at] else {
             if backend.is_stale() {
                 backend.undecided = 0;
             }
             continue;
         };
-        let others = known.iter().enumerate().filter(|(i, _)| *i != at);
-        let others: Vec<Known> = others.map(|(_, known)| *known).collect();
+        let others = latencies.iter().enumerate().filter(|(i, _)| *i != at);
+        let others: Vec<Latencies> = others.map(|(_, latencies)| *latencies).collect();
         let far_below = is_far_below(latency, past, &others);
         backend.suspect = far_below && !backend.confirmed;
         backend.undecided = match undecided {
@@ -43,7 +43,7 @@ pub(super) fn judge(serving: &mut [&mut Backend]) {
     }
 }
 
-fn is_far_below(latency: f64, past: Option<f64>, others: &[Known]) -> bool {
+fn is_far_below(latency: f64, past: Option<f64>, others: &[Latencies]) -> bool {
     let below = |usual: f64| latency < SUSPICIOUS * usual;
     let mut now: Vec<f64> = others.iter().filter_map(|(now, _)| *now).collect();
     now.sort_by(f64::total_cmp);
@@ -66,17 +66,17 @@ fn is_far_below(latency: f64, past: Option<f64>, others: &[Known]) -> bool {
 /// [`PATIENCE`](super::backend::PATIENCE) it gives as if it were slower by what is just believable, and no more:
 /// that relieves it, often into the range where all is judged as usual, and if the fast one does fail,
 /// it has not got much more than half of the connections.
-fn is_undecided(serving: &[&mut Backend], known: &[Known]) -> bool {
-    let pairs = serving.iter().zip(known);
+fn is_undecided(serving: &[&mut Backend], latencies: &[Latencies]) -> bool {
+    let pairs = serving.iter().zip(latencies);
     let mut both = pairs.filter_map(|(b, (now, past))| Some((b.confirmed, (*now)?, *past)));
-    let (Some((a_vouched, a, None)), Some((b_vouched, b, None)), None) =
+    let (Some((a_confirmed, a, None)), Some((b_confirmed, b, None)), None) =
         (both.next(), both.next(), both.next())
     else {
         return false;
     };
     let (fast, slow, confirmed) = match a < b {
-        true => (a, b, a_vouched),
-        false => (b, a, b_vouched),
+        true => (a, b, a_confirmed),
+        false => (b, a, b_confirmed),
     };
     fast < SUSPICIOUS * slow && !confirmed
 }

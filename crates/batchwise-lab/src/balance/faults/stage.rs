@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use batchwise_core::balance::report::BackendLine;
-use batchwise_testbed::host::Place;
+use batchwise_testbed::host::Role;
 use batchwise_testbed::process::Process;
 use batchwise_testbed::segment::{self, LINK, SERVERS, Segment};
 use batchwise_testbed::stop::Stop;
@@ -84,12 +84,12 @@ impl<'a> Stage<'a> {
             let mut decap = Command::new(command);
             decap.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
             decap.arg(segment::balancer().1.to_string());
-            let mut decap = host.spawn("the decapsulator", decap, Place::Observer)?;
+            let mut decap = host.spawn("the decapsulator", decap, Role::Observer)?;
             // read, so that it never blocks on a full pipe
             decap.on_line(drop);
             Ok(decap)
         });
-        let place = (&segment.balancer, Place::Observer);
+        let place = (&segment.balancer, Role::Observer);
         Ok(Self {
             site,
             _decapsulators: decapsulators.collect::<Result<_>>()?,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use batchwise_core::balance::report::{BackendLine, Line};
 use batchwise_testbed::cpu_share::trace::Trace;
-use batchwise_testbed::host::Place;
+use batchwise_testbed::host::Role;
 use batchwise_testbed::nginx::Nginx;
 use batchwise_testbed::segment::{SERVERS, Segment, SegmentSpec};
 use batchwise_testbed::speed::Follower;
@@ -302,7 +302,7 @@ impl Stage {
             weights: [100; SERVERS as usize],
             without: None,
         };
-        let place = (&self.segment.balancer, Place::Workload);
+        let place = (&self.segment.balancer, Role::Workload);
         Agent::start(
             "lab-tail",
             &context.command,

@@ -202,7 +202,7 @@ fn what_would_move_is_counted_against_the_table_in_force_at_that_time() {
     let moved = service.would_move(members(50));
     assert!(moved > 0);
     assert_eq!(service.would_move(members(50)), moved);
-    // the ring changes: the same wish moves other slots
+    // the ring changes: the same weights move other slots
     put(&mut service, members(25));
     let now = service.would_move(members(50));
     assert!(now > 0 && now != moved, "{now} and {moved}");

@@ -7,7 +7,7 @@ use super::live::LiveTable;
 use super::terminal::Terminal;
 use super::text::TextTable;
 use super::view::{JsonLines, View};
-use crate::frame::stdout::{Bond, Stdout};
+use crate::frame::stdout::{Stdout, WhenUnread};
 
 /// Shows intervals on standard output. The caller alternates [`Output::show`] with
 /// [`Output::wait`]; dropping it also puts the terminal back.
@@ -23,15 +23,15 @@ enum Screen<V: View> {
 
 impl<V: View> Output<V> {
     /// Opens standard output. `waiting` is said once while there are no rows; it may be empty.
-    pub fn open(form: Form, bond: Bond, waiting: String) -> anyhow::Result<Self> {
+    pub fn open(form: Form, when_unread: WhenUnread, waiting: String) -> anyhow::Result<Self> {
         let screen = match form {
             Form::Live => Screen::Live(Box::new(Terminal::open(LiveTable::new(waiting))?)),
             Form::Text => {
                 let waiting = (!waiting.is_empty()).then_some(waiting + "\n");
                 let table = TextTable::new(V::COLUMNS);
-                Screen::Text(Box::new(table), waiting, Stdout::open(bond))
+                Screen::Text(Box::new(table), waiting, Stdout::open(when_unread))
             }
-            Form::Jsonl => Screen::Jsonl(Stdout::open(bond)),
+            Form::Jsonl => Screen::Jsonl(Stdout::open(when_unread)),
         };
         Ok(Self { screen })
     }

@@ -13,14 +13,14 @@ use crate::sockets::{assert_given_back, nodelay, until_held};
 const PAUSE: Duration = Duration::from_micros(500);
 
 #[test]
-fn an_application_that_asks_while_it_is_overridden_reads_the_arm_and_gets_its_wish_at_the_end() {
-    let scene = Scene::build("wish");
+fn an_application_that_asks_while_overridden_reads_the_arm_and_gets_its_setting_at_the_end() {
+    let scene = Scene::build("setting");
     let logs = TempDir::new().expect("a folder");
     let application = Application::start(&scene, 2, Style::Whole, PAUSE);
-    let first = application.wish(true);
+    let first = application.set_nodelay(true);
     let agent = Agent::start(scene.client(), logs.path(), &["--hold", "off"]);
     until_held(&first, true);
-    let last = application.wish(false);
+    let last = application.set_nodelay(false);
     for socket in application.sockets() {
         assert!(nodelay(socket), "the agent's arm goes on");
     }
@@ -43,7 +43,7 @@ fn flip(name: &str, address: impl Fn(&Scene) -> SocketAddr) {
         // all the time, and with every arm in force
         for nodelay in [true, false, true, false, false, true] {
             for application in &applications {
-                application.wish(nodelay);
+                application.set_nodelay(nodelay);
             }
         }
         all.iter().filter(|d| d.begins_trial()).count() >= 2
@@ -55,8 +55,8 @@ fn flip(name: &str, address: impl Fn(&Scene) -> SocketAddr) {
         agent.assert_alive();
     }
     let nodelays = [true, false, false];
-    let wishes = applications.iter().zip(nodelays);
-    let last: Vec<_> = wishes.flat_map(|(a, nodelay)| a.wish(nodelay)).collect();
+    let asked = applications.iter().zip(nodelays);
+    let last: Vec<_> = asked.flat_map(|(a, on)| a.set_nodelay(on)).collect();
     client.finish();
     assert_given_back(&last);
     server.finish();
@@ -66,11 +66,11 @@ fn flip(name: &str, address: impl Fn(&Scene) -> SocketAddr) {
 }
 
 #[test]
-fn the_last_wish_of_an_application_that_flips_it_is_what_it_has_in_the_end() {
+fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end() {
     flip("flip", Scene::address);
 }
 
 #[test]
-fn the_last_wish_of_an_application_that_flips_it_is_what_it_has_in_the_end_over_ipv6() {
+fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end_over_ipv6() {
     flip("flip6", Scene::address_v6);
 }
