@@ -39,7 +39,7 @@ pub use engine::summarise;
 pub struct Context {
     /// Fewer points, shorter ones.
     pub quick: bool,
-    /// The `batchwise` command that provides `watch` and `load`.
+    /// The `batchwise` command. For `batchwise load` it starts `batchwise-load` from beside it.
     pub command: PathBuf,
     /// Where results go.
     pub output: Output,
