@@ -13,7 +13,8 @@ export CARGO_TERM_COLOR ?= auto
 
 .PHONY: demo test build bench setup lint coverage clean
 
-## a Redis under climbing load: estimate beside truth, then tuned; about two minutes
+## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
+## two CPUs 4 min before that for set-up and build
 demo: build
 	$(BATCHWISE) lab run demo --out out/demo
 

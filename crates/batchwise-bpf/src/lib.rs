@@ -3,8 +3,8 @@
 //!
 //! A folder a system: its program (`.bpf.c`), the structs that it shares with this side (`*_intf.h`, their
 //! only definition: the types in the generated skeletons come from it) and its loader. Several systems use
-//! `attach/` (where programs are attached), `flows/` (the table of measured flows) and `lib/` (helper-free
-//! C, which tests also compile for the host).
+//! `attach/` (where programs are attached), `flows/` (the table of measured flows; `passive` has its shared
+//! structs from there) and `lib/` (helper-free C, which tests also compile for the host).
 //!
 //! What is attached belongs to file descriptors of this process: when the process ends, however it ends,
 //! the kernel detaches it. Only `balance` may pin what it has.

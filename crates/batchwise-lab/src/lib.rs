@@ -39,7 +39,7 @@ pub use engine::summarise;
 pub struct Context {
     /// Fewer points, shorter ones.
     pub quick: bool,
-    /// The `batchwise` command; empty in simulations.
+    /// The `batchwise` command; empty in simulations. It starts `batchwise-load` from beside it.
     pub command: PathBuf,
     /// Where results go.
     pub output: Output,

@@ -1,7 +1,7 @@
 //! The parser that runs in the kernel, compiled on the host, against another parser (etherparse):
 //! both must read the same from what no network would send.
 //!
-//! A hundred million: `cargo test --release -p batchwise-bpf packet -- --ignored`.
+//! A hundred million: `cargo test -p batchwise-bpf --release --locked --test bpf packet -- --ignored`.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;

@@ -63,8 +63,8 @@ fn hold(page: &str, sections: &[(&str, String)]) {
         return;
     }
     panic!(
-        "{page} is not what the code says: run BLESS=1 cargo test -p batchwise reference; \
-         what is, and what should be: {differing:#?}"
+        "{page} is not what the code says: run BLESS=1 cargo test -p batchwise --release \
+         --locked reference; what is, and what should be: {differing:#?}"
     );
 }
 
