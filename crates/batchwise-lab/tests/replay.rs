@@ -102,7 +102,11 @@ fn lost(path: &str, exact: bool, old: &Value, new: &Value, into: &mut Vec<String
         }
         (Value::Array(old), Value::Array(new)) if exact => {
             if old.len() != new.len() {
-                into.push(format!("{path} had {} entries, has {}", old.len(), new.len()));
+                into.push(format!(
+                    "{path} had {} entries, has {}",
+                    old.len(),
+                    new.len()
+                ));
             }
             for (index, (old, new)) in old.iter().zip(new).enumerate() {
                 lost(&format!("{path}[{index}]"), exact, old, new, into);

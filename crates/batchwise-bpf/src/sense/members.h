@@ -39,6 +39,8 @@ volatile __u32 epoch;
 
 /* Records of connections that closed and did not fit into `closed`. */
 __u64 lost_events;
+/* Connections whose record could not be made: there was no memory at hand. */
+__u64 unrecorded;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);

@@ -138,8 +138,10 @@ BW_INLINE bool bw_start(struct sock *sk, __u32 flags)
 	if (bpf_sk_storage_get(&endpoints, sk, NULL, 0))
 		return false;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!e)
+	if (!e) {
+		__sync_fetch_and_add(&unrecorded, 1);
 		return false;
+	}
 	now = bpf_ktime_get_ns();
 	bw_view(e, tp, now, &v);
 	bw_version_bump(e);

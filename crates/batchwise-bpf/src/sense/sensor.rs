@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use batchwise_core::sense::connection::{Connection, Reading};
@@ -30,6 +31,11 @@ pub struct Sensor {
     pub(super) late_send: bool,
     /// The programs that run at every segment, send and read.
     pub(super) counting: Vec<Link>,
+    /// They find the connections that are already there.
+    walks: Vec<Link>,
+    cgroup: Option<PathBuf>,
+    /// Connections without a record that were looked for.
+    unrecorded: AtomicU64,
     _links: Vec<Link>,
 }
 
@@ -48,7 +54,10 @@ impl Sensor {
         extension: &E,
     ) -> Result<(Self, E::Attached), Error> {
         let machine = Machine::look();
-        features::require(&machine, extension.subcommand().unwrap_or(Subcommand::Watch))?;
+        features::require(
+            &machine,
+            extension.subcommand().unwrap_or(Subcommand::Watch),
+        )?;
         let late_send = !machine.has(SEND_BEGINS);
         let cgroup = match &config.cgroup {
             Some(path) => Some(Cgroup::open(path)?),
@@ -85,13 +94,16 @@ impl Sensor {
             closed_ring,
             late_send,
             counting: Vec::new(),
+            walks,
+            cgroup: config.cgroup.clone(),
+            unrecorded: AtomicU64::new(0),
             _links: links,
         };
         sensor.counting = sensor.hooks()?;
         if !sensor.is_counting() {
             sensor.counting.clear(); // they can be attached; `count` does
         }
-        adopt_all(&walks, config.cgroup.as_deref())?;
+        sensor.adopt()?;
         Ok((sensor, attached))
     }
 
@@ -102,6 +114,7 @@ impl Sensor {
         self.closed_ring
             .consume()
             .map_err(Error::bpf("reading closed connections"))?;
+        self.find_unrecorded()?;
         let mut open = BTreeMap::new();
         for _ in 0..DUMP_TRIES {
             let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
@@ -124,6 +137,35 @@ impl Sensor {
             closed,
             lost_events: self.shared(|data| data.lost_events),
         })
+    }
+
+    /// A record is allocated without waiting, and now and then there is no memory at hand
+    /// (`bpf_mem_alloc`): such a connection is then found like one that was there before.
+    fn find_unrecorded(&self) -> Result<(), Error> {
+        let unrecorded = self.shared(|data| data.unrecorded);
+        if self.unrecorded.swap(unrecorded, Relaxed) != unrecorded {
+            tracing::debug!("{unrecorded} connections had no record so far: looking for them");
+            self.adopt()?;
+        }
+        Ok(())
+    }
+
+    /// Runs the walks over the sockets that are already there, in every network namespace that the
+    /// cgroup's processes live in.
+    fn adopt(&self) -> Result<(), Error> {
+        for link in &self.walks {
+            read_iter(link).map_err(Error::io("searching our network namespace"))?;
+        }
+        for ns in netns::others(self.cgroup.as_deref()) {
+            for link in &self.walks {
+                let walked = netns::within(&ns, || read_iter(link).map(drop));
+                if let Err(e) = walked {
+                    // the namespace's last process may just have ended
+                    tracing::warn!("a network namespace could not be searched: {e}");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What the programs and we share, at this moment.
@@ -165,24 +207,6 @@ fn load(
     open.progs.bw_send_late.set_autoload(late_send);
     extension.configure(&mut open);
     open.load().map_err(Error::bpf("loading the BPF programs"))
-}
-
-/// Runs walks over the sockets that are already there, in every network namespace that the cgroup's
-/// processes live in.
-fn adopt_all(walks: &[Link], cgroup: Option<&Path>) -> Result<(), Error> {
-    for link in walks {
-        read_iter(link).map_err(Error::io("searching our network namespace"))?;
-    }
-    for ns in netns::others(cgroup) {
-        for link in walks {
-            let walked = netns::within(&ns, || read_iter(link).map(drop));
-            if let Err(e) = walked {
-                // the namespace's last process may just have ended
-                tracing::warn!("a network namespace could not be searched: {e}");
-            }
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn read_iter(link: &Link) -> io::Result<Vec<u8>> {

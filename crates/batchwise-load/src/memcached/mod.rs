@@ -7,11 +7,11 @@ mod session;
 use anyhow::{Result, ensure};
 use clap::Parser;
 
+use crate::causal::conclude::conclude;
 use crate::causal::distribution::{Distribution, parse_amounts};
 use crate::causal::driver::drive;
 use crate::causal::options::check_load;
 use crate::causal::pace::Pace;
-use crate::causal::conclude::conclude;
 use crate::causal::{Options, TruthReport};
 use crate::setup::open_streams;
 use crate::units::parse_constant_rate;

@@ -15,11 +15,11 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::{LARGEST, message, runtime, tls};
+use crate::causal::conclude::conclude;
 use crate::causal::distribution::{Distribution, parse_amounts, parse_times};
 use crate::causal::driver::{Measured, start};
 use crate::causal::pace::Pace;
 use crate::causal::page::{Page, Walk};
-use crate::causal::conclude::conclude;
 use crate::causal::tally::Tally;
 use crate::causal::truth_log::Record;
 use crate::causal::{Options, TruthReport};

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use clap::{ArgAction, Parser};
 
+use crate::causal::conclude::conclude;
 use crate::causal::distribution::{Distribution, parse_times};
 use crate::causal::driver::drive;
 use crate::causal::options::check_load;
 use crate::causal::pace::Pace;
-use crate::causal::conclude::conclude;
 use crate::causal::{Options, TruthReport};
 use crate::setup::open_streams;
 use crate::units::{on_off, parse_constant_rate};
