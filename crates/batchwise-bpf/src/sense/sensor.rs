@@ -139,13 +139,23 @@ impl Sensor {
         })
     }
 
-    /// A record is allocated without waiting, and now and then there is no memory at hand
-    /// (`bpf_mem_alloc`): such a connection is then found like one that was there before.
+    /// A record may be refused: `sk_storage_charge` holds a socket to net.core.optmem_max, and
+    /// `bpf_mem_alloc` does not wait for memory. Later such a connection is found like one that was
+    /// there before.
     fn find_unrecorded(&self) -> Result<(), Error> {
         let unrecorded = self.shared(|data| data.unrecorded);
-        if self.unrecorded.swap(unrecorded, Relaxed) != unrecorded {
-            tracing::debug!("{unrecorded} connections had no record so far: looking for them");
-            self.adopt()?;
+        let looked_for = self.unrecorded.swap(unrecorded, Relaxed);
+        if looked_for == unrecorded {
+            return Ok(());
+        }
+        self.adopt()?;
+        let left = self.shared(|data| data.unrecorded) - unrecorded;
+        if left > 0 && looked_for == 0 {
+            tracing::warn!(
+                "{left} connections are not seen: the kernel refuses memory for their counters, {} \
+                 bytes for each; is net.core.optmem_max too small?",
+                size_of::<types::bw_endpoint>()
+            );
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! What happens around the watcher: servers restart, namespaces go, readers leave.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
 use batchwise_core::sense::report::Side;
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::request::ask;
 use batchwise_testbed::stage::watch::{INTERVAL, Watch, now_ns};
 use batchwise_testbed::stage::{Stage, batchwise, eventually};
 use batchwise_testbed::topology::TwoHosts;
@@ -36,6 +38,39 @@ fn a_restart_of_the_server_makes_its_line_go_and_come_back() {
             || format!("{:?}", watch.lines().last()),
         );
     }
+    watch.finish();
+}
+
+#[test]
+fn a_connection_that_the_kernel_refused_memory_for_is_found_as_soon_as_there_is_some() {
+    let stage = Stage::build("refused");
+    let _redis = stage.redis();
+    let watch = Watch::host(&stage.hosts.server, PORT, &[]);
+    let allow = |bytes: &str| {
+        let written = || Ok(fs::write("/proc/sys/net/core/optmem_max", bytes)?);
+        stage
+            .hosts
+            .server
+            .inside(written)
+            .expect("the limit is set");
+    };
+    allow("2048");
+    let mut connection = stage.connect(stage.redis_address());
+    for _ in 0..5 {
+        ask(&mut connection, b"PING\r\n", b"+PONG\r\n");
+        std::thread::sleep(INTERVAL);
+    }
+    assert!(watch.lines().is_empty(), "{:?}", watch.lines());
+    allow("131072");
+    eventually(
+        "the connection",
+        || {
+            ask(&mut connection, b"PING\r\n", b"+PONG\r\n");
+            let lines = watch.lines();
+            lines.iter().any(|l| l.connections == 1).then_some(())
+        },
+        || format!("{:?}", watch.lines()),
+    );
     watch.finish();
 }
 
