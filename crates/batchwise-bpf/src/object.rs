@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{MapCore, MapFlags, MapMut, OpenObject, RingBuffer, RingBufferBuilder};
@@ -24,6 +25,18 @@ pub(crate) fn percpu<T: Plain>(
     let cpus = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
     let cpus = cpus.map_err(Error::bpf(doing))?;
     Ok(cpus.into_iter().flatten().filter_map(|value| read(&value)))
+}
+
+/// How often the kernel left a run of the program out, since the program was running on that CPU
+/// already and was interrupted (`prog->active`). 0 where the kernel does not say.
+pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> u64 {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` is as long as `len` says, and asks for nothing that it points to.
+    let error = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
+    };
+    if error == 0 { info.recursion_misses } else { 0 }
 }
 
 /// What is set before loading.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use batchwise_core::sense::connection::{Connection, Reading};
@@ -19,7 +19,7 @@ use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
 use crate::features::{self, Machine, SEND_BEGINS, Subcommand};
-use crate::object::{holder, ring, rodata};
+use crate::object::{holder, ring, rodata, skipped_runs};
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 
 /// The attached programs.
@@ -34,8 +34,9 @@ pub struct Sensor {
     /// They find the connections that are already there.
     walks: Vec<Link>,
     cgroup: Option<PathBuf>,
-    /// Connections without a record that were looked for.
-    unrecorded: AtomicU64,
+    /// Missed beginnings of connections that were looked for.
+    looked_for: AtomicU64,
+    warned: AtomicBool,
     _links: Vec<Link>,
 }
 
@@ -96,7 +97,8 @@ impl Sensor {
             counting: Vec::new(),
             walks,
             cgroup: config.cgroup.clone(),
-            unrecorded: AtomicU64::new(0),
+            looked_for: AtomicU64::new(0),
+            warned: AtomicBool::new(false),
             _links: links,
         };
         sensor.counting = sensor.hooks()?;
@@ -114,7 +116,7 @@ impl Sensor {
         self.closed_ring
             .consume()
             .map_err(Error::bpf("reading closed connections"))?;
-        self.find_unrecorded()?;
+        self.find_missed()?;
         let mut open = BTreeMap::new();
         for _ in 0..DUMP_TRIES {
             let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
@@ -139,18 +141,20 @@ impl Sensor {
         })
     }
 
-    /// A record may be refused: `sk_storage_charge` holds a socket to net.core.optmem_max, and
-    /// `bpf_mem_alloc` does not wait for memory. Later such a connection is found like one that was
-    /// there before.
-    fn find_unrecorded(&self) -> Result<(), Error> {
-        let unrecorded = self.shared(|data| data.unrecorded);
-        let looked_for = self.unrecorded.swap(unrecorded, Relaxed);
-        if looked_for == unrecorded {
+    /// A connection's beginning may be missed: `prog->active` keeps `bw_state` from running twice on a
+    /// CPU, when a packet interrupts a system call. Its record may be refused, too:
+    /// `sk_storage_charge` holds a socket to net.core.optmem_max, and `bpf_mem_alloc` does not wait
+    /// for memory. Such a connection is found later, like one that was there before.
+    fn find_missed(&self) -> Result<(), Error> {
+        let refused = || self.shared(|data| data.unrecorded);
+        let before = refused();
+        let missed = before + skipped_runs(self.skel.progs.bw_state.as_fd());
+        if self.looked_for.swap(missed, Relaxed) == missed {
             return Ok(());
         }
         self.adopt()?;
-        let left = self.shared(|data| data.unrecorded) - unrecorded;
-        if left > 0 && looked_for == 0 {
+        let left = refused() - before;
+        if left > 0 && !self.warned.swap(true, Relaxed) {
             tracing::warn!(
                 "{left} connections are not seen: the kernel refuses memory for their counters, {} \
                  bytes for each; is net.core.optmem_max too small?",
