@@ -276,31 +276,36 @@ impl Feature {
         }
     }
 
-    /// Whether the kernel took the programs of `subcommand`, or, if it does not use them, of all that do.
+    /// Whether the kernel took the programs of those that use them, above all of `subcommand`.
     fn loads(&self, machine: &Machine, subcommand: Subcommand) -> Finding {
-        let about = |s: &Subcommand| match self.user(subcommand) {
-            Some(_) => *s == subcommand,
-            None => self.user(*s).is_some(),
-        };
         let mut programs = Vec::new();
-        for subcommand in Subcommand::ALL.iter().filter(|s| about(s)) {
-            match machine.loads.get(subcommand) {
-                Some(Ok(loaded)) => programs.extend(loaded),
-                Some(Err(why)) => {
-                    return Finding::missing(
-                        why,
-                        "look for what forbids bpf(2): /sys/kernel/security/lockdown, a security \
-                         module, a container's seccomp filter or user namespace",
-                    );
-                }
-                None => {
-                    return Finding::new(
-                        Status::Degraded,
-                        "not tried without the privileges",
-                        "run the doctor with the privileges too",
-                    );
-                }
+        let mut tried = machine.loads.iter().filter(|(s, _)| self.user(**s).is_some());
+        if tried.clone().next().is_none() {
+            return Finding::new(
+                Status::Degraded,
+                "not tried without the privileges",
+                "run the doctor with the privileges too",
+            );
+        }
+        let refused = tried.try_for_each(|(s, loaded)| match loaded {
+            Ok(loaded) => {
+                programs.extend(loaded);
+                Ok(())
             }
+            Err(why) => Err((*s, why)),
+        });
+        if let Err((who, why)) = refused {
+            let status = match who == subcommand {
+                true => Status::Missing,
+                false => Status::Degraded,
+            };
+            return Finding::new(
+                status,
+                format!("those of {who}: {why}"),
+                "look for what forbids bpf(2): /sys/kernel/security/lockdown, a security module, a \
+                 container's seccomp filter or user namespace; if it is the verifier, its log is what \
+                 `-v` prints",
+            );
         }
         let largest = programs.iter().max_by_key(|p| p.instructions);
         let largest = largest.and_then(|p| Some(format!(", up to {} instructions", p.instructions?)));
