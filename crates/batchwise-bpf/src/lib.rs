@@ -19,6 +19,7 @@ mod object;
 pub mod passive;
 mod plain;
 pub mod probe;
+pub mod programs;
 pub mod sense;
 
 pub use batchwise_core::sense::connection::{Connection, PeerState, Reading, Vitals};

@@ -27,16 +27,25 @@ pub(crate) fn percpu<T: Plain>(
     Ok(cpus.into_iter().flatten().filter_map(|value| read(&value)))
 }
 
-/// How often the kernel left a run of the program out, since the program was running on that CPU
-/// already and was interrupted (`prog->active`). 0 where the kernel does not say.
-pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> u64 {
+/// What the kernel says of a program; all 0 where it says nothing.
+pub(crate) fn info(program: BorrowedFd<'_>) -> libbpf_sys::bpf_prog_info {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
     // SAFETY: `info` is as long as `len` says, and asks for nothing that it points to.
     let error = unsafe {
         libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
     };
-    if error == 0 { info.recursion_misses } else { 0 }
+    if error == 0 {
+        info
+    } else {
+        Default::default()
+    }
+}
+
+/// How often the kernel left a run of the program out, since the program was running on that CPU
+/// already and was interrupted (`prog->active`). 0 where the kernel does not say.
+pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> u64 {
+    info(program).recursion_misses
 }
 
 /// What is set before loading.

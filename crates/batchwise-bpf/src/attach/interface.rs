@@ -1,14 +1,16 @@
-//! Attaching programs to an interface, by links that end with their descriptor.
+//! Attaching programs to an interface: by links, which end with their descriptor, and where the kernel
+//! has none for tc, by filters, which we take away.
 
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
 use super::made;
 use crate::Error;
-use crate::features::{TCX_SINCE, newer};
 
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
 /// super-packets.
@@ -78,21 +80,49 @@ impl Interface {
         link.map_err(Error::io("attaching to generic XDP"))
     }
 
-    /// Attaches to tc by link, at its ingress or egress.
-    pub(crate) fn tcx(
-        &self,
-        program: BorrowedFd<'_>,
-        kind: libbpf_sys::bpf_attach_type,
-    ) -> Result<OwnedFd, Error> {
-        let link = self.link(program, kind, 0);
-        link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EPERM) => Error::NoPrivilege,
-            _ => Error::Refused(format!(
-                "{} takes no tc program ({source}): {}, or a driver with native XDP",
-                self.name,
-                newer(TCX_SINCE)
-            )),
+    /// Attaches to tc.
+    pub(crate) fn tc(&self, program: BorrowedFd<'_>, at: Tc) -> Result<Attachment, Error> {
+        let kind = match at {
+            Tc::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Tc::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        };
+        match self.link(program, kind, 0) {
+            Ok(link) => Ok(Attachment::Link(link)),
+            // before Linux 6.6
+            Err(e) if e.raw_os_error() == Some(Errno::EINVAL as i32) => self.filter(program, at),
+            Err(e) => Err(self.no_tc(&e)),
+        }
+    }
+
+    /// Attaches to tc by a filter. It outlives a process that is killed, and the next one takes its place.
+    pub(crate) fn filter(&self, program: BorrowedFd<'_>, at: Tc) -> Result<Attachment, Error> {
+        let mut builder = TcHookBuilder::new(program);
+        builder.ifindex(self.index).replace(true);
+        builder.handle(FILTER_HANDLE).priority(FILTER_PRIORITY);
+        let mut hook = builder.hook(match at {
+            Tc::Ingress => TC_INGRESS,
+            Tc::Egress => TC_EGRESS,
+        });
+        if hook.query().is_ok() {
+            tracing::warn!(
+                "a tc filter of batchwise is at {} already and is replaced: its agent was killed, or sees \
+                 nothing from now on",
+                self.name
+            );
+        }
+        let attached = hook.create().and_then(|mut hook| hook.attach());
+        Ok(Attachment::Filter {
+            hook: attached.map_err(|e| self.no_tc(&e))?,
+            ifindex: self.index.cast_unsigned(),
         })
+    }
+
+    fn no_tc(&self, why: &dyn Display) -> Error {
+        Error::Refused(format!(
+            "{} takes no tc program ({why}): use the privileges that `batchwise doctor` names, a kernel \
+             with CONFIG_NET_CLS_ACT, or a driver with native XDP",
+            self.name
+        ))
     }
 
     fn link(
@@ -110,6 +140,49 @@ impl Interface {
         made(unsafe {
             libbpf_sys::bpf_link_create(program.as_raw_fd(), self.index, kind, &raw const opts)
         })
+    }
+}
+
+/// What tc calls filters of ours by, so that one that was left behind is replaced.
+const FILTER_HANDLE: u32 = 0x6277;
+const FILTER_PRIORITY: u32 = 0x6277;
+
+/// A side of tc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tc {
+    /// What arrives.
+    Ingress,
+    /// What leaves.
+    Egress,
+}
+
+/// A program at an interface, until this is dropped.
+#[derive(Debug)]
+pub(crate) enum Attachment {
+    /// By XDP or tcx.
+    Link(OwnedFd),
+    /// By a filter of tc.
+    Filter { hook: TcHook, ifindex: u32 },
+}
+
+impl Attachment {
+    /// The index of the interface; none: it is gone, and the program with it.
+    pub(crate) fn ifindex(&self) -> Option<u32> {
+        match self {
+            Self::Link(link) => index_of(link),
+            Self::Filter { hook, ifindex } => {
+                let mut hook = *hook;
+                hook.query().is_ok().then_some(*ifindex)
+            }
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        if let Self::Filter { hook, .. } = self {
+            drop(hook.detach()); // the interface may be gone
+        }
     }
 }
 

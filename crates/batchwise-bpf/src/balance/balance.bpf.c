@@ -4,6 +4,7 @@
  * connection, and is measured on its way. Everything else passes as it came.
  */
 #include "../flows/measure.h"
+#include "../lib/frame.h"
 #include "icmp.h"
 #include "census.h"
 
@@ -96,7 +97,7 @@ BW_INLINE int bw_forward(struct xdp_md *ctx, struct bw_packet *pkt, int v6)
 		return BW_DO(BW_OUT_NO_SERVICE, XDP_DROP);
 	}
 	if (data + BW_ETH_HEADER + pkt->length > end &&
-	    BW_ETH_HEADER + pkt->length > bpf_xdp_get_buff_len(ctx))
+	    BW_ETH_HEADER + pkt->length > bw_frame_length(ctx))
 		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
 	if (data + BW_ETH_HEADER + BW_IPV4_HEADER > end)
 		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
@@ -144,7 +145,7 @@ BW_INLINE int bw_decide(struct xdp_md *ctx)
 	return bw_exception(ctx, parsed);
 }
 
-SEC("xdp.frags")
+SEC("xdp")
 int bw_balance(struct xdp_md *ctx)
 {
 	__u64 done = bw_decide(ctx);

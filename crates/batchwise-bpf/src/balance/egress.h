@@ -91,7 +91,7 @@ BW_APART int bw_too_big(struct xdp_md *ctx, __u32 mtu, int v6)
 	/* a backend that is not whole yet, or a way that is none */
 	if ((int)mtu < (v6 ? BW_IPV6_LEAST_MTU - BW_IPV6_HEADER : BW_IPV4_LEAST_MTU))
 		return BW_DO(BW_OUT_NO_BACKEND, XDP_DROP);
-	more = (int)bpf_xdp_get_buff_len(ctx) + room - (int)answer;
+	more = (int)bw_frame_length(ctx) + room - (int)answer;
 	if (more < 0 || bpf_xdp_adjust_head(ctx, -room))
 		return BW_DO(BW_OUT_TOO_BIG, XDP_DROP);
 	if (bpf_xdp_adjust_tail(ctx, -more))

@@ -55,7 +55,7 @@ BW_APART int bw_icmp_ipv4(struct xdp_md *ctx)
 		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
 	length = bw_be16(ip + 2);
 	if (length < BW_IPV4_HEADER + BW_ICMP_HEADER ||
-	    BW_ETH_HEADER + length > bpf_xdp_get_buff_len(ctx))
+	    BW_ETH_HEADER + length > bw_frame_length(ctx))
 		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
 	if (icmp[0] == BW_ICMP_ECHO && !icmp[1]) {
 		bw_echo_ipv4(data);
@@ -80,7 +80,7 @@ BW_APART int bw_icmp_ipv6(struct xdp_md *ctx)
 		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
 	length = BW_IPV6_HEADER + bw_be16(ip + 4);
 	if (length < BW_IPV6_HEADER + BW_ICMP_HEADER ||
-	    BW_ETH_HEADER + length > bpf_xdp_get_buff_len(ctx))
+	    BW_ETH_HEADER + length > bw_frame_length(ctx))
 		return BW_DO(BW_OUT_MALFORMED, XDP_DROP);
 	if (icmp[0] == BW_ICMPV6_ECHO && !icmp[1]) {
 		bw_echo_ipv6(data);

@@ -110,7 +110,7 @@ pub struct Balancer {
     // before the programs: what is attached goes first
     links: Vec<Link>,
     events: Option<Events>,
-    skel: BalanceSkel<'static>,
+    pub(crate) skel: BalanceSkel<'static>,
     interfaces: Vec<String>,
     /// Where all is pinned, if it is.
     folder: Option<PathBuf>,

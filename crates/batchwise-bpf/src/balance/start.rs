@@ -10,7 +10,7 @@ use super::{Balancer, FlowCounts, INTERFACES, Options, macs, pins};
 use crate::Error;
 use crate::attach::interface::Interface;
 use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, types};
-use crate::features::{self, Machine, Subcommand};
+use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
 use crate::flows;
 use crate::flows::events::{Events, buckets, event_bytes};
 use crate::object::{holder, rodata};
@@ -26,7 +26,9 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
             "packets can arrive at {INTERFACES} interfaces at most: give fewer"
         )));
     }
-    features::require(&Machine::look(), Subcommand::Balance)?;
+    let machine = Machine::look();
+    features::require(&machine, Subcommand::Balance)?;
+    let frags = machine.takes_frags();
     if options.attach {
         let waits = |interface: &str| options.pin && Balancer::pinned_at(&options.name, interface);
         for interface in options.interfaces.iter().filter(|name| !waits(name)) {
@@ -34,7 +36,7 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
         }
     }
     if !options.pin {
-        return begin(options, None, false);
+        return begin(options, None, false, frags);
     }
     let taken_over = pins::exist(&options.name);
     let folder = pins::make_folder(&options.name)?;
@@ -47,7 +49,7 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
         )));
     }
     pins::claim(&folder)?;
-    let begun = begin(options, Some(&folder), taken_over);
+    let begun = begin(options, Some(&folder), taken_over, frags);
     if begun.is_err() && !taken_over {
         // the error is what matters; what cannot be removed now is taken over by the next start
         drop(pins::remove(&options.name));
@@ -55,11 +57,16 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     begun
 }
 
-fn begin(options: &Options, folder: Option<&Path>, taken_over: bool) -> Result<Balancer, Error> {
+fn begin(
+    options: &Options,
+    folder: Option<&Path>,
+    taken_over: bool,
+    frags: bool,
+) -> Result<Balancer, Error> {
     if let Some(folder) = folder.filter(|_| taken_over) {
         check_flows(options, folder)?;
     }
-    let skel = load(options, folder).map_err(|e| {
+    let skel = load(options, folder, frags).map_err(|e| {
         if taken_over {
             other_version(options, e)
         } else {
@@ -120,11 +127,15 @@ fn other_version(options: &Options, error: Error) -> Error {
     }
 }
 
-fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>, Error> {
+fn load(
+    options: &Options,
+    folder: Option<&Path>,
+    frags: bool,
+) -> Result<BalanceSkel<'static>, Error> {
     let mut open = BalanceSkelBuilder::default()
         .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
-    configure(&mut open, options)?;
+    configure(&mut open, options, frags)?;
     size(&mut open, options).map_err(Error::bpf("sizing the tables"))?;
     if let Some(folder) = folder {
         pin(&mut open, folder).map_err(Error::bpf("pinning the maps"))?;
@@ -133,8 +144,16 @@ fn load(options: &Options, folder: Option<&Path>) -> Result<BalanceSkel<'static>
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 
-fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options) -> Result<(), Error> {
+fn configure(
+    open: &mut OpenBalanceSkel<'_>,
+    options: &Options,
+    frags: bool,
+) -> Result<(), Error> {
+    open.progs
+        .bw_balance
+        .set_flags(if frags { XDP_FRAGS } else { 0 });
     let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+    ro.frags = frags;
     ro.n_own_macs = options.interfaces.len() as u32;
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         macs::write(&mut bss.own_macs, &macs::of(&options.interfaces)?);

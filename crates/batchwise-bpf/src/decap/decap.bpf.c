@@ -10,6 +10,7 @@
 
 #include "decap_intf.h"
 #include "../lib/encap.h"
+#include "../lib/frame.h"
 
 #define BW_ECN 0x3
 #define BW_ECN_CE 0x3
@@ -177,7 +178,7 @@ BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
 	return 0;
 }
 
-SEC("xdp.frags")
+SEC("xdp")
 int bw_decap(struct xdp_md *ctx)
 {
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -209,7 +210,7 @@ int bw_decap(struct xdp_md *ctx)
 	else if (seen == BW_OPTIONS)
 		count->options++;
 	else if (seen == BW_MALFORMED ||
-		 BW_ETH_HEADER + o.head + o.rest > bpf_xdp_get_buff_len(ctx) ||
+		 BW_ETH_HEADER + o.head + o.rest > bw_frame_length(ctx) ||
 		 !bw_read_inner(o.head == 20 ? p + 20 : p + 40, end, &o, inner))
 		count->malformed++;
 	else if (!bpf_map_lookup_elem(&local, inner))

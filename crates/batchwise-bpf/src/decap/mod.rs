@@ -11,7 +11,8 @@ use libbpf_rs::{MapCore, MapFlags};
 use crate::Error;
 use crate::attach::interface::Interface;
 use crate::decap_skel::{DecapSkel, DecapSkelBuilder, types};
-use crate::object::{holder, percpu};
+use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
+use crate::object::{holder, percpu, rodata};
 use crate::plain::{Plain, bytes, octets};
 
 /// What to take tunnels from, and where.
@@ -68,7 +69,7 @@ impl Fates {
 pub struct Decap {
     // before the program: what is attached goes first
     _link: Option<OwnedFd>,
-    skel: DecapSkel<'static>,
+    pub(crate) skel: DecapSkel<'static>,
     native: bool,
     local: BTreeSet<IpAddr>,
 }
@@ -99,9 +100,14 @@ impl Decap {
         let mut open = DecapSkelBuilder::default()
             .open(holder())
             .map_err(Error::bpf("opening the BPF object"))?;
-        if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
-            ro.any_source = config.from.is_empty();
-        }
+        let machine = Machine::look();
+        features::require(&machine, Subcommand::Decap)?;
+        let frags = machine.takes_frags();
+        let flags = if frags { XDP_FRAGS } else { 0 };
+        open.progs.bw_decap.set_flags(flags);
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        ro.frags = frags;
+        ro.any_source = config.from.is_empty();
         let prefixes = config.from.len().max(1) as u32;
         let sized = open.maps.from.set_max_entries(prefixes);
         sized.map_err(Error::bpf("sizing the table of sources"))?;

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Func, Typedef};
-use libbpf_rs::{MapType, ProgramType};
 
-use super::table::SEND_ENDED;
-use super::{FEATURES, Probe, SEND_BEGINS, Version};
+use super::table::FRAGS;
+use super::{FEATURES, Name, Probe, SendHook, Subcommand, Version};
 use crate::attach::cgroup::mount_point;
 use crate::attach::pins::bpffs_is_mounted;
+use crate::programs::{self, Program};
 
 /// CAP_NET_ADMIN.
 const NET_ADMIN: u32 = 12;
@@ -32,11 +32,9 @@ pub struct Machine {
     /// As `uname -r` says.
     pub release: String,
     /// The names of the table that the kernel's BTF has, or why it cannot be read.
-    pub btf: Result<BTreeSet<&'static str>, String>,
-    /// Whether the kernel takes the kinds of programs and maps; `None` without the privileges.
-    pub loads_socket_programs: Option<Result<(), String>>,
-    /// The same for programs that see packets.
-    pub loads_packet_programs: Option<Result<(), String>>,
+    pub btf: Result<BTreeSet<Name>, String>,
+    /// Whether the kernel took the programs of a subcommand, if it was tried.
+    pub loads: BTreeMap<Subcommand, Result<Vec<Program>, String>>,
     /// The settings of the table that can be read, by sysctl(8)'s name.
     pub settings: BTreeMap<&'static str, String>,
     /// Where cgroup v2 is mounted.
@@ -56,27 +54,42 @@ impl Machine {
             capabilities,
             release: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
             btf: names_in_btf(),
-            loads_socket_programs: None,
-            loads_packet_programs: None,
+            loads: BTreeMap::new(),
             settings: settings(),
             cgroup2: mount_point().ok(),
             bpffs: bpffs_is_mounted(),
         }
     }
 
-    /// The same, and where the privileges are there the kernel is given small programs to load.
-    pub fn examine() -> Self {
+    /// The same, and where the privileges are there the kernel is given the programs of these
+    /// subcommands to load.
+    pub fn examine(subcommands: impl Iterator<Item = Subcommand>) -> Self {
         let mut machine = Self::look();
         if machine.missing_capabilities().is_empty() {
-            machine.loads_socket_programs = Some(try_socket_programs());
-            machine.loads_packet_programs = Some(try_packet_programs());
+            let loaded = |s| (s, programs::load(s).map_err(|e| e.to_string()));
+            machine.loads = subcommands.map(loaded).collect();
         }
         machine
     }
 
     /// Whether the kernel's BTF has this name of the table.
-    pub fn has(&self, name: &str) -> bool {
-        self.btf.as_ref().is_ok_and(|names| names.contains(name))
+    pub fn has(&self, name: Name) -> bool {
+        self.btf.as_ref().is_ok_and(|names| names.contains(&name))
+    }
+
+    /// The hooks for what is sent that this machine may take, best first. Which of them it takes, is known
+    /// once programs were loaded.
+    pub fn send_hooks(&self) -> impl Iterator<Item = SendHook> {
+        let loaded = self.loads.values().flatten().flatten();
+        let hooks: Vec<_> = loaded.filter_map(|p| p.hook).collect();
+        SendHook::ALL.into_iter().filter(move |hook| {
+            self.has(hook.place()) && (hooks.is_empty() || hooks.contains(hook))
+        })
+    }
+
+    /// Whether XDP programs may take frames of more than one part; where nothing is known, it is tried.
+    pub(crate) fn takes_frags(&self) -> bool {
+        self.btf.is_err() || self.has(FRAGS)
     }
 
     /// The capabilities that loading needs and this process does not have.
@@ -131,77 +144,33 @@ fn effective_capabilities(status: &str) -> Option<u64> {
 }
 
 /// Which tracepoints, functions and enumerators of the table the kernel's BTF has.
-fn names_in_btf() -> Result<BTreeSet<&'static str>, String> {
+fn names_in_btf() -> Result<BTreeSet<Name>, String> {
     let btf = Btf::from_vmlinux().map_err(|error| error.to_string())?;
-    let mut found = BTreeSet::new();
-    let mut enumerators = BTreeSet::new();
-    let mut look = |kind: &str, name: &'static str| {
-        let there = match kind {
+    let named = FEATURES.iter().filter_map(|feature| match feature.probe {
+        Probe::InBtf(name) => Some(name),
+        _ => None,
+    });
+    let (direct, enumerators): (Vec<_>, Vec<_>) = named
+        .chain(SendHook::ALL.map(SendHook::place))
+        .partition(|(kind, _)| ["tracepoint", "function", "iterator"].contains(kind));
+    let mut found: BTreeSet<_> = direct
+        .into_iter()
+        .filter(|(kind, name)| match *kind {
             "tracepoint" => {
                 let name = format!("btf_trace_{name}");
                 btf.type_by_name::<Typedef<'_>>(&name).is_some()
             }
-            "function" | "iterator" => btf.type_by_name::<Func<'_>>(name).is_some(),
-            _ => {
-                enumerators.insert(name);
-                false
-            }
-        };
-        found.extend(there.then_some(name));
-    };
-    for feature in FEATURES {
-        match feature.probe {
-            Probe::InBtf(kind, name) => look(kind, name),
-            Probe::SendHook => {
-                look("tracepoint", SEND_BEGINS);
-                look("tracepoint", SEND_ENDED.0);
-            }
-            _ => {}
-        }
-    }
+            _ => btf.type_by_name::<Func<'_>>(name).is_some(),
+        })
+        .collect();
     // These enumerations have no name to look up.
     for enumeration in btf.type_by_kind::<Enum<'_>>() {
         let names = enumeration.iter().filter_map(|member| member.name);
-        let known = names.filter_map(OsStr::to_str);
-        found.extend(known.filter_map(|name| enumerators.get(name).copied()));
-    }
-    Ok(found)
-}
-
-/// Has the kernel load the smallest program and map of each kind: a lockdown, a security module
-/// or a container's filter can forbid what the capabilities allow.
-fn try_socket_programs() -> Result<(), String> {
-    taken([
-        // The same privileges and the same target as tp_btf programs. The probe of those tries
-        // fentry, which some kernels forbid and nothing here uses.
-        (
-            "tracepoint programs",
-            ProgramType::RawTracepoint.is_supported(),
-        ),
-        ("sock_ops programs", ProgramType::SockOps.is_supported()),
-        ("socket storage maps", MapType::SkStorage.is_supported()),
-    ])
-}
-
-fn try_packet_programs() -> Result<(), String> {
-    taken([
-        ("XDP programs", ProgramType::Xdp.is_supported()),
-        ("tc programs", ProgramType::SchedCls.is_supported()),
-        ("ring buffers", MapType::RingBuf.is_supported()),
-    ])
-}
-
-fn taken<const N: usize>(
-    outcomes: [(&str, Result<bool, libbpf_rs::Error>); N],
-) -> Result<(), String> {
-    for (kind, outcome) in outcomes {
-        match outcome {
-            Ok(true) => {}
-            Ok(false) => return Err(format!("the kernel takes no {kind}")),
-            Err(error) => return Err(format!("{kind}: {error}")),
+        for known in names.filter_map(OsStr::to_str) {
+            found.extend(enumerators.iter().filter(|(_, name)| *name == known));
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -12,15 +12,21 @@ use serde::Serialize;
 use crate::Error;
 use crate::attach::pins::BPFFS;
 pub use machine::Machine;
-use table::SEND_ENDED;
-pub(crate) use table::TCX_SINCE;
-pub use table::{FEATURES, SEND_BEGINS};
+pub(crate) use table::LATE_CALLBACKS;
+pub use table::{FEATURES, SendHook};
+
+/// `BPF_F_XDP_HAS_FRAGS`: a program takes frames of more than one part (jumbo frames).
+pub(crate) const XDP_FRAGS: u32 = 1 << 5;
+
+/// What the kernel's type information may have: what it is in a word, and its name. An iterator has
+/// that of the kernel's function.
+pub type Name = (&'static str, &'static str);
 
 /// Major and minor number of a Linux kernel.
 pub type Version = (u32, u32);
 
 /// A subcommand that depends on the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Subcommand {
@@ -61,7 +67,7 @@ impl Subcommand {
     pub fn smallest_kernel(self) -> Version {
         let needed = FEATURES.iter().filter(|f| f.essential_for(self));
         let oldest = |f: &Feature| match f.probe {
-            Probe::SendHook => Some(SEND_ENDED.1),
+            Probe::Send => None, // fentry stands in
             _ => f.since,
         };
         needed.filter_map(oldest).max().unwrap_or((0, 0))
@@ -103,15 +109,12 @@ pub enum Probe {
     Kernel,
     /// The kernel's type information.
     Btf,
-    /// The kernel takes the kinds of programs and maps that sockets are sensed with.
-    LoadsSocketPrograms,
-    /// The same for packets.
-    LoadsPacketPrograms,
-    /// A name that the kernel's type information has: what it is in a word, and the name. An iterator
-    /// has that of the kernel's function.
-    InBtf(&'static str, &'static str),
-    /// The tracepoint at a send call's beginning, or that behind it.
-    SendHook,
+    /// The kernel takes the programs.
+    Loads,
+    /// The kernel's type information has it.
+    InBtf(Name),
+    /// One of [`SendHook::ALL`].
+    Send,
     /// A mounted hierarchy of cgroup v2.
     Cgroup2,
     /// A file system to pin programs in.
@@ -224,10 +227,9 @@ impl Feature {
             Probe::Privileges => privileges(machine),
             Probe::Kernel => kernel(machine, subcommand),
             Probe::Btf => btf(machine),
-            Probe::LoadsSocketPrograms => taken(machine.loads_socket_programs.as_ref()),
-            Probe::LoadsPacketPrograms => taken(machine.loads_packet_programs.as_ref()),
-            Probe::InBtf(kind, name) => self.presence(machine, kind, name),
-            Probe::SendHook => self.send_hook(machine),
+            Probe::Loads => self.loads(machine, subcommand),
+            Probe::InBtf(name) => self.presence(machine, name),
+            Probe::Send => self.send_hook(machine),
             Probe::Cgroup2 => match &machine.cgroup2 {
                 Some(path) => Finding::ok(path.display().to_string()),
                 None => Finding::missing(
@@ -245,8 +247,8 @@ impl Feature {
         }
     }
 
-    fn presence(&self, machine: &Machine, kind: &str, name: &str) -> Finding {
-        match (&machine.btf, machine.has(name)) {
+    fn presence(&self, machine: &Machine, (kind, name): Name) -> Finding {
+        match (&machine.btf, machine.has((kind, name))) {
             (_, true) => Finding::ok(format!("{kind} {name}")),
             (Ok(_), false) => {
                 Finding::missing(format!("this kernel has no {kind} {name}"), self.newer())
@@ -256,21 +258,57 @@ impl Feature {
     }
 
     fn send_hook(&self, machine: &Machine) -> Finding {
-        let found = self.presence(machine, "tracepoint", SEND_BEGINS);
-        let (stand_in, since) = SEND_ENDED;
-        let best = self.newer();
-        if found.status == Status::Ok || machine.btf.is_err() {
-            found
-        } else if machine.has(stand_in) {
-            let lost = "send times are taken after the call, and estimates are trusted less";
-            let found = format!("tracepoint {stand_in}: {lost}");
-            Finding::new(Status::Degraded, found, best)
-        } else {
-            Finding::missing(
-                format!("neither tracepoint {SEND_BEGINS} nor {stand_in}"),
-                format!("{}; best: {best}", newer(since)),
-            )
+        let hook = machine.send_hooks().next();
+        let (kind, name) = hook.unwrap_or(SendHook::Tracepoint).place();
+        let found = format!("{kind} {name}");
+        match hook {
+            _ if machine.btf.is_err() => self.presence(machine, (kind, name)),
+            Some(SendHook::Tracepoint) => Finding::ok(found),
+            Some(SendHook::Entry) => Finding::ok(format!("entry of the {found}")),
+            Some(SendHook::Ended) => {
+                let lost = "send times are taken after the call, and estimates are trusted less";
+                Finding::new(Status::Degraded, format!("{found}: {lost}"), self.newer())
+            }
+            None => Finding::missing(
+                format!("no tracepoint {name}, and no fentry program at the function"),
+                self.newer(),
+            ),
         }
+    }
+
+    /// Whether the kernel took the programs of `subcommand`, or, if it does not use them, of all that do.
+    fn loads(&self, machine: &Machine, subcommand: Subcommand) -> Finding {
+        let about = |s: &Subcommand| match self.user(subcommand) {
+            Some(_) => *s == subcommand,
+            None => self.user(*s).is_some(),
+        };
+        let mut programs = Vec::new();
+        for subcommand in Subcommand::ALL.iter().filter(|s| about(s)) {
+            match machine.loads.get(subcommand) {
+                Some(Ok(loaded)) => programs.extend(loaded),
+                Some(Err(why)) => {
+                    return Finding::missing(
+                        why,
+                        "look for what forbids bpf(2): /sys/kernel/security/lockdown, a security \
+                         module, a container's seccomp filter or user namespace",
+                    );
+                }
+                None => {
+                    return Finding::new(
+                        Status::Degraded,
+                        "not tried without the privileges",
+                        "run the doctor with the privileges too",
+                    );
+                }
+            }
+        }
+        let largest = programs.iter().max_by_key(|p| p.instructions);
+        let largest = largest.and_then(|p| Some(format!(", up to {} instructions", p.instructions?)));
+        let n = programs.len();
+        Finding::ok(format!(
+            "the kernel took {n} of them{}",
+            largest.unwrap_or_default()
+        ))
     }
 }
 
@@ -311,22 +349,6 @@ fn btf(machine: &Machine) -> Finding {
     }
 }
 
-fn taken(loads: Option<&Result<(), String>>) -> Finding {
-    match loads {
-        Some(Ok(())) => Finding::ok("the kernel takes them"),
-        Some(Err(why)) => Finding::missing(
-            why,
-            "look for what forbids bpf(2): /sys/kernel/security/lockdown, a security module, \
-             a container's seccomp filter or user namespace",
-        ),
-        None => Finding::new(
-            Status::Degraded,
-            "not tried without the privileges",
-            "run the doctor with the privileges too",
-        ),
-    }
-}
-
 const JIT: &str = "net.core.bpf_jit_enable";
 
 fn jit(machine: &Machine) -> Finding {
@@ -356,7 +378,7 @@ pub fn require(machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
     for feature in FEATURES.iter().filter(|f| f.essential_for(subcommand)) {
         match (feature.probe, &machine.btf) {
             (Probe::Btf, Err(_)) => return Err(Error::NoBtf),
-            (Probe::InBtf(..) | Probe::SendHook, Ok(_)) => {}
+            (Probe::InBtf(..) | Probe::Send, Ok(_)) => {}
             _ => continue,
         }
         let finding = feature.look(machine, subcommand);

@@ -4,11 +4,10 @@
 //! distribution ported back is found by looking, never by version.
 
 use super::Probe::{
-    Bpffs, Btf, Cgroup2, InBtf, Jit, Kernel, LoadsPacketPrograms, LoadsSocketPrograms, Privileges,
-    SendHook, Setting,
+    Bpffs, Btf, Cgroup2, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting,
 };
 use super::Subcommand::{Balance, Decap, Passive, Tune, Watch};
-use super::{Feature, Need, User, Version};
+use super::{Feature, Name, Need, User};
 
 /// Without it the subcommand cannot run.
 const fn needs(subcommand: super::Subcommand, purpose: &'static str) -> User {
@@ -28,13 +27,36 @@ const fn uses(subcommand: super::Subcommand, purpose: &'static str) -> User {
     }
 }
 
-/// The tracepoint at a send call's beginning, the best there is.
-pub const SEND_BEGINS: &str = "tcp_sendmsg_locked";
-/// The one behind the call, which stands in for it, and its smallest kernel.
-pub(super) const SEND_ENDED: (&str, Version) = ("sock_send_length", (6, 3));
+/// What sees that bytes are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendHook {
+    /// A tracepoint at the beginning of a send call.
+    Tracepoint,
+    /// The entry of the kernel's function, where fentry programs are allowed.
+    Entry,
+    /// A tracepoint behind the call: send times are late.
+    Ended,
+}
 
-/// The first kernel with tc links.
-pub(crate) const TCX_SINCE: Version = (6, 6);
+impl SendHook {
+    /// In order of preference. That fentry would be cheaper was not measured: where it was to be had, time
+    /// was not.
+    pub const ALL: [Self; 3] = [Self::Tracepoint, Self::Entry, Self::Ended];
+
+    /// What it is, and its name in the kernel's type information.
+    pub const fn place(self) -> Name {
+        match self {
+            Self::Tracepoint => ("tracepoint", "tcp_sendmsg_locked"),
+            Self::Entry => ("function", "tcp_sendmsg_locked"),
+            Self::Ended => ("tracepoint", "sock_send_length"),
+        }
+    }
+}
+
+/// The socket option that sets a socket's callbacks from a walk.
+pub(crate) const LATE_CALLBACKS: Name = ("socket option", "TCP_BPF_SOCK_OPS_CB_FLAGS");
+/// The helper that came with XDP frames of more than one part.
+pub(super) const FRAGS: Name = ("helper", "BPF_FUNC_xdp_get_buff_len");
 
 /// Whoever loads programs.
 const LOADERS: &[User] = &[
@@ -70,47 +92,39 @@ pub const FEATURES: &[Feature] = &[
         users: &[
             needs(Watch, ""),
             needs(Tune, ""),
-            uses(Passive, "to know whether there are tc links"),
+            uses(Passive, "to know what the kernel has"),
             uses(Balance, "the same"),
+            uses(Decap, "the same"),
         ],
     },
     Feature {
         name: "BPF programs",
-        since: Some((5, 5)),
-        probe: LoadsSocketPrograms,
+        since: Some((5, 12)),
+        probe: Loads,
         users: &[needs(Watch, ""), needs(Tune, "")],
-    },
-    Feature {
-        name: "bpf_rdonly_cast",
-        since: Some((6, 2)),
-        probe: InBtf("function", "bpf_rdonly_cast"),
-        users: &[
-            needs(Watch, "reading a socket's sequence numbers"),
-            needs(Tune, "the same"),
-        ],
     },
     Feature {
         name: "tcp_probe",
         since: Some((5, 5)),
-        probe: InBtf("tracepoint", "tcp_probe"),
+        probe: InBtf(("tracepoint", "tcp_probe")),
         users: QUEUES,
     },
     Feature {
         name: "tcp_rcv_space_adjust",
         since: Some((5, 5)),
-        probe: InBtf("tracepoint", "tcp_rcv_space_adjust"),
+        probe: InBtf(("tracepoint", "tcp_rcv_space_adjust")),
         users: QUEUES,
     },
     Feature {
         name: "inet_sock_set_state",
         since: Some((5, 5)),
-        probe: InBtf("tracepoint", "inet_sock_set_state"),
+        probe: InBtf(("tracepoint", "inet_sock_set_state")),
         users: QUEUES,
     },
     Feature {
         name: "send hook",
         since: Some((6, 16)),
-        probe: SendHook,
+        probe: Send,
         users: &[
             needs(Watch, "when a request or response is handed over"),
             needs(Tune, "the same"),
@@ -119,16 +133,22 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "iter/tcp",
         since: Some((5, 15)),
-        probe: InBtf("iterator", "bpf_iter_tcp"),
+        probe: InBtf(("iterator", "bpf_iter_tcp")),
         users: &[
             needs(Watch, "connections that were open before it"),
             needs(Tune, "switching sockets"),
         ],
     },
     Feature {
+        name: "TCP_NODELAY from BPF",
+        since: Some((6, 1)),
+        probe: InBtf(("function", "sol_tcp_sockopt")),
+        users: &[needs(Tune, "switching sockets")],
+    },
+    Feature {
         name: "iter/bpf_sk_storage_map",
         since: Some((5, 9)),
-        probe: InBtf("iterator", "bpf_iter_bpf_sk_storage_map"),
+        probe: InBtf(("iterator", "bpf_iter_bpf_sk_storage_map")),
         users: &[
             needs(Watch, "reading the counters of all sockets"),
             needs(Tune, "the same"),
@@ -137,7 +157,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "TCP header options",
         since: Some((5, 10)),
-        probe: InBtf("flag", "BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG"),
+        probe: InBtf(("flag", "BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG")),
         users: &[
             uses(Watch, "--exchange: two-sided estimates"),
             needs(Tune, "what the other end knows"),
@@ -146,7 +166,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "late sock_ops callbacks",
         since: Some((6, 14)),
-        probe: InBtf("socket option", "TCP_BPF_SOCK_OPS_CB_FLAGS"),
+        probe: InBtf(LATE_CALLBACKS),
         users: &[
             uses(Watch, "--exchange on listeners that were open before it"),
             uses(Tune, "services that were started before it"),
@@ -154,8 +174,8 @@ pub const FEATURES: &[Feature] = &[
     },
     Feature {
         name: "XDP programs",
-        since: Some((5, 18)),
-        probe: LoadsPacketPrograms,
+        since: Some((5, 14)),
+        probe: Loads,
         users: &[
             needs(Passive, "--iface"),
             needs(Balance, ""),
@@ -163,12 +183,22 @@ pub const FEATURES: &[Feature] = &[
         ],
     },
     Feature {
-        name: "tc links (tcx)",
-        since: Some(TCX_SINCE),
-        probe: InBtf("attach type", "BPF_TCX_INGRESS"),
+        name: "XDP frames of several parts",
+        since: Some((5, 18)),
+        probe: InBtf(FRAGS),
         users: &[
-            uses(Passive, "--attach tc"),
-            needs(Balance, "health checks"),
+            uses(Passive, "interfaces with jumbo frames"),
+            uses(Balance, "the same"),
+            uses(Decap, "the same"),
+        ],
+    },
+    Feature {
+        name: "tc links (tcx)",
+        since: Some((6, 6)),
+        probe: InBtf(("attach type", "BPF_TCX_INGRESS")),
+        users: &[
+            uses(Passive, "--attach tc that ends with its agent, even a killed one"),
+            uses(Balance, "health checks that do"),
         ],
     },
     Feature {

@@ -23,8 +23,6 @@ const TABLE_OVERHEAD: usize = 2 * 4096;
 /// Room for events, bytes for each flow; and its bounds.
 const EVENT_BYTES_PER_FLOW: u32 = 64;
 const EVENT_BYTES: [u32; 2] = [1 << 20, 1 << 24];
-/// Buckets that one run of the sweep looks at: events are taken out in between.
-const SWEEP_BUCKETS: u32 = 256;
 
 /// Buckets for so many flows.
 pub(crate) fn buckets(flows: u32) -> u32 {
@@ -91,10 +89,11 @@ impl Events {
     /// Closes the epochs of idle flows, or `all`, and gives what closed. `sweep` is `bw_sweep`.
     pub(crate) fn sweep(&mut self, sweep: &ProgramMut<'_>, all: bool) -> Result<Vec<Epoch>, Error> {
         let mut closed = Vec::new();
-        let mut live = 0;
-        for first in (0..self.buckets).step_by(SWEEP_BUCKETS as usize) {
-            let buckets = SWEEP_BUCKETS.min(self.buckets - first);
-            live += u64::from(sweep_buckets(sweep, first, buckets, all)?);
+        let (mut bucket, mut live) = (0, 0);
+        while bucket < self.buckets {
+            let swept = sweep_from(sweep, bucket, all)?;
+            bucket = swept.bucket;
+            live += u64::from(swept.live);
             closed.extend(self.poll()?);
         }
         self.live = live;
@@ -112,16 +111,10 @@ impl Events {
     }
 }
 
-/// How many flows live in these buckets.
-fn sweep_buckets(
-    sweep: &ProgramMut<'_>,
-    first: u32,
-    buckets: u32,
-    all: bool,
-) -> Result<u32, Error> {
+/// Looks at the buckets from this one on, up to a number that the program sets.
+fn sweep_from(sweep: &ProgramMut<'_>, bucket: u32, all: bool) -> Result<types::bw_sweep, Error> {
     let asked = types::bw_sweep {
-        first,
-        buckets,
+        bucket,
         live: 0,
         all: all.into(),
     };
@@ -132,7 +125,7 @@ fn sweep_buckets(
     };
     let swept = sweep.test_run(run);
     swept.map_err(Error::bpf("closing the epochs of idle flows"))?;
-    Ok(read::<types::bw_sweep>(&context).map_or(0, |found| found.live))
+    Ok(read(&context).unwrap_or(asked))
 }
 
 impl Plain for types::bw_sweep {}

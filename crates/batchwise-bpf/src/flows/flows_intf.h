@@ -178,10 +178,9 @@ struct bw_epoch {
 	__u32 reserved;
 };
 
-/* What the sweep is to look at, and what it found. */
+/* Where the sweep is to begin, and what it found. */
 struct bw_sweep {
-	__u32 first; /* bucket */
-	__u32 buckets;
+	__u32 bucket; /* the first; then where to go on */
 	__u32 live; /* flows, without those that it forgot */
 	__u32 all;  /* also epochs of flows that are not idle */
 };

@@ -8,6 +8,9 @@
 
 #include "flows.h"
 
+/* Buckets that one run of the sweep looks at: events are taken out in between. */
+#define BW_SWEEP_BUCKETS 256
+
 /* Set before loading. */
 const volatile __u32 udp_acks;
 const volatile __u64 forget_ns;
@@ -159,36 +162,37 @@ BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now, __u32 all
 	return lives;
 }
 
-struct bw_sweeping {
-	__u64 now;
-	__u32 first;
-	__u32 live;
-	__u32 all;
-};
-
-static long bw_sweep_bucket(__u32 index, struct bw_sweeping *sweep)
+/* How many flows live in a bucket; -1 behind the last one. */
+BW_APART int bw_sweep_bucket(__u32 index, __u64 now, __u32 all)
 {
-	__u32 key = sweep->first + index, way;
-	struct bw_bucket *b = bpf_map_lookup_elem(&flows, &key);
+	struct bw_bucket *b = bpf_map_lookup_elem(&flows, &index);
+	int live = 0;
+	__u32 way;
 
 	if (!b)
-		return 1;
+		return -1;
 	for (way = 0; way < BW_WAYS; way++)
 		if (b->tag[way])
-			sweep->live += bw_sweep_slot(b, way, sweep->now, sweep->all);
-	return 0;
+			live += bw_sweep_slot(b, way, now, all);
+	return live;
 }
 
 /* Run by the loader: closes the epochs of idle flows, or all. */
 SEC("syscall")
 int bw_sweep(struct bw_sweep *ctx)
 {
-	struct bw_sweeping sweep = {
-		.now = bpf_ktime_get_ns(), .first = ctx->first, .all = ctx->all
-	};
+	__u64 now = bpf_ktime_get_ns();
+	__u32 i, live = 0;
+	int found;
 
-	bpf_loop(ctx->buckets, bw_sweep_bucket, &sweep, 0);
-	ctx->live = sweep.live;
+	for (i = 0; i < BW_SWEEP_BUCKETS; i++) {
+		found = bw_sweep_bucket(ctx->bucket + i, now, ctx->all);
+		if (found < 0)
+			break;
+		live += found;
+	}
+	ctx->bucket += i;
+	ctx->live = live;
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 //! The passive vantage's loader: loads and attaches the program that measures the gaps of the flows
 //! that pass an interface, and hands over the epochs that it closes.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, ProgramHandle, ProgramType};
 
 use crate::Error;
-use crate::attach::interface::Interface;
+use crate::attach::interface::{Attachment, Interface, Tc};
+use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
 use crate::flows;
 pub use crate::flows::Counters;
 use crate::flows::events::{Events, buckets, event_bytes};
@@ -25,7 +26,7 @@ pub enum Attach {
     Auto,
     /// Native XDP.
     Native,
-    /// tc ingress (tcx): after XDP, and after GRO has merged packets, which hides gaps.
+    /// tc ingress: after XDP, and after GRO has merged packets, which hides gaps.
     Tc,
     /// Nowhere: another XDP program calls [`PassiveSensor::program`].
     Called,
@@ -52,13 +53,10 @@ pub struct Config {
     pub then: Option<PathBuf>,
 }
 
-/// `BPF_F_XDP_HAS_FRAGS`: frames may have more than one part (jumbo frames).
-const XDP_FRAGS: u32 = 1 << 5;
-
 /// The program, loaded and attached; detached when dropped.
 pub struct PassiveSensor {
     // before the programs: what is attached goes first
-    _link: Option<OwnedFd>,
+    _link: Option<Attachment>,
     events: Events,
     skel: PassiveSkel<'static>,
     attached: Attach,
@@ -79,7 +77,7 @@ impl PassiveSensor {
             let mut sensor = Self::load(&config, Attach::Native)?;
             match interface.native(sensor.program()) {
                 Ok(link) => {
-                    sensor._link = Some(link);
+                    sensor._link = Some(Attachment::Link(link));
                     return Ok(sensor);
                 }
                 Err(Error::NoNativeXdp { source, .. })
@@ -92,20 +90,24 @@ impl PassiveSensor {
             }
         }
         let mut sensor = Self::load(&config, Attach::Tc)?;
-        sensor._link = Some(interface.tcx(sensor.program(), libbpf_sys::BPF_TCX_INGRESS)?);
+        let link = interface.tc(sensor.program(), Tc::Ingress)?;
+        sensor._link = Some(link);
         Ok(sensor)
     }
 
     fn load(config: &Config, attached: Attach) -> Result<Self, Error> {
         let buckets = buckets(config.flows);
+        let machine = Machine::look();
+        features::require(&machine, Subcommand::Passive)?;
+        let frags = machine.takes_frags();
         let skel = match &config.then {
             Some(path) if attached == Attach::Tc => {
                 let why = "tc programs are not chained: use --attach native";
                 return Err(bad_then(path, why));
             }
-            Some(path) => load_then(config, path, buckets)?,
+            Some(path) => load_then(config, path, buckets, frags)?,
             // most dispatchers know no frames of more than one part, and call only their like
-            None => load(config, buckets, attached, attached != Attach::Called)?,
+            None => load(config, buckets, attached, frags && attached != Attach::Called)?,
         };
         let events = Events::open(&skel.maps.events, buckets)?;
         Ok(Self {
@@ -169,7 +171,12 @@ impl PassiveSensor {
 
 /// The programs, with `config.then` in their prog array. The kernel keeps programs that take frames
 /// of more than one part from calling others, and the reverse; which it is cannot be asked.
-fn load_then(config: &Config, path: &Path, buckets: u32) -> Result<PassiveSkel<'static>, Error> {
+fn load_then(
+    config: &Config,
+    path: &Path,
+    buckets: u32,
+    frags: bool,
+) -> Result<PassiveSkel<'static>, Error> {
     let next = ProgramHandle::from_pinned_path(path).map_err(|e| {
         let shown = path.display();
         let remedy =
@@ -181,7 +188,7 @@ fn load_then(config: &Config, path: &Path, buckets: u32) -> Result<PassiveSkel<'
     }
     let fd = next.as_fd().as_raw_fd().to_ne_bytes();
     let mut refused = String::new();
-    for frags in [true, false] {
+    for frags in [true, false].into_iter().filter(|f| frags || !f) {
         let skel = load(config, buckets, Attach::Native, frags)?;
         match skel
             .maps
@@ -203,7 +210,7 @@ fn bad_then(path: &Path, why: &str) -> Error {
     Error::Refused(format!("cannot go on with {}: {why}", path.display()))
 }
 
-fn load(
+pub(crate) fn load(
     config: &Config,
     buckets: u32,
     attached: Attach,
@@ -212,7 +219,7 @@ fn load(
     let mut open = PassiveSkelBuilder::default()
         .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
-    configure(&mut open, config)?;
+    configure(&mut open, config, frags)?;
 
     let sizing = Error::bpf;
     let events = open.maps.events.set_max_entries(event_bytes(config.flows));
@@ -231,9 +238,10 @@ fn load(
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 
-fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config) -> Result<(), Error> {
+fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, frags: bool) -> Result<(), Error> {
     let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     flows::configure!(ro, types, config);
+    ro.frags = frags;
     ro.some_ports = !config.ports.is_empty();
     for &port in &config.ports {
         ro.port_bits[usize::from(port) / 64] |= 1 << (port % 64);

@@ -4,6 +4,7 @@
  * those of each flow. The packet is read, never written, and goes its way.
  */
 #include "../flows/measure.h"
+#include "../lib/frame.h"
 
 #define TCX_NEXT -1
 #define BW_PULL 256 /* headers that a socket buffer may keep in another part */
@@ -23,8 +24,12 @@ struct {
 
 BW_INLINE int bw_port_watched(__u32 port)
 {
-	port &= 0xffff;
-	return !some_ports || (port_bits[port / 64] >> (port % 64) & 1);
+	__u32 word = port / 64;
+
+	if (!some_ports)
+		return 1;
+	barrier_var(word); /* one register for the bound and the index */
+	return word < 65536 / 64 && port_bits[word] >> (port % 64) & 1;
 }
 
 BW_INLINE int bw_see_watched(const struct bw_packet *pkt)
@@ -54,11 +59,11 @@ BW_INLINE void bw_see_xdp(struct xdp_md *ctx)
 		return;
 	parsed = bw_parse_packet(data, end, &pkt);
 	if (parsed == BW_PARSED && pkt.link + pkt.length > frame)
-		frame = bpf_xdp_get_buff_len(ctx); /* with the parts beyond the first */
+		frame = bw_frame_length(ctx); /* with the parts beyond the first */
 	bw_tally(c, bw_fate(parsed, &pkt, frame));
 }
 
-/* Whether frames may have more than one part is the loader's choice: programs that call each other agree. */
+/* Programs that call each other agree on `frags`. */
 SEC("?xdp")
 int bw_xdp(struct xdp_md *ctx)
 {
@@ -75,7 +80,7 @@ int bw_xdp_then(struct xdp_md *ctx)
 	return XDP_PASS; /* it was taken out */
 }
 
-SEC("?tcx/ingress")
+SEC("?tc")
 int bw_tc(struct __sk_buff *skb)
 {
 	struct bw_counters *c = bw_counters();

@@ -1,13 +1,13 @@
 //! Health checks on the way of the traffic: what a socket with [`mark`] sends leaves the interface as
 //! the balancer's packets to that backend do. The program reads the balancer's `backends` map.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::Error;
-use crate::attach::interface::{Interface, index_of};
+use crate::attach::interface::{Attachment, Interface, Tc};
 use crate::balance::Balancer;
 use crate::object::holder;
 use crate::probe_skel::{ProbeSkel, ProbeSkelBuilder};
@@ -22,17 +22,17 @@ pub fn mark(index: u16) -> u32 {
 
 /// The program, loaded.
 pub struct Probe {
-    skel: ProbeSkel<'static>,
+    pub(crate) skel: ProbeSkel<'static>,
 }
 
 /// The program at an interface, until this is dropped.
 #[derive(Debug)]
-pub struct Attached(OwnedFd);
+pub struct Attached(Attachment);
 
 impl Attached {
     /// The index of the interface; none: it is gone, and the program with it.
     pub fn ifindex(&self) -> Option<u32> {
-        index_of(&self.0)
+        self.0.ifindex()
     }
 }
 
@@ -75,8 +75,7 @@ impl Probe {
     /// When the interface or the kernel does not allow it; each says the remedy.
     pub fn attach(&self, ifindex: u32) -> Result<Attached, Error> {
         let interface = Interface::at(ifindex)?;
-        let link = interface.tcx(self.program(), libbpf_sys::BPF_TCX_EGRESS);
-        link.map(Attached)
+        interface.tc(self.program(), Tc::Egress).map(Attached)
     }
 
     /// What was sent.

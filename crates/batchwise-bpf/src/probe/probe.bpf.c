@@ -73,7 +73,7 @@ BW_INLINE bool bw_is_syn(struct __sk_buff *skb, __u32 type)
 	return (flags & (BW_TCP_SYN | BW_TCP_ACK)) == BW_TCP_SYN;
 }
 
-SEC("tcx/egress")
+SEC("tc")
 int bw_probe(struct __sk_buff *skb)
 {
 	__u32 index = skb->mark & 0xffff, type;

@@ -7,6 +7,24 @@ use libbpf_rs::Link;
 
 use super::sensor::{Sensor, read_iter};
 use crate::Error;
+use crate::features::SendHook;
+use crate::sense_skel::SenseSkel;
+
+impl SendHook {
+    /// Attaches the program that it was loaded with.
+    pub(super) fn attach(self, skel: &SenseSkel<'_>) -> Result<Link, Error> {
+        let progs = &skel.progs;
+        let (program, doing) = match self {
+            Self::Tracepoint => (&progs.bw_send, "attaching to tcp_sendmsg_locked"),
+            Self::Entry => (
+                &progs.bw_send_entry,
+                "attaching to the entry of tcp_sendmsg_locked",
+            ),
+            Self::Ended => (&progs.bw_send_late, "attaching to sock_send_length"),
+        };
+        program.attach().map_err(Error::bpf(doing))
+    }
+}
 
 impl Sensor {
     /// Attaches what sees every segment, send and read.
@@ -15,13 +33,7 @@ impl Sensor {
         let progs = &self.skel.progs;
         let segment = progs.bw_segment.attach();
         let read = progs.bw_read.attach();
-        let send = if self.late_send {
-            let link = progs.bw_send_late.attach();
-            link.map_err(attach("attaching to sock_send_length"))
-        } else {
-            let link = progs.bw_send.attach();
-            link.map_err(attach("attaching to tcp_sendmsg_locked"))
-        };
+        let send = self.send.attach(&self.skel);
         Ok(vec![
             segment.map_err(attach("attaching to tcp_probe"))?,
             read.map_err(attach("attaching to tcp_rcv_space_adjust"))?,

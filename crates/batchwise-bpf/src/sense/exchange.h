@@ -31,11 +31,6 @@ BW_INLINE bool bw_ops_port(const struct bpf_sock_ops *ops)
 	return bw_side(ops->local_port, bpf_ntohl(ops->remote_port)) >= 0;
 }
 
-BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
-{
-	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
-}
-
 /* Whether the header at hand (`where`: the SYN that is being answered) carries our option. */
 BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 {
@@ -109,6 +104,8 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 		return;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (!e || !(e->rec.flags & BW_F_AGREED))
+		return;
+	if (paused && !late_callbacks)
 		return;
 	if (paused) {
 		/* even a callback that does nothing costs: not again until bw_apply or bw_speak */

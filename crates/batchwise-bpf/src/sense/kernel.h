@@ -68,6 +68,10 @@ struct cgroup {
 	struct cgroup *ancestors[];
 };
 
+struct cgroup___before_6_1 {
+	__u64 ancestor_ids[1]; /* as many as there are levels */
+};
+
 struct sock_cgroup_data {
 	struct cgroup *cgroup;
 };

@@ -27,7 +27,8 @@ const volatile __u32 cgroup_level;
 const volatile __u32 exchange_period_ns;
 const volatile bool exchanging;
 const volatile bool tuning;
-const volatile bool late_send; /* no tcp_sendmsg_locked: sock_send_length stands in */
+const volatile bool late_send; /* what is sent is seen after the call */
+const volatile bool late_callbacks; /* TCP_BPF_SOCK_OPS_CB_FLAGS can be set from a walk */
 
 /*
  * Whether events go uncounted. The agent that tunes pauses between its windows, since
@@ -55,10 +56,17 @@ struct {
 	__uint(max_entries, 32 << 20);
 } closed SEC(".maps");
 
-extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
+BW_INLINE const struct tcp_sock *bw_tcp(const struct sock *sk)
+{
+	return bpf_skc_to_tcp_sock((void *)sk);
+}
 
-#define BW_CAST(ptr, type) \
-	((type *)bpf_rdonly_cast((const void *)(ptr), bpf_core_type_id_kernel(type)))
+BW_INLINE __u32 bw_gso_segs(const struct sk_buff *skb)
+{
+	const struct skb_shared_info *si = (const void *)(skb->head + skb->end);
+
+	return BPF_CORE_READ(si, gso_segs);
+}
 
 /* BW_F_SERVER, 0 for a client, -1 for a port that nobody asked for. */
 BW_INLINE int bw_side(__u16 local, __u16 remote)
@@ -81,15 +89,20 @@ BW_INLINE int bw_port_matches(const struct sock *sk)
 BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
 {
 	struct cgroup *cgrp, *ancestor;
+	struct cgroup___before_6_1 *older;
+	__u64 id;
 
 	if (!cgroup_id)
 		return true;
 	cgrp = BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
-	if (!cgrp ||
-	    bpf_core_read(&ancestor, sizeof(ancestor), &cgrp->ancestors[cgroup_level]) ||
-	    !ancestor)
+	if (!cgrp)
 		return false;
-	return BPF_CORE_READ(ancestor, kn, id) == cgroup_id;
+	if (bpf_core_field_exists(cgrp->ancestors))
+		return !bpf_core_read(&ancestor, sizeof(ancestor), &cgrp->ancestors[cgroup_level]) &&
+		       ancestor && BPF_CORE_READ(ancestor, kn, id) == cgroup_id;
+	older = (void *)cgrp;
+	return !bpf_core_read(&id, sizeof(id), &older->ancestor_ids[cgroup_level]) &&
+	       id == cgroup_id;
 }
 
 BW_INLINE void bw_view(const struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,

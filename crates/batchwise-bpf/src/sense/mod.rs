@@ -8,7 +8,7 @@ mod exchange;
 mod extension;
 mod hints;
 mod record;
-mod sensor;
+pub(crate) mod sensor;
 
 pub use actuator::{Actuator, Control, GuardFds, Tuning, release};
 pub use config::{Config, Units};

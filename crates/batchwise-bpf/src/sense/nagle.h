@@ -8,6 +8,11 @@
 
 #include "control.h"
 
+BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
+{
+	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
+}
+
 /*
  * Walks all TCP sockets of the network namespace of whoever opens it: about a millisecond, most of
  * it for the empty buckets of the kernel's table. The socket's lock is held here.
@@ -29,16 +34,15 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	if (!e)
 		return 0;
 	flags = tp->bpf_sock_ops_cb_flags;
-	if (!!bw_limit(e) != e->limited) {
+	if (!!bw_limit(e) != e->limited)
 		flags ^= BPF_SOCK_OPS_RTT_CB_FLAG;
-		e->limited = !e->limited;
-	}
-	if (e->silent && !paused) {
+	if (e->silent && !paused)
 		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-		e->silent = 0;
+	if (flags != tp->bpf_sock_ops_cb_flags &&
+	    !bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
+		e->limited = !!bw_limit(e);
+		e->silent = e->silent && paused;
 	}
-	if (flags != tp->bpf_sock_ops_cb_flags)
-		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
 	if (!tuning)
 		return 0; /* only to go on with the exchange after a pause */
 	off = bw_wants_nagle_off(e);
@@ -53,13 +57,18 @@ int bw_apply(struct bpf_iter__tcp *ctx)
  * of the exchange. (A push from here calls the exchange's callbacks again, which change nothing that
  * is in use.) The walk reaches the idle ones.
  */
-BW_INLINE void bw_follow(struct bpf_sock_ops *ops, const struct bw_endpoint *e)
+BW_INLINE void bw_follow(struct bpf_sock_ops *ops, struct bw_endpoint *e)
 {
 	struct tcp_sock *tp;
 	int off;
 
 	if (!tuning || !ops->sk)
 		return;
+	if (!!bw_limit(e) != e->limited) {
+		e->limited = !e->limited;
+		bw_ops_flags(ops, e->limited ? BPF_SOCK_OPS_RTT_CB_FLAG : 0,
+			     e->limited ? 0 : BPF_SOCK_OPS_RTT_CB_FLAG);
+	}
 	tp = bpf_skc_to_tcp_sock(ops->sk);
 	if (!tp)
 		return;

@@ -35,24 +35,21 @@ BW_INLINE __u64 bw_begin(struct bw_endpoint *e, const struct tcp_sock *tp, struc
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 {
+	const struct tcp_skb_cb *cb = (const void *)skb->cb;
 	struct bw_endpoint *e = bw_member(sk);
-	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
-	const struct tcp_skb_cb *cb = BW_CAST(skb->cb, struct tcp_skb_cb);
 	__u32 seq, len, flags, nsegs = 1;
+	const struct tcp_sock *tp;
 	__u64 now, last_tx = 0;
 
-	if (!e)
+	tp = e ? bw_tcp(sk) : NULL;
+	if (!tp)
 		return 0;
 	now = bpf_ktime_get_ns(); /* first: it waits for loads before it */
 	seq = cb->seq;
 	flags = cb->tcp_flags;
 	len = cb->end_seq - seq - (flags & TCPHDR_FIN);
-	if (BW_WANT(units, BW_SEGS)) {
-		struct skb_shared_info *si =
-			BW_CAST(skb->head + skb->end, struct skb_shared_info);
-
-		nsegs = si->gso_segs ?: 1;
-	}
+	if (BW_WANT(units, BW_SEGS))
+		nsegs = bw_gso_segs(skb) ?: 1;
 	if (bw_log_wants_last_tx(e, now))
 		last_tx = tp->tcp_wstamp_ns;
 	bw_log(e, now, last_tx, seq, cb->ack_seq, tp->rcv_wup,
@@ -70,11 +67,11 @@ SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(bw_read, struct sock *sk)
 {
 	struct bw_endpoint *e = bw_member(sk);
-	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
+	const struct tcp_sock *tp = e ? bw_tcp(sk) : NULL;
 	struct bw_sock_view v;
 	__u64 now;
 
-	if (!e)
+	if (!tp)
 		return 0;
 	now = bw_begin(e, tp, &v);
 	bw_on_read(e, units, now, &v);
@@ -83,16 +80,14 @@ int BPF_PROG(bw_read, struct sock *sk)
 }
 
 /* tcp_sendmsg_locked(), before bytes are taken: write_seq is old. */
-SEC("tp_btf/tcp_sendmsg_locked")
-int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg, const struct sk_buff *skb,
-	     int size_goal)
+BW_INLINE int bw_sendmsg(const struct sock *sk, const struct msghdr *msg)
 {
 	struct bw_endpoint *e = bw_member(sk);
-	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
+	const struct tcp_sock *tp = e ? bw_tcp(sk) : NULL;
 	struct bw_sock_view v;
 	__u64 now;
 
-	if (!e)
+	if (!tp)
 		return 0;
 	now = bw_begin(e, tp, &v);
 	bw_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
@@ -101,19 +96,33 @@ int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg, const str
 	return 0;
 }
 
-/* Where tcp_sendmsg_locked has no tracepoint (before Linux 6.16): after the call. */
+/* One of the three sees what is sent: features/table.rs has their order. */
+SEC("?tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg)
+{
+	return bw_sendmsg(sk, msg);
+}
+
+SEC("?fentry/tcp_sendmsg_locked")
+int BPF_PROG(bw_send_entry, const struct sock *sk, const struct msghdr *msg)
+{
+	return bw_sendmsg(sk, msg);
+}
+
+/* After the call. */
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 {
+	const struct tcp_sock *tp;
 	struct bw_endpoint *e;
-	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
 	struct bw_sock_view v;
 	__u64 now;
 
 	if (ret <= 0 || sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	e = bw_member(sk);
-	if (!e)
+	tp = e ? bw_tcp(sk) : NULL;
+	if (!tp)
 		return 0;
 	now = bw_begin(e, tp, &v);
 	v.write_seq = e->wend;
@@ -126,14 +135,14 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 /* Whether the socket is a member from now on. */
 BW_INLINE bool bw_start(struct sock *sk, __u32 flags)
 {
-	const struct tcp_sock *tp = BW_CAST(sk, struct tcp_sock);
+	const struct tcp_sock *tp = bw_tcp(sk);
 	struct bw_sock_view v;
 	struct bw_endpoint *e;
 	__u64 now;
 	int side;
 
 	side = bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
-	if (side < 0 || !bw_cgroup_matches(sk))
+	if (side < 0 || !tp || !bw_cgroup_matches(sk))
 		return false;
 	if (bpf_sk_storage_get(&endpoints, sk, NULL, 0))
 		return false;
@@ -159,6 +168,7 @@ BW_INLINE bool bw_start(struct sock *sk, __u32 flags)
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 {
+	const struct tcp_sock *tp;
 	struct bw_endpoint *e;
 
 	if (sk->sk_protocol != IPPROTO_TCP)
@@ -171,11 +181,12 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 	if (new != TCP_CLOSE)
 		return 0;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
-	if (!e)
+	tp = e ? bw_tcp(sk) : NULL;
+	if (!tp)
 		return 0;
 	e->rec.flags |= BW_F_CLOSED;
 	bw_drain_log(e);
-	bw_sock_info(e, BW_CAST(sk, struct tcp_sock));
+	bw_sock_info(e, tp);
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);
 	bpf_sk_storage_delete(&endpoints, sk);
@@ -206,11 +217,15 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct bw_endpoint *e = ctx->value;
 	struct sock *sk = ctx->sk;
+	struct tcp_sock *tp;
 	__u64 version;
 
 	if (!e || !sk)
 		return 0;
-	bw_sock_info(e, BW_CAST(sk, struct tcp_sock));
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	bw_sock_info(e, tp);
 	bpf_seq_write(ctx->meta->seq, &e->rec, sizeof(e->rec));
 	version = *(volatile __u32 *)&e->rec.version;
 	bpf_seq_write(ctx->meta->seq, &version, sizeof(version));

@@ -18,7 +18,7 @@ use super::record::{parse_closed, parse_dump};
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
-use crate::features::{self, Machine, SEND_BEGINS, Subcommand};
+use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
 use crate::object::{holder, ring, rodata, skipped_runs};
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 
@@ -28,7 +28,7 @@ pub struct Sensor {
     dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
-    pub(super) late_send: bool,
+    pub(super) send: SendHook,
     /// The programs that run at every segment, send and read.
     pub(super) counting: Vec<Link>,
     /// They find the connections that are already there.
@@ -59,13 +59,12 @@ impl Sensor {
             &machine,
             extension.subcommand().unwrap_or(Subcommand::Watch),
         )?;
-        let late_send = !machine.has(SEND_BEGINS);
         let cgroup = match &config.cgroup {
             Some(path) => Some(Cgroup::open(path)?),
             None if extension.needs_cgroup() => Some(Cgroup::open(&cgroup::mount_point()?)?),
             None => None,
         };
-        let skel = load(config, extension, cgroup.as_ref(), late_send)?;
+        let (skel, send) = load(config, extension, cgroup.as_ref(), &machine)?;
 
         let progs = &skel.progs;
         let state = progs.bw_state.attach();
@@ -93,7 +92,7 @@ impl Sensor {
             dump,
             closed,
             closed_ring,
-            late_send,
+            send,
             counting: Vec::new(),
             walks,
             cgroup: config.cgroup.clone(),
@@ -189,11 +188,33 @@ impl Sensor {
     }
 }
 
-fn load(
+/// Loads the programs with the first hook for what is sent that this machine takes.
+pub(crate) fn load(
     config: &Config,
     extension: &impl Extension,
     cgroup: Option<&Cgroup>,
-    late_send: bool,
+    machine: &Machine,
+) -> Result<(SenseSkel<'static>, SendHook), Error> {
+    let mut refused = None;
+    for hook in machine.send_hooks() {
+        match load_with(config, extension, cgroup, machine, hook) {
+            // some kernels load fentry programs and cannot attach them
+            Ok(skel) => match hook.attach(&skel) {
+                Ok(_) => return Ok((skel, hook)),
+                Err(e) => refused = Some(e),
+            },
+            Err(e) => refused = Some(e),
+        }
+    }
+    Err(refused.unwrap_or_else(|| Error::Refused("no hook for what is sent".to_owned())))
+}
+
+fn load_with(
+    config: &Config,
+    extension: &impl Extension,
+    cgroup: Option<&Cgroup>,
+    machine: &Machine,
+    hook: SendHook,
 ) -> Result<SenseSkel<'static>, Error> {
     let mut open = SenseSkelBuilder::default()
         .open(holder())
@@ -212,13 +233,16 @@ fn load(
     ro.n_ports = config.ports.len() as u32;
     ro.units = config.units.counted;
     ro.advertised_units = config.units.advertised;
-    ro.late_send = late_send;
+    ro.late_send = hook == SendHook::Ended;
+    ro.late_callbacks = machine.has(LATE_CALLBACKS);
     if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
         ro.cgroup_id = c.id;
         ro.cgroup_level = c.level;
     }
-    open.progs.bw_send.set_autoload(!late_send);
-    open.progs.bw_send_late.set_autoload(late_send);
+    let progs = &mut open.progs;
+    progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
+    progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
+    progs.bw_send_late.set_autoload(hook == SendHook::Ended);
     extension.configure(&mut open);
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }

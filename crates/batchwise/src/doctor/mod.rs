@@ -1,9 +1,11 @@
 //! `batchwise doctor`: what this kernel and these privileges allow, what needs it, and how to get
 //! what is missing, as the feature table of `batchwise-bpf` has it. It runs without any privilege.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use batchwise_bpf::features::{FEATURES, Feature, Machine, Probe, Status, Subcommand};
+use batchwise_bpf::programs::Program;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
@@ -64,6 +66,9 @@ pub struct Report {
     kernel: String,
     /// What was looked at, one by one.
     checks: Vec<Check>,
+    /// The BPF programs that the kernel took, by subcommand. Absent: of those that it refused or was not
+    /// given, without the privileges.
+    programs: BTreeMap<Subcommand, Vec<Program>>,
 }
 
 /// One thing that was looked at. The field names are a contract with programs.
@@ -90,7 +95,9 @@ struct Check {
 
 /// Runs the checks and prints them.
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let report = Report::of(&Machine::examine(), args.subcommand);
+    let all = Subcommand::ALL.into_iter();
+    let wanted = all.filter(|s| args.subcommand.is_none_or(|only| *s == only));
+    let report = Report::of(&Machine::examine(wanted), args.subcommand);
     let text = match args.format {
         Format::Text => report.text(),
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
@@ -134,6 +141,11 @@ impl Report {
             subcommand,
             kernel: machine.release.clone(),
             checks,
+            programs: machine
+                .loads
+                .iter()
+                .filter_map(|(s, loaded)| Some((*s, loaded.clone().ok()?)))
+                .collect(),
         }
     }
 

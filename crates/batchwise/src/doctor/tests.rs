@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_bpf::features::SEND_BEGINS;
+use batchwise_bpf::features::SendHook;
 
 use super::*;
 
@@ -12,13 +12,12 @@ fn whole() -> Machine {
     machine.capabilities = u64::MAX;
     machine.release = "6.18.0".to_owned();
     let names = FEATURES.iter().filter_map(|f| match f.probe {
-        Probe::InBtf(_, name) => Some(name),
+        Probe::InBtf(name) => Some(name),
         _ => None,
     });
-    let hooks = [SEND_BEGINS, "sock_send_length"];
+    let hooks = SendHook::ALL.map(SendHook::place);
     machine.btf = Ok(names.chain(hooks).collect());
-    machine.loads_socket_programs = Some(Ok(()));
-    machine.loads_packet_programs = Some(Ok(()));
+    machine.loads = Subcommand::ALL.map(|s| (s, Ok(Vec::new()))).into();
     machine.settings = BTreeMap::from([("net.core.bpf_jit_enable", "1".to_owned())]);
     machine.cgroup2 = Some("/sys/fs/cgroup".into());
     machine.bpffs = true;
@@ -28,22 +27,35 @@ fn whole() -> Machine {
 /// The same machine without these: names of the kernel's BTF, or what the words below say.
 fn lacking(what: &str) -> Machine {
     let mut m = whole();
-    let refused = || Some(Err("Operation not permitted".to_owned()));
+    let refuse = |m: &mut Machine, subcommands: &[Subcommand]| {
+        for s in subcommands {
+            let why = "Operation not permitted".to_owned();
+            m.loads.insert(*s, Err(why));
+        }
+    };
     for what in what.split(", ") {
         match what {
-            "privileges" => (m.capabilities, m.loads_socket_programs) = (0, None),
+            "privileges" => {
+                m.capabilities = 0;
+                m.loads.clear();
+            }
             "BTF" => m.btf = Err("No such file or directory".to_owned()),
-            "socket programs" => m.loads_socket_programs = refused(),
-            "XDP programs" => m.loads_packet_programs = refused(),
+            "socket programs" => refuse(&mut m, &[Subcommand::Watch, Subcommand::Tune]),
+            "XDP programs" => refuse(&mut m, &[Subcommand::Balance]),
             "cgroup v2" => m.cgroup2 = None,
             "bpffs" => m.bpffs = false,
-            "Linux 6.6" => m.release = "6.4.0".to_owned(),
+            "Linux 6.1" => m.release = "5.19.0".to_owned(),
             "its version" => m.release.clear(),
             "the JIT" => {
                 m.settings.insert("net.core.bpf_jit_enable", "0".to_owned());
             }
             "settings" => m.settings.clear(),
-            name => assert!(m.btf.as_mut().expect("names").remove(name), "{name}"),
+            name => {
+                let names = m.btf.as_mut().expect("names");
+                let before = names.len();
+                names.retain(|(kind, n)| format!("{kind} {n}") != name && *n != name);
+                assert!(names.len() < before, "{name}");
+            }
         }
     }
     m
@@ -67,9 +79,11 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         ("inet_sock_set_state", "watch 1, passive 0"),
         ("bpf_iter_tcp", "watch 1, passive 0"),
         ("bpf_iter_bpf_sk_storage_map", "watch 1, passive 0"),
-        // the older tracepoint stands in
+        // the function's entry stands in, and for that the older tracepoint
+        ("tracepoint tcp_sendmsg_locked", "watch 0, all 0"),
         ("tcp_sendmsg_locked", "watch 3, all 3"),
         ("tcp_sendmsg_locked, sock_send_length", "watch 1, all 1"),
+        ("sol_tcp_sockopt", "watch 0, tune 1"),
         // for the exchange
         ("BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG", "watch 3, tune 1"),
         ("cgroup v2", "watch 3, tune 1"),
@@ -79,8 +93,9 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         // what another subcommand lacks degrades the whole
         ("XDP programs", "watch 0, balance 1, all 3"),
         ("bpffs", "watch 0, balance 1, all 3"),
-        ("BPF_TCX_INGRESS", "passive 3, balance 1"),
-        ("Linux 6.6", "watch 0, balance 1"),
+        ("BPF_TCX_INGRESS", "passive 3, balance 3"),
+        ("BPF_FUNC_xdp_get_buff_len", "passive 3, balance 3, decap 3"),
+        ("Linux 6.1", "watch 0, tune 1"),
         ("the JIT", "watch 3, all 3"),
         ("privileges", "watch 1, all 1"),
     ] {
@@ -121,9 +136,9 @@ fn a_check_says_what_there_is_who_needs_it_and_the_remedy() {
         let check = format!("{:?}", check.expect("a check of it"));
         assert!(check.contains(said), "{said} is not in {check}");
     }
-    let report = Report::of(&lacking("Linux 6.6"), Some(Subcommand::Balance));
+    let report = Report::of(&lacking("Linux 6.1"), Some(Subcommand::Tune));
     let remedies = report.checks.iter().filter_map(|c| c.remedy.as_deref());
-    assert_eq!(remedies.collect::<Vec<_>>(), ["use Linux 6.6 or newer"]);
+    assert_eq!(remedies.collect::<Vec<_>>(), ["use Linux 6.1 or newer"]);
 }
 
 #[test]
