@@ -59,17 +59,18 @@ int bw_apply(struct bpf_iter__tcp *ctx)
  */
 BW_INLINE void bw_follow(struct bpf_sock_ops *ops, struct bw_endpoint *e)
 {
+	struct bpf_sock *sk = ops->sk;
 	struct tcp_sock *tp;
 	int off;
 
-	if (!tuning || !ops->sk)
+	if (!tuning || !sk)
 		return;
 	if (!!bw_limit(e) != e->limited) {
 		e->limited = !e->limited;
 		bw_ops_flags(ops, e->limited ? BPF_SOCK_OPS_RTT_CB_FLAG : 0,
 			     e->limited ? 0 : BPF_SOCK_OPS_RTT_CB_FLAG);
 	}
-	tp = bpf_skc_to_tcp_sock(ops->sk);
+	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;
 	off = bw_wants_nagle_off(e);
