@@ -56,7 +56,7 @@ impl Measured {
         match results.into_iter().collect::<Vec<_>>().as_slice() {
             ["ok"] => "works".to_owned(),
             ["refused"] => "refused".to_owned(),
-            other => panic!("{row} on {}: {other:?}", self.kernel),
+            _ => "**fails**".to_owned(),
         }
     }
 }
