@@ -11,7 +11,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test build bench setup lint coverage clean
+.PHONY: demo test test-kernels build bench setup lint coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
 ## two CPUs 4 min before that for set-up and build
@@ -21,6 +21,12 @@ demo: build
 ## everything that guards main: formatting, lints, all tests
 test: setup lint
 	cargo test --workspace --release --locked
+
+## what works on each kernel of kernels/list, or on KERNELS="6.1 /path/bzImage", in virtual machines;
+## BLESS=1 makes it what docs/reference/kernels.md tells
+test-kernels: PACKAGES += mmdebstrap cpio kmod jq bsdextrautils
+test-kernels: build
+	kernels/test
 
 ## target/release/batchwise, batchwise-load and batchwise-lab
 build: setup

@@ -115,6 +115,11 @@ impl Agent {
         assert!(status.success(), "{status}{}", self.process.quote());
     }
 
+    /// What it wrote to its stderr.
+    pub fn messages(&self) -> String {
+        self.process.quote()
+    }
+
     /// The decisions so far.
     pub fn decisions(&self) -> Vec<Decision> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();

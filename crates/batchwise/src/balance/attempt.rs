@@ -2,6 +2,7 @@
 //! whether that says anything of the backend at all.
 
 use std::io;
+use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -118,9 +119,9 @@ async fn once(target: &Target) -> Result<u32, Trouble> {
     let socket = socket(at, target.mark).map_err(|e| Trouble::io("opening a socket", e))?;
     let connected = socket.connect(at).await;
     let mut stream = connected.map_err(|e| Trouble::io("connecting", e))?;
-    let info = getsockopt(&stream, TcpInfo);
+    let info = getsockopt(&stream, GetTcpInfo);
     let info = info.map_err(|e| Trouble::io("asking the socket", e.into()))?;
-    let again = info.tcpi_total_retrans;
+    let again = info.total_retrans;
     match &target.check.kind {
         Kind::None | Kind::Tcp => Ok(again),
         Kind::Http { path, host, status } => {
@@ -143,16 +144,24 @@ fn socket(to: SocketAddr, mark: u32) -> io::Result<TcpSocket> {
     Ok(TcpSocket::from_std_stream(socket.into()))
 }
 
-/// The kernel's counters of a connection.
+/// The kernel's counters of a connection, up to the one that is asked for: older kernels have fewer than
+/// `libc::tcp_info`, and the length must fit.
 #[derive(Clone, Copy)]
-struct TcpInfo;
+#[repr(C)]
+struct TcpInfo {
+    _before: [u8; offset_of!(libc::tcp_info, tcpi_total_retrans)],
+    total_retrans: u32,
+}
+
+#[derive(Clone, Copy)]
+struct GetTcpInfo;
 
 nix::getsockopt_impl!(
-    TcpInfo,
+    GetTcpInfo,
     libc::IPPROTO_TCP,
     libc::TCP_INFO,
-    libc::tcp_info,
-    GetStruct<libc::tcp_info>
+    TcpInfo,
+    GetStruct<TcpInfo>
 );
 
 /// Without the operating system's number.

@@ -6,6 +6,7 @@
 mod commands;
 mod example;
 mod fields;
+mod kernels;
 mod links;
 mod metrics;
 

@@ -37,6 +37,23 @@ fn when_an_agent_has_ended_in_order_the_sockets_are_given_back_already() {
 }
 
 #[test]
+fn an_agent_that_lives_is_not_taken_for_dead_on_a_slow_machine_either() {
+    let scene = Scene::build("lives");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+    let sockets = application.set_nodelay(false);
+    let mut agent = Agent::launch(scene.client(), logs.path(), &HOLD);
+    until_held(&sockets, true);
+    std::thread::sleep(Duration::from_secs(10));
+    agent.signal(Signal::SIGTERM);
+    assert!(agent.wait().success(), "{}", agent.messages());
+    assert_given_back(&sockets);
+    let messages = agent.messages();
+    assert!(!messages.contains("for dead"), "{messages}");
+    application.finish();
+}
+
+#[test]
 fn an_agent_whose_guard_is_killed_gets_itself_a_new_one_and_goes_on() {
     let scene = Scene::build("guard");
     let logs = TempDir::new().expect("a folder");

@@ -54,6 +54,19 @@ fn both_ends_agree_with_the_load_generator_while_they_exchange() {
 }
 
 #[test]
+fn watchers_that_are_there_before_the_server_listens_exchange_on_every_kernel() {
+    let stage = Stage::build("before");
+    let (server, client) = watch_both(&stage);
+    let _redis = stage.redis();
+    let light = "--rate 500 --duration 300s";
+    let mut load = Load::start(&stage.hosts.client, stage.redis_address(), light);
+    until_two_sided(&server, &client);
+    load.assert_alive();
+    server.finish();
+    client.finish();
+}
+
+#[test]
 fn both_ends_agree_with_the_load_generator_over_ipv6_with_large_values() {
     let stage = Stage::build("both6");
     let _redis = stage.redis();

@@ -1,0 +1,133 @@
+//! What `make test-kernels` has seen, in `kernels/measured/`: the tables of the page, and the verifier's
+//! margin.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde::Deserialize;
+
+use super::{hold, root};
+
+/// What the kernel's verifier looks at, at most: `BPF_COMPLEXITY_LIMIT_INSNS`.
+const LIMIT: u64 = 1_000_000;
+
+/// One kernel.
+#[derive(Deserialize)]
+struct Measured {
+    kernel: String,
+    release: String,
+    tried: Vec<Tried>,
+    /// By subcommand.
+    doctor: BTreeMap<String, Doctor>,
+    /// Instructions by program; none: the kernel does not say.
+    programs: BTreeMap<String, Option<u64>>,
+}
+
+#[derive(Deserialize)]
+struct Tried {
+    row: String,
+    result: String,
+}
+
+#[derive(Deserialize)]
+struct Doctor {
+    lacks: Vec<String>,
+}
+
+impl Measured {
+    /// The kernels of the list that were measured, in its order.
+    fn all() -> Vec<Self> {
+        let list = fs::read_to_string(root().join("kernels/list")).expect("the list");
+        let names = list.lines().filter(|line| !line.starts_with('#'));
+        let names = names.filter_map(|line| line.split_whitespace().next());
+        let read = |name: &str| {
+            let file = root().join(format!("kernels/measured/{name}.json"));
+            let text = fs::read_to_string(file).ok()?;
+            Some(serde_json::from_str(&text).expect("as kernels/guest writes it"))
+        };
+        let measured: Vec<Self> = names.filter_map(read).collect();
+        assert!(!measured.is_empty(), "BLESS=1 make test-kernels measures");
+        measured
+    }
+
+    /// How it went with a row of the table.
+    fn cell(&self, row: &str) -> String {
+        let tried = self.tried.iter().filter(|t| t.row == row);
+        let results: BTreeSet<&str> = tried.map(|t| t.result.as_str()).collect();
+        match results.into_iter().collect::<Vec<_>>().as_slice() {
+            ["ok"] => "works".to_owned(),
+            ["refused"] => "refused".to_owned(),
+            _ => "**fails**".to_owned(),
+        }
+    }
+}
+
+fn head(first: &str, kernels: &[Measured]) -> String {
+    let names: Vec<_> = kernels.iter().map(|k| k.kernel.as_str()).collect();
+    let rule = "---|".repeat(kernels.len() + 1);
+    format!("| {first} | {} |\n|{rule}\n", names.join(" | "))
+}
+
+fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
+    format!("| {first} | {} |\n", cells.collect::<Vec<_>>().join(" | "))
+}
+
+/// Subcommands by kernel.
+fn subcommands(kernels: &[Measured]) -> String {
+    let mut rows: Vec<&str> = Vec::new();
+    for tried in kernels.iter().flat_map(|k| &k.tried) {
+        if !rows.contains(&tried.row.as_str()) {
+            rows.push(&tried.row);
+        }
+    }
+    let row_of = |name: &&str| row(&format!("`{name}`"), kernels.iter().map(|k| k.cell(name)));
+    head("", kernels)
+        + &row("release", kernels.iter().map(|k| k.release.clone()))
+        + &rows.iter().map(row_of).collect::<String>()
+}
+
+/// What is missing or degraded, by subcommand and kernel.
+fn lacks(kernels: &[Measured]) -> String {
+    let subcommands: BTreeSet<_> = kernels.iter().flat_map(|k| k.doctor.keys()).collect();
+    let row_of = |name: &&String| {
+        let cells = kernels.iter().map(|k| k.doctor[*name].lacks.join(", "));
+        row(&format!("`{name}`"), cells)
+    };
+    head("", kernels) + &subcommands.iter().map(row_of).collect::<String>()
+}
+
+/// Programs by kernel.
+fn programs(kernels: &[Measured]) -> String {
+    let programs: BTreeSet<_> = kernels.iter().flat_map(|k| k.programs.keys()).collect();
+    let row_of = |name: &&String| {
+        let cell = |k: &Measured| match k.programs.get(*name) {
+            Some(Some(instructions)) => instructions.to_string(),
+            Some(None) => "loaded".to_owned(),
+            None => String::new(),
+        };
+        row(&format!("`{name}`"), kernels.iter().map(cell))
+    };
+    head("program", kernels) + &programs.iter().map(row_of).collect::<String>()
+}
+
+#[test]
+fn the_reference_of_kernels_is_what_was_measured() {
+    let kernels = Measured::all();
+    let sections = [
+        ("subcommands", subcommands(&kernels)),
+        ("lacks", lacks(&kernels)),
+        ("programs", programs(&kernels)),
+    ];
+    hold("docs/reference/kernels.md", &sections);
+}
+
+#[test]
+fn no_program_needs_more_than_half_of_what_the_verifier_looks_at() {
+    for measured in Measured::all() {
+        for (name, instructions) in &measured.programs {
+            let count = instructions.unwrap_or(0);
+            let kernel = &measured.kernel;
+            assert!(count <= LIMIT / 2, "{name} on {kernel}: {count} of {LIMIT}");
+        }
+    }
+}
