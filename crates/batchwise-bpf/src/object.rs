@@ -35,11 +35,7 @@ pub(crate) fn info(program: BorrowedFd<'_>) -> libbpf_sys::bpf_prog_info {
     let error = unsafe {
         libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
     };
-    if error == 0 {
-        info
-    } else {
-        Default::default()
-    }
+    if error == 0 { info } else { Default::default() }
 }
 
 /// How often the kernel left a run of the program out, since the program was running on that CPU

@@ -311,7 +311,8 @@ BW_INLINE void bw_note(struct bw_affinity *a, const struct bw_affinity *flow,
 }
 
 /* The second packet of a flow: it has settled. */
-BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *pkt, __u32 now)
+BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *pkt,
+			 const struct bw_tuple *key, __u32 now)
 {
 	struct bw_backend_tally *t = bw_backend_tally(index);
 	struct bw_tallies *all = bw_tallies();
@@ -320,12 +321,12 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 	__u32 asks = pkt->tuple.proto == BW_PROTO_TCP && !ends ? BW_FLOW_ASKS : 0;
 	__u64 entry = bw_entry(index, generation, ends ? BW_FLOW_CLOSING : asks, now);
 
-	if (bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY)) {
+	if (bpf_map_update_elem(&flows_settled, key, &entry, BPF_ANY)) {
 		if (all)
 			all->insert_failed++;
 		return;
 	}
-	bpf_map_delete_elem(&flows_young, &pkt->tuple);
+	bpf_map_delete_elem(&flows_young, key);
 	if (!asks)
 		bw_busy(index, -1);
 	if (t) {
@@ -334,22 +335,32 @@ BW_INLINE void bw_settle(__u32 index, __u32 generation, const struct bw_packet *
 	}
 }
 
+/* What `bw_place` looks for: before Linux 6.2 its argument's memory is no key, and the stack is full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_tuple);
+} placed SEC(".maps");
+
 /* All but a further packet of a flow that goes on: the index of its backend; 0: nobody. */
 BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 {
 	struct bw_tallies *all = bw_tallies();
 	struct bw_affinity *settled, *young, flow;
 	const struct bw_backend *b;
-	__u32 now, index;
+	__u32 zero = 0, now, index;
+	struct bw_tuple *key = bpf_map_lookup_elem(&placed, &zero);
 	__u64 entry;
 	long failed;
 	int syn;
 
-	if (!pkt || !all)
+	if (!pkt || !all || !key)
 		return 0;
+	*key = pkt->tuple;
 	now = bw_seen_now();
 	syn = (pkt->flags & (BW_TCP_SYN | BW_TCP_ACK)) == BW_TCP_SYN;
-	settled = bpf_map_lookup_elem(&flows_settled, &pkt->tuple);
+	settled = bpf_map_lookup_elem(&flows_settled, key);
 	if (settled) {
 		flow = bw_read(settled);
 		if (bw_keeps(&flow, pkt, syn, now, BW_TCP_IDLE)) {
@@ -357,7 +368,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 			return flow.backend;
 		}
 	}
-	young = bpf_map_lookup_elem(&flows_young, &pkt->tuple);
+	young = bpf_map_lookup_elem(&flows_young, key);
 	if (young) {
 		flow = bw_read(young);
 		if (bw_keeps(&flow, pkt, syn, now, BW_SYN_IDLE)) {
@@ -367,7 +378,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 					bw_busy(flow.backend, -1);
 			}
 			else if (!syn)
-				bw_settle(flow.backend, flow.generation, pkt, now);
+				bw_settle(flow.backend, flow.generation, pkt, key, now);
 			else
 				young->seen = now;
 			return flow.backend;
@@ -385,11 +396,11 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 	entry = bw_entry(index, b->generation, settled ? BW_FLOW_NEW | BW_FLOW_ASKS : BW_FLOW_NEW,
 			 now);
 	if (settled)
-		failed = bpf_map_update_elem(&flows_settled, &pkt->tuple, &entry, BPF_ANY);
+		failed = bpf_map_update_elem(&flows_settled, key, &entry, BPF_ANY);
 	else if (pkt->flags & BW_TCP_RST && !young)
 		return index; /* nothing will follow */
 	else
-		failed = bpf_map_update_elem(&flows_young, &pkt->tuple, &entry, BPF_ANY);
+		failed = bpf_map_update_elem(&flows_young, key, &entry, BPF_ANY);
 	if (failed)
 		all->insert_failed++;
 	else

@@ -144,11 +144,7 @@ fn load(
     open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 
-fn configure(
-    open: &mut OpenBalanceSkel<'_>,
-    options: &Options,
-    frags: bool,
-) -> Result<(), Error> {
+fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options, frags: bool) -> Result<(), Error> {
     open.progs
         .bw_balance
         .set_flags(if frags { XDP_FRAGS } else { 0 });

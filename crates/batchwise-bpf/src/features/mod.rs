@@ -279,7 +279,10 @@ impl Feature {
     /// Whether the kernel took the programs of those that use them, above all of `subcommand`.
     fn loads(&self, machine: &Machine, subcommand: Subcommand) -> Finding {
         let mut programs = Vec::new();
-        let mut tried = machine.loads.iter().filter(|(s, _)| self.user(**s).is_some());
+        let mut tried = machine
+            .loads
+            .iter()
+            .filter(|(s, _)| self.user(**s).is_some());
         if tried.clone().next().is_none() {
             return Finding::new(
                 Status::Degraded,
@@ -308,7 +311,8 @@ impl Feature {
             );
         }
         let largest = programs.iter().max_by_key(|p| p.instructions);
-        let largest = largest.and_then(|p| Some(format!(", up to {} instructions", p.instructions?)));
+        let largest =
+            largest.and_then(|p| Some(format!(", up to {} instructions", p.instructions?)));
         let n = programs.len();
         Finding::ok(format!(
             "the kernel took {n} of them{}",

@@ -3,9 +3,7 @@
 //! The smallest kernels are those of the upstream commits that brought the feature; what a
 //! distribution ported back is found by looking, never by version.
 
-use super::Probe::{
-    Bpffs, Btf, Cgroup2, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting,
-};
+use super::Probe::{Bpffs, Btf, Cgroup2, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting};
 use super::Subcommand::{Balance, Decap, Passive, Tune, Watch};
 use super::{Feature, Name, Need, User};
 
@@ -197,7 +195,10 @@ pub const FEATURES: &[Feature] = &[
         since: Some((6, 6)),
         probe: InBtf(("attach type", "BPF_TCX_INGRESS")),
         users: &[
-            uses(Passive, "--attach tc that ends with its agent, even a killed one"),
+            uses(
+                Passive,
+                "--attach tc that ends with its agent, even a killed one",
+            ),
             uses(Balance, "health checks that do"),
         ],
     },

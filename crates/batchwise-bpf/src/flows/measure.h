@@ -131,15 +131,20 @@ BW_INLINE void bw_tally(struct bw_counters *c, __u64 fate)
 }
 
 /* Looks at one flow: 1 while it lives. `all`: even if it is not idle. */
-BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now, __u32 all)
+BW_APART int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now, __u32 all)
 {
-	struct bw_position at = { .bucket = b, .slot = &b->slot[way], .way = way };
-	struct bw_slot *s = at.slot;
-	__s64 idle = now - s->gaps.last;
-	int lives = idle < (__s64)forget_ns;
+	struct bw_position at = { .bucket = b, .way = way };
+	struct bw_slot *s;
+	__s64 idle;
 	__u32 rest;
 	__u64 tag;
+	int lives;
 
+	if (!b || way >= BW_WAYS)
+		return 0;
+	s = at.slot = &b->slot[way];
+	idle = now - s->gaps.last;
+	lives = idle < (__s64)forget_ns;
 	if (lives && !(s->gaps.flags & BW_SLOT_OPEN))
 		return 1;
 	if (idle < (__s64)bw_params()->idle_ns && !all)
@@ -163,7 +168,7 @@ BW_INLINE int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now, __u32 all
 }
 
 /* How many flows live in a bucket; -1 behind the last one. */
-BW_APART int bw_sweep_bucket(__u32 index, __u64 now, __u32 all)
+BW_INLINE int bw_sweep_bucket(__u32 index, __u64 now, __u32 all)
 {
 	struct bw_bucket *b = bpf_map_lookup_elem(&flows, &index);
 	int live = 0;

@@ -107,7 +107,12 @@ impl PassiveSensor {
             }
             Some(path) => load_then(config, path, buckets, frags)?,
             // most dispatchers know no frames of more than one part, and call only their like
-            None => load(config, buckets, attached, frags && attached != Attach::Called)?,
+            None => load(
+                config,
+                buckets,
+                attached,
+                frags && attached != Attach::Called,
+            )?,
         };
         let events = Events::open(&skel.maps.events, buckets)?;
         Ok(Self {

@@ -133,6 +133,9 @@ BW_INLINE void bw_ops_encode_queue(struct bw_endpoint *e, __u8 *opt, __u32 unit,
 {
 	struct bw_queue *q;
 
+	/* one register for a bound and its index */
+	barrier_var(unit);
+	barrier_var(queue);
 	if (unit >= BW_UNITS || queue >= BW_QUEUES)
 		return;
 	q = &e->rec.q[unit][queue];
