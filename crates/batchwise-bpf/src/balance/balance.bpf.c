@@ -74,12 +74,14 @@ BW_APART int bw_exception(struct xdp_md *ctx, int parsed)
 
 BW_INLINE void bw_measure_for(struct bw_packet *pkt, __u32 index)
 {
-	struct bw_counters *c = bw_counters();
+	struct bw_counters *c;
+	int fate;
 
-	if (!c)
-		return;
 	pkt->tuple.backend = index;
-	bw_tally(c, bw_see(pkt));
+	fate = bw_see(pkt);
+	c = bw_counters();
+	if (c)
+		bw_tally(c, fate);
 }
 
 /* A packet with ports. */
@@ -105,13 +107,15 @@ BW_INLINE int bw_forward(struct xdp_md *ctx, struct bw_packet *pkt, int v6)
 		return BW_DO(v6 ? BW_OUT_EXTENSIONS : BW_OUT_OPTIONS, XDP_DROP);
 	index = bw_route(pkt, service);
 	b = bw_backend(index);
-	t = bw_backend_tally(index);
-	if (!index || !b || !t)
+	if (!index || !b)
 		return BW_DO(BW_OUT_NO_BACKEND, XDP_DROP);
 	if (pkt->length + bw_overhead(b) > b->mtu)
 		return bw_too_big(ctx, b->mtu - bw_overhead(b), v6);
 	if (bw_expires(b, data + BW_ETH_HEADER, v6))
 		return BW_DO(BW_OUT_EXPIRED, XDP_DROP);
+	t = bw_backend_tally(index);
+	if (!t)
+		return BW_DO(BW_OUT_NO_BACKEND, XDP_DROP);
 	t->packets++;
 	t->bytes += pkt->length;
 	if (measuring)
@@ -128,6 +132,7 @@ BW_INLINE int bw_decide(struct xdp_md *ctx)
 
 	if (ip > end || !bw_is_ours(data))
 		return BW_DO(BW_OUT_PASSED, XDP_PASS);
+	pkt.link = BW_ETH_HEADER;
 	switch (bw_be16(ip - 2)) {
 	case BW_TYPE_IPV4:
 		parsed = bw_parse_ipv4(ip, end, &pkt);

@@ -150,7 +150,7 @@ BW_INLINE void bw_ops_encode_queue(struct bw_endpoint *e, __u8 *opt, __u32 unit,
 
 BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 {
-	__u8 opt[BW_OPT_LEN];
+	__u8 opt[BW_OPT_LEN] = {}; /* an older verifier wants all of it set */
 	struct bw_endpoint *e;
 	struct bw_queue *hint;
 	__u32 n;

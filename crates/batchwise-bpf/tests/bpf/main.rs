@@ -10,3 +10,4 @@ mod kernel;
 mod packet;
 mod passive;
 mod probe;
+mod programs;

@@ -66,8 +66,8 @@ pub struct Report {
     kernel: String,
     /// What was looked at, one by one.
     checks: Vec<Check>,
-    /// The BPF programs that the kernel took, by subcommand. Absent: of those that it refused or was not
-    /// given, without the privileges.
+    /// The BPF programs that the kernel took, by subcommand: not of one whose programs it refused, and of
+    /// none without the privileges.
     programs: BTreeMap<Subcommand, Vec<Program>>,
 }
 
