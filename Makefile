@@ -11,7 +11,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test build bench setup lint coverage clean
+.PHONY: demo test test-metrics build bench setup lint coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
 ## two CPUs 4 min before that for set-up and build
@@ -21,6 +21,11 @@ demo: build
 ## everything that guards main: formatting, lints, all tests
 test: setup lint
 	cargo test --workspace --release --locked
+
+## dashboards and alerting rules, with a real Prometheus that scrapes real agents; installs Prometheus
+test-metrics: PACKAGES += prometheus
+test-metrics: build
+	cargo test -p batchwise --release --locked --test prometheus -- --ignored --nocapture --test-threads=1
 
 ## target/release/batchwise, batchwise-load and batchwise-lab
 build: setup
