@@ -11,7 +11,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test test-kernels build bench setup lint coverage clean
+.PHONY: demo test test-kernels test-metrics build bench setup lint coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
 ## two CPUs 4 min before that for set-up and build
@@ -27,6 +27,11 @@ test: setup lint
 test-kernels: PACKAGES += mmdebstrap cpio kmod jq bsdextrautils
 test-kernels: build
 	kernels/test
+
+## dashboards and alerting rules, with a real Prometheus that scrapes real agents; installs Prometheus
+test-metrics: PACKAGES += prometheus
+test-metrics: build
+	cargo test -p batchwise --release --locked --test prometheus -- --ignored --nocapture --test-threads=1
 
 ## target/release/batchwise, batchwise-load and batchwise-lab
 build: setup

@@ -124,7 +124,7 @@ fn every_file_that_the_documents_name_exists() {
 fn every_document_that_the_code_names_exists() {
     let root = root();
     let mut sources = files(&root.join("crates"), &["rs", "h", "c", "toml"]);
-    sources.extend(files(&root.join("packaging"), &["toml", "service"]));
+    sources.extend(files(&root.join("packaging"), &["toml", "service", "yml"]));
     sources.push(root.join("Makefile"));
     let mut dead = Vec::new();
     for source in &sources {

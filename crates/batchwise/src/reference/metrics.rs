@@ -1,8 +1,9 @@
-//! Tables of metrics: names, types and meanings from the families, labels from an example that has
-//! samples of each.
+//! What agents export: names, types and meanings from the families, labels from an example that has
+//! samples of each. Tables of it, and what dashboards and rules are held against.
 
 use crate::frame::metrics::testing::{Example, labels, served};
 use crate::frame::metrics::{Family, HEARTBEAT, Labels};
+use prometheus_client::metrics::MetricType;
 
 const HEAD: &str = "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
 
@@ -21,38 +22,81 @@ const OPEN: [&str; 11] = [
     "policy",
 ];
 
+/// A metric as programs see it.
+pub struct Exported {
+    pub name: String,
+    kind: MetricType,
+    unit: &'static str,
+    help: &'static str,
+    samples: Vec<Labels>,
+}
+
 /// All that a subcommand serves; what it serves before it has seen anything is well-formed, too.
-pub fn table<M: Example>() -> String {
+pub fn exported<M: Example>() -> Vec<Exported> {
     served(M::default());
     served(M::example());
     let example = M::example();
-    let rows = M::FAMILIES.iter().map(|family| row(family, &example));
-    HEAD.to_owned() + &rows.collect::<String>()
+    let families = M::FAMILIES.iter();
+    families.map(|f| Exported::new(f, &example)).collect()
 }
 
 /// What every agent serves.
-pub fn heartbeat() -> String {
-    HEAD.to_owned() + &row(&HEARTBEAT, &Some(0))
+pub fn heartbeat() -> Exported {
+    Exported::new(&HEARTBEAT, &Some(0))
 }
 
-fn row<M>(family: &Family<M>, state: &M) -> String {
-    let kind = family.kind();
-    let unit = if family.in_seconds { "seconds" } else { "" };
-    let mut name = format!("batchwise_{}", family.name);
-    if !unit.is_empty() {
-        name = format!("{name}_{unit}");
+pub fn table(metrics: &[Exported]) -> String {
+    HEAD.to_owned() + &metrics.iter().map(Exported::row).collect::<String>()
+}
+
+impl Exported {
+    fn new<M>(family: &Family<M>, state: &M) -> Self {
+        let kind = family.kind();
+        let unit = if family.in_seconds { "seconds" } else { "" };
+        let mut name = format!("batchwise_{}", family.name);
+        if !unit.is_empty() {
+            name = format!("{name}_{unit}");
+        }
+        if kind.as_str() == "counter" {
+            name += "_total";
+        }
+        let samples = labels(family, state);
+        assert!(!samples.is_empty(), "the example has no sample of {name}");
+        Self {
+            name,
+            kind,
+            unit,
+            help: family.help,
+            samples,
+        }
     }
-    if kind.as_str() == "counter" {
-        name += "_total";
+
+    fn row(&self) -> String {
+        let Self {
+            name,
+            kind,
+            unit,
+            help,
+            samples,
+        } = self;
+        let (kind, labels) = (kind.as_str(), names(samples));
+        format!("| `{name}` | {kind} | {unit} | {labels} | {help} |\n")
     }
-    let samples = labels(family, state);
-    assert!(!samples.is_empty(), "the example has no sample of {name}");
-    format!(
-        "| `{name}` | {} | {unit} | {} | {} |\n",
-        kind.as_str(),
-        names(&samples),
-        family.help
-    )
+
+    pub fn is_histogram(&self) -> bool {
+        self.kind.as_str() == "histogram"
+    }
+
+    /// Whether its samples have this label.
+    pub fn has_label(&self, label: &str) -> bool {
+        self.samples.iter().flatten().any(|(key, _)| *key == label)
+    }
+
+    /// Whether a sample may have this value; of labels without fixed words all may be.
+    pub fn has_value(&self, label: &str, fits: impl Fn(&str) -> bool) -> bool {
+        let mut all = self.samples.iter().flatten();
+        OPEN.contains(&label) || all.any(|(key, value)| *key == label && fits(value))
+    }
 }
 
 /// The names of labels, with their values where these are few and fixed.

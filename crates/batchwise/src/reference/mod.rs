@@ -1,20 +1,26 @@
 //! Holds the documents to the code. What stands between `<!-- generated: NAME -->` and `<!-- end -->` in
-//! `docs/reference/` and in CONTRIBUTING.md comes from the types of lines, the families of metrics, the
+//! `docs/` and in CONTRIBUTING.md comes from the types of lines, the families of metrics, the
 //! keys of the configuration and an example that is compiled; the text around it is written by hand.
-//! With BLESS=1 the tests write it.
+//! Dashboards and alerting rules in `packaging/` are generated as a whole, of metrics that exist.
+//! With BLESS=1 the tests write all that.
 
+mod alerts;
 mod commands;
+mod dashboards;
 mod example;
 mod fields;
 mod kernels;
 mod links;
 mod metrics;
+mod promql;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use batchwise_core::{balance, passive, sense};
 use schemars::{JsonSchema, generate::SchemaSettings};
+
+use metrics::Exported;
 
 const END: &str = "<!-- end -->";
 
@@ -47,24 +53,29 @@ fn fill(page: &str, sections: &[(&str, String)]) -> String {
     filled + rest
 }
 
-/// Compares the page with what it should be, or writes it.
+/// Compares the page's sections with what they should be, or writes them.
 fn hold(page: &str, sections: &[(&str, String)]) {
-    let path = root().join(page);
-    let text = fs::read_to_string(&path).expect("the page can be read");
-    let wanted = fill(&text, sections);
+    let text = fs::read_to_string(root().join(page)).expect("the page can be read");
+    hold_file(page, fill(&text, sections));
+}
+
+/// Compares the file with what it should be, or writes it.
+fn hold_file(name: &str, wanted: String) {
+    let path = root().join(name);
     if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, wanted).expect("the page can be written");
+        fs::write(&path, wanted).expect("the file can be written");
+        return;
+    }
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    if text == wanted {
         return;
     }
     let differing = text
         .lines()
         .zip(wanted.lines())
         .find(|(is, should)| is != should);
-    if text == wanted {
-        return;
-    }
     panic!(
-        "{page} is not what the code says: run BLESS=1 cargo test -p batchwise --release \
+        "{name} is not what the code says: run BLESS=1 cargo test -p batchwise --release \
          --locked reference; what is, and what should be: {differing:#?}"
     );
 }
@@ -92,31 +103,35 @@ fn the_reference_of_json_is_what_the_types_say() {
     );
 }
 
+/// What each agent exports besides the heartbeat.
+fn exported() -> [(&'static str, Vec<Exported>); 5] {
+    [
+        (
+            "watch",
+            metrics::exported::<crate::watch::metrics::WatchMetrics>(),
+        ),
+        (
+            "tune",
+            metrics::exported::<crate::tune::metrics::TuneMetrics>(),
+        ),
+        (
+            "passive",
+            metrics::exported::<crate::passive::metrics::PassiveMetrics>(),
+        ),
+        (
+            "balance",
+            metrics::exported::<crate::balance::metrics::BalanceMetrics>(),
+        ),
+        ("decap", metrics::exported::<crate::decap::DecapMetrics>()),
+    ]
+}
+
 #[test]
 fn the_reference_of_metrics_is_what_the_families_say() {
-    hold(
-        "docs/reference/metrics.md",
-        &[
-            ("all", metrics::heartbeat()),
-            (
-                "watch",
-                metrics::table::<crate::watch::metrics::WatchMetrics>(),
-            ),
-            (
-                "tune",
-                metrics::table::<crate::tune::metrics::TuneMetrics>(),
-            ),
-            (
-                "passive",
-                metrics::table::<crate::passive::metrics::PassiveMetrics>(),
-            ),
-            (
-                "balance",
-                metrics::table::<crate::balance::metrics::BalanceMetrics>(),
-            ),
-            ("decap", metrics::table::<crate::decap::DecapMetrics>()),
-        ],
-    );
+    let all = ("all", metrics::table(&[metrics::heartbeat()]));
+    let agents = exported().map(|(agent, metrics)| (agent, metrics::table(&metrics)));
+    let sections: Vec<_> = [all].into_iter().chain(agents).collect();
+    hold("docs/reference/metrics.md", &sections);
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! The dashboards and rules of `packaging/`, with a real Prometheus that scrapes real agents: every
+//! query of every panel answers, and alerts are raised. Needs root and Prometheus: `make test-metrics`.
+
+mod balance;
+mod panels;
+mod server;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use batchwise_testbed::bpf_stats::wait_attached;
+use batchwise_testbed::host::{Host, Role};
+use batchwise_testbed::lines::Printing;
+use batchwise_testbed::stage::generator::{LASTING, Load};
+use batchwise_testbed::stage::{Stage, batchwise, eventually, scrape::METRICS};
+use batchwise_testbed::stop::Stop;
+use batchwise_testbed::topology::{CLIENT_IP, LINK};
+use serde_json::Value;
+
+use crate::panels::until_all_answer;
+use crate::server::Prometheus;
+
+/// A file of `packaging/`.
+fn packaged(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging")).join(name)
+}
+
+/// Starts an agent that serves metrics at a host.
+fn agent(host: &Host, args: &str) -> Printing<Value> {
+    let mut command = batchwise();
+    command.args(args.split_whitespace());
+    command.args(["--format", "jsonl", "--metrics", METRICS]);
+    Printing::start(host, args, command, Role::Observer).expect("it starts")
+}
+
+/// The same of one that exchanges for the sockets of the host's applications; waits until its
+/// programs are there, so that it sees connections begin.
+fn agent_that_exchanges(host: &Host, args: &str) -> Printing<Value> {
+    let cgroup = host.cgroup().display();
+    let mut agent = agent(host, &format!("{args} --cgroup {cgroup}"));
+    let attached = wait_attached(agent.process(), args, &Stop::default());
+    attached.expect("its programs are attached");
+    agent
+}
+
+/// Waits until just these alerts are raised.
+fn until_alerts(prometheus: &Prometheus, wanted: &[&str]) {
+    let raised = || -> BTreeSet<String> {
+        let alerts = prometheus.query("ALERTS").expect("an answer");
+        let name = |alert: &Value| alert["metric"]["alertname"].as_str().map(str::to_owned);
+        alerts.iter().filter_map(name).collect()
+    };
+    let wanted: BTreeSet<_> = wanted.iter().map(|name| (*name).to_owned()).collect();
+    eventually(
+        &format!("the alerts {wanted:?}"),
+        || (raised() == wanted).then_some(()),
+        || format!("there are {:?}", raised()),
+    );
+}
+
+#[test]
+#[ignore = "needs Prometheus: make test-metrics"]
+fn promtool_takes_the_rules_and_their_tests_pass() {
+    for args in [
+        ["check", "rules", "batchwise.rules.yml", "batchwise.slo.yml"].as_slice(),
+        &["test", "rules", "batchwise.test.yml"],
+    ] {
+        let mut command = Command::new("promtool");
+        command.args(args).current_dir(packaged("prometheus"));
+        let output = command.output().expect("promtool, of Debian's prometheus");
+        let (out, err) = (output.stdout, output.stderr);
+        let text = [out, err].map(|t| String::from_utf8_lossy(&t).into_owned());
+        println!("{}", text[0]);
+        assert!(output.status.success(), "{}{}", text[0], text[1]);
+    }
+}
+
+#[test]
+#[ignore = "needs Prometheus: make test-metrics"]
+fn watch() {
+    let stage = Stage::build("pr-watch");
+    let _redis = stage.redis();
+    let (server, client) = (&stage.hosts.server, &stage.hosts.client);
+    let _other_end = agent_that_exchanges(server, "watch --port 6379 --exchange");
+    let agent = agent_that_exchanges(client, "watch --port 6379 --exchange");
+    let _load = Load::start(client, stage.redis_address(), LASTING);
+    // no request is as quick
+    let prometheus = Prometheus::start(client, Some(1e-6));
+    until_all_answer(&prometheus, "watch");
+    until_alerts(&prometheus, &["BatchwiseLatencyOverSlo"]);
+    drop(agent);
+    // the latency of the last five minutes is still there
+    until_alerts(
+        &prometheus,
+        &["BatchwiseAgentDown", "BatchwiseLatencyOverSlo"],
+    );
+}
+
+#[test]
+#[ignore = "needs Prometheus: make test-metrics"]
+fn tune() {
+    let stage = Stage::build("pr-tune");
+    let _redis = stage.redis();
+    let (server, client) = (&stage.hosts.server, &stage.hosts.client);
+    // always dissatisfied, so that there is reason to try
+    let options = "tune --port 6379 --policy slo:1us";
+    let _other_end = agent_that_exchanges(server, options);
+    let _agent = agent_that_exchanges(client, options);
+    let _load = Load::start(client, stage.redis_address(), LASTING);
+    let prometheus = Prometheus::start(client, None);
+    until_all_answer(&prometheus, "tune");
+}
+
+#[test]
+#[ignore = "needs Prometheus: make test-metrics"]
+fn passive() {
+    let stage = Stage::build("pr-passive");
+    let _redis = stage.redis();
+    let server = &stage.hosts.server;
+    let _agent = agent(server, &format!("passive --iface {LINK} --port 6379"));
+    let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+    let prometheus = Prometheus::start(server, None);
+    until_all_answer(&prometheus, "passive");
+    until_alerts(&prometheus, &[]);
+}
+
+#[test]
+#[ignore = "needs Prometheus: make test-metrics"]
+fn decap() {
+    let stage = Stage::build("pr-decap");
+    let _redis = stage.redis();
+    let server = &stage.hosts.server;
+    let _agent = agent(server, &format!("decap --iface {LINK} --from {CLIENT_IP}"));
+    let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+    let prometheus = Prometheus::start(server, None);
+    until_all_answer(&prometheus, "decap");
+    until_alerts(&prometheus, &[]);
+}
