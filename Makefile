@@ -11,7 +11,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test build bench package test-package setup lint coverage clean
+.PHONY: demo test build bench package package-rpm test-package setup lint coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
 ## two CPUs 4 min before that for set-up and build
@@ -39,6 +39,11 @@ package: build
 	rm -rf target/package
 	target/release/batchwise-pages target/package/pages
 	cargo deb -q -p batchwise --no-build --locked -o target/package/
+
+## the same as .rpm
+package-rpm: package
+	command -v cargo-generate-rpm >/dev/null || cargo install --locked cargo-generate-rpm
+	cargo generate-rpm -p crates/batchwise -o target/package/
 
 ## installs, runs, upgrades, removes and purges the package in a clean Debian root: about two minutes
 test-package: package
