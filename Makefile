@@ -45,7 +45,7 @@ package-rpm: package
 	command -v cargo-generate-rpm >/dev/null || cargo install --locked cargo-generate-rpm
 	cargo generate-rpm -p crates/batchwise -o target/package/
 
-## installs, runs, upgrades, removes and purges the package in a clean Debian root: about two minutes
+## installs, runs, upgrades, removes and purges the package in a clean Debian root: about three minutes
 test-package: package
 	packaging/test/run
 
