@@ -11,7 +11,8 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test test-kernels test-metrics build bench setup lint coverage clean
+.PHONY: demo test test-kernels test-metrics test-package build bench package package-rpm setup lint \
+        coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
 ## two CPUs 4 min before that for set-up and build
@@ -41,6 +42,24 @@ build: setup
 bench: build
 	$(BATCHWISE) lab run overhead --out out/overhead
 	$(BATCHWISE) lab run accuracy --out out/accuracy
+
+## target/package/batchwise_VERSION_ARCH.deb, with manual pages and completions; Debian's tools, cargo-deb
+package: build
+	command -v cargo-deb >/dev/null || cargo install --locked cargo-deb
+	command -v dpkg-shlibdeps >/dev/null || apt-get install -y -qq --no-install-recommends dpkg-dev
+	cargo build --release --locked --workspace --bins
+	rm -rf target/package
+	target/release/batchwise-pages target/package/pages
+	cargo deb -q -p batchwise --no-build --locked -o target/package/
+
+## the same as .rpm
+package-rpm: package
+	command -v cargo-generate-rpm >/dev/null || cargo install --locked cargo-generate-rpm
+	cargo generate-rpm -p crates/batchwise -o target/package/
+
+## installs, runs, upgrades, removes and purges the package in a clean Debian root: about three minutes
+test-package: package
+	packaging/test/run
 
 lint:
 	cargo fmt --all --check

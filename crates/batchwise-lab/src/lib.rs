@@ -4,6 +4,7 @@
 mod accuracy;
 mod arm;
 pub mod balance;
+pub mod cli;
 mod client_cost;
 mod decisions;
 mod demo;

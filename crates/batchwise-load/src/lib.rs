@@ -17,6 +17,7 @@
 
 mod arrival_check;
 mod causal;
+pub mod cli;
 mod clock;
 mod closed;
 mod conclude;

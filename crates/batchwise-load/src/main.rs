@@ -1,8 +1,8 @@
 //! The `batchwise-load` command, which `batchwise load` starts.
 
-mod cli;
-
 use std::process::ExitCode;
+
+use batchwise_load::cli;
 
 fn main() -> ExitCode {
     match cli::run() {

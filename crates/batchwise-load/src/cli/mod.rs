@@ -7,10 +7,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use batchwise_load::web::{Description, Site};
-use batchwise_load::{Config, memcached, quic, web, write_hdr};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
+
+use crate::web::{Description, Site};
+use crate::{Config, memcached, quic, web, write_hdr};
 
 /// Load a service and measure its latency honestly, from the intended send times
 #[derive(Debug, Parser)]
@@ -73,6 +74,11 @@ struct WebSite {
     seed: Option<u64>,
 }
 
+/// The command line, for manual pages and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs a load and prints its report. It is no error when the report says that it is not valid; it is
 /// one if there is no report.
 pub fn run() -> Result<()> {
@@ -110,7 +116,7 @@ impl Format {
 
 fn redis(load: &Load<Config>) -> Result<()> {
     let Load { config, format } = load;
-    let outcome = batchwise_load::run(config, |interval| format.print(interval, text::interval))?;
+    let outcome = crate::run(config, |interval| format.print(interval, text::interval))?;
     if let Some(path) = &config.hdr {
         write_hdr(path, &outcome)?;
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use batchwise_load::{Interval, LatencySummary, Report, TruthReport};
+use crate::{Interval, LatencySummary, Report, TruthReport};
 
 /// An interim report of `load redis`.
 pub fn interval(out: &mut dyn Write, interval: &Interval) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Every command that the documents show is one that the command line takes.
 
 use std::fs;
+use std::path::Path;
 
 use clap::Parser;
 
@@ -58,11 +59,27 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     parts.filter_map(command).collect()
 }
 
+/// What the units' files of variables set, as packages install them.
+fn installed_options(packaging: &Path) -> Vec<(String, String)> {
+    let mut options = Vec::new();
+    for file in files(packaging, &["env"]) {
+        let text = fs::read_to_string(file).expect("a file of variables");
+        let settings = text.lines().filter(|line| !line.starts_with('#'));
+        options.extend(settings.filter_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            Some((name.to_owned(), value.trim_matches('"').to_owned()))
+        }));
+    }
+    options
+}
+
 #[test]
 fn the_reference_and_the_guides_show_commands_that_exist() {
     let mut wrong = Vec::new();
     let mut seen = 0;
-    let units = files(&root().join("packaging"), &["service"]);
+    let packaging = root().join("packaging");
+    let units = files(&packaging, &["service"]);
+    let options = installed_options(&packaging);
     for page in pages().into_iter().chain(units) {
         let text = fs::read_to_string(&page).expect("a page");
         let lines = match page.extension().is_some_and(|e| e == "service") {
@@ -71,7 +88,13 @@ fn the_reference_and_the_guides_show_commands_that_exist() {
                     .lines()
                     .filter_map(|line| line.strip_prefix("ExecStart="));
                 starts
-                    .map(|line| line.replace("${BATCHWISE_DECAP_FROM}", "::/0"))
+                    .map(|line| {
+                        let line = line.replace("${BATCHWISE_DECAP_FROM}", "::/0");
+                        let put_in = |line: String, (name, value): &(String, String)| {
+                            line.replace(&format!("${name}"), value)
+                        };
+                        options.iter().fold(line, put_in)
+                    })
                     .collect()
             }
             false => code(&text),
