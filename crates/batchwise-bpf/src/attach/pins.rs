@@ -42,13 +42,10 @@ pub fn mount_bpffs() -> Result<(), Error> {
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("bpf"), BPFFS, Some("bpf"), flags, Some("mode=0700")).map_err(|e| refused(&e))?;
-    tracing::info!("bpffs was not mounted: it is now, at {BPFFS}");
-    let namespace = |of| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
-    if namespace("1").is_some_and(|first| namespace("thread-self") != Some(first)) {
-        tracing::warn!(
-            "what is pinned at {BPFFS} ends with this mount namespace, which is not the machine's"
-        );
-    }
+    tracing::warn!(
+        "bpffs was not mounted: it is now, at {BPFFS}; what is pinned there lasts as long as \
+         this mount namespace"
+    );
     Ok(())
 }
 
