@@ -70,7 +70,7 @@ coverage:
 	command -v cargo-tarpaulin >/dev/null || cargo install --locked cargo-tarpaulin
 	cargo tarpaulin -p batchwise-core --engine llvm --out stdout --fail-under 95 --include-files 'crates/batchwise-core/*'
 
-## install and mount what is missing; says what to do where it cannot
+## install what is missing; says what to do where it cannot
 setup:
 	@command -v cargo >/dev/null || { \
 	  echo "Rust 1.88 or newer is needed: https://rustup.rs" >&2; exit 1; }
@@ -88,12 +88,6 @@ setup:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
 	    apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
-
-	@for mount in bpf:/sys/fs/bpf tracefs:/sys/kernel/tracing; do \
-	  type=$${mount%%:*}; dir=$${mount#*:}; \
-	  grep -q " $$dir $$type " /proc/mounts || mount -t $$type $$type $$dir || \
-	    echo "not mounted: $$type at $$dir, which balance, its tests and some experiments need" >&2; \
-	done
 
 clean:
 	cargo clean

@@ -1,11 +1,15 @@
-//! Programs' attachments in bpffs: opening, pinning, giving them another program, taking them away.
+//! Programs' attachments in bpffs, which is mounted where it is not: opening, pinning, giving them another
+//! program, taking them away.
 
 use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::{fs, io};
 
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::{done, made};
@@ -17,6 +21,32 @@ pub const BPFFS: &str = "/sys/fs/bpf";
 /// Whether it is.
 pub(crate) fn bpffs_is_mounted() -> bool {
     statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC)
+}
+
+/// Mounts it where it is not, as iproute2 and bpftool do.
+pub fn mount_bpffs() -> Result<(), Error> {
+    if bpffs_is_mounted() {
+        return Ok(());
+    }
+    let refused = |why: &dyn std::fmt::Display| {
+        Error::Refused(format!(
+            "no bpffs is mounted at {BPFFS}, and mounting one failed ({why}): as root, in the machine's \
+             mount namespace, run `mount -t bpf bpf {BPFFS}`"
+        ))
+    };
+    // one that is mounted over another hides what is pinned there
+    let below = File::open(BPFFS).map_err(|e| refused(&e))?;
+    let _lock = Flock::lock(below, FlockArg::LockExclusive).map_err(|(_, e)| refused(&e))?;
+    if bpffs_is_mounted() {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("bpf"), BPFFS, Some("bpf"), flags, Some("mode=0700")).map_err(|e| refused(&e))?;
+    tracing::warn!(
+        "bpffs was not mounted: it is now, at {BPFFS}; what is pinned there lasts as long as \
+         this mount namespace"
+    );
+    Ok(())
 }
 
 /// Opens what is pinned.

@@ -29,7 +29,7 @@ use crate::flows::events::Events;
 use crate::object::percpu;
 use crate::plain::{Plain, bytes, read};
 
-pub use crate::attach::pins::BPFFS;
+pub use crate::attach::pins::{BPFFS, mount_bpffs};
 pub use batchwise_core::balance::SLOTS;
 pub use outcome::{Outcomes, Tally};
 pub use ring::Ring;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::attach::interface::index_of;
-use crate::attach::pins::{BPFFS, bpffs_is_mounted, detach, open};
+use crate::attach::pins::{BPFFS, detach, mount_bpffs, open};
 
 /// What attachments' names begin with; the interface's name follows.
 const LINK: &str = "link-";
@@ -44,11 +44,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
 /// Makes a name's folder.
 pub(super) fn make_folder(name: &str) -> Result<PathBuf, Error> {
     check_name(name)?;
-    if !bpffs_is_mounted() {
-        return Err(Error::Refused(format!(
-            "no bpffs is mounted at {BPFFS}: mount one with `mount -t bpf bpf {BPFFS}`"
-        )));
-    }
+    mount_bpffs()?;
     let folder = folder(name);
     fs::create_dir_all(&folder).map_err(Error::io("making a folder in bpffs"))?;
     Ok(folder)

@@ -106,6 +106,11 @@ impl Machine {
         .collect()
     }
 
+    /// Whether its capabilities allow mounts.
+    pub fn may_mount(&self) -> bool {
+        self.capabilities & (1 << SYS_ADMIN) != 0
+    }
+
     /// Major and minor number of the kernel.
     pub fn version(&self) -> Option<Version> {
         version(&self.release)

@@ -238,6 +238,9 @@ impl Feature {
                 ),
             },
             Probe::Bpffs if machine.bpffs => Finding::ok(BPFFS),
+            Probe::Bpffs if machine.may_mount() => {
+                Finding::ok(format!("not mounted at {BPFFS}: balance mounts it"))
+            }
             Probe::Bpffs => Finding::missing(
                 format!("not mounted at {BPFFS}"),
                 format!("mount -t bpf bpf {BPFFS}"),

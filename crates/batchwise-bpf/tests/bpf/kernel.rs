@@ -144,6 +144,7 @@ pub struct Pin(pub PathBuf);
 
 impl Pin {
     pub fn new(program: &OwnedFd, name: &str) -> Self {
+        batchwise_bpf::balance::mount_bpffs().unwrap();
         let name = format!("{name}-{}", std::process::id()); // another run has another
         let path = Path::new("/sys/fs/bpf").join(name);
         drop(std::fs::remove_file(&path)); // what a killed run of the same number left

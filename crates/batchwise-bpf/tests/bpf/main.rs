@@ -7,6 +7,7 @@ mod endpoint;
 mod frames;
 mod gaps;
 mod kernel;
+mod mount;
 mod packet;
 mod passive;
 mod probe;

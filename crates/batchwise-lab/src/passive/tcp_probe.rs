@@ -1,8 +1,10 @@
 //! The kernel's own smoothed round-trip time at the client, from the tracepoint `tcp:tcp_probe`: a
-//! baseline that sees both directions. The trace instance is the lab's own, and goes with it.
+//! baseline that sees both directions. The trace instance is the lab's own, and goes with it, as does the
+//! mount of tracefs, which nobody else sees.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,13 +12,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::process::{Process, Reader, lock};
 use nix::time::{ClockId, clock_gettime};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::capture::nanoseconds;
 use crate::truth::Sample;
 
 /// Room for events that were not read yet, KiB a CPU.
 const BUFFER_KIB: &str = "16384";
-const TRACING: &str = "/sys/kernel/tracing";
 /// How long the reader may take to end.
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -38,27 +40,33 @@ struct Found {
 
 /// A trace instance that goes when it is dropped.
 #[derive(Debug)]
-struct Instance(PathBuf);
+struct Instance {
+    dir: PathBuf,
+    // Last: the folder is in it.
+    _tracefs: OwnedFd,
+}
 
 impl TcpProbe {
     /// Traces the sockets of clients of `port`, in all namespaces. The instance is `bw-<tag>`.
     pub fn start(tag: &str, port: u16) -> Result<Self> {
-        let dir = Path::new(TRACING).join(format!("instances/bw-{tag}"));
+        let tracefs = mount_tracefs().context("mounting tracefs")?;
+        let fd = tracefs.as_raw_fd();
+        let dir = PathBuf::from(format!("/proc/self/fd/{fd}/instances/bw-{tag}"));
         // What a killed run left.
         if dir.exists() {
             fs::remove_dir(&dir).with_context(|| format!("removing {}", dir.display()))?;
         }
-        fs::create_dir(&dir).with_context(|| {
-            let dir = dir.display();
-            format!("making {dir} (is tracefs mounted at {TRACING}?)")
-        })?;
-        let instance = Instance(dir);
+        fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let instance = Instance {
+            dir,
+            _tracefs: tracefs,
+        };
         instance.write("trace_clock", "mono")?;
         instance.write("buffer_size_kb", BUFFER_KIB)?;
         instance.write("events/tcp/tcp_probe/filter", &format!("dport == {port}"))?;
         instance.write("events/tcp/tcp_probe/enable", "1")?;
         let mut command = Command::new("cat");
-        command.arg(instance.0.join("trace_pipe"));
+        command.stdin(File::open(instance.dir.join("trace_pipe"))?);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut cat = Process::start("the reader of tcp_probe", command)?;
         let (found, to_wall) = (Arc::<Mutex<Found>>::default(), wall_minus_monotonic()?);
@@ -91,9 +99,17 @@ impl TcpProbe {
     }
 }
 
+/// A mount that is in no namespace and goes with its descriptor.
+fn mount_tracefs() -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    fsmount(&context, flags, MountAttrFlags::empty())
+}
+
 impl Instance {
     fn write(&self, file: &str, value: &str) -> Result<()> {
-        let file = self.0.join(file);
+        let file = self.dir.join(file);
         fs::write(&file, value).with_context(|| format!("writing {value} to {}", file.display()))
     }
 }
@@ -102,9 +118,9 @@ impl Drop for Instance {
     fn drop(&mut self) {
         let removed = self
             .write("events/tcp/tcp_probe/enable", "0")
-            .and_then(|()| Ok(fs::remove_dir(&self.0)?));
+            .and_then(|()| Ok(fs::remove_dir(&self.dir)?));
         if let Err(error) = removed {
-            tracing::warn!("{} stays behind: {error:#}", self.0.display());
+            tracing::warn!("{} stays behind: {error:#}", self.dir.display());
         }
     }
 }

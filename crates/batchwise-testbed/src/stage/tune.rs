@@ -73,6 +73,9 @@ impl Agent {
         let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
         let all = signals.iter().fold(0, |all, &s| all | 1 << (s as u64 - 1));
         let caught = |guard: &Pid| -> Option<u64> {
+            // until it is executed it is a copy of the agent, which catches them
+            let name = fs::read_to_string(format!("/proc/{guard}/cmdline")).ok()?;
+            name.strip_prefix("batchwise-guard\0")?;
             let status = fs::read_to_string(format!("/proc/{guard}/status")).ok()?;
             let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"))?;
             u64::from_str_radix(caught.trim(), 16).ok()

@@ -44,6 +44,7 @@ fn lacking(what: &str) -> Machine {
             "XDP programs" => refuse(&mut m, &[Subcommand::Balance]),
             "cgroup v2" => m.cgroup2 = None,
             "bpffs" => m.bpffs = false,
+            "mounts" => m.capabilities &= !(1 << 21), // CAP_SYS_ADMIN
             "Linux 6.1" => m.release = "5.19.0".to_owned(),
             "its version" => m.release.clear(),
             "the JIT" => {
@@ -92,7 +93,9 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         ("socket programs", "watch 1, all 1"),
         // what another subcommand lacks degrades the whole
         ("XDP programs", "watch 0, balance 1, all 3"),
-        ("bpffs", "watch 0, balance 1, all 3"),
+        // balance mounts it
+        ("bpffs", "watch 0, balance 0, all 0"),
+        ("bpffs, mounts", "watch 0, balance 1, all 3"),
         ("BPF_TCX_INGRESS", "passive 3, balance 3"),
         ("BPF_FUNC_xdp_get_buff_len", "passive 3, balance 3, decap 3"),
         ("Linux 6.1", "watch 0, tune 1"),
@@ -127,7 +130,12 @@ fn a_check_says_what_there_is_who_needs_it_and_the_remedy() {
             "XDP programs",
             "passive --iface; balance; decap",
         ),
-        ("bpffs", "bpffs", "mount -t bpf bpf /sys/fs/bpf"),
+        (
+            "bpffs",
+            "bpffs",
+            "not mounted at /sys/fs/bpf: balance mounts it",
+        ),
+        ("bpffs, mounts", "bpffs", "mount -t bpf bpf /sys/fs/bpf"),
         // a root that cannot see it is not told to be root
         ("settings", "BPF JIT", "nsenter --net="),
     ] {

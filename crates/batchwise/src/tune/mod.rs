@@ -251,17 +251,17 @@ impl Agent {
         let mut ticks = Ticks::new(stop, Duration::ZERO, self.args.duration);
         loop {
             let mut guarded = true;
-            let turn = ticks.turn(Duration::MAX, |time| {
+            let turn = ticks.turn(guard::BEAT, |time| {
                 guarded = self.wait(time)?;
                 Ok(false)
             })?;
-            match turn {
-                Turn::End | Turn::Stopped => return Ok(()),
-                Turn::Look if guarded => continue,
-                Turn::Look | Turn::Interval => {}
+            if matches!(turn, Turn::End | Turn::Stopped) {
+                return Ok(());
             }
             if !guarded || !self.guard.beat() {
                 self.start_over()?;
+            } else if turn == Turn::Look {
+                continue;
             }
             if hangup.is_some_and(|flag| flag.swap(false, Ordering::Relaxed)) {
                 self.decisions.reopen();

@@ -3,7 +3,7 @@
 //!
 //! `recorded/` was made with an older program. A new contract is recorded with the current one:
 //! BATCHWISE_RECORD=1 writes the files that are missing. What depends on how a run goes is then put in
-//! parentheses by hand. Needs root, and bpffs at /sys/fs/bpf.
+//! parentheses by hand. Needs root.
 
 mod shape;
 mod site;

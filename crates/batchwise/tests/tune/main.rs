@@ -11,5 +11,6 @@ mod death;
 mod dry_run;
 mod endings;
 mod metrics;
+mod slow;
 mod takeover;
 mod trials;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{fs, process};
 
 use anyhow::{Result, bail};
+use batchwise_bpf::balance::{BPFFS, mount_bpffs};
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::Params;
 use batchwise_testbed::bpf_stats::{StatsEnabled, map_memory, runs_of};
@@ -50,7 +51,8 @@ impl Bench {
     /// Loads all; packets that are forwarded leave the server over its link and end at the client.
     pub(super) fn load(hosts: &TwoHosts) -> Result<Self> {
         let mut repeater = Repeater::load(hosts, 0)?;
-        let pin = Pin(Path::new("/sys/fs/bpf").join(format!("bw-passive-cost-{}", process::id())));
+        mount_bpffs()?;
+        let pin = Pin(Path::new(BPFFS).join(format!("bw-passive-cost-{}", process::id())));
         repeater.pin_forwarder(&pin.0)?;
         Ok(Self {
             repeater,

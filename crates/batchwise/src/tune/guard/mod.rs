@@ -1,6 +1,9 @@
 //! The dead man's switch: a process that does nothing but wait for the agent's heartbeat, and gives
 //! every socket back when it stays away or the agent is gone, however it went.
 //!
+//! Slow is not dead: the pipe closes when the agent is gone, and how long the heartbeat of a stopped or
+//! hung one stays away is measured in the agent's own time (`own_time`).
+//!
 //! It is a process of its own so that no death of the agent can take it along: it has its own
 //! session, is never chosen when memory runs out, and has all its memory locked. All orderly
 //! endings take the same way.
@@ -18,15 +21,21 @@ use anyhow::Context;
 use batchwise_bpf::{Actuator, GuardFds, release};
 use clap::Args;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::unistd::{getppid, setsid};
+use own_time::OwnTime;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// The agent is taken for dead after this long without a heartbeat. Sockets must be back within a
-/// second.
+use crate::frame::ticks::poll_timeout;
+
+mod own_time;
+
+/// The agent is taken for dead after this much of its own time without a heartbeat. Sockets must be
+/// back within a second.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Between heartbeats.
-const BEAT: Duration = Duration::from_millis(50);
+pub const BEAT: Duration = Duration::from_millis(50);
 
 /// The agent's end.
 pub struct Guard {
@@ -63,7 +72,7 @@ impl Guard {
                     let fd = BorrowedFd::borrow_raw(fd);
                     fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
                 }
-                nix::unistd::setsid()?;
+                setsid()?;
                 Ok(())
             });
         }
@@ -146,20 +155,24 @@ fn outlive() {
 
 /// Returns when the heartbeat stays away or its pipe is closed.
 fn await_end() {
+    let agent = getppid();
     let mut stdin = io::stdin();
-    let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::ZERO);
     let mut beats = [0; 64];
+    let mut since = OwnTime::begin(agent);
     loop {
+        let left = PATIENCE.saturating_sub(since.passed());
         let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, patience) {
-            Err(nix::errno::Errno::EINTR) => continue,
-            Ok(0) | Err(_) => return,
+        match poll(&mut fds, poll_timeout(left)) {
+            // we may have been slow ourselves: only an empty pipe tells
+            Ok(0) if left.is_zero() => return,
+            Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
+            Err(_) => return,
             Ok(_) => {}
         }
         match stdin.read(&mut beats) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => return,
-            Ok(_) => {}
+            Ok(_) => since = OwnTime::begin(agent),
         }
     }
 }
