@@ -8,16 +8,23 @@
 
 #define ALL_UNITS (1 << BW_CALLS | 1 << BW_BYTES | 1 << BW_SEGS)
 
+void bw_twin_drain(struct bw_endpoint *e)
+{
+	while (bw_is_logged(e))
+		bw_drain_next(e, ALL_UNITS);
+}
+
 /* The reference has no log: what is still in it is worked off, where the hook drops it. */
 void bw_twin_resync(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v, __u32 snd_una)
 {
-	bw_drain(e, ALL_UNITS);
+	bw_twin_drain(e);
 	bw_resync(e, ALL_UNITS, now, v, snd_una);
 }
 
 void bw_twin_send(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v, __u32 end,
 		  int more, __u32 mss)
 {
+	bw_twin_drain(e);
 	bw_on_send(e, ALL_UNITS, now, v, end, more, mss);
 }
 
@@ -28,16 +35,12 @@ void bw_twin_segment(struct bw_endpoint *e, __u64 now, const struct bw_sock_view
 	bw_log(e, now, bw_log_wants_last_tx(e, now) ? v->last_tx : 0, seq, ack, v->rcv_wup,
 	       bw_arrival_extent(len, segs, push));
 	if (bw_log_is_filling(e))
-		bw_drain(e, ALL_UNITS);
-}
-
-void bw_twin_drain(struct bw_endpoint *e)
-{
-	bw_drain(e, ALL_UNITS);
+		bw_twin_drain(e);
 }
 
 void bw_twin_read(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v)
 {
+	bw_twin_drain(e);
 	bw_on_read(e, ALL_UNITS, now, v);
 }
 

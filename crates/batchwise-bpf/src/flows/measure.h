@@ -168,7 +168,7 @@ BW_APART int bw_sweep_slot(struct bw_bucket *b, __u32 way, __u64 now, __u32 all)
 }
 
 /* How many flows live in a bucket; -1 behind the last one. */
-BW_INLINE int bw_sweep_bucket(__u32 index, __u64 now, __u32 all)
+BW_APART int bw_sweep_bucket(__u32 index, __u64 now, __u32 all)
 {
 	struct bw_bucket *b = bpf_map_lookup_elem(&flows, &index);
 	int live = 0;

@@ -174,20 +174,17 @@ BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw
 		bw_arrive(e, units, s->time, end, s->extent & 1, s->extent >> 1 & 0x7ff);
 }
 
-/* Works off the arrivals that were logged. */
-BW_INLINE void bw_drain(struct bw_endpoint *e, __u32 units)
+/* Whether an arrival is logged that was not worked off. */
+BW_INLINE int bw_is_logged(const struct bw_endpoint *e)
 {
-	__u32 tail = e->tail;
+	return e->log[e->tail & (BW_LOG - 1)].number == e->tail + 1;
+}
 
-	for (int i = 0; i < BW_LOG; i++) {
-		const struct bw_arrival *s = &e->log[tail & (BW_LOG - 1)];
-
-		if (s->number != tail + 1)
-			break;
-		bw_on_segment(e, units, s);
-		tail++;
-	}
-	e->tail = tail;
+/* Works it off. */
+BW_INLINE void bw_drain_next(struct bw_endpoint *e, __u32 units)
+{
+	bw_on_segment(e, units, &e->log[e->tail & (BW_LOG - 1)]);
+	e->tail++;
 }
 
 /*
@@ -227,8 +224,9 @@ BW_INLINE int bw_log_is_filling(const struct bw_endpoint *e)
 }
 
 /*
- * Catches up, once the log is drained. What tcp_probe did not show (the handshake's last segment,
- * out-of-order ones now in order) arrives with the last event.
+ * All that happened since the last hook in process context, once the log is drained. What tcp_probe
+ * did not show (the handshake's last segment, out-of-order ones now in order) arrives with the last
+ * event.
  */
 BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
 			   const struct bw_sock_view *v)
@@ -237,14 +235,6 @@ BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
 		bw_arrive(e, units, e->rec.last, v->rcv_nxt, 1, 1);
 	bw_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
 	e->rec.last = now;
-}
-
-/* All that happened since the last hook in process context. */
-BW_INLINE void bw_settle(struct bw_endpoint *e, __u32 units, __u64 now,
-			 const struct bw_sock_view *v)
-{
-	bw_drain(e, units);
-	bw_catch_up(e, units, now, v);
 }
 
 /*
@@ -257,7 +247,7 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 {
 	__u32 bytes, segs;
 
-	bw_settle(e, units, now, v);
+	bw_catch_up(e, units, now, v);
 	if (end == e->wend)
 		return;
 	if (bw_after(e->wend, v->write_seq) && bw_mark_move_last(&e->out, end)) {
@@ -293,7 +283,7 @@ BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
 {
 	__u32 upto, calls, segs, bytes;
 
-	bw_settle(e, units, now, v);
+	bw_catch_up(e, units, now, v);
 	upto = bw_after(v->copied_seq, e->rcv) ? e->rcv : v->copied_seq;
 	if (!bw_after(upto, e->read)) /* MSG_PEEK */
 		return;

@@ -120,7 +120,7 @@ BW_INLINE void bw_gaps_packet(struct bw_gaps *g, const struct bw_gaps_params *p,
 	if (upto && g->hi[(upto - 1) & (BW_MODES - 1)] >= code)
 		upto--;
 	else
-		upto = bw_modes_place(g, code, upto);
+		upto = bw_modes_place_apart(g, code, upto);
 	bw_mode_add(g, &g->mode[upto & (BW_MODES - 1)], units, marked);
 }
 

@@ -256,6 +256,12 @@ BW_INLINE __u32 bw_modes_place(struct bw_gaps *g, __u32 code, __u32 upto)
 	return i;
 }
 
+/* Joining and inserting are long: the verifier walks them once. */
+BW_APART int bw_modes_place_apart(struct bw_gaps *g, __u32 code, __u32 upto)
+{
+	return g ? bw_modes_place(g, code, upto) : 0;
+}
+
 /* Algorithm 1: two modes, parted at a threshold. */
 BW_INLINE void bw_gaps_fixed(struct bw_gaps *g, const struct bw_gaps_params *p, __u32 units)
 {

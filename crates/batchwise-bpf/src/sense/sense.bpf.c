@@ -25,6 +25,7 @@ BW_INLINE __u64 bw_begin(struct bw_endpoint *e, const struct tcp_sock *tp, struc
 	bw_view(e, tp, now, v);
 	bw_version_bump(e);
 	bw_wake(e, tp, now, v);
+	bw_drain_log(e);
 	return now;
 }
 
