@@ -106,7 +106,8 @@ fn assert_told(lines: &[Line], client: &Client) {
         assert!(close(total, own, 0.05), "{total} {own}");
         assert_eq!((line.side, line.unit), (Side::Client, Unit::Sends));
         assert_eq!(line.vantage, "application");
-        assert!(line.confidence > 0.9, "{line:?}");
+        // on a slow machine an interval has too few requests to be sure
+        assert!(line.confidence > 0.9 || told < 100.0, "{line:?}");
         let parts = (line.latency_ns.network, line.latency_ns.turnaround);
         assert_eq!(parts, (None, None));
         assert!(line.stages_ns.unacked.is_none());
