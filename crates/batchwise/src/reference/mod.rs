@@ -8,6 +8,7 @@ mod alerts;
 mod commands;
 mod dashboards;
 mod example;
+mod features;
 mod fields;
 mod kernels;
 mod links;
