@@ -23,10 +23,11 @@ demo: build
 test: setup lint
 	cargo test --workspace --release --locked
 
-## what works on each kernel of kernels/list, or on KERNELS="6.1 /path/bzImage", in virtual machines;
-## BLESS=1 makes it what docs/reference/kernels.md tells
+## what works on each kernel of amd64 in kernels/list, or on KERNELS="6.1 6.12-arm64 /path/bzImage", in
+## virtual machines; BLESS=1 makes it what docs/reference/kernels.md tells
 test-kernels: PACKAGES += mmdebstrap cpio kmod jq bsdextrautils
-test-kernels: build
+test-kernels: PACKAGES += $(if $(findstring -arm64,$(KERNELS)),gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+test-kernels: setup
 	kernels/test
 
 ## dashboards and alerting rules, with a real Prometheus that scrapes real agents; installs Prometheus

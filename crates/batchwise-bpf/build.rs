@@ -47,8 +47,9 @@ fn skeleton(system: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
             "-Werror",
             "-mcpu=v3",
             &format!("-D__TARGET_ARCH_{kernel_arch}"),
-            // Debian keeps <asm/types.h> in the multiarch folder
+            // Debian keeps <asm/types.h> in the multiarch folder, or in the cross compiler's
             &format!("-I/usr/include/{multiarch}"),
+            &format!("-I/usr/{multiarch}/include"),
         ])
         .build_and_generate(out.join(format!("{system}.skel.rs")))
         .unwrap_or_else(|e| {

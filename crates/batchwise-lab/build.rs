@@ -15,11 +15,12 @@ fn main() {
     SkeletonBuilder::new()
         .source(SOURCE)
         .clang(env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang-19")))
-        // Debian keeps <asm/types.h> in the multiarch folder
+        // Debian keeps <asm/types.h> in the multiarch folder, or in the cross compiler's
         .clang_args([
             "-Wall",
             "-Werror",
             &format!("-I/usr/include/{arch}-linux-gnu"),
+            &format!("-I/usr/{arch}-linux-gnu/include"),
         ])
         .build_and_generate(out.join("again.skel.rs"))
         .unwrap_or_else(|e| {

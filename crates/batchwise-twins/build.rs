@@ -24,8 +24,9 @@ fn main() {
         .clang(clang)
         .clang_args([
             "-I../batchwise-bpf/src",
-            // Debian keeps <asm/types.h> in the multiarch folder
+            // Debian keeps <asm/types.h> in the multiarch folder, or in the cross compiler's
             &format!("-I/usr/include/{arch}-linux-gnu"),
+            &format!("-I/usr/{arch}-linux-gnu/include"),
         ])
         .build_and_generate(out.join("types.skel.rs"))
         .expect("src/types.bpf.c builds (is clang-19 installed? `make setup`)");

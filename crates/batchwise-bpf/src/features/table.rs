@@ -140,7 +140,8 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "TCP_NODELAY from BPF",
         since: Some((6, 1)),
-        probe: InBtf(("function", "sol_tcp_sockopt")),
+        // came with it, and is exported: of what is not, a compiler may leave nothing
+        probe: InBtf(("function", "sockopt_lock_sock")),
         users: &[needs(Tune, "switching sockets")],
     },
     Feature {

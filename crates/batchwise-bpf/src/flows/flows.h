@@ -131,12 +131,7 @@ BW_INLINE __u32 bw_lock(struct bw_slot *s)
 
 BW_INLINE void bw_unlock(struct bw_slot *s, __u32 rest)
 {
-#ifdef __TARGET_ARCH_x86
-	barrier(); /* stores are seen in order */
-	*(volatile __u32 *)&s->rest = rest;
-#else
-	__sync_lock_test_and_set(&s->rest, rest);
-#endif
+	bw_store(&s->rest, rest);
 }
 
 /* 1: found, and locked; 0: not there; -1: another CPU has it. */
@@ -243,8 +238,7 @@ BW_INLINE void bw_end(struct bw_position *at, __u64 tag, const struct bw_tuple *
 	if (at->slot->gaps.flags & (BW_SLOT_OPEN | BW_SLOT_BORN))
 		bw_close(at->slot, tag, tuple, now, 1);
 	at->slot->gaps.flags = 0;
-	barrier();
-	*(volatile __u32 *)&at->bucket->tag[at->way] = 0; /* from here on it may be taken */
+	bw_store(&at->bucket->tag[at->way], 0); /* from here on it may be taken */
 }
 
 /* A slot for a new flow, locked; 0 when another CPU has it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What all of the C shares: how functions are inlined and verified, and the order of sequence numbers.
+ * What all of the C shares: how functions are inlined and verified, and the order of stores and of
+ * sequence numbers.
  * This folder is helper-free: compiled into the BPF programs and, for the tests, on the host.
  */
 #ifndef BW_BASE_H
@@ -15,6 +16,31 @@
  * knows there.
  */
 #define BW_APART __attribute__((noinline))
+
+/*
+ * Other CPUs see the store after all before it, and before all behind it. x86 keeps stores in order, and
+ * loads; elsewhere an atomic does, but only one that returns the old value.
+ */
+BW_INLINE void bw_store(__u32 *at, __u32 value)
+{
+#ifdef __TARGET_ARCH_x86
+	__asm__ volatile("" ::: "memory");
+	*(volatile __u32 *)at = value;
+	__asm__ volatile("" ::: "memory");
+#else
+	__sync_lock_test_and_set(at, value);
+#endif
+}
+
+/* Likewise, a load. */
+BW_INLINE __u32 bw_load(__u32 *at)
+{
+#ifdef __TARGET_ARCH_x86
+	return *(volatile __u32 *)at;
+#else
+	return __sync_fetch_and_or(at, 0);
+#endif
+}
 
 /* RFC 1982 comparison: a is after b. */
 BW_INLINE int bw_after(__u32 a, __u32 b)

@@ -25,7 +25,6 @@
 #define TCP_NODELAY 1
 #define MSG_MORE 0x8000
 #define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* Linux 6.14; newer than some <linux/bpf.h> */
-#define barrier() __asm__ volatile("" ::: "memory")
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -118,17 +118,11 @@ BW_INLINE void bw_view(const struct bw_endpoint *e, const struct tcp_sock *tp, _
 
 /*
  * The record is read without the socket's lock: an odd or changed version tells the reader to read
- * again. x86 does not reorder stores; elsewhere an atomic orders them.
+ * again.
  */
 BW_INLINE void bw_version_bump(struct bw_endpoint *e)
 {
-#if defined(__TARGET_ARCH_x86)
-	barrier();
-	*(volatile __u32 *)&e->rec.version += 1;
-	barrier();
-#else
-	__sync_fetch_and_add(&e->rec.version, 1);
-#endif
+	bw_store(&e->rec.version, e->rec.version + 1);
 }
 
 /* Its loops over marks are long: the verifier walks them once, and not BW_LOG times at every caller. */

@@ -17,7 +17,7 @@ const SERVER: u32 = types::bw_record_flag::BW_F_SERVER.0;
 const AGREED: u32 = types::bw_record_flag::BW_F_AGREED.0;
 const LATE_SEND: u32 = types::bw_record_flag::BW_F_LATE_SEND.0;
 
-/// What bw_dump writes per connection: the record, then its version as read after it was copied.
+/// What bw_dump writes per connection: the record, then the version that it had before and after.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot {

@@ -227,8 +227,10 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (!tp)
 		return 0;
 	bw_sock_info(e, tp);
+	version = bw_load(&e->rec.version);
 	bpf_seq_write(ctx->meta->seq, &e->rec, sizeof(e->rec));
-	version = *(volatile __u32 *)&e->rec.version;
+	if (bw_load(&e->rec.version) != version)
+		version = -1;
 	bpf_seq_write(ctx->meta->seq, &version, sizeof(version));
 	return 0;
 }

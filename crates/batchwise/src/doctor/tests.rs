@@ -84,7 +84,7 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         ("tracepoint tcp_sendmsg_locked", "watch 0, all 0"),
         ("tcp_sendmsg_locked", "watch 3, all 3"),
         ("tcp_sendmsg_locked, sock_send_length", "watch 1, all 1"),
-        ("sol_tcp_sockopt", "watch 0, tune 1"),
+        ("sockopt_lock_sock", "watch 0, tune 1"),
         // for the exchange
         ("BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG", "watch 3, tune 1"),
         ("cgroup v2", "watch 3, tune 1"),
