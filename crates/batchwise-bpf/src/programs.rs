@@ -1,5 +1,5 @@
-//! The programs of each subcommand as this kernel's verifier finds them: every one is loaded, in the
-//! configuration that has it do most, and attached nowhere.
+//! The programs of each subcommand as this kernel's verifier finds them: every one that can run here is
+//! loaded, in the configuration that has it do most, and attached nowhere.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -101,8 +101,17 @@ impl Programs {
             cgroup: None,
             units: Units::of(&[Unit::Sends, Unit::Bytes, Unit::Packets]),
         };
-        let (skel, _) = sensor::load(&config, extension, None, &Machine::look())?;
-        self.add(skel.object());
+        let machine = Machine::look();
+        let load = |hook| sensor::load_for(hook, &config, extension, None, &machine);
+        let (taken, refused): (Vec<_>, Vec<_>) =
+            machine.send_hooks().map(load).partition(Result::is_ok);
+        if taken.is_empty() {
+            let why = refused.into_iter().find_map(Result::err);
+            return Err(why.unwrap_or_else(sensor::no_send_hook));
+        }
+        for skel in taken.into_iter().flatten() {
+            self.add(skel.object());
+        }
         Ok(())
     }
 }
@@ -129,7 +138,7 @@ fn passively(attach: Attach, then: Option<PathBuf>) -> passive::Config {
     }
 }
 
-fn balanced() -> Options {
+pub(crate) fn balanced() -> Options {
     Options {
         name: String::new(),
         interfaces: Vec::new(),

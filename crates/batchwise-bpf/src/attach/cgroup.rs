@@ -16,13 +16,14 @@ pub(crate) struct Cgroup {
     pub level: u32,
 }
 
+/// What to do where it is not mounted.
+pub(crate) const REMEDY: &str = "mount -t cgroup2 none /sys/fs/cgroup";
+
 /// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or a folder of it where v1 is in use as well.
 pub fn mount_point() -> Result<PathBuf, Error> {
     let mounts = fs::read_to_string("/proc/mounts").map_err(Error::io("reading /proc/mounts"))?;
-    find_cgroup2(&mounts).ok_or_else(|| {
-        let remedy = "mount one, e.g. `mount -t cgroup2 none /sys/fs/cgroup`";
-        Error::Refused(format!("no cgroup v2 hierarchy is mounted: {remedy}"))
-    })
+    find_cgroup2(&mounts)
+        .ok_or_else(|| Error::Refused(format!("no cgroup v2 hierarchy is mounted: `{REMEDY}`")))
 }
 
 fn find_cgroup2(mounts: &str) -> Option<PathBuf> {

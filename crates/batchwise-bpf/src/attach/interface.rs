@@ -111,16 +111,18 @@ impl Interface {
             );
         }
         let attached = hook.create().and_then(|mut hook| hook.attach());
+        let hook = attached.map_err(|e| self.no_tc(&e))?;
         Ok(Attachment::Filter {
-            hook: attached.map_err(|e| self.no_tc(&e))?,
+            program: program_at(&hook).ok_or_else(|| self.no_tc(&"its filter is gone"))?,
+            hook,
             ifindex: self.index.cast_unsigned(),
         })
     }
 
     fn no_tc(&self, why: &dyn Display) -> Error {
         Error::Refused(format!(
-            "{} takes no tc program ({why}): use the privileges that `batchwise doctor` names, a kernel \
-             with CONFIG_NET_CLS_ACT, or a driver with native XDP",
+            "{} takes no tc program ({why}): use the privileges that `batchwise doctor` names, and a \
+             kernel with CONFIG_NET_CLS_ACT",
             self.name
         ))
     }
@@ -161,8 +163,18 @@ pub(crate) enum Tc {
 pub(crate) enum Attachment {
     /// By XDP or tcx.
     Link(OwnedFd),
-    /// By a filter of tc.
-    Filter { hook: TcHook, ifindex: u32 },
+    /// By a filter of tc, as long as it is this program's: another agent may have replaced it.
+    Filter {
+        hook: TcHook,
+        program: u32,
+        ifindex: u32,
+    },
+}
+
+/// The id of the program of a filter.
+fn program_at(hook: &TcHook) -> Option<u32> {
+    let mut hook = *hook; // a query fills it
+    hook.query().ok()
 }
 
 impl Attachment {
@@ -170,17 +182,20 @@ impl Attachment {
     pub(crate) fn ifindex(&self) -> Option<u32> {
         match self {
             Self::Link(link) => index_of(link),
-            Self::Filter { hook, ifindex } => {
-                let mut hook = *hook;
-                hook.query().is_ok().then_some(*ifindex)
-            }
+            Self::Filter {
+                hook,
+                program,
+                ifindex,
+            } => (program_at(hook) == Some(*program)).then_some(*ifindex),
         }
     }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if let Self::Filter { hook, .. } = self {
+        if let Self::Filter { hook, program, .. } = self
+            && program_at(hook) == Some(*program)
+        {
             drop(hook.detach()); // the interface may be gone
         }
     }
@@ -215,4 +230,40 @@ fn known() -> String {
         .map(|i| i.name().to_string_lossy().into_owned())
         .collect();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::thread;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::probe::Probe;
+    use crate::programs::balanced;
+
+    /// What stands in for tcx before Linux 6.6; the running kernel takes it, too.
+    #[test]
+    fn a_filter_that_was_replaced_takes_nothing_away_and_says_that_it_is_gone() {
+        let in_own_network = || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("run as root");
+            let balancer = crate::balance::Balancer::start(balanced()).expect("programs");
+            let probes = [(); 2].map(|()| Probe::load(&balancer).expect("a program"));
+            let programs = probes.each_ref().map(|p| p.skel.progs.bw_probe.as_fd());
+            let lo = Interface::find("lo").expect("every network has it");
+            let filter = |i: usize| lo.filter(programs[i], Tc::Egress).expect("a filter");
+
+            let replaced = filter(0);
+            assert_eq!(replaced.ifindex(), Some(1));
+            let second = filter(1);
+            assert_eq!((replaced.ifindex(), second.ifindex()), (None, Some(1)));
+            drop(replaced);
+            assert_eq!(second.ifindex(), Some(1));
+            drop(second);
+            let again = filter(1);
+            assert_eq!(again.ifindex(), Some(1));
+        };
+        thread::spawn(in_own_network).join().expect("no panic");
+    }
 }

@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn the_kernel_version_is_read_from_distribution_releases() {
         for (release, expected) in [
-            ("6.18.44-fc-v470", Some((6, 18))),
+            ("6.12.107+deb13-amd64", Some((6, 12))),
             ("6.1.0-13-amd64", Some((6, 1))),
             ("5.15-rc1", Some((5, 15))),
             ("", None),

@@ -70,9 +70,12 @@ impl Subcommand {
             Probe::Send => None, // fentry stands in
             _ => f.since,
         };
-        needed.filter_map(oldest).max().unwrap_or((0, 0))
+        needed.filter_map(oldest).fold(OLDEST, Version::max)
     }
 }
+
+/// No older kernel has been tried.
+const OLDEST: Version = (5, 15);
 
 impl fmt::Display for Subcommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -232,10 +235,7 @@ impl Feature {
             Probe::Send => self.send_hook(machine),
             Probe::Cgroup2 => match &machine.cgroup2 {
                 Some(path) => Finding::ok(path.display().to_string()),
-                None => Finding::missing(
-                    "not mounted",
-                    "mount -t cgroup2 none /sys/fs/cgroup/unified (make the directory)",
-                ),
+                None => Finding::missing("not mounted", crate::attach::cgroup::REMEDY),
             },
             Probe::Bpffs if machine.bpffs => Finding::ok(BPFFS),
             Probe::Bpffs if machine.may_mount() => {
@@ -309,8 +309,8 @@ impl Feature {
                 status,
                 format!("those of {who}: {why}"),
                 "look for what forbids bpf(2): /sys/kernel/security/lockdown, a security module, a \
-                 container's seccomp filter or user namespace; if it is the verifier, its log is what \
-                 `-v` prints",
+                 container's seccomp filter or user namespace; if it is the verifier, RUST_LOG=debug shows \
+                 its log",
             );
         }
         let largest = programs.iter().max_by_key(|p| p.instructions);
@@ -347,7 +347,8 @@ fn kernel(machine: &Machine, subcommand: Subcommand) -> Finding {
     let found = format!("Linux {}", machine.release);
     match machine.version() {
         Some(version) if version >= smallest => Finding::ok(found),
-        _ => Finding::missing(found, newer(smallest)),
+        // distributions port features back: the other checks decide
+        _ => Finding::new(Status::Degraded, found, newer(smallest)),
     }
 }
 

@@ -16,9 +16,9 @@ fn names_are_unique_and_everything_but_information_has_a_user() {
 fn the_smallest_kernel_is_that_of_the_youngest_essential_feature_or_its_stand_in() {
     assert_eq!(Subcommand::Watch.smallest_kernel(), (5, 15));
     assert_eq!(Subcommand::Tune.smallest_kernel(), (6, 1));
-    assert_eq!(Subcommand::Passive.smallest_kernel(), (5, 14));
-    assert_eq!(Subcommand::Balance.smallest_kernel(), (5, 14));
-    assert_eq!(Subcommand::Decap.smallest_kernel(), (5, 14));
+    assert_eq!(Subcommand::Passive.smallest_kernel(), (5, 15));
+    assert_eq!(Subcommand::Balance.smallest_kernel(), (5, 15));
+    assert_eq!(Subcommand::Decap.smallest_kernel(), (5, 15));
 }
 
 #[test]

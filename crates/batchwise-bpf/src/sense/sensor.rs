@@ -197,24 +197,25 @@ pub(crate) fn load(
 ) -> Result<(SenseSkel<'static>, SendHook), Error> {
     let mut refused = None;
     for hook in machine.send_hooks() {
-        match load_with(config, extension, cgroup, machine, hook) {
-            // some kernels load fentry programs and cannot attach them
-            Ok(skel) => match hook.attach(&skel) {
-                Ok(_) => return Ok((skel, hook)),
-                Err(e) => refused = Some(e),
-            },
+        match load_for(hook, config, extension, cgroup, machine) {
+            Ok(skel) => return Ok((skel, hook)),
             Err(e) => refused = Some(e),
         }
     }
-    Err(refused.unwrap_or_else(|| Error::Refused("no hook for what is sent".to_owned())))
+    Err(refused.unwrap_or_else(no_send_hook))
 }
 
-fn load_with(
+pub(crate) fn no_send_hook() -> Error {
+    Error::Refused("no hook for what is sent".to_owned())
+}
+
+/// With this hook, which can be attached.
+pub(crate) fn load_for(
+    hook: SendHook,
     config: &Config,
     extension: &impl Extension,
     cgroup: Option<&Cgroup>,
     machine: &Machine,
-    hook: SendHook,
 ) -> Result<SenseSkel<'static>, Error> {
     let mut open = SenseSkelBuilder::default()
         .open(holder())
@@ -244,7 +245,12 @@ fn load_with(
     progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
     progs.bw_send_late.set_autoload(hook == SendHook::Ended);
     extension.configure(&mut open);
-    open.load().map_err(Error::bpf("loading the BPF programs"))
+    let skel = open
+        .load()
+        .map_err(Error::bpf("loading the BPF programs"))?;
+    // some kernels load fentry programs and cannot attach them
+    drop(hook.attach(&skel)?);
+    Ok(skel)
 }
 
 pub(super) fn read_iter(link: &Link) -> io::Result<Vec<u8>> {

@@ -98,7 +98,7 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         ("bpffs, mounts", "watch 0, balance 1, all 3"),
         ("BPF_TCX_INGRESS", "passive 3, balance 3"),
         ("BPF_FUNC_xdp_get_buff_len", "passive 3, balance 3, decap 3"),
-        ("Linux 6.1", "watch 0, tune 1"),
+        ("Linux 6.1", "watch 0, tune 3"),
         ("the JIT", "watch 3, all 3"),
         ("privileges", "watch 1, all 1"),
     ] {

@@ -4,12 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use batchwise_bpf::programs::LIMIT;
 use serde::Deserialize;
 
 use super::{hold, root};
-
-/// What the kernel's verifier looks at, at most: `BPF_COMPLEXITY_LIMIT_INSNS`.
-const LIMIT: u64 = 1_000_000;
 
 /// One kernel.
 #[derive(Deserialize)]
@@ -20,7 +18,7 @@ struct Measured {
     /// By subcommand.
     doctor: BTreeMap<String, Doctor>,
     /// Instructions by program; none: the kernel does not say.
-    programs: BTreeMap<String, Option<u64>>,
+    programs: BTreeMap<String, Option<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -34,20 +32,32 @@ struct Doctor {
     lacks: Vec<String>,
 }
 
+/// The lines of the list: a kernel's name, archive, suite and package.
+fn list() -> Vec<[String; 4]> {
+    let list = fs::read_to_string(root().join("kernels/list")).expect("the list");
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let fields = |line: &str| {
+        line.split_whitespace()
+            .map(String::from)
+            .collect::<Vec<_>>()
+    };
+    lines
+        .map(|line| fields(line).try_into().expect("four fields"))
+        .collect()
+}
+
 impl Measured {
-    /// The kernels of the list that were measured, in its order.
+    /// The kernels of the list, in its order.
     fn all() -> Vec<Self> {
-        let list = fs::read_to_string(root().join("kernels/list")).expect("the list");
-        let names = list.lines().filter(|line| !line.starts_with('#'));
-        let names = names.filter_map(|line| line.split_whitespace().next());
-        let read = |name: &str| {
+        let read = |[name, ..]: &[String; 4]| {
             let file = root().join(format!("kernels/measured/{name}.json"));
-            let text = fs::read_to_string(file).ok()?;
-            Some(serde_json::from_str(&text).expect("as kernels/guest writes it"))
+            let text = fs::read_to_string(file);
+            let text = text.unwrap_or_else(|e| {
+                panic!("KERNELS={name} BLESS=1 make test-kernels measures it: {e}")
+            });
+            serde_json::from_str(&text).expect("as kernels/guest writes it")
         };
-        let measured: Vec<Self> = names.filter_map(read).collect();
-        assert!(!measured.is_empty(), "BLESS=1 make test-kernels measures");
-        measured
+        list().iter().map(read).collect()
     }
 
     /// How it went with a row of the table.
@@ -60,6 +70,15 @@ impl Measured {
             _ => "**fails**".to_owned(),
         }
     }
+}
+
+/// Where each kernel is from.
+fn packages() -> String {
+    let row_of = |[name, archive, suite, package]: [String; 4]| {
+        format!("| {name} | {archive}, `{suite}` | `{package}` |\n")
+    };
+    "| kernel | archive | package |\n|---|---|---|\n".to_owned()
+        + &list().into_iter().map(row_of).collect::<String>()
 }
 
 fn head(first: &str, kernels: &[Measured]) -> String {
@@ -114,6 +133,7 @@ fn programs(kernels: &[Measured]) -> String {
 fn the_reference_of_kernels_is_what_was_measured() {
     let kernels = Measured::all();
     let sections = [
+        ("packages", packages()),
         ("subcommands", subcommands(&kernels)),
         ("lacks", lacks(&kernels)),
         ("programs", programs(&kernels)),

@@ -31,10 +31,13 @@ impl Exits {
 
     /// Attaches a probe to each of these that has none yet; what was there before stays.
     pub(super) fn prepare(
-        &self,
+        &mut self,
         exits: &BTreeMap<u32, String>,
     ) -> anyhow::Result<BTreeMap<u32, Attached>> {
-        let new = exits.iter().filter(|(index, _)| !self.has(**index));
+        self.forget_lost();
+        let new = exits
+            .iter()
+            .filter(|(index, _)| !self.attached.contains_key(index));
         let attach = |(index, name): (&u32, &String)| {
             let attached = self.probe.attach(*index);
             let attached =
@@ -48,9 +51,10 @@ impl Exits {
         self.attached.extend(new);
     }
 
-    fn has(&self, index: u32) -> bool {
-        let attached = self.attached.get(&index);
-        attached.is_some_and(|a| a.ifindex() == Some(index))
+    /// Drops probes that somebody took from their interface. Before new ones are attached: a tc filter
+    /// that is dropped takes with it what is attached in its place.
+    fn forget_lost(&mut self) {
+        self.attached.retain(|index, a| a.ifindex() == Some(*index));
     }
 
     /// Whether the checks of a service say nothing.
@@ -65,7 +69,8 @@ impl Exits {
         if self.by_service.get(&service.name) != Some(&Ok(index)) {
             judge::filtered(service, &link.name, known, judge::reverse_path_filter)?;
         }
-        if !self.has(index) {
+        self.forget_lost();
+        if !self.attached.contains_key(&index) {
             let attached = self.probe.attach(index).map_err(|e| e.to_string())?;
             self.attached.insert(index, attached);
         }

@@ -36,7 +36,7 @@ pub(super) struct Ready {
 
 impl Agent {
     /// Does all that may fail and changes nothing of what is in force.
-    pub(super) fn prepare(&self, checked: Checked) -> anyhow::Result<Ready> {
+    pub(super) fn prepare(&mut self, checked: Checked) -> anyhow::Result<Ready> {
         let pinned = Pinned {
             services: self.balancer.services()?,
             backends: self.balancer.backends()?,
