@@ -43,6 +43,7 @@ build: setup
 bench: build
 	$(BATCHWISE) lab run overhead --out out/overhead
 	$(BATCHWISE) lab run accuracy --out out/accuracy
+	$(BATCHWISE) lab run hook-cost --out out/hook-cost
 
 ## target/package/batchwise_VERSION_ARCH.deb, with manual pages and completions; Debian's tools, cargo-deb
 package: build

@@ -9,6 +9,7 @@ mod client_cost;
 mod decisions;
 mod demo;
 mod engine;
+mod hook_cost;
 mod ladder;
 mod machine;
 mod output;
@@ -90,6 +91,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &tune_cost::TuneCost,
         &accuracy::Accuracy,
         &overhead::Overhead,
+        &hook_cost::HookCost,
         &regret::Regret,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,
