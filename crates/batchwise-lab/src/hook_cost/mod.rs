@@ -13,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
+use crate::engine::color::BATCHWISE;
 use crate::engine::text::interval;
-use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
+use crate::engine::{Experiment, Figure, NoMore, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::stats::quantile;
 use hooks::Hooks;
 use ping::Ping;
-use summary::Summary;
+use summary::{Summary, of_rounds};
 
 pub struct HookCost;
 
@@ -131,7 +132,11 @@ impl Experiment for HookCost {
         Summary::of(&results.points)
     }
 
-    fn report(&self, _results: &Results<Point, NoMore>, summary: &Summary) -> Report {
+    fn report(&self, results: &Results<Point, NoMore>, summary: &Summary) -> Report {
+        let strips = Arm::value_variants().iter().skip(1).map(|&arm| {
+            let pairs = of_rounds(&results.points, arm);
+            Strip::new(name(arm), BATCHWISE, &pairs)
+        });
         Report::new(
             "Hook cost: what watching adds to a request",
             "One thread is client and server of a connection over loopback: 64 B there, 5 B back. What \
@@ -144,6 +149,12 @@ impl Experiment for HookCost {
                 ("attached", &|(arm, _)| name(**arm)),
                 ("added, ns", &|(_, added)| interval(Some(**added))),
             ],
+        ))
+        .figure(Figure::ratios(
+            "hooks.svg",
+            "Time of a request over that of the same round with nothing attached",
+            "ratio",
+            strips.collect(),
         ))
         .text(
             "Medians of the rounds' differences with 95 % bootstrap intervals. A turn is the 5th \

@@ -22,9 +22,8 @@ impl Summary {
         let nothing = points.iter().filter(|p| p.arm == Arm::Nothing);
         let nothing: Vec<_> = nothing.map(|p| p.ns_per_request).collect();
         let added = |&arm: &Arm| {
-            let key = |p: &Point| (p.round, p.arm);
-            let pairs = pairs(points, key, arm, Arm::Nothing, |p| p.ns_per_request);
-            let above: Vec<_> = pairs.iter().map(|(with, without)| with - without).collect();
+            let above = of_rounds(points, arm);
+            let above: Vec<_> = above.iter().map(|(with, without)| with - without).collect();
             Some((arm, MedianInterval::of(&above)?))
         };
         let arms = Arm::value_variants().iter().skip(1);
@@ -33,6 +32,12 @@ impl Summary {
             added_ns: arms.filter_map(added).collect(),
         }
     }
+}
+
+/// Times with `arm` and without, of each round that has both.
+pub(super) fn of_rounds(points: &[Point], arm: Arm) -> Vec<(f64, f64)> {
+    let key = |p: &Point| (p.round, p.arm);
+    pairs(points, key, arm, Arm::Nothing, |p| p.ns_per_request)
 }
 
 #[cfg(test)]
