@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
-use crate::engine::color::BATCHWISE;
+use crate::engine::color::{BATCHWISE, GREY, PARTS};
 use crate::engine::text::interval;
 use crate::engine::{Experiment, Figure, NoMore, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::stats::quantile;
@@ -133,9 +133,13 @@ impl Experiment for HookCost {
     }
 
     fn report(&self, results: &Results<Point, NoMore>, summary: &Summary) -> Report {
-        let strips = Arm::value_variants().iter().skip(1).map(|&arm| {
-            let pairs = of_rounds(&results.points, arm);
-            Strip::new(name(arm), BATCHWISE, &pairs)
+        let drawn = [
+            (Arm::Empty, GREY),
+            (Arm::Clock, PARTS[2]),
+            (Arm::Watch, BATCHWISE),
+        ];
+        let strips = drawn.map(|(arm, color)| {
+            Strip::new(name(arm), color, &of_rounds(&results.points, arm))
         });
         Report::new(
             "Hook cost: what watching adds to a request",
@@ -154,7 +158,7 @@ impl Experiment for HookCost {
             "hooks.svg",
             "Time of a request over that of the same round with nothing attached",
             "ratio",
-            strips.collect(),
+            strips.into(),
         ))
         .text(
             "Medians of the rounds' differences with 95 % bootstrap intervals. A turn is the 5th \
