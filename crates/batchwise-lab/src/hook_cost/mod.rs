@@ -138,9 +138,8 @@ impl Experiment for HookCost {
             (Arm::Clock, PARTS[2]),
             (Arm::Watch, BATCHWISE),
         ];
-        let strips = drawn.map(|(arm, color)| {
-            Strip::new(name(arm), color, &of_rounds(&results.points, arm))
-        });
+        let strips = drawn
+            .map(|(arm, color)| Strip::new(name(arm), color, &of_rounds(&results.points, arm)));
         Report::new(
             "Hook cost: what watching adds to a request",
             "One thread is client and server of a connection over loopback: 64 B there, 5 B back. What \
