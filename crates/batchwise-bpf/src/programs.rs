@@ -1,4 +1,4 @@
-//! The programs of each subcommand as this kernel's verifier finds them: every one that can run here is
+//! The programs of each subcommand as this kernel's verifier finds them: every one that would run here is
 //! loaded, in the configuration that has it do most, and attached nowhere.
 
 use std::collections::BTreeMap;
@@ -101,17 +101,8 @@ impl Programs {
             cgroup: None,
             units: Units::of(&[Unit::Sends, Unit::Bytes, Unit::Packets]),
         };
-        let machine = Machine::look();
-        let load = |hook| sensor::load_for(hook, &config, extension, None, &machine);
-        let (taken, refused): (Vec<_>, Vec<_>) =
-            machine.send_hooks().map(load).partition(Result::is_ok);
-        if taken.is_empty() {
-            let why = refused.into_iter().find_map(Result::err);
-            return Err(why.unwrap_or_else(sensor::no_send_hook));
-        }
-        for skel in taken.into_iter().flatten() {
-            self.add(skel.object());
-        }
+        let (skel, _) = sensor::load(&config, extension, None, &Machine::look())?;
+        self.add(skel.object());
         Ok(())
     }
 }

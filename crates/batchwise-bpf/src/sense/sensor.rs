@@ -202,15 +202,11 @@ pub(crate) fn load(
             Err(e) => refused = Some(e),
         }
     }
-    Err(refused.unwrap_or_else(no_send_hook))
-}
-
-pub(crate) fn no_send_hook() -> Error {
-    Error::Refused("no hook for what is sent".to_owned())
+    Err(refused.unwrap_or_else(|| Error::Refused("no hook for what is sent".to_owned())))
 }
 
 /// With this hook, which can be attached.
-pub(crate) fn load_for(
+fn load_for(
     hook: SendHook,
     config: &Config,
     extension: &impl Extension,
