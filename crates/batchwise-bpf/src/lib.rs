@@ -29,6 +29,7 @@ pub use attach::xdp;
 pub use error::Error;
 #[doc(hidden)]
 pub use flows::gaps_from;
+pub use object::holder;
 pub use sense::{
     Actuator, Advertiser, Config, Control, Exchange, Extension, GuardFds, Hints, Sensor, Tuning,
     Units, release,

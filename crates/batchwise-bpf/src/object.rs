@@ -12,7 +12,7 @@ use crate::plain::{Plain, read};
 
 /// Where a skeleton's object is. The skeleton borrows it, so who is to own the skeleton alone needs
 /// one that is never freed: a few bytes for each load.
-pub(crate) fn holder() -> &'static mut MaybeUninit<OpenObject> {
+pub fn holder() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
 }
 

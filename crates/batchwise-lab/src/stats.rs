@@ -78,6 +78,11 @@ pub struct MedianInterval {
 }
 
 impl MedianInterval {
+    /// Of the first above the second of each pair.
+    pub fn of_differences(pairs: &[(f64, f64)]) -> Option<Self> {
+        Self::of(&pairs.iter().map(|(a, b)| a - b).collect::<Vec<_>>())
+    }
+
     /// Of these samples; `None` of none. The same samples always give the same interval.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let median = median(samples)?;

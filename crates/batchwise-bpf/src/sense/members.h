@@ -133,7 +133,10 @@ BW_APART int bw_drain_next_apart(struct bw_endpoint *e)
 	return 0;
 }
 
-/* Works off the arrivals that were logged. Mostly it is one, and a call costs 30 ns (`lab run hook-cost`). */
+/*
+ * Works off the arrivals that were logged. Mostly it is one, and a call costs 30 ns
+ * (`lab run hook-cost`).
+ */
 BW_INLINE void bw_drain_log(struct bw_endpoint *e)
 {
 	if (!bw_is_logged(e))

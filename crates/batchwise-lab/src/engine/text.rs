@@ -1,6 +1,14 @@
-//! Numbers for people: loads, latencies, shares, ratios. What is not known is a dash.
+//! Names and numbers for people: loads, latencies, shares, ratios. What is not known is a dash.
+
+use serde::Serialize;
 
 use crate::stats::{MedianInterval, Spread};
+
+/// What results call a variant without fields.
+pub fn name(variant: impl Serialize) -> String {
+    let text = serde_json::to_string(&variant);
+    text.unwrap_or_default().trim_matches('"').to_owned()
+}
 
 /// Requests a second, short: `250k`.
 pub fn thousands(per_second: f64) -> String {

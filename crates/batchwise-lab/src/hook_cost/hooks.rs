@@ -1,12 +1,10 @@
 //! What is attached while requests pass.
 
-use std::mem::MaybeUninit;
-
 use anyhow::{Context as _, Result};
-use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units};
+use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units, holder};
 use batchwise_core::sense::report::Unit;
+use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, OpenObject};
 
 use super::Arm;
 
@@ -61,10 +59,7 @@ fn sensor(port: u16, units: &[Unit]) -> Result<Sensor> {
 impl Hooks {
     /// Loads everything; `port` is the listener's, of connections that are made from now on.
     pub fn load(port: u16) -> Result<Self> {
-        // the skeleton borrows its object; both live until the experiment ends
-        let holder: &'static mut MaybeUninit<OpenObject> =
-            Box::leak(Box::new(MaybeUninit::uninit()));
-        let steps = StepsSkelBuilder::default().open(holder)?.load();
+        let steps = StepsSkelBuilder::default().open(holder())?.load();
         // no service is at the port that is nobody's
         let nobodys = 1;
         Ok(Self {

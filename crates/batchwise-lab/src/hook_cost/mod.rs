@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::engine::color::{BATCHWISE, GREY, PARTS};
-use crate::engine::text::interval;
+use crate::engine::text::{interval, name};
 use crate::engine::{Experiment, Figure, NoMore, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::stats::quantile;
 use hooks::Hooks;
@@ -149,7 +149,7 @@ impl Experiment for HookCost {
         .table(Table::of(
             &summary.added_ns,
             &[
-                ("attached", &|(arm, _)| name(**arm)),
+                ("attached", &|(arm, _)| name(arm)),
                 ("added, ns", &|(_, added)| interval(Some(**added))),
             ],
         ))
@@ -165,9 +165,4 @@ impl Experiment for HookCost {
              CPUs, elsewhere a part of the cost, are not in it.",
         )
     }
-}
-
-fn name(arm: Arm) -> String {
-    let value = arm.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }

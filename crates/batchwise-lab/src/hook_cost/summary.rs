@@ -22,9 +22,10 @@ impl Summary {
         let nothing = points.iter().filter(|p| p.arm == Arm::Nothing);
         let nothing: Vec<_> = nothing.map(|p| p.ns_per_request).collect();
         let added = |&arm: &Arm| {
-            let above = of_rounds(points, arm);
-            let above: Vec<_> = above.iter().map(|(with, without)| with - without).collect();
-            Some((arm, MedianInterval::of(&above)?))
+            Some((
+                arm,
+                MedianInterval::of_differences(&of_rounds(points, arm))?,
+            ))
         };
         let arms = Arm::value_variants().iter().skip(1);
         Self {

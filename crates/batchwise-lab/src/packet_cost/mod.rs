@@ -2,16 +2,16 @@
 //! BPF_PROG_TEST_RUN: its runs, what is kept of them, and how those of a round are compared.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use batchwise_bpf::holder;
 use batchwise_testbed::host::Host;
 use batchwise_testbed::pass::attach_program;
 use batchwise_testbed::topology::{LINK, TwoHosts};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Map, MapCore as _, MapFlags, OpenObject, libbpf_sys};
+use libbpf_rs::{Map, MapCore as _, MapFlags, libbpf_sys};
 use nix::net::if_::if_nametoindex;
 use serde::{Deserialize, Serialize};
 
@@ -71,9 +71,7 @@ pub fn differences<A: Copy + PartialEq>(
     arm: A,
     base: A,
 ) -> Option<MedianInterval> {
-    let pairs = of_rounds(points, arm, base);
-    let above: Vec<_> = pairs.iter().map(|(with, without)| with - without).collect();
-    MedianInterval::of(&above)
+    MedianInterval::of_differences(&of_rounds(points, arm, base))
 }
 
 /// What is measured.
@@ -98,10 +96,7 @@ impl Repeater {
     /// Loads them; what is measured has these flags of `BPF_PROG_LOAD`. Packets that are forwarded
     /// leave the server over its link and end at the client.
     pub fn load(hosts: &TwoHosts, flags: u32) -> Result<Self> {
-        // the skeleton borrows its object; both live until the experiment ends
-        let holder: &'static mut MaybeUninit<OpenObject> =
-            Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = AgainSkelBuilder::default().open(holder)?;
+        let mut open = AgainSkelBuilder::default().open(holder())?;
         for mut program in open.open_object_mut().progs_mut() {
             program.set_flags(flags);
         }

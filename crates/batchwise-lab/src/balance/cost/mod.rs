@@ -13,8 +13,8 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::name;
 use crate::Context;
+use crate::engine::text::name;
 use crate::engine::{Experiment, Report, Results, Round, Run, Turn, two_hosts};
 use crate::packet_cost::{self, FLOWS};
 use bench::Bench;

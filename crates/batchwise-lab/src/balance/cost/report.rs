@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::name;
 use super::Program;
 use super::summary::Summary;
-use crate::engine::text::quartiles;
+use crate::engine::text::{name, quartiles};
 use crate::engine::{Report, Table, Verdict};
 use crate::stats::{MedianInterval, Spread};
 

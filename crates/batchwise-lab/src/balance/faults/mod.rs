@@ -18,8 +18,8 @@ use clap::ValueEnum as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::name;
 use crate::Context;
+use crate::engine::text::name;
 use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
 pub use outcome::{Outcome, Scenario};
 use stage::{Stage, by_latency, settings};

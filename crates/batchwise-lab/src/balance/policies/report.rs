@@ -1,10 +1,9 @@
 //! Table, figures and report of the balance-policies experiment.
 
-use super::super::name;
 use super::deciders::Kind;
 use super::{INTERVAL, More, Point, Summary};
 use crate::engine::color::{BATCHWISE, Color, GREY, NAGLE, NODELAY};
-use crate::engine::text::percent;
+use crate::engine::text::{name, percent};
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 use crate::stats::Spread;
 use clap::ValueEnum as _;

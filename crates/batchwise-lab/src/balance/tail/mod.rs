@@ -20,10 +20,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::agent::{Agent, NAMES, Printed, Settings, WEB};
-use super::name;
 use super::site::Site;
 use crate::Context;
-use crate::engine::text::duration;
+use crate::engine::text::{duration, name};
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::passive::workload::write_site;
 use summary::Summary;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::engine::color::{NAGLE, NODELAY};
-use crate::engine::text::{interval, quartiles};
+use crate::engine::text::{interval, name, quartiles};
 use crate::engine::{
     Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
 };
@@ -40,11 +40,6 @@ pub enum Case {
 }
 
 impl Case {
-    fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
     fn flows(self) -> u32 {
         match self {
             Self::OneFlow | Self::Forward => 1,
@@ -172,7 +167,7 @@ impl Experiment for PassiveCost {
 
     fn describe(&self, point: &Point) -> String {
         let Arm { case, program } = point.arm;
-        let (round, case, ns) = (point.round + 1, case.name(), point.ns_per_packet);
+        let (round, case, ns) = (point.round + 1, name(case), point.ns_per_packet);
         format!("round {round}: {case} {program:?} {ns:.1} ns a packet")
     }
 
@@ -227,7 +222,7 @@ fn cases(summary: &Summary) -> Table {
     Table::of(
         &summary.cases,
         &[
-            ("packets of", &|(case, _)| case.name()),
+            ("packets of", &|(case, _)| name(case)),
             ("nothing, ns", &|(_, of)| spread(of.nothing_ns)),
             ("passive, ns", &|(_, of)| spread(of.passive_ns)),
             ("added, ns", &|(_, of)| interval(of.added_ns)),

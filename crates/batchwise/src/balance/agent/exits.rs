@@ -69,7 +69,6 @@ impl Exits {
         if self.by_service.get(&service.name) != Some(&Ok(index)) {
             judge::filtered(service, &link.name, known, judge::reverse_path_filter)?;
         }
-        self.forget_lost();
         if !self.attached.contains_key(&index) {
             let attached = self.probe.attach(index).map_err(|e| e.to_string())?;
             self.attached.insert(index, attached);
@@ -84,6 +83,7 @@ impl Agent {
     pub(super) fn follow_exits(&mut self, known: &NetworkState) -> bool {
         let mut changed = false;
         let mut by_service = BTreeMap::new();
+        self.exits.forget_lost();
         for service in &mut self.services {
             if service.spec.check.kind == Kind::None {
                 continue;
