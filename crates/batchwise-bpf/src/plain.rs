@@ -30,3 +30,5 @@ pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
         IpAddr::V6(a) => a.octets(),
     }
 }
+
+impl Plain for u64 {}

@@ -96,6 +96,25 @@ BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
 	}
 }
 
+/*
+ * Whether nothing has happened to the streams since the last event: what was queued then still is,
+ * also what no socket tells of (a request in the application's hands).
+ */
+BW_INLINE int bw_is_unchanged(const struct bw_endpoint *e, const struct bw_sock_view *v,
+			      __u32 snd_una)
+{
+	return e->una == snd_una && e->wend == v->write_seq && e->rcv == v->rcv_nxt &&
+	       e->read == v->copied_seq && e->tail == e->logged;
+}
+
+/* Goes on at `since` after a pause in which nothing happened: only the time passes over. */
+BW_INLINE void bw_resume(struct bw_endpoint *e, __u64 since)
+{
+	for (int u = 0; u < BW_UNITS; u++)
+		for (int i = 0; i < BW_QUEUES; i++)
+			e->rec.q[u][i].time = since;
+}
+
 /* In-order bytes up to `end` arrived, holding `calls` ends of messages in `segs` segments. */
 BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 calls,
 			 __u32 segs)

@@ -34,7 +34,7 @@ pub struct Control {
     pub advertised: State,
 }
 
-/// Lets sockets be changed. Counting then begins switched off: [`super::Sensor::count`].
+/// Lets sockets be changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning;
 
@@ -68,9 +68,6 @@ impl Extension for Tuning {
         open.progs.bw_app_setting.set_autoload(true);
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.tuning = true;
-        }
-        if let Some(bss) = open.maps.bss_data.as_deref_mut() {
-            bss.paused = 1;
         }
     }
 

@@ -45,4 +45,6 @@ pub struct Config {
     pub cgroup: Option<PathBuf>,
     /// What to count.
     pub units: Units,
+    /// [`super::Sensor::read`] leaves out what has not changed since the last reading.
+    pub brief: bool,
 }

@@ -2,13 +2,21 @@
 //! costs a request several percent, so while nothing is counted none is attached.
 
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
+use batchwise_core::sense::governor::Runs;
 use libbpf_rs::Link;
+use nix::time::{ClockId, clock_gettime};
 
-use super::sensor::{Sensor, read_iter};
+use super::sensor::{STATE, Sensor, read_iter};
 use crate::Error;
 use crate::features::SendHook;
 use crate::sense_skel::SenseSkel;
+
+/// ns of the clock that the programs use.
+fn monotonic_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
+}
 
 impl SendHook {
     /// Attaches the program that it was loaded with.
@@ -27,37 +35,39 @@ impl SendHook {
 }
 
 impl Sensor {
-    /// Attaches what sees every segment, send and read.
-    pub(super) fn hooks(&self) -> Result<Vec<Link>, Error> {
+    /// Attaches what sees every segment, send and read, and the beginnings and ends of connections.
+    fn hooks(&self) -> Result<Vec<Link>, Error> {
         let attach = Error::bpf;
         let progs = &self.skel.progs;
         let segment = progs.bw_segment.attach();
         let read = progs.bw_read.attach();
         let send = self.send.attach(&self.skel);
-        Ok(vec![
+        let state = match self.state_stays {
+            false => Some(progs.bw_state.attach().map_err(attach(STATE))?),
+            true => None,
+        };
+        let hooks = [
             segment.map_err(attach("attaching to tcp_probe"))?,
             read.map_err(attach("attaching to tcp_rcv_space_adjust"))?,
             send?,
-        ])
+        ];
+        Ok(state.into_iter().chain(hooks).collect())
     }
 
-    /// Switches counting on or off. On, it begins anew: see [`Self::epoch`].
-    pub fn count(&mut self, on: bool) -> Result<(), Error> {
-        if on == self.is_counting() {
+    /// Attaches what counts, and begins a window: see [`Self::epoch`].
+    pub fn begin(&mut self) -> Result<(), Error> {
+        if self.is_counting() {
             return Ok(());
         }
-        if on {
-            self.counting = self.hooks()?;
-        }
+        self.counting = self.hooks()?;
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            bss.epoch = bss.epoch.wrapping_add(u32::from(on));
-            // the programs must not see the new value before the new epoch
+            bss.epoch = bss.epoch.wrapping_add(1);
+            bss.epoch_began = monotonic_ns();
+            // the programs must not go on before they can see the new epoch
             fence(Ordering::SeqCst);
-            bss.paused = u32::from(!on);
+            bss.paused = 0;
         }
-        if !on {
-            self.counting.clear();
-        } else if self.exchanges_alone() {
+        if self.exchanges_alone() {
             // The callbacks went silent in the pause; with an actuator its own walk wakes them.
             let walk = self.skel.progs.bw_apply.attach();
             let walk = walk.map_err(Error::bpf("creating iter/tcp to go on with the exchange"))?;
@@ -66,10 +76,46 @@ impl Sensor {
         Ok(())
     }
 
+    /// Ends the window: the counters stand still from now on.
+    pub fn freeze(&mut self) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.epoch_ended = monotonic_ns();
+            fence(Ordering::SeqCst);
+            bss.paused = 1;
+        }
+    }
+
+    /// Detaches what counts. Takes as long as half of all that a window costs beside its events.
+    pub fn detach(&mut self) {
+        self.freeze();
+        self.counting.clear();
+    }
+
     /// Whether there is an exchange, and no actuator that walks the sockets.
     fn exchanges_alone(&self) -> bool {
         let ro = self.skel.maps.rodata_data;
         ro.is_some_and(|ro| ro.exchanging && !ro.tuning)
+    }
+
+    /// How often the programs ran so far, on all CPUs.
+    pub fn runs(&self) -> Runs {
+        let data = self.skel.maps.bss_data.as_deref();
+        let mut sum = Runs::default();
+        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
+        for cpu in data.iter().flat_map(|data| data.runs.iter().take(cpus)) {
+            sum.member += cpu.member;
+            sum.foreign += cpu.foreign;
+            sum.started += cpu.started;
+        }
+        sum
+    }
+
+    /// When the epoch began, ns, CLOCK_MONOTONIC, and when it ended, or now.
+    pub fn window(&self) -> (u64, u64) {
+        self.shared(|data| match data.paused {
+            0 => (data.epoch_began, monotonic_ns()),
+            _ => (data.epoch_began, data.epoch_ended),
+        })
     }
 
     /// Whether events are being counted.

@@ -109,6 +109,8 @@ struct tcp_sock {
 	__u32 mss_cache;
 	__u32 srtt_us;
 	__u32 total_retrans;
+	__u32 data_segs_in;
+	__u32 data_segs_out;
 	__u64 bytes_acked;
 	__u64 bytes_received;
 	__u64 tcp_wstamp_ns;

@@ -12,7 +12,7 @@
 #include <bpf/bpf_helpers.h>
 #include "../lib/endpoint.h"
 
-#define BW_MAX_PORTS 8
+#define BW_MAX_PORTS 9 /* and one of them is the bench's */
 
 /* What the exchange sends in turn: a queue each, then the agent's state, then the hint. */
 enum { BW_SLOT_STATE = BW_UNITS * BW_QUEUES, BW_SLOT_HINT, BW_SLOTS };
@@ -22,6 +22,7 @@ const volatile __u32 units = 1 << BW_CALLS | 1 << BW_BYTES;
 const volatile __u32 advertised_units = 1 << BW_CALLS | 1 << BW_BYTES; /* to the peer */
 const volatile __u16 ports[BW_MAX_PORTS];
 const volatile __u32 n_ports;
+const volatile __u16 bench_port; /* the agent's own, by which it learns what counting costs; 0: none */
 const volatile __u64 cgroup_id; /* 0: any */
 const volatile __u32 cgroup_level;
 const volatile __u32 exchange_period_ns;
@@ -31,12 +32,19 @@ const volatile bool late_send; /* what is sent is seen after the call */
 const volatile bool late_callbacks; /* TCP_BPF_SOCK_OPS_CB_FLAGS can be set from a walk */
 
 /*
- * Whether events go uncounted. The agent that tunes pauses between its windows, since
- * counting costs more than much of what it could gain; every time that it goes on `epoch`
- * grows, and a connection begins anew at its first event.
+ * Whether events go uncounted. Agents count in windows, since counting costs more than a user may want
+ * to pay. With each window `epoch` grows, and a connection begins anew at its first event; what is
+ * queued then has been since the window began.
  */
 volatile __u32 paused;
 volatile __u32 epoch;
+volatile __u64 epoch_began; /* ns, CLOCK_MONOTONIC */
+volatile __u64 epoch_ended; /* while `paused` */
+
+/* The agent wants no records that it has already. */
+volatile __u32 brief;
+
+struct bw_runs runs[BW_MOST_CPUS] __attribute__((aligned(64)));
 
 /* Records of connections that closed and did not fit into `closed`. */
 __u64 lost_events;
@@ -90,9 +98,11 @@ BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
 {
 	struct cgroup *cgrp, *ancestor;
 	struct cgroup___before_6_1 *older;
+	__u16 port = sk->__sk_common.skc_num;
 	__u64 id;
 
-	if (!cgroup_id)
+	if (!cgroup_id ||
+	    (bench_port && (port == bench_port || bpf_ntohs(sk->__sk_common.skc_dport) == bench_port)))
 		return true;
 	cgrp = BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
 	if (!cgrp)
@@ -103,6 +113,16 @@ BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
 	older = (void *)cgrp;
 	return !bpf_core_read(&id, sizeof(id), &older->ancestor_ids[cgroup_level]) &&
 	       id == cgroup_id;
+}
+
+BW_INLINE struct bw_runs *bw_runs(void)
+{
+	return &runs[bpf_get_smp_processor_id() & (BW_MOST_CPUS - 1)];
+}
+
+BW_INLINE __u64 bw_data_segs(const struct tcp_sock *tp)
+{
+	return (__u64)tp->data_segs_in + tp->data_segs_out;
 }
 
 BW_INLINE void bw_view(const struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
@@ -146,14 +166,21 @@ BW_INLINE void bw_drain_log(struct bw_endpoint *e)
 		bw_drain_next_apart(e);
 }
 
-/* Begins anew if counting has paused since the last event; before any other use of the queues. */
-BW_INLINE void bw_wake(struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
+/*
+ * Begins anew if counting has paused since the last event; before any other use of the queues. They
+ * have been as they are since the epoch began.
+ */
+BW_INLINE void bw_wake(struct bw_endpoint *e, const struct tcp_sock *tp,
 		       const struct bw_sock_view *v)
 {
 	if (e->rec.epoch == epoch)
 		return;
-	bw_resync(e, units, now, v, tp->snd_una);
+	if (bw_is_unchanged(e, v, tp->snd_una))
+		bw_resume(e, epoch_began);
+	else
+		bw_resync(e, units, epoch_began, v, tp->snd_una);
 	e->rec.epoch = epoch;
+	e->rec.info.segs_begin = bw_data_segs(tp);
 	e->next_option = BW_SLOT_STATE - 1; /* first of all */
 }
 
@@ -188,11 +215,12 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 	 * With arrivals still in the log the counters stand where the last drain left them. Else they
 	 * are current, but that nobody may have noticed the last ACK leave.
 	 */
-	r->info.now = e->logged == e->tail ? bpf_ktime_get_ns() : r->last;
+	r->info.now = e->logged != e->tail ? r->last : paused ? epoch_ended : bpf_ktime_get_ns();
 	r->info.ack_left = e->logged != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
 				   0 :
 				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
 	r->info.bytes = tp->bytes_acked + tp->bytes_received;
+	r->info.segs = bw_data_segs(tp);
 	r->info.outstanding = tp->write_seq - tp->snd_una;
 	r->info.retransmits = tp->total_retrans;
 	r->info.srtt_us = tp->srtt_us >> 3;

@@ -7,6 +7,7 @@ mod counting;
 mod exchange;
 mod extension;
 mod hints;
+mod prices;
 mod record;
 pub(crate) mod sensor;
 

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
-use batchwise_core::sense::connection::{Connection, PeerState, Vitals};
+use batchwise_core::sense::connection::{Connection, PeerState, Quiet, Vitals};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::sample::Sample;
@@ -16,14 +16,6 @@ use crate::sense_skel::types;
 const SERVER: u32 = types::bw_record_flag::BW_F_SERVER.0;
 const AGREED: u32 = types::bw_record_flag::BW_F_AGREED.0;
 const LATE_SEND: u32 = types::bw_record_flag::BW_F_LATE_SEND.0;
-
-/// What bw_dump writes per connection: the record, then the version that it had before and after.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Snapshot {
-    pub rec: types::bw_record,
-    pub version: u64,
-}
 
 impl From<&types::bw_record> for Connection {
     fn from(r: &types::bw_record) -> Self {
@@ -66,8 +58,10 @@ impl From<&types::bw_record> for Connection {
             nagle_off: r.info.nagle_off != 0,
             app_nagle_off: r.app_setting_off != 0,
             epoch: r.epoch,
+            segments_before: r.info.segs_begin,
             vitals: Vitals {
                 bytes: r.info.bytes,
+                segments: r.info.segs,
                 outstanding: r.info.outstanding,
                 retransmits: r.info.retransmits,
                 rtt: u64::from(r.info.srtt_us) * 1_000,
@@ -100,20 +94,58 @@ fn known_rtt(us: u32) -> u64 {
     }
 }
 
-/// Splits what the iterator wrote into records that were not being written meanwhile, and counts
-/// those that were.
-pub(crate) fn parse_dump(bytes: &[u8]) -> (Vec<Connection>, usize) {
-    let mut torn = 0;
-    let connections = bytes
-        .chunks_exact(size_of::<Snapshot>())
-        .filter_map(read::<Snapshot>)
-        .filter_map(|s| {
-            let whole = s.rec.version % 2 == 0 && u64::from(s.rec.version) == s.version;
-            torn += usize::from(!whole);
-            whole.then(|| Connection::from(&s.rec))
-        })
-        .collect();
-    (connections, torn)
+/// What the iterator wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Dump {
+    /// Records that were not being written meanwhile.
+    pub whole: Vec<Connection>,
+    /// Connections without an event since they were last told.
+    pub quiet: Vec<Quiet>,
+    /// Cookies and births of those whose records were being written.
+    pub torn: Vec<(u64, u64)>,
+}
+
+impl Dump {
+    /// Takes `bytes` apart, as written in the epoch that began at `began`.
+    pub(crate) fn parse(mut bytes: &[u8], epoch: u32, began: u64) -> Self {
+        let mut dump = Self::default();
+        while let Some(entry) = next::<u64>(&mut bytes) {
+            if entry == u64::from(types::bw_entry::BW_ENTRY_QUIET.0) {
+                let Some(q) = next::<types::bw_quiet>(&mut bytes) else {
+                    break;
+                };
+                dump.quiet.push(Quiet {
+                    cookie: q.cookie,
+                    born: q.born,
+                    segments: q.segs,
+                });
+                continue;
+            }
+            let Some(rec) = next::<types::bw_record>(&mut bytes) else {
+                break;
+            };
+            let Some(version) = next::<u64>(&mut bytes) else {
+                break;
+            };
+            if rec.version % 2 != 0 || u64::from(rec.version) != version {
+                dump.torn.push((rec.cookie, rec.born));
+                continue;
+            }
+            let mut c = Connection::from(&rec);
+            if entry == u64::from(types::bw_entry::BW_ENTRY_HELD.0) {
+                c.hold(epoch, began);
+            }
+            dump.whole.push(c);
+        }
+        dump
+    }
+}
+
+/// The next value that `bytes` begin with.
+fn next<T: Plain>(bytes: &mut &[u8]) -> Option<T> {
+    let (first, rest) = bytes.split_at_checked(size_of::<T>())?;
+    *bytes = rest;
+    read(first)
 }
 
 /// A record from the ring buffer of closed connections.
@@ -121,5 +153,5 @@ pub(crate) fn parse_closed(bytes: &[u8]) -> Option<Connection> {
     read::<types::bw_record>(bytes).map(|rec| Connection::from(&rec))
 }
 
-impl Plain for Snapshot {}
+impl Plain for types::bw_quiet {}
 impl Plain for types::bw_record {}

@@ -10,11 +10,59 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-BW_INLINE struct bw_endpoint *bw_member(const struct sock *sk)
+/* Makes the socket a member, if it is to be one; it must not be one yet. */
+BW_INLINE struct bw_endpoint *bw_start(struct sock *sk, __u32 flags)
 {
-	if ((tuning && paused) || !bw_port_matches(sk))
+	const struct tcp_sock *tp = bw_tcp(sk);
+	struct bw_sock_view v;
+	struct bw_endpoint *e;
+	__u64 now;
+	int side;
+
+	side = bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
+	if (side < 0 || !tp || !bw_cgroup_matches(sk))
 		return NULL;
-	return bpf_sk_storage_get(&endpoints, (void *)sk, NULL, 0);
+	e = bpf_sk_storage_get(&endpoints, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!e) {
+		__sync_fetch_and_add(&unrecorded, 1);
+		return NULL;
+	}
+	now = bpf_ktime_get_ns();
+	bw_view(e, tp, now, &v);
+	bw_version_bump(e);
+	bw_identify(e, sk, side | flags);
+	e->rec.cookie = bpf_get_socket_cookie(sk);
+	/* at birth snd_una is that of the SYN: nothing is outstanding */
+	e->rec.born = now;
+	e->rec.epoch = epoch;
+	e->rec.app_setting_off = tp->nonagle & TCP_NAGLE_OFF;
+	e->rec.info.segs_begin = bw_data_segs(tp);
+	bw_resync(e, units, now, &v, flags & BW_F_BIRTH ? v.write_seq : tp->snd_una);
+	e->logged_epoch = epoch;
+	bw_version_bump(e);
+	bw_runs()->started++;
+	return e;
+}
+
+/*
+ * The member that a socket is. One that was opened before the agent, or between its windows, becomes
+ * one at its first event.
+ */
+BW_INLINE struct bw_endpoint *bw_member(struct sock *sk)
+{
+	struct bw_endpoint *e;
+
+	if (paused)
+		return NULL;
+	if (!bw_port_matches(sk)) {
+		bw_runs()->foreign++;
+		return NULL;
+	}
+	bw_runs()->member++;
+	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
+	if (e || sk->__sk_common.skc_state != TCP_ESTABLISHED)
+		return e;
+	return bw_start(sk, 0);
 }
 
 /* A hook in process context begins to write the record: the time, and what the socket says. */
@@ -24,9 +72,21 @@ BW_INLINE __u64 bw_begin(struct bw_endpoint *e, const struct tcp_sock *tp, struc
 
 	bw_view(e, tp, now, v);
 	bw_version_bump(e);
-	bw_wake(e, tp, now, v);
+	bw_wake(e, tp, v);
 	bw_drain_log(e);
 	return now;
+}
+
+/* The same at an epoch's first event, if that is an arrival. */
+BW_INLINE void bw_wake_logging(struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now)
+{
+	struct bw_sock_view v;
+
+	bw_view(e, tp, now, &v);
+	bw_version_bump(e);
+	bw_wake(e, tp, &v);
+	bw_version_bump(e);
+	e->logged_epoch = epoch;
 }
 
 /*
@@ -46,6 +106,8 @@ int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 	if (!tp)
 		return 0;
 	now = bpf_ktime_get_ns(); /* first: it waits for loads before it */
+	if (e->logged_epoch != epoch)
+		bw_wake_logging(e, tp, now);
 	seq = cb->seq;
 	flags = cb->tcp_flags;
 	len = cb->end_seq - seq - (flags & TCPHDR_FIN);
@@ -81,7 +143,7 @@ int BPF_PROG(bw_read, struct sock *sk)
 }
 
 /* tcp_sendmsg_locked(), before bytes are taken: write_seq is old. */
-BW_INLINE int bw_sendmsg(const struct sock *sk, const struct msghdr *msg)
+BW_INLINE int bw_sendmsg(struct sock *sk, const struct msghdr *msg)
 {
 	struct bw_endpoint *e = bw_member(sk);
 	const struct tcp_sock *tp = e ? bw_tcp(sk) : NULL;
@@ -99,13 +161,13 @@ BW_INLINE int bw_sendmsg(const struct sock *sk, const struct msghdr *msg)
 
 /* One of the three sees what is sent: features/table.rs has their order. */
 SEC("?tp_btf/tcp_sendmsg_locked")
-int BPF_PROG(bw_send, const struct sock *sk, const struct msghdr *msg)
+int BPF_PROG(bw_send, struct sock *sk, const struct msghdr *msg)
 {
 	return bw_sendmsg(sk, msg);
 }
 
 SEC("?fentry/tcp_sendmsg_locked")
-int BPF_PROG(bw_send_entry, const struct sock *sk, const struct msghdr *msg)
+int BPF_PROG(bw_send_entry, struct sock *sk, const struct msghdr *msg)
 {
 	return bw_sendmsg(sk, msg);
 }
@@ -133,39 +195,6 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 	return 0;
 }
 
-/* Whether the socket is a member from now on. */
-BW_INLINE bool bw_start(struct sock *sk, __u32 flags)
-{
-	const struct tcp_sock *tp = bw_tcp(sk);
-	struct bw_sock_view v;
-	struct bw_endpoint *e;
-	__u64 now;
-	int side;
-
-	side = bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
-	if (side < 0 || !tp || !bw_cgroup_matches(sk))
-		return false;
-	if (bpf_sk_storage_get(&endpoints, sk, NULL, 0))
-		return false;
-	e = bpf_sk_storage_get(&endpoints, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!e) {
-		__sync_fetch_and_add(&unrecorded, 1);
-		return false;
-	}
-	now = bpf_ktime_get_ns();
-	bw_view(e, tp, now, &v);
-	bw_version_bump(e);
-	bw_identify(e, sk, side | flags);
-	e->rec.cookie = bpf_get_socket_cookie(sk);
-	/* at birth snd_una is that of the SYN: nothing is outstanding */
-	e->rec.born = now;
-	e->rec.epoch = epoch;
-	e->rec.app_setting_off = tp->nonagle & TCP_NAGLE_OFF;
-	bw_resync(e, units, now, &v, flags & BW_F_BIRTH ? v.write_seq : tp->snd_una);
-	bw_version_bump(e);
-	return true;
-}
-
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 {
@@ -175,7 +204,8 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	if (new == TCP_ESTABLISHED) {
-		bw_start(sk, BW_F_BIRTH);
+		if (!bpf_sk_storage_get(&endpoints, sk, NULL, 0))
+			bw_start(sk, BW_F_BIRTH);
 		return 0;
 	}
 	/* a closing server's socket has already lost its port: only its storage tells */
@@ -204,7 +234,9 @@ int bw_adopt(struct bpf_iter__tcp *ctx)
 	if (!skc)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
-	if (!tp || skc->skc_state != TCP_ESTABLISHED || !bw_start((struct sock *)tp, 0))
+	if (!tp || skc->skc_state != TCP_ESTABLISHED ||
+	    bpf_sk_storage_get(&endpoints, (struct sock *)tp, NULL, 0) ||
+	    !bw_start((struct sock *)tp, 0))
 		return 0;
 	/* an agent before us may have agreed on the exchange: if the peer goes on, so do we */
 	if (exchanging)
@@ -212,29 +244,64 @@ int bw_adopt(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Hands all records to the agent. */
+/* Whether items have been queued since the epoch's beginning, or since their event in it. */
+BW_INLINE bool bw_holds(const struct bw_endpoint *e, const struct tcp_sock *tp)
+{
+	struct bw_sock_view v;
+	__u32 items = 0;
+
+	for (int i = 0; i < BW_QUEUES; i++)
+		items |= e->rec.q[BW_CALLS][i].size | e->rec.q[BW_BYTES][i].size;
+	if (!items)
+		return false;
+	bw_view(e, tp, 0, &v);
+	return e->rec.epoch == epoch || bw_is_unchanged(e, &v, tp->snd_una);
+}
+
+/* Hands the connections to the agent. */
 SEC("iter/bpf_sk_storage_map")
 int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
+	struct seq_file *seq = ctx->meta->seq;
 	struct bw_endpoint *e = ctx->value;
 	struct sock *sk = ctx->sk;
 	struct tcp_sock *tp;
-	__u64 version;
+	__u64 entry, version;
+	bool holds;
 
 	if (!e || !sk)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	bw_sock_info(e, tp);
 	version = bw_load(&e->rec.version);
-	bpf_seq_write(ctx->meta->seq, &e->rec, sizeof(e->rec));
-	if (bw_load(&e->rec.version) != version)
+	holds = bw_holds(e, tp);
+	if (brief && !holds && e->told == version && e->logged == e->tail) {
+		struct bw_quiet quiet = {
+			.cookie = e->rec.cookie,
+			.born = e->rec.born,
+			.segs = bw_data_segs(tp),
+		};
+
+		entry = BW_ENTRY_QUIET;
+		bpf_seq_write(seq, &entry, sizeof(entry));
+		bpf_seq_write(seq, &quiet, sizeof(quiet));
+		return 0;
+	}
+	bw_sock_info(e, tp);
+	entry = holds && e->rec.epoch != epoch ? BW_ENTRY_HELD : BW_ENTRY_RECORD;
+	bpf_seq_write(seq, &entry, sizeof(entry));
+	bpf_seq_write(seq, &e->rec, sizeof(e->rec));
+	if (bw_load(&e->rec.version) == version)
+		e->told = version;
+	else
 		version = -1;
-	bpf_seq_write(ctx->meta->seq, &version, sizeof(version));
+	bpf_seq_write(seq, &version, sizeof(version));
 	return 0;
 }
 
 /* No struct has these: they tell the loader's generator of them. */
 enum bw_unit *of_unit;
 enum bw_record_flag *of_record_flag;
+enum bw_entry *of_entry;
+struct bw_quiet *of_quiet;

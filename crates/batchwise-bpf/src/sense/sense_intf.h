@@ -95,6 +95,8 @@ struct bw_sock_info {
 	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
 	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
 	__u64 bytes; /* acknowledged by the peer, and received */
+	__u64 segs; /* with data, sent and received */
+	__u64 segs_begin; /* the same when the epoch's first event came */
 	__u32 outstanding; /* bytes handed over, not yet acknowledged */
 	__u32 retransmits; /* segments */
 	__u32 srtt_us;
@@ -128,6 +130,33 @@ struct bw_record {
 	__u32 netns;
 };
 
+/*
+ * How often the programs ran on a CPU, on a line of its own: what counting costs is this, at the prices
+ * that the agent has measured.
+ */
+struct bw_runs {
+	__u64 member;  /* at a segment, a read or a send of a watched socket */
+	__u64 foreign; /* of another one */
+	__u64 started; /* connections that became members */
+	__u64 reserved[5];
+};
+
+#define BW_MOST_CPUS 1024 /* a power of two; above, CPUs share lines */
+
+/* What the agent is handed of a connection that has had no event since it was told of it. */
+struct bw_quiet {
+	__u64 cookie;
+	__u64 born;
+	__u64 segs; /* as in bw_sock_info */
+};
+
+/* What bw_dump writes before each. */
+enum bw_entry {
+	BW_ENTRY_RECORD, /* a bw_record, and its version as it was read */
+	BW_ENTRY_HELD, /* likewise: no event in this epoch, so what was queued has been all along */
+	BW_ENTRY_QUIET, /* a bw_quiet */
+};
+
 #define BW_LOG 16 /* a power of two */
 
 /* A segment that arrived, as the socket's state was before it was processed. */
@@ -154,7 +183,8 @@ struct bw_endpoint {
 	/* the logging side's alone */
 	__u64 logged_at;
 	__u32 logged; /* arrivals, free-running */
-	__u32 reserved_logged[29];
+	__u32 logged_epoch; /* as bw_record.epoch */
+	__u32 reserved_logged[28];
 
 	struct bw_arrival log[BW_LOG];
 
@@ -170,6 +200,8 @@ struct bw_endpoint {
 	__u16 silent;  /* the callback before each segment is off while nothing is counted */
 	__u64 option_sent; /* ns */
 	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
+	__u32 told; /* bw_dump's alone: the record's version that the agent had last; 0: none */
+	__u32 reserved_told;
 	struct bw_record rec;
 	struct bw_marks out;	 /* send calls not yet acknowledged */
 	struct bw_marks in_read; /* received messages not yet read */

@@ -14,7 +14,8 @@ use libbpf_rs::{Iter, Link, RingBuffer};
 
 use super::config::Config;
 use super::extension::{Extension, Loaded};
-use super::record::{parse_closed, parse_dump};
+use super::prices::Bench;
+use super::record::{Dump, parse_closed};
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
@@ -29,7 +30,10 @@ pub struct Sensor {
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
     pub(super) send: SendHook,
-    /// The programs that run at every segment, send and read.
+    pub(super) bench: Option<Bench>,
+    /// What sees connections begin and end is attached while nothing is counted, too.
+    pub(super) state_stays: bool,
+    /// The programs that are attached while events are counted.
     pub(super) counting: Vec<Link>,
     /// They find the connections that are already there.
     walks: Vec<Link>,
@@ -40,12 +44,14 @@ pub struct Sensor {
     _links: Vec<Link>,
 }
 
+pub(super) const STATE: &str = "attaching to inet_sock_set_state";
+
 /// How often a dump is repeated for records that were being written while they were read.
 const DUMP_TRIES: usize = 4;
 
 impl Sensor {
-    /// Loads and attaches the programs, with those of an extension, and adopts the connections that are
-    /// already open. Gives what acts through the extension, too.
+    /// Loads the programs, attaches those of an extension, and adopts the connections that are already
+    /// open. Gives what acts through the extension, too. Nothing is counted before [`Self::begin`].
     ///
     /// # Errors
     /// When the kernel lacks a tracepoint, the cgroup is none, or loading is not allowed; each says the
@@ -64,10 +70,11 @@ impl Sensor {
             None if extension.needs_cgroup() => Some(Cgroup::open(&cgroup::mount_point()?)?),
             None => None,
         };
-        let (skel, send) = load(config, extension, cgroup.as_ref(), &machine)?;
+        let bench = Bench::new().ok();
+        let port = bench.as_ref().and_then(|bench| bench.port().ok());
+        let (skel, send) = load(config, extension, cgroup.as_ref(), &machine, port)?;
 
         let progs = &skel.progs;
-        let state = progs.bw_state.attach();
         let adopt = progs.bw_adopt.attach();
         let mut loaded = Loaded {
             skel: &skel,
@@ -76,9 +83,15 @@ impl Sensor {
                 Some(c) => Some(File::open(c.path).map_err(Error::io("opening the cgroup"))?),
                 None => None,
             },
-            links: vec![state.map_err(Error::bpf("attaching to inet_sock_set_state"))?],
+            links: Vec::new(),
             walks: vec![adopt.map_err(Error::bpf("creating iter/tcp"))?],
         };
+        // what an extension keeps of a connection it learns at the beginning
+        let state_stays = extension.needs_cgroup();
+        if state_stays {
+            let state = progs.bw_state.attach().map_err(Error::bpf(STATE))?;
+            loaded.links.push(state);
+        }
         let attached = extension.attach(&mut loaded)?;
         let Loaded { links, walks, .. } = loaded;
         let dump = progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd());
@@ -87,12 +100,14 @@ impl Sensor {
         let closed_ring = ring(&skel.maps.closed, &closed, |closed, bytes| {
             closed.extend(parse_closed(bytes));
         })?;
-        let mut sensor = Self {
+        let sensor = Self {
             skel,
             dump,
             closed,
             closed_ring,
             send,
+            bench,
+            state_stays,
             counting: Vec::new(),
             walks,
             cgroup: config.cgroup.clone(),
@@ -100,10 +115,6 @@ impl Sensor {
             warned: AtomicBool::new(false),
             _links: links,
         };
-        sensor.counting = sensor.hooks()?;
-        if !sensor.is_counting() {
-            sensor.counting.clear(); // they can be attached; `count` does
-        }
         sensor.adopt()?;
         Ok((sensor, attached))
     }
@@ -117,24 +128,34 @@ impl Sensor {
             .map_err(Error::bpf("reading closed connections"))?;
         self.find_missed()?;
         let mut open = BTreeMap::new();
+        let mut quiet = BTreeMap::new();
+        let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
             let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
-            let (whole, torn) = parse_dump(&bytes);
-            for c in whole {
+            let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
+            let dump = Dump::parse(&bytes, epoch, began);
+            for c in dump.whole {
                 open.entry(c.cookie).or_insert(c);
             }
-            if torn == 0 {
+            for q in dump.quiet {
+                quiet.entry(q.cookie).or_insert(q);
+            }
+            torn = dump.torn;
+            if torn.is_empty() {
                 break;
             }
         }
-        let open = open.into_values().collect();
+        // what was told in one dump is quiet in the next
+        quiet.retain(|cookie, _| !open.contains_key(cookie));
         let closed = self
             .closed
             .lock()
             .map(|mut c| std::mem::take(&mut *c))
             .unwrap_or_default();
         Ok(Reading {
-            open,
+            open: open.into_values().collect(),
+            quiet: quiet.into_values().collect(),
+            torn,
             closed,
             lost_events: self.shared(|data| data.lost_events),
         })
@@ -151,7 +172,9 @@ impl Sensor {
         if self.looked_for.swap(missed, Relaxed) == missed {
             return Ok(());
         }
-        self.adopt()?;
+        if self.state_stays {
+            self.adopt()?; // others become members at their next event
+        }
         let left = refused() - before;
         if left > 0 && !self.warned.swap(true, Relaxed) {
             tracing::warn!(
@@ -194,10 +217,11 @@ pub(crate) fn load(
     extension: &impl Extension,
     cgroup: Option<&Cgroup>,
     machine: &Machine,
+    bench: Option<u16>,
 ) -> Result<(SenseSkel<'static>, SendHook), Error> {
     let mut refused = None;
     for hook in machine.send_hooks() {
-        match load_for(hook, config, extension, cgroup, machine) {
+        match load_for(hook, config, extension, cgroup, machine, bench) {
             Ok(skel) => return Ok((skel, hook)),
             Err(e) => refused = Some(e),
         }
@@ -212,22 +236,31 @@ fn load_for(
     extension: &impl Extension,
     cgroup: Option<&Cgroup>,
     machine: &Machine,
+    bench: Option<u16>,
 ) -> Result<SenseSkel<'static>, Error> {
     let mut open = SenseSkelBuilder::default()
         .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
 
     let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-    if config.ports.len() > ro.ports.len() {
-        let (given, most) = (config.ports.len(), ro.ports.len());
+    let most = ro.ports.len() - 1; // the last is the bench's
+    if config.ports.len() > most {
+        let given = config.ports.len();
         return Err(Error::Refused(format!(
             "{given} ports given, at most {most} can be watched at once"
         )));
     }
-    for (slot, port) in ro.ports.iter_mut().zip(&config.ports) {
+    let ports = config.ports.iter().chain(&bench);
+    for (slot, port) in ro.ports.iter_mut().zip(ports.clone()) {
         *slot = *port;
     }
-    ro.n_ports = config.ports.len() as u32;
+    ro.n_ports = ports.count() as u32;
+    ro.bench_port = bench.unwrap_or(0);
+    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+        bss.paused = 1;
+        bss.brief = u32::from(config.brief);
+    }
+    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     ro.units = config.units.counted;
     ro.advertised_units = config.units.advertised;
     ro.late_send = hook == SendHook::Ended;

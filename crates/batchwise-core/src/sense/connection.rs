@@ -14,10 +14,26 @@ pub struct Reading {
     /// Connections that are open. One whose record was being written all the while is missing, and
     /// so is one that closed during the reading.
     pub open: Vec<Connection>,
+    /// Connections that are open and have had no event since the last reading: only where the sensor
+    /// was asked for it.
+    pub quiet: Vec<Quiet>,
+    /// Cookies and births of connections whose records were being written all the while.
+    pub torn: Vec<(u64, u64)>,
     /// Last states of connections that closed since the last reading.
     pub closed: Vec<Connection>,
     /// Events lost since the start: closed connections whose last state found no room.
     pub lost_events: u64,
+}
+
+/// A connection that has had no event since it was last read.
+#[derive(Clone, Copy, Debug)]
+pub struct Quiet {
+    /// As in [`Connection`].
+    pub cookie: u64,
+    /// As in [`Connection`].
+    pub born: u64,
+    /// As in [`Vitals`].
+    pub segments: u64,
 }
 
 /// A connection as it was when it was read.
@@ -41,6 +57,8 @@ pub struct Connection {
     pub app_nagle_off: bool,
     /// When its counting last began or began again, as the sensor counts such beginnings.
     pub epoch: u32,
+    /// [`Vitals::segments`] at its first event of the epoch.
+    pub segments_before: u64,
     /// What the kernel knows without counting.
     pub vitals: Vitals,
     /// What the peer's agent last said of itself.
@@ -54,6 +72,14 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// It has had no event in this epoch, which began at `began`: what was queued still is.
+    pub fn hold(&mut self, epoch: u32, began: u64) {
+        (self.epoch, self.segments_before) = (epoch, self.vitals.segments);
+        for queue in self.sample.local.iter_mut().flatten() {
+            queue.time = began;
+        }
+    }
+
     /// The server's end.
     pub fn server(&self) -> SocketAddr {
         match self.side {
@@ -68,6 +94,8 @@ impl Connection {
 pub struct Vitals {
     /// Bytes that the peer has acknowledged, and bytes received.
     pub bytes: u64,
+    /// Segments with data, sent and received.
+    pub segments: u64,
     /// Bytes handed over and not acknowledged.
     pub outstanding: u32,
     /// Segments sent again.

@@ -10,6 +10,7 @@
 pub mod confidence;
 pub mod connection;
 pub mod estimate;
+pub mod governor;
 pub mod hint;
 pub mod period;
 pub mod queue;

@@ -50,15 +50,15 @@ impl Period {
     /// The estimate up to `now`, and the mean size of a message, bytes; `None` when there was none.
     pub fn estimate(&self, unit: Unit, now: u64) -> Option<(Estimate, f64)> {
         let interval = now.saturating_sub(self.since).max(1);
-        let mut sum = ServiceSum::new(unit, self.side, interval);
+        let mut sum = ServiceSum::new(unit, self.side);
         sum.hear(&self.application);
         let mut bytes = 0;
         for flow in self.flows.values() {
-            sum.add(flow);
+            sum.add(flow, interval);
             let passed = |queue| flow.here(Item::Bytes, queue).total;
             bytes += passed(Queue::Unacked) + passed(Queue::Unread);
         }
-        let e = sum.estimate();
+        let e = sum.estimate(interval);
         let messages = e.throughput * interval as f64 / 1e9;
         (messages > 0.0).then_some((e, bytes as f64 / messages))
     }

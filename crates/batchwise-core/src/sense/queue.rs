@@ -80,13 +80,15 @@ impl Window {
     /// GETAVGS' latency (Algorithm 2), Q/λ: the mean time that an item spent in the queue, ns, in which
     /// the elapsed time cancels out. `None` when nothing left the queue: then it is not known.
     pub fn delay(&self) -> Option<f64> {
-        (self.total > 0).then(|| self.integral as f64 / self.total as f64)
+        // a correction of `ackdelay` may be larger than what it corrects
+        let integral = self.integral.cast_signed().max(0);
+        (self.total > 0).then(|| integral as f64 / self.total as f64)
     }
 
     /// Adds another queue's window, so that a service's average weighs every item alike.
     pub fn add(&mut self, other: &Self) {
         self.time = self.time.max(other.time);
-        self.integral = self.integral.saturating_add(other.integral);
+        self.integral = self.integral.wrapping_add(other.integral);
         self.total = self.total.saturating_add(other.total);
     }
 

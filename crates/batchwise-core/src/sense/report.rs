@@ -141,6 +141,18 @@ pub struct Line {
     pub stages_ns: Stages,
     /// Nagle's algorithm on the sockets at this end.
     pub nagle: Nagle,
+    /// What sensing cost in this interval, all services together: CPU time of the agent and of its
+    /// hooks, as a share of one CPU.
+    #[serde(default)]
+    pub cost: f64,
+    /// Share of the service's traffic that was counted, 0 to 1: the estimate is made from it.
+    #[serde(default = "whole")]
+    pub coverage: f64,
     /// How many events this agent has lost since it started, because a buffer was full.
     pub lost_events: u64,
+}
+
+/// Lines of versions that counted all the time.
+fn whole() -> f64 {
+    1.0
 }

@@ -35,8 +35,23 @@ impl Sample {
         }
     }
 
-    /// What happened since `earlier`.
+    /// What happened since `earlier`, in the same epoch.
     pub fn since(&self, earlier: &Self) -> Flow {
+        let mut then = *earlier;
+        for queues in &mut then.local {
+            for queue in QUEUES {
+                // An ACK that left is noticed at the next event, at its own time: until then
+                // nobody knows how long the items at the end of `ackdelay` have really stayed.
+                if queue != Queue::AckDelay {
+                    queues[queue as usize].touch(earlier.at);
+                }
+            }
+        }
+        self.since_pause(&then)
+    }
+
+    /// What happened in this epoch; `earlier` was read when the one before had ended.
+    pub fn since_pause(&self, earlier: &Self) -> Flow {
         let mut flow = Flow {
             rtt_min: self.rtt_min,
             late_send: self.late_send,
@@ -45,15 +60,12 @@ impl Sample {
         for item in ITEMS {
             for queue in QUEUES {
                 let (i, q) = (item as usize, queue as usize);
-                let (mut now, mut then) = (self.local[i][q], earlier.local[i][q]);
-                // An ACK that left is noticed at the next event, at its own time: until then
-                // nobody knows how long the items at the end of `ackdelay` have really stayed.
+                let mut now = self.local[i][q];
                 if queue != Queue::AckDelay {
                     // a reading with arrivals pending stands where they were last worked off
                     now.touch(self.at.max(earlier.at));
-                    then.touch(earlier.at);
                 }
-                flow.local[i][q] = now.since(&then);
+                flow.local[i][q] = now.since(&earlier.local[i][q]);
                 flow.peer[i][q] = self.peer[i][q].since(&earlier.peer[i][q], item);
                 flow.heard[i][q] = self.peer[i][q].heard.wrapping_sub(earlier.peer[i][q].heard);
             }

@@ -13,7 +13,6 @@ use crate::sense::wire::{Item, Queue};
 pub struct ServiceSum {
     unit: Unit,
     side: Side,
-    interval: u64,
     /// All connections.
     all: Flow,
     /// Those whose peer took part in the exchange.
@@ -28,13 +27,12 @@ pub struct ServiceSum {
 }
 
 impl ServiceSum {
-    /// Nothing yet, for an interval of `interval` ns.
-    pub fn new(unit: Unit, side: Side, interval: u64) -> Self {
+    /// Nothing yet.
+    pub fn new(unit: Unit, side: Side) -> Self {
         let (all, both) = (Flow::default(), Flow::default());
         Self {
             unit,
             side,
-            interval,
             all,
             both,
             hint: Window::default(),
@@ -45,13 +43,13 @@ impl ServiceSum {
         }
     }
 
-    /// Adds a connection.
-    pub fn add(&mut self, flow: &Flow) {
-        let two_sided = estimate::is_two_sided(flow, self.unit, self.side, self.interval);
+    /// Adds what passed on a connection in so many ns.
+    pub fn add(&mut self, flow: &Flow, time: u64) {
+        let two_sided = estimate::is_two_sided(flow, self.unit, self.side, time);
         let items = self.items_of(flow, two_sided);
         self.all.add(flow);
         self.items += items;
-        if self.unit == Unit::Sends && estimate::is_hinted(flow, self.interval) {
+        if self.unit == Unit::Sends && estimate::is_hinted(flow, time) {
             self.hint.add(&flow.hint);
             self.items_hinted += items;
         }
@@ -92,16 +90,16 @@ impl ServiceSum {
         }
     }
 
-    /// The estimate: by what the applications here say, or those of the clients when most of the
+    /// The estimate of `time` ns: by what the applications here say, or those of the clients when most of the
     /// traffic has its own count; two-sided when most of it is, on the connections that do.
-    pub fn estimate(&self) -> Estimate {
-        if let Some(e) = hint::estimate(&self.application, self.interval) {
+    pub fn estimate(&self, time: u64) -> Estimate {
+        if let Some(e) = hint::estimate(&self.application, time) {
             return e;
         }
         let share = |items| items as f64 / self.items.max(1) as f64;
         let hinted = share(self.items_hinted);
         if hinted >= 0.5
-            && let Some(mut e) = hint::estimate(&self.hint, self.interval)
+            && let Some(mut e) = hint::estimate(&self.hint, time)
         {
             e.confidence *= hinted;
             e.throughput /= hinted; // the others' requests are taken to be alike
@@ -117,7 +115,7 @@ impl ServiceSum {
         if e.estimator == Estimator::TwoSided {
             e.confidence *= share;
         }
-        e.throughput = self.items as f64 * 1e9 / self.interval.max(1) as f64;
+        e.throughput = self.items as f64 * 1e9 / time.max(1) as f64;
         e
     }
 }
@@ -151,11 +149,11 @@ mod tests {
     }
 
     fn estimate(side: Side, flows: &[Flow]) -> Estimate {
-        let mut sum = ServiceSum::new(Unit::Sends, side, SECOND);
+        let mut sum = ServiceSum::new(Unit::Sends, side);
         for flow in flows {
-            sum.add(flow);
+            sum.add(flow, SECOND);
         }
-        sum.estimate()
+        sum.estimate(SECOND)
     }
 
     #[test]
@@ -191,7 +189,7 @@ mod tests {
             let pairs = edges.windows(2);
             let items = pairs.map(|w| {
                 let flow = readings[w[1]].since(&readings[w[0]]);
-                ServiceSum::new(Unit::Sends, Side::Server, SECOND).items_of(&flow, false)
+                ServiceSum::new(Unit::Sends, Side::Server).items_of(&flow, false)
             });
             items.sum()
         };

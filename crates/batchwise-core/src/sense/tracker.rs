@@ -32,12 +32,13 @@ pub struct TrackedConnection {
     pub bytes: u64,
     /// Segments that were sent again.
     pub retransmits: u64,
+    /// Segments with data since the reading before, and those of them that were sent or received
+    /// while events were counted; `None` at its first reading.
+    pub segments: Option<[u64; 2]>,
     /// Its last sample is of the counting that goes on now.
     counted: bool,
     /// Readings that it has been missing from.
     missed: u32,
-    /// Events that were lost by the time of its last reading.
-    lost_events: u64,
 }
 
 /// All connections of a sensor.
@@ -45,15 +46,15 @@ pub struct TrackedConnection {
 pub struct Tracker {
     /// A connection that was born later and is not known is new: all it has counted is news.
     since: u64,
+    /// Counting pauses between readings: see [`Self::of_windows`].
+    windows: bool,
     /// By cookie and birth: a socket that is connected anew keeps its cookie.
     connections: BTreeMap<(u64, u64), Box<TrackedConnection>>,
 }
 
-/// A connection that is missing from more readings than this, while events were lost, has closed …
+/// A connection that is missing from more readings than this has closed, and its event was lost. A
+/// record that was being written while it was read is not missing.
 const MOST_MISSED: u32 = 2;
-/// … and one that is missing from more than this has closed without an event: the kernel skips a
-/// program that would interrupt itself on its CPU, and does not tell.
-const MOST_MISSED_SILENTLY: u32 = 200;
 
 impl Tracker {
     /// Connections born at `since` or later count from their birth, others from when they are first
@@ -61,7 +62,17 @@ impl Tracker {
     pub fn new(since: u64) -> Self {
         Self {
             since,
+            windows: false,
             connections: BTreeMap::new(),
+        }
+    }
+
+    /// Every reading is made when an epoch has ended, before the next begins, or in the epoch that goes
+    /// on: all that the counters have gained was counted in the epoch of the reading.
+    pub fn of_windows() -> Self {
+        Self {
+            windows: true,
+            ..Self::new(0)
         }
     }
 
@@ -75,18 +86,24 @@ impl Tracker {
             c.miss();
         }
         for c in &reading.closed {
-            self.take(c, Stage::Closed, reading.lost_events, epoch);
+            self.take(c, Stage::Closed, epoch);
         }
         for c in &reading.open {
-            self.take(c, Stage::Open, reading.lost_events, epoch);
+            self.take(c, Stage::Open, epoch);
+        }
+        for quiet in &reading.quiet {
+            if let Some(known) = self.connections.get_mut(&(quiet.cookie, quiet.born)) {
+                known.stand_still(quiet.segments);
+            }
+        }
+        for key in &reading.torn {
+            if let Some(known) = self.connections.get_mut(key) {
+                known.missed = 0;
+            }
         }
         let since = &mut self.since;
         self.connections.retain(|&(_, born), c| {
-            let most = match c.lost_events < reading.lost_events {
-                true => MOST_MISSED,
-                false => MOST_MISSED_SILENTLY,
-            };
-            let gone = c.stage == Stage::Missing && c.missed > most;
+            let gone = c.stage == Stage::Missing && c.missed > MOST_MISSED;
             if gone {
                 // should it come back, what it has counted so far is no news
                 *since = (*since).max(born + 1);
@@ -95,7 +112,7 @@ impl Tracker {
         });
     }
 
-    fn take(&mut self, c: &Connection, stage: Stage, lost_events: u64, epoch: Option<u32>) {
+    fn take(&mut self, c: &Connection, stage: Stage, epoch: Option<u32>) {
         let counted = epoch == Some(c.epoch);
         let is_new = c.born >= self.since;
         let tracked = match self.connections.entry((c.cookie, c.born)) {
@@ -104,7 +121,7 @@ impl Tracker {
                 if known.stage == Stage::Closed {
                     return;
                 }
-                known.advance(c, counted);
+                known.advance(c, counted, self.windows);
                 known
             }
             Entry::Vacant(place) => place.insert(Box::new(TrackedConnection {
@@ -117,14 +134,13 @@ impl Tracker {
                 } else {
                     0
                 },
+                segments: None,
                 counted,
                 missed: 0,
-                lost_events,
             })),
         };
         tracked.stage = stage;
         tracked.missed = 0;
-        tracked.lost_events = lost_events;
     }
 
     /// All connections as of the last reading.
@@ -142,12 +158,33 @@ impl TrackedConnection {
         }
         self.missed = self.missed.saturating_add(1);
         (self.flow, self.bytes, self.retransmits) = (None, 0, 0);
+        self.segments = None;
     }
 
-    fn advance(&mut self, c: &Connection, counted: bool) {
+    /// It is there, and nothing was counted on it.
+    fn stand_still(&mut self, segments: u64) {
+        if self.stage == Stage::Missing {
+            (self.stage, self.missed) = (Stage::Open, 0);
+            let passed = segments.saturating_sub(self.last.vitals.segments);
+            self.segments = Some([passed, 0]);
+            self.last.vitals.segments = segments;
+        }
+    }
+
+    fn advance(&mut self, c: &Connection, counted: bool, windows: bool) {
         let then = &self.last;
-        let same_counting = self.counted && counted && then.epoch == c.epoch;
-        self.flow = same_counting.then(|| c.sample.since(&then.sample));
+        let since = |before: u64| c.vitals.segments.saturating_sub(before);
+        let passed = since(then.vitals.segments);
+        (self.flow, self.segments) = match counted {
+            true if then.epoch == c.epoch && (self.counted || windows) => {
+                (Some(c.sample.since(&then.sample)), Some([passed; 2]))
+            }
+            true if windows => {
+                let counted = since(c.segments_before).min(passed);
+                (Some(c.sample.since_pause(&then.sample)), Some([passed, counted]))
+            }
+            _ => (None, Some([passed, 0])),
+        };
         self.bytes = c.vitals.bytes.saturating_sub(then.vitals.bytes);
         let again = c.vitals.retransmits.saturating_sub(then.vitals.retransmits);
         self.retransmits = again.into();

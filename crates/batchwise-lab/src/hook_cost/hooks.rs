@@ -39,8 +39,7 @@ pub enum Attached<'a> {
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
         if let Self::Sensor(sensor) = self {
-            // what fails here fails at the next turn, too
-            drop(sensor.count(false));
+            sensor.detach();
         }
     }
 }
@@ -50,9 +49,9 @@ fn sensor(port: u16, units: &[Unit]) -> Result<Sensor> {
         ports: vec![port],
         cgroup: None,
         units: Units::of(units),
+        brief: true,
     };
-    let (mut sensor, _) = Sensor::open(&config, &(None::<Exchange>, None::<Hints>))?;
-    sensor.count(false)?;
+    let (sensor, _) = Sensor::open(&config, &(None::<Exchange>, None::<Hints>))?;
     Ok(sensor)
 }
 
@@ -88,7 +87,7 @@ impl Hooks {
                     Arm::Units => &mut self.units,
                     _ => &mut self.foreign,
                 };
-                sensor.count(true)?;
+                sensor.begin()?;
                 return Ok(Some(Attached::Sensor(sensor)));
             }
         };

@@ -44,6 +44,22 @@ pub fn parse_within(text: &str, bounds: RangeInclusive<Duration>) -> Result<Dura
     ))
 }
 
+/// What something may cost, as a share of one CPU; `None`: no limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost(pub Option<f64>);
+
+/// Reads a share of a CPU, such as `1%`, or `off`.
+pub fn parse_cost(text: &str) -> Result<Cost, String> {
+    if text == "off" {
+        return Ok(Cost(None));
+    }
+    let percent = text.strip_suffix('%').and_then(|n| n.trim().parse().ok());
+    match percent {
+        Some(percent @ 0.01..=100.0) => Ok(Cost(Some(percent / 100.0))),
+        _ => Err("a share of one CPU from 0.01% to 100%, such as 1%, or off".to_owned()),
+    }
+}
+
 /// Reads the time between two reports.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     parse_within(text, SHORTEST_INTERVAL..=LONGEST_INTERVAL)
@@ -57,6 +73,15 @@ pub fn parse_exchange_period(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cost_is_a_share_or_no_limit() {
+        assert_eq!(parse_cost("off"), Ok(Cost(None)));
+        assert_eq!(parse_cost("0.5%"), Ok(Cost(Some(0.005))));
+        for wrong in ["1", "0%", "101%", "NaN%", "-1%", "%"] {
+            assert!(parse_cost(wrong).is_err_and(|e| e.contains("1%")), "{wrong}");
+        }
+    }
 
     #[test]
     fn durations_need_a_unit() {

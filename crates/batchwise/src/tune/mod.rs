@@ -155,6 +155,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
+        brief: false,
     };
     let period = args.exchange_period;
     let hinting = args.hints.are_wanted().then_some(bpf::Hints);
@@ -297,7 +298,7 @@ impl Agent {
             false => "was killed",
         };
         tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
-        self.sensor.count(false)?;
+        self.sensor.detach();
         for (server, side) in self.services.drain().map(|(key, _)| key) {
             self.actuator.forget(server, side)?;
         }
@@ -338,7 +339,10 @@ impl Agent {
             // sockets fell silent while nothing was counted; where the peer begins they hear it
             walk.extend(self.services.values().flat_map(Service::namespaces));
         }
-        self.sensor.count(counts)?;
+        match counts {
+            true => self.sensor.begin()?,
+            false => self.sensor.detach(),
+        }
         walk.sort_unstable();
         walk.dedup();
         if !walk.is_empty() {

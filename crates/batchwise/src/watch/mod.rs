@@ -1,6 +1,7 @@
 //! `batchwise watch`: reads the sensor every interval and shows what it says.
 
 pub mod metrics;
+mod counting;
 mod parts;
 mod rows;
 #[cfg(test)]
@@ -20,7 +21,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::frame::args::{PortArgs, parse_duration, parse_exchange_period, parse_interval};
+use crate::frame::args::{Cost, PortArgs, parse_cost, parse_duration, parse_exchange_period, parse_interval};
 use crate::frame::clock::{nanos, wall_clock_ns};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output, waiting};
@@ -28,9 +29,10 @@ use crate::frame::signals::stop_flag;
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn, sleep};
 use crate::hints::{HintArgs, HintWindows};
+use counting::Counting;
 use metrics::WatchMetrics;
 use rows::Interval;
-use services::Services;
+use services::{Services, Span};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -48,8 +50,7 @@ What is not known is shown as –, and is null in JSON.";
 
 /// Estimate the latency of a service from its TCP sockets.
 ///
-/// For measuring what it costs: SIGUSR1 detaches what counts, SIGUSR2 attaches it again; what was
-/// counted before begins anew.
+/// For measuring what it costs: SIGUSR1 detaches what counts, SIGUSR2 lets it go on.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     #[command(flatten)]
@@ -66,6 +67,10 @@ pub struct WatchArgs {
     )]
     #[arg(value_delimiter = ',')]
     units: Vec<Unit>,
+    /// What sensing may cost, as a share of one CPU; `off`: count everything. Above the load at which
+    /// counting everything stays inside it, requests are counted in windows at random times
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_cost)]
+    cost: Cost,
     /// Time between two reports
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
@@ -116,14 +121,18 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&args.units),
+        brief: true,
     };
     let period = args.exchange_period;
     let exchange = args.exchange.then_some(Exchange { period });
     let hinting = (args.exchange && args.hints.are_wanted()).then_some(Hints);
     let pause = pause_flag()?;
-    let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
+    let (sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
         .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     let mut hints = args.hints.listen(advertiser)?;
+    if let Some(hints) = &mut hints {
+        hints.see(&sensor.read()?.open);
+    }
     let exporter = args
         .metrics
         .as_deref()
@@ -131,29 +140,25 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .transpose()?;
     let mut output = Output::open(form, WhenUnread::End, waiting(&args.ports.numbers))?;
     let mut services = Services::new(args.units, args.per_connection);
+    let mut counting = Counting::begin(sensor, args.cost.0, args.interval)?;
 
-    // the connections that were open already start from here
-    let reading = sensor.read()?;
-    if let Some(hints) = &mut hints {
-        hints.see(&reading.open);
-    }
-    services.lines(&reading, &HintWindows::default(), 0, 1);
     let mut last = Instant::now();
     let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
     loop {
         let advertises = hints.as_ref().is_some_and(|hints| hints.are_advertised());
         let look_every = match advertises {
-            true => ADVERTISE_EVERY,
-            false => Duration::MAX,
+            true => ADVERTISE_EVERY.min(counting.due()),
+            false => counting.due(),
         };
         let turn = ticks.turn(look_every, |time| output.wait(time))?;
-        let paused = hold(&mut sensor, &pause, &stop)?;
-        if !paused.is_zero() {
-            services.begin_anew(sensor.epoch());
+        if pause.load(Ordering::Relaxed) == 1 {
+            let paused = hold(&mut counting, &pause, &stop)?;
             ticks.delay(paused);
             last += paused;
             continue;
         }
+        let ended = counting.step()?;
+        ended.iter().for_each(|counted| services.take(counted));
         match turn {
             Turn::Stopped => break,
             Turn::Look => {
@@ -164,18 +169,27 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
             }
             Turn::Interval | Turn::End => {}
         }
-        let reading = sensor.read()?;
-        let hinted = match &mut hints {
-            Some(hints) => hints.read(&reading.open)?,
-            None => HintWindows::default(),
-        };
-        let now = Instant::now();
-        let lines = services.lines(&reading, &hinted, wall_clock_ns(), nanos(now - last));
-        last = now;
-        if let Some(exporter) = &exporter {
-            exporter.update(|metrics| metrics.interval(&lines));
+        let so_far = counting.look()?;
+        so_far.iter().for_each(|counted| services.take(counted));
+        // an interval without a window goes on until there was one
+        if !services.is_empty() {
+            let hinted = match &mut hints {
+                Some(hints) => hints.read(&services.open())?,
+                None => HintWindows::default(),
+            };
+            let now = Instant::now();
+            let span = Span {
+                ts_ns: wall_clock_ns(),
+                interval_ns: nanos(now - last),
+                cost: counting.cost()?,
+            };
+            let lines = services.lines(&hinted, &span);
+            last = now;
+            if let Some(exporter) = &exporter {
+                exporter.update(|metrics| metrics.interval(&lines));
+            }
+            output.show(&Interval(lines))?;
         }
-        output.show(&Interval(lines))?;
         if turn == Turn::End {
             break;
         }
@@ -195,16 +209,17 @@ fn pause_flag() -> anyhow::Result<Arc<AtomicUsize>> {
 }
 
 /// Counts nothing while `pause` is 1; for how long that was.
-fn hold(sensor: &mut Sensor, pause: &AtomicUsize, stop: &AtomicBool) -> anyhow::Result<Duration> {
+fn hold(
+    counting: &mut Counting,
+    pause: &AtomicUsize,
+    stop: &AtomicBool,
+) -> anyhow::Result<Duration> {
     let begin = Instant::now();
-    if pause.load(Ordering::Relaxed) == 0 {
-        return Ok(Duration::ZERO);
-    }
-    sensor.count(false)?;
+    counting.pause()?;
     while pause.load(Ordering::Relaxed) == 1 && !stop.load(Ordering::Relaxed) {
         // a signal that came just before is noticed after this time
         sleep(Duration::from_millis(50))?;
     }
-    sensor.count(true)?;
+    counting.resume()?;
     Ok(begin.elapsed())
 }

@@ -29,6 +29,8 @@ pub fn two_sided() -> Line {
             ackdelay_remote: Some(1_000),
         },
         nagle: Nagle::Off,
+        cost: 0.0097,
+        coverage: 0.143,
         lost_events: 0,
     }
 }

@@ -4,30 +4,44 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use batchwise_bpf::Reading;
-use batchwise_core::sense::report::{Line, Nagle, Side, Unit};
+use batchwise_bpf::Connection;
+use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_core::sense::service::ServiceSum;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
+use super::counting::Counted;
 use crate::hints::HintWindows;
 
 /// What is reported as one: a server's address here or there, and with `--per-connection` the two
 /// ends.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    service: String,
+    server: SocketAddr,
     side: Side,
-    connection: Option<String>,
+    connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// One service in one interval, before it is estimated.
 struct Group {
-    server: SocketAddr,
     /// The last connection's; the only one's with `--per-connection`.
     cookie: u64,
     sums: Vec<ServiceSum>,
-    connections: u64,
+    /// Of the last reading, and of those before that have closed since.
+    open: u64,
+    closed: u64,
     nagle_off: u64,
+    /// Segments with data that passed, and those of them that were counted.
+    segments: [u64; 2],
+}
+
+/// The interval that a line is about.
+pub struct Span {
+    /// Its end, ns since the Unix epoch.
+    pub ts_ns: u64,
+    /// Its length, ns.
+    pub interval_ns: u64,
+    /// What sensing cost, share of one CPU.
+    pub cost: f64,
 }
 
 /// All services, and where their connections stand.
@@ -35,7 +49,11 @@ pub struct Services {
     units: Vec<Unit>,
     per_connection: bool,
     tracker: Tracker,
-    epoch: u32,
+    groups: BTreeMap<Key, Group>,
+    /// ns of the interval that were counted.
+    counted: u64,
+    read_at: u64,
+    lost_events: u64,
 }
 
 impl Services {
@@ -44,95 +62,140 @@ impl Services {
         Self {
             units,
             per_connection,
-            tracker: Tracker::new(0),
-            epoch: 0,
+            tracker: Tracker::of_windows(),
+            groups: BTreeMap::new(),
+            counted: 0,
+            read_at: 0,
+            lost_events: 0,
         }
     }
 
-    /// Counting began anew after a pause: only what was counted in this epoch is current.
-    pub fn begin_anew(&mut self, epoch: u32) {
-        self.epoch = epoch;
-    }
-
-    /// The lines of the interval of `interval_ns` that ended at `ts_ns` with `reading`.
-    /// What a client's application says of its own requests is taken for its send calls.
-    pub fn lines(
-        &mut self,
-        reading: &Reading,
-        hints: &HintWindows,
-        ts_ns: u64,
-        interval_ns: u64,
-    ) -> Vec<Line> {
-        self.tracker.read(reading, Some(self.epoch));
-        let mut groups = BTreeMap::new();
+    /// Takes in what was counted.
+    pub fn take(&mut self, counted: &Counted) {
+        let Counted {
+            reading,
+            epoch,
+            window: (began, ended),
+        } = counted;
+        let (began, ended) = (*began, *ended);
+        let time = ended.saturating_sub(began.max(self.read_at));
+        self.read_at = ended;
+        self.counted += time;
+        self.lost_events = reading.lost_events;
+        self.tracker.read(reading, Some(*epoch));
+        for group in self.groups.values_mut() {
+            (group.open, group.nagle_off) = (0, 0);
+        }
         for c in self.tracker.connections() {
             if c.stage != Stage::Missing {
-                self.add(&mut groups, c, interval_ns);
+                add(&mut self.groups, &self.units, self.per_connection, c, time);
             }
         }
+    }
+
+    /// The connections that are open.
+    pub fn open(&self) -> Vec<Connection> {
+        let all = self.tracker.connections();
+        let open = all.filter(|c| c.stage == Stage::Open);
+        open.map(|c| c.last.clone()).collect()
+    }
+
+    /// Whether anything was counted since the last lines.
+    pub fn is_empty(&self) -> bool {
+        self.counted == 0
+    }
+
+    /// The lines of the interval that ends now. What a client's application says of its own requests
+    /// is taken for its send calls.
+    pub fn lines(&mut self, hints: &HintWindows, span: &Span) -> Vec<Line> {
+        let counted = std::mem::take(&mut self.counted);
+        let interval = span.interval_ns.max(1) as f64;
+        let share_of_time = (counted as f64 / interval).min(1.0);
         let mut lines = Vec::new();
-        for (key, mut group) in groups {
+        for (key, mut group) in std::mem::take(&mut self.groups) {
             let hint = match (key.side, self.per_connection) {
                 (Side::Server, _) => None,
-                (Side::Client, false) => hints.of_service(&group.server),
+                (Side::Client, false) => hints.of_service(&key.server),
                 (Side::Client, true) => hints.of_connection(group.cookie),
             };
+            let connections = group.open + group.closed;
             let nagle = match group.nagle_off {
                 0 => Nagle::On,
-                n if n == group.connections => Nagle::Off,
+                n if n == group.open => Nagle::Off,
                 _ => Nagle::Mixed,
+            };
+            let coverage = match group.segments {
+                [0, _] => share_of_time,
+                [passed, counted] => (counted as f64 / passed as f64).min(1.0),
             };
             for (unit, sum) in self.units.iter().zip(&mut group.sums) {
                 hint.into_iter().for_each(|hint| sum.hear(hint));
-                let e = sum.estimate();
+                let e = sum.estimate(counted);
+                // an application's own count has no pauses
+                let of_time = match e.estimator {
+                    Estimator::Hint if hint.is_some() => counted as f64 / interval,
+                    _ if coverage > 0.0 => share_of_time / coverage,
+                    _ => 1.0,
+                };
                 lines.push(Line {
-                    ts_ns,
-                    interval_ns,
-                    service: key.service.clone(),
+                    ts_ns: span.ts_ns,
+                    interval_ns: span.interval_ns,
+                    service: key.server.to_string(),
                     side: key.side,
-                    connection: key.connection.clone(),
+                    connection: key.connection.map(|(a, b)| format!("{a} -> {b}")),
                     vantage: e.estimator.vantage().to_owned(),
                     estimator: e.estimator,
                     view: e.view,
                     unit: *unit,
-                    connections: group.connections,
+                    connections,
                     confidence: e.confidence,
-                    throughput_per_s: e.throughput,
+                    throughput_per_s: e.throughput * of_time,
                     latency_ns: e.latency,
                     stages_ns: e.stages,
                     nagle,
-                    lost_events: reading.lost_events,
+                    cost: span.cost,
+                    coverage,
+                    lost_events: self.lost_events,
                 });
             }
         }
         lines
     }
+}
 
-    fn add(&self, groups: &mut BTreeMap<Key, Group>, c: &TrackedConnection, interval_ns: u64) {
-        let last = &c.last;
-        let server = last.server();
-        let key = Key {
-            service: server.to_string(),
-            side: last.side,
-            connection: self
-                .per_connection
-                .then(|| format!("{} -> {}", last.local, last.remote)),
-        };
-        let group = groups.entry(key).or_insert_with(|| Group {
-            server,
-            cookie: last.cookie,
-            sums: self
-                .units
-                .iter()
-                .map(|u| ServiceSum::new(*u, last.side, interval_ns))
-                .collect(),
-            connections: 0,
-            nagle_off: 0,
-        });
-        group.connections += 1;
-        group.nagle_off += u64::from(last.nagle_off);
-        for sum in &mut group.sums {
-            c.flow.iter().for_each(|flow| sum.add(flow));
+fn add(
+    groups: &mut BTreeMap<Key, Group>,
+    units: &[Unit],
+    per_connection: bool,
+    c: &TrackedConnection,
+    time: u64,
+) {
+    let last = &c.last;
+    let key = Key {
+        server: last.server(),
+        side: last.side,
+        connection: per_connection.then_some((last.local, last.remote)),
+    };
+    let group = groups.entry(key).or_insert_with(|| Group {
+        cookie: last.cookie,
+        sums: units.iter().map(|u| ServiceSum::new(*u, last.side)).collect(),
+        open: 0,
+        closed: 0,
+        nagle_off: 0,
+        segments: [0; 2],
+    });
+    match c.stage {
+        Stage::Closed => group.closed += 1,
+        _ => {
+            group.open += 1;
+            group.nagle_off += u64::from(last.nagle_off);
         }
+    }
+    if let Some([passed, counted]) = c.segments {
+        group.segments[0] += passed;
+        group.segments[1] += counted;
+    }
+    for sum in &mut group.sums {
+        c.flow.iter().for_each(|flow| sum.add(flow, time));
     }
 }

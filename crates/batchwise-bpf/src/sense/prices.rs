@@ -1,0 +1,158 @@
+//! What counting costs on this machine, ns a run: found at the start with a connection of our own over
+//! loopback, one thread at both ends, so that nothing is woken and no other CPU takes part.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::time::Instant;
+
+use batchwise_core::sense::governor::{Prices, Runs};
+
+use super::sensor::Sensor;
+use crate::Error;
+
+/// With and without the programs in turn; the least counts, as all that disturbs adds.
+const ROUNDS: usize = 8;
+/// Requests of a batch: 2 ms.
+const REQUESTS: usize = 200;
+/// Connections of a batch.
+const CONNECTIONS: usize = 10;
+
+/// Where that cannot be measured (no loopback here): what a machine of 2026 pays
+/// (`lab run hook-cost`).
+const USUAL: Prices = Prices {
+    member: 190.0,
+    foreign: 75.0,
+    started: 5_000.0,
+    switch: SWITCH,
+};
+
+/// What other CPUs lose when the programs are attached and detached, ns: text is patched under them
+/// (docs/research/kernel.md#what-a-switch-costs).
+const SWITCH: f64 = 800_000.0;
+
+/// A listener whose connections are watched like any other, so that they cost the same.
+#[derive(Debug)]
+pub(super) struct Bench {
+    watched: TcpListener,
+    foreign: TcpListener,
+}
+
+impl Bench {
+    pub fn new() -> io::Result<Self> {
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        Ok(Self {
+            watched: listen()?,
+            foreign: listen()?,
+        })
+    }
+
+    /// The port that is watched.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.watched.local_addr()?.port())
+    }
+}
+
+impl Sensor {
+    /// Measures the prices, in a tenth of a second, during which nothing else is counted.
+    pub fn prices(&mut self) -> Result<Prices, Error> {
+        let Some(bench) = self.bench.take() else {
+            return Ok(USUAL);
+        };
+        let prices = self.measure(&bench);
+        self.detach();
+        self.read()?; // nobody asked for these connections
+        self.bench = Some(bench);
+        prices
+    }
+
+    fn measure(&mut self, bench: &Bench) -> Result<Prices, Error> {
+        let measuring = Error::io("measuring what counting costs, over loopback");
+        let connect = || Ok((Ping::connect(&bench.watched)?, Ping::connect(&bench.foreign)?));
+        let Ok((mut watched, mut foreign)) = connect().map_err(measuring) else {
+            return Ok(USUAL);
+        };
+        let mut arms = [[f64::INFINITY; 3]; 2];
+        let mut runs = Runs::default();
+        for round in 0..2 * ROUNDS {
+            let on = round % 2 == 1;
+            if on {
+                self.begin()?;
+            }
+            let before = self.runs();
+            let times = [
+                watched.requests(),
+                foreign.requests(),
+                Ping::connections(&bench.watched),
+            ];
+            let after = self.runs();
+            if on {
+                self.detach();
+                runs.member += after.member - before.member;
+                runs.foreign += after.foreign - before.foreign;
+            }
+            for (least, time) in arms[usize::from(on)].iter_mut().zip(times) {
+                *least = least.min(time.unwrap_or(f64::INFINITY));
+            }
+        }
+        let extra = |what: usize| arms[1][what] - arms[0][what];
+        // others' sockets may have run them, too
+        let asked = (ROUNDS * REQUESTS) as f64;
+        let runs_each = ((runs.member as f64) / asked).max(1.0);
+        let price = |found: f64, usual: f64| match found > 0.0 && found.is_finite() {
+            true => found.clamp(usual / 5.0, usual * 20.0),
+            false => usual,
+        };
+        let prices = Prices {
+            member: price(extra(0) / runs_each, USUAL.member),
+            foreign: price(extra(1) / RUNS, USUAL.foreign),
+            started: price(extra(2), USUAL.started),
+            switch: SWITCH,
+        };
+        tracing::debug!("what counting costs, ns: {prices:?}, {runs_each} runs a request");
+        Ok(prices)
+    }
+}
+
+/// A request over loopback is sent, arrives and is read at both ends.
+const RUNS: f64 = 6.0;
+
+/// Both ends of a connection.
+struct Ping {
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Ping {
+    fn connect(listener: &TcpListener) -> io::Result<Self> {
+        let client = TcpStream::connect(listener.local_addr()?)?;
+        let (server, _) = listener.accept()?;
+        for end in [&client, &server] {
+            end.set_nodelay(true)?;
+        }
+        Ok(Self { client, server })
+    }
+
+    /// The time of a small request and its answer, ns.
+    fn requests(&mut self) -> io::Result<f64> {
+        let mut bytes = [0; 64];
+        let begin = Instant::now();
+        for _ in 0..REQUESTS {
+            self.client.write_all(&[b'x'; 64])?;
+            self.server.read_exact(&mut bytes)?;
+            self.server.write_all(b"+OK\r\n")?;
+            self.client.read_exact(&mut bytes[..5])?;
+        }
+        Ok(begin.elapsed().as_nanos() as f64 / REQUESTS as f64)
+    }
+
+    /// The time that an end of a connection takes to begin and end, ns.
+    fn connections(listener: &TcpListener) -> io::Result<f64> {
+        let begin = Instant::now();
+        for _ in 0..CONNECTIONS {
+            let ping = Self::connect(listener)?;
+            ping.client.shutdown(Shutdown::Both)?;
+            ping.server.shutdown(Shutdown::Both)?;
+        }
+        Ok(begin.elapsed().as_nanos() as f64 / (2 * CONNECTIONS) as f64)
+    }
+}

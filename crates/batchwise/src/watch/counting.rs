@@ -1,0 +1,131 @@
+//! When events are counted: the governor's orders, carried out on the sensor.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use batchwise_bpf::{Reading, Sensor};
+use batchwise_core::sense::governor::{Governor, Meter, Prices};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::frame::clock::{monotonic_ns, nanos};
+
+/// A sensor that keeps its budget.
+pub struct Counting {
+    sensor: Sensor,
+    governor: Governor,
+    /// When the governor wants to be asked, ns of the monotonic clock.
+    due: u64,
+    /// Since when `spent` adds up.
+    since: Instant,
+}
+
+/// What was counted, and when.
+pub struct Counted {
+    pub reading: Reading,
+    pub epoch: u32,
+    /// Its epoch's beginning, and its end or this moment, ns of the monotonic clock.
+    pub window: (u64, u64),
+}
+
+impl Counting {
+    /// Begins to count. `budget` is a share of one CPU, `None` for no limit.
+    pub fn begin(mut sensor: Sensor, budget: Option<f64>, interval: Duration) -> anyhow::Result<Self> {
+        let prices = match budget {
+            None => Prices::default(),
+            Some(_) => sensor.prices()?,
+        };
+        Self::at_prices(sensor, budget, prices, interval)
+    }
+
+    fn at_prices(
+        sensor: Sensor,
+        budget: Option<f64>,
+        prices: Prices,
+        interval: Duration,
+    ) -> anyhow::Result<Self> {
+        let mut counting = Self {
+            sensor,
+            governor: Governor::new(budget, prices, nanos(interval), monotonic_ns()),
+            due: 0,
+            since: Instant::now(),
+        };
+        counting.step()?;
+        Ok(counting)
+    }
+
+    /// Until the governor wants to be asked.
+    pub fn due(&self) -> Duration {
+        Duration::from_nanos(self.due.saturating_sub(monotonic_ns()))
+    }
+
+    /// Asks the governor, if it is time, and obeys; what was counted in a window that ended.
+    pub fn step(&mut self) -> anyhow::Result<Option<Counted>> {
+        if !self.due().is_zero() {
+            return Ok(None);
+        }
+        let order = self.governor.ask(meter(&self.sensor)?);
+        self.due = order.again;
+        match (order.count, self.sensor.is_counting()) {
+            (true, false) => self.sensor.begin()?,
+            (false, true) => return self.end().map(Some),
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn end(&mut self) -> anyhow::Result<Counted> {
+        self.sensor.freeze();
+        let counted = self.read()?;
+        self.sensor.detach();
+        Ok(counted)
+    }
+
+    /// What was counted so far in the window that goes on.
+    pub fn look(&mut self) -> anyhow::Result<Option<Counted>> {
+        match self.sensor.is_counting() {
+            true => self.read().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn read(&mut self) -> anyhow::Result<Counted> {
+        let reading = self.sensor.read()?;
+        Ok(Counted {
+            reading,
+            epoch: self.sensor.epoch(),
+            window: self.sensor.window(),
+        })
+    }
+
+    /// What sensing has cost since this was asked last, as a share of one CPU.
+    pub fn cost(&mut self) -> anyhow::Result<f64> {
+        self.governor.meter(meter(&self.sensor)?);
+        let time = nanos(std::mem::replace(&mut self.since, Instant::now()).elapsed());
+        Ok(self.governor.take_spent() / time.max(1) as f64)
+    }
+
+    /// Counts nothing until [`Self::resume`].
+    pub fn pause(&mut self) -> anyhow::Result<Option<Counted>> {
+        match self.sensor.is_counting() {
+            true => self.end().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Goes on after a pause, which is no time to save in.
+    pub fn resume(&mut self) -> anyhow::Result<()> {
+        self.governor.restart();
+        self.since = Instant::now();
+        self.due = 0;
+        self.step().map(drop)
+    }
+}
+
+fn meter(sensor: &Sensor) -> anyhow::Result<Meter> {
+    let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).context("reading the clock")?;
+    Ok(Meter {
+        at: monotonic_ns(),
+        cpu: nanos(used.into()),
+        runs: sensor.runs(),
+    })
+}
