@@ -64,10 +64,13 @@ BW_INLINE void bw_wire_encode(__u8 *opt, __u32 unit, __u32 queue, const struct b
 	bw_put32(opt + 12, q->integral >> shift);
 }
 
-/* Writes BW_OPT_LEN bytes. */
-BW_INLINE void bw_wire_encode_state(__u8 *opt, __u64 now, __u32 flags)
+/*
+ * Writes BW_OPT_LEN bytes; `open`: for so many ns from now the sender counts, and would hear of the
+ * receiver's queues.
+ */
+BW_INLINE void bw_wire_encode_state(__u8 *opt, __u64 now, __u32 flags, __u64 open)
 {
-	struct bw_queue state = { .time = now, .total = flags };
+	struct bw_queue state = { .time = now, .total = flags, .integral = open };
 
 	bw_wire_encode(opt, BW_WIRE_AGENT, BW_WIRE_STATE, &state);
 }

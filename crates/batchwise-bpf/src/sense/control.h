@@ -38,6 +38,19 @@ const volatile bool hinting;
 /* When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC. */
 volatile __u64 wanted_at;
 
+/* Until when the window goes on, ns, CLOCK_MONOTONIC, as far as the agent knows: peers are told. */
+volatile __u64 open_until;
+
+/* Wakes the agent while nothing is counted: a peer's window has begun, and ends then. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} doorbell SEC(".maps");
+
+/* However many peers ring, and how often. */
+#define BW_RING_PERIOD 100000000ULL /* ns */
+__u64 rung_at;
+
 /* The connection's hint, where there is one: the pointer stays good while the program runs. */
 BW_INLINE struct bw_queue *bw_hint(const struct bw_endpoint *e)
 {

@@ -1,6 +1,8 @@
 //! Counting on demand: the programs that see every segment, send and read. Even one that does nothing
 //! costs a request several percent, so while nothing is counted none is attached.
 
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -54,6 +56,30 @@ impl Sensor {
         Ok(state.into_iter().chain(hooks).collect())
     }
 
+    /// Tells peers that counting goes on for so long from now.
+    pub fn announce(&mut self, time: Duration) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.open_until = monotonic_ns() + time.as_nanos() as u64;
+        }
+    }
+
+    /// For how long peers count that have begun to since the last question; `None`: none has.
+    pub fn called(&self) -> Result<Option<Duration>, Error> {
+        let rung = self.doorbell.consume();
+        rung.map_err(Error::bpf("listening for peers"))?;
+        let until = self.calls.lock().map(|mut calls| std::mem::take(&mut *calls));
+        let until = until.unwrap_or_default();
+        let left = until.saturating_sub(monotonic_ns());
+        Ok((left > 0).then(|| Duration::from_nanos(left)))
+    }
+
+    /// Readable when [`Self::called`] has something to say.
+    pub fn doorbell(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring buffer keeps its descriptor open as long as it lives.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.doorbell.epoll_fd()) };
+        fd.try_clone_to_owned()
+    }
+
     /// Attaches what counts, and begins a window: see [`Self::epoch`].
     pub fn begin(&mut self) -> Result<(), Error> {
         if self.is_counting() {
@@ -80,6 +106,7 @@ impl Sensor {
     pub fn freeze(&mut self) {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             bss.epoch_ended = monotonic_ns();
+            bss.open_until = 0;
             fence(Ordering::SeqCst);
             bss.paused = 1;
         }

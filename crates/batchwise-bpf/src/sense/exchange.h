@@ -40,15 +40,23 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 	return bpf_load_hdr_opt(ops, opt, sizeof(opt), where) == BW_OPT_HELLO_LEN;
 }
 
+/* A window is announced so often until the peer says that it counts, too. */
+#define BW_ANNOUNCE_PERIOD 20000000ULL /* ns */
+
 /*
- * What is sent in turn: the queues of the units asked for (turnaround is the server's to advertise), or,
- * where the client's application itself says when its requests begin and end, that alone, and from
- * the server nothing (§3.3); and the state of an agent that tunes.
+ * What is sent in turn: the agent's state, and, while the peer counts, the queues of the units asked for
+ * (turnaround is the server's to advertise), or, where the client's application itself says when its
+ * requests begin and end, that alone, and from the server nothing (§3.3).
  */
-BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struct bw_queue *hint)
+BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struct bw_queue *hint,
+			    __u64 now)
 {
+	bool heard = tuning || e->rec.peer_state.open_until > now;
+
 	if (slot == BW_SLOT_STATE)
-		return tuning;
+		return heard || now - e->state_sent > BW_ANNOUNCE_PERIOD;
+	if (!heard)
+		return false;
 	if (slot == BW_SLOT_HINT)
 		return hint && hint->time != e->hint_advertised;
 	return !hint && !(e->rec.flags & BW_F_HINTED) && BW_WANT(advertised_units, slot / BW_QUEUES) &&
@@ -56,13 +64,13 @@ BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struc
 }
 
 /* What is sent next; BW_SLOTS: nothing. */
-BW_INLINE __u32 bw_ops_next(const struct bw_endpoint *e, const struct bw_queue *hint)
+BW_INLINE __u32 bw_ops_next(const struct bw_endpoint *e, const struct bw_queue *hint, __u64 now)
 {
 	__u32 n = e->next_option;
 
 	for (int i = 0; i < BW_SLOTS; i++) {
 		n = n + 1 < BW_SLOTS ? n + 1 : 0;
-		if (bw_ops_sends(e, n, hint))
+		if (bw_ops_sends(e, n, hint, now))
 			return n;
 	}
 	return BW_SLOTS;
@@ -88,6 +96,7 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 	__u32 flags = ops->skb_tcp_flags;
 	struct bpf_sock *sk = ops->sk;
 	struct tcp_sock *tp;
+	__u64 now;
 
 	/* a constant answer, or the MSS would change from call to call */
 	if (ops->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS)
@@ -116,15 +125,17 @@ BW_INLINE void bw_ops_reserve(struct bpf_sock_ops *ops)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return;
+	bw_runs()->member++;
 	if (!ops->skb_len)
 		bw_ops_pure_ack(e, tp);
 	if (ops->skb_len + BW_OPT_ROOM > tp->mss_cache)
 		return;
 	/* the time of this very segment, without reading a clock */
-	if ((__s64)(tp->tcp_wstamp_ns - e->option_sent) < (__s64)exchange_period_ns)
+	now = tp->tcp_wstamp_ns;
+	if ((__s64)(now - e->option_sent) < (__s64)exchange_period_ns)
 		return;
 	/* room that is not used is sent as padding */
-	if (bw_ops_next(e, bw_hint(e)) < BW_SLOTS)
+	if (bw_ops_next(e, bw_hint(e), now) < BW_SLOTS)
 		bpf_reserve_hdr_opt(ops, BW_OPT_LEN, 0);
 }
 
@@ -166,13 +177,16 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	e = bw_ops_member(ops);
 	if (!e)
 		return;
+	bw_runs()->member++;
 	hint = bw_hint(e);
-	n = bw_ops_next(e, hint);
+	now = bpf_ktime_get_ns();
+	n = bw_ops_next(e, hint, now);
 	if (n >= BW_SLOTS)
 		return;
-	now = bpf_ktime_get_ns();
 	if (n == BW_SLOT_STATE) {
-		bw_wire_encode_state(opt, now, bw_advertised(e));
+		bw_wire_encode_state(opt, now, bw_advertised(e),
+				     open_until > now ? open_until - now : 0);
+		e->state_sent = now;
 	} else if (n == BW_SLOT_HINT) {
 		if (!hint)
 			return;
@@ -206,6 +220,19 @@ BW_INLINE int bw_ops_hear_hint(struct bw_endpoint *e, const struct bw_wire *w)
 	return bw_wire_add(p, w);
 }
 
+/* The peer counts, and for how long. The agent follows, if it has the means. */
+BW_INLINE void bw_ops_hear_window(struct bw_endpoint *e, const struct bw_wire *w, __u64 now)
+{
+	__u64 open = (__u64)w->integral << BW_WIRE_TIME_SHIFT, until;
+
+	until = now + (open < BW_OPEN_MOST ? open : BW_OPEN_MOST);
+	e->rec.peer_state.open_until = until;
+	if (tuning || !paused || !open || now - rung_at < BW_RING_PERIOD)
+		return;
+	rung_at = now;
+	bpf_ringbuf_output(&doorbell, &until, sizeof(until), 0);
+}
+
 /* 0, or -1 for what is unknown or not new. */
 BW_INLINE int bw_ops_hear(struct bw_endpoint *e, const struct bw_wire *w)
 {
@@ -221,6 +248,7 @@ BW_INLINE int bw_ops_hear(struct bw_endpoint *e, const struct bw_wire *w)
 		return -1;
 	e->rec.peer_state.flags = w->total;
 	e->rec.peer_state.at = bpf_ktime_get_ns();
+	bw_ops_hear_window(e, w, e->rec.peer_state.at);
 	if (w->total & BW_STATE_WANTS)
 		wanted_at = e->rec.peer_state.at;
 	return 0;
@@ -245,6 +273,7 @@ BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
 
 	if (!e)
 		return;
+	bw_runs()->member++;
 	len = bpf_load_hdr_opt(ops, opt, sizeof(opt), 0);
 	if (len < 0)
 		return;
@@ -288,6 +317,8 @@ int bw_exchange(struct bpf_sock_ops *ops)
 			bw_ops_flags(ops, BW_CB_FLAGS, 0);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		if (!bw_ops_port(ops))
+			break; /* its flags are another program's */
 		e = bw_ops_member(ops);
 		agreed = e && bw_ops_hello(ops, 0);
 		if (agreed)

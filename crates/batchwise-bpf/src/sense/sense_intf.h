@@ -57,9 +57,13 @@ struct bw_control {
 #define BW_STATE_PROBING 0x2   /* that is on trial */
 #define BW_STATE_WANTS 0x4     /* the sender is measuring: count and advertise */
 
+/* Nobody's window is longer; who counts all the time says so again and again. */
+#define BW_OPEN_MOST 4000000000ULL /* ns */
+
 /* The last state heard from the peer's agent. */
 struct bw_peer_state {
 	__u64 at; /* ns, CLOCK_MONOTONIC; 0: never */
+	__u64 open_until; /* likewise: it counts until then, and wants our queues */
 	__u32 flags;
 	__u32 reserved;
 };
@@ -199,6 +203,7 @@ struct bw_endpoint {
 	__u16 limited; /* RTT_CB is ours: a batching limit is in force */
 	__u16 silent;  /* the callback before each segment is off while nothing is counted */
 	__u64 option_sent; /* ns */
+	__u64 state_sent; /* ns */
 	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
 	__u32 told; /* bw_dump's alone: the record's version that the agent had last; 0: none */
 	__u32 reserved_told;

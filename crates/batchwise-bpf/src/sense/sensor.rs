@@ -20,6 +20,7 @@ use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
 use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
+use crate::plain::read;
 use crate::object::{holder, ring, rodata, skipped_runs};
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 
@@ -29,6 +30,9 @@ pub struct Sensor {
     dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
+    pub(super) doorbell: RingBuffer<'static>,
+    /// Until when the last peer that rang counts, ns, CLOCK_MONOTONIC; 0: nobody rang.
+    pub(super) calls: Arc<Mutex<u64>>,
     pub(super) send: SendHook,
     pub(super) bench: Option<Bench>,
     /// What sees connections begin and end is attached while nothing is counted, too.
@@ -100,11 +104,17 @@ impl Sensor {
         let closed_ring = ring(&skel.maps.closed, &closed, |closed, bytes| {
             closed.extend(parse_closed(bytes));
         })?;
+        let calls = Arc::<Mutex<u64>>::default();
+        let doorbell = ring(&skel.maps.doorbell, &calls, |calls, bytes| {
+            *calls = (*calls).max(read(bytes).unwrap_or(0));
+        })?;
         let sensor = Self {
             skel,
             dump,
             closed,
             closed_ring,
+            doorbell,
+            calls,
             send,
             bench,
             state_stays,

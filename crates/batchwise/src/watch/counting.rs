@@ -1,10 +1,11 @@
 //! When events are counted: the governor's orders, carried out on the sensor.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use batchwise_bpf::{Reading, Sensor};
-use batchwise_core::sense::governor::{Governor, Meter, Prices};
+use batchwise_core::sense::governor::{Governor, Meter};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::frame::clock::{monotonic_ns, nanos};
@@ -30,19 +31,7 @@ pub struct Counted {
 impl Counting {
     /// Begins to count. `budget` is a share of one CPU, `None` for no limit.
     pub fn begin(mut sensor: Sensor, budget: Option<f64>, interval: Duration) -> anyhow::Result<Self> {
-        let prices = match budget {
-            None => Prices::default(),
-            Some(_) => sensor.prices()?,
-        };
-        Self::at_prices(sensor, budget, prices, interval)
-    }
-
-    fn at_prices(
-        sensor: Sensor,
-        budget: Option<f64>,
-        prices: Prices,
-        interval: Duration,
-    ) -> anyhow::Result<Self> {
+        let prices = sensor.prices()?;
         let mut counting = Self {
             sensor,
             governor: Governor::new(budget, prices, nanos(interval), monotonic_ns()),
@@ -60,7 +49,10 @@ impl Counting {
 
     /// Asks the governor, if it is time, and obeys; what was counted in a window that ended.
     pub fn step(&mut self) -> anyhow::Result<Option<Counted>> {
-        if !self.due().is_zero() {
+        let called = self.sensor.called()?.is_some_and(|time| {
+            self.governor.follow(monotonic_ns(), nanos(time))
+        });
+        if !called && !self.due().is_zero() {
             return Ok(None);
         }
         let order = self.governor.ask(meter(&self.sensor)?);
@@ -70,7 +62,16 @@ impl Counting {
             (false, true) => return self.end().map(Some),
             _ => {}
         }
+        if order.count {
+            let left = self.governor.remaining(monotonic_ns());
+            self.sensor.announce(Duration::from_nanos(left));
+        }
         Ok(None)
+    }
+
+    /// Readable when a peer's window begins, which a step may follow.
+    pub fn doorbell(&self) -> anyhow::Result<OwnedFd> {
+        self.sensor.doorbell().context("listening for peers")
     }
 
     fn end(&mut self) -> anyhow::Result<Counted> {

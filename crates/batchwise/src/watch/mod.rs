@@ -142,6 +142,10 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let mut services = Services::new(args.units, args.per_connection);
     let mut counting = Counting::begin(sensor, args.cost.0, args.interval)?;
 
+    if args.exchange {
+        output.wake_by(counting.doorbell()?);
+    }
+
     let mut last = Instant::now();
     let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
     loop {

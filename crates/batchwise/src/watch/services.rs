@@ -52,7 +52,9 @@ pub struct Services {
     groups: BTreeMap<Key, Group>,
     /// ns of the interval that were counted.
     counted: u64,
+    /// When the last reading was made, and the last that lines were made of, ns.
     read_at: u64,
+    shown_at: u64,
     lost_events: u64,
 }
 
@@ -66,6 +68,7 @@ impl Services {
             groups: BTreeMap::new(),
             counted: 0,
             read_at: 0,
+            shown_at: 0,
             lost_events: 0,
         }
     }
@@ -79,6 +82,9 @@ impl Services {
         } = counted;
         let (began, ended) = (*began, *ended);
         let time = ended.saturating_sub(began.max(self.read_at));
+        if self.shown_at == 0 {
+            self.shown_at = began;
+        }
         self.read_at = ended;
         self.counted += time;
         self.lost_events = reading.lost_events;
@@ -109,8 +115,9 @@ impl Services {
     /// is taken for its send calls.
     pub fn lines(&mut self, hints: &HintWindows, span: &Span) -> Vec<Line> {
         let counted = std::mem::take(&mut self.counted);
-        let interval = span.interval_ns.max(1) as f64;
-        let share_of_time = (counted as f64 / interval).min(1.0);
+        // what passed is known from reading to reading
+        let passed_in = self.read_at - std::mem::replace(&mut self.shown_at, self.read_at);
+        let share_of_time = (counted as f64 / passed_in.max(1) as f64).min(1.0);
         let mut lines = Vec::new();
         for (key, mut group) in std::mem::take(&mut self.groups) {
             let hint = match (key.side, self.per_connection) {
@@ -133,7 +140,9 @@ impl Services {
                 let e = sum.estimate(counted);
                 // an application's own count has no pauses
                 let of_time = match e.estimator {
-                    Estimator::Hint if hint.is_some() => counted as f64 / interval,
+                    Estimator::Hint if hint.is_some() => {
+                        counted as f64 / span.interval_ns.max(1) as f64
+                    }
                     _ if coverage > 0.0 => share_of_time / coverage,
                     _ => 1.0,
                 };

@@ -1,18 +1,25 @@
 //! Standard output of a subcommand, interval by interval: live, as text, or as JSON lines.
 
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 
 use super::format::Form;
 use super::live::LiveTable;
 use super::terminal::Terminal;
 use super::text::TextTable;
 use super::view::{JsonLines, View};
+use crate::frame::ticks::poll_timeout;
 use crate::frame::stdout::{Stdout, WhenUnread};
 
 /// Shows intervals on standard output. The caller alternates [`Output::show`] with
 /// [`Output::wait`]; dropping it also puts the terminal back.
 pub struct Output<V: View> {
     screen: Screen<V>,
+    wake: Option<OwnedFd>,
 }
 
 enum Screen<V: View> {
@@ -33,7 +40,12 @@ impl<V: View> Output<V> {
             }
             Form::Jsonl => Screen::Jsonl(Stdout::open(when_unread)),
         };
-        Ok(Self { screen })
+        Ok(Self { screen, wake: None })
+    }
+
+    /// Waiting ends as soon as `wake` is readable, too.
+    pub fn wake_by(&mut self, wake: OwnedFd) {
+        self.wake = Some(wake);
     }
 
     /// Shows the interval that just ended.
@@ -71,7 +83,21 @@ impl<V: View> Output<V> {
 
     /// Waits for at most `time`. True means: stop, the user or the reader of the output has left. It
     /// may return false early (a signal, a key).
-    pub fn wait(&mut self, time: Duration) -> anyhow::Result<bool> {
+    pub fn wait(&mut self, mut time: Duration) -> anyhow::Result<bool> {
+        if let Some(wake) = &self.wake {
+            let (stdin, stdout) = (io::stdin(), io::stdout());
+            let other = match &self.screen {
+                Screen::Live(_) => PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
+                Screen::Text(..) | Screen::Jsonl(_) => {
+                    PollFd::new(stdout.as_fd(), PollFlags::empty())
+                }
+            };
+            let mut fds = [PollFd::new(wake.as_fd(), PollFlags::POLLIN), other];
+            match poll(&mut fds, poll_timeout(time)) {
+                Ok(_) | Err(Errno::EINTR) => time = Duration::ZERO,
+                Err(error) => return Err(error.into()),
+            }
+        }
         match &mut self.screen {
             Screen::Live(terminal) => terminal.wait(time),
             Screen::Text(_, _, out) | Screen::Jsonl(out) => out.wait(time),
