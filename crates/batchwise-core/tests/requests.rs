@@ -155,9 +155,9 @@ fn estimate(
     side: Side,
     end: u64,
 ) -> batchwise_core::sense::estimate::Estimate {
-    let mut sum = ServiceSum::new(unit, side, end);
-    sum.add(flow);
-    sum.estimate()
+    let mut sum = ServiceSum::new(unit, side);
+    sum.add(flow, end);
+    sum.estimate(end)
 }
 
 const STAY: Stay = Stay {
@@ -354,10 +354,10 @@ fn a_service_weighs_every_request_alike() {
     };
     let (a, _, end) = flows(300, STAY, true);
     let (b, _, _) = flows(100, slow, true);
-    let mut sum = ServiceSum::new(Unit::Sends, Side::Client, end);
-    sum.add(&a);
-    sum.add(&b);
-    let e = sum.estimate();
+    let mut sum = ServiceSum::new(Unit::Sends, Side::Client);
+    sum.add(&a, end);
+    sum.add(&b, end);
+    let e = sum.estimate(end);
     close(
         e.latency.turnaround,
         (300 * STAY.turnaround + 100 * slow.turnaround) / 400,
@@ -369,10 +369,10 @@ fn a_service_weighs_every_request_alike() {
 fn a_service_is_local_when_most_of_its_traffic_is() {
     let (with, _, end) = flows(10, STAY, true);
     let (without, _, _) = flows(100, STAY, false);
-    let mut sum = ServiceSum::new(Unit::Sends, Side::Client, end);
-    sum.add(&with);
-    sum.add(&without);
-    assert_eq!(sum.estimate().estimator, Estimator::Local);
+    let mut sum = ServiceSum::new(Unit::Sends, Side::Client);
+    sum.add(&with, end);
+    sum.add(&without, end);
+    assert_eq!(sum.estimate(end).estimator, Estimator::Local);
 }
 
 #[test]

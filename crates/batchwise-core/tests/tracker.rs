@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::sense::connection::{Connection, Reading, Vitals};
+use batchwise_core::sense::connection::{Connection, Quiet, Reading, Vitals};
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::sample::{Flow, Sample};
 use batchwise_core::sense::tracker::{Stage, Tracker};
@@ -24,7 +24,7 @@ enum Act {
     CloseLate(usize),
     /// … or is lost.
     CloseUnseen(usize),
-    /// A reading that misses those whose bit is set.
+    /// A reading in which those whose bit is set are torn.
     Read(u8),
 }
 
@@ -52,6 +52,7 @@ fn born(cookie: u64, at: u64) -> Connection {
         nagle_off: false,
         app_nagle_off: false,
         epoch: 0,
+        segments_before: 0,
         vitals: Vitals::default(),
         peer: None,
         exchanges: false,
@@ -130,13 +131,16 @@ impl Machine {
         for c in &mut self.open {
             c.sample.at = self.now;
         }
-        let shown = self.open.iter().enumerate();
-        let shown = shown.filter(|(i, _)| missed >> (i % 8) & 1 == 0);
+        let all = self.open.iter().enumerate();
+        let (torn, shown): (Vec<_>, Vec<_>) = all.partition(|(i, _)| missed >> (i % 8) & 1 == 1);
         let reading = Reading {
             open: shown
+                .into_iter()
                 .map(|(_, c)| c.clone())
                 .chain(self.lingering.iter().map(|(_, c)| c.clone()))
                 .collect(),
+            torn: torn.iter().map(|(_, c)| (c.cookie, c.born)).collect(),
+            quiet: Vec::new(),
             closed: std::mem::take(&mut self.closed),
             lost_events: self.lost_events,
         };
@@ -224,15 +228,20 @@ fn a_connection_that_was_there_before_counts_from_its_first_reading() {
 }
 
 #[test]
-fn a_connection_is_missing_until_it_is_read_again() {
+fn a_connection_whose_record_is_torn_is_missing_until_it_is_read_again() {
     let (mut c, mut tracker) = (born(1, 0), Tracker::new(0));
     answered(&mut c, 7);
     assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(7));
     answered(&mut c, 3);
+    let torn = Reading {
+        torn: vec![(c.cookie, c.born)],
+        ..Reading::default()
+    };
     for _ in 0..100 {
-        assert_eq!(read(&mut tracker, None, Some(0)), None);
+        tracker.read(&torn, Some(0));
         let missing = tracker.connections().next().unwrap();
         assert_eq!((missing.stage, missing.bytes), (Stage::Missing, 0));
+        assert_eq!(missing.flow, None);
     }
     assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(3));
 }
@@ -242,7 +251,7 @@ fn a_connection_whose_close_nobody_saw_is_forgotten_and_never_counted_again() {
     let (mut c, mut tracker) = (born(1, 0), Tracker::new(0));
     answered(&mut c, 7);
     assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(7));
-    for _ in 0..300 {
+    for _ in 0..3 {
         read(&mut tracker, None, Some(0));
     }
     assert_eq!(tracker.connections().count(), 0);
@@ -275,4 +284,55 @@ fn queues_flow_only_between_two_readings_of_one_counting() {
     assert_eq!(tracker.connections().next().unwrap().bytes, 8 * 64);
     answered(&mut c, 16);
     assert_eq!(read(&mut tracker, Some(&c), Some(1)), Some(16));
+}
+
+#[test]
+fn of_windows_what_each_counted_flows_and_the_pause_between_them_does_not() {
+    let (mut c, mut tracker) = (born(1, 0), Tracker::of_windows());
+    let queue = |c: &mut Connection, at, items| {
+        c.sample.local[Item::Calls as usize][Queue::Unacked as usize].track(at, items);
+        c.sample.at = at;
+    };
+    c.epoch = 1;
+    // one message stays for 10 ns; another is there when the window ends, after 5
+    queue(&mut c, 100, 1);
+    queue(&mut c, 110, -1);
+    queue(&mut c, 115, 1);
+    c.sample.at = 120;
+    assert_eq!(read(&mut tracker, Some(&c), Some(1)), Some(1));
+    let flow = tracker.connections().next().unwrap().flow.unwrap();
+    assert_eq!(flow.here(Item::Calls, Queue::Unacked).integral, 15);
+    // the pause; it is still there when the next window begins, and leaves 7 ns later
+    c.hold(2, 1_000);
+    queue(&mut c, 1_007, -1);
+    assert_eq!(read(&mut tracker, Some(&c), Some(2)), Some(1));
+    let flow = tracker.connections().next().unwrap().flow.unwrap();
+    assert_eq!(flow.here(Item::Calls, Queue::Unacked).integral, 7);
+    // nothing of it in the window after
+    assert_eq!(read(&mut tracker, Some(&c), Some(3)), None);
+}
+
+#[test]
+fn segments_tell_which_share_was_counted_also_of_those_that_were_quiet() {
+    let (mut c, mut tracker) = (born(1, 0), Tracker::of_windows());
+    let segments = |tracker: &Tracker| tracker.connections().next().unwrap().segments;
+    c.epoch = 1;
+    c.vitals.segments = 10;
+    read(&mut tracker, Some(&c), Some(1));
+    assert_eq!(segments(&tracker), None, "nobody knows what passed before");
+    // 90 pass by, then 10 are counted
+    (c.epoch, c.segments_before, c.vitals.segments) = (2, 100, 110);
+    read(&mut tracker, Some(&c), Some(2));
+    assert_eq!(segments(&tracker), Some([100, 10]));
+    let quiet = Reading {
+        quiet: vec![Quiet {
+            cookie: c.cookie,
+            born: c.born,
+            segments: 150,
+        }],
+        ..Reading::default()
+    };
+    tracker.read(&quiet, Some(3));
+    assert_eq!(segments(&tracker), Some([40, 0]));
+    assert_eq!(tracker.connections().next().unwrap().stage, Stage::Open);
 }

@@ -29,6 +29,8 @@ pub struct WatchSpec<'a> {
     pub exchange: bool,
     /// Watch this cgroup only.
     pub cgroup: Option<&'a Path>,
+    /// What it may cost; the command's default when `None`.
+    pub cost: Option<&'a str>,
 }
 
 /// Starts `command`, a watcher that prints JSON lines, and waits until its programs are attached.
@@ -53,6 +55,9 @@ impl Watcher {
         command
             .arg("--interval")
             .arg(format!("{}ms", spec.interval.as_millis()));
+        if let Some(cost) = spec.cost {
+            command.args(["--cost", cost]);
+        }
         if let Some(units) = spec.units {
             command.args(["--unit", units]);
         }

@@ -303,7 +303,8 @@ impl Governor {
         if all <= budget * room && self.carry > -budget {
             return Plan::All;
         }
-        let left = budget + self.carry - f.own_switching - self.prices.switch;
+        // a debt or a saving is worked off over a few slots: all at once, windows would swing
+        let left = budget + self.carry / 4.0 - f.own_switching - self.prices.switch;
         let mut length = (left / hooks).clamp(0.0, 0.9 * self.slot as f64) as u64;
         if length < SHORTEST {
             if self.skipped < MOST_SKIPPED {

@@ -268,6 +268,7 @@ fn watch(context: &Context, hosts: &TwoHosts) -> Result<[(Side, Watcher); 2]> {
             units: Some("sends,bytes,packets"),
             exchange: true,
             cgroup: Some(host.cgroup()),
+            cost: Some("off"),
         };
         let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
         Ok((side, watcher.with_context(|| at_end(side))?))

@@ -212,6 +212,7 @@ impl Stage {
                     units: Some("sends"),
                     exchange: true,
                     cgroup: Some(host.cgroup()),
+                    cost: None,
                 };
                 Watcher::start(&context.command, host, &spec, &context.stop)
             };

@@ -57,6 +57,8 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
         } else {
             Nagle::On
         },
+        cost: 0.009,
+        coverage: 0.2,
         lost_events: 0,
     }
 }

@@ -45,6 +45,7 @@ impl Agents {
                 units: None,
                 exchange,
                 cgroup: exchange.then(|| host.cgroup()),
+                cost: Some("off"),
             };
             let watcher = Watcher::start(&context.command, host, &spec, &context.stop)?;
             Ok(Agent {

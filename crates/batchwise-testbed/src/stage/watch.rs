@@ -26,11 +26,15 @@ impl Watch {
         Self::start(host, port, Some(host.cgroup()), args)
     }
 
-    /// Watches `port` from the namespace of `from`: in a cgroup, or on the whole machine.
+    /// Watches `port` from the namespace of `from`: in a cgroup, or on the whole machine. Counts all the
+    /// time, unless `args` say what it may cost.
     pub fn start(from: &Host, port: u16, cgroup: Option<&Path>, args: &[&str]) -> Self {
         let mut command = batchwise();
         command.args(["watch", "--format", "jsonl", "--port", &port.to_string()]);
         command.arg(format!("--interval={}ms", INTERVAL.as_millis()));
+        if !args.contains(&"--cost") {
+            command.args(["--cost", "off"]);
+        }
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
         }

@@ -19,6 +19,17 @@ pub fn maybe_duration(ns: Option<u64>) -> String {
     ns.map_or_else(|| UNKNOWN.to_owned(), duration)
 }
 
+/// A share as "14.3 %" or "0.97 %".
+pub fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    let digits = match percent {
+        99.95.. => 0,
+        1.0.. => 1,
+        _ => 2,
+    };
+    format!("{percent:.digits$} %")
+}
+
 /// A rate as "12.0", "5.00 k" or "1.25 M", without the unit of what is counted.
 pub fn rate(per_s: f64) -> String {
     scaled(

@@ -268,6 +268,7 @@ mod tests {
             nagle_off: true,
             app_nagle_off: true,
             epoch: 0,
+            segments_before: 0,
             vitals: batchwise_bpf::Vitals {
                 bytes: answered * 128,
                 ..Default::default()

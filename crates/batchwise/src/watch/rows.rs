@@ -40,6 +40,11 @@ impl View for Interval {
         Column::left("estimator", 9, |l| plain(human::word(&l.estimator))),
         Column::right("conns", 5, |l| plain(l.connections.to_string())),
         Column::left("nagle", 5, |l| plain(human::word(&l.nagle))),
+        Column::right("counted", 7, |l: &Line| {
+            plain(human::percent(l.coverage))
+        })
+        .text_only(),
+        Column::right("cost", 6, |l: &Line| plain(human::percent(l.cost))).text_only(),
         Column::right("lost", 4, |l: &Line| plain(l.lost_events.to_string())).text_only(),
     ];
     const NAME: &'static str = "watch";
@@ -59,6 +64,8 @@ impl View for Interval {
         // the agent's count, which all lines repeat
         let events = self.0.iter().map(|line| line.lost_events).max();
         let mut right = lost(events.unwrap_or(0));
+        let cost = self.0.first().map(|line| human::percent(line.cost));
+        right.extend(cost.map(|cost| format!("cost {cost} of a CPU  ").dim()));
         right.extend(self.0.first().map(|line| human::clock(line.ts_ns).dim()));
         (Vec::new(), right)
     }
@@ -92,6 +99,8 @@ impl View for Interval {
             confidence(Some(line.confidence)),
             "   connections ".dim(),
             line.connections.to_string().into(),
+            "   counted ".dim(),
+            human::percent(line.coverage).into(),
             "   Nagle ".dim(),
             human::word(&line.nagle).into(),
         ];
@@ -204,7 +213,8 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(!text.contains('%') && !text.contains("0 ns"), "{text}");
+        let shares = text.lines().any(|l| l.starts_with("   –") && l.contains('%'));
+        assert!(!shares && !text.contains("0 ns"), "{text}");
     }
 
     #[test]

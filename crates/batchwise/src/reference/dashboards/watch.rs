@@ -131,6 +131,21 @@ pub const DASHBOARD: Dashboard = Dashboard {
             title: "The agent",
             panels: &[
                 UPDATED,
+                Panel::lines(
+                    "Cost",
+                    Unit::Share,
+                    &[("batchwise_cost_ratio{@agent}", "{{instance}}")],
+                )
+                .help("CPU time of the agent and its hooks, as a share of one CPU: what --cost sets"),
+                Panel::lines(
+                    "Counted",
+                    Unit::Share,
+                    &[(
+                        "batchwise_coverage_ratio{@subject}",
+                        "{{service}} {{side}} {{connection}} at {{instance}}",
+                    )],
+                )
+                .help("Share of the traffic that the estimates are made from"),
                 LOST,
                 Panel::value(
                     "Lines without room",

@@ -107,6 +107,16 @@ impl Metrics for WatchMetrics {
             |m| of_lines(m, estimate, |line| line.confidence),
         ),
         Family::gauge(
+            "coverage_ratio",
+            "Share of the service's traffic that was counted in the latest interval",
+            |m| of_lines(m, series, |line| line.coverage),
+        ),
+        Family::gauge(
+            "cost_ratio",
+            "What sensing cost in the latest interval, CPU time as a share of one CPU",
+            |m| alone_share(m.lines.first().map(|line| line.cost)),
+        ),
+        Family::gauge(
             "nagle",
             "Whether Nagle's algorithm is in this state on the sockets of this end",
             |m| m.lines.iter().flat_map(nagle_states).collect(),
@@ -132,6 +142,11 @@ impl Metrics for WatchMetrics {
             },
         ),
     ];
+}
+
+/// The agent's own, once there is one.
+fn alone_share(share: Option<f64>) -> Vec<(Labels, f64)> {
+    share.into_iter().map(|share| (Labels::new(), share)).collect()
 }
 
 fn of_lines(
