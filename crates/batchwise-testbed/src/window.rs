@@ -207,6 +207,8 @@ mod tests {
             },
             stages_ns: Stages::default(),
             nagle: Nagle::On,
+            cost: 0.0,
+            coverage: 1.0,
             lost_events: 0,
         }
     }
