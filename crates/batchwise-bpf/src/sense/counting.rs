@@ -67,7 +67,10 @@ impl Sensor {
     pub fn called(&self) -> Result<Option<Duration>, Error> {
         let rung = self.doorbell.consume();
         rung.map_err(Error::bpf("listening for peers"))?;
-        let until = self.calls.lock().map(|mut calls| std::mem::take(&mut *calls));
+        let until = self
+            .calls
+            .lock()
+            .map(|mut calls| std::mem::take(&mut *calls));
         let until = until.unwrap_or_default();
         let left = until.saturating_sub(monotonic_ns());
         Ok((left > 0).then(|| Duration::from_nanos(left)))

@@ -67,7 +67,12 @@ impl Sensor {
 
     fn measure(&mut self, bench: &Bench) -> Result<Prices, Error> {
         let measuring = Error::io("measuring what counting costs, over loopback");
-        let connect = || Ok((Ping::connect(&bench.watched)?, Ping::connect(&bench.foreign)?));
+        let connect = || {
+            Ok((
+                Ping::connect(&bench.watched)?,
+                Ping::connect(&bench.foreign)?,
+            ))
+        };
         let Ok((mut watched, mut foreign)) = connect().map_err(measuring) else {
             return Ok(USUAL);
         };

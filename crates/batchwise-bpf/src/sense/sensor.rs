@@ -20,8 +20,8 @@ use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
 use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
-use crate::plain::read;
 use crate::object::{holder, ring, rodata, skipped_runs};
+use crate::plain::read;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 
 /// The attached programs.

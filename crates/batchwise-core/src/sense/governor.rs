@@ -272,7 +272,11 @@ impl Governor {
     fn close_slot(&mut self, now: u64, budget: f64) {
         let f = &mut self.forecast;
         if self.counted >= SHORTEST / 2 {
-            let switch = if self.switched { self.prices.switch } else { 0.0 };
+            let switch = if self.switched {
+                self.prices.switch
+            } else {
+                0.0
+            };
             f.hooks = Some((self.hooks - switch).max(0.0) / self.counted as f64);
         }
         let own = match self.switched {
@@ -402,7 +406,10 @@ mod tests {
             }
             let reported = self.governor.take_spent();
             let real = self.spent - before;
-            assert!((reported - real).abs() < 0.05 * real + 1e6, "{reported} {real}");
+            assert!(
+                (reported - real).abs() < 0.05 * real + 1e6,
+                "{reported} {real}"
+            );
             counted as f64 / time as f64
         }
 

@@ -181,7 +181,10 @@ impl TrackedConnection {
             }
             true if windows => {
                 let counted = since(c.segments_before).min(passed);
-                (Some(c.sample.since_pause(&then.sample)), Some([passed, counted]))
+                (
+                    Some(c.sample.since_pause(&then.sample)),
+                    Some([passed, counted]),
+                )
             }
             _ => (None, Some([passed, 0])),
         };

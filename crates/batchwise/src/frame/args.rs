@@ -79,7 +79,10 @@ mod tests {
         assert_eq!(parse_cost("off"), Ok(Cost(None)));
         assert_eq!(parse_cost("0.5%"), Ok(Cost(Some(0.005))));
         for wrong in ["1", "0%", "101%", "NaN%", "-1%", "%"] {
-            assert!(parse_cost(wrong).is_err_and(|e| e.contains("1%")), "{wrong}");
+            assert!(
+                parse_cost(wrong).is_err_and(|e| e.contains("1%")),
+                "{wrong}"
+            );
         }
     }
 

@@ -30,7 +30,11 @@ pub struct Counted {
 
 impl Counting {
     /// Begins to count. `budget` is a share of one CPU, `None` for no limit.
-    pub fn begin(mut sensor: Sensor, budget: Option<f64>, interval: Duration) -> anyhow::Result<Self> {
+    pub fn begin(
+        mut sensor: Sensor,
+        budget: Option<f64>,
+        interval: Duration,
+    ) -> anyhow::Result<Self> {
         let prices = sensor.prices()?;
         let mut counting = Self {
             sensor,
@@ -49,9 +53,10 @@ impl Counting {
 
     /// Asks the governor, if it is time, and obeys; what was counted in a window that ended.
     pub fn step(&mut self) -> anyhow::Result<Option<Counted>> {
-        let called = self.sensor.called()?.is_some_and(|time| {
-            self.governor.follow(monotonic_ns(), nanos(time))
-        });
+        let called = self
+            .sensor
+            .called()?
+            .is_some_and(|time| self.governor.follow(monotonic_ns(), nanos(time)));
         if !called && !self.due().is_zero() {
             return Ok(None);
         }

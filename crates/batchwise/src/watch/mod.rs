@@ -1,7 +1,7 @@
 //! `batchwise watch`: reads the sensor every interval and shows what it says.
 
-pub mod metrics;
 mod counting;
+pub mod metrics;
 mod parts;
 mod rows;
 #[cfg(test)]
@@ -21,7 +21,9 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::frame::args::{Cost, PortArgs, parse_cost, parse_duration, parse_exchange_period, parse_interval};
+use crate::frame::args::{
+    Cost, PortArgs, parse_cost, parse_duration, parse_exchange_period, parse_interval,
+};
 use crate::frame::clock::{nanos, wall_clock_ns};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output, waiting};

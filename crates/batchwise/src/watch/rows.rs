@@ -40,10 +40,7 @@ impl View for Interval {
         Column::left("estimator", 9, |l| plain(human::word(&l.estimator))),
         Column::right("conns", 5, |l| plain(l.connections.to_string())),
         Column::left("nagle", 5, |l| plain(human::word(&l.nagle))),
-        Column::right("counted", 7, |l: &Line| {
-            plain(human::percent(l.coverage))
-        })
-        .text_only(),
+        Column::right("counted", 7, |l: &Line| plain(human::percent(l.coverage))).text_only(),
         Column::right("cost", 6, |l: &Line| plain(human::percent(l.cost))).text_only(),
         Column::right("lost", 4, |l: &Line| plain(l.lost_events.to_string())).text_only(),
     ];
@@ -213,7 +210,9 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}");
         }
-        let shares = text.lines().any(|l| l.starts_with("   –") && l.contains('%'));
+        let shares = text
+            .lines()
+            .any(|l| l.starts_with("   –") && l.contains('%'));
         assert!(!shares && !text.contains("0 ns"), "{text}");
     }
 

@@ -187,7 +187,10 @@ fn add(
     };
     let group = groups.entry(key).or_insert_with(|| Group {
         cookie: last.cookie,
-        sums: units.iter().map(|u| ServiceSum::new(*u, last.side)).collect(),
+        sums: units
+            .iter()
+            .map(|u| ServiceSum::new(*u, last.side))
+            .collect(),
         open: 0,
         closed: 0,
         nagle_off: 0,

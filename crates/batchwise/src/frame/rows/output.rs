@@ -12,8 +12,8 @@ use super::live::LiveTable;
 use super::terminal::Terminal;
 use super::text::TextTable;
 use super::view::{JsonLines, View};
-use crate::frame::ticks::poll_timeout;
 use crate::frame::stdout::{Stdout, WhenUnread};
+use crate::frame::ticks::poll_timeout;
 
 /// Shows intervals on standard output. The caller alternates [`Output::show`] with
 /// [`Output::wait`]; dropping it also puts the terminal back.

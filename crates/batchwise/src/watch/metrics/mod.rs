@@ -146,7 +146,10 @@ impl Metrics for WatchMetrics {
 
 /// The agent's own, once there is one.
 fn alone_share(share: Option<f64>) -> Vec<(Labels, f64)> {
-    share.into_iter().map(|share| (Labels::new(), share)).collect()
+    share
+        .into_iter()
+        .map(|share| (Labels::new(), share))
+        .collect()
 }
 
 fn of_lines(
