@@ -31,4 +31,5 @@ pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
+impl Plain for u32 {}
 impl Plain for u64 {}

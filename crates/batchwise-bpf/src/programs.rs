@@ -100,7 +100,8 @@ impl Programs {
             ports: vec![1],
             cgroup: None,
             units: Units::of(&[Unit::Sends, Unit::Bytes, Unit::Packets]),
-            brief: true,
+            tails: true,
+        brief: true,
         };
         let (skel, _) = sensor::load(&config, extension, None, &Machine::look(), Some(2))?;
         self.add(skel.object());

@@ -180,7 +180,7 @@ fn weighted_mean(lines: &[Part<'_>], value: impl Fn(&Line) -> Option<f64>) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use batchwise_core::sense::report::{Latency, Stages};
+    use batchwise_core::sense::report::{Latency, Stages, Tails};
 
     fn line(ts_ns: u64, per_s: f64, total: Option<u64>) -> Line {
         Line {
@@ -206,6 +206,8 @@ mod tests {
                 total,
             },
             stages_ns: Stages::default(),
+            tails_ns: Tails::default(),
+            matched: 0,
             nagle: Nagle::On,
             cost: 0.0,
             coverage: 1.0,

@@ -6,6 +6,7 @@
 #ifndef BW_ENDPOINT_H
 #define BW_ENDPOINT_H
 
+#include "asks.h"
 #include "queue.h"
 
 /*
@@ -80,6 +81,7 @@ BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
 	e->out.tail = e->out.head;
 	e->in_read.tail = e->in_read.head;
 	e->in_ack.tail = e->in_ack.head;
+	bw_asks_reset(&e->asks, snd_una);
 	e->rec.last = now;
 	e->una = snd_una;
 	e->wend = v->write_seq;
@@ -110,14 +112,15 @@ BW_INLINE int bw_is_unchanged(const struct bw_endpoint *e, const struct bw_sock_
 /* Goes on at `since` after a pause in which nothing happened: only the time passes over. */
 BW_INLINE void bw_resume(struct bw_endpoint *e, __u64 since)
 {
+	bw_asks_reset(&e->asks, e->una); /* those under way count as unfinished already */
 	for (int u = 0; u < BW_UNITS; u++)
 		for (int i = 0; i < BW_QUEUES; i++)
 			e->rec.q[u][i].time = since;
 }
 
-/* In-order bytes up to `end` arrived, holding `calls` ends of messages in `segs` segments. */
-BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 calls,
-			 __u32 segs)
+/* In-order bytes up to `end` arrived with `ack`, holding `calls` ends of messages in `segs` segments. */
+BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 ack,
+			 __u32 calls, __u32 segs)
 {
 	__u32 bytes = end - e->rcv;
 
@@ -129,6 +132,14 @@ BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 en
 		bw_mark_push(&e->in_ack, end, calls, segs);
 	}
 	e->rcv = end;
+	if (e->rec.flags & BW_F_SERVER) {
+		if (calls)
+			bw_asks_begin(&e->asks, end, now, &e->rec.unmatched);
+	} else {
+		e->asks.bytes += bytes;
+		if (calls)
+			bw_asks_answer(&e->asks, end, ack, &e->rec.guessed);
+	}
 }
 
 /* When an ACK left that was noticed only now. */
@@ -190,7 +201,7 @@ BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw
 	e->rec.last = s->time;
 	bw_on_ack(e, units, s->time, s->ack);
 	if (!bw_after(s->seq, e->rcv) && bw_after(end, e->rcv))
-		bw_arrive(e, units, s->time, end, s->extent & 1, s->extent >> 1 & 0x7ff);
+		bw_arrive(e, units, s->time, end, s->ack, s->extent & 1, s->extent >> 1 & 0x7ff);
 }
 
 /* Whether an arrival is logged that was not worked off. */
@@ -251,7 +262,7 @@ BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
 			   const struct bw_sock_view *v)
 {
 	if (bw_after(v->rcv_nxt, e->rcv))
-		bw_arrive(e, units, e->rec.last, v->rcv_nxt, 1, 1);
+		bw_arrive(e, units, e->rec.last, v->rcv_nxt, e->una, 1, 1);
 	bw_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
 	e->rec.last = now;
 }
@@ -262,7 +273,8 @@ BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
  * as a write_seq that has not reached the end promised before.
  */
 BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
-			  const struct bw_sock_view *v, __u32 end, int more, __u32 mss)
+			  const struct bw_sock_view *v, __u32 end, int more, __u32 mss,
+			  struct bw_hist *h)
 {
 	__u32 bytes, segs;
 
@@ -277,6 +289,8 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 			q->size += end - e->wend; /* may shrink: not a departure */
 		}
 		e->wend = end;
+		if (!(e->rec.flags & BW_F_SERVER))
+			bw_asks_move_last(&e->asks, end);
 		return;
 	}
 	if (!bw_after(end, e->wend))
@@ -286,6 +300,10 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 	bw_q_enter(e, units, BW_UNACKED, now, bytes, more ? 0 : 1, segs);
 	bw_mark_push(&e->out, end, more ? 0 : 1, segs);
 	e->wend = end;
+	if (e->rec.flags & BW_F_SERVER)
+		bw_asks_answered(&e->asks, h, now);
+	else if (!more)
+		bw_asks_begin(&e->asks, end, now, &e->rec.unmatched);
 
 	/* the response to all that was read: later parts of it find the queue empty */
 	if (BW_WANT(units, BW_BYTES))
@@ -298,7 +316,7 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 
 /* The application has read. */
 BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
-			  const struct bw_sock_view *v)
+			  const struct bw_sock_view *v, struct bw_hist *h)
 {
 	__u32 upto, calls, segs, bytes;
 
@@ -313,6 +331,10 @@ BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
 		e->rec.overlaps += calls;
 	bw_q_enter(e, units, BW_TURNAROUND, now, bytes, calls, segs);
 	e->read = upto;
+	if (e->rec.flags & BW_F_SERVER)
+		bw_asks_take(&e->asks, upto);
+	else
+		bw_asks_read_answers(&e->asks, h, upto, now);
 }
 
 #endif

@@ -45,6 +45,8 @@ pub struct Config {
     pub cgroup: Option<PathBuf>,
     /// What to count.
     pub units: Units,
+    /// Match requests with responses, for [`super::Sensor::tails`].
+    pub tails: bool,
     /// [`super::Sensor::read`] leaves out what has not changed since the last reading.
     pub brief: bool,
 }

@@ -60,15 +60,13 @@ BW_INLINE struct bw_queue *bw_hint(const struct bw_endpoint *e)
 BW_INLINE struct bw_control *bw_control(const struct bw_endpoint *e)
 {
 	const struct bw_record *r = &e->rec;
-	struct bw_service s = {};
+	struct bw_service s;
 	__u32 zero = 0, *gone;
 
 	gone = bpf_map_lookup_elem(&released, &zero);
 	if (!gone || *gone)
 		return NULL;
-	s.server = r->flags & BW_F_SERVER ? 1 : 0;
-	s.port = s.server ? r->local_port : r->remote_port;
-	__builtin_memcpy(s.addr, s.server ? r->local_addr : r->remote_addr, sizeof(s.addr));
+	s = bw_service(r);
 	return bpf_map_lookup_elem(&controls, &s);
 }
 

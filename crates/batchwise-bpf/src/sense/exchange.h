@@ -40,8 +40,9 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
 	return bpf_load_hdr_opt(ops, opt, sizeof(opt), where) == BW_OPT_HELLO_LEN;
 }
 
-/* A window is announced so often until the peer says that it counts, too. */
+/* A window is announced so often until the peer says that it counts, too; and then, as it goes on. */
 #define BW_ANNOUNCE_PERIOD 20000000ULL /* ns */
+#define BW_GOES_ON_PERIOD 200000000ULL
 
 /*
  * What is sent in turn: the agent's state, and, while the peer counts, the queues of the units asked for
@@ -54,7 +55,8 @@ BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struc
 	bool heard = tuning || e->rec.peer_state.open_until > now;
 
 	if (slot == BW_SLOT_STATE)
-		return heard || now - e->state_sent > BW_ANNOUNCE_PERIOD;
+		return tuning || now - e->state_sent >
+					 (heard ? BW_GOES_ON_PERIOD : BW_ANNOUNCE_PERIOD);
 	if (!heard)
 		return false;
 	if (slot == BW_SLOT_HINT)

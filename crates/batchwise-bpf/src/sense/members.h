@@ -27,6 +27,7 @@ const volatile __u64 cgroup_id; /* 0: any */
 const volatile __u32 cgroup_level;
 const volatile __u32 exchange_period_ns;
 const volatile bool exchanging;
+const volatile bool tailing; /* requests are matched with responses */
 const volatile bool tuning;
 const volatile bool late_send; /* what is sent is seen after the call */
 const volatile bool late_callbacks; /* TCP_BPF_SOCK_OPS_CB_FLAGS can be set from a walk */
@@ -113,6 +114,65 @@ BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
 	older = (void *)cgrp;
 	return !bpf_core_read(&id, sizeof(id), &older->ancestor_ids[cgroup_level]) &&
 	       id == cgroup_id;
+}
+
+/* Which histograms a service has. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BW_TAILS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct bw_service);
+	__type(value, __u32);
+} services SEC(".maps");
+
+/* By a service's index: requests that are over; and BW_TAILS further on, those that were not yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * BW_TAILS);
+	__type(key, __u32);
+	__type(value, struct bw_hist);
+} tails SEC(".maps");
+
+__u32 n_services;
+
+BW_INLINE struct bw_service bw_service(const struct bw_record *r)
+{
+	struct bw_service s = {};
+
+	s.server = r->flags & BW_F_SERVER ? 1 : 0;
+	s.port = s.server ? r->local_port : r->remote_port;
+	__builtin_memcpy(s.addr, s.server ? r->local_addr : r->remote_addr, sizeof(s.addr));
+	return s;
+}
+
+/* The index of the service's histogram; BW_TAILS where it has none, or there is no more room. */
+BW_APART __u32 bw_tails(const struct bw_record *r)
+{
+	struct bw_service key;
+	__u32 *known, n;
+
+	if (!r || !tailing)
+		return BW_TAILS;
+	key = bw_service(r);
+	if (bench_port && key.port == bench_port)
+		return BW_TAILS;
+	known = bpf_map_lookup_elem(&services, &key);
+	if (known)
+		return *known;
+	n = __sync_fetch_and_add(&n_services, 1);
+	if (n >= BW_TAILS)
+		return BW_TAILS;
+	/* two CPUs at once: an index is lost */
+	if (bpf_map_update_elem(&services, &key, &n, BPF_NOEXIST))
+		return BW_TAILS;
+	return n;
+}
+
+BW_INLINE struct bw_hist *bw_hist(const struct bw_endpoint *e)
+{
+	__u32 i = e->tails;
+
+	return tailing && i < BW_TAILS ? bpf_map_lookup_elem(&tails, &i) : NULL;
 }
 
 BW_INLINE struct bw_runs *bw_runs(void)

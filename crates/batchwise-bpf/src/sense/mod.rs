@@ -10,6 +10,7 @@ mod hints;
 mod prices;
 mod record;
 pub(crate) mod sensor;
+mod tails;
 
 pub use actuator::{Actuator, Control, GuardFds, Tuning, release};
 pub use config::{Config, Units};

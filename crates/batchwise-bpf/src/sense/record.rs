@@ -78,6 +78,7 @@ impl From<&types::bw_record> for Connection {
                 peer,
                 peer_hint: heard(r.peer_hint),
                 overlaps: r.overlaps,
+                unsure: r.unmatched.wrapping_add(r.guessed),
                 rtt_min: known_rtt(r.info.rtt_min_us),
                 late_send: r.flags & LATE_SEND != 0,
             },

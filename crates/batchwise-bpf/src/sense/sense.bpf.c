@@ -31,6 +31,7 @@ BW_INLINE struct bw_endpoint *bw_start(struct sock *sk, __u32 flags)
 	bw_view(e, tp, now, &v);
 	bw_version_bump(e);
 	bw_identify(e, sk, side | flags);
+	e->tails = bw_tails(&e->rec);
 	e->rec.cookie = bpf_get_socket_cookie(sk);
 	/* at birth snd_una is that of the SYN: nothing is outstanding */
 	e->rec.born = now;
@@ -137,7 +138,7 @@ int BPF_PROG(bw_read, struct sock *sk)
 	if (!tp)
 		return 0;
 	now = bw_begin(e, tp, &v);
-	bw_on_read(e, units, now, &v);
+	bw_on_read(e, units, now, &v, e->rec.flags & BW_F_SERVER ? NULL : bw_hist(e));
 	bw_version_bump(e);
 	return 0;
 }
@@ -154,7 +155,8 @@ BW_INLINE int bw_sendmsg(struct sock *sk, const struct msghdr *msg)
 		return 0;
 	now = bw_begin(e, tp, &v);
 	bw_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
-		   msg->msg_flags & MSG_MORE, tp->mss_cache);
+		   msg->msg_flags & MSG_MORE, tp->mss_cache,
+		   e->rec.flags & BW_F_SERVER ? bw_hist(e) : NULL);
 	bw_version_bump(e);
 	return 0;
 }
@@ -189,7 +191,8 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 		return 0;
 	now = bw_begin(e, tp, &v);
 	v.write_seq = e->wend;
-	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
+	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache,
+		   e->rec.flags & BW_F_SERVER ? bw_hist(e) : NULL);
 	bw_on_ack(e, units, now, tp->snd_una);
 	bw_version_bump(e);
 	return 0;
@@ -274,6 +277,12 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
+	if (paused && e->rec.epoch == epoch && e->censored != epoch) {
+		__u32 unfinished = e->tails + BW_TAILS;
+
+		e->censored = epoch;
+		bw_asks_censor(&e->asks, bpf_map_lookup_elem(&tails, &unfinished), epoch_ended);
+	}
 	version = bw_load(&e->rec.version);
 	holds = bw_holds(e, tp);
 	if (brief && !holds && e->told == version && e->logged == e->tail) {
@@ -304,4 +313,5 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 enum bw_unit *of_unit;
 enum bw_record_flag *of_record_flag;
 enum bw_entry *of_entry;
+enum bw_tails_size *of_tails_size;
 struct bw_quiet *of_quiet;

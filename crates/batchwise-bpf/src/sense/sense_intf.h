@@ -120,6 +120,8 @@ struct bw_record {
 	__u32 options_heard;
 	__u32 options_refused; /* malformed, or not newer than the last */
 	__u32 overlaps; /* requests read while an earlier one had no response yet */
+	__u32 unmatched; /* requests that were one too many under way */
+	__u32 guessed; /* where only the length of the response told how many it answers */
 	struct bw_sock_info info;
 	struct bw_peer_state peer_state;
 	struct bw_peer_queue peer_hint; /* requests as the peer's application knows them */
@@ -159,6 +161,39 @@ enum bw_entry {
 	BW_ENTRY_RECORD, /* a bw_record, and its version as it was read */
 	BW_ENTRY_HELD, /* likewise: no event in this epoch, so what was queued has been all along */
 	BW_ENTRY_QUIET, /* a bw_quiet */
+};
+
+enum bw_tails_size {
+	BW_TAILS = 64, /* so many services, from either side, have histograms */
+	BW_HIST_SHIFT = 5,
+	BW_HIST_BUCKETS = 896,
+};
+
+/* Latencies of requests, in ns >> BW_HIST_SHIFT: see lib/asks.h. */
+struct bw_hist {
+	__u64 sum; /* ns */
+	__u32 count[BW_HIST_BUCKETS];
+};
+
+/* Which request a response answers is told for so many at once on a connection; a power of two. */
+#define BW_ASKS 64
+#define BW_ASK_SHIFT 5 /* 32 ns: 32 bits wrap in 137 s */
+
+struct bw_ask {
+	__u32 end; /* of the request; at a client, once it is answered, of its response */
+	__u32 at;  /* when it began, in 2^BW_ASK_SHIFT ns */
+};
+
+/* Requests under way, oldest first. */
+struct bw_asks {
+	__u32 head; /* free-running */
+	__u32 mid;  /* from here on: not answered (client), not read (server) */
+	__u32 tail; /* from here on: not over */
+	__u32 acked; /* client: what the last response acknowledged */
+	__u64 bytes; /* client: of the response that is arriving */
+	__u64 answered; /* client: bytes of responses so far, */
+	__u64 answers; /* and how many requests they answered */
+	struct bw_ask ask[BW_ASKS];
 };
 
 #define BW_LOG 16 /* a power of two */
@@ -206,11 +241,14 @@ struct bw_endpoint {
 	__u64 state_sent; /* ns */
 	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
 	__u32 told; /* bw_dump's alone: the record's version that the agent had last; 0: none */
-	__u32 reserved_told;
+	__u32 censored; /* bw_dump's alone: the epoch whose unfinished requests are in the histogram */
+	__u32 tails; /* the index of the service's histogram; BW_TAILS: none */
+	__u32 reserved_tails;
 	struct bw_record rec;
 	struct bw_marks out;	 /* send calls not yet acknowledged */
 	struct bw_marks in_read; /* received messages not yet read */
 	struct bw_marks in_ack;	 /* received messages not yet acknowledged */
+	struct bw_asks asks;
 };
 
 #endif

@@ -16,6 +16,7 @@ use super::config::Config;
 use super::extension::{Extension, Loaded};
 use super::prices::Bench;
 use super::record::{Dump, parse_closed};
+use super::tails::Before;
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::netns;
@@ -35,6 +36,7 @@ pub struct Sensor {
     pub(super) calls: Arc<Mutex<u64>>,
     pub(super) send: SendHook,
     pub(super) bench: Option<Bench>,
+    pub(super) before: Before,
     /// What sees connections begin and end is attached while nothing is counted, too.
     pub(super) state_stays: bool,
     /// The programs that are attached while events are counted.
@@ -117,6 +119,7 @@ impl Sensor {
             calls,
             send,
             bench,
+            before: Before::default(),
             state_stays,
             counting: Vec::new(),
             walks,
@@ -273,6 +276,7 @@ fn load_for(
     let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     ro.units = config.units.counted;
     ro.advertised_units = config.units.advertised;
+    ro.tailing = config.tails;
     ro.late_send = hook == SendHook::Ended;
     ro.late_callbacks = machine.has(LATE_CALLBACKS);
     if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {

@@ -9,7 +9,8 @@ pub struct Evidence {
     pub estimator: Estimator,
     /// Messages that it is the mean of.
     pub messages: u64,
-    /// Requests that were read while an earlier one had no response yet.
+    /// Requests that were read while an earlier one had no response yet; of those that were matched,
+    /// where which response is theirs is a guess.
     pub overlaps: u64,
     /// Send times were taken after the call, not at its beginning.
     pub late_send: bool,
@@ -19,6 +20,8 @@ pub struct Evidence {
 const TWO_SIDED: f64 = 0.95;
 /// This end's queues, and a guess of the rest.
 const LOCAL: f64 = 0.4;
+/// Sends and the reads of their responses, in order.
+const MATCHED: f64 = 0.8;
 /// The application's own word, as far as it counts right.
 const HINT: f64 = 0.99;
 /// Send times taken after the call hide the time that the call took.
@@ -29,6 +32,7 @@ pub fn confidence(e: &Evidence) -> f64 {
     let estimator = match e.estimator {
         Estimator::TwoSided => TWO_SIDED,
         Estimator::Local => LOCAL,
+        Estimator::Matched => MATCHED,
         Estimator::Hint => HINT,
     };
     let late_send = if e.late_send { LATE_SEND } else { 1.0 };

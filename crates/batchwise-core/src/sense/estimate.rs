@@ -11,6 +11,7 @@ use crate::sense::confidence::{Evidence, confidence};
 use crate::sense::queue::Window;
 use crate::sense::report::{Estimator, Latency, Side, Stages, Unit, View};
 use crate::sense::sample::{Flow, Grid};
+use crate::sense::tails::Histogram;
 use crate::sense::wire::{Item, QUEUES, Queue};
 
 /// What can be said of an interval.
@@ -209,6 +210,28 @@ fn of_flow(estimator: Estimator, flow: &Flow, messages: u64) -> f64 {
         messages,
         overlaps: flow.overlaps,
         late_send: flow.late_send,
+    })
+}
+
+/// What a client alone knows once its requests were matched with their responses: the whole latency.
+/// Its network's part is not known, but a bound of the path is.
+pub fn matched(flow: &Flow, tails: &Histogram, stages: Stages) -> Option<Estimate> {
+    let total = tails.mean()?;
+    Some(Estimate {
+        estimator: Estimator::Matched,
+        view: None,
+        latency: Latency {
+            total: Some(ns(total)),
+            ..Latency::default()
+        },
+        stages,
+        confidence: confidence(&Evidence {
+            estimator: Estimator::Matched,
+            messages: tails.requests(),
+            overlaps: flow.unsure,
+            late_send: flow.late_send,
+        }),
+        throughput: 0.0,
     })
 }
 

@@ -17,5 +17,6 @@ pub mod queue;
 pub mod report;
 pub mod sample;
 pub mod service;
+pub mod tails;
 pub mod tracker;
 pub mod wire;

@@ -24,6 +24,8 @@ pub enum Estimator {
     TwoSided,
     /// From this end's queue states alone.
     Local,
+    /// At a client alone: requests matched with their responses.
+    Matched,
     /// From a queue state that the application keeps (§3.3 of the paper).
     Hint,
 }
@@ -32,7 +34,7 @@ impl Estimator {
     /// Where it looks from: `socket`, or `application` for a queue that the application keeps.
     pub fn vantage(self) -> &'static str {
         match self {
-            Self::TwoSided | Self::Local => "socket",
+            Self::TwoSided | Self::Local | Self::Matched => "socket",
             Self::Hint => "application",
         }
     }
@@ -105,6 +107,24 @@ pub struct Stages {
     pub ackdelay_remote: Option<u64>,
 }
 
+/// Percentiles of the latency of requests, ns: of those that were counted and could be matched with
+/// their responses, first in, first out. At a client from the send to the read of the response; at a
+/// server from arrival to response, and the network's part added to it as far as it is known. Requests
+/// that were not over when counting stopped are taken for what they are: at least so long. null: too few
+/// of them were over to tell, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Tails {
+    /// Half of the requests took less, ns. null: not known.
+    pub p50: Option<u64>,
+    /// 90 % took less, ns. null: not known.
+    pub p90: Option<u64>,
+    /// 99 % took less, ns. null: not known.
+    pub p99: Option<u64>,
+    /// 99.9 % took less, ns. null: not known.
+    pub p999: Option<u64>,
+}
+
 /// One service (or, with `--per-connection`, one connection) in one interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -139,6 +159,13 @@ pub struct Line {
     pub latency_ns: Latency,
     /// The mean queueing delays that `network` was computed from, ns.
     pub stages_ns: Stages,
+    /// Percentiles of the latency of requests, ns. All null with `--per-connection`, and in units
+    /// other than `sends`.
+    #[serde(default)]
+    pub tails_ns: Tails,
+    /// How many requests the percentiles are of.
+    #[serde(default)]
+    pub matched: u64,
     /// Nagle's algorithm on the sockets at this end.
     pub nagle: Nagle,
     /// What sensing cost in this interval, all services together: CPU time of the agent and of its

@@ -19,6 +19,8 @@ pub struct Sample {
     pub peer_hint: PeerQueue,
     /// Requests that were read while an earlier one had no response yet.
     pub overlaps: u32,
+    /// Requests that could not be matched with a response, or only by the response's length.
+    pub unsure: u32,
     /// Smallest round trip that TCP has measured lately, ns; 0 when it has none.
     pub rtt_min: u64,
     /// Send times are taken after the call, not at its beginning.
@@ -73,6 +75,7 @@ impl Sample {
         flow.hint = self.peer_hint.since(&earlier.peer_hint, Item::Calls);
         flow.hints_heard = self.peer_hint.heard.wrapping_sub(earlier.peer_hint.heard);
         flow.overlaps = u64::from(self.overlaps.wrapping_sub(earlier.overlaps));
+        flow.unsure = u64::from(self.unsure.wrapping_sub(earlier.unsure));
         flow.under_way = self.under_way() - earlier.under_way();
         flow
     }
@@ -99,6 +102,8 @@ pub struct Flow {
     pub heard: Grid<u32>,
     /// As in [`Sample`].
     pub overlaps: u64,
+    /// As in [`Sample`].
+    pub unsure: u64,
     /// By how many more messages were read here and not yet answered, or answered and not yet
     /// acknowledged, at the end than at the beginning.
     pub under_way: i64,
@@ -142,6 +147,7 @@ impl Flow {
         window(&mut self.hint, &other.hint);
         self.hints_heard = self.hints_heard.saturating_add(other.hints_heard);
         self.overlaps += other.overlaps;
+        self.unsure += other.unsure;
         self.under_way += other.under_way;
         self.late_send |= other.late_send;
     }

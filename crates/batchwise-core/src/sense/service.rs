@@ -4,12 +4,13 @@
 use crate::sense::estimate::{self, Estimate};
 use crate::sense::hint;
 use crate::sense::queue::Window;
-use crate::sense::report::{Estimator, Side, Unit};
+use crate::sense::report::{Estimator, Side, Tails, Unit};
 use crate::sense::sample::Flow;
+use crate::sense::tails::Histogram;
 use crate::sense::wire::{Item, Queue};
 
 /// The sum of a service's flows, as one unit sees them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ServiceSum {
     unit: Unit,
     side: Side,
@@ -21,6 +22,7 @@ pub struct ServiceSum {
     hint: Window,
     /// … and as they told this end.
     application: Window,
+    tails: Histogram,
     items: u64,
     items_both: u64,
     items_hinted: u64,
@@ -37,6 +39,7 @@ impl ServiceSum {
             both,
             hint: Window::default(),
             application: Window::default(),
+            tails: Histogram::default(),
             items: 0,
             items_both: 0,
             items_hinted: 0,
@@ -67,6 +70,24 @@ impl ServiceSum {
         }
     }
 
+    /// Adds the latencies of requests that were matched with their responses: they are send calls.
+    pub fn match_up(&mut self, tails: &Histogram) {
+        if self.unit == Unit::Sends {
+            self.tails.add(tails);
+        }
+    }
+
+    /// Percentiles, where requests were matched; `e` is the estimate of the same time. A server does not
+    /// see the network's part: it is added.
+    pub fn tails(&self, e: &Estimate) -> (Tails, u64) {
+        let network = e.latency.network.zip(e.stages.unread_local);
+        let beside = match self.side {
+            Side::Server => network.map_or(0, |(network, unread)| network.saturating_sub(unread)),
+            Side::Client => 0,
+        };
+        (self.tails.tails(beside), self.tails.requests())
+    }
+
     /// Requests on a connection. A send call of the client's is the best witness, its own or as
     /// the exchange tells; a server alone counts the messages that it could tell apart, when it
     /// read them or when it answered: an answer that is acknowledged in a later interval than its
@@ -87,6 +108,16 @@ impl ServiceSum {
                 let acked = flow.here(Item::Calls, Queue::Unacked).total;
                 requests(Item::Calls).max(acked.saturating_add_signed(flow.under_way))
             }
+        }
+    }
+
+    /// From this end alone.
+    fn alone(&self) -> Estimate {
+        let local = estimate::local(&self.all, self.unit, self.side);
+        let most = 2 * self.tails.requests() >= self.items;
+        match estimate::matched(&self.all, &self.tails, local.stages) {
+            Some(matched) if self.side == Side::Client && most => matched,
+            _ => local,
         }
     }
 
@@ -111,7 +142,7 @@ impl ServiceSum {
         } else {
             None
         };
-        let mut e = two_sided.unwrap_or_else(|| estimate::local(&self.all, self.unit, self.side));
+        let mut e = two_sided.unwrap_or_else(|| self.alone());
         if e.estimator == Estimator::TwoSided {
             e.confidence *= share;
         }

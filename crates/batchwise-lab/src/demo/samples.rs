@@ -1,6 +1,6 @@
 //! Passages for the tests of this experiment.
 
-use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
+use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Tails, Unit, View};
 use batchwise_testbed::load::LoadInterval;
 
 use super::moment::{Moment, Recording};
@@ -52,6 +52,8 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
             unread_remote: Some(total / 8),
             ackdelay_remote: Some(total / 12),
         },
+        tails_ns: Tails::default(),
+        matched: 0,
         nagle: if side == Side::Client {
             Nagle::Off
         } else {

@@ -49,6 +49,7 @@ fn sensor(port: u16, units: &[Unit]) -> Result<Sensor> {
         ports: vec![port],
         cgroup: None,
         units: Units::of(units),
+        tails: true,
         brief: true,
     };
     let (sensor, _) = Sensor::open(&config, &(None::<Exchange>, None::<Hints>))?;

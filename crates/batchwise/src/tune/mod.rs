@@ -155,6 +155,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
+        tails: false,
         brief: false,
     };
     let period = args.exchange_period;

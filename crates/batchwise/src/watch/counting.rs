@@ -1,11 +1,15 @@
 //! When events are counted: the governor's orders, carried out on the sensor.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use batchwise_bpf::{Reading, Sensor};
 use batchwise_core::sense::governor::{Governor, Meter};
+use batchwise_core::sense::report::Side;
+use batchwise_core::sense::tails::Histogram;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::frame::clock::{monotonic_ns, nanos};
@@ -19,6 +23,9 @@ pub struct Counting {
     /// Since when `spent` adds up.
     since: Instant,
 }
+
+/// By service and side.
+pub type Latencies = BTreeMap<(SocketAddr, Side), Histogram>;
 
 /// What was counted, and when.
 pub struct Counted {
@@ -101,6 +108,12 @@ impl Counting {
             epoch: self.sensor.epoch(),
             window: self.sensor.window(),
         })
+    }
+
+    /// The latencies of each service's requests since this was asked last.
+    pub fn tails(&mut self) -> anyhow::Result<Latencies> {
+        let found = self.sensor.tails()?.into_iter();
+        Ok(found.map(|(server, side, h)| ((server, side), h)).collect())
     }
 
     /// What sensing has cost since this was asked last, as a share of one CPU.

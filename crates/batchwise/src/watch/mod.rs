@@ -123,6 +123,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&args.units),
+        tails: true,
         brief: true,
     };
     let period = args.exchange_period;
@@ -189,7 +190,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
                 interval_ns: nanos(now - last),
                 cost: counting.cost()?,
             };
-            let lines = services.lines(&hinted, &span);
+            let lines = services.lines(&hinted, &counting.tails()?, &span);
             last = now;
             if let Some(exporter) = &exporter {
                 exporter.update(|metrics| metrics.interval(&lines));

@@ -64,6 +64,7 @@ pub const fn estimate(line: &Line) -> &'static str {
         (Estimator::TwoSided, Some(View::Remote)) => "two-sided, peer's view",
         (Estimator::TwoSided, _) => "two-sided",
         (Estimator::Local, _) => "local: this end only",
+        (Estimator::Matched, _) => "matched: this end's sends and reads",
         (Estimator::Hint, _) => "application's hint",
     }
 }

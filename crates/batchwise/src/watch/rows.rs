@@ -27,6 +27,9 @@ impl View for Interval {
         Column::right("total", 8, |l| {
             plain(human::maybe_duration(l.latency_ns.total)).bold()
         }),
+        Column::right("p99", 8, |l| {
+            plain(human::maybe_duration(l.tails_ns.p99))
+        }),
         Column::right("network", 8, |l| {
             plain(human::maybe_duration(l.latency_ns.network))
         }),
@@ -47,7 +50,7 @@ impl View for Interval {
     const NAME: &'static str = "watch";
     const WAITING: &'static str =
         "a service appears here as soon as its connections carry requests";
-    const DETAILS: u16 = 5;
+    const DETAILS: u16 = 6;
 
     fn rows(&self) -> Vec<&Line> {
         self.0.iter().collect()
@@ -91,6 +94,17 @@ impl View for Interval {
             " turnaround".dim(),
         ];
         let (labels, times) = legend(&parts, width);
+        let tails = &line.tails_ns;
+        let mut percentiles = vec![" ".into()];
+        for (name, ns) in [
+            ("p50", tails.p50),
+            ("p90", tails.p90),
+            ("p99", tails.p99),
+            ("p99.9", tails.p999),
+        ] {
+            percentiles.push(format!("{name} ").dim());
+            percentiles.push(format!("{}   ", human::maybe_duration(ns)).into());
+        }
         let state = vec![
             " confidence ".dim(),
             confidence(Some(line.confidence)),
@@ -102,7 +116,14 @@ impl View for Interval {
             human::word(&line.nagle).into(),
         ];
         let bar = bar(&parts, width);
-        vec![Text::from(sum), bar, labels, times, Text::from(state)]
+        vec![
+            Text::from(sum),
+            Text::from(percentiles),
+            bar,
+            labels,
+            times,
+            Text::from(state),
+        ]
     }
 }
 
@@ -164,7 +185,7 @@ fn legend(parts: &[Part; 4], width: u16) -> (Text<'static>, Text<'static>) {
 
 #[cfg(test)]
 mod tests {
-    use batchwise_core::sense::report::{Estimator, Latency, Stages};
+    use batchwise_core::sense::report::{Estimator, Latency, Stages, Tails};
 
     use super::super::samples;
     use super::*;
@@ -200,6 +221,7 @@ mod tests {
                 ..Latency::default()
             },
             stages_ns: Stages::default(),
+            tails_ns: Tails::default(),
             ..samples::two_sided()
         };
         let text = drawn(vec![hint], 100, 24);

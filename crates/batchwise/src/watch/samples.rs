@@ -1,6 +1,6 @@
 //! Lines for the tests of this module.
 
-use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Unit, View};
+use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Tails, Unit, View};
 
 /// A server with everything known.
 pub fn two_sided() -> Line {
@@ -28,6 +28,13 @@ pub fn two_sided() -> Line {
             unread_remote: Some(2_700),
             ackdelay_remote: Some(1_000),
         },
+        tails_ns: Tails {
+            p50: Some(31_000),
+            p90: Some(44_200),
+            p99: Some(61_500),
+            p999: None,
+        },
+        matched: 716,
         nagle: Nagle::Off,
         cost: 0.0097,
         coverage: 0.143,
@@ -55,6 +62,8 @@ pub fn local() -> Line {
             unread_local: Some(2_500),
             ..Stages::default()
         },
+        tails_ns: Tails::default(),
+        matched: 0,
         nagle: Nagle::Mixed,
         lost_events: 7,
         ..two_sided()

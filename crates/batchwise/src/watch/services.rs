@@ -9,7 +9,7 @@ use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_core::sense::service::ServiceSum;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
-use super::counting::Counted;
+use super::counting::{Counted, Latencies};
 use crate::hints::HintWindows;
 
 /// What is reported as one: a server's address here or there, and with `--per-connection` the two
@@ -113,7 +113,12 @@ impl Services {
 
     /// The lines of the interval that ends now. What a client's application says of its own requests
     /// is taken for its send calls.
-    pub fn lines(&mut self, hints: &HintWindows, span: &Span) -> Vec<Line> {
+    pub fn lines(
+        &mut self,
+        hints: &HintWindows,
+        latencies: &Latencies,
+        span: &Span,
+    ) -> Vec<Line> {
         let counted = std::mem::take(&mut self.counted);
         // what passed is known from reading to reading
         let passed_in = self.read_at - std::mem::replace(&mut self.shown_at, self.read_at);
@@ -137,6 +142,9 @@ impl Services {
             };
             for (unit, sum) in self.units.iter().zip(&mut group.sums) {
                 hint.into_iter().for_each(|hint| sum.hear(hint));
+                let of_service = latencies.get(&(key.server, key.side));
+                let known = of_service.filter(|_| !self.per_connection);
+                known.into_iter().for_each(|h| sum.match_up(h));
                 let e = sum.estimate(counted);
                 // an application's own count has no pauses
                 let of_time = match e.estimator {
@@ -146,6 +154,7 @@ impl Services {
                     _ if coverage > 0.0 => share_of_time / coverage,
                     _ => 1.0,
                 };
+                let (tails_ns, matched) = sum.tails(&e);
                 lines.push(Line {
                     ts_ns: span.ts_ns,
                     interval_ns: span.interval_ns,
@@ -161,6 +170,8 @@ impl Services {
                     throughput_per_s: e.throughput * of_time,
                     latency_ns: e.latency,
                     stages_ns: e.stages,
+                    tails_ns,
+                    matched,
                     nagle,
                     cost: span.cost,
                     coverage,

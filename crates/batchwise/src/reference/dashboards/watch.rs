@@ -45,6 +45,15 @@ pub const DASHBOARD: Dashboard = Dashboard {
                 )
                 .help("Mean of a request, end to end, in the latest interval. Objectives are there with the rules of packaging/prometheus"),
                 Panel::lines(
+                    "Tails",
+                    Unit::Seconds,
+                    &[(
+                        r#"batchwise_latency_quantile_seconds{@subject, unit="$unit", quantile=~"0.5|0.99"}"#,
+                        "{{quantile}}: {{service}} {{side}} at {{instance}}",
+                    )],
+                )
+                .help("Percentiles of the requests of the latest interval that were matched with their responses"),
+                Panel::lines(
                     "Throughput",
                     Unit::RequestsPerSecond,
                     &[(

@@ -91,6 +91,11 @@ impl Metrics for WatchMetrics {
             "Mean queueing delays that the network latency was computed from",
             |m| m.lines.iter().flat_map(stages).collect(),
         ),
+        Family::seconds(
+            "latency_quantile",
+            "Percentiles of the latency of requests in the latest interval",
+            |m| m.lines.iter().flat_map(quantiles).collect(),
+        ),
         Family::gauge(
             "throughput_per_second",
             "Requests (items of the unit) a second",
@@ -170,6 +175,20 @@ fn latencies(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
             ("network", latency.network),
             ("turnaround", latency.turnaround),
             ("total", latency.total),
+        ],
+    )
+}
+
+fn quantiles(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
+    let tails = &line.tails_ns;
+    known(
+        line,
+        "quantile",
+        [
+            ("0.5", tails.p50),
+            ("0.9", tails.p90),
+            ("0.99", tails.p99),
+            ("0.999", tails.p999),
         ],
     )
 }

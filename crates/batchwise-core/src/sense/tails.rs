@@ -1,0 +1,222 @@
+//! Percentiles of latencies, from histograms in which requests that were not over yet when counting
+//! stopped count as that: "at least so long" (Kaplan and Meier's estimator).
+
+use alloc::vec::Vec;
+
+use super::report::Tails;
+
+/// Buckets to the octave: each is at most 1/32 wide.
+const SUB: u32 = 5;
+
+/// Latencies of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// Those that were over, by bucket; the buckets begin at [`edge`].
+    pub over: Vec<u64>,
+    /// Those that had lasted so long and went on.
+    pub unfinished: Vec<u64>,
+    /// Sum over those that were over, ns.
+    pub sum: u64,
+    /// A bucket's number stands for latencies in units of 2 to the power of this, ns.
+    pub shift: u32,
+}
+
+/// Where the bucket begins, in units.
+fn edge(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let shift = (bucket >> SUB).saturating_sub(1);
+    (bucket - (shift << SUB)) << shift
+}
+
+impl Histogram {
+    /// How many were over.
+    pub fn requests(&self) -> u64 {
+        self.over.iter().sum()
+    }
+
+    /// Their mean, ns; requests that were not over are no part of it.
+    pub fn mean(&self) -> Option<f64> {
+        let requests = self.requests();
+        (requests > 0).then(|| self.sum as f64 / requests as f64)
+    }
+
+    /// Adds another one.
+    pub fn add(&mut self, other: &Self) {
+        self.shift = other.shift;
+        self.sum += other.sum;
+        for (ours, theirs) in [
+            (&mut self.over, &other.over),
+            (&mut self.unfinished, &other.unfinished),
+        ] {
+            if ours.len() < theirs.len() {
+                ours.resize(theirs.len(), 0);
+            }
+            for (a, b) in ours.iter_mut().zip(theirs) {
+                *a += b;
+            }
+        }
+    }
+
+    /// What was added since `earlier`; both only grow.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let new = |now: &[u64], then: &[u64]| {
+            let then = then.iter().copied().chain(core::iter::repeat(0));
+            let pairs = now.iter().zip(then);
+            pairs.map(|(now, then)| now.saturating_sub(then)).collect()
+        };
+        Self {
+            over: new(&self.over, &earlier.over),
+            unfinished: new(&self.unfinished, &earlier.unfinished),
+            sum: self.sum.wrapping_sub(earlier.sum),
+            shift: self.shift,
+        }
+    }
+
+    /// The latency, ns, that this share of the requests stays below. `None` where too many of them were
+    /// not over to tell, or there were none.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let unfinished = |i: usize| self.unfinished.get(i).copied().unwrap_or(0);
+        let mut at_risk = self.requests() + self.unfinished.iter().sum::<u64>();
+        let mut longer = 1.0;
+        for (i, &over) in self.over.iter().enumerate() {
+            if over > 0 {
+                let before = longer;
+                longer *= 1.0 - over as f64 / at_risk as f64;
+                if longer <= 1.0 - share {
+                    // evenly inside the bucket
+                    let part = (before - (1.0 - share)) / (before - longer);
+                    let (from, to) = (edge(i) as f64, edge(i + 1) as f64);
+                    let units = from + (to - from) * part;
+                    return Some((units * (1u64 << self.shift) as f64) as u64);
+                }
+            }
+            at_risk -= over + unfinished(i);
+        }
+        None
+    }
+
+    /// The percentiles that are reported; `beside` is what a request takes elsewhere, ns.
+    pub fn tails(&self, beside: u64) -> Tails {
+        let at = |share| self.quantile(share).map(|ns| ns + beside);
+        Tails {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SHIFT: u32 = 5;
+
+    /// As `bw_hist_bucket` of lib/asks.h, which a test holds against it.
+    fn bucket(ns: u64) -> usize {
+        let units = ns >> SHIFT;
+        let shift = (64 - units.leading_zeros()).saturating_sub(SUB + 1);
+        ((shift << SUB) as usize) + (units >> shift) as usize
+    }
+
+    fn of(over: &[u64], unfinished: &[u64]) -> Histogram {
+        let count = |all: &[u64]| {
+            let mut counts = alloc::vec![0; 896];
+            all.iter().for_each(|&ns| counts[bucket(ns)] += 1);
+            counts
+        };
+        Histogram {
+            over: count(over),
+            unfinished: count(unfinished),
+            sum: over.iter().sum(),
+            shift: SHIFT,
+        }
+    }
+
+    fn near(found: Option<u64>, ns: u64) -> bool {
+        found.is_some_and(|f| (f as f64 / ns as f64 - 1.0).abs() < 0.035)
+    }
+
+    #[test]
+    fn edges_are_where_buckets_begin_and_all_are_narrow() {
+        for i in 0..895 {
+            let (from, to) = (edge(i), edge(i + 1));
+            assert!(to > from);
+            assert_eq!(bucket(from << SHIFT), i);
+            assert_eq!(bucket((to << SHIFT) - 1), i);
+            assert!(i < 64 || (to - from) as f64 / from as f64 <= 1.0 / 32.0, "{i}");
+        }
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_requests() {
+        let all: Vec<u64> = (1..=10_000).map(|i| i * 1_000).collect();
+        let h = of(&all, &[]);
+        for (share, ns) in [(0.5, 5_000_000), (0.9, 9_000_000), (0.99, 9_900_000)] {
+            assert!(near(h.quantile(share), ns), "{share}: {:?}", h.quantile(share));
+        }
+        assert_eq!(of(&[], &[5_000]).quantile(0.5), None);
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn requests_that_were_not_over_raise_the_tail_instead_of_vanishing() {
+        // 5 of 100 were under way for longer than any that was over
+        let h = of(&[100_000; 95], &[200_000; 5]);
+        assert!(near(h.quantile(0.9), 100_000));
+        assert_eq!(h.quantile(0.99), None, "at least 200 µs, nobody knows how long");
+    }
+
+    #[test]
+    fn a_window_that_cuts_requests_off_leaves_the_distribution_as_it_is() {
+        // latencies of 1 to 100 µs, observed until a random time: the longer, the more often cut off
+        let (mut over, mut cut) = (Vec::new(), Vec::new());
+        let mut seed = 1u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed >> 33
+        };
+        for _ in 0..200_000 {
+            let (latency, until) = (1_000 + random() % 99_000, random() % 150_000);
+            match latency <= until {
+                true => over.push(latency),
+                false => cut.push(until),
+            }
+        }
+        let h = of(&over, &cut);
+        assert!(near(h.quantile(0.5), 50_500), "{:?}", h.quantile(0.5));
+        assert!(near(h.quantile(0.99), 99_000), "{:?}", h.quantile(0.99));
+        let naive = of(&over, &[]);
+        assert!(naive.quantile(0.5).unwrap() < 45_000);
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_grow_with_their_share(
+            over in proptest::collection::vec(32u64..1 << 36, 1..200),
+            unfinished in proptest::collection::vec(32u64..1 << 36, 0..50),
+        ) {
+            let h = of(&over, &unfinished);
+            let mut last = 0;
+            for share in [0.01, 0.5, 0.9, 0.99, 0.999] {
+                if let Some(q) = h.quantile(share) {
+                    prop_assert!(q >= last);
+                    last = q;
+                }
+            }
+        }
+
+        #[test]
+        fn adding_is_counting_together(
+            a in proptest::collection::vec(32u64..1 << 36, 0..50),
+            b in proptest::collection::vec(32u64..1 << 36, 0..50),
+        ) {
+            let mut sum = of(&a, &b);
+            sum.add(&of(&b, &a));
+            let all: Vec<u64> = a.iter().chain(&b).copied().collect();
+            prop_assert_eq!(sum, of(&all, &all));
+        }
+    }
+}
