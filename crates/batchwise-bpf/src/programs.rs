@@ -101,7 +101,7 @@ impl Programs {
             cgroup: None,
             units: Units::of(&[Unit::Sends, Unit::Bytes, Unit::Packets]),
             tails: true,
-        brief: true,
+            brief: true,
         };
         let (skel, _) = sensor::load(&config, extension, None, &Machine::look(), Some(2))?;
         self.add(skel.object());

@@ -25,7 +25,8 @@ void bw_twin_send(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v
 		  int more, __u32 mss)
 {
 	bw_twin_drain(e);
-	bw_on_send(e, ALL_UNITS, now, v, end, more, mss, 0);
+	bw_on_send(e, ALL_UNITS, now, v, end, more, mss);
+	bw_match_send(e, now, 0);
 }
 
 /* As the hook does: logs the arrival, drains a log that fills. */
@@ -41,7 +42,8 @@ void bw_twin_segment(struct bw_endpoint *e, __u64 now, const struct bw_sock_view
 void bw_twin_read(struct bw_endpoint *e, __u64 now, const struct bw_sock_view *v)
 {
 	bw_twin_drain(e);
-	bw_on_read(e, ALL_UNITS, now, v, 0);
+	bw_on_read(e, ALL_UNITS, now, v);
+	bw_match_read(e, now, 0);
 }
 
 void bw_twin_encode(__u8 *opt, __u32 unit, __u32 queue, const struct bw_queue *q)

@@ -42,6 +42,15 @@ BW_INLINE __u32 bw_load(__u32 *at)
 #endif
 }
 
+/* 1 or 0. The compiler is kept from making a branch of it. Both below 2^63. */
+BW_INLINE __u64 bw_less(__u64 a, __u64 b)
+{
+	__u64 d = a - b;
+
+	__asm__ volatile("" : "+r"(d));
+	return d >> 63;
+}
+
 /* RFC 1982 comparison: a is after b. */
 BW_INLINE int bw_after(__u32 a, __u32 b)
 {

@@ -118,6 +118,15 @@ BW_INLINE void bw_resume(struct bw_endpoint *e, __u64 since)
 			e->rec.q[u][i].time = since;
 }
 
+/* A message arrived whole: a server's request, or a client's response. */
+BW_INLINE void bw_match_arrival(struct bw_endpoint *e, __u64 now, __u32 end, __u32 ack)
+{
+	if (e->rec.flags & BW_F_SERVER)
+		bw_asks_begin(&e->asks, end, now, &e->rec.unmatched);
+	else
+		bw_asks_answer(&e->asks, end, ack, &e->rec.guessed);
+}
+
 /* In-order bytes up to `end` arrived with `ack`, holding `calls` ends of messages in `segs` segments. */
 BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 ack,
 			 __u32 calls, __u32 segs)
@@ -132,14 +141,9 @@ BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 en
 		bw_mark_push(&e->in_ack, end, calls, segs);
 	}
 	e->rcv = end;
-	if (e->rec.flags & BW_F_SERVER) {
-		if (calls)
-			bw_asks_begin(&e->asks, end, now, &e->rec.unmatched);
-	} else {
-		e->asks.bytes += bytes;
-		if (calls)
-			bw_asks_answer(&e->asks, end, ack, &e->rec.guessed);
-	}
+	e->asks.bytes += bytes;
+	if (calls)
+		bw_match_arrival(e, now, end, ack);
 }
 
 /* When an ACK left that was noticed only now. */
@@ -273,8 +277,7 @@ BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
  * as a write_seq that has not reached the end promised before.
  */
 BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
-			  const struct bw_sock_view *v, __u32 end, int more, __u32 mss,
-			  struct bw_hist *h)
+			  const struct bw_sock_view *v, __u32 end, int more, __u32 mss)
 {
 	__u32 bytes, segs;
 
@@ -300,9 +303,7 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 	bw_q_enter(e, units, BW_UNACKED, now, bytes, more ? 0 : 1, segs);
 	bw_mark_push(&e->out, end, more ? 0 : 1, segs);
 	e->wend = end;
-	if (e->rec.flags & BW_F_SERVER)
-		bw_asks_answered(&e->asks, h, now);
-	else if (!more)
+	if (!(e->rec.flags & BW_F_SERVER) && !more)
 		bw_asks_begin(&e->asks, end, now, &e->rec.unmatched);
 
 	/* the response to all that was read: later parts of it find the queue empty */
@@ -316,7 +317,7 @@ BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
 
 /* The application has read. */
 BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
-			  const struct bw_sock_view *v, struct bw_hist *h)
+			  const struct bw_sock_view *v)
 {
 	__u32 upto, calls, segs, bytes;
 
@@ -331,10 +332,22 @@ BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
 		e->rec.overlaps += calls;
 	bw_q_enter(e, units, BW_TURNAROUND, now, bytes, calls, segs);
 	e->read = upto;
+}
+
+/* What a read, after bw_on_read(), means for requests: a client's may be over. */
+BW_INLINE void bw_match_read(struct bw_endpoint *e, __u64 now, struct bw_hist *h)
+{
 	if (e->rec.flags & BW_F_SERVER)
-		bw_asks_take(&e->asks, upto);
+		bw_asks_take(&e->asks, e->read);
 	else
-		bw_asks_read_answers(&e->asks, h, upto, now);
+		bw_asks_read_answers(&e->asks, h, e->read, now);
+}
+
+/* Likewise a send, after bw_on_send(): a server's are. */
+BW_INLINE void bw_match_send(struct bw_endpoint *e, __u64 now, struct bw_hist *h)
+{
+	if (e->rec.flags & BW_F_SERVER)
+		bw_asks_answered(&e->asks, h, e->read, now);
 }
 
 #endif

@@ -18,15 +18,6 @@
  * here there are more than it has patience for.
  */
 
-/* 1 or 0. The compiler is kept from making a branch of it. Both below 2^63. */
-BW_INLINE __u64 bw_less(__u64 a, __u64 b)
-{
-	__u64 d = a - b;
-
-	__asm__ volatile("" : "+r"(d));
-	return d >> 63;
-}
-
 /* a where c is 1, b where it is 0. */
 BW_INLINE __u64 bw_select(__u64 c, __u64 a, __u64 b)
 {

@@ -49,16 +49,8 @@ BW_INLINE bool bw_ops_hello(struct bpf_sock_ops *ops, __u64 where)
  * (turnaround is the server's to advertise), or, where the client's application itself says when its
  * requests begin and end, that alone, and from the server nothing (§3.3).
  */
-BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struct bw_queue *hint,
-			    __u64 now)
+BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struct bw_queue *hint)
 {
-	bool heard = tuning || e->rec.peer_state.open_until > now;
-
-	if (slot == BW_SLOT_STATE)
-		return tuning || now - e->state_sent >
-					 (heard ? BW_GOES_ON_PERIOD : BW_ANNOUNCE_PERIOD);
-	if (!heard)
-		return false;
 	if (slot == BW_SLOT_HINT)
 		return hint && hint->time != e->hint_advertised;
 	return !hint && !(e->rec.flags & BW_F_HINTED) && BW_WANT(advertised_units, slot / BW_QUEUES) &&
@@ -68,11 +60,17 @@ BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struc
 /* What is sent next; BW_SLOTS: nothing. */
 BW_INLINE __u32 bw_ops_next(const struct bw_endpoint *e, const struct bw_queue *hint, __u64 now)
 {
+	bool heard = tuning || e->rec.peer_state.open_until > now;
+	__u64 period = heard ? BW_GOES_ON_PERIOD : BW_ANNOUNCE_PERIOD;
 	__u32 n = e->next_option;
 
+	if (!tuning && now - e->state_sent > period)
+		return BW_SLOT_STATE;
+	if (!heard)
+		return BW_SLOTS;
 	for (int i = 0; i < BW_SLOTS; i++) {
 		n = n + 1 < BW_SLOTS ? n + 1 : 0;
-		if (bw_ops_sends(e, n, hint, now))
+		if (n == BW_SLOT_STATE ? tuning : bw_ops_sends(e, n, hint))
 			return n;
 	}
 	return BW_SLOTS;
@@ -87,7 +85,7 @@ BW_INLINE void bw_ops_pure_ack(struct bw_endpoint *e, const struct tcp_sock *tp)
 	if (e->rec.epoch != epoch)
 		return; /* its counters are not in use */
 	bw_version_bump(e);
-	bw_drain_log(e);
+	bw_drain_log_apart(e);
 	bw_on_ack_left(e, units, bpf_ktime_get_ns(), tp->rcv_nxt);
 	bw_version_bump(e);
 }
@@ -153,7 +151,7 @@ BW_INLINE void bw_ops_encode_queue(struct bw_endpoint *e, __u8 *opt, __u32 unit,
 		return;
 	q = &e->rec.q[unit][queue];
 	bw_version_bump(e);
-	bw_drain_log(e);
+	bw_drain_log_apart(e);
 	/* the ACK that this segment carries is settled at the next event, at its own time */
 	if (queue != BW_ACKDELAY)
 		bw_touch(q, now);

@@ -226,6 +226,24 @@ BW_INLINE void bw_drain_log(struct bw_endpoint *e)
 		bw_drain_next_apart(e);
 }
 
+/* The same where a call does not matter. */
+BW_INLINE void bw_drain_log_apart(struct bw_endpoint *e)
+{
+	for (int i = 0; i < BW_LOG && bw_is_logged(e); i++)
+		bw_drain_next_apart(e);
+}
+
+BW_APART int bw_begin_anew(struct bw_endpoint *e, const struct bw_sock_view *v, __u32 snd_una)
+{
+	if (!e || !v)
+		return 0;
+	if (bw_is_unchanged(e, v, snd_una))
+		bw_resume(e, epoch_began);
+	else
+		bw_resync(e, units, epoch_began, v, snd_una);
+	return 0;
+}
+
 /*
  * Begins anew if counting has paused since the last event; before any other use of the queues. They
  * have been as they are since the epoch began.
@@ -235,10 +253,7 @@ BW_INLINE void bw_wake(struct bw_endpoint *e, const struct tcp_sock *tp,
 {
 	if (e->rec.epoch == epoch)
 		return;
-	if (bw_is_unchanged(e, v, tp->snd_una))
-		bw_resume(e, epoch_began);
-	else
-		bw_resync(e, units, epoch_began, v, tp->snd_una);
+	bw_begin_anew(e, v, tp->snd_una);
 	e->rec.epoch = epoch;
 	e->rec.info.segs_begin = bw_data_segs(tp);
 	e->next_option = BW_SLOT_STATE - 1; /* first of all */

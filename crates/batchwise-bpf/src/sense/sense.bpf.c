@@ -63,7 +63,8 @@ BW_INLINE struct bw_endpoint *bw_member(struct sock *sk)
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (e || sk->__sk_common.skc_state != TCP_ESTABLISHED)
 		return e;
-	return bw_start(sk, 0);
+	bw_start(sk, 0);
+	return bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 }
 
 /* A hook in process context begins to write the record: the time, and what the socket says. */
@@ -138,7 +139,9 @@ int BPF_PROG(bw_read, struct sock *sk)
 	if (!tp)
 		return 0;
 	now = bw_begin(e, tp, &v);
-	bw_on_read(e, units, now, &v, e->rec.flags & BW_F_SERVER ? NULL : bw_hist(e));
+	bw_on_read(e, units, now, &v);
+	if (tailing)
+		bw_match_read(e, now, bw_hist(e));
 	bw_version_bump(e);
 	return 0;
 }
@@ -155,8 +158,9 @@ BW_INLINE int bw_sendmsg(struct sock *sk, const struct msghdr *msg)
 		return 0;
 	now = bw_begin(e, tp, &v);
 	bw_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
-		   msg->msg_flags & MSG_MORE, tp->mss_cache,
-		   e->rec.flags & BW_F_SERVER ? bw_hist(e) : NULL);
+		   msg->msg_flags & MSG_MORE, tp->mss_cache);
+	if (tailing)
+		bw_match_send(e, now, bw_hist(e));
 	bw_version_bump(e);
 	return 0;
 }
@@ -191,8 +195,9 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 		return 0;
 	now = bw_begin(e, tp, &v);
 	v.write_seq = e->wend;
-	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache,
-		   e->rec.flags & BW_F_SERVER ? bw_hist(e) : NULL);
+	bw_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
+	if (tailing)
+		bw_match_send(e, now, bw_hist(e));
 	bw_on_ack(e, units, now, tp->snd_una);
 	bw_version_bump(e);
 	return 0;
@@ -219,7 +224,7 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 	if (!tp)
 		return 0;
 	e->rec.flags |= BW_F_CLOSED;
-	bw_drain_log(e);
+	bw_drain_log_apart(e);
 	bw_sock_info(e, tp);
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);
@@ -261,6 +266,18 @@ BW_INLINE bool bw_holds(const struct bw_endpoint *e, const struct tcp_sock *tp)
 	return e->rec.epoch == epoch || bw_is_unchanged(e, &v, tp->snd_una);
 }
 
+/* Counts the requests that were under way when the epoch ended as that. */
+BW_APART int bw_censor(struct bw_endpoint *e)
+{
+	__u32 unfinished;
+
+	if (!e || e->tails >= BW_TAILS)
+		return 0;
+	unfinished = e->tails + BW_TAILS;
+	bw_asks_censor(&e->asks, bpf_map_lookup_elem(&tails, &unfinished), epoch_ended);
+	return 0;
+}
+
 /* Hands the connections to the agent. */
 SEC("iter/bpf_sk_storage_map")
 int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
@@ -278,10 +295,9 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (!tp)
 		return 0;
 	if (paused && e->rec.epoch == epoch && e->censored != epoch) {
-		__u32 unfinished = e->tails + BW_TAILS;
-
 		e->censored = epoch;
-		bw_asks_censor(&e->asks, bpf_map_lookup_elem(&tails, &unfinished), epoch_ended);
+		/* an iterator's own pointer takes no index */
+		bw_censor(bpf_sk_storage_get(&endpoints, sk, NULL, 0));
 	}
 	version = bw_load(&e->rec.version);
 	holds = bw_holds(e, tp);

@@ -43,7 +43,11 @@ impl Sensor {
                 0 => Side::Client,
                 _ => Side::Server,
             };
-            found.push((SocketAddr::new(address(service.addr), service.port), side, new));
+            found.push((
+                SocketAddr::new(address(service.addr), service.port),
+                side,
+                new,
+            ));
         }
         Ok(found)
     }

@@ -146,7 +146,10 @@ mod tests {
             assert!(to > from);
             assert_eq!(bucket(from << SHIFT), i);
             assert_eq!(bucket((to << SHIFT) - 1), i);
-            assert!(i < 64 || (to - from) as f64 / from as f64 <= 1.0 / 32.0, "{i}");
+            assert!(
+                i < 64 || (to - from) as f64 / from as f64 <= 1.0 / 32.0,
+                "{i}"
+            );
         }
     }
 
@@ -155,7 +158,11 @@ mod tests {
         let all: Vec<u64> = (1..=10_000).map(|i| i * 1_000).collect();
         let h = of(&all, &[]);
         for (share, ns) in [(0.5, 5_000_000), (0.9, 9_000_000), (0.99, 9_900_000)] {
-            assert!(near(h.quantile(share), ns), "{share}: {:?}", h.quantile(share));
+            assert!(
+                near(h.quantile(share), ns),
+                "{share}: {:?}",
+                h.quantile(share)
+            );
         }
         assert_eq!(of(&[], &[5_000]).quantile(0.5), None);
         assert_eq!(Histogram::default().quantile(0.5), None);
@@ -166,7 +173,11 @@ mod tests {
         // 5 of 100 were under way for longer than any that was over
         let h = of(&[100_000; 95], &[200_000; 5]);
         assert!(near(h.quantile(0.9), 100_000));
-        assert_eq!(h.quantile(0.99), None, "at least 200 µs, nobody knows how long");
+        assert_eq!(
+            h.quantile(0.99),
+            None,
+            "at least 200 µs, nobody knows how long"
+        );
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Passages for the tests of this experiment.
 
-use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Tails, Unit, View};
+use batchwise_core::sense::report::{
+    Estimator, Latency, Line, Nagle, Side, Stages, Tails, Unit, View,
+};
 use batchwise_testbed::load::LoadInterval;
 
 use super::moment::{Moment, Recording};

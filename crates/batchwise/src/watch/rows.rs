@@ -27,9 +27,7 @@ impl View for Interval {
         Column::right("total", 8, |l| {
             plain(human::maybe_duration(l.latency_ns.total)).bold()
         }),
-        Column::right("p99", 8, |l| {
-            plain(human::maybe_duration(l.tails_ns.p99))
-        }),
+        Column::right("p99", 8, |l| plain(human::maybe_duration(l.tails_ns.p99))),
         Column::right("network", 8, |l| {
             plain(human::maybe_duration(l.latency_ns.network))
         }),

@@ -1,6 +1,8 @@
 //! Lines for the tests of this module.
 
-use batchwise_core::sense::report::{Estimator, Latency, Line, Nagle, Side, Stages, Tails, Unit, View};
+use batchwise_core::sense::report::{
+    Estimator, Latency, Line, Nagle, Side, Stages, Tails, Unit, View,
+};
 
 /// A server with everything known.
 pub fn two_sided() -> Line {
@@ -32,7 +34,7 @@ pub fn two_sided() -> Line {
             p50: Some(31_000),
             p90: Some(44_200),
             p99: Some(61_500),
-            p999: None,
+            p999: Some(90_300),
         },
         matched: 716,
         nagle: Nagle::Off,

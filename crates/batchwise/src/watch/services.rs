@@ -113,12 +113,7 @@ impl Services {
 
     /// The lines of the interval that ends now. What a client's application says of its own requests
     /// is taken for its send calls.
-    pub fn lines(
-        &mut self,
-        hints: &HintWindows,
-        latencies: &Latencies,
-        span: &Span,
-    ) -> Vec<Line> {
+    pub fn lines(&mut self, hints: &HintWindows, latencies: &Latencies, span: &Span) -> Vec<Line> {
         let counted = std::mem::take(&mut self.counted);
         // what passed is known from reading to reading
         let passed_in = self.read_at - std::mem::replace(&mut self.shown_at, self.read_at);
