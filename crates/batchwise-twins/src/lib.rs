@@ -17,8 +17,8 @@ mod skel {
 pub use skel::types;
 
 use types::{
-    bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_packet, bw_peer_queue, bw_queue,
-    bw_sock_view, bw_stream,
+    bw_asks, bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_hist, bw_packet, bw_peer_queue,
+    bw_queue, bw_sock_view, bw_stream,
 };
 
 /// Length of an option of the exchange, as `BW_OPT_LEN`.
@@ -58,6 +58,29 @@ unsafe extern "C" {
     pub safe fn bw_twin_encode(opt: &mut [u8; OPTION], unit: u32, queue: u32, q: &bw_queue);
     /// -2: it is no option of a queue; -1: a stale one; 0: it counts.
     pub safe fn bw_twin_hear(p: &mut bw_peer_queue, opt: &[u8; OPTION]) -> c_int;
+
+    /// The bucket of a latency.
+    pub safe fn bw_twin_hist_bucket(ns: u64) -> u32;
+    /// A request.
+    pub safe fn bw_twin_asks_begin(a: &mut bw_asks, end: u32, now: u64, unmatched: &mut u32);
+    /// At a client, a response.
+    #[rustfmt::skip]
+    pub safe fn bw_twin_asks_answer(
+        a: &mut bw_asks,
+        end: u32,
+        bytes: u32,
+        ack: u32,
+        guessed: &mut u32,
+    );
+    /// At a client, a read.
+    #[rustfmt::skip]
+    pub safe fn bw_twin_asks_read_answers(a: &mut bw_asks, h: &mut bw_hist, upto: u32, now: u64);
+    /// At a server, a read.
+    pub safe fn bw_twin_asks_take(a: &mut bw_asks, upto: u32);
+    /// At a server, a response.
+    pub safe fn bw_twin_asks_answered(a: &mut bw_asks, h: &mut bw_hist, upto: u32, now: u64);
+    /// The window ends.
+    pub safe fn bw_twin_asks_censor(a: &mut bw_asks, h: &mut bw_hist, now: u64);
 
     /// Whether the open epoch is to be closed.
     #[link_name = "bw_gaps_due"]

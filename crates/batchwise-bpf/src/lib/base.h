@@ -15,7 +15,11 @@
  * A function that the verifier checks once, for all arguments, instead of at every call with what it
  * knows there.
  */
+#ifdef __bpf__
 #define BW_APART __attribute__((noinline))
+#else
+#define BW_APART static inline
+#endif
 
 /*
  * Other CPUs see the store after all before it, and before all behind it. x86 keeps stores in order, and

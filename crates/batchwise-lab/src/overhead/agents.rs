@@ -18,6 +18,8 @@ use batchwise_testbed::watcher::{WatchSpec, Watcher};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// How long an agent may take to attach or detach its hooks.
 const SWITCH_LIMIT: Duration = Duration::from_secs(5);
+/// An agent that keeps a budget attaches and detaches as it likes; it obeys within this time.
+const OBEYS: Duration = Duration::from_millis(150);
 /// How often a switch is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 /// How many looks later the signal is sent again: it may have come just before the agent slept.
@@ -37,15 +39,15 @@ pub(super) struct Agents(Vec<Agent>);
 impl Agents {
     /// Starts all; then none counts.
     pub fn start(context: &Context, hosts: &TwoHosts) -> Result<Self> {
-        let start = |arm, host: &Host| -> Result<Agent> {
-            let exchange = arm == Arm::WatchExchange;
+        let start = |arm: Arm, host: &Host| -> Result<Agent> {
+            let exchange = arm.exchanges();
             let spec = WatchSpec {
                 ports: &[PORT],
                 interval: INTERVAL,
                 units: None,
                 exchange,
                 cgroup: exchange.then(|| host.cgroup()),
-                cost: Some("off"),
+                cost: arm.counts_all().then_some("off"),
             };
             let watcher = Watcher::start(&context.command, host, &spec, &context.stop)?;
             Ok(Agent {
@@ -59,6 +61,9 @@ impl Agents {
             start(Arm::Watch, &hosts.server)?,
             start(Arm::WatchExchange, &hosts.server).context("at the server's end")?,
             start(Arm::WatchExchange, &hosts.client).context("at the client's end")?,
+            start(Arm::All, &hosts.server)?,
+            start(Arm::AllExchange, &hosts.server).context("at the server's end")?,
+            start(Arm::AllExchange, &hosts.client).context("at the client's end")?,
         ]))
     }
 
@@ -104,6 +109,12 @@ impl Agent {
             false => Signal::SIGUSR2,
         };
         let pid = self.watcher.pid();
+        if !self.arm.counts_all() {
+            kill(pid, signal).with_context(|| format!("sending {signal} to a watcher"))?;
+            std::thread::sleep(OBEYS);
+            self.counts = !self.counts;
+            return Ok(());
+        }
         let began = Instant::now();
         for look in 0.. {
             let holds_all = attached_links(pid)? >= self.links;

@@ -1,0 +1,132 @@
+//! Requests are matched with the responses that answer them.
+
+use std::collections::VecDeque;
+
+use batchwise_twins::types::{bw_asks, bw_hist};
+use batchwise_twins::{
+    bw_twin_asks_answer, bw_twin_asks_answered, bw_twin_asks_begin, bw_twin_asks_censor,
+    bw_twin_asks_read_answers, bw_twin_asks_take, bw_twin_hist_bucket,
+};
+use proptest::prelude::*;
+
+const REQUEST: u32 = 64;
+const RESPONSE: u32 = 5;
+
+/// A client's end, with a truth beside it.
+#[derive(Default)]
+struct Client {
+    asks: Box<bw_asks>,
+    found: Box<bw_hist>,
+    truth: Box<bw_hist>,
+    sent: VecDeque<u64>,
+    end: u32,
+    heard: u32,
+    now: u64,
+    unmatched: u32,
+    guessed: u32,
+}
+
+impl Client {
+    fn send(&mut self) {
+        self.end = self.end.wrapping_add(REQUEST);
+        self.sent.push_back(self.now);
+        bw_twin_asks_begin(&mut self.asks, self.end, self.now, &mut self.unmatched);
+    }
+
+    /// A response to so many requests comes, and is read; the server had all that was sent.
+    fn hear(&mut self, answered: usize) {
+        let bytes = RESPONSE * answered as u32;
+        self.heard = self.heard.wrapping_add(bytes);
+        let (asks, heard) = (&mut self.asks, self.heard);
+        bw_twin_asks_answer(asks, heard, bytes, self.end, &mut self.guessed);
+        bw_twin_asks_read_answers(asks, &mut self.found, heard, self.now);
+        for sent in self.sent.drain(..answered) {
+            let bucket = bw_twin_hist_bucket((self.now >> 5 << 5) - (sent >> 5 << 5));
+            self.truth.count[bucket as usize] += 1;
+        }
+    }
+}
+
+fn counts(h: &bw_hist) -> u32 {
+    h.count.iter().sum()
+}
+
+proptest! {
+    #[test]
+    fn responses_of_one_size_are_told_apart_however_the_server_puts_them_together(
+        acts in proptest::collection::vec((any::<bool>(), 1u64..100_000, 1usize..8), 1..300),
+    ) {
+        let mut client = Client::default();
+        // the length of a response is learned from the first
+        client.send();
+        client.now += 10_000;
+        client.hear(1);
+        for (sends, time, several) in acts {
+            client.now += time;
+            if sends && client.sent.len() < 32 {
+                client.send();
+            } else if !client.sent.is_empty() {
+                client.hear(several.min(client.sent.len()));
+            }
+        }
+        // a server that leaves requests unread is what the rule excludes: it may answer fewer than
+        // it had acknowledged, and then requests count too early, but none is lost or counted twice
+        prop_assert!(counts(&client.found) >= counts(&client.truth));
+        prop_assert_eq!(client.unmatched, 0);
+    }
+
+    #[test]
+    fn a_server_that_answers_all_that_it_has_is_matched_exactly(
+        rounds in proptest::collection::vec((1usize..8, 1u64..100_000), 1..100),
+    ) {
+        let mut client = Client::default();
+        for (requests, time) in rounds {
+            for _ in 0..requests {
+                client.now += time / 8;
+                client.send();
+            }
+            client.now += time;
+            client.hear(requests);
+        }
+        prop_assert_eq!(&client.found.count[..], &client.truth.count[..]);
+    }
+}
+
+#[test]
+fn a_bucket_is_narrow_and_they_are_in_order() {
+    let mut last = 0;
+    for ns in (0..1u64 << 22).step_by(7).chain((22..50).map(|b| 1 << b)) {
+        let bucket = bw_twin_hist_bucket(ns);
+        assert!(bucket >= last && bucket < 896, "{ns}: {bucket} after {last}");
+        last = bucket;
+    }
+    assert_eq!(bw_twin_hist_bucket(u64::MAX), 895);
+}
+
+#[test]
+fn a_servers_request_lasts_from_its_arrival_to_the_send_after_it_was_read() {
+    let (mut asks, mut found) = (Box::<bw_asks>::default(), Box::<bw_hist>::default());
+    let mut unmatched = 0;
+    bw_twin_asks_begin(&mut asks, 64, 1_000, &mut unmatched);
+    bw_twin_asks_begin(&mut asks, 128, 2_000, &mut unmatched);
+    bw_twin_asks_take(&mut asks, 64);
+    bw_twin_asks_answered(&mut asks, &mut found, 64, 9_000);
+    assert_eq!(counts(&found), 1, "the second was not read yet");
+    bw_twin_asks_take(&mut asks, 128);
+    bw_twin_asks_answered(&mut asks, &mut found, 128, 12_000);
+    assert_eq!(counts(&found), 2);
+    assert!((17_000..=19_000).contains(&found.sum), "{}", found.sum);
+}
+
+#[test]
+fn what_is_under_way_is_told_with_its_age_and_what_is_too_much_is_counted() {
+    let (mut asks, mut found) = (Box::<bw_asks>::default(), Box::<bw_hist>::default());
+    let mut unmatched = 0;
+    for n in 0..70 {
+        bw_twin_asks_begin(&mut asks, 64 * (n + 1), 1_000, &mut unmatched);
+    }
+    assert_eq!(unmatched, 70 - 64);
+    bw_twin_asks_censor(&mut asks, &mut found, 33_000);
+    assert_eq!(counts(&found), 64);
+    assert_eq!(found.count[bw_twin_hist_bucket(32_000) as usize], 64);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* lib/asks.h as ordinary functions. */
+#include "lib/asks.h"
+
+__u32 bw_twin_hist_bucket(__u64 ns)
+{
+	return bw_hist_bucket(ns);
+}
+
+void bw_twin_asks_begin(struct bw_asks *a, __u32 end, __u64 now, __u32 *unmatched)
+{
+	bw_asks_begin(a, end, now, unmatched);
+}
+
+void bw_twin_asks_answer(struct bw_asks *a, __u32 end, __u32 bytes, __u32 ack, __u32 *guessed)
+{
+	a->bytes += bytes;
+	bw_asks_answer(a, end, ack, guessed);
+}
+
+void bw_twin_asks_read_answers(struct bw_asks *a, struct bw_hist *h, __u32 upto, __u64 now)
+{
+	bw_asks_read_answers(a, h, upto, now);
+}
+
+void bw_twin_asks_take(struct bw_asks *a, __u32 upto)
+{
+	bw_asks_take(a, upto);
+}
+
+void bw_twin_asks_answered(struct bw_asks *a, struct bw_hist *h, __u32 upto, __u64 now)
+{
+	bw_asks_answered(a, h, upto, now);
+}
+
+void bw_twin_asks_censor(struct bw_asks *a, struct bw_hist *h, __u64 now)
+{
+	bw_asks_censor(a, h, now);
+}
