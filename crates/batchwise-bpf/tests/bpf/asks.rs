@@ -97,7 +97,10 @@ fn a_bucket_is_narrow_and_they_are_in_order() {
     let mut last = 0;
     for ns in (0..1u64 << 22).step_by(7).chain((22..50).map(|b| 1 << b)) {
         let bucket = bw_twin_hist_bucket(ns);
-        assert!(bucket >= last && bucket < 896, "{ns}: {bucket} after {last}");
+        assert!(
+            bucket >= last && bucket < 896,
+            "{ns}: {bucket} after {last}"
+        );
         last = bucket;
     }
     assert_eq!(bw_twin_hist_bucket(u64::MAX), 895);

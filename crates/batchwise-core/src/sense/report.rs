@@ -31,6 +31,11 @@ pub enum Estimator {
 }
 
 impl Estimator {
+    /// From what this end's sockets show alone.
+    pub fn is_one_sided(self) -> bool {
+        matches!(self, Self::Local | Self::Matched)
+    }
+
     /// Where it looks from: `socket`, or `application` for a queue that the application keeps.
     pub fn vantage(self) -> &'static str {
         match self {

@@ -87,8 +87,13 @@ impl Measured {
     /// The estimate is two-sided and agrees with what the load measured. Loosely: how true it is on
     /// a quiet machine is the lab's to say.
     pub fn assert_agrees(&self, lines: &[Line], side: Side) {
+        self.assert_agrees_by(Estimator::TwoSided, lines, side);
+    }
+
+    /// The same by another estimator.
+    pub fn assert_agrees_by(&self, estimator: Estimator, lines: &[Line], side: Side) {
         let estimate = estimate(lines, side);
-        assert_eq!(estimate.estimator, Estimator::TwoSided, "{estimate:?}");
+        assert_eq!(estimate.estimator, estimator, "{estimate:?}");
         let measured = self.report.latency_from_send_ns.mean;
         let total = estimate.total_ns.expect("a total");
         println!("{side:?}: {total:.0} ns estimated, {measured} ns measured");
