@@ -27,6 +27,15 @@ struct Client {
 }
 
 impl Client {
+    /// It knows from one request how long a response is.
+    fn taught() -> Self {
+        let mut client = Self::default();
+        client.send();
+        client.now += 10_000;
+        client.hear(1);
+        client
+    }
+
     fn send(&mut self) {
         self.end = self.end.wrapping_add(REQUEST);
         self.sent.push_back(self.now);
@@ -56,11 +65,7 @@ proptest! {
     fn responses_of_one_size_are_told_apart_however_the_server_puts_them_together(
         acts in proptest::collection::vec((any::<bool>(), 1u64..100_000, 1usize..8), 1..300),
     ) {
-        let mut client = Client::default();
-        // the length of a response is learned from the first
-        client.send();
-        client.now += 10_000;
-        client.hear(1);
+        let mut client = Client::taught();
         for (sends, time, several) in acts {
             client.now += time;
             if sends && client.sent.len() < 32 {
@@ -79,7 +84,7 @@ proptest! {
     fn a_server_that_answers_all_that_it_has_is_matched_exactly(
         rounds in proptest::collection::vec((1usize..8, 1u64..100_000), 1..100),
     ) {
-        let mut client = Client::default();
+        let mut client = Client::taught();
         for (requests, time) in rounds {
             for _ in 0..requests {
                 client.now += time / 8;
