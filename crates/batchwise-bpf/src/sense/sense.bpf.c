@@ -10,7 +10,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Makes the socket a member, if it is to be one; it must not be one yet. */
+/* Makes the socket a member, if it is to be one; NULL also where it is one already. */
 BW_INLINE struct bw_endpoint *bw_start(struct sock *sk, __u32 flags)
 {
 	const struct tcp_sock *tp = bw_tcp(sk);
@@ -21,6 +21,8 @@ BW_INLINE struct bw_endpoint *bw_start(struct sock *sk, __u32 flags)
 
 	side = bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
 	if (side < 0 || !tp || !bw_cgroup_matches(sk))
+		return NULL;
+	if (bpf_sk_storage_get(&endpoints, sk, NULL, 0))
 		return NULL;
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!e) {
@@ -212,8 +214,7 @@ int BPF_PROG(bw_state, struct sock *sk, int old, int new)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	if (new == TCP_ESTABLISHED) {
-		if (!bpf_sk_storage_get(&endpoints, sk, NULL, 0))
-			bw_start(sk, BW_F_BIRTH);
+		bw_start(sk, BW_F_BIRTH);
 		return 0;
 	}
 	/* a closing server's socket has already lost its port: only its storage tells */
@@ -242,9 +243,7 @@ int bw_adopt(struct bpf_iter__tcp *ctx)
 	if (!skc)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
-	if (!tp || skc->skc_state != TCP_ESTABLISHED ||
-	    bpf_sk_storage_get(&endpoints, (struct sock *)tp, NULL, 0) ||
-	    !bw_start((struct sock *)tp, 0))
+	if (!tp || skc->skc_state != TCP_ESTABLISHED || !bw_start((struct sock *)tp, 0))
 		return 0;
 	/* an agent before us may have agreed on the exchange: if the peer goes on, so do we */
 	if (exchanging)

@@ -159,6 +159,8 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         };
         let turn = ticks.turn(look_every, |time| output.wait(time))?;
         if pause.load(Ordering::Relaxed) == 1 {
+            let counted = counting.pause()?;
+            counted.iter().for_each(|counted| services.take(counted));
             let paused = hold(&mut counting, &pause, &stop)?;
             ticks.delay(paused);
             last += paused;
@@ -215,14 +217,13 @@ fn pause_flag() -> anyhow::Result<Arc<AtomicUsize>> {
     Ok(pause)
 }
 
-/// Counts nothing while `pause` is 1; for how long that was.
+/// Counts nothing any more while `pause` is 1; for how long that was.
 fn hold(
     counting: &mut Counting,
     pause: &AtomicUsize,
     stop: &AtomicBool,
 ) -> anyhow::Result<Duration> {
     let begin = Instant::now();
-    counting.pause()?;
     while pause.load(Ordering::Relaxed) == 1 && !stop.load(Ordering::Relaxed) {
         // a signal that came just before is noticed after this time
         sleep(Duration::from_millis(50))?;
