@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use batchwise_core::sense::report::Line;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::bpf_stats;
@@ -73,6 +74,15 @@ impl Watcher {
     /// Its process id.
     pub fn pid(&self) -> Pid {
         self.0.pid()
+    }
+
+    /// Makes it count, or not, from some ms after on.
+    pub fn count(&self, counts: bool) -> Result<()> {
+        let signal = match counts {
+            true => Signal::SIGUSR2,
+            false => Signal::SIGUSR1,
+        };
+        kill(self.pid(), signal).with_context(|| format!("sending {signal} to a watcher"))
     }
 
     /// Fails when it has ended or printed something that is not a line.

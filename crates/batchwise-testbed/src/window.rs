@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit, View};
+use batchwise_core::sense::spread::SYSTEMATIC;
 use serde::{Deserialize, Serialize};
 
 /// Estimated delays of one stage, ns; `None` is "not known".
@@ -41,6 +42,9 @@ pub struct EndEstimate {
     pub throughput_per_s: f64,
     /// What the client feels, ns.
     pub total_ns: Option<f64>,
+    /// Its standard error, ns.
+    #[serde(default)]
+    pub total_stderr_ns: Option<f64>,
     /// The paper's L, ns.
     pub network_ns: Option<f64>,
     /// The server application's own time, ns.
@@ -153,6 +157,7 @@ fn combine(lines: &[Part<'_>]) -> Option<EndEstimate> {
         confidence: weighted_mean(lines, |l| Some(l.confidence)).unwrap_or(0.0),
         throughput_per_s: if time > 0.0 { items / time } else { 0.0 },
         total_ns: mean(|l| l.latency_ns.total),
+        total_stderr_ns: standard_error(lines),
         network_ns: mean(|l| l.latency_ns.network),
         turnaround_ns: mean(|l| l.latency_ns.turnaround),
         stages_ns: StageMeans {
@@ -164,6 +169,20 @@ fn combine(lines: &[Part<'_>]) -> Option<EndEstimate> {
         nagle: last.nagle,
         lost_events: last.lost_events,
     })
+}
+
+/// Of the mean of the lines' totals: chance is another in each line, what is systematic is not. ns.
+fn standard_error(lines: &[Part<'_>]) -> Option<f64> {
+    let total = weighted_mean(lines, |l| l.latency_ns.total.map(|ns| ns as f64))?;
+    let items: f64 = lines.iter().map(Part::items).sum();
+    let mut by_chance = 0.0;
+    for part in lines {
+        let mean = part.line.latency_ns.total? as f64;
+        let error = part.line.stderr_ns.total? as f64;
+        let share = part.items() / items;
+        by_chance += share * share * (error * error - (SYSTEMATIC * mean).powi(2)).max(0.0);
+    }
+    Some((by_chance + (SYSTEMATIC * total).powi(2)).sqrt())
 }
 
 fn weighted_mean(lines: &[Part<'_>], value: impl Fn(&Line) -> Option<f64>) -> Option<f64> {
@@ -200,6 +219,7 @@ mod tests {
             connections: 1,
             confidence: 1.0,
             throughput_per_s: per_s,
+            stderr_ns: Latency::default(),
             latency_ns: Latency {
                 network: Some(10),
                 turnaround: None,

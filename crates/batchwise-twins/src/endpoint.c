@@ -6,7 +6,7 @@
 #include "lib/endpoint.h"
 #include "lib/wire.h"
 
-#define ALL_UNITS (1 << BW_CALLS | 1 << BW_BYTES | 1 << BW_SEGS)
+#define ALL_UNITS (1 << BW_CALLS | 1 << BW_BYTES | 1 << BW_SEGS | 1 << BW_ACKDELAYS)
 
 void bw_twin_drain(struct bw_endpoint *e)
 {

@@ -31,8 +31,9 @@ BW_INLINE __u32 bw_arrival_extent(__u32 len, __u32 segs, int push)
 	return (len & 0xfffff) << 12 | segs << 1 | !!push;
 }
 
-/* The units to keep, a bit each; constant-folded where it is a constant. */
+/* What to keep: a bit a unit, and one for `ackdelay`, which only a peer needs; folded where constant. */
 #define BW_WANT(units, u) ((units) & (1U << (u)))
+#define BW_ACKDELAYS BW_UNITS
 
 BW_INLINE struct bw_queue *bw_q(struct bw_endpoint *e, int unit, int id)
 {
@@ -134,11 +135,13 @@ BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 en
 	__u32 bytes = end - e->rcv;
 
 	bw_q_enter(e, units, BW_UNREAD, now, bytes, calls, segs);
-	bw_q_enter(e, units, BW_ACKDELAY, now, bytes, calls, segs);
 	/* segments that end no message matter only where segments are counted */
-	if (calls || BW_WANT(units, BW_SEGS)) {
+	if (calls || BW_WANT(units, BW_SEGS))
 		bw_mark_push(&e->in_read, end, calls, segs);
-		bw_mark_push(&e->in_ack, end, calls, segs);
+	if (BW_WANT(units, BW_ACKDELAYS)) {
+		bw_q_enter(e, units, BW_ACKDELAY, now, bytes, calls, segs);
+		if (calls || BW_WANT(units, BW_SEGS))
+			bw_mark_push(&e->in_ack, end, calls, segs);
 	}
 	e->rcv = end;
 	e->asks.bytes += bytes;
@@ -159,7 +162,7 @@ BW_INLINE void bw_on_ack_left(struct bw_endpoint *e, __u32 units, __u64 left, __
 {
 	__u32 calls, segs, upto;
 
-	if (!bw_after(rcv_wup, e->acked))
+	if (!BW_WANT(units, BW_ACKDELAYS) || !bw_after(rcv_wup, e->acked))
 		return;
 	upto = bw_after(rcv_wup, e->rcv) ? e->rcv : rcv_wup; /* FIN */
 	bw_mark_pop(&e->in_ack, upto, &calls, &segs);
@@ -332,6 +335,15 @@ BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
 		e->rec.overlaps += calls;
 	bw_q_enter(e, units, BW_TURNAROUND, now, bytes, calls, segs);
 	e->read = upto;
+}
+
+/* Whether the oldest request is over once the application has read (client) or sends (server). */
+BW_INLINE int bw_is_over(const struct bw_endpoint *e)
+{
+	const struct bw_asks *a = &e->asks;
+
+	return a->tail != a->mid && (e->rec.flags & BW_F_SERVER ||
+				     !bw_after(a->ask[a->tail & (BW_ASKS - 1)].end, e->read));
 }
 
 /* What a read, after bw_on_read(), means for requests: a client's may be over. */

@@ -136,6 +136,8 @@ impl Sensor {
             sum.member += cpu.member;
             sum.foreign += cpu.foreign;
             sum.started += cpu.started;
+            sum.timed += cpu.timed;
+            sum.took += cpu.took;
         }
         sum
     }

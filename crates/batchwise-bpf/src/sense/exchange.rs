@@ -4,6 +4,7 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use super::config::ACKDELAYS;
 use super::extension::{Extension, Loaded};
 use crate::Error;
 use crate::sense_skel::OpenSenseSkel;
@@ -29,6 +30,7 @@ impl Extension for Exchange {
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.exchange_period_ns = self.period.as_nanos().try_into().unwrap_or(u32::MAX);
             ro.exchanging = true;
+            ro.units |= ACKDELAYS;
         }
     }
 

@@ -18,7 +18,7 @@
 enum { BW_SLOT_STATE = BW_UNITS * BW_QUEUES, BW_SLOT_HINT, BW_SLOTS };
 
 /* Set by the loader before the programs are verified, so that what is off costs nothing. */
-const volatile __u32 units = 1 << BW_CALLS | 1 << BW_BYTES;
+const volatile __u32 units;
 const volatile __u32 advertised_units = 1 << BW_CALLS | 1 << BW_BYTES; /* to the peer */
 const volatile __u16 ports[BW_MAX_PORTS];
 const volatile __u32 n_ports;
@@ -168,16 +168,40 @@ BW_APART __u32 bw_tails(const struct bw_record *r)
 	return n;
 }
 
+/* Where the request that is over now is counted. */
 BW_INLINE struct bw_hist *bw_hist(const struct bw_endpoint *e)
 {
 	__u32 i = e->tails;
 
-	return tailing && i < BW_TAILS ? bpf_map_lookup_elem(&tails, &i) : NULL;
+	/* a look-up is dear, so only where it is wanted */
+	return i < BW_TAILS && bw_is_over(e) ? bpf_map_lookup_elem(&tails, &i) : NULL;
 }
 
 BW_INLINE struct bw_runs *bw_runs(void)
 {
 	return &runs[bpf_get_smp_processor_id() & (BW_MOST_CPUS - 1)];
+}
+
+/* Counts a run; when it began, if it is one to be timed, otherwise 0. */
+BW_INLINE __u64 bw_run(void)
+{
+	return bw_runs()->member++ & (BW_TIMED_EVERY - 1) ? 0 : bpf_ktime_get_ns();
+}
+
+/* A run that is timed ends. */
+BW_INLINE void bw_timed_end(__u64 since)
+{
+	struct bw_runs *r;
+	__u64 took;
+
+	if (!since)
+		return;
+	took = bpf_ktime_get_ns() - since;
+	if (took > BW_TIMED_MOST)
+		return;
+	r = bw_runs();
+	r->timed++;
+	r->took += took;
 }
 
 BW_INLINE __u64 bw_data_segs(const struct tcp_sock *tp)

@@ -21,6 +21,7 @@ const CONNECTIONS: usize = 10;
 /// (`lab run hook-cost`).
 const USUAL: Prices = Prices {
     member: 190.0,
+    entry: 60.0,
     foreign: 75.0,
     started: 5_000.0,
     switch: SWITCH,
@@ -77,17 +78,14 @@ impl Sensor {
             return Ok(USUAL);
         };
         let mut arms = [[f64::INFINITY; 3]; 2];
-        let mut runs = 0;
+        let before = self.runs();
         for round in 0..2 * ROUNDS {
             let on = round % 2 == 1;
             if on {
                 self.begin()?;
             }
-            let before = self.runs().member;
-            let of_watched = watched.requests();
-            runs += self.runs().member - before;
             let times = [
-                of_watched,
+                watched.requests(),
                 foreign.requests(),
                 Ping::connections(&bench.watched),
             ];
@@ -99,15 +97,19 @@ impl Sensor {
             }
         }
         let extra = |what: usize| arms[1][what] - arms[0][what];
-        if runs < (ROUNDS * REQUESTS) as u64 {
+        let runs = self.runs();
+        if runs.member - before.member < (ROUNDS * REQUESTS) as u64 {
             return Ok(USUAL); // not seen: loopback is not what it seems here
         }
         let price = |found: f64, usual: f64| match found > 0.0 && found.is_finite() {
             true => found.clamp(usual / 5.0, usual * 20.0),
             false => usual,
         };
+        let member = price(extra(0) / RUNS, USUAL.member);
+        let timed = (runs.took - before.took) as f64 / (runs.timed - before.timed).max(1) as f64;
         let prices = Prices {
-            member: price(extra(0) / RUNS, USUAL.member),
+            member,
+            entry: member - timed,
             foreign: price(extra(1) / RUNS, USUAL.foreign),
             started: price(extra(2), USUAL.started),
             switch: SWITCH,

@@ -49,9 +49,9 @@ BW_INLINE struct bw_endpoint *bw_start(struct sock *sk, __u32 flags)
 
 /*
  * The member that a socket is. One that was opened before the agent, or between its windows, becomes
- * one at its first event.
+ * one at its first event. `since`: for bw_timed_end().
  */
-BW_INLINE struct bw_endpoint *bw_member(struct sock *sk)
+BW_INLINE struct bw_endpoint *bw_member(struct sock *sk, __u64 *since)
 {
 	struct bw_endpoint *e;
 
@@ -61,7 +61,7 @@ BW_INLINE struct bw_endpoint *bw_member(struct sock *sk)
 		bw_runs()->foreign++;
 		return NULL;
 	}
-	bw_runs()->member++;
+	*since = bw_run();
 	e = bpf_sk_storage_get(&endpoints, sk, NULL, 0);
 	if (e || sk->__sk_common.skc_state != TCP_ESTABLISHED)
 		return e;
@@ -101,7 +101,8 @@ SEC("tp_btf/tcp_probe")
 int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 {
 	const struct tcp_skb_cb *cb = (const void *)skb->cb;
-	struct bw_endpoint *e = bw_member(sk);
+	__u64 since = 0;
+	struct bw_endpoint *e = bw_member(sk, &since);
 	__u32 seq, len, flags, nsegs = 1;
 	const struct tcp_sock *tp;
 	__u64 now, last_tx = 0;
@@ -126,6 +127,7 @@ int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 		bw_drain_log(e);
 		bw_version_bump(e);
 	}
+	bw_timed_end(since);
 	return 0;
 }
 
@@ -133,7 +135,8 @@ int BPF_PROG(bw_segment, struct sock *sk, const struct sk_buff *skb)
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(bw_read, struct sock *sk)
 {
-	struct bw_endpoint *e = bw_member(sk);
+	__u64 since = 0;
+	struct bw_endpoint *e = bw_member(sk, &since);
 	const struct tcp_sock *tp = e ? bw_tcp(sk) : NULL;
 	struct bw_sock_view v;
 	__u64 now;
@@ -145,13 +148,15 @@ int BPF_PROG(bw_read, struct sock *sk)
 	if (tailing)
 		bw_match_read(e, now, bw_hist(e));
 	bw_version_bump(e);
+	bw_timed_end(since);
 	return 0;
 }
 
 /* tcp_sendmsg_locked(), before bytes are taken: write_seq is old. */
 BW_INLINE int bw_sendmsg(struct sock *sk, const struct msghdr *msg)
 {
-	struct bw_endpoint *e = bw_member(sk);
+	__u64 since = 0;
+	struct bw_endpoint *e = bw_member(sk, &since);
 	const struct tcp_sock *tp = e ? bw_tcp(sk) : NULL;
 	struct bw_sock_view v;
 	__u64 now;
@@ -164,6 +169,7 @@ BW_INLINE int bw_sendmsg(struct sock *sk, const struct msghdr *msg)
 	if (tailing)
 		bw_match_send(e, now, bw_hist(e));
 	bw_version_bump(e);
+	bw_timed_end(since);
 	return 0;
 }
 
@@ -187,11 +193,11 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 	const struct tcp_sock *tp;
 	struct bw_endpoint *e;
 	struct bw_sock_view v;
-	__u64 now;
+	__u64 now, since = 0;
 
 	if (ret <= 0 || sk->sk_protocol != IPPROTO_TCP)
 		return 0;
-	e = bw_member(sk);
+	e = bw_member(sk, &since);
 	tp = e ? bw_tcp(sk) : NULL;
 	if (!tp)
 		return 0;
@@ -202,6 +208,7 @@ int BPF_PROG(bw_send_late, struct sock *sk, int ret, int flags)
 		bw_match_send(e, now, bw_hist(e));
 	bw_on_ack(e, units, now, tp->snd_una);
 	bw_version_bump(e);
+	bw_timed_end(since);
 	return 0;
 }
 

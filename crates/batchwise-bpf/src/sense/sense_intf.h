@@ -138,14 +138,19 @@ struct bw_record {
 
 /*
  * How often the programs ran on a CPU, on a line of its own: what counting costs is this, at the prices
- * that the agent has measured.
+ * that the agent has measured. Caches are colder than when it did, so some runs are timed.
  */
 struct bw_runs {
 	__u64 member;  /* at a segment, a read or a send of a watched socket */
 	__u64 foreign; /* of another one */
 	__u64 started; /* connections that became members */
-	__u64 reserved[5];
+	__u64 timed; /* of `member`, those whose time was taken, */
+	__u64 took; /* ns: and how long they ran */
+	__u64 reserved[3];
 };
+
+#define BW_TIMED_EVERY 64 /* a power of two */
+#define BW_TIMED_MOST 20000 /* ns: what takes longer was interrupted */
 
 #define BW_MOST_CPUS 1024 /* a power of two; above, CPUs share lines */
 

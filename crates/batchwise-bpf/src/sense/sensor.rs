@@ -274,7 +274,7 @@ fn load_for(
         bss.brief = u32::from(config.brief);
     }
     let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-    ro.units = config.units.counted;
+    ro.units |= config.units.counted;
     ro.advertised_units = config.units.advertised;
     ro.tailing = config.tails;
     ro.late_send = hook == SendHook::Ended;

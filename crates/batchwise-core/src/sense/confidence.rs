@@ -52,6 +52,11 @@ fn of_number(messages: u64) -> f64 {
     n / (n + 9.0)
 }
 
+/// A mean that chance makes uncertain by a quarter of itself is worth half; the variance is relative.
+pub fn of_spread(variance: f64) -> f64 {
+    1.0 / (1.0 + 16.0 * variance)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,10 +7,11 @@
 //! Both ends' views are computed and the larger one is taken. The paper's L ends where the
 //! application begins; `turnaround`, the server application's own time, is reported beside it.
 
-use crate::sense::confidence::{Evidence, confidence};
+use crate::sense::confidence::{self, Evidence, confidence};
 use crate::sense::queue::Window;
 use crate::sense::report::{Estimator, Latency, Side, Stages, Unit, View};
 use crate::sense::sample::{Flow, Grid};
+use crate::sense::spread;
 use crate::sense::tails::Histogram;
 use crate::sense::wire::{Item, QUEUES, Queue};
 
@@ -29,6 +30,25 @@ pub struct Estimate {
     pub confidence: f64,
     /// Items a second.
     pub throughput: f64,
+}
+
+impl Estimate {
+    /// Takes in that chance alone makes a mean differ by so much: a relative variance, from
+    /// [`spread`]. The standard error of each latency.
+    pub fn spread(&mut self, variance: Option<f64>) -> Latency {
+        let Some(variance) = variance else {
+            self.confidence *= confidence::of_spread(1.0);
+            return Latency::default();
+        };
+        self.confidence *= confidence::of_spread(variance);
+        let relative = libm::sqrt(variance + spread::SYSTEMATIC * spread::SYSTEMATIC);
+        let error = |mean: Option<u64>| mean.map(|mean| ns(mean as f64 * relative));
+        Latency {
+            network: error(self.latency.network),
+            turnaround: error(self.latency.turnaround),
+            total: error(self.latency.total),
+        }
+    }
 }
 
 /// The queues of one end, seen in one unit.

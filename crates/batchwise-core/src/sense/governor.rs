@@ -13,13 +13,19 @@ pub struct Runs {
     pub foreign: u64,
     /// At beginnings of watched connections.
     pub started: u64,
+    /// Of `member`, those that were timed, and how long they took, ns.
+    pub timed: u64,
+    /// See `timed`.
+    pub took: u64,
 }
 
 /// What runs and switches take of other CPUs' time, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// A run at an event of a watched socket.
+    /// A run at an event of a watched socket, while caches are warm.
     pub member: f64,
+    /// What of it a run's own clock does not see: getting there and back. May be below 0.
+    pub entry: f64,
     /// A run at an event of another socket.
     pub foreign: f64,
     /// A connection's beginning and end.
@@ -54,6 +60,8 @@ pub struct Governor {
     /// Share of one CPU; `None`: no limit.
     budget: Option<f64>,
     prices: Prices,
+    /// What a run at an event of a watched socket takes now, ns.
+    member: f64,
     /// ns.
     slot: u64,
     seed: u64,
@@ -107,6 +115,8 @@ const FIRST_LOOK: u64 = 10_000_000;
 const MOST_SKIPPED: u32 = 9;
 /// What a slot with a window takes of the agent before one was measured, ns.
 const OWN_SWITCHING: f64 = 2_000_000.0;
+/// So many timed runs weigh as much as all before.
+const TIMED: f64 = 256.0;
 /// Counting all the time begins again only when it takes so much of the budget, not more.
 const ROOM: f64 = 0.8;
 
@@ -116,6 +126,7 @@ impl Governor {
         Self {
             budget,
             prices,
+            member: prices.member,
             slot: interval / interval.div_ceil(SLOT).max(1),
             seed: seed | 1,
             last: None,
@@ -247,8 +258,13 @@ impl Governor {
     fn account(&mut self, last: &Meter, now: &Meter) {
         let grown = |a: u64, b: u64| a.saturating_sub(b) as f64;
         let (a, b) = (&now.runs, &last.runs);
+        let timed = grown(a.timed, b.timed);
+        if timed > 0.0 {
+            let found = self.prices.entry + grown(a.took, b.took) / timed;
+            self.member += (found - self.member) * timed / (timed + TIMED);
+        }
         self.pay(
-            grown(a.member, b.member) * self.prices.member
+            grown(a.member, b.member) * self.member
                 + grown(a.foreign, b.foreign) * self.prices.foreign
                 + grown(a.started, b.started) * self.prices.started,
         );
@@ -341,6 +357,7 @@ mod tests {
     const SECOND: u64 = 1_000 * MS;
     const PRICES: Prices = Prices {
         member: 180.0,
+        entry: 60.0,
         foreign: 70.0,
         started: 3_000.0,
         switch: 800_000.0,
@@ -425,6 +442,22 @@ mod tests {
         let (cost, share) = Machine::new(Some(0.01)).cost(60 * SECOND, 20_000);
         assert_eq!(share, 1.0);
         assert!(cost < 0.01, "{cost}");
+    }
+
+    #[test]
+    fn what_runs_really_take_replaces_what_they_took_at_the_start() {
+        let mut machine = Machine::new(Some(0.01));
+        let mut runs = |took: u64| {
+            machine.meter.at += 10 * MS;
+            machine.meter.runs.member += 64_000;
+            machine.meter.runs.timed += 1_000;
+            machine.meter.runs.took += 1_000 * took;
+            machine.governor.meter(machine.meter);
+            machine.governor.take_spent() / 64_000.0
+        };
+        (0..10).for_each(|_| drop(runs(340)));
+        let price = runs(340);
+        assert!((399.0..401.0).contains(&price), "{price}");
     }
 
     #[test]

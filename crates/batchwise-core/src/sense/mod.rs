@@ -3,7 +3,7 @@
 //! [`wire`] is the exchange's format, [`queue`] keeps queue states, [`sample`] subtracts two readings
 //! of a connection. A [`connection`] is what a reading holds, [`tracker`] follows connections from
 //! reading to reading. [`estimate`] combines differences into end-to-end latency, [`confidence`]
-//! says how far to trust it, [`service`] does so for all connections of a service, [`period`] over
+//! says how far to trust it, [`spread`] how far it may be off by chance, [`service`] does so for all connections of a service, [`period`] over
 //! many readings. [`hint`] reads the queue state that an application keeps of itself. [`report`]
 //! has the line that is printed.
 
@@ -17,6 +17,7 @@ pub mod queue;
 pub mod report;
 pub mod sample;
 pub mod service;
+pub mod spread;
 pub mod tails;
 pub mod tracker;
 pub mod wire;

@@ -162,6 +162,10 @@ pub struct Line {
     pub throughput_per_s: f64,
     /// Mean latency of a request, ns.
     pub latency_ns: Latency,
+    /// Standard error of each, ns: requests that were not counted differ from those that were, and
+    /// counting itself is a few percent off. null: not known, or not known yet.
+    #[serde(default)]
+    pub stderr_ns: Latency,
     /// The mean queueing delays that `network` was computed from, ns.
     pub stages_ns: Stages,
     /// Percentiles of the latency of requests, ns. All null with `--per-connection`, and in units

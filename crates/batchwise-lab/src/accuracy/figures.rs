@@ -3,7 +3,7 @@
 use batchwise_core::sense::report::{Side, Unit};
 
 use super::Point;
-use super::plan::WORKLOADS;
+use super::plan::{Cost, WORKLOADS};
 use super::summary::*;
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Bar, Group};
@@ -35,13 +35,22 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
             let names = [name.clone(), name_of(found.end)];
             (names, &found.headline)
         }),
-    ));
+    ))
+    .heading("At the client, with any estimator")
+    .text(
+        "With everything counted (`off`) and with the default budget, by workload. `in the interval`: \
+         share of the points whose measured mean is within 1.96 standard errors of the estimate.",
+    )
+    .table(at_client(summary));
     for (_, workload) in &WORKLOADS {
         let Some(result) = summary.per_workload.get(workload.name) else {
             continue;
         };
         let name = workload.name;
-        let own: Vec<_> = points.iter().filter(|p| p.workload == name).collect();
+        let own = points
+            .iter()
+            .filter(|p| p.workload == name && p.cost == Cost::Off);
+        let own: Vec<_> = own.collect();
         // Bytes where the paper shows that they are the wrong unit.
         let units = match name.starts_with("95:5") {
             true => &[Unit::Sends, Unit::Bytes][..],
@@ -165,4 +174,27 @@ fn stage_bar(point: &Point, end: Side) -> Option<Bar> {
         parts: estimate.parts().into_iter().collect::<Option<_>>()?,
         measured: Some(point.truth.from_send_ns.mean),
     })
+}
+
+fn at_client(summary: &Summary) -> Table {
+    let by_cost = summary
+        .by_cost
+        .iter()
+        .map(|(cost, found)| (name_of(cost), found));
+    let by_workload = summary
+        .at_budget
+        .iter()
+        .map(|(name, found)| (format!("budget, {name}"), found));
+    let share = |share: Option<f64>| percent(share);
+    Table::of(
+        by_cost.chain(by_workload).collect::<Vec<_>>().iter(),
+        &[
+            ("watchers", &|(name, _)| name.clone()),
+            ("points", &|(_, a)| (a.points - a.missing).to_string()),
+            ("two-sided", &|(_, a)| share(a.two_sided)),
+            ("median error", &|(_, a)| share(a.median_abs_rel_error)),
+            ("90th percentile", &|(_, a)| share(a.p90_abs_rel_error)),
+            ("in the interval", &|(_, a)| share(a.covered)),
+        ],
+    )
 }

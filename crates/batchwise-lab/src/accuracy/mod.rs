@@ -27,12 +27,14 @@ use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
-use plan::{NagleAt, WARMUP, WORKLOADS, measured, repeats};
+use plan::{Cost, NagleAt, WARMUP, WORKLOADS, measured, repeats};
 use summary::{Summary, estimate};
 
 /// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
 /// how much of a window goes unseen: a disturbance there is in the truth, not in the estimate.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// The same of one that keeps a budget: the command's default.
+const BUDGET_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the line of a window's last interval may take to arrive.
 const LINE_DELAY: Duration = Duration::from_millis(100);
 
@@ -41,6 +43,8 @@ pub(crate) struct Accuracy;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Point {
     workload: String,
+    #[serde(default)]
+    cost: Cost,
     nagle_at: NagleAt,
     /// TCP_NODELAY of that end; `false` is Nagle's algorithm on.
     nodelay: bool,
@@ -75,7 +79,9 @@ type Ends = BTreeMap<Side, BTreeMap<Unit, EndEstimate>>;
 
 /// Two hosts, both servers, both ends' watchers.
 pub(crate) struct Stage {
-    watchers: [(Side, Watcher); 2],
+    /// Those of one kind count.
+    watchers: Vec<(Cost, Side, Watcher)>,
+    counting: Option<Cost>,
     redis_with_nagle: RedisServer,
     redis: Redis,
 }
@@ -84,6 +90,7 @@ pub(crate) struct Stage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arm {
     workload: &'static Workload,
+    cost: Cost,
     nagle_at: NagleAt,
     nodelay: bool,
     step: u64,
@@ -109,26 +116,30 @@ impl Experiment for Accuracy {
     /// alternates.
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
         let mut rounds = Vec::new();
-        for repeat in 0..repeats(quick) {
-            for &(nagle_at, ref workload) in &WORKLOADS {
-                let steps = (repeat..).zip(workload.steps(quick));
-                rounds.push(Round::in_order(steps.flat_map(|(number, &step)| {
-                    let nodelay_first = number % 2 == 0;
-                    [nodelay_first, !nodelay_first].map(|nodelay| Arm {
-                        workload,
-                        nagle_at,
-                        nodelay,
-                        step,
-                        repeat,
-                    })
-                })));
+        for cost in [Cost::Off, Cost::Budget] {
+            for repeat in 0..repeats(quick, cost) {
+                for &(nagle_at, ref workload) in &WORKLOADS {
+                    let steps = workload.steps(quick || cost == Cost::Budget);
+                    let steps = (repeat..).zip(steps);
+                    rounds.push(Round::in_order(steps.flat_map(|(number, &step)| {
+                        let nodelay_first = number % 2 == 0;
+                        [nodelay_first, !nodelay_first].map(|nodelay| Arm {
+                            workload,
+                            cost,
+                            nagle_at,
+                            nodelay,
+                            step,
+                            repeat,
+                        })
+                    })));
+                }
             }
         }
         Ok(rounds)
     }
 
     fn ladder(&self, arm: &Arm) -> Option<String> {
-        Some(format!("nodelay {}", arm.nodelay))
+        Some(format!("nodelay {} {:?}", arm.nodelay, arm.cost))
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
@@ -137,6 +148,7 @@ impl Experiment for Accuracy {
         let redis_with_nagle = RedisServer::start_with_nagle(server, &context.stop)?;
         let stage = Stage {
             watchers: watch(context, &redis.hosts)?,
+            counting: None,
             redis_with_nagle,
             redis,
         };
@@ -152,17 +164,19 @@ impl Experiment for Accuracy {
         let context = run.context;
         let Arm {
             workload,
+            cost,
             nagle_at,
             nodelay,
             step,
             repeat,
         } = *turn.arm;
+        stage.count(context, cost)?;
         let (port, client_nodelay) = match nagle_at {
             NagleAt::Client => (PORT, nodelay),
             NagleAt::Server if nodelay => (PORT, true),
             NagleAt::Server => (NAGLE_PORT, true),
         };
-        let phase = steady(measured(context.quick), step, workload.value_size);
+        let phase = steady(measured(context.quick, cost), step, workload.value_size);
         let load = LoadSpec {
             address: stage.redis.hosts.server_address(port),
             get_ratio: workload.get_ratio,
@@ -171,17 +185,19 @@ impl Experiment for Accuracy {
         };
         let report = stage.redis.run(context, &load)?;
         context.stop.sleep(LINE_DELAY)?;
-        for (side, watcher) in &mut stage.watchers {
+        for (_, side, watcher) in &mut stage.watchers {
             watcher.check().with_context(|| at_end(*side))?;
         }
         stage.redis.server.check_alive()?;
         stage.redis_with_nagle.check_alive()?;
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-        let estimates = |(side, watcher): &(Side, Watcher)| {
+        let counting = stage.watchers.iter().filter(|(of, ..)| *of == cost);
+        let estimates = |(_, side, watcher): &(Cost, Side, Watcher)| {
             (*side, estimates_in(&watcher.take_lines(), *side, from, to))
         };
         Ok(vec![Point {
             workload: workload.name.into(),
+            cost,
             nagle_at,
             nodelay,
             step_rps: step,
@@ -200,7 +216,7 @@ impl Experiment for Accuracy {
                 measured_from_ts_ns: from,
                 measured_to_ts_ns: to,
             },
-            ends: stage.watchers.iter().map(estimates).collect(),
+            ends: counting.map(estimates).collect(),
         }])
     }
 
@@ -259,22 +275,49 @@ impl OnLadder for Point {
     }
 }
 
-/// A watcher at each end.
-fn watch(context: &Context, hosts: &TwoHosts) -> Result<[(Side, Watcher); 2]> {
-    let start = |side: Side, host: &Host| -> Result<_> {
+/// How long a watcher may take to begin or to end counting, and a governor to learn the load.
+const OBEYS: Duration = Duration::from_secs(1);
+
+impl Stage {
+    /// Makes the watchers of that kind count, and no others.
+    fn count(&mut self, context: &Context, cost: Cost) -> Result<()> {
+        if self.counting.replace(cost) == Some(cost) {
+            return Ok(());
+        }
+        for (of, _, watcher) in &self.watchers {
+            watcher.count(*of == cost)?;
+        }
+        context.stop.sleep(OBEYS)?;
+        self.watchers
+            .iter()
+            .for_each(|(.., w)| drop(w.take_lines()));
+        Ok(())
+    }
+}
+
+/// A watcher of each kind at each end.
+fn watch(context: &Context, hosts: &TwoHosts) -> Result<Vec<(Cost, Side, Watcher)>> {
+    let start = |cost: Cost, side: Side, host: &Host| -> Result<_> {
         let spec = WatchSpec {
             ports: &[PORT, NAGLE_PORT],
-            interval: INTERVAL,
-            units: Some("sends,bytes,packets"),
+            interval: match cost {
+                Cost::Off => INTERVAL,
+                Cost::Budget => BUDGET_INTERVAL,
+            },
+            units: (cost == Cost::Off).then_some("sends,bytes,packets"),
             exchange: true,
             cgroup: Some(host.cgroup()),
-            cost: Some("off"),
+            cost: (cost == Cost::Off).then_some("off"),
         };
         let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
-        Ok((side, watcher.with_context(|| at_end(side))?))
+        Ok((cost, side, watcher.with_context(|| at_end(side))?))
     };
-    let server = start(Side::Server, &hosts.server)?;
-    Ok([server, start(Side::Client, &hosts.client)?])
+    Ok(vec![
+        start(Cost::Off, Side::Server, &hosts.server)?,
+        start(Cost::Off, Side::Client, &hosts.client)?,
+        start(Cost::Budget, Side::Server, &hosts.server)?,
+        start(Cost::Budget, Side::Client, &hosts.client)?,
+    ])
 }
 
 fn at_end(side: Side) -> String {

@@ -67,14 +67,33 @@ const LARGE_QUICK_STEPS: &[u64] = &[
 /// Load before a point is measured.
 pub const WARMUP: Duration = Duration::from_millis(500);
 
-/// How often each point is measured.
-pub fn repeats(quick: bool) -> u32 {
-    if quick { 1 } else { 3 }
+/// What the watchers may cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cost {
+    /// Everything is counted.
+    #[default]
+    Off,
+    /// The default: events are counted in windows.
+    Budget,
 }
 
-/// How long a point is measured.
-pub fn measured(quick: bool) -> Duration {
-    Duration::from_secs(if quick { 2 } else { 3 })
+/// How often each point is measured.
+pub fn repeats(quick: bool, cost: Cost) -> u32 {
+    match (quick, cost) {
+        (false, Cost::Off) => 3,
+        _ => 1,
+    }
+}
+
+/// How long a point is measured: windows come once a second.
+pub fn measured(quick: bool, cost: Cost) -> Duration {
+    Duration::from_secs(match (quick, cost) {
+        (true, Cost::Off) => 2,
+        (false, Cost::Off) => 3,
+        (true, Cost::Budget) => 3,
+        (false, Cost::Budget) => 6,
+    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use batchwise_testbed::window::EndEstimate;
 use serde::Serialize;
 
 use super::Point;
+use super::plan::Cost;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::ladder::{self, middle, per_workload};
 use crate::stats::{MedianInterval, median, quantile};
@@ -57,17 +58,77 @@ pub struct WorkloadSummary {
     pub by_end_and_unit: BTreeMap<Side, BTreeMap<Unit, Errors>>,
 }
 
+/// What the client's end says of the whole latency, with any estimator, over the points below saturation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AtClient {
+    pub points: usize,
+    pub missing: usize,
+    /// Share of those with an estimate that have a two-sided one.
+    pub two_sided: Option<f64>,
+    pub median_abs_rel_error: Option<f64>,
+    pub median_abs_rel_error_interval: Option<[f64; 2]>,
+    pub p90_abs_rel_error: Option<f64>,
+    /// Share of the points whose truth is within 1.96 standard errors of the estimate.
+    pub covered: Option<f64>,
+    /// Of how many.
+    pub with_stderr: usize,
+}
+
 /// All workloads, by name.
 #[derive(Debug, Serialize)]
 pub struct Summary {
+    /// With everything counted.
     pub per_workload: BTreeMap<String, WorkloadSummary>,
+    /// Share of all points, whatever the watchers may cost, whose truth the 95 % interval holds.
+    pub covered: Option<f64>,
+    pub by_cost: BTreeMap<Cost, AtClient>,
+    pub at_budget: BTreeMap<String, AtClient>,
 }
 
 impl Summary {
     /// Of these points; invalid ones are only counted.
     pub fn of(points: &[Point], invalid: &[Point]) -> Self {
+        let (budget, all): (Vec<_>, Vec<_>) =
+            points.iter().cloned().partition(|p| p.cost == Cost::Budget);
+        let (budget, all) = (&budget[..], &all[..]);
+        let each = points.iter().collect::<Vec<_>>();
+        let by_cost = [(Cost::Off, all), (Cost::Budget, budget)];
         Self {
-            per_workload: per_workload(points, |points| WorkloadSummary::of(points, invalid)),
+            per_workload: per_workload(all, |points| WorkloadSummary::of(points, invalid)),
+            covered: AtClient::of(&each).covered,
+            by_cost: by_cost
+                .map(|(cost, points)| (cost, AtClient::of(&points.iter().collect::<Vec<_>>())))
+                .into(),
+            at_budget: per_workload(budget, AtClient::of),
+        }
+    }
+}
+
+impl AtClient {
+    fn of(points: &[&Point]) -> Self {
+        let below: Vec<_> = points.iter().filter(|p| !p.saturated).collect();
+        let found = |p: &&&Point| {
+            let truth = p.truth.from_send_ns.mean;
+            let found = estimate(p, Side::Client, Unit::Sends)?;
+            let off = found.total_ns? - truth;
+            let within = found.total_stderr_ns.map(|error| off.abs() <= 1.96 * error);
+            (truth > 0.0).then_some((off.abs() / truth, within, found.estimator))
+        };
+        let found: Vec<_> = below.iter().filter_map(found).collect();
+        let errors: Vec<_> = found.iter().map(|(error, ..)| *error).collect();
+        let within: Vec<_> = found.iter().filter_map(|(_, within, _)| *within).collect();
+        let share = |count: usize, of: usize| (of > 0).then(|| count as f64 / of as f64);
+        let two_sided = found.iter().filter(|f| f.2 == Estimator::TwoSided).count();
+        let interval = MedianInterval::of(&errors).filter(|_| errors.len() >= ENOUGH_PAIRS);
+        Self {
+            points: below.len(),
+            missing: below.len() - found.len(),
+            two_sided: share(two_sided, found.len()),
+            median_abs_rel_error: median(&errors),
+            median_abs_rel_error_interval: interval.map(|i| [i.low, i.high]),
+            p90_abs_rel_error: quantile(&errors, 0.9),
+            covered: share(within.iter().filter(|w| **w).count(), within.len()),
+            with_stderr: within.len(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Estimator, Nagle, Side, Unit};
 
-use super::plan::NagleAt;
+use super::plan::{Cost, NagleAt};
 use super::summary::{Arms, Errors, Summary, arms, cutoff};
 use super::{Ends, Point, Truth};
 use batchwise_testbed::load::samples::latency;
@@ -21,6 +21,7 @@ fn estimated(total: f64, estimator: Estimator) -> BTreeMap<Unit, EndEstimate> {
         confidence: 1.0,
         throughput_per_s: 1.0,
         total_ns: Some(total),
+        total_stderr_ns: Some(total / 20.0),
         network_ns: None,
         turnaround_ns: None,
         stages_ns: StageMeans::default(),
@@ -35,6 +36,7 @@ fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Poi
     let rps = step_rps as f64;
     Point {
         workload: "64B".into(),
+        cost: Cost::Off,
         nagle_at: NagleAt::Client,
         nodelay,
         step_rps,

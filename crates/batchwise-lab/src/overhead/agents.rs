@@ -1,9 +1,9 @@
 //! The agents of the experiment: all of them run all the time, and those of the arm in force count.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::Arm;
@@ -20,6 +20,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const SWITCH_LIMIT: Duration = Duration::from_secs(5);
 /// An agent that keeps a budget attaches and detaches as it likes; it obeys within this time.
 const OBEYS: Duration = Duration::from_millis(150);
+/// At least so many files are open only while events are counted.
+const HOOKS: u64 = 3;
 /// How often a switch is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 /// How many looks later the signal is sent again: it may have come just before the agent slept.
@@ -32,6 +34,19 @@ struct Agent {
     counts: bool,
     /// BPF links that it holds while it counts.
     links: usize,
+    /// Files that it holds then.
+    files: u64,
+}
+
+/// How many files a process has open. `/proc/PID/fd` says it since Linux 6.2, and looking at the
+/// links themselves would disturb what is measured.
+fn open_files(pid: Pid) -> Result<u64> {
+    let files = std::fs::metadata(format!("/proc/{pid}/fd"))?.size();
+    anyhow::ensure!(
+        files > 0,
+        "this kernel does not say how many files a process has (6.2 does)"
+    );
+    Ok(files)
 }
 
 pub(super) struct Agents(Vec<Agent>);
@@ -53,6 +68,7 @@ impl Agents {
             Ok(Agent {
                 arm,
                 links: attached_links(watcher.pid())?,
+                files: open_files(watcher.pid())?,
                 watcher,
                 counts: true,
             })
@@ -69,6 +85,42 @@ impl Agents {
 
     pub fn pids(&self) -> Vec<Pid> {
         self.0.iter().map(|agent| agent.watcher.pid()).collect()
+    }
+
+    fn of(&self, arm: Arm) -> impl Iterator<Item = &Agent> {
+        self.0.iter().filter(move |agent| agent.arm == arm)
+    }
+
+    pub fn pids_of(&self, arm: Arm) -> Vec<Pid> {
+        self.of(arm).map(|agent| agent.watcher.pid()).collect()
+    }
+
+    /// Whether one of those of `arm` has its hooks attached at this moment.
+    pub fn count_now(&self, arm: Arm) -> Result<bool> {
+        for agent in self.of(arm) {
+            if open_files(agent.watcher.pid())? + HOOKS > agent.files {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Forgets what agents said until now.
+    pub fn take_costs(&self) {
+        self.0
+            .iter()
+            .for_each(|agent| drop(agent.watcher.take_lines()));
+    }
+
+    /// What those of `arm` said since that they cost, together, as a share of one CPU.
+    pub fn cost(&self, arm: Arm) -> Option<f64> {
+        self.of(arm)
+            .map(|agent| {
+                let lines = agent.watcher.take_lines();
+                let cost: f64 = lines.iter().map(|line| line.cost).sum();
+                (!lines.is_empty()).then(|| cost / lines.len() as f64)
+            })
+            .sum()
     }
 
     /// Makes those of `arm` count, and no others; returns once they do.
@@ -104,13 +156,9 @@ impl Agents {
 
 impl Agent {
     fn switch(&mut self) -> Result<()> {
-        let signal = match self.counts {
-            true => Signal::SIGUSR1,
-            false => Signal::SIGUSR2,
-        };
         let pid = self.watcher.pid();
         if !self.arm.counts_all() {
-            kill(pid, signal).with_context(|| format!("sending {signal} to a watcher"))?;
+            self.watcher.count(!self.counts)?;
             std::thread::sleep(OBEYS);
             self.counts = !self.counts;
             return Ok(());
@@ -123,10 +171,10 @@ impl Agent {
             }
             if began.elapsed() > SWITCH_LIMIT {
                 self.watcher.check()?;
-                bail!("a watcher did not obey {signal} within {SWITCH_LIMIT:?}");
+                bail!("a watcher did not begin or end counting within {SWITCH_LIMIT:?}");
             }
             if look % LOOKS == 0 {
-                kill(pid, signal).with_context(|| format!("sending {signal} to a watcher"))?;
+                self.watcher.count(!self.counts)?;
             }
             std::thread::sleep(LOOK);
         }

@@ -3,6 +3,7 @@
 //! stay begin and end counting from slice to slice.
 
 mod agents;
+mod budget;
 mod hooks;
 mod summary;
 
@@ -17,7 +18,7 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::engine::color::{NAGLE, NODELAY};
-use crate::engine::slices::{Slice, Slices, USUAL};
+use crate::engine::slices::{Slice, USUAL};
 use crate::engine::stalls::{Gap, Monitor, lost, now_ns};
 use crate::engine::text::{percent, quartiles};
 use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn};
@@ -28,18 +29,12 @@ use batchwise_testbed::host::Role;
 use batchwise_testbed::process::{Process, cpu_time};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
+use budget::{Kept, Tick};
 use hooks::HookCost;
-use summary::{ArmSummary, Summary, of_blocks};
+use summary::{ArmSummary, Summary, compared};
 
 /// Blocks of slices that are measured, and written, together.
 const BLOCKS: u32 = 20;
-/// Likewise, of long slices.
-const LONG_BLOCKS: u32 = 4;
-/// For a budget: some of its windows are in each.
-const LONG: Slices = Slices {
-    settle: Duration::from_millis(300),
-    length: Duration::from_millis(2_000),
-};
 /// For how long the time inside the hooks is taken.
 const HOOKS: Duration = Duration::from_secs(2);
 /// Before anything is measured: connections are made, caches are warm.
@@ -71,10 +66,10 @@ impl Arm {
         Self::All,
         Self::AllExchange,
     ];
-    /// A budget is kept over seconds, …
-    const BUDGETED: [Self; 3] = [Self::Off, Self::Watch, Self::WatchExchange];
-    /// … and what costs all the time shows in less.
-    const UNLIMITED: [Self; 3] = [Self::Off, Self::All, Self::AllExchange];
+    /// These keep a budget, and are recorded, …
+    const BUDGETED: [Self; 2] = [Self::Watch, Self::WatchExchange];
+    /// … and these are compared in slices.
+    const SLICED: [Self; 3] = [Self::Off, Self::All, Self::AllExchange];
 
     pub fn exchanges(self) -> bool {
         matches!(self, Self::WatchExchange | Self::AllExchange)
@@ -118,12 +113,18 @@ pub struct Point {
     /// CPU time of the agents, as a share of one CPU.
     #[serde(default)]
     pub agents_cpu_share: Option<f64>,
+    /// What a recording of an agent that keeps a budget says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct More {
     /// One an arm that has hooks.
     pub hooks: Vec<HookCost>,
+    /// What the arm's agents said that they cost, together, share of one CPU; each round.
+    #[serde(default)]
+    pub reported: Vec<(Arm, f64)>,
 }
 
 /// Everything that runs all the time.
@@ -163,7 +164,7 @@ impl Experiment for Overhead {
     }
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<()>>> {
-        Ok(Round::shuffled(if quick { 4 } else { 22 }, &[()]))
+        Ok(Round::shuffled(if quick { 5 } else { 24 }, &[()]))
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
@@ -217,27 +218,61 @@ impl Experiment for Overhead {
             agents,
             redis,
         } = stage;
-        let (pids, redis) = (agents.pids(), &mut redis.server);
-        let first = turn.round * (BLOCKS + LONG_BLOCKS);
-        let mut slices = Vec::new();
-        for (lengths, blocks, arms) in [
-            (USUAL, (first, BLOCKS), Arm::UNLIMITED),
-            (LONG, (first + BLOCKS, LONG_BLOCKS), Arm::BUDGETED),
-        ] {
-            slices.extend(lengths.run(
-                &run.context.stop,
-                blocks,
-                &arms,
-                |arm| agents.switch(arm),
-                || sample(info, redis, benchmark, &pids),
-            )?);
+        let redis = &mut redis.server;
+        let (round, stop) = (turn.round, &run.context.stop);
+        let began = now_ns();
+        agents.take_costs();
+        let pids = agents.pids();
+        let slices = USUAL.run(
+            stop,
+            (round * (BLOCKS + 1), BLOCKS),
+            &Arm::SLICED,
+            |arm| agents.switch(arm),
+            || sample(info, redis, benchmark, &pids),
+        )?;
+        for arm in [Arm::All, Arm::AllExchange] {
+            run.more
+                .reported
+                .extend(agents.cost(arm).map(|cost| (arm, cost)));
+        }
+        let gaps = monitor.gaps(began, now_ns());
+        let mut points: Vec<_> = slices.iter().map(|slice| point(slice, &gaps)).collect();
+        let block = round * (BLOCKS + 1) + BLOCKS;
+        for (position, arm) in Arm::BUDGETED.into_iter().enumerate() {
+            agents.switch(arm)?;
+            stop.sleep(budget::SETTLE)?;
+            agents.take_costs();
+            let (began, pids) = (now_ns(), agents.pids_of(arm));
+            let mut ticks = budget::record(stop, || {
+                Ok(Tick {
+                    sample: sample(info, redis, benchmark, &pids)?,
+                    counting: agents.count_now(arm)?,
+                })
+            })?;
+            run.more
+                .reported
+                .extend(agents.cost(arm).map(|cost| (arm, cost)));
+            let gaps = monitor.gaps(began, now_ns());
+            let kept = Kept::of(&ticks, &gaps);
+            let ends = ticks.pop().map(|last| (ticks[0].sample, last.sample));
+            points.extend(ends.map(|(before, after)| Point {
+                kept,
+                ..point(
+                    &Slice {
+                        block,
+                        position,
+                        arm,
+                        before,
+                        after,
+                    },
+                    &gaps,
+                )
+            }));
         }
         redis.check_alive()?;
         benchmark.check_alive()?;
         agents.check()?;
-        let first = slices.first().map_or(0, |slice| slice.before.at);
-        let gaps = monitor.gaps(first, now_ns());
-        Ok(slices.iter().map(|slice| point(slice, &gaps)).collect())
+        Ok(points)
     }
 
     fn describe(&self, point: &Point) -> String {
@@ -251,7 +286,7 @@ impl Experiment for Overhead {
     }
 
     fn summary(&self, results: &Results<Point, More>) -> Summary {
-        Summary::of(&results.points, &results.more.hooks)
+        Summary::of(&results.points, &results.more)
     }
 
     fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
@@ -259,7 +294,12 @@ impl Experiment for Overhead {
             Strip::new(
                 arm.name(),
                 color,
-                &of_blocks(&results.points, arm, |p| p.rps),
+                &compared(
+                    &results.points,
+                    arm,
+                    |p| p.rps,
+                    |kept| kept.throughput_ratio,
+                ),
             )
         };
         let strips = [
@@ -277,11 +317,13 @@ impl Experiment for Overhead {
         .heading("Summary")
         .table(table(summary))
         .text(format!(
-            "Medians with quartiles. Ratios are medians over {} blocks of slices, of a slice over that \
-             of the same block in which nobody counted, with a 95 % bootstrap interval. The host took \
-             away {} of the time, which is cut in all arms by the same rule; what agents cause is \
-             not cut. `watch` and `watch-exchange` keep the default budget, `all` and `all-exchange` count \
-             everything. That `watch` leaves at least 99 % of the throughput is **{}**.",
+            "Medians with quartiles. `all` and `all-exchange` count everything; their ratios are medians \
+             over blocks of slices, of a slice over that of the same block in which nobody counted, with \
+             a 95 % bootstrap interval. `watch` and `watch-exchange` keep the default budget; their ratios \
+             are medians over {} recordings of 8 s, in which each window is compared with the time around \
+             it, and all CPU time of the agents between windows counts as lost. The host took away {} of \
+             the time, which is cut in all arms by the same rule; what agents cause is not cut. That \
+             `watch` leaves at least 99 % of the throughput is **{}**.",
             summary.pairs,
             percent(summary.cut_share),
             summary.verdict.name(),
@@ -331,6 +373,16 @@ fn table(summary: &Summary) -> Table {
             ("ratio", &|row| ratio(row, |arm| arm.client_cpu_ratio)),
             ("hooks, ns/request", &|row| ns(row.1.hook_ns_per_request)),
             ("agents, of a CPU", &|row| percent(row.1.agents_cpu_share)),
+            ("cost, of a CPU", &|row| match row.1.cost {
+                Some(cost) => format!(
+                    "{:.2} % ({:.2} – {:.2})",
+                    100.0 * cost.median,
+                    100.0 * cost.low,
+                    100.0 * cost.high
+                ),
+                None => "–".into(),
+            }),
+            ("as reported", &|row| percent(row.1.cost_reported)),
         ],
     )
 }
@@ -409,6 +461,7 @@ fn point(slice: &Slice<Arm, Sample>, gaps: &[Gap]) -> Point {
         cut_share: share(cut),
         raw_rps: Some(per_second(elapsed)),
         agents_cpu_share: Some(share(agents.as_nanos() as u64)),
+        kept: None,
     }
 }
 
@@ -468,8 +521,8 @@ mod tests {
         // what attaching and detaching takes, on a machine that builds beside it
         let switch = Duration::from_millis(40);
         let short = (USUAL.settle + USUAL.length + switch) * 3 * BLOCKS;
-        let long = (LONG.settle + LONG.length + 2 * switch) * 3 * LONG_BLOCKS;
-        let time = |quick| (short + long) * Overhead.rounds(quick).unwrap().len() as u32;
+        let recorded = (budget::SETTLE + budget::LENGTH) * 2;
+        let time = |quick| (short + recorded) * Overhead.rounds(quick).unwrap().len() as u32;
         assert!(time(false) < Duration::from_mins(16), "{:?}", time(false));
         assert!(time(true) < Duration::from_mins(3), "{:?}", time(true));
     }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Arm, HookCost, Point};
+use super::budget::Kept;
+use super::{Arm, HookCost, More, Point};
 use crate::engine::{Ratio, Verdict, pairs};
-use crate::stats::{Spread, median};
+use crate::stats::{MedianInterval, Spread, median};
 
 /// What `watch` may cost: this share of the throughput stays.
 const BAR: f64 = 0.99;
@@ -30,13 +31,20 @@ pub struct ArmSummary {
     pub hook_ns_per_request: Option<f64>,
     /// CPU time of all agents while this arm is in force, as a share of one CPU; mean.
     pub agents_cpu_share: Option<f64>,
+    /// What sensing cost: CPU time that server and client needed more, and the agents', as a share
+    /// of one CPU.
+    pub cost: Option<MedianInterval>,
+    /// The same as the agents' lines say it; mean.
+    pub cost_reported: Option<f64>,
     /// Share of the time that was cut; mean.
     pub cut_share: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// `watch` over `off`: median of the blocks' ratios, if there are enough.
+    /// What `watch` with everything counted says that it costs, over what slices say.
+    pub cost_reported: Option<f64>,
+    /// `watch` over nothing attached: median of the ratios, if there are enough.
     pub throughput_ratio: Option<f64>,
     /// The same with its 95 % interval.
     pub interval: Option<Ratio>,
@@ -53,14 +61,18 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub fn of(points: &[Point], hooks: &[HookCost]) -> Self {
+    pub fn of(points: &[Point], more: &More) -> Self {
+        let hooks = &more.hooks;
         let arms: BTreeMap<_, _> = Arm::EACH
             .into_iter()
-            .filter_map(|arm| Some((arm.name(), arm_summary(points, hooks, arm)?)))
+            .filter_map(|arm| Some((arm.name(), arm_summary(points, more, arm)?)))
             .collect();
         let watch = arms.get(Arm::Watch.name());
         let interval = watch.and_then(|watch| watch.throughput_ratio);
+        let all = arms.get(Arm::All.name());
+        let costs = all.and_then(|all| Some((all.cost_reported?, all.cost?.median)));
         Self {
+            cost_reported: costs.map(|(reported, measured)| reported / measured),
             throughput_ratio: Ratio::decided(interval.as_ref()),
             verdict: Verdict::at_least(interval.as_ref(), BAR),
             pairs: interval.map_or(0, |interval| interval.pairs),
@@ -73,8 +85,23 @@ impl Summary {
     }
 }
 
+/// A value with the agent and one without it: of each recording, or block of slices.
+pub fn compared(
+    points: &[Point],
+    arm: Arm,
+    value: fn(&Point) -> f64,
+    of_kept: fn(&Kept) -> f64,
+) -> Vec<(f64, f64)> {
+    let own = points.iter().filter(|p| p.arm == arm && counts(p));
+    let kept: Vec<_> = own.filter_map(|p| p.kept.as_ref()).collect();
+    match kept.is_empty() {
+        true => of_blocks(points, arm, value),
+        false => kept.into_iter().map(|kept| (of_kept(kept), 1.0)).collect(),
+    }
+}
+
 /// A value of `arm` and that of `off`, of each block that has both.
-pub fn of_blocks(points: &[Point], arm: Arm, value: fn(&Point) -> f64) -> Vec<(f64, f64)> {
+fn of_blocks(points: &[Point], arm: Arm, value: fn(&Point) -> f64) -> Vec<(f64, f64)> {
     let counted: Vec<_> = points.iter().filter(|p| counts(p)).collect();
     pairs(&counted, |p| (p.round, p.arm), arm, Arm::Off, |p| value(p))
 }
@@ -94,26 +121,55 @@ fn hook_ns(hooks: &[HookCost], arm: Arm) -> Option<f64> {
     median(&of_arm.map(|h| h.ns_per_request).collect::<Vec<_>>())
 }
 
-fn arm_summary(points: &[Point], hooks: &[HookCost], arm: Arm) -> Option<ArmSummary> {
+/// What `arm` costs over nothing attached, each block: share of one CPU.
+fn costs(points: &[Point], arm: Arm) -> Vec<f64> {
+    let cpu = |p: &Point| p.server_cpu_ns_per_request + p.client_cpu_ns_per_request;
+    let rps = of_blocks(points, arm, |p| p.rps);
+    let cpu = of_blocks(points, arm, cpu).into_iter().zip(rps);
+    let agents = of_blocks(points, arm, |p| p.agents_cpu_share.unwrap_or(0.0));
+    cpu.zip(agents)
+        .map(|(((with, without), (rps, _)), (agents, idle))| {
+            (with - without) * rps / 1e9 + agents - idle
+        })
+        .collect()
+}
+
+fn arm_summary(points: &[Point], more: &More, arm: Arm) -> Option<ArmSummary> {
     let own: Vec<_> = points.iter().filter(|p| p.arm == arm).collect();
     let spread = |value: fn(&Point) -> f64| {
         let counted = own.iter().filter(|p| counts(p));
         Spread::of(&counted.map(|p| value(p)).collect::<Vec<_>>())
     };
-    let ratio = |value: fn(&Point) -> f64| match arm {
+    let ratio = |value, of_kept| match arm {
         Arm::Off => None,
-        _ => Ratio::of(&of_blocks(points, arm, value)),
+        _ => Ratio::of(&compared(points, arm, value, of_kept)),
     };
+    let kept = own.iter().filter(|p| counts(p)).filter_map(|p| p.kept);
+    let mut cost: Vec<_> = kept.map(|kept| kept.cost).collect();
+    if cost.is_empty() {
+        cost = costs(points, arm);
+    }
+    let reported = more.reported.iter().filter(|(of, _)| *of == arm);
     let raw: Vec<_> = own.iter().filter_map(|p| p.raw_rps).collect();
     Some(ArmSummary {
         rps: spread(|p| p.rps)?,
         raw_rps: Spread::of(&raw),
         server_cpu_ns_per_request: spread(|p| p.server_cpu_ns_per_request)?,
         client_cpu_ns_per_request: spread(|p| p.client_cpu_ns_per_request)?,
-        throughput_ratio: ratio(|p| p.rps),
-        server_cpu_ratio: ratio(|p| p.server_cpu_ns_per_request),
-        client_cpu_ratio: ratio(|p| p.client_cpu_ns_per_request),
-        hook_ns_per_request: hook_ns(hooks, arm),
+        throughput_ratio: ratio(|p| p.rps, |kept| kept.throughput_ratio),
+        server_cpu_ratio: ratio(
+            |p| p.server_cpu_ns_per_request,
+            |kept| kept.server_cpu_ratio,
+        ),
+        client_cpu_ratio: ratio(
+            |p| p.client_cpu_ns_per_request,
+            |kept| kept.client_cpu_ratio,
+        ),
+        hook_ns_per_request: hook_ns(&more.hooks, arm),
+        cost: (arm != Arm::Off)
+            .then(|| MedianInterval::of(&cost))
+            .flatten(),
+        cost_reported: mean(reported.map(|(_, cost)| *cost)),
         agents_cpu_share: mean(own.iter().filter_map(|p| p.agents_cpu_share)),
         cut_share: mean(own.iter().map(|p| p.cut_share)),
     })
@@ -135,6 +191,7 @@ mod tests {
             cut_share: 0.0,
             raw_rps: Some(rps),
             agents_cpu_share: Some(0.01),
+            kept: None,
         }
     }
 
@@ -151,7 +208,7 @@ mod tests {
 
     #[test]
     fn ratios_are_within_blocks_so_that_drift_cancels() {
-        let summary = Summary::of(&blocks(20), &[]);
+        let summary = Summary::of(&blocks(20), &More::default());
         assert!((summary.throughput_ratio.unwrap() - 0.98).abs() < 1e-9);
         assert_eq!((summary.verdict, summary.pairs), (Verdict::Missed, 20));
         let watch = &summary.arms["watch"];
@@ -161,11 +218,11 @@ mod tests {
 
     #[test]
     fn too_few_blocks_give_an_interval_and_no_number() {
-        let summary = Summary::of(&blocks(6), &[]);
+        let summary = Summary::of(&blocks(6), &More::default());
         assert_eq!(summary.throughput_ratio, None);
         assert_eq!((summary.verdict, summary.pairs), (Verdict::Undecided, 6));
         let cut_short = [point(0, Arm::Watch, 98.0)];
-        assert_eq!(Summary::of(&cut_short, &[]).interval, None);
+        assert_eq!(Summary::of(&cut_short, &More::default()).interval, None);
     }
 
     #[test]
@@ -175,7 +232,7 @@ mod tests {
             points[2 * i].rps = 1.0;
             points[2 * i].cut_share = 0.5;
         }
-        let summary = Summary::of(&points, &[]);
+        let summary = Summary::of(&points, &More::default());
         assert!((summary.throughput_ratio.unwrap() - 0.98).abs() < 1e-9);
         assert_eq!((summary.pairs, summary.slices_left_out), (17, 3));
         assert!((summary.cut_share.unwrap() - 1.5 / 40.0).abs() < 1e-9);

@@ -85,6 +85,7 @@ impl View for Interval {
             name(title(line)),
             format!("  {}   ", parts::estimate(line)).into(),
             human::maybe_duration(latency.total).bold(),
+            within(line.stderr_ns.total).dim(),
             " total = ".dim(),
             human::maybe_duration(latency.network).into(),
             " network + ".dim(),
@@ -123,6 +124,11 @@ impl View for Interval {
             Text::from(state),
         ]
     }
+}
+
+/// How far the truth may be off, in 19 of 20 cases; nothing where that is not known.
+fn within(stderr_ns: Option<u64>) -> String {
+    stderr_ns.map_or_else(String::new, |ns| format!(" ± {}", human::duration(2 * ns)))
 }
 
 /// The connection where there is one: it contains the service.

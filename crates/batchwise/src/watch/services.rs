@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use batchwise_bpf::Connection;
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_core::sense::service::ServiceSum;
+use batchwise_core::sense::spread::{Delays, Spread};
 use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
 use super::counting::{Counted, Latencies};
@@ -32,6 +33,9 @@ struct Group {
     nagle_off: u64,
     /// Segments with data that passed, and those of them that were counted.
     segments: [u64; 2],
+    windows: u32,
+    /// Of the last window.
+    delays: Delays,
 }
 
 /// The interval that a line is about.
@@ -50,6 +54,8 @@ pub struct Services {
     per_connection: bool,
     tracker: Tracker,
     groups: BTreeMap<Key, Group>,
+    /// How the windows of those that have lines differ.
+    spreads: BTreeMap<Key, Spread>,
     /// ns of the interval that were counted.
     counted: u64,
     /// When the last reading was made, and the last that lines were made of, ns.
@@ -66,6 +72,7 @@ impl Services {
             per_connection,
             tracker: Tracker::of_windows(),
             groups: BTreeMap::new(),
+            spreads: BTreeMap::new(),
             counted: 0,
             read_at: 0,
             shown_at: 0,
@@ -97,6 +104,13 @@ impl Services {
                 add(&mut self.groups, &self.units, self.per_connection, c, time);
             }
         }
+        for (key, group) in &mut self.groups {
+            let delays = std::mem::take(&mut group.delays);
+            if delays.sum().is_some() {
+                group.windows += 1;
+                self.spreads.entry(*key).or_default().add(&delays);
+            }
+        }
     }
 
     /// The connections that are open.
@@ -119,6 +133,7 @@ impl Services {
         let passed_in = self.read_at - std::mem::replace(&mut self.shown_at, self.read_at);
         let share_of_time = (counted as f64 / passed_in.max(1) as f64).min(1.0);
         let mut lines = Vec::new();
+        self.spreads.retain(|key, _| self.groups.contains_key(key));
         for (key, mut group) in std::mem::take(&mut self.groups) {
             let hint = match (key.side, self.per_connection) {
                 (Side::Server, _) => None,
@@ -135,12 +150,14 @@ impl Services {
                 [0, _] => share_of_time,
                 [passed, counted] => (counted as f64 / passed as f64).min(1.0),
             };
+            let spread = self.spreads.get(&key);
+            let variance = spread.map_or(Some(0.0), |s| s.of_mean(group.windows, coverage));
             for (unit, sum) in self.units.iter().zip(&mut group.sums) {
                 hint.into_iter().for_each(|hint| sum.hear(hint));
                 let of_service = latencies.get(&(key.server, key.side));
                 let known = of_service.filter(|_| !self.per_connection);
                 known.into_iter().for_each(|h| sum.match_up(h));
-                let e = sum.estimate(counted);
+                let mut e = sum.estimate(counted);
                 // an application's own count has no pauses
                 let of_time = match e.estimator {
                     Estimator::Hint if hint.is_some() => {
@@ -150,6 +167,10 @@ impl Services {
                     _ => 1.0,
                 };
                 let (tails_ns, matched) = sum.tails(&e);
+                let stderr_ns = match e.estimator {
+                    Estimator::Hint if hint.is_some() => e.spread(Some(0.0)),
+                    _ => e.spread(variance),
+                };
                 lines.push(Line {
                     ts_ns: span.ts_ns,
                     interval_ns: span.interval_ns,
@@ -164,6 +185,7 @@ impl Services {
                     confidence: e.confidence,
                     throughput_per_s: e.throughput * of_time,
                     latency_ns: e.latency,
+                    stderr_ns,
                     stages_ns: e.stages,
                     tails_ns,
                     matched,
@@ -201,6 +223,8 @@ fn add(
         closed: 0,
         nagle_off: 0,
         segments: [0; 2],
+        windows: 0,
+        delays: Delays::default(),
     });
     match c.stage {
         Stage::Closed => group.closed += 1,
@@ -213,6 +237,7 @@ fn add(
         group.segments[0] += passed;
         group.segments[1] += counted;
     }
+    c.flow.iter().for_each(|flow| group.delays.add(flow));
     for sum in &mut group.sums {
         c.flow.iter().for_each(|flow| sum.add(flow, time));
     }
