@@ -2,7 +2,7 @@
 # with Rust; both need root, for BPF programs and network namespaces.
 
 PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config make iproute2 procps \
-            redis-server redis-tools libhiredis-dev memcached nginx-light nftables ethtool tcpdump tshark
+            redis-server redis-tools libhiredis-dev memcached nginx-light wrk nftables ethtool tcpdump tshark
 
 # While packages are installed: no service is started (invoke-rc.d(8); under systemd RUNLEVEL=1 alone
 # does not say so).

@@ -4,6 +4,7 @@
 mod accuracy;
 mod arm;
 pub mod balance;
+mod budget;
 pub mod cli;
 mod client_cost;
 mod decisions;
@@ -92,6 +93,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &accuracy::Accuracy,
         &overhead::Overhead,
         &hook_cost::HookCost,
+        &budget::Budget,
         &regret::Regret,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,

@@ -1,5 +1,6 @@
-//! Load generators whose latencies can be trusted: an open loop for Redis, and closed loops for
-//! web servers, memcached and QUIC that keep the truth about each request (see [`TruthReport`]).
+//! Load generators whose latencies can be trusted: an open loop for Redis, a client of many tasks for
+//! it, and closed loops for web servers, memcached and QUIC that keep the truth about each request (see
+//! [`TruthReport`]).
 //!
 //! The open-loop generator is one busy thread on non-blocking sockets. Its arrival schedule is
 //! fixed in advance and never waits for responses, so a slow server cannot hide its own delays
@@ -27,6 +28,7 @@ mod cpu;
 mod engine;
 mod hdr;
 pub mod memcached;
+pub mod multiplexed;
 mod open;
 mod payload;
 mod phase;

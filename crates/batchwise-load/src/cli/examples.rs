@@ -20,6 +20,13 @@ Examples:
 Latencies run from when a request was due (`latency_ns`), so that waiting in the client counts,
 and from its send (`latency_from_send_ns`).";
 
+pub const MULTIPLEXED: &str = "\
+Examples:
+  64 tasks on one connection, each as soon as it has its answer:
+    batchwise load multiplexed --addr 10.0.0.1:6379
+  10,000 connections that are idle most of the time:
+    batchwise load multiplexed --addr 10.0.0.1:6379 --connections 10000 --tasks 10000 --every 10s";
+
 pub const WEB: &str = "\
 Examples:
   A folder for nginx to serve (its keepalive_requests must be higher than what a connection will

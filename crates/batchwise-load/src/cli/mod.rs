@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::web::{Description, Site};
-use crate::{Config, memcached, quic, web, write_hdr};
+use crate::{Config, memcached, multiplexed, quic, web, write_hdr};
 
 /// Load a service and measure its latency honestly, from the intended send times
 #[derive(Debug, Parser)]
@@ -26,6 +26,9 @@ enum Workload {
     /// SET and GET requests to a Redis server
     #[command(after_help = examples::REDIS)]
     Redis(Box<Load<Config>>),
+    /// SET requests of many tasks on one connection, through a client library of Redis
+    #[command(after_help = examples::MULTIPLEXED)]
+    Multiplexed(Box<Load<multiplexed::Config>>),
     /// Pages of objects from a web server, as a browser asks for them
     #[command(after_help = examples::WEB)]
     Web(Box<Load<web::Config>>),
@@ -84,6 +87,10 @@ pub fn command() -> clap::Command {
 pub fn run() -> Result<()> {
     match Cli::parse().workload {
         Workload::Redis(load) => redis(&load),
+        Workload::Multiplexed(load) => {
+            let report = multiplexed::run(&load.config)?;
+            load.format.print(&report, text::multiplexed)
+        }
         Workload::Web(load) => load.format.print(&web::run(&load.config)?, text::truth),
         Workload::WebSite(args) => write_site(&args),
         Workload::Memcached(load) => {

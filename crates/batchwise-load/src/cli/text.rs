@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::{Interval, LatencySummary, Report, TruthReport};
+use crate::{Interval, LatencySummary, Report, TruthReport, multiplexed};
 
 /// An interim report of `load redis`.
 pub fn interval(out: &mut dyn Write, interval: &Interval) -> io::Result<()> {
@@ -75,6 +75,16 @@ pub fn report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         human(report.cpu_wait_ns)
     )?;
     validity(out, whole.valid, &whole.why_invalid)
+}
+
+/// The report of `load multiplexed`.
+pub fn multiplexed(out: &mut dyn Write, report: &multiplexed::Report) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} task(s) on {} connection(s); achieved {:.0}/s; {} requests, {} errors",
+        report.tasks, report.connections, report.achieved_rps, report.requests, report.errors
+    )?;
+    latency(out, "latency", &report.latency_ns)
 }
 
 /// The report of a closed loop that logs the truth.

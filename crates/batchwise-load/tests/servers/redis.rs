@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use batchwise_load::{Config, run};
+use batchwise_load::{Config, multiplexed, run};
 use clap::Parser;
 
 use crate::process::Server;
@@ -46,4 +46,20 @@ fn a_real_redis_that_is_killed_mid_run_is_reported() {
     let report = run(&config, kill).unwrap().report.whole;
     assert!(!report.valid, "{report:?}");
     assert!(report.why_invalid[0].contains("lost"), "{report:?}");
+}
+
+#[test]
+fn tasks_share_connections_and_are_all_answered() {
+    let redis = redis();
+    for more in ["--connections 2 --tasks 8", "--tasks 4 --every 20ms"] {
+        let line = format!("multiplexed --addr {} --warmup 0s {more}", redis.addr);
+        let config = multiplexed::Config {
+            duration: Duration::from_millis(300),
+            ..multiplexed::Config::parse_from(line.split_whitespace())
+        };
+        let report = multiplexed::run(&config).unwrap();
+        assert_eq!(report.errors, 0, "{report:?}");
+        assert!(report.requests > 4, "{report:?}");
+        assert_eq!(report.tasks, config.tasks as u64);
+    }
 }

@@ -50,6 +50,8 @@ fn redis_by_a_rate_and_by_a_schedule() {
     hold_now("load-redis-progress", &lines);
     let closed = format!("{redis} --closed --pipeline 2 --duration 300ms");
     hold_now("load-redis-closed", &report(&stage, &closed));
+    let tasks = redis.replace("load redis", "load multiplexed") + " --duration 300ms";
+    hold_now("load-multiplexed", &report(&stage, &tasks));
 }
 
 #[test]

@@ -1,0 +1,289 @@
+//! An agent at each end with the default budget: what it says of a load, what it says that it takes, and
+//! what the kernel says that it takes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use batchwise_core::sense::report::{Estimator, Line, Side, Tails};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::process::{cpu_time, now_ns};
+use batchwise_testbed::topology::TwoHosts;
+use batchwise_testbed::watcher::{WatchSpec, Watcher};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::clients::Truth;
+use crate::Context;
+use crate::stats::weighted_quantile;
+
+/// Between two lines.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between two looks at the agents' CPU time.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How many latencies stand for a line's percentiles.
+const DRAWS: u32 = 2_000;
+
+/// What one end's agent said over the measured time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// Share of one CPU, as it says: mean over time, and of the worst line.
+    pub cost: f64,
+    pub cost_max: f64,
+    /// CPU time of its process, share of one CPU: its own part of `cost`, by the kernel.
+    pub agent_cpu: Option<f64>,
+    /// Share of the traffic that was counted.
+    pub coverage: f64,
+    /// Of most of the requests.
+    pub estimator: Estimator,
+    pub lines: usize,
+    /// Requests a second.
+    pub throughput_per_s: f64,
+    /// ns.
+    pub mean_ns: Option<f64>,
+    pub p50_ns: Option<f64>,
+    pub p99_ns: Option<f64>,
+    /// How many requests percentiles are of.
+    pub matched: u64,
+    pub lost_events: u64,
+}
+
+/// CPU time that both agents had used, at times, ns since the Unix epoch.
+pub type Spent = Vec<(u64, [Duration; 2])>;
+
+/// At the client and at the server.
+pub struct Agents([Watcher; 2]);
+
+const SIDES: [Side; 2] = [Side::Client, Side::Server];
+
+impl Agents {
+    pub fn start(context: &Context, hosts: &TwoHosts, port: u16) -> Result<Self> {
+        let start = |host: &Host| {
+            let spec = WatchSpec {
+                ports: &[port],
+                interval: INTERVAL,
+                units: None,
+                exchange: false,
+                cgroup: Some(host.cgroup()),
+                cost: None,
+            };
+            Watcher::start(&context.command, host, &spec, &context.stop)
+        };
+        Ok(Self([start(&hosts.client)?, start(&hosts.server)?]))
+    }
+
+    /// Does `work`; gives also what the agents used of the CPU meanwhile.
+    pub fn during<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Spent)> {
+        let (over, pids) = (AtomicBool::new(false), self.0.each_ref().map(Watcher::pid));
+        thread::scope(|scope| {
+            let looks = scope.spawn(|| look(&over, pids));
+            let found = work();
+            over.store(true, Ordering::Relaxed);
+            let looks = looks
+                .join()
+                .map_err(|_| anyhow!("looking at agents failed"))??;
+            Ok((found?, looks))
+        })
+    }
+
+    /// Ends both; gives what they said of the measured time.
+    pub fn finish(self, truth: &Truth, spent: &Spent) -> Result<[Option<End>; 2]> {
+        let (from, to) = (truth.from_ts_ns, truth.to_ts_ns);
+        let mut ends = [None, None];
+        for (i, mut watcher) in self.0.into_iter().enumerate() {
+            watcher.check()?;
+            let end = End::of(&watcher.finish(), SIDES[i], from, to);
+            let agent_cpu = share(spent, i, from, to);
+            ends[i] = end.map(|end| End { agent_cpu, ..end });
+        }
+        Ok(ends)
+    }
+}
+
+fn look(over: &AtomicBool, [client, server]: [Pid; 2]) -> Result<Spent> {
+    let mut looks = Spent::new();
+    while !over.load(Ordering::Relaxed) {
+        looks.push((now_ns(), [cpu_time(client)?, cpu_time(server)?]));
+        thread::sleep(LOOK);
+    }
+    Ok(looks)
+}
+
+/// What an agent took of a CPU between the looks nearest to these times.
+fn share(spent: &Spent, agent: usize, from: u64, to: u64) -> Option<f64> {
+    let nearest = |ts: u64| spent.iter().min_by_key(|(at, _)| at.abs_diff(ts));
+    let (before, after) = (nearest(from)?, nearest(to)?);
+    let used = after.1[agent].saturating_sub(before.1[agent]);
+    (before.0 < after.0).then(|| used.as_nanos() as f64 / (after.0 - before.0) as f64)
+}
+
+/// Latencies (with weights that add up to `weight`) that have the percentiles of a line, linear in between,
+/// for percentiles over several lines.
+fn drawn(tails: &Tails, weight: f64) -> Vec<(f64, f64)> {
+    let known = [
+        (0.5, tails.p50),
+        (0.9, tails.p90),
+        (0.99, tails.p99),
+        (0.999, tails.p999),
+    ];
+    let known: Vec<_> = known
+        .into_iter()
+        .map_while(|(share, ns)| Some((share, ns? as f64)))
+        .collect();
+    let at = |share: f64| {
+        let above = known.iter().position(|(known, _)| *known >= share);
+        match above.unwrap_or(known.len()) {
+            0 => known[0].1,
+            n if n == known.len() => known[n - 1].1,
+            n => {
+                let ((s, a), (t, b)) = (known[n - 1], known[n]);
+                a + (b - a) * (share - s) / (t - s)
+            }
+        }
+    };
+    let draws = if known.is_empty() { 0 } else { DRAWS };
+    let shares = (0..draws).map(|i| (f64::from(i) + 0.5) / f64::from(DRAWS));
+    shares
+        .map(|share| (at(share), weight / f64::from(DRAWS)))
+        .collect()
+}
+
+impl End {
+    /// From the lines wholly inside the time, or, if none is, from those that overlap it.
+    fn of(lines: &[Line], side: Side, from: u64, to: u64) -> Option<Self> {
+        let begin = |line: &Line| line.ts_ns.saturating_sub(line.interval_ns);
+        let own = || lines.iter().filter(|line| line.side == side);
+        let mut used: Vec<_> = own()
+            .filter(|line| begin(line) >= from && line.ts_ns <= to)
+            .collect();
+        if used.is_empty() {
+            used = own()
+                .filter(|line| line.ts_ns > from && begin(line) < to)
+                .collect();
+        }
+        let time = |line: &Line| line.interval_ns as f64;
+        let items = |line: &Line| line.throughput_per_s * time(line);
+        let over_time = |value: fn(&Line) -> f64| {
+            let sum: f64 = used.iter().map(|line| value(line) * time(line)).sum();
+            sum / used.iter().map(|line| time(line)).sum::<f64>()
+        };
+        let totals: Vec<_> = used
+            .iter()
+            .filter_map(|line| Some((line.latency_ns.total? as f64, items(line))))
+            .collect();
+        let weights: f64 = totals.iter().map(|(_, weight)| weight).sum();
+        let sum: f64 = totals.iter().map(|(ns, weight)| ns * weight).sum();
+        let requests: Vec<_> = used
+            .iter()
+            .flat_map(|line| drawn(&line.tails_ns, items(line)))
+            .collect();
+        let most = |estimator| -> f64 {
+            let of = used.iter().filter(|line| line.estimator == estimator);
+            of.map(|line| items(line)).sum()
+        };
+        let estimators = used.iter().map(|line| line.estimator);
+        Some(Self {
+            cost: over_time(|line| line.cost),
+            cost_max: used.iter().map(|line| line.cost).fold(0.0, f64::max),
+            agent_cpu: None,
+            coverage: over_time(|line| line.coverage),
+            estimator: estimators.max_by(|&a, &b| most(a).total_cmp(&most(b)))?,
+            lines: used.len(),
+            throughput_per_s: over_time(|line| line.throughput_per_s),
+            mean_ns: (weights > 0.0).then_some(sum / weights),
+            p50_ns: weighted_quantile(&requests, 0.5),
+            p99_ns: weighted_quantile(&requests, 0.99),
+            matched: used.iter().map(|line| line.matched).sum(),
+            lost_events: used.last()?.lost_events,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use batchwise_core::sense::report::{Latency, Nagle, Stages, Unit};
+
+    fn line(ts_ns: u64, rate: f64, estimator: Estimator, cost: f64) -> Line {
+        Line {
+            ts_ns,
+            interval_ns: 100,
+            service: "10.77.0.1:6379".into(),
+            side: Side::Client,
+            connection: None,
+            vantage: "socket".into(),
+            estimator,
+            view: None,
+            unit: Unit::Sends,
+            connections: 1,
+            confidence: 1.0,
+            throughput_per_s: rate,
+            latency_ns: Latency {
+                total: Some(ts_ns),
+                ..Latency::default()
+            },
+            stages_ns: Stages::default(),
+            tails_ns: Tails::default(),
+            matched: 10,
+            nagle: Nagle::Off,
+            cost,
+            coverage: 1.0,
+            lost_events: 0,
+        }
+    }
+
+    #[test]
+    fn lines_inside_the_time_count_by_their_requests_and_their_length() {
+        let lines = [
+            line(100, 9.0, Estimator::Local, 1.0), // begins before
+            line(200, 1.0, Estimator::Local, 0.01),
+            line(300, 3.0, Estimator::Matched, 0.03),
+            line(400, 9.0, Estimator::Local, 1.0), // ends after
+        ];
+        let end = End::of(&lines, Side::Client, 50, 350).unwrap();
+        assert_eq!((end.lines, end.cost_max), (2, 0.03));
+        assert!((end.cost - 0.02).abs() < 1e-12 && end.throughput_per_s == 2.0);
+        assert_eq!(end.mean_ns, Some(275.0));
+        assert_eq!((end.estimator, end.matched), (Estimator::Matched, 20));
+        assert_eq!(End::of(&lines, Side::Server, 50, 350), None);
+    }
+
+    #[test]
+    fn a_line_longer_than_the_time_is_better_than_none() {
+        let lines = [line(200, 1.0, Estimator::Local, 0.01)];
+        assert_eq!(End::of(&lines, Side::Client, 120, 180).unwrap().lines, 1);
+        assert_eq!(End::of(&lines, Side::Client, 200, 300), None);
+    }
+
+    #[test]
+    fn percentiles_over_lines_are_those_of_all_their_requests() {
+        let tails = |p50, p99| Tails {
+            p50: Some(p50),
+            p90: Some(p50),
+            p99: Some(p99),
+            p999: None,
+        };
+        let one = drawn(&tails(100, 1_000), 1.0);
+        let near = |found: Option<f64>, ns: f64| found.is_some_and(|f| (f / ns - 1.0).abs() < 0.02);
+        assert!(near(weighted_quantile(&one, 0.5), 100.0));
+        assert!(near(weighted_quantile(&one, 0.99), 1_000.0));
+        // one slow second of ten raises the percentile of all
+        let nine = drawn(&tails(100, 100), 9.0);
+        let slow = drawn(&tails(5_000, 5_000), 1.0);
+        let all = [nine, slow].concat();
+        assert!(near(weighted_quantile(&all, 0.5), 100.0));
+        assert!(near(weighted_quantile(&all, 0.99), 5_000.0));
+        assert!(drawn(&Tails::default(), 1.0).is_empty());
+    }
+
+    #[test]
+    fn the_agents_cpu_time_is_that_between_the_looks_nearest_to_the_time() {
+        let look = |at, ns| (at, [Duration::ZERO, Duration::from_nanos(ns)]);
+        let spent = vec![look(0, 500), look(100, 500), look(200, 510), look(300, 900)];
+        assert_eq!(share(&spent, 1, 95, 210), Some(0.1));
+        assert_eq!(share(&spent, 0, 95, 210), Some(0.0));
+        assert_eq!(share(&spent, 1, 200, 200), None);
+    }
+}
