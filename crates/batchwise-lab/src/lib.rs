@@ -21,6 +21,7 @@ mod redis_nagle;
 pub mod regret;
 mod shift;
 mod stats;
+mod tails;
 mod truth;
 mod tune_cost;
 mod tuner;
@@ -90,6 +91,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &shift::Shift,
         &tune_cost::TuneCost,
         &accuracy::Accuracy,
+        &tails::Tails,
         &overhead::Overhead,
         &hook_cost::HookCost,
         &regret::Regret,
