@@ -58,7 +58,7 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
             ("requests a line", &|(.., e)| {
                 e.matched.map_or_else(|| "–".into(), thousands)
             }),
-            ("counted", &|(.., e)| percent(e.coverage)),
+            ("counted", &|(.., e)| percent(e.counted)),
         ],
     ));
     for name in summary.per_workload.keys() {

@@ -27,7 +27,7 @@ use crate::stats::quantile;
 use agents::Agents;
 use batchwise_testbed::load::{LoadSpec, PhaseReport};
 use batchwise_testbed::topology::LINK;
-use plan::{LEAD, MEASURED, WARMUP};
+use plan::{FLUSH, LEAD, MEASURED, WARMUP};
 use summary::{Against, Share, Summary};
 
 pub(crate) struct Tails;
@@ -67,9 +67,8 @@ impl Budget {
 pub(crate) struct End {
     /// ns; what `watch` printed.
     estimated: Percentiles,
-    /// How many requests that is of, and their share of the traffic.
+    /// How many requests that is of.
     matched: u64,
-    coverage: f64,
     confidence: f64,
     cost: f64,
     /// ns that a server's percentiles hold for the network, which it does not see.
@@ -191,6 +190,7 @@ impl Experiment for Tails {
         let mut report = running.finish(&context.stop)?;
         let lines = agents.end(budget, &context.stop)?;
         redis.server.check_alive()?;
+        context.stop.sleep(FLUSH)?;
         let packets = wire::read(capture.end())?;
         let load = report.phases.pop();
         let load = load.ok_or_else(|| anyhow::anyhow!("the load reported no phase"))?;
@@ -229,13 +229,13 @@ impl Experiment for Tails {
             format!("{} p50 {p50}, p99 {p99}", against.label())
         };
         let all = Against::ALL.map(of).join("; ");
-        let coverage = point.ends.get(&Side::Client).map(|end| end.coverage);
+        let counted = point.ends.get(&Side::Client).map(|end| point.counted(end));
         format!(
             "{} {}/s, {}, {} counted, estimated / true: {all}{}",
             point.workload,
             point.step_rps,
             point.budget.label(),
-            percent(coverage),
+            percent(counted),
             if point.saturated { ", saturated" } else { "" },
         )
     }
@@ -249,6 +249,13 @@ impl Experiment for Tails {
     }
 }
 
+impl Point {
+    /// Which share of the requests an end's percentiles are of.
+    fn counted(&self, end: &End) -> f64 {
+        end.matched as f64 / self.load.requests.max(1) as f64
+    }
+}
+
 impl End {
     /// What a line says of a load; `answered` are the requests that a capture saw.
     fn of(line: &Line, load: &PhaseReport, answered: Option<&Vec<wire::Answered>>) -> Self {
@@ -256,11 +263,10 @@ impl End {
         let (network, unread) = (line.latency_ns.network, line.stages_ns.unread_local);
         let beside = network
             .zip(unread)
-            .map(|(all, unread)| all - unread.min(all));
+            .map(|(all, unread)| all.saturating_sub(unread));
         let inside = |answered: &Vec<wire::Answered>| {
-            let own = answered
-                .iter()
-                .filter(|a| (begin..=line.ts_ns).contains(&a.at_ns));
+            let measured = load.from_ts_ns..=load.to_ts_ns;
+            let own = answered.iter().filter(|a| measured.contains(&a.at_ns));
             let own: Vec<_> = own.map(|a| a.latency_ns as f64).collect();
             let [p50, p99] = Share::BOTH.map(|share| quantile(&own, share.share()));
             Percentiles { p50, p99 }
@@ -271,7 +277,6 @@ impl End {
                 p99: line.tails_ns.p99.map(|ns| ns as f64),
             },
             matched: line.matched,
-            coverage: line.coverage,
             confidence: line.confidence,
             cost: line.cost,
             beside_ns: beside.filter(|_| line.side == Side::Server).unwrap_or(0),

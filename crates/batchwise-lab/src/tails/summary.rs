@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use batchwise_core::sense::report::Side;
 use serde::Serialize;
 
-use super::{Budget, Point};
+use super::{Budget, End, Point};
 use crate::engine::{Ratio, Verdict};
 use crate::ladder::per_workload;
 use crate::stats::{MedianInterval, median};
@@ -33,6 +33,13 @@ impl Against {
             Self::Client => "client",
             Self::Server => "server",
             Self::ServerWire => "server's own part",
+        }
+    }
+
+    fn side(self) -> Side {
+        match self {
+            Self::Client => Side::Client,
+            Self::Server | Self::ServerWire => Side::Server,
         }
     }
 }
@@ -73,9 +80,9 @@ pub struct Errors {
     pub points: usize,
     /// Those of them without a truth or an estimate of the p99.
     pub missing: usize,
-    /// Medians over the points: requests in a line's percentiles, and their share of the traffic.
+    /// Medians over the points: requests in a line's percentiles, and their share of all.
     pub matched: Option<f64>,
-    pub coverage: Option<f64>,
+    pub counted: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -120,11 +127,7 @@ impl Summary {
 
 /// A point's estimate and its truth, ns.
 pub fn pair(point: &Point, against: Against, share: Share) -> Option<(f64, f64)> {
-    let side = match against {
-        Against::Client => Side::Client,
-        Against::Server | Against::ServerWire => Side::Server,
-    };
-    let end = point.ends.get(&side)?;
+    let end = point.ends.get(&against.side())?;
     let load = &point.load.latency_from_send_ns;
     let captured = end.captured.unwrap_or_default();
     let (estimate, felt, captured) = match share {
@@ -148,13 +151,15 @@ impl Errors {
         };
         let [p50, p99] = Share::BOTH.map(signed);
         let [p50_interval, p99_interval] = [&p50, &p99].map(|signed| interval(signed));
-        let of_ends = |value: fn(&super::End) -> f64| {
-            let side = match against {
-                Against::Client => Side::Client,
-                Against::Server | Against::ServerWire => Side::Server,
-            };
-            let ends = points.iter().filter_map(|p| p.ends.get(&side));
-            median(&ends.map(value).collect::<Vec<_>>())
+        let of_ends = |value: fn(&Point, &End) -> f64| {
+            let ends = points
+                .iter()
+                .filter_map(|p| Some((p, p.ends.get(&against.side())?)));
+            median(
+                &ends
+                    .map(|(point, end)| value(point, end))
+                    .collect::<Vec<_>>(),
+            )
         };
         Self {
             p50_rel_error: p50_interval.map(|i| i.median),
@@ -167,8 +172,8 @@ impl Errors {
             p99_bias: median(&p99),
             points: points.len(),
             missing: points.len() - p99.len(),
-            matched: of_ends(|end| end.matched as f64),
-            coverage: of_ends(|end| end.coverage),
+            matched: of_ends(|_, end| end.matched as f64),
+            counted: of_ends(Point::counted),
         }
     }
 }

@@ -17,7 +17,6 @@ fn end(p50: f64, p99: Option<f64>) -> End {
             p99,
         },
         matched: 1000,
-        coverage: 0.1,
         confidence: 0.5,
         cost: 0.01,
         beside_ns: 0,
@@ -161,6 +160,21 @@ fn a_get_among_sets_is_found_by_the_bytes_and_its_reply_is_longer() {
         (200, false, SET, SETS),
     ]);
     assert_eq!(found, Some(vec![30, 30, 50]));
+}
+
+#[test]
+fn packets_out_of_order_arrive_when_the_gap_is_filled() {
+    let mut all = packets(&[
+        (100, false, SET, SETS),
+        (110, false, SET, SETS),
+        (150, true, 10, None),
+        (200, false, SET, SETS),
+    ]);
+    all.swap(2, 3);
+    (all[2].at_ns, all[3].at_ns) = (100, 110);
+    let found = answered(&all, &Sizes::of(64)).unwrap();
+    let latencies = found.iter().map(|a| a.latency_ns);
+    assert!(latencies.eq([40, 40]));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! byte to the packet with its response's first. Which response is whose follows from the lengths of
 //! requests and replies alone, in the order of the streams.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -86,36 +87,41 @@ impl Sizes {
 type Progress = Vec<(u64, u64)>;
 
 /// The progress of one direction, and where in it packets begin with a request; `None` where a
-/// packet is missing.
-fn follow(packets: &[Packet], from_server: bool) -> Option<(Progress, Vec<(u64, Kind)>)> {
+/// packet is missing. They may come out of order: a veth has no queue of its own.
+fn follow(packets: &[Packet], from_server: bool) -> Option<(Progress, BTreeMap<u64, Kind>)> {
     let own = || packets.iter().filter(|p| p.from_server == from_server);
     let first = own().next()?.sequence;
-    let (mut progress, mut begins, mut end) = (Vec::new(), Vec::new(), 0u64);
+    let (mut progress, mut begins, mut end) = (Vec::new(), BTreeMap::new(), 0u64);
+    let mut early: BTreeMap<u64, u64> = BTreeMap::new();
     for packet in own() {
         let next = first.wrapping_add(end as u32);
-        let ahead = i64::from(packet.sequence.wrapping_sub(next).cast_signed());
-        if ahead > 0 {
-            return None;
-        }
-        let begin = end.saturating_add_signed(ahead);
+        let ahead = packet.sequence.wrapping_sub(next).cast_signed();
+        let begin = end.saturating_add_signed(ahead.into());
         let upto = begin + u64::from(packet.length);
-        if upto > end {
-            begins.extend(packet.begins.map(|kind| (begin, kind)));
-            progress.push((upto, packet.at_ns));
-            end = upto;
+        if upto <= end {
+            continue;
+        }
+        begins.extend(packet.begins.map(|kind| (begin, kind)));
+        early
+            .entry(begin)
+            .and_modify(|to| *to = upto.max(*to))
+            .or_insert(upto);
+        let before = end;
+        while let Some(next) = early.first_entry().filter(|next| *next.key() <= end) {
+            end = end.max(next.remove());
+        }
+        if end > before {
+            progress.push((end, packet.at_ns));
         }
     }
-    Some((progress, begins))
+    early.is_empty().then_some((progress, begins))
 }
 
 /// The requests in order, as far as the packets that begin with one tell. Between two such packets the
 /// bytes tell how many of each kind there were; their order is taken to be SETs first.
-fn requests(begins: &[(u64, Kind)], sizes: &Sizes) -> Option<Vec<Kind>> {
+fn requests(begins: &BTreeMap<u64, Kind>, sizes: &Sizes) -> Option<Vec<Kind>> {
     let mut found = Vec::new();
-    for pair in begins.windows(2) {
-        let [(from, kind), (to, _)] = *pair else {
-            continue;
-        };
+    for ((&from, &kind), (&to, _)) in begins.iter().zip(begins.iter().skip(1)) {
         let rest = (to - from).checked_sub(sizes.request(kind))?;
         let fits = |gets: &u64| (rest - gets * sizes.get).is_multiple_of(sizes.set);
         let most = (sizes.set / sizes.get).min(rest / sizes.get);
@@ -150,7 +156,7 @@ pub fn answered(packets: &[Packet], sizes: &Sizes) -> Option<Vec<Answered>> {
         replied += sizes.reply(kind);
         found.push(Answered {
             at_ns: responded.1,
-            latency_ns: responded.1.checked_sub(arrived.1)?,
+            latency_ns: responded.1.saturating_sub(arrived.1),
         });
     }
     Some(found)
@@ -162,9 +168,9 @@ pub fn read(capture: &Path) -> Result<Vec<Packet>> {
     let file = BufReader::new(File::open(capture).with_context(reading)?);
     let mut reader = PcapReader::new(file).with_context(reading)?;
     let (mut client, mut packets) = (None, Vec::new());
-    // the last one may be cut short
-    while let Some(Ok(raw)) = reader.next_packet() {
-        let at_ns = u64::try_from(raw.timestamp.as_nanos())?;
+    // raw: else a packet that was longer than what is kept of it is an error; the last one may be cut
+    while let Some(Ok(raw)) = reader.next_raw_packet() {
+        let at_ns = u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac);
         if let Some((port, packet)) = parse(&raw.data, at_ns)
             && *client.get_or_insert(port) == port
         {
