@@ -4,7 +4,7 @@ use super::summary::*;
 use super::{Budget, Point};
 use crate::engine::color::PARTS;
 use crate::engine::report::Part;
-use crate::engine::text::{percent, thousands};
+use crate::engine::text::{self, percent, thousands};
 use crate::engine::{Axis, Figure, Ratio, Report, Table, Unit};
 use crate::ladder;
 use crate::stats::median;
@@ -81,9 +81,14 @@ fn plot(name: &str, points: &[&Point], budget: Budget, against: Against) -> Figu
     let x = Axis::new("offered load, requests/s", Unit::Rate).reaching(1000.0);
     let y = Axis::new("latency", Unit::Duration).log();
     let (at, with) = (against.label(), budget.label());
-    let file = format!("{name}-{with}-{at}").replace([':', ' ', '\''], "-");
-    let title = format!("{name}: percentiles at a {at} alone, {with}");
-    let figure = Figure::new(format!("{file}.svg"), title, x, y);
+    let parts = [
+        name.replace(':', "-"),
+        text::name(budget),
+        text::name(against),
+    ];
+    let file = format!("{}.svg", parts.join("-"));
+    let title = format!("{name}: percentiles, {at}, {with}");
+    let figure = Figure::new(file, title, x, y);
     let own = points.iter().copied();
     let own: Vec<_> = own.filter(|p| p.budget == budget && !p.saturated).collect();
     let line = |share, pick: fn((f64, f64)) -> f64| -> Vec<(f64, f64)> {
