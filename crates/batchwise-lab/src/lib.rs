@@ -22,6 +22,7 @@ mod redis_nagle;
 pub mod regret;
 mod shift;
 mod stats;
+mod tails;
 mod truth;
 mod tune_cost;
 mod tuner;
@@ -91,6 +92,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &shift::Shift,
         &tune_cost::TuneCost,
         &accuracy::Accuracy,
+        &tails::Tails,
         &overhead::Overhead,
         &hook_cost::HookCost,
         &budget::Budget,

@@ -27,6 +27,7 @@ use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
+pub(crate) use plan::workload;
 use plan::{Cost, NagleAt, WARMUP, WORKLOADS, measured, repeats};
 use summary::{Summary, estimate};
 

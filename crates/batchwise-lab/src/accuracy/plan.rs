@@ -64,6 +64,12 @@ const LARGE_QUICK_STEPS: &[u64] = &[
     2_000, 10_000, 20_000, 35_000, 50_000, 65_000, 80_000, 90_000,
 ];
 
+/// The workload of this name.
+pub fn workload(name: &str) -> Option<Workload> {
+    let mut all = WORKLOADS.iter().map(|(_, workload)| *workload);
+    all.find(|workload| workload.name == name)
+}
+
 /// Load before a point is measured.
 pub const WARMUP: Duration = Duration::from_millis(500);
 
