@@ -4,6 +4,7 @@
 mod accuracy;
 mod arm;
 pub mod balance;
+mod busy;
 pub mod cli;
 mod client_cost;
 mod decisions;
@@ -12,6 +13,7 @@ mod engine;
 mod hook_cost;
 mod ladder;
 mod machine;
+mod others;
 mod output;
 mod overhead;
 mod packet_cost;
@@ -92,6 +94,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &accuracy::Accuracy,
         &overhead::Overhead,
         &hook_cost::HookCost,
+        &others::Others,
         &regret::Regret,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,
