@@ -21,7 +21,7 @@ use crate::Context;
 /// How long a tool may take to be attached and calm.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks at one that begins.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(60);
 /// It is calm when its CPU share changes by less from one look to the next: what it compiled is done.
 const CALM: f64 = 0.1;
 /// How long it may take to end.

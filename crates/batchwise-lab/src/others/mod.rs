@@ -28,9 +28,13 @@ use summary::{Summary, ToolSummary, of_turns};
 use tools::{ELSEWHERE, TOOLS, Tool};
 
 /// Left out after a tool was attached or has ended.
-const SETTLE: Duration = Duration::from_millis(100);
-/// What is measured with a tool, and without it.
-const LENGTH: Duration = Duration::from_millis(1_200);
+const SETTLE: Duration = Duration::from_millis(30);
+/// What is measured with a tool, and without it: short, since what drifts slower cancels.
+const LENGTH: Duration = Duration::from_millis(300);
+/// The same for one that works once a second.
+const PERIODIC_LENGTH: Duration = Duration::from_secs(2);
+/// How often others than those are attached in a round.
+const TIMES: usize = 4;
 /// Before anything is measured: connections are made, caches are warm.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -80,8 +84,8 @@ pub struct More {
 /// Everything that runs all the time.
 pub struct Stage {
     busy: Busy,
-    /// The last time without a tool, if nothing came after it.
-    without: Option<Stretch>,
+    /// The last time without a tool, and its length, if nothing came after it.
+    without: Option<(Duration, Stretch)>,
     redis: Redis,
 }
 
@@ -101,8 +105,10 @@ impl Experiment for Others {
     }
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<&'static Tool>>> {
-        let tools: Vec<_> = TOOLS.iter().collect();
-        Ok(Round::shuffled(if quick { 3 } else { 17 }, &tools))
+        let times = |tool: &Tool| if tool.is_periodic { 1 } else { TIMES };
+        let tools = TOOLS.iter().flat_map(|tool| vec![tool; times(tool)]);
+        let tools: Vec<_> = tools.collect();
+        Ok(Round::shuffled(if quick { 4 } else { 18 }, &tools))
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
@@ -134,9 +140,13 @@ impl Experiment for Others {
         if run.more.missing.contains_key(tool.name) {
             return Ok(Vec::new());
         }
+        let length = match tool.is_periodic {
+            true => PERIODIC_LENGTH,
+            false => LENGTH,
+        };
         let before = match stage.without.take() {
-            Some(without) => without,
-            None => stage.stretch(context, None)?,
+            Some((its_length, without)) if its_length == length => without,
+            _ => stage.stretch(context, length, None)?,
         };
         let attached = match Attached::start(tool, context, &stage.redis.hosts.server)? {
             Ok(attached) => attached,
@@ -146,11 +156,11 @@ impl Experiment for Others {
                 return Ok(Vec::new());
             }
         };
-        let with = stage.stretch(context, Some(attached.pid()))?;
+        let with = stage.stretch(context, length, Some(attached.pid()))?;
         let (took, cpu) = (attached.took, attached.cpu);
         let printed = attached.end(context)?;
-        let after = stage.stretch(context, None)?;
-        stage.without = Some(after);
+        let after = stage.stretch(context, length, None)?;
+        stage.without = Some((length, after));
         let all = [before, with, after];
         Ok(vec![Point {
             round: turn.round,
@@ -220,8 +230,9 @@ impl Experiment for Others {
         ))
         .text(
             "`says` is the typical latency in the tool's own output, of a histogram the middle of the \
-             median's bucket. `a request takes` is what the clients saw meanwhile, on average: \
-             connections over throughput.",
+             median's bucket. `a request takes` is the mean from one answer to the next on a connection \
+             meanwhile (connections over throughput): a little more than the latency, since the client \
+             needs time between an answer and its next request.",
         )
         .figure(Figure::ratios(
             "throughput-ratio.svg",
@@ -300,14 +311,19 @@ impl Cost {
 
 impl Stage {
     /// Measures while this tool, or none, is attached. Time that it took from the others is not cut.
-    fn stretch(&mut self, context: &Context, tool: Option<Pid>) -> Result<Stretch> {
+    fn stretch(
+        &mut self,
+        context: &Context,
+        length: Duration,
+        tool: Option<Pid>,
+    ) -> Result<Stretch> {
         let (busy, redis) = (&mut self.busy, &mut self.redis);
         let cpus = [redis.hosts.server.cpu(), redis.hosts.client.cpu()];
         let monitor = Monitor::start(&cpus, tool.as_slice());
         let mut sample = || busy.sample(&redis.server, || tool.map_or(Ok(Duration::ZERO), used));
         context.stop.sleep(SETTLE)?;
         let before = sample()?;
-        context.stop.sleep(LENGTH)?;
+        context.stop.sleep(length)?;
         let after = sample()?;
         let gaps = monitor.gaps(before.at, after.at);
         redis.server.check_alive()?;
@@ -319,6 +335,7 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::ratio::ENOUGH_PAIRS;
 
     #[test]
     fn what_a_tool_is_compared_with_is_the_geometric_mean_of_before_and_after() {
@@ -331,5 +348,18 @@ mod tests {
         assert!((base.rps - 60_000.0).abs() < 1e-6);
         // a ratio of throughputs is that of CPU times the other way round
         assert!((base.server_cpu_ns_per_request - 1e9 / 60_000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn there_are_enough_turns_of_every_tool() {
+        let turns = |quick, periodic| {
+            let rounds = Others.rounds(quick).unwrap();
+            let all = rounds.iter().flat_map(|round| &round.arms);
+            let name = if periodic { "watch" } else { "tcpdump" };
+            all.filter(|tool| tool.name == name).count()
+        };
+        assert!(turns(false, true) >= ENOUGH_PAIRS && turns(false, false) >= 4 * ENOUGH_PAIRS);
+        // a quick run decides about what is attached often
+        assert!(turns(true, false) >= ENOUGH_PAIRS);
     }
 }

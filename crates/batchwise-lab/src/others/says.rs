@@ -1,6 +1,6 @@
 //! What a tool says about latency, from its output.
 
-use batchwise_core::sense::report::Line;
+use batchwise_core::sense::report::{Line, Side};
 
 use crate::stats::median;
 
@@ -13,7 +13,7 @@ pub enum Says {
     Histogram,
     /// Smoothed round-trip times of connections, ms, as `ss -i` prints them.
     Ss,
-    /// JSON lines of `batchwise watch`.
+    /// JSON lines of `batchwise watch`, of which those of clients count.
     Watch,
 }
 
@@ -36,7 +36,9 @@ impl Says {
                 let parsed = lines
                     .iter()
                     .filter_map(|line| serde_json::from_str::<Line>(line).ok());
-                let totals = parsed.filter_map(|line| Some(line.latency_ns.total? as f64));
+                // where both ends are seen: what the server's end says is its own part
+                let at_client = parsed.filter(|line| line.side == Side::Client);
+                let totals = at_client.filter_map(|line| Some(line.latency_ns.total? as f64));
                 median(&totals.collect::<Vec<_>>())
             }
         }

@@ -21,6 +21,8 @@ pub struct Tool {
     command: &'static [&'static str],
     /// It is attached once it holds a BPF program; else once it has printed something.
     pub has_programs: bool,
+    /// It works once a second: less time with it would show nothing, or too much.
+    pub is_periodic: bool,
     /// How its output is read.
     pub says: Says,
     pub tells: Tells,
@@ -77,6 +79,7 @@ pub const TOOLS: &[Tool] = &[
         package: "coreutils",
         command: &["sh", "-c", "echo; exec sleep 3600"],
         has_programs: false,
+        is_periodic: false,
         says: Says::Nothing,
         tells: Tells {
             number: "none",
@@ -93,6 +96,7 @@ pub const TOOLS: &[Tool] = &[
         package: "batchwise",
         command: &[BATCHWISE, "watch", "--port", PORT, "--format", "jsonl"],
         has_programs: true,
+        is_periodic: true,
         says: Says::Watch,
         tells: OF_WATCH,
     },
@@ -103,6 +107,7 @@ pub const TOOLS: &[Tool] = &[
             BATCHWISE, "watch", "--port", PORT, "--format", "jsonl", "--cost", "off",
         ],
         has_programs: true,
+        is_periodic: false,
         says: Says::Watch,
         tells: Tells {
             coverage: "everything",
@@ -118,26 +123,9 @@ pub const TOOLS: &[Tool] = &[
             "tracepoint:tcp:tcp_probe /args->sport == PORT/ { @us = hist(args->srtt); }",
         ],
         has_programs: true,
+        is_periodic: false,
         says: Says::Histogram,
         tells: OF_ACKS,
-    },
-    Tool {
-        name: "bpftrace-lifetime",
-        package: "bpftrace",
-        command: &[
-            "bpftrace",
-            "-e",
-            "tracepoint:sock:inet_sock_set_state /args->sport == PORT/ {
-               if (args->newstate == 1) { @began[args->skaddr] = nsecs; }
-               if (args->newstate == 7 && @began[args->skaddr]) {
-                 @us = hist((nsecs - @began[args->skaddr]) / 1000);
-                 delete(@began[args->skaddr]);
-               }
-             }",
-        ],
-        has_programs: true,
-        says: Says::Nothing,
-        tells: OF_CONNECTIONS,
     },
     Tool {
         name: "bpftrace-request",
@@ -154,6 +142,7 @@ pub const TOOLS: &[Tool] = &[
              }",
         ],
         has_programs: true,
+        is_periodic: false,
         says: Says::Histogram,
         tells: Tells {
             number: "from a segment's arrival at a socket to the next send from it",
@@ -181,6 +170,7 @@ pub const TOOLS: &[Tool] = &[
              }",
         ],
         has_programs: true,
+        is_periodic: false,
         says: Says::Histogram,
         tells: Tells {
             number: "from read() to write() of the same descriptor",
@@ -197,6 +187,7 @@ pub const TOOLS: &[Tool] = &[
         package: "libbpf-tools",
         command: &["tcprtt", "-i", "1", "-p", PORT],
         has_programs: true,
+        is_periodic: false,
         says: Says::Nothing,
         tells: OF_ACKS,
     },
@@ -205,6 +196,7 @@ pub const TOOLS: &[Tool] = &[
         package: "libbpf-tools",
         command: &["tcplife", "-L", PORT],
         has_programs: true,
+        is_periodic: false,
         says: Says::Nothing,
         tells: OF_CONNECTIONS,
     },
@@ -213,6 +205,7 @@ pub const TOOLS: &[Tool] = &[
         package: "libbpf-tools",
         command: &["tcptop", "-C", "1"],
         has_programs: true,
+        is_periodic: false,
         says: Says::Nothing,
         tells: Tells {
             number: "bytes a second of each connection",
@@ -229,6 +222,7 @@ pub const TOOLS: &[Tool] = &[
         package: "bpfcc-tools",
         command: &["tcprtt-bpfcc", "-i", "1", "-p", PORT],
         has_programs: true,
+        is_periodic: false,
         says: Says::Nothing,
         tells: OF_ACKS,
     },
@@ -237,6 +231,7 @@ pub const TOOLS: &[Tool] = &[
         package: "bpfcc-tools",
         command: &["tcplife-bpfcc", "-L", PORT],
         has_programs: true,
+        is_periodic: false,
         says: Says::Nothing,
         tells: OF_CONNECTIONS,
     },
@@ -249,6 +244,7 @@ pub const TOOLS: &[Tool] = &[
             "while ss -tinH 'sport = :PORT'; do sleep 1 >/dev/null 2>&1; done",
         ],
         has_programs: false,
+        is_periodic: true,
         says: Says::Ss,
         tells: Tells {
             number: SRTT,
@@ -274,6 +270,7 @@ pub const TOOLS: &[Tool] = &[
             "port PORT",
         ],
         has_programs: false,
+        is_periodic: false,
         says: Says::Nothing,
         tells: Tells {
             number: "none by itself: packets, for another tool to match",
