@@ -5,6 +5,7 @@ mod accuracy;
 mod arm;
 pub mod balance;
 mod budget;
+mod busy;
 pub mod cli;
 mod client_cost;
 mod decisions;
@@ -13,6 +14,7 @@ mod engine;
 mod hook_cost;
 mod ladder;
 mod machine;
+mod others;
 mod output;
 mod overhead;
 mod packet_cost;
@@ -96,6 +98,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &overhead::Overhead,
         &hook_cost::HookCost,
         &budget::Budget,
+        &others::Others,
         &regret::Regret,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,

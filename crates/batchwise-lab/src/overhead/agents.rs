@@ -32,6 +32,7 @@ struct Agent {
     arm: Arm,
     watcher: Watcher,
     counts: bool,
+    saw_requests: bool,
     /// BPF links that it holds while it counts.
     links: usize,
     /// Files that it holds then.
@@ -71,6 +72,7 @@ impl Agents {
                 files: open_files(watcher.pid())?,
                 watcher,
                 counts: true,
+                saw_requests: false,
             })
         };
         Ok(Self(vec![
@@ -106,21 +108,14 @@ impl Agents {
     }
 
     /// Forgets what agents said until now.
-    pub fn take_costs(&self) {
-        self.0
-            .iter()
-            .for_each(|agent| drop(agent.watcher.take_lines()));
+    pub fn take_costs(&mut self) {
+        self.0.iter_mut().for_each(|agent| drop(agent.take_cost()));
     }
 
     /// What those of `arm` said since that they cost, together, as a share of one CPU.
-    pub fn cost(&self, arm: Arm) -> Option<f64> {
-        self.of(arm)
-            .map(|agent| {
-                let lines = agent.watcher.take_lines();
-                let cost: f64 = lines.iter().map(|line| line.cost).sum();
-                (!lines.is_empty()).then(|| cost / lines.len() as f64)
-            })
-            .sum()
+    pub fn cost(&mut self, arm: Arm) -> Option<f64> {
+        let own = self.0.iter_mut().filter(|agent| agent.arm == arm);
+        own.map(Agent::take_cost).sum()
     }
 
     /// Makes those of `arm` count, and no others; returns once they do.
@@ -145,8 +140,8 @@ impl Agents {
     pub fn finish(&mut self) -> Result<()> {
         for mut agent in self.0.drain(..) {
             agent.watcher.check()?;
-            let lines = agent.watcher.finish();
-            if !lines.iter().any(|line| line.throughput_per_s > 0.0) {
+            agent.take_cost();
+            if !agent.saw_requests {
                 bail!("a watcher saw no request of the benchmark; see `batchwise doctor`");
             }
         }
@@ -155,6 +150,14 @@ impl Agents {
 }
 
 impl Agent {
+    /// The mean cost of the lines since the last question, as a share of one CPU.
+    fn take_cost(&mut self) -> Option<f64> {
+        let lines = self.watcher.take_lines();
+        self.saw_requests |= lines.iter().any(|line| line.throughput_per_s > 0.0);
+        let cost: f64 = lines.iter().map(|line| line.cost).sum();
+        (!lines.is_empty()).then(|| cost / lines.len() as f64)
+    }
+
     fn switch(&mut self) -> Result<()> {
         let pid = self.watcher.pid();
         if !self.arm.counts_all() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::Sample;
+use crate::busy::Sample;
 use crate::engine::stalls::{Gap, lost};
 use batchwise_testbed::stop::Stop;
 

@@ -7,29 +7,25 @@ mod budget;
 mod hooks;
 mod summary;
 
-use std::io::{BufRead, BufReader, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
+use crate::busy::{Busy, Sample, Stretch};
 use crate::engine::color::{NAGLE, NODELAY};
 use crate::engine::slices::{Slice, USUAL};
-use crate::engine::stalls::{Gap, Monitor, lost, now_ns};
+use crate::engine::stalls::{Gap, Monitor, now_ns};
 use crate::engine::text::{percent, quartiles};
 use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::redis::Redis;
 use agents::Agents;
-use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
-use batchwise_testbed::host::Role;
-use batchwise_testbed::process::{Process, cpu_time};
-use batchwise_testbed::redis::{PORT, RedisServer};
-use batchwise_testbed::topology::TwoHosts;
 use budget::{Kept, Tick};
+use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
+use batchwise_testbed::process::cpu_time;
 use hooks::HookCost;
 use summary::{ArmSummary, Summary, compared};
 
@@ -130,21 +126,9 @@ pub struct More {
 /// Everything that runs all the time.
 pub struct Stage {
     monitor: Monitor,
-    benchmark: Process,
-    info: BufReader<TcpStream>,
+    busy: Busy,
     agents: Agents,
     redis: Redis,
-}
-
-/// What is read at the ends of a slice.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    /// ns since the Unix epoch.
-    at: u64,
-    requests: u64,
-    server_cpu: Duration,
-    client_cpu: Duration,
-    agents_cpu: Duration,
 }
 
 impl Experiment for Overhead {
@@ -171,19 +155,12 @@ impl Experiment for Overhead {
         let (redis, network) = Redis::start(context, "overhead")?;
         let hosts = &redis.hosts;
         let agents = Agents::start(context, hosts)?;
-        let benchmark = start_benchmark(hosts)?;
-        let info = hosts.server.inside(|| {
-            let stream = TcpStream::connect(("127.0.0.1", PORT))?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            Ok(BufReader::new(stream))
-        })?;
+        let busy = Busy::start(hosts)?;
         let cpus = [hosts.server.cpu(), hosts.client.cpu()];
         context.stop.sleep(WARM_UP)?;
         let stage = Stage {
             monitor: Monitor::start(&cpus, &agents.pids()),
-            benchmark,
-            info,
+            busy,
             agents,
             redis,
         };
@@ -213,27 +190,25 @@ impl Experiment for Overhead {
     ) -> Result<Vec<Point>> {
         let Stage {
             monitor,
-            benchmark,
-            info,
+            busy,
             agents,
             redis,
         } = stage;
         let redis = &mut redis.server;
         let (round, stop) = (turn.round, &run.context.stop);
-        let began = now_ns();
+        let cpu = |pids: &[Pid]| pids.iter().map(|&pid| cpu_time(pid)).sum();
+        let (began, pids) = (now_ns(), agents.pids());
         agents.take_costs();
-        let pids = agents.pids();
         let slices = USUAL.run(
             stop,
             (round * (BLOCKS + 1), BLOCKS),
             &Arm::SLICED,
             |arm| agents.switch(arm),
-            || sample(info, redis, benchmark, &pids),
+            || busy.sample(redis, || cpu(&pids)),
         )?;
         for arm in [Arm::All, Arm::AllExchange] {
-            run.more
-                .reported
-                .extend(agents.cost(arm).map(|cost| (arm, cost)));
+            let cost = agents.cost(arm);
+            run.more.reported.extend(cost.map(|cost| (arm, cost)));
         }
         let gaps = monitor.gaps(began, now_ns());
         let mut points: Vec<_> = slices.iter().map(|slice| point(slice, &gaps)).collect();
@@ -243,34 +218,30 @@ impl Experiment for Overhead {
             stop.sleep(budget::SETTLE)?;
             agents.take_costs();
             let (began, pids) = (now_ns(), agents.pids_of(arm));
-            let mut ticks = budget::record(stop, || {
-                Ok(Tick {
-                    sample: sample(info, redis, benchmark, &pids)?,
-                    counting: agents.count_now(arm)?,
-                })
+            let ticks = budget::record(stop, || {
+                let sample = busy.sample(redis, || cpu(&pids))?;
+                let counting = agents.count_now(arm)?;
+                Ok(Tick { sample, counting })
             })?;
-            run.more
-                .reported
-                .extend(agents.cost(arm).map(|cost| (arm, cost)));
+            let cost = agents.cost(arm);
+            run.more.reported.extend(cost.map(|cost| (arm, cost)));
             let gaps = monitor.gaps(began, now_ns());
-            let kept = Kept::of(&ticks, &gaps);
-            let ends = ticks.pop().map(|last| (ticks[0].sample, last.sample));
-            points.extend(ends.map(|(before, after)| Point {
-                kept,
-                ..point(
-                    &Slice {
-                        block,
-                        position,
-                        arm,
-                        before,
-                        after,
-                    },
-                    &gaps,
-                )
-            }));
+            if let [first, .., last] = &ticks[..] {
+                let slice = Slice {
+                    block,
+                    position,
+                    arm,
+                    before: first.sample,
+                    after: last.sample,
+                };
+                points.push(Point {
+                    kept: Kept::of(&ticks, &gaps),
+                    ..point(&slice, &gaps)
+                });
+            }
         }
         redis.check_alive()?;
-        benchmark.check_alive()?;
+        busy.check_alive()?;
         agents.check()?;
         Ok(points)
     }
@@ -294,12 +265,7 @@ impl Experiment for Overhead {
             Strip::new(
                 arm.name(),
                 color,
-                &compared(
-                    &results.points,
-                    arm,
-                    |p| p.rps,
-                    |kept| kept.throughput_ratio,
-                ),
+                &compared(&results.points, arm, |p| p.rps, |kept| kept.throughput_ratio),
             )
         };
         let strips = [
@@ -374,12 +340,10 @@ fn table(summary: &Summary) -> Table {
             ("hooks, ns/request", &|row| ns(row.1.hook_ns_per_request)),
             ("agents, of a CPU", &|row| percent(row.1.agents_cpu_share)),
             ("cost, of a CPU", &|row| match row.1.cost {
-                Some(cost) => format!(
-                    "{:.2} % ({:.2} – {:.2})",
-                    100.0 * cost.median,
-                    100.0 * cost.low,
-                    100.0 * cost.high
-                ),
+                Some(c) => {
+                    let [median, low, high] = [c.median, c.low, c.high].map(|c| 100.0 * c);
+                    format!("{median:.2} % ({low:.2} – {high:.2})")
+                }
                 None => "–".into(),
             }),
             ("as reported", &|row| percent(row.1.cost_reported)),
@@ -387,80 +351,19 @@ fn table(summary: &Summary) -> Table {
     )
 }
 
-/// A client that never ends by itself.
-fn start_benchmark(hosts: &TwoHosts) -> Result<Process> {
-    let SocketAddr::V4(server) = hosts.server_address(PORT) else {
-        bail!("the server has no IPv4 address")
-    };
-    let mut command = Command::new("redis-benchmark");
-    command.args(["-h", &server.ip().to_string(), "-p", &PORT.to_string()]);
-    command.args("-t set --csv -c 10 -d 64 -n 2000000000".split(' '));
-    let client = &hosts.client;
-    let mut benchmark = client
-        .spawn("redis-benchmark", command, Role::Workload)
-        .context("redis-benchmark is needed (Debian: apt install redis-tools)")?;
-    // Read, so that it never blocks on a full pipe.
-    benchmark.on_line(drop);
-    Ok(benchmark)
-}
-
-fn sample(
-    info: &mut BufReader<TcpStream>,
-    redis: &RedisServer,
-    benchmark: &Process,
-    agents: &[nix::unistd::Pid],
-) -> Result<Sample> {
-    let asked = now_ns();
-    let requests = requests(info)?;
-    let at = asked.midpoint(now_ns());
-    let of_agents = agents.iter().map(|&pid| cpu_time(pid));
-    Ok(Sample {
-        at,
-        requests,
-        server_cpu: redis.cpu_time()?,
-        client_cpu: cpu_time(benchmark.pid())?,
-        agents_cpu: of_agents.sum::<Result<_>>()?,
-    })
-}
-
-/// Commands that the server has served, as it says itself.
-fn requests(info: &mut BufReader<TcpStream>) -> Result<u64> {
-    info.get_mut().write_all(b"INFO stats\r\n")?;
-    next_served(info)
-}
-
-/// The number in the next answer; what else is in an answer is passed over.
-fn next_served(answers: impl BufRead) -> Result<u64> {
-    for line in answers.lines() {
-        if let Some(served) = line?.strip_prefix("total_commands_processed:") {
-            return Ok(served.parse()?);
-        }
-    }
-    bail!("Redis does not say how much it has served")
-}
-
 fn point(slice: &Slice<Arm, Sample>, gaps: &[Gap]) -> Point {
-    let Slice { before, after, .. } = slice;
-    let elapsed = after.at.saturating_sub(before.at);
-    let cut = lost(gaps, before.at, after.at);
-    let share = |ns: u64| ns as f64 / elapsed.max(1) as f64;
-    let requests = after.requests.saturating_sub(before.requests);
-    let per_second = |ns: u64| requests as f64 / Duration::from_nanos(ns.max(1)).as_secs_f64();
-    let per_request = |after: Duration, before: Duration| {
-        after.saturating_sub(before).as_nanos() as f64 / requests.max(1) as f64
-    };
-    let agents = after.agents_cpu.saturating_sub(before.agents_cpu);
+    let of = Stretch::between(&slice.before, &slice.after, gaps);
     Point {
         round: slice.block,
         position: slice.position,
         arm: slice.arm,
-        rps: per_second(elapsed - cut),
-        requests,
-        server_cpu_ns_per_request: per_request(after.server_cpu, before.server_cpu),
-        client_cpu_ns_per_request: per_request(after.client_cpu, before.client_cpu),
-        cut_share: share(cut),
-        raw_rps: Some(per_second(elapsed)),
-        agents_cpu_share: Some(share(agents.as_nanos() as u64)),
+        rps: of.rps,
+        requests: of.requests,
+        server_cpu_ns_per_request: of.server_cpu_ns_per_request,
+        client_cpu_ns_per_request: of.client_cpu_ns_per_request,
+        cut_share: of.cut_share,
+        raw_rps: Some(of.raw_rps),
+        agents_cpu_share: Some(of.agents_cpu_share),
         kept: None,
     }
 }
@@ -470,9 +373,9 @@ impl Stage {
         self.agents.switch(arm)?;
         let pids = self.agents.pids();
         let enabled = StatsEnabled::new()?;
-        let (before, requests_before) = (runs_of(&pids)?, requests(&mut self.info)?);
+        let (before, requests_before) = (runs_of(&pids)?, self.busy.requests()?);
         context.stop.sleep(HOOKS)?;
-        let (after, requests_after) = (runs_of(&pids)?, requests(&mut self.info)?);
+        let (after, requests_after) = (runs_of(&pids)?, self.busy.requests()?);
         drop(enabled);
         let requests = requests_after.saturating_sub(requests_before);
         Ok(HookCost::between(arm, requests, &before, &after))
@@ -482,39 +385,6 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requests_are_what_redis_says_in_each_answer() {
-        let answer =
-            |n| format!("$60\r\n# Stats\r\ntotal_commands_processed:{n}\r\nother:7\r\n\r\n");
-        let answers = answer(12) + &answer(13);
-        let mut answers = answers.as_bytes();
-        let mut next = || next_served(&mut answers).ok();
-        assert_eq!([next(), next(), next()], [Some(12), Some(13), None]);
-    }
-
-    #[test]
-    fn a_stall_does_not_move_the_throughput_of_a_slice_once_it_is_cut() {
-        let sample = |ms: u64, requests| Sample {
-            at: ms * 1_000_000,
-            requests,
-            server_cpu: Duration::ZERO,
-            client_cpu: Duration::ZERO,
-            agents_cpu: Duration::ZERO,
-        };
-        let slice = Slice {
-            block: 0,
-            position: 0,
-            arm: Arm::Off,
-            before: sample(0, 0),
-            // 100 requests a millisecond, but none in the gap
-            after: sample(150, 12_000),
-        };
-        let (from, to) = (50_000_000, 80_000_000);
-        let found = point(&slice, &[Gap { from, to }]);
-        assert!((found.rps - 100_000.0).abs() < 1.0 && found.raw_rps == Some(80_000.0));
-        assert!((found.cut_share - 0.2).abs() < 1e-9);
-    }
 
     #[test]
     fn a_full_run_ends_in_a_quarter_of_an_hour_and_a_quick_one_in_three_minutes() {

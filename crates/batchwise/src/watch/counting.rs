@@ -20,8 +20,9 @@ pub struct Counting {
     governor: Governor,
     /// When the governor wants to be asked, ns of the monotonic clock.
     due: u64,
-    /// Since when `spent` adds up.
+    /// Since when `spent` adds up, but for pauses, and for how long it did before the last one.
     since: Instant,
+    before: Duration,
 }
 
 /// By service and side.
@@ -48,6 +49,7 @@ impl Counting {
             governor: Governor::new(budget, prices, nanos(interval), monotonic_ns()),
             due: 0,
             since: Instant::now(),
+            before: Duration::ZERO,
         };
         counting.step()?;
         Ok(counting)
@@ -119,16 +121,20 @@ impl Counting {
     /// What sensing has cost since this was asked last, as a share of one CPU.
     pub fn cost(&mut self) -> anyhow::Result<f64> {
         self.governor.meter(meter(&self.sensor)?);
-        let time = nanos(std::mem::replace(&mut self.since, Instant::now()).elapsed());
-        Ok(self.governor.take_spent() / time.max(1) as f64)
+        let since = std::mem::replace(&mut self.since, Instant::now());
+        let time = std::mem::take(&mut self.before) + since.elapsed();
+        Ok(self.governor.take_spent() / nanos(time).max(1) as f64)
     }
 
     /// Counts nothing until [`Self::resume`].
     pub fn pause(&mut self) -> anyhow::Result<Option<Counted>> {
-        match self.sensor.is_counting() {
-            true => self.end().map(Some),
-            false => Ok(None),
-        }
+        let counted = match self.sensor.is_counting() {
+            true => Some(self.end()?),
+            false => None,
+        };
+        self.governor.meter(meter(&self.sensor)?);
+        self.before += self.since.elapsed();
+        Ok(counted)
     }
 
     /// Goes on after a pause, which is no time to save in.
