@@ -12,7 +12,7 @@ use ratatui::text::{Line, Text};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::bins::{Bin, Carried, TOO_LONG, bins};
-use super::moment::{Moment, Slice, two_sided};
+use super::moment::{Moment, Slice, whole};
 use super::plan::{FOOT, Plan, TOP, VALUE_SIZE};
 use crate::arm::Arm;
 use crate::engine::text::{duration, maybe_duration, thousands};
@@ -158,7 +158,7 @@ fn header() -> String {
 fn rows(moment: &Moment) -> [String; 2] {
     let truth = &moment.truth;
     let end = |side| {
-        let estimate = maybe_duration(two_sided(moment.end(side)));
+        let estimate = maybe_duration(whole(moment.end(side)));
         format!("{estimate:>7} {:>5}", signed(moment.error(side)))
     };
     let end_p99 = |side| {

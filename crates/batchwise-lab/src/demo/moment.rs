@@ -24,7 +24,7 @@ const OTHERS: f64 = 0.15;
 /// A 99th percentile of fewer requests is none.
 const ENOUGH: u64 = 100;
 /// How long after a passage the watchers' last line of it may come.
-const PATIENCE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_millis(800);
 
 /// What was measured in one slice of a passage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ impl Moment {
     /// How far an end's estimate is from the measured mean since the send, as a share of it.
     pub fn error(&self, side: Side) -> Option<f64> {
         let truth = self.truth.mean_from_send_ns.filter(|&ns| ns > 0.0)?;
-        Some(two_sided(self.end(side))? / truth - 1.0)
+        Some(whole(self.end(side))? / truth - 1.0)
     }
 
     /// The same of the 99th percentile.
@@ -109,10 +109,14 @@ impl Moment {
     }
 }
 
-/// The latency that an end estimated from both ends' queues, ns.
-pub fn two_sided(end: Option<&EndEstimate>) -> Option<f64> {
-    end.filter(|end| end.estimator == Estimator::TwoSided)?
-        .total_ns
+/// Whether an estimate is of all that a client feels.
+fn is_whole(estimator: Estimator) -> bool {
+    matches!(estimator, Estimator::TwoSided | Estimator::Matched)
+}
+
+/// The whole latency that an end estimated, ns.
+pub fn whole(end: Option<&EndEstimate>) -> Option<f64> {
+    end.filter(|end| is_whole(end.estimator))?.total_ns
 }
 
 /// Everything that was read during a climb.
@@ -230,7 +234,7 @@ impl Recording {
 
     fn p99(&self, side: Side, from: u64, to: u64) -> Option<f64> {
         let known = |line: &Line| {
-            let ours = line.side == side && line.estimator == Estimator::TwoSided;
+            let ours = line.side == side && is_whole(line.estimator);
             let p99 = line
                 .tails_ns
                 .p99
@@ -259,7 +263,7 @@ impl Recording {
         Slice {
             length_ns: interval.interval_ns,
             mean_ns: interval.mean_from_intended_ns,
-            estimate_ns: two_sided(estimate.as_ref()),
+            estimate_ns: whole(estimate.as_ref()),
             stalled: lost(&cut, from, to) > 0,
         }
     }
@@ -336,7 +340,7 @@ mod tests {
         assert!(recording.is_complete(0) && !recording.is_complete(1));
         recording.server.clear();
         assert!(!recording.is_complete(0));
-        recording.intervals = read(Arm::Nodelay, 21).intervals;
+        recording.intervals = read(Arm::Nodelay, 29).intervals;
         assert!(recording.is_complete(0), "the server's watcher is silent");
         let found = recording.moment(0).unwrap();
         assert!(found.server.is_none() && found.error(Side::Server).is_none());
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_signed_and_only_of_an_estimate_from_both_ends() {
+    fn the_error_is_signed_and_only_of_an_estimate_of_the_whole() {
         let mut found = moment(Arm::Nodelay, 0, 2, 2e4);
         assert!((found.error(Side::Server).unwrap() + 0.1).abs() < 1e-3);
         assert_eq!((found.offered_rps, found.at_s), (95e3, 1.8));

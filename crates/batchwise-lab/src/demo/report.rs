@@ -6,7 +6,7 @@ use batchwise_testbed::window::PARTS;
 
 use super::Climbs;
 use super::bins::Bin;
-use super::moment::{Moment, two_sided};
+use super::moment::{Moment, whole};
 use super::plan::{FOOT, PASSES, SLICE, TOP, VALUE_SIZE};
 use super::summary::{EndSummary, Summary};
 use crate::arm::Arm;
@@ -19,6 +19,8 @@ use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 
 /// A larger share of the time without its CPU shows in the generator's latencies.
 const CPU_WAIT: f64 = 0.05;
+/// Axes of latency over time end here, ns.
+const HIGHEST: f64 = 1e8;
 
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
     let points = &results.points;
@@ -143,13 +145,14 @@ fn latency(points: &[Moment]) -> Figure {
             m.truth.mean_from_send_ns
         }),
         ("estimated, client's end", NODELAY, Stroke::Dashed, |m| {
-            two_sided(m.client.as_ref())
+            whole(m.client.as_ref())
         }),
         ("estimated, server's end", NAGLE, Stroke::Dashed, |m| {
-            two_sided(m.server.as_ref())
+            whole(m.server.as_ref())
         }),
     ];
-    beside_truth(points, "latency.svg", title, shown)
+    let figure = Figure::over_time("latency.svg", title, Axis::latency().capped(HIGHEST));
+    beside_truth(figure, points, shown)
 }
 
 /// The same of the 99th percentile.
@@ -169,10 +172,12 @@ fn tails(points: &[Moment]) -> Figure {
             m.p99_ns.get(&Side::Server).copied()
         }),
     ];
-    beside_truth(points, "p99.svg", title, shown)
+    let y = Axis::new("99th percentile", Unit::Duration).log();
+    let figure = Figure::over_time("p99.svg", title, y.capped(HIGHEST));
+    beside_truth(figure, points, shown)
 }
 
-fn beside_truth(points: &[Moment], file: &str, title: &str, shown: [Shown; 4]) -> Figure {
+fn beside_truth(figure: Figure, points: &[Moment], shown: [Shown; 4]) -> Figure {
     let pieces = |value: fn(&Moment) -> Option<f64>| {
         let piece = |climb: &[&Moment]| {
             let known = climb.iter().filter_map(|m| Some((m.at_s, value(m)?)));
@@ -192,8 +197,7 @@ fn beside_truth(points: &[Moment], file: &str, title: &str, shown: [Shown; 4]) -
     let on = points.iter().filter(|m| m.nagle == Some(Nagle::On));
     let mut on: Vec<_> = on.map(|m| (begin(m), m.at_s)).collect();
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let y = Axis::latency().capped(1e8);
-    let figure = Figure::over_time(file, title, y)
+    let figure = figure
         .shade("Nagle at the client", &join(on.into_iter()))
         .layer(Layer::Spans(spans.collect()));
     let one_more = |figure: Figure, (label, color, stroke, value): Shown| {

@@ -22,7 +22,7 @@ pub struct EndSummary {
     pub p90_abs_rel_error: Option<f64>,
     /// The median of the 99th percentile's.
     pub p99_median_abs_rel_error: Option<f64>,
-    /// Passages with a two-sided estimate.
+    /// Passages with an estimate of the whole latency.
     pub moments: usize,
 }
 
