@@ -39,6 +39,7 @@ impl IntervalSamples {
             p50_ns: self.latency.quantile(0.5),
             p99_ns: self.latency.quantile(0.99),
             mean_from_send_ns: self.from_send.mean(),
+            p99_from_send_ns: self.from_send.quantile(0.99),
         }
     }
 

@@ -158,4 +158,6 @@ pub struct Interval {
     pub p99_ns: Option<u64>,
     /// Mean latency from the actual send.
     pub mean_from_send_ns: Option<u64>,
+    /// Its 99th percentile.
+    pub p99_from_send_ns: Option<u64>,
 }

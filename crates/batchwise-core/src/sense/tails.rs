@@ -40,6 +40,11 @@ impl Histogram {
         (requests > 0).then(|| self.sum as f64 / requests as f64)
     }
 
+    /// Where a bucket begins and ends, ns.
+    pub(super) fn edges(&self, bucket: usize) -> [u64; 2] {
+        [bucket, bucket + 1].map(|bucket| edge(bucket) << self.shift)
+    }
+
     /// Adds another one.
     pub fn add(&mut self, other: &Self) {
         self.shift = other.shift;
@@ -107,21 +112,21 @@ impl Histogram {
     }
 }
 
+/// Histograms for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+pub(super) mod samples {
+    use super::{Histogram, SUB};
 
-    const SHIFT: u32 = 5;
+    pub const SHIFT: u32 = 5;
 
     /// As `bw_hist_bucket` of lib/asks.h, which a test holds against it.
-    fn bucket(ns: u64) -> usize {
+    pub fn bucket(ns: u64) -> usize {
         let units = ns >> SHIFT;
         let shift = (64 - units.leading_zeros()).saturating_sub(SUB + 1);
         ((shift << SUB) as usize) + (units >> shift) as usize
     }
 
-    fn of(over: &[u64], unfinished: &[u64]) -> Histogram {
+    pub fn of(over: &[u64], unfinished: &[u64]) -> Histogram {
         let count = |all: &[u64]| {
             let mut counts = alloc::vec![0; 896];
             all.iter().for_each(|&ns| counts[bucket(ns)] += 1);
@@ -134,6 +139,13 @@ mod tests {
             shift: SHIFT,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{SHIFT, bucket, of};
+    use super::*;
+    use proptest::prelude::*;
 
     fn near(found: Option<u64>, ns: u64) -> bool {
         found.is_some_and(|f| (f as f64 / ns as f64 - 1.0).abs() < 0.035)

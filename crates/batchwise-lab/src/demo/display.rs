@@ -12,7 +12,7 @@ use ratatui::text::{Line, Text};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::bins::{Bin, Carried, TOO_LONG, bins};
-use super::moment::{Moment, Slice, two_sided};
+use super::moment::{Moment, Slice, whole};
 use super::plan::{FOOT, Plan, TOP, VALUE_SIZE};
 use crate::arm::Arm;
 use crate::engine::text::{duration, maybe_duration, thousands};
@@ -24,7 +24,7 @@ const VALUE: usize = 9;
 /// Slices from which on a bin is shown while the demo runs: "so far".
 const SOME: usize = 5;
 /// Lines above and below the picture.
-const AROUND: u16 = 8;
+const AROUND: u16 = 9;
 const COLORS: [Color; 3] = [Color::LightBlue, Color::LightRed, Color::LightGreen];
 
 pub struct Display {
@@ -62,7 +62,7 @@ impl Display {
 
     pub fn show(&mut self, moment: &Moment) -> Result<()> {
         self.moments.push(moment.clone());
-        self.update(&row(moment))
+        self.update(&rows(moment).join("\n"))
     }
 
     /// Draws the picture again, or adds a line.
@@ -95,9 +95,10 @@ fn screen(status: &str, moments: &[Moment]) -> Text<'static> {
         .into(),
         about.dark_gray().into(),
         header().dark_gray().into(),
-        last.map_or_else(String::new, row).bold().into(),
-        Line::default(),
     ];
+    let of_last = last.map_or_else(Default::default, rows);
+    lines.extend(of_last.map(|row| row.bold().into()));
+    lines.push(Line::default());
     let found = bins(moments, SOME, Slice::latency);
     for (number, [load, cells @ ..]) in picture(&found).into_iter().enumerate() {
         let is_now =
@@ -129,6 +130,7 @@ fn about() -> String {
          due, sent: mean latency since a request was due or sent, by the load generator.\n\
          client, server: batchwise's estimate of the latter from the TCP queues at that end, and its \
          error.\n\
+         p99: the 99th percentile of the same, the median of slices of time.\n\
          cut: share of the time that does not count because the machine stood still or other work \
          took its CPUs.",
         thousands(FOOT as f64),
@@ -152,13 +154,18 @@ fn header() -> String {
     )
 }
 
-fn row(moment: &Moment) -> String {
+/// Means, and below them 99th percentiles.
+fn rows(moment: &Moment) -> [String; 2] {
     let truth = &moment.truth;
     let end = |side| {
-        let estimate = maybe_duration(two_sided(moment.end(side)));
-        format!("{estimate:>7} {:>5}", error(moment, side))
+        let estimate = maybe_duration(whole(moment.end(side)));
+        format!("{estimate:>7} {:>5}", signed(moment.error(side)))
     };
-    format!(
+    let end_p99 = |side| {
+        let estimate = maybe_duration(moment.p99_ns.get(&side).copied());
+        format!("{estimate:>7} {:>5}", signed(moment.p99_error(side)))
+    };
+    let means = format!(
         "{:>4.1}s {:>5} {:>6} {:>7} {:>7}  {}  {} {:>3.0} %{}",
         moment.at_s,
         nagle(moment.nagle),
@@ -169,12 +176,21 @@ fn row(moment: &Moment) -> String {
         end(Side::Server),
         moment.cut() * 100.0,
         if moment.saturated { " too much" } else { "" },
-    )
+    );
+    let tails = format!(
+        "{:>18} {:>7} {:>7}  {}  {}",
+        "p99",
+        maybe_duration(truth.p99_ns),
+        maybe_duration(truth.p99_from_send_ns),
+        end_p99(Side::Client),
+        end_p99(Side::Server),
+    );
+    [means, tails]
 }
 
-/// The error of an end's estimate, with its sign, or a dash.
-fn error(moment: &Moment, side: Side) -> String {
-    moment.error(side).map_or_else(
+/// An error with its sign, or a dash.
+fn signed(error: Option<f64>) -> String {
+    error.map_or_else(
         || "–".into(),
         // Adding zero makes a negative one positive.
         |e| format!("{:+.0} %", (e * 100.0).round() + 0.0),
@@ -281,11 +297,19 @@ mod tests {
     fn a_row_has_the_columns_of_the_header_and_dashes_for_what_is_not_known() {
         let mut moment = moment(Arm::Nodelay, 0, 3, 23_400.0);
         let width = |text: &str| text.chars().count();
-        assert_eq!(width(&row(&moment)), width(&header()));
-        assert!(row(&moment).contains("125k") && row(&moment).contains("-10 %"));
+        let [means, tails] = rows(&moment);
+        assert_eq!(width(&means), width(&header()));
+        assert!(means.contains("125k") && means.contains("-10 %"));
+        assert!(
+            tails.contains("p99   70 µs   70 µs") && tails.contains("-10 %"),
+            "{tails}"
+        );
+        let end = |row: &str, word: &str| width(&row[..row.rfind(word).unwrap()]);
+        assert_eq!(end(&means, "-10 %"), end(&tails, "-10 %"));
         (moment.client, moment.nagle, moment.saturated) = (None, None, true);
-        assert_eq!(row(&moment).matches('–').count(), 3);
-        assert!(row(&moment).ends_with("too much"));
-        assert!(width(&row(&moment)) <= WIDTH);
+        let [means, _] = rows(&moment);
+        assert_eq!(means.matches('–').count(), 3);
+        assert!(means.ends_with("too much"));
+        assert!(width(&means) <= WIDTH);
     }
 }

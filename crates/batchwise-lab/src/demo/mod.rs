@@ -36,14 +36,15 @@ use others::Others;
 use plan::{Climb, PASSES, Plan, SLICE, WARMUP, watched};
 use summary::Summary;
 
-/// Between two lines of a watcher: as short as a slice, so that each has estimates of its own.
-const INTERVAL: Duration = SLICE;
+/// Between two lines of a watcher: a window for each passage. With shorter ones, more of what sensing
+/// may cost goes into their beginnings.
+const INTERVAL: Duration = Duration::from_millis(600);
 /// What batchwise tunes for: the load is given, and at its top throughput follows from latency.
 const POLICY: &str = "latency";
 /// Between two looks at what other work has used: reading it takes time as well.
 const OTHERS_EVERY: Duration = Duration::from_millis(100);
 /// How long the last lines of a climb may take to arrive.
-const LAST_LINES: Duration = Duration::from_millis(500);
+const LAST_LINES: Duration = Duration::from_millis(800);
 
 /// Estimate beside truth, and three arms under climbing load.
 pub struct Demo;

@@ -1,6 +1,7 @@
 //! One passage of a climb through a bin of load: what the load generator measured, slice by slice,
 //! and what both ends estimated over just that time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
@@ -12,6 +13,7 @@ use super::others::{Used, share};
 use super::plan::{Climb, Plan, watched};
 use crate::arm::Arm;
 use crate::engine::stalls::{Gap, lost};
+use crate::stats::median;
 use crate::tuner::Decision;
 
 /// A stall leaves a backlog that takes a multiple of its own length to drain: four times at a load
@@ -19,8 +21,10 @@ use crate::tuner::Decision;
 const BACKLOG: u64 = 4;
 /// A passage in which other work took more than this share of the CPUs is cut as a whole.
 const OTHERS: f64 = 0.15;
+/// A 99th percentile of fewer requests is none.
+const ENOUGH: u64 = 100;
 /// How long after a passage the watchers' last line of it may come.
-const PATIENCE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_millis(800);
 
 /// What was measured in one slice of a passage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,6 +66,12 @@ pub struct Moment {
     /// What the client's end estimated; `None` if it had no line.
     pub client: Option<EndEstimate>,
     pub server: Option<EndEstimate>,
+    /// By end: the 99th percentile that it estimated, ns; the median of its lines.
+    #[serde(default)]
+    pub p99_ns: BTreeMap<Side, f64>,
+    /// What sensing cost an end, share of one CPU: the mean of both.
+    #[serde(default)]
+    pub cost: Option<f64>,
     /// The share of its CPUs that other work took, if that is known.
     #[serde(default)]
     pub others: Option<f64>,
@@ -80,7 +90,13 @@ impl Moment {
     /// How far an end's estimate is from the measured mean since the send, as a share of it.
     pub fn error(&self, side: Side) -> Option<f64> {
         let truth = self.truth.mean_from_send_ns.filter(|&ns| ns > 0.0)?;
-        Some(two_sided(self.end(side))? / truth - 1.0)
+        Some(whole(self.end(side))? / truth - 1.0)
+    }
+
+    /// The same of the 99th percentile.
+    pub fn p99_error(&self, side: Side) -> Option<f64> {
+        let truth = self.truth.p99_from_send_ns.filter(|&ns| ns > 0.0)?;
+        Some(self.p99_ns.get(&side)? / truth - 1.0)
     }
 
     /// The share of its time that is cut.
@@ -93,10 +109,14 @@ impl Moment {
     }
 }
 
-/// The latency that an end estimated from both ends' queues, ns.
-pub fn two_sided(end: Option<&EndEstimate>) -> Option<f64> {
-    end.filter(|end| end.estimator == Estimator::TwoSided)?
-        .total_ns
+/// Whether an estimate is of all that a client feels.
+fn is_whole(estimator: Estimator) -> bool {
+    matches!(estimator, Estimator::TwoSided | Estimator::Matched)
+}
+
+/// The whole latency that an end estimated, ns.
+pub fn whole(end: Option<&EndEstimate>) -> Option<f64> {
+    end.filter(|end| is_whole(end.estimator))?.total_ns
 }
 
 /// Everything that was read during a climb.
@@ -192,9 +212,44 @@ impl Recording {
             truth,
             client,
             server: estimate(&self.server, Side::Server, from, to),
+            p99_ns: [Side::Client, Side::Server]
+                .into_iter()
+                .filter_map(|side| Some((side, self.p99(side, from, to)?)))
+                .collect(),
+            cost: self.cost(from, to),
             others,
             slices,
         })
+    }
+
+    /// The lines of this time, and how much of it each is of.
+    fn lines(&self, from: u64, to: u64) -> impl Iterator<Item = (&Line, u64)> {
+        let all = self.client.iter().chain(&self.server);
+        all.filter_map(move |line| {
+            let begin = line.ts_ns.saturating_sub(line.interval_ns).max(from);
+            let time = line.ts_ns.min(to).saturating_sub(begin);
+            (time > 0).then_some((line, time))
+        })
+    }
+
+    fn p99(&self, side: Side, from: u64, to: u64) -> Option<f64> {
+        let known = |line: &Line| {
+            let ours = line.side == side && is_whole(line.estimator);
+            let p99 = line
+                .tails_ns
+                .p99
+                .filter(|_| ours && line.matched >= ENOUGH)?;
+            Some(p99 as f64)
+        };
+        let all = self.lines(from, to);
+        median(&all.filter_map(|(line, _)| known(line)).collect::<Vec<_>>())
+    }
+
+    fn cost(&self, from: u64, to: u64) -> Option<f64> {
+        let (spent, time) = self.lines(from, to).fold((0.0, 0), |all, (line, time)| {
+            (all.0 + line.cost * time as f64, all.1 + time)
+        });
+        (time > 0).then(|| spent / time as f64)
     }
 
     fn slice(&self, interval: &LoadInterval) -> Slice {
@@ -208,7 +263,7 @@ impl Recording {
         Slice {
             length_ns: interval.interval_ns,
             mean_ns: interval.mean_from_intended_ns,
-            estimate_ns: two_sided(estimate.as_ref()),
+            estimate_ns: whole(estimate.as_ref()),
             stalled: lost(&cut, from, to) > 0,
         }
     }
@@ -222,7 +277,7 @@ fn estimate(lines: &[Line], side: Side, from: u64, to: u64) -> Option<EndEstimat
     estimate_across(lines, side, Unit::Sends, from, to)
 }
 
-/// Intervals as one. Quantiles are not known of it.
+/// Intervals as one. Its percentiles are the medians of theirs.
 fn merged(intervals: &[&LoadInterval]) -> Option<LoadInterval> {
     let last = intervals.last()?;
     let time: f64 = intervals.iter().map(|i| i.interval_ns as f64).sum();
@@ -234,6 +289,14 @@ fn merged(intervals: &[&LoadInterval]) -> Option<LoadInterval> {
         let (sum, weights) = known.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
         (weights > 0.0).then(|| sum / weights)
     };
+    let middle = |value: fn(&LoadInterval) -> Option<f64>| {
+        median(
+            &intervals
+                .iter()
+                .filter_map(|i| value(i))
+                .collect::<Vec<_>>(),
+        )
+    };
     let answered = |i: &LoadInterval| i.achieved_rps;
     Some(LoadInterval {
         ts_ns: last.ts_ns,
@@ -243,8 +306,9 @@ fn merged(intervals: &[&LoadInterval]) -> Option<LoadInterval> {
         achieved_rps: mean(|i| Some(i.achieved_rps), |_| 1.0)?,
         mean_from_intended_ns: mean(|i| i.mean_from_intended_ns, answered),
         mean_from_send_ns: mean(|i| i.mean_from_send_ns, answered),
-        p50_ns: None,
-        p99_ns: None,
+        p50_ns: middle(|i| i.p50_ns),
+        p99_ns: middle(|i| i.p99_ns),
+        p99_from_send_ns: middle(|i| i.p99_from_send_ns),
     })
 }
 
@@ -276,7 +340,7 @@ mod tests {
         assert!(recording.is_complete(0) && !recording.is_complete(1));
         recording.server.clear();
         assert!(!recording.is_complete(0));
-        recording.intervals = read(Arm::Nodelay, 21).intervals;
+        recording.intervals = read(Arm::Nodelay, 29).intervals;
         assert!(recording.is_complete(0), "the server's watcher is silent");
         let found = recording.moment(0).unwrap();
         assert!(found.server.is_none() && found.error(Side::Server).is_none());
@@ -329,12 +393,27 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_signed_and_only_of_an_estimate_from_both_ends() {
+    fn the_error_is_signed_and_only_of_an_estimate_of_the_whole() {
         let mut found = moment(Arm::Nodelay, 0, 2, 2e4);
         assert!((found.error(Side::Server).unwrap() + 0.1).abs() < 1e-3);
         assert_eq!((found.offered_rps, found.at_s), (95e3, 1.8));
+        assert!((found.p99_error(Side::Server).unwrap() + 0.1).abs() < 1e-2);
         found.client.as_mut().unwrap().estimator = Estimator::Local;
         assert_eq!(found.error(Side::Client), None);
+    }
+
+    #[test]
+    fn percentiles_of_few_requests_are_left_out_and_cost_weighs_by_time() {
+        let mut recording = read(Arm::Nodelay, 12);
+        let end = |slice: usize| recording.intervals[slice].ts_ns;
+        let mut lines = [0, 1, 2].map(|slice| line(Side::Client, end(slice), 2e4));
+        lines[1].tails_ns.p99 = Some(90_000);
+        (lines[2].tails_ns.p99, lines[2].matched) = (Some(900_000), 99);
+        lines[2].cost = 0.012;
+        recording.client.extend(lines);
+        let found = recording.moment(0).unwrap();
+        assert_eq!(found.p99_ns, [(Side::Client, 75_000.0)].into());
+        assert!((found.cost.unwrap() - 0.01).abs() < 1e-9);
     }
 
     #[test]

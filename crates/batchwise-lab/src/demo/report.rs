@@ -6,7 +6,7 @@ use batchwise_testbed::window::PARTS;
 
 use super::Climbs;
 use super::bins::Bin;
-use super::moment::{Moment, two_sided};
+use super::moment::{Moment, whole};
 use super::plan::{FOOT, PASSES, SLICE, TOP, VALUE_SIZE};
 use super::summary::{EndSummary, Summary};
 use crate::arm::Arm;
@@ -19,6 +19,8 @@ use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 
 /// A larger share of the time without its CPU shows in the generator's latencies.
 const CPU_WAIT: f64 = 0.05;
+/// Axes of latency over time end here, ns.
+const HIGHEST: f64 = 1e8;
 
 pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
     let points = &results.points;
@@ -60,11 +62,13 @@ pub fn report(results: &Results<Moment, Climbs>, summary: &Summary) -> Report {
         )
         .table(errors(summary))
         .text(
-            "Errors are of the mean since the actual send, over the passages in which at least 98 % of \
+            "Errors are of the latency since the actual send, over the passages in which at least 98 % of \
              the offered load was answered and a request took at most 5 ms since it was due. Nothing \
-             is cut for them: both see the same stalls.",
+             is cut for them: both see the same stalls. The 99th percentile of a passage is the median of \
+             those of its slices, or of the agent's intervals in it.",
         )
         .figure(latency(points))
+        .figure(tails(points))
         .figure(stages(points, Side::Client))
         .figure(stages(points, Side::Server))
         .part(Part::Details(
@@ -128,8 +132,52 @@ fn arms(bins: &[Bin]) -> Figure {
     })
 }
 
+type Shown = (&'static str, Color, Stroke, fn(&Moment) -> Option<f64>);
+
 /// Measured and estimated mean latency over time.
 fn latency(points: &[Moment]) -> Figure {
+    let title = "Mean latency, measured and estimated, with Nagle off, on, and tuned";
+    let shown: [Shown; 4] = [
+        ("measured, since due", GREY, Stroke::Solid, |m| {
+            m.truth.mean_from_intended_ns
+        }),
+        ("measured, since sent", BLACK, Stroke::Solid, |m| {
+            m.truth.mean_from_send_ns
+        }),
+        ("estimated, client's end", NODELAY, Stroke::Dashed, |m| {
+            whole(m.client.as_ref())
+        }),
+        ("estimated, server's end", NAGLE, Stroke::Dashed, |m| {
+            whole(m.server.as_ref())
+        }),
+    ];
+    let figure = Figure::over_time("latency.svg", title, Axis::latency().capped(HIGHEST));
+    beside_truth(figure, points, shown)
+}
+
+/// The same of the 99th percentile.
+fn tails(points: &[Moment]) -> Figure {
+    let title = "99th percentile, measured and estimated: medians of slices of time";
+    let shown: [Shown; 4] = [
+        ("measured, since due", GREY, Stroke::Solid, |m| {
+            m.truth.p99_ns
+        }),
+        ("measured, since sent", BLACK, Stroke::Solid, |m| {
+            m.truth.p99_from_send_ns
+        }),
+        ("estimated, client's end", NODELAY, Stroke::Dashed, |m| {
+            m.p99_ns.get(&Side::Client).copied()
+        }),
+        ("estimated, server's end", NAGLE, Stroke::Dashed, |m| {
+            m.p99_ns.get(&Side::Server).copied()
+        }),
+    ];
+    let y = Axis::new("99th percentile", Unit::Duration).log();
+    let figure = Figure::over_time("p99.svg", title, y.capped(HIGHEST));
+    beside_truth(figure, points, shown)
+}
+
+fn beside_truth(figure: Figure, points: &[Moment], shown: [Shown; 4]) -> Figure {
     let pieces = |value: fn(&Moment) -> Option<f64>| {
         let piece = |climb: &[&Moment]| {
             let known = climb.iter().filter_map(|m| Some((m.at_s, value(m)?)));
@@ -149,26 +197,9 @@ fn latency(points: &[Moment]) -> Figure {
     let on = points.iter().filter(|m| m.nagle == Some(Nagle::On));
     let mut on: Vec<_> = on.map(|m| (begin(m), m.at_s)).collect();
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let y = Axis::latency().capped(1e8);
-    let title = "Mean latency, measured and estimated, with Nagle off, on, and tuned";
-    let figure = Figure::over_time("latency.svg", title, y)
+    let figure = figure
         .shade("Nagle at the client", &join(on.into_iter()))
         .layer(Layer::Spans(spans.collect()));
-    type Shown = (&'static str, Color, Stroke, fn(&Moment) -> Option<f64>);
-    let shown: [Shown; 4] = [
-        ("measured, since due", GREY, Stroke::Solid, |m| {
-            m.truth.mean_from_intended_ns
-        }),
-        ("measured, since sent", BLACK, Stroke::Solid, |m| {
-            m.truth.mean_from_send_ns
-        }),
-        ("estimated, client's end", NODELAY, Stroke::Dashed, |m| {
-            two_sided(m.client.as_ref())
-        }),
-        ("estimated, server's end", NAGLE, Stroke::Dashed, |m| {
-            two_sided(m.server.as_ref())
-        }),
-    ];
     let one_more = |figure: Figure, (label, color, stroke, value): Shown| {
         figure.with_line(label, color, (stroke, Marker::Nothing), pieces(value))
     };
@@ -237,11 +268,18 @@ fn errors(summary: &Summary) -> Table {
             format!("the {}'s end", end_name(*side)),
             percent(end.median_abs_rel_error),
             percent(end.p90_abs_rel_error),
+            percent(end.p99_median_abs_rel_error),
             end.moments.to_string(),
         ]
     };
-    Table::new(["estimated at", "median error", "p90 error", "passages"])
-        .with(summary.per_end.iter().map(row))
+    let head = [
+        "estimated at",
+        "mean: median error",
+        "mean: p90 error",
+        "p99: median error",
+        "passages",
+    ];
+    Table::new(head).with(summary.per_end.iter().map(row))
 }
 
 /// By load and arm: what counts, and the raw mean beside it.

@@ -24,6 +24,7 @@ pub fn interval(ts_ns: u64, offered_rps: f64, mean_ns: f64) -> LoadInterval {
         mean_from_send_ns: Some(mean_ns),
         p50_ns: Some(mean_ns),
         p99_ns: Some(mean_ns * 3.0),
+        p99_from_send_ns: Some(mean_ns * 3.0),
     }
 }
 
@@ -55,8 +56,11 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
             unread_remote: Some(total / 8),
             ackdelay_remote: Some(total / 12),
         },
-        tails_ns: Tails::default(),
-        matched: 0,
+        tails_ns: Tails {
+            p99: Some(total * 3),
+            ..Tails::default()
+        },
+        matched: 400,
         nagle: if side == Side::Client {
             Nagle::Off
         } else {

@@ -20,7 +20,9 @@ pub struct EndSummary {
     /// Median of |estimated − measured| / measured.
     pub median_abs_rel_error: Option<f64>,
     pub p90_abs_rel_error: Option<f64>,
-    /// Passages with a two-sided estimate.
+    /// The median of the 99th percentile's.
+    pub p99_median_abs_rel_error: Option<f64>,
+    /// Passages with an estimate of the whole latency.
     pub moments: usize,
 }
 
@@ -62,6 +64,8 @@ pub struct Summary {
     pub estimated_cutoff: Cutoff,
     /// The share of time that is cut because the machine stood still or other work ran.
     pub cut_share: f64,
+    /// What sensing cost at an end while it was watched, share of one CPU.
+    pub sensing_cost: Option<f64>,
     pub bins: Vec<Bin>,
     /// All that in words; the first one is what the demo is about.
     pub sentences: Vec<String>,
@@ -83,6 +87,7 @@ impl Summary {
             measured_cutoff: cutoff(&found),
             estimated_cutoff: cutoff(&estimated),
             cut_share: cut / moments.len().max(1) as f64,
+            sensing_cost: mean(moments.iter().filter_map(|m| m.cost)),
             bins: found,
             sentences: Vec::new(),
         };
@@ -92,6 +97,7 @@ impl Summary {
             Some(summary.about_errors()),
             summary.about_estimated_cutoff(),
             Some(summary.about_stalls()),
+            summary.about_cost(),
         ];
         summary.sentences = sentences.into_iter().flatten().collect();
         summary
@@ -164,10 +170,19 @@ impl Summary {
         format!(
             "While the load could be carried, batchwise's estimate of the mean latency was off by {} \
              at the client's end and by {} at the server's (medians), with no packet captured and no \
-             application changed.",
+             application changed.{}",
             shown(Side::Client),
             shown(Side::Server),
+            self.about_tails().unwrap_or_default(),
         )
+    }
+
+    fn about_tails(&self) -> Option<String> {
+        let error = |side| Some(self.per_end[&side].p99_median_abs_rel_error? * 100.0);
+        let (client, server) = (error(Side::Client)?, error(Side::Server)?);
+        Some(format!(
+            " Its estimate of the 99th percentile was off by {client:.0} % and {server:.0} %."
+        ))
     }
 
     fn about_limits(&self) -> Option<String> {
@@ -216,6 +231,16 @@ impl Summary {
             self.cut_share * 100.0
         )
     }
+
+    fn about_cost(&self) -> Option<String> {
+        let share = self.sensing_cost? * 100.0;
+        Some(format!("At each end, sensing cost {share:.1} % of a CPU."))
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0), |all, value| (all.0 + value, all.1 + 1));
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// What requests take at a load, in each arm.
@@ -248,11 +273,16 @@ fn rounded(rps: f64) -> String {
 }
 
 fn end_summary(moments: &[Moment], side: Side) -> EndSummary {
-    let carried = moments.iter().filter(|m| !m.saturated);
-    let errors: Vec<f64> = carried.filter_map(|m| Some(m.error(side)?.abs())).collect();
+    let errors = |of: fn(&Moment, Side) -> Option<f64>| -> Vec<f64> {
+        let carried = moments.iter().filter(|m| !m.saturated);
+        carried.filter_map(|m| Some(of(m, side)?.abs())).collect()
+    };
+    let of_p99 = errors(Moment::p99_error);
+    let errors = errors(Moment::error);
     EndSummary {
         median_abs_rel_error: median(&errors),
         p90_abs_rel_error: quantile(&errors, 0.9),
+        p99_median_abs_rel_error: median(&of_p99),
         moments: errors.len(),
     }
 }
@@ -345,8 +375,11 @@ mod tests {
         assert!(said.starts_with("This run does not compare"), "{said}");
         assert!(said.contains("83 % was cut"), "{said}");
         assert_eq!(summary.measured_cutoff, Cutoff::Unknown);
-        let last = summary.sentences.last().unwrap();
-        assert!(last.starts_with("83.3 % of the time"), "{last}");
+        let [.., stalls, cost] = &summary.sentences[..] else {
+            panic!("{summary:?}")
+        };
+        assert!(stalls.starts_with("83.3 % of the time"), "{stalls}");
+        assert_eq!(cost, "At each end, sensing cost 0.9 % of a CPU.");
         let stopped_at_once = &Summary::of(&[]).sentences[0];
         assert!(stopped_at_once.starts_with("This run does not compare"));
     }
@@ -384,6 +417,7 @@ mod tests {
         let summary = Summary::of(&climbs(slow_from(240_000, 14e6)));
         let end = summary.per_end[&Side::Client];
         assert!((end.median_abs_rel_error.unwrap() - 0.1).abs() < 1e-3);
+        assert!((end.p99_median_abs_rel_error.unwrap() - 0.1).abs() < 1e-2);
         assert_eq!(end.moments, 3 * (7 + 10));
     }
 }

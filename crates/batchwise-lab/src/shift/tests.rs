@@ -24,6 +24,7 @@ fn interval(tenths: u64, phase: usize, mean_us: f64) -> LoadInterval {
         mean_from_send_ns: Some(mean_us * 1e3),
         p50_ns: None,
         p99_ns: None,
+        p99_from_send_ns: None,
     }
 }
 

@@ -172,6 +172,9 @@ pub struct LoadInterval {
     pub p50_ns: Option<f64>,
     /// 99th percentile from the time a request was due, ns.
     pub p99_ns: Option<f64>,
+    /// 99th percentile from the actual send, ns.
+    #[serde(default)]
+    pub p99_from_send_ns: Option<f64>,
 }
 
 impl LoadInterval {

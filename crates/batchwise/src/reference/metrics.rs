@@ -1,7 +1,7 @@
 //! What agents export: names, types and meanings from the families, labels from an example that has
 //! samples of each. Tables of it, and what dashboards and rules are held against.
 
-use crate::frame::metrics::testing::{Example, labels, served};
+use crate::frame::metrics::testing::{Example, is_native, labels, served, served_in_protobuf};
 use crate::frame::metrics::{Family, HEARTBEAT, Labels};
 use prometheus_client::metrics::MetricType;
 
@@ -26,15 +26,17 @@ const OPEN: [&str; 11] = [
 pub struct Exported {
     pub name: String,
     kind: MetricType,
+    is_native: bool,
     unit: &'static str,
     help: &'static str,
     samples: Vec<Labels>,
 }
 
-/// All that a subcommand serves; what it serves before it has seen anything is well-formed, too.
+/// All that a subcommand serves; what it serves before it has seen anything is well-formed, too, and
+/// protobuf says the same as text.
 pub fn exported<M: Example>() -> Vec<Exported> {
     served(M::default());
-    served(M::example());
+    served_in_protobuf(M::example());
     let example = M::example();
     let families = M::FAMILIES.iter();
     families.map(|f| Exported::new(f, &example)).collect()
@@ -65,6 +67,7 @@ impl Exported {
         Self {
             name,
             kind,
+            is_native: is_native(family),
             unit,
             help: family.help,
             samples,
@@ -75,16 +78,23 @@ impl Exported {
         let Self {
             name,
             kind,
+            is_native,
             unit,
             help,
             samples,
         } = self;
-        let (kind, labels) = (kind.as_str(), names(samples));
+        let native = if *is_native { "native " } else { "" };
+        let (kind, labels) = (format!("{native}{}", kind.as_str()), names(samples));
         format!("| `{name}` | {kind} | {unit} | {labels} | {help} |\n")
     }
 
-    pub fn is_histogram(&self) -> bool {
-        self.kind.as_str() == "histogram"
+    /// Whether its series have names that end so, after its own.
+    pub fn has_ending(&self, ending: &str) -> bool {
+        let of_histogram = ["_bucket", "_sum", "_count"].contains(&ending);
+        match self.kind.as_str() == "histogram" {
+            true => of_histogram || (self.is_native && ending.is_empty()),
+            false => ending.is_empty(),
+        }
     }
 
     /// Whether its samples have this label.

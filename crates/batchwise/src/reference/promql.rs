@@ -88,11 +88,9 @@ impl Vocabulary<'_> {
     /// The metric that has samples of this name.
     fn metric(&self, name: &str) -> Option<&Exported> {
         let mut metrics = self.metrics.iter();
-        let found = metrics.find(|metric| match name.strip_prefix(metric.name.as_str()) {
-            Some(ending) if metric.is_histogram() => {
-                ["_bucket", "_sum", "_count"].contains(&ending)
-            }
-            ending => ending == Some(""),
+        let found = metrics.find(|metric| {
+            let ending = name.strip_prefix(metric.name.as_str());
+            ending.is_some_and(|ending| metric.has_ending(ending))
         });
         found.copied()
     }
@@ -155,6 +153,7 @@ fn a_name_that_does_not_exist_is_found_wherever_it_stands() {
     for right in [
         r#"batchwise_latency_seconds{part="total", instance=~"$instance"}"#,
         "sum by (service, le) (rate(batchwise_interval_latency_seconds_bucket[1m]))",
+        "sum by (service) (rate(batchwise_request_duration_seconds[1m]))",
         r#"batchwise_balance_share_ratio and on (service) batchwise:recorded{service!=""}"#,
     ] {
         words.check(right);
@@ -162,6 +161,7 @@ fn a_name_that_does_not_exist_is_found_wherever_it_stands() {
     for wrong in [
         "batchwise_latency",
         "batchwise_latency_seconds_bucket",
+        "rate(batchwise_interval_latency_seconds[1m])",
         "batchwise:unrecorded",
         r#"batchwise_latency_seconds{parts="total"}"#,
         r#"batchwise_latency_seconds{part="all"}"#,

@@ -192,10 +192,11 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
                 interval_ns: nanos(now - last),
                 cost: counting.cost()?,
             };
-            let lines = services.lines(&hinted, &counting.tails()?, &span);
+            let latencies = counting.tails()?;
+            let lines = services.lines(&hinted, &latencies, &span);
             last = now;
             if let Some(exporter) = &exporter {
-                exporter.update(|metrics| metrics.interval(&lines));
+                exporter.update(|metrics| metrics.interval(&lines, &latencies));
             }
             output.show(&Interval(lines))?;
         }

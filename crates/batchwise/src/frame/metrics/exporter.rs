@@ -1,7 +1,7 @@
 //! The HTTP server for Prometheus, in one thread. Clients are not trusted: connections, headers and
 //! time are bounded, bodies are never read, and an answer is encoded once for all that ask for it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -13,14 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -28,10 +27,8 @@ use tokio::time::{sleep, timeout};
 
 use super::HEARTBEAT;
 use super::Metrics;
+use super::form::Form;
 use crate::frame::clock::wall_clock_ns;
-
-/// What OpenMetrics 1.0 text is called in HTTP.
-pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Connections at a time. One more, and the oldest is closed: idle clients keep nobody out.
 const MOST_CONNECTIONS: usize = 32;
@@ -143,7 +140,7 @@ async fn serve(listener: TcpListener, page: Arc<Page>, mut stop: oneshot::Receiv
 
 async fn connection(stream: TcpStream, page: Arc<Page>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = answer(request.method(), request.uri().path(), &page);
+        let response = answer(&request, &page);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -159,10 +156,11 @@ async fn connection(stream: TcpStream, page: Arc<Page>) {
     }
 }
 
-fn answer(method: &Method, path: &str, page: &Page) -> Response<Full<Bytes>> {
-    let (status, kind, text) = match (method, path) {
-        (&Method::GET | &Method::HEAD, "/metrics") => match page.text() {
-            Ok(text) => (StatusCode::OK, OPEN_METRICS, text),
+fn answer(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
+    let form = wanted(request.headers());
+    let (status, kind, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => match page.body(form) {
+            Ok(body) => (StatusCode::OK, form.content_type(), body),
             Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         },
         (&Method::GET | &Method::HEAD, _) => {
@@ -170,11 +168,18 @@ fn answer(method: &Method, path: &str, page: &Page) -> Response<Full<Bytes>> {
         }
         _ => plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n"),
     };
-    let mut response = Response::new(Full::new(text));
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static(kind);
+    let kind = HeaderValue::from_static(kind);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+/// Clients may send the header in several pieces.
+fn wanted(headers: &HeaderMap) -> Form {
+    let pieces = headers.get_all(ACCEPT).iter();
+    let pieces: Vec<_> = pieces.filter_map(|piece| piece.to_str().ok()).collect();
+    Form::wanted(&pieces.join(","))
 }
 
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> (StatusCode, &'static str, Bytes) {
@@ -190,11 +195,11 @@ struct State<M> {
     heartbeat_ns: Option<u64>,
 }
 
-/// The text of a version, encoded when it is first asked for.
+/// A version in each form, encoded when it is first asked for.
 struct Page {
     version: Box<dyn Fn() -> u64 + Send + Sync>,
     registry: Registry,
-    encoded: Mutex<Option<(u64, Bytes)>>,
+    encoded: Mutex<BTreeMap<Form, (u64, Bytes)>>,
 }
 
 impl Page {
@@ -204,23 +209,21 @@ impl Page {
         Self {
             version: Box::new(move || lock(&state).version),
             registry,
-            encoded: Mutex::new(None),
+            encoded: Mutex::default(),
         }
     }
 
-    /// Clients that do not read their answers keep one text between them, not one each.
-    fn text(&self) -> Result<Bytes, fmt::Error> {
+    /// Clients that do not read their answers keep one body between them, not one each.
+    fn body(&self, form: Form) -> anyhow::Result<Bytes> {
         // one that comes meanwhile is encoded too, and encoded again when it is asked for
         let version = (self.version)();
         let mut encoded = lock(&self.encoded);
-        if let Some((_, text)) = encoded.as_ref().filter(|(of, _)| *of == version) {
-            return Ok(text.clone());
+        if let Some((_, body)) = encoded.get(&form).filter(|(of, _)| *of == version) {
+            return Ok(body.clone());
         }
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        let text = Bytes::from(text);
-        *encoded = Some((version, text.clone()));
-        Ok(text)
+        let body = Bytes::from(form.encode(&self.registry)?);
+        encoded.insert(form, (version, body.clone()));
+        Ok(body)
     }
 }
 

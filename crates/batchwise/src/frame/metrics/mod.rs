@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use batchwise_core::sense::report::Side;
+use batchwise_core::sense::tails;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -15,10 +16,13 @@ use prometheus_client::registry;
 use crate::frame::human;
 
 mod exporter;
+mod form;
+mod native;
 #[cfg(test)]
 pub mod testing;
 
 pub use exporter::Exporter;
+use native::Native;
 
 /// What tells a sample from the others of its family.
 pub type Labels = Vec<(&'static str, String)>;
@@ -51,6 +55,7 @@ enum Samples<M> {
     Gauge(fn(&M) -> Vec<(Labels, f64)>),
     Counter(fn(&M) -> Vec<(Labels, u64)>),
     Histogram(fn(&M) -> Vec<(Labels, &Buckets)>),
+    Native(fn(&M) -> Vec<(Labels, &tails::Histogram)>),
 }
 
 impl<M> Family<M> {
@@ -90,6 +95,15 @@ impl<M> Family<M> {
         Self::new(name, help, true, Samples::Histogram(samples))
     }
 
+    /// The same as a native histogram, for those who take it.
+    pub const fn native(
+        name: &'static str,
+        help: &'static str,
+        samples: fn(&M) -> Vec<(Labels, &tails::Histogram)>,
+    ) -> Self {
+        Self::new(name, help, true, Samples::Native(samples))
+    }
+
     const fn new(
         name: &'static str,
         help: &'static str,
@@ -109,7 +123,7 @@ impl<M> Family<M> {
         match self.samples {
             Samples::Gauge(_) => MetricType::Gauge,
             Samples::Counter(_) => MetricType::Counter,
-            Samples::Histogram(_) => MetricType::Histogram,
+            Samples::Histogram(_) | Samples::Native(_) => MetricType::Histogram,
         }
     }
 
@@ -124,6 +138,10 @@ impl<M> Family<M> {
                 self.each(encoder, samples.map(|(l, n)| (l, ConstCounter::new(n))))
             }
             Samples::Histogram(of) => self.each(encoder, of(state).into_iter()),
+            Samples::Native(of) => {
+                let samples = of(state).into_iter();
+                self.each(encoder, samples.map(|(l, h)| (l, Native(h))))
+            }
         }
     }
 
@@ -199,16 +217,20 @@ impl Buckets {
         self.sum += value * times as f64;
         self.counts[BOUNDS.partition_point(|bound| *bound < value)] += times;
     }
+
+    /// Each bucket's upper bound and count.
+    fn counted(&self) -> Vec<(f64, u64)> {
+        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
+        bounds.zip(self.counts).collect()
+    }
 }
 
 impl EncodeMetric for &Buckets {
     fn encode(&self, mut encoder: prometheus_client::encoding::MetricEncoder) -> fmt::Result {
-        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(self.counts).collect();
         encoder.encode_histogram(
             self.sum,
             self.counts.iter().sum(),
-            &buckets,
+            &self.counted(),
             None::<&HashMap<usize, Exemplar<NoLabelSet, f64>>>,
         )
     }

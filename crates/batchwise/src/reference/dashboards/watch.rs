@@ -5,6 +5,14 @@ use super::{
     ZERO_IS_GOOD,
 };
 
+// Of a native histogram, or of its classic form.
+const REQUESTS_HALF: &str = "\
+histogram_quantile(0.5, sum by (instance, service, side) (rate(batchwise_request_duration_seconds{@subject}[$__rate_interval]))) \
+or histogram_quantile(0.5, sum by (instance, service, side, le) (rate(batchwise_request_duration_seconds_bucket{@subject}[$__rate_interval])))";
+const REQUESTS_99: &str = "\
+histogram_quantile(0.99, sum by (instance, service, side) (rate(batchwise_request_duration_seconds{@subject}[$__rate_interval]))) \
+or histogram_quantile(0.99, sum by (instance, service, side, le) (rate(batchwise_request_duration_seconds_bucket{@subject}[$__rate_interval])))";
+
 pub const DASHBOARD: Dashboard = Dashboard {
     agent: "watch",
     about: "End-to-end latency of services from the queues of their TCP sockets",
@@ -120,6 +128,15 @@ pub const DASHBOARD: Dashboard = Dashboard {
                     ],
                 )
                 .help("So many of the intervals had a lower mean; these are no percentiles of requests"),
+                Panel::lines(
+                    "Slow requests",
+                    Unit::Seconds,
+                    &[
+                        (REQUESTS_HALF, "half: {{service}} {{side}} at {{instance}}"),
+                        (REQUESTS_99, "99 %: {{service}} {{side}} at {{instance}}"),
+                    ],
+                )
+                .help("So many of the requests that were counted took less at this end, over the time of the rate: a native histogram where Prometheus takes these, else its coarse form"),
                 Panel::lines(
                     "Connections",
                     Unit::Number,

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::sense::report::{Line, Nagle};
+use batchwise_core::sense::tails::Histogram;
 
+use super::counting::Latencies;
 use crate::frame::human::word;
 use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, seconds, service, with};
 
@@ -23,42 +25,64 @@ pub struct WatchMetrics {
     lost_events: u64,
     /// Lines that found no room.
     dropped: u64,
-    totals: BTreeMap<Labels, Totals>,
+    means: Totals<Buckets>,
+    requests: Totals<Histogram>,
 }
 
-/// The interval totals of one service, which add up over time.
+/// What adds up over time, by its labels, and for how many intervals nothing came.
 #[derive(Debug, Default)]
-struct Totals {
-    histogram: Buckets,
-    silent: u32,
+struct Totals<T>(BTreeMap<Labels, (T, u32)>);
+
+impl<T: Default> Totals<T> {
+    /// What to add to; `None` if there is no room.
+    fn at(&mut self, labels: Labels) -> Option<&mut T> {
+        if self.0.len() >= MOST_SERIES && !self.0.contains_key(&labels) {
+            return None;
+        }
+        let (total, silent) = self.0.entry(labels).or_default();
+        *silent = 0;
+        Some(total)
+    }
+
+    /// An interval is over.
+    fn age(&mut self) {
+        self.0.retain(|_, (_, silent)| *silent <= SILENT_INTERVALS);
+        self.0.values_mut().for_each(|(_, silent)| *silent += 1);
+    }
+
+    fn samples(&self) -> Vec<(Labels, &T)> {
+        let all = self.0.iter();
+        all.map(|(labels, (total, _))| (labels.clone(), total))
+            .collect()
+    }
 }
 
 impl WatchMetrics {
-    /// The lines of the interval that just ended take the place of those before.
-    pub fn interval(&mut self, lines: &[Line]) {
+    /// The lines of the interval that just ended take the place of those before; the latencies of its
+    /// requests are added to those before.
+    pub fn interval(&mut self, lines: &[Line], latencies: &Latencies) {
         // The agent's count, which all lines repeat.
         let lost = lines.iter().map(|line| line.lost_events).max();
         self.lost_events = self.lost_events.max(lost.unwrap_or(0));
         let (served, beyond) = lines.split_at(lines.len().min(MOST_SERIES));
         self.lines = served.to_vec();
         self.dropped += beyond.len() as u64;
-        for totals in self.totals.values_mut() {
-            totals.silent += 1;
-        }
         for line in served {
-            let labels = series(line);
-            if self.totals.len() >= MOST_SERIES && !self.totals.contains_key(&labels) {
-                self.dropped += 1;
-                continue;
-            }
-            let totals = self.totals.entry(labels).or_default();
-            totals.silent = 0;
-            if let Some(total) = line.latency_ns.total {
-                totals.histogram.observe(total, 1);
+            match (self.means.at(series(line)), line.latency_ns.total) {
+                (None, _) => self.dropped += 1,
+                (Some(means), Some(total)) => means.observe(total, 1),
+                (Some(_), None) => {}
             }
         }
-        self.totals
-            .retain(|_, totals| totals.silent <= SILENT_INTERVALS);
+        for ((server, side), latencies) in latencies {
+            if latencies.requests() > 0
+                && let Some(requests) = self.requests.at(service(server.to_string(), *side))
+            {
+                requests.add(latencies);
+            }
+        }
+        self.means.age();
+        self.requests.age();
     }
 }
 
@@ -139,12 +163,14 @@ impl Metrics for WatchMetrics {
         Family::histogram(
             "interval_latency",
             "Mean total latencies of the intervals since the agent started",
-            |m| {
-                let totals = m.totals.iter();
-                totals
-                    .map(|(labels, t)| (labels.clone(), &t.histogram))
-                    .collect()
-            },
+            |m| m.means.samples(),
+        ),
+        Family::native(
+            "request_duration",
+            "Latencies of single requests since the agent started: of those that were counted (above the \
+             budget only in windows) and matched with their responses. At a client from the send to the \
+             read of the response, at a server from arrival to response, without the network",
+            |m| m.requests.samples(),
         ),
     ];
 }

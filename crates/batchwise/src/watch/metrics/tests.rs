@@ -1,22 +1,49 @@
 //! Tests of what Prometheus is told.
 
+use batchwise_core::sense::report::Side;
+
 use super::super::samples;
 use super::*;
-use crate::frame::metrics::testing::{Example, assert_samples, served};
+use crate::frame::metrics::testing::{Example, assert_samples, served, served_in_protobuf};
 
 impl Example for WatchMetrics {
     fn example() -> Self {
-        after(&[&[Line {
+        let mut metrics = after(&[&[Line {
             connection: Some("10.0.0.2:6379 -> 10.0.0.1:40000".to_owned()),
             ..samples::two_sided()
-        }]])
+        }]]);
+        metrics.interval(&metrics.lines.clone(), &requests(&[980_000; 1_000]));
+        metrics
     }
+}
+
+/// Requests of a server that took so long, ns.
+fn requests(ns: &[u64]) -> Latencies {
+    let mut latencies = Histogram {
+        over: vec![0; 896],
+        sum: ns.iter().sum(),
+        shift: 0,
+        ..Histogram::default()
+    };
+    for ns in ns {
+        latencies.over[bucket(*ns)] += 1;
+    }
+    let server = "10.0.0.2:6379".parse().expect("an address");
+    [((server, Side::Server), latencies)].into()
+}
+
+/// The one of 1/32 of an octave that holds this time.
+fn bucket(ns: u64) -> usize {
+    let shift = (64 - ns.leading_zeros()).saturating_sub(6);
+    (shift << 5) as usize + (ns >> shift) as usize
 }
 
 /// After intervals of these lines.
 fn after(intervals: &[&[Line]]) -> WatchMetrics {
     let mut metrics = WatchMetrics::default();
-    intervals.iter().for_each(|lines| metrics.interval(lines));
+    let none = Latencies::new();
+    let mut interval = |lines: &&[Line]| metrics.interval(lines, &none);
+    intervals.iter().for_each(&mut interval);
     metrics
 }
 
@@ -60,7 +87,7 @@ fn parts_that_are_not_known_and_services_that_vanished_are_absent() {
 fn a_histogram_survives_a_short_silence_but_not_a_long_one() {
     for (silent, survives) in [(SILENT_INTERVALS, true), (SILENT_INTERVALS + 1, false)] {
         let mut metrics = after(&[&[samples::two_sided()]]);
-        (0..silent).for_each(|_| metrics.interval(&[]));
+        (0..silent).for_each(|_| metrics.interval(&[], &Latencies::new()));
         let body = served(metrics);
         let there = body.contains("batchwise_interval_latency_seconds");
         assert_eq!(there, survives, "after {silent} intervals");
@@ -87,4 +114,42 @@ fn a_crowd_of_services_is_bounded_and_counted() {
     let dropped = 2 * (2_000 - MOST_SERIES) + MOST_SERIES;
     let sample = format!("batchwise_series_dropped_total {dropped}\n");
     assert!(body.contains(&sample), "{sample}");
+}
+
+#[test]
+fn latencies_of_requests_add_up_and_survive_a_short_silence() {
+    let mut metrics = WatchMetrics::default();
+    metrics.interval(&[], &requests(&[900_000, 40_000_000]));
+    metrics.interval(&[], &requests(&[]));
+    metrics.interval(&[], &requests(&[2_500_000]));
+    let service = r#"service="10.0.0.2:6379",side="server""#;
+    let name = "batchwise_request_duration_seconds";
+    let samples = [
+        format!("{name}_sum{{{service}}} 0.0434"),
+        format!("{name}_count{{{service}}} 3"),
+        format!("{name}_bucket{{le=\"0.001\",{service}}} 1"),
+        format!("{name}_bucket{{le=\"0.003\",{service}}} 2"),
+        format!("{name}_bucket{{le=\"0.05\",{service}}} 3"),
+    ];
+    assert_samples(&served(metrics), &samples);
+}
+
+#[test]
+fn protobuf_says_what_the_text_says_and_has_the_latencies_as_a_native_histogram() {
+    let families = served_in_protobuf(WatchMetrics::example());
+    let duration = families.last().expect("families");
+    assert_eq!(duration.name, "batchwise_heartbeat_timestamp_seconds");
+    let [.., duration, _] = &families[..] else {
+        panic!("more than one family")
+    };
+    assert_eq!(duration.name, "batchwise_request_duration_seconds");
+    let native = duration.metric[0].histogram.as_ref().expect("a histogram");
+    assert_eq!((native.schema, native.sample_count), (4, 1_000));
+    assert_eq!(native.sample_sum, 0.98);
+    let [span] = &native.positive_span[..] else {
+        panic!("one run of buckets")
+    };
+    assert_eq!((span.offset, span.length), (-160, 2));
+    assert_eq!(native.positive_delta, [604, -208]);
+    assert!(native.zero_threshold > 0.0);
 }
