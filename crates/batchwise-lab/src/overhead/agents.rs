@@ -109,7 +109,9 @@ impl Agents {
 
     /// Forgets what agents said until now.
     pub fn take_costs(&mut self) {
-        self.0.iter_mut().for_each(|agent| drop(agent.take_cost()));
+        for agent in &mut self.0 {
+            agent.take_cost();
+        }
     }
 
     /// What those of `arm` said since that they cost, together, as a share of one CPU.

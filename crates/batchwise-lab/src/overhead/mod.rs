@@ -23,9 +23,9 @@ use crate::engine::text::{percent, quartiles};
 use crate::engine::{Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::redis::Redis;
 use agents::Agents;
-use budget::{Kept, Tick};
 use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
 use batchwise_testbed::process::cpu_time;
+use budget::{Kept, Tick};
 use hooks::HookCost;
 use summary::{ArmSummary, Summary, compared};
 
@@ -265,7 +265,12 @@ impl Experiment for Overhead {
             Strip::new(
                 arm.name(),
                 color,
-                &compared(&results.points, arm, |p| p.rps, |kept| kept.throughput_ratio),
+                &compared(
+                    &results.points,
+                    arm,
+                    |p| p.rps,
+                    |kept| kept.throughput_ratio,
+                ),
             )
         };
         let strips = [
