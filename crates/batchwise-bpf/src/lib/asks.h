@@ -7,8 +7,7 @@
  * A client cannot see which of its pipelined requests a response answers: a server may answer several
  * with one write. But a response acknowledges what had arrived before it was sent, and a server answers
  * all that it has read. So a response answers at least what the one before it acknowledged, one at least,
- * and at most what it acknowledges itself; in between, its length decides, by the mean so far of those that
- * are shorter than the mean of all, or of those that are not: services answer `OK` or with a value.
+ * and at most what it acknowledges itself; in between, its length decides, by the mean so far.
  */
 #ifndef BW_ASKS_H
 #define BW_ASKS_H
@@ -104,25 +103,18 @@ BW_INLINE void bw_asks_end(struct bw_asks *a, struct bw_hist *h, __u64 now)
  * inline, as a call costs 30 ns (`lab run hook-cost`).
  */
 
-/* Whether the response that has arrived is no shorter than the mean. */
-BW_INLINE __u32 bw_asks_kind(const struct bw_asks *a)
-{
-	return a->bytes * (a->answers[0] + a->answers[1]) >= a->answered[0] + a->answered[1];
-}
-
 /* The rest of bw_asks_answer(): how often the response's length decided. */
 BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack)
 {
-	__u32 most, n = 1, guessed = 0, kind;
-	__u64 answered, answers;
+	__u32 most, n = 1, guessed = 0;
 
 	if (!a)
 		return 0;
-	kind = bw_asks_kind(a);
-	answered = kind ? a->answered[1] : a->answered[0];
-	answers = kind ? a->answers[1] : a->answers[0];
-	/* how many a response of this length answers on average, rounded */
-	most = answered ? (a->bytes * answers + answered / 2) / answered : 1;
+	/*
+	 * How many a response of this length answers on average, rounded. The first one is taken to answer
+	 * all: one too many is made good as soon as nothing is under way, one too few never.
+	 */
+	most = a->answered ? (a->bytes * a->answers + a->answered / 2) / a->answered : BW_ASKS;
 	for (int i = 0; i < BW_ASKS && a->mid != a->head; i++) {
 		struct bw_ask *ask = bw_ask(a, a->mid);
 		int sure = !bw_after(ask->end, a->acked);
@@ -136,7 +128,7 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack)
 		a->mid++;
 		n++;
 	}
-	a->answers[kind] += n - 1;
+	a->answers += n - 1;
 	return guessed;
 }
 
@@ -144,21 +136,20 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack)
 BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
 	struct bw_ask *ask = bw_ask(a, a->mid);
-	__u32 kind = bw_asks_kind(a);
 
 	if (a->mid != a->head && !bw_after(ask->end, ack)) {
 		ask->end = end;
 		a->mid++;
+		a->answers++;
 		if (a->mid != a->head)
 			*guessed += bw_asks_answer_rest(a, end, ack);
-		a->answers[kind]++;
 	}
 	a->acked = ack;
-	a->answered[kind] += a->bytes;
+	a->answered += a->bytes;
 	a->bytes = 0;
-	if (a->answered[kind] >> 38) { /* the products above stay below 2^64 */
-		a->answered[kind] >>= 1;
-		a->answers[kind] >>= 1;
+	if (a->answers >> 7) { /* what is long ago weighs less: commands change */
+		a->answered >>= 1;
+		a->answers >>= 1;
 	}
 }
 

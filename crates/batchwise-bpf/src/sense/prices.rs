@@ -1,21 +1,21 @@
 //! What counting costs on this machine, ns a run: found at the start with a connection of our own over
 //! loopback, one thread at both ends, so that nothing is woken and no other CPU takes part.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::time::Instant;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 
 use batchwise_core::sense::governor::Prices;
 
+use super::ping::Ping;
 use super::sensor::Sensor;
 use crate::Error;
 
 /// With and without the programs in turn; the least counts, as all that disturbs adds.
 const ROUNDS: usize = 8;
 /// Requests of a batch: 2 ms.
-const REQUESTS: usize = 200;
+const REQUESTS: u32 = 200;
 /// Connections of a batch.
-const CONNECTIONS: usize = 10;
+const CONNECTIONS: u32 = 10;
 
 /// Where that cannot be measured (no loopback here): what a machine of 2026 pays
 /// (`lab run hook-cost`).
@@ -85,9 +85,9 @@ impl Sensor {
                 self.begin()?;
             }
             let times = [
-                watched.requests(),
-                foreign.requests(),
-                Ping::connections(&bench.watched),
+                watched.requests(REQUESTS),
+                foreign.requests(REQUESTS),
+                Ping::connections(&bench.watched, CONNECTIONS),
             ];
             if on {
                 self.detach();
@@ -98,7 +98,7 @@ impl Sensor {
         }
         let extra = |what: usize| arms[1][what] - arms[0][what];
         let runs = self.runs();
-        if runs.member - before.member < (ROUNDS * REQUESTS) as u64 {
+        if runs.member - before.member < ROUNDS as u64 * u64::from(REQUESTS) {
             return Ok(USUAL); // not seen: loopback is not what it seems here
         }
         let price = |found: f64, usual: f64| match found > 0.0 && found.is_finite() {
@@ -121,44 +121,3 @@ impl Sensor {
 
 /// Each end sends, has an arrival, and reads.
 const RUNS: f64 = 6.0;
-
-/// Both ends of a connection.
-struct Ping {
-    client: TcpStream,
-    server: TcpStream,
-}
-
-impl Ping {
-    fn connect(listener: &TcpListener) -> io::Result<Self> {
-        let client = TcpStream::connect(listener.local_addr()?)?;
-        let (server, _) = listener.accept()?;
-        for end in [&client, &server] {
-            end.set_nodelay(true)?;
-        }
-        Ok(Self { client, server })
-    }
-
-    /// The time of a small request and its answer, ns.
-    fn requests(&mut self) -> io::Result<f64> {
-        let mut bytes = [0; 64];
-        let begin = Instant::now();
-        for _ in 0..REQUESTS {
-            self.client.write_all(&[b'x'; 64])?;
-            self.server.read_exact(&mut bytes)?;
-            self.server.write_all(b"+OK\r\n")?;
-            self.client.read_exact(&mut bytes[..5])?;
-        }
-        Ok(begin.elapsed().as_nanos() as f64 / REQUESTS as f64)
-    }
-
-    /// The time that an end of a connection takes to begin and end, ns.
-    fn connections(listener: &TcpListener) -> io::Result<f64> {
-        let begin = Instant::now();
-        for _ in 0..CONNECTIONS {
-            let ping = Self::connect(listener)?;
-            ping.client.shutdown(Shutdown::Both)?;
-            ping.server.shutdown(Shutdown::Both)?;
-        }
-        Ok(begin.elapsed().as_nanos() as f64 / (2 * CONNECTIONS) as f64)
-    }
-}

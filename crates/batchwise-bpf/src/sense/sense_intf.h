@@ -68,7 +68,7 @@ struct bw_peer_state {
 	__u32 reserved;
 };
 
-#define BW_MARKS 64 /* a power of two */
+#define BW_MARKS 32 /* a power of two */
 
 /* Where in the byte stream items end. */
 struct bw_mark {
@@ -181,7 +181,7 @@ struct bw_hist {
 };
 
 /* Which request a response answers is told for so many at once on a connection; a power of two. */
-#define BW_ASKS 256
+#define BW_ASKS 128
 #define BW_ASK_SHIFT 5 /* 32 ns: 32 bits wrap in 137 s */
 
 struct bw_ask {
@@ -196,8 +196,8 @@ struct bw_asks {
 	__u32 tail; /* from here on: not over */
 	__u32 acked; /* client: what the last response acknowledged */
 	__u64 bytes; /* client: of the response that is arriving */
-	__u64 answered[2]; /* client: bytes of responses so far, short and long ones, */
-	__u64 answers[2]; /* and how many requests they answered */
+	__u64 answered; /* client: bytes of responses so far, */
+	__u64 answers; /* and how many requests they answered */
 	struct bw_ask ask[BW_ASKS];
 };
 

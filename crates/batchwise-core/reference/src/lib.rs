@@ -8,7 +8,7 @@ use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::wire::{Item, Queue, after};
 
 /// Marks kept per consumer; a full list grows its newest mark instead.
-pub const MARKS: usize = 64;
+pub const MARKS: usize = 32;
 
 /// An acknowledgment that leaves sooner than this after an event was sent by that event, later
 /// ones by the delayed-ACK timer (at least 2 jiffies with TCP_BPF_DELACK_MAX, 40 ms without).

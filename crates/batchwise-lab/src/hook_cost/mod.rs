@@ -2,10 +2,12 @@
 //! without waiting, waking or another CPU.
 
 mod hooks;
-mod ping;
 mod summary;
 
+use std::net::{Ipv4Addr, TcpListener};
+
 use anyhow::{Context as _, Result};
+use batchwise_bpf::Ping;
 use clap::ValueEnum;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
@@ -18,7 +20,6 @@ use crate::engine::text::{interval, name};
 use crate::engine::{Experiment, Figure, NoMore, Report, Results, Round, Run, Strip, Table, Turn};
 use crate::stats::quantile;
 use hooks::Hooks;
-use ping::Ping;
 use summary::{Summary, of_rounds};
 
 pub struct HookCost;
@@ -43,6 +44,8 @@ pub enum Arm {
     Units,
 }
 
+/// Requests of a batch.
+const REQUESTS: u32 = 500;
 /// Batches of a turn.
 const BATCHES: u32 = 30;
 /// Of their times this share counts: what is above was interrupted.
@@ -64,6 +67,11 @@ pub struct Point {
 pub struct Stage {
     hooks: Hooks,
     ping: Ping,
+}
+
+/// The time that a request takes at one of its two ends, ns.
+fn batch(ping: &mut Ping) -> Result<f64> {
+    Ok(ping.requests(REQUESTS)? / 2.0)
 }
 
 /// Keeps this thread on the CPU where it is.
@@ -97,10 +105,11 @@ impl Experiment for HookCost {
 
     fn stage(&self, _context: &Context) -> Result<(Stage, Value)> {
         stay()?;
-        let listener = Ping::listen()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.context("listening on loopback")?;
         let hooks = Hooks::load(listener.local_addr()?.port())?;
         let mut ping = Ping::connect(&listener)?;
-        ping.batch()?; // warm
+        batch(&mut ping)?; // warm
         Ok((Stage { hooks, ping }, Value::Null))
     }
 
@@ -112,7 +121,7 @@ impl Experiment for HookCost {
     ) -> Result<Vec<Point>> {
         let attached = hooks.attach(*turn.arm)?;
         let batches = (0..BATCHES)
-            .map(|_| ping.batch())
+            .map(|_| batch(ping))
             .collect::<Result<Vec<_>>>()?;
         drop(attached);
         Ok(vec![Point {
