@@ -30,7 +30,10 @@ pub use error::Error;
 #[doc(hidden)]
 pub use flows::gaps_from;
 pub use object::holder;
-pub use sense::{Actuator, Advertiser, Config, Control, Exchange, Extension, GuardFds, Hints, Ping, Sensor, Tuning, Units, release};
+pub use sense::{
+    Actuator, Advertiser, Config, Control, Exchange, Extension, GuardFds, Hints, Ping, Sensor,
+    Tuning, Units, release,
+};
 
 /// A module for each skeleton that the build script makes.
 macro_rules! skeletons {

@@ -41,7 +41,7 @@ BW_INLINE __u32 bw_hist_bucket(__u64 ns)
 	return (shift << BW_HIST_SUB) + (v >> shift);
 }
 
-BW_INLINE void bw_hist_add(struct bw_hist *h, __u64 ns)
+BW_INLINE void bw_hist_add(struct bw_hist *h, __u64 ns, __u32 requests)
 {
 	__u32 i = bw_hist_bucket(ns);
 
@@ -49,14 +49,18 @@ BW_INLINE void bw_hist_add(struct bw_hist *h, __u64 ns)
 	__asm__ volatile("" : "+r"(h));
 	if (i >= BW_HIST_BUCKETS)
 		return;
-	h->count[i]++;
-	h->sum += ns;
+	h->count[i] += requests;
+	h->sum += ns * requests;
 }
 
 /* Nothing is known of what is under way. */
 BW_INLINE void bw_asks_reset(struct bw_asks *a, __u32 snd_una)
 {
 	a->head = a->mid = a->tail = 0;
+	if (a->merged)
+		for (int i = 0; i < BW_ASKS; i++)
+			a->more[i] = 0;
+	a->merged = 0;
 	a->acked = snd_una;
 	a->bytes = 0;
 }
@@ -66,13 +70,28 @@ BW_INLINE struct bw_ask *bw_ask(struct bw_asks *a, __u32 n)
 	return &a->ask[n & (BW_ASKS - 1)];
 }
 
+/* How many requests the n-th entry stands for. */
+BW_INLINE __u32 bw_asks_in(const struct bw_asks *a, __u32 n)
+{
+	return a->merged ? 1 + a->more[n & (BW_ASKS - 1)] : 1;
+}
+
 /* A request: a client's is sent, a server's arrives, and ends there in the stream. */
 BW_INLINE void bw_asks_begin(struct bw_asks *a, __u32 end, __u64 now, __u32 *unmatched)
 {
 	struct bw_ask *ask;
 
 	if (a->head - a->tail >= BW_ASKS) {
-		(*unmatched)++;
+		/* no room: it shares the newest one's fate */
+		__u32 newest = (a->head - 1) & (BW_ASKS - 1);
+
+		if (a->mid == a->head || a->more[newest] == 0xffff) {
+			(*unmatched)++;
+			return;
+		}
+		a->ask[newest].end = end;
+		a->more[newest]++;
+		a->merged++;
 		return;
 	}
 	ask = bw_ask(a, a->head);
@@ -92,10 +111,15 @@ BW_INLINE void bw_asks_move_last(struct bw_asks *a, __u32 end)
 BW_INLINE void bw_asks_end(struct bw_asks *a, struct bw_hist *h, __u64 now)
 {
 	__u32 took = (__u32)(now >> BW_ASK_SHIFT) - bw_ask(a, a->tail)->at;
+	__u32 requests = bw_asks_in(a, a->tail);
 
+	if (requests > 1) {
+		a->more[a->tail & (BW_ASKS - 1)] = 0;
+		a->merged -= requests - 1;
+	}
 	a->tail++;
 	if (h)
-		bw_hist_add(h, (__u64)took << BW_ASK_SHIFT);
+		bw_hist_add(h, (__u64)took << BW_ASK_SHIFT, requests);
 }
 
 /*
@@ -125,8 +149,8 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack)
 		if (!sure && n >= most)
 			break;
 		ask->end = end;
+		n += bw_asks_in(a, a->mid);
 		a->mid++;
-		n++;
 	}
 	a->answers += n - 1;
 	return guessed;
@@ -215,7 +239,7 @@ BW_INLINE void bw_asks_censor(struct bw_asks *a, struct bw_hist *h, __u64 now)
 		__u32 took = (__u32)(now >> BW_ASK_SHIFT) - bw_ask(a, a->tail + i)->at;
 
 		if (h && (__s32)took >= 0)
-			bw_hist_add(h, (__u64)took << BW_ASK_SHIFT);
+			bw_hist_add(h, (__u64)took << BW_ASK_SHIFT, bw_asks_in(a, a->tail + i));
 	}
 }
 

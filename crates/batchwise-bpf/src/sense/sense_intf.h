@@ -198,7 +198,10 @@ struct bw_asks {
 	__u64 bytes; /* client: of the response that is arriving */
 	__u64 answered; /* client: bytes of responses so far, */
 	__u64 answers; /* and how many requests they answered */
+	__u32 merged; /* requests that are in others' entries, as there was no room */
+	__u32 reserved;
 	struct bw_ask ask[BW_ASKS];
+	__u16 more[BW_ASKS]; /* of them, in each entry */
 };
 
 #define BW_LOG 16 /* a power of two */

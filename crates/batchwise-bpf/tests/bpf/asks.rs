@@ -127,14 +127,17 @@ fn a_servers_request_lasts_from_its_arrival_to_the_send_after_it_was_read() {
 }
 
 #[test]
-fn what_is_under_way_is_told_with_its_age_and_what_is_too_much_is_counted() {
+fn what_is_under_way_is_told_with_its_age_and_nothing_is_lost_where_there_is_no_room() {
     let (mut asks, mut found) = (Box::<bw_asks>::default(), Box::<bw_hist>::default());
     let mut unmatched = 0;
     for n in 0..130 {
         bw_twin_asks_begin(&mut asks, 64 * (n + 1), 1_000, &mut unmatched);
     }
-    assert_eq!(unmatched, 130 - 128);
     bw_twin_asks_censor(&mut asks, &mut found, 33_000);
-    assert_eq!(counts(&found), 128);
-    assert_eq!(found.count[bw_twin_hist_bucket(32_000) as usize], 128);
+    assert_eq!((unmatched, counts(&found)), (0, 130));
+    assert_eq!(found.count[bw_twin_hist_bucket(32_000) as usize], 130);
+    // a server reads them all, and answers
+    bw_twin_asks_take(&mut asks, 64 * 130);
+    bw_twin_asks_answered(&mut asks, &mut found, 64 * 130, 65_000);
+    assert_eq!((counts(&found), asks.merged), (260, 0));
 }

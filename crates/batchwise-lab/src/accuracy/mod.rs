@@ -80,9 +80,8 @@ type Ends = BTreeMap<Side, BTreeMap<Unit, EndEstimate>>;
 
 /// Two hosts, both servers, both ends' watchers.
 pub(crate) struct Stage {
-    /// Those of one kind count.
+    /// One at each end, of one kind.
     watchers: Vec<(Cost, Side, Watcher)>,
-    counting: Option<Cost>,
     redis_with_nagle: RedisServer,
     redis: Redis,
 }
@@ -148,8 +147,7 @@ impl Experiment for Accuracy {
         let server = &redis.hosts.server;
         let redis_with_nagle = RedisServer::start_with_nagle(server, &context.stop)?;
         let stage = Stage {
-            watchers: watch(context, &redis.hosts)?,
-            counting: None,
+            watchers: Vec::new(),
             redis_with_nagle,
             redis,
         };
@@ -171,7 +169,7 @@ impl Experiment for Accuracy {
             step,
             repeat,
         } = *turn.arm;
-        stage.count(context, cost)?;
+        stage.watch(context, cost)?;
         let (port, client_nodelay) = match nagle_at {
             NagleAt::Client => (PORT, nodelay),
             NagleAt::Server if nodelay => (PORT, true),
@@ -192,7 +190,6 @@ impl Experiment for Accuracy {
         stage.redis.server.check_alive()?;
         stage.redis_with_nagle.check_alive()?;
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-        let counting = stage.watchers.iter().filter(|(of, ..)| *of == cost);
         let estimates = |(_, side, watcher): &(Cost, Side, Watcher)| {
             (*side, estimates_in(&watcher.take_lines(), *side, from, to))
         };
@@ -217,7 +214,7 @@ impl Experiment for Accuracy {
                 measured_from_ts_ns: from,
                 measured_to_ts_ns: to,
             },
-            ends: counting.map(estimates).collect(),
+            ends: stage.watchers.iter().map(estimates).collect(),
         }])
     }
 
@@ -276,49 +273,33 @@ impl OnLadder for Point {
     }
 }
 
-/// How long a watcher may take to begin or to end counting, and a governor to learn the load.
-const OBEYS: Duration = Duration::from_secs(1);
-
 impl Stage {
-    /// Makes the watchers of that kind count, and no others.
-    fn count(&mut self, context: &Context, cost: Cost) -> Result<()> {
-        if self.counting.replace(cost) == Some(cost) {
+    /// Starts watchers of that kind, if others run: of two pairs that exchange, one would spoil the other's.
+    fn watch(&mut self, context: &Context, cost: Cost) -> Result<()> {
+        if self.watchers.first().is_some_and(|(of, ..)| *of == cost) {
             return Ok(());
         }
-        for (of, _, watcher) in &self.watchers {
-            watcher.count(*of == cost)?;
-        }
-        context.stop.sleep(OBEYS)?;
-        self.watchers
-            .iter()
-            .for_each(|(.., w)| drop(w.take_lines()));
+        self.watchers.clear();
+        let start = |side: Side, host: &Host| -> Result<_> {
+            let spec = WatchSpec {
+                ports: &[PORT, NAGLE_PORT],
+                interval: match cost {
+                    Cost::Off => INTERVAL,
+                    Cost::Budget => BUDGET_INTERVAL,
+                },
+                units: (cost == Cost::Off).then_some("sends,bytes,packets"),
+                exchange: true,
+                cgroup: Some(host.cgroup()),
+                cost: (cost == Cost::Off).then_some("off"),
+            };
+            let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
+            Ok((cost, side, watcher.with_context(|| at_end(side))?))
+        };
+        let hosts = &self.redis.hosts;
+        let server = start(Side::Server, &hosts.server)?;
+        self.watchers = vec![server, start(Side::Client, &hosts.client)?];
         Ok(())
     }
-}
-
-/// A watcher of each kind at each end.
-fn watch(context: &Context, hosts: &TwoHosts) -> Result<Vec<(Cost, Side, Watcher)>> {
-    let start = |cost: Cost, side: Side, host: &Host| -> Result<_> {
-        let spec = WatchSpec {
-            ports: &[PORT, NAGLE_PORT],
-            interval: match cost {
-                Cost::Off => INTERVAL,
-                Cost::Budget => BUDGET_INTERVAL,
-            },
-            units: (cost == Cost::Off).then_some("sends,bytes,packets"),
-            exchange: true,
-            cgroup: Some(host.cgroup()),
-            cost: (cost == Cost::Off).then_some("off"),
-        };
-        let watcher = Watcher::start(&context.command, host, &spec, &context.stop);
-        Ok((cost, side, watcher.with_context(|| at_end(side))?))
-    };
-    Ok(vec![
-        start(Cost::Off, Side::Server, &hosts.server)?,
-        start(Cost::Off, Side::Client, &hosts.client)?,
-        start(Cost::Budget, Side::Server, &hosts.server)?,
-        start(Cost::Budget, Side::Client, &hosts.client)?,
-    ])
 }
 
 fn at_end(side: Side) -> String {
