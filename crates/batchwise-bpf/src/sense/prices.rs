@@ -21,11 +21,14 @@ const CONNECTIONS: u32 = 10;
 /// (`lab run hook-cost`).
 const USUAL: Prices = Prices {
     member: 190.0,
-    entry: 60.0,
+    entry: 30.0,
     foreign: 75.0,
     started: 5_000.0,
     switch: SWITCH,
 };
+
+/// More than that it does not take to get to a program and back.
+const MOST_ENTRY: f64 = 60.0;
 
 /// What other CPUs lose when the programs are attached and detached, ns: text is patched under them
 /// (docs/research/kernel.md#what-a-switch-costs).
@@ -105,11 +108,12 @@ impl Sensor {
             true => found.clamp(usual / 5.0, usual * 20.0),
             false => usual,
         };
-        let member = price(extra(0) / RUNS, USUAL.member);
         let timed = (runs.took - before.took) as f64 / (runs.timed - before.timed).max(1) as f64;
+        // on a busy machine the difference of two times may say anything
+        let entry = (extra(0) / RUNS - timed).clamp(0.0, MOST_ENTRY);
         let prices = Prices {
-            member,
-            entry: member - timed,
+            member: timed + entry,
+            entry,
             foreign: price(extra(1) / RUNS, USUAL.foreign),
             started: price(extra(2), USUAL.started),
             switch: SWITCH,

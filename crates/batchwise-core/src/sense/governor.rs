@@ -24,7 +24,7 @@ pub struct Runs {
 pub struct Prices {
     /// A run at an event of a watched socket, while caches are warm.
     pub member: f64,
-    /// What of it a run's own clock does not see: getting there and back. May be below 0.
+    /// What of it a run's own clock does not see: getting there and back.
     pub entry: f64,
     /// A run at an event of another socket.
     pub foreign: f64,

@@ -163,7 +163,6 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
             counted.iter().for_each(|counted| services.take(counted));
             let paused = hold(&mut counting, &pause, &stop)?;
             ticks.delay(paused);
-            services.skip(nanos(paused));
             last += paused;
             continue;
         }

@@ -113,11 +113,6 @@ impl Services {
         }
     }
 
-    /// Nobody looked for so many ns, which are of no interval.
-    pub fn skip(&mut self, ns: u64) {
-        self.shown_at += ns;
-    }
-
     /// The connections that are open.
     pub fn open(&self) -> Vec<Connection> {
         let all = self.tracker.connections();
