@@ -163,7 +163,7 @@ pub struct Line {
     /// Mean latency of a request, ns.
     pub latency_ns: Latency,
     /// Standard error of each, ns: requests that were not counted differ from those that were, and
-    /// counting itself is a few percent off. null: not known, or not known yet.
+    /// counting itself is a few percent off.
     #[serde(default)]
     pub stderr_ns: Latency,
     /// The mean queueing delays that `network` was computed from, ns.

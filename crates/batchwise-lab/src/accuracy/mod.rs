@@ -24,7 +24,6 @@ use crate::redis::{Redis, is_saturated, judge, steady};
 use batchwise_testbed::host::Host;
 use batchwise_testbed::load::{LatencySummary, LoadSpec};
 use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
-use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
 pub(crate) use plan::workload;
