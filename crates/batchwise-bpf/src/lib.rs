@@ -32,7 +32,7 @@ pub use flows::gaps_from;
 pub use object::holder;
 pub use sense::{
     Actuator, Advertiser, Config, Control, Exchange, Extension, GuardFds, Hints, Ping, Sensor,
-    Tuning, Units, release,
+    Tuning, Units, monotonic_ns, release,
 };
 
 /// A module for each skeleton that the build script makes.

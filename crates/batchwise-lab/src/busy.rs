@@ -17,6 +17,9 @@ use crate::engine::stalls::{Gap, lost, now_ns};
 /// Each with one request in flight.
 pub const CONNECTIONS: u32 = 10;
 
+/// A stretch of which the host took away more decides nothing.
+pub const MOST_CUT: f64 = 0.25;
+
 /// A client that never ends by itself, and a connection that asks the server how much it has served.
 pub struct Busy {
     benchmark: Process,

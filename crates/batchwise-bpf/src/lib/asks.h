@@ -163,8 +163,8 @@ BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *gu
 
 	if (a->mid != a->head && !bw_after(ask->end, ack)) {
 		ask->end = end;
+		a->answers += bw_asks_in(a, a->mid);
 		a->mid++;
-		a->answers++;
 		if (a->mid != a->head)
 			*guessed += bw_asks_answer_rest(a, end, ack);
 	}

@@ -15,8 +15,8 @@ use crate::Error;
 use crate::features::SendHook;
 use crate::sense_skel::SenseSkel;
 
-/// ns of the clock that the programs use.
-fn monotonic_ns() -> u64 {
+/// ns of the clock that the programs use (`bpf_ktime_get_ns`).
+pub fn monotonic_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
 }
 

@@ -15,6 +15,7 @@ mod tails;
 
 pub use actuator::{Actuator, Control, GuardFds, Tuning, release};
 pub use config::{Config, Units};
+pub use counting::monotonic_ns;
 pub use exchange::Exchange;
 pub use extension::Extension;
 pub use hints::{Advertiser, Hints};

@@ -6,11 +6,9 @@ use serde::Serialize;
 
 use super::tools::{TOOLS, Tells, Tool};
 use super::{More, Point};
+use crate::busy::MOST_CUT;
 use crate::engine::Ratio;
 use crate::stats::{Spread, median};
-
-/// A turn of which the host took away more decides nothing.
-const MOST_CUT: f64 = 0.25;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ToolSummary {

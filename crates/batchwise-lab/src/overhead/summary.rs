@@ -7,13 +7,12 @@ use serde::Serialize;
 
 use super::budget::Kept;
 use super::{Arm, HookCost, More, Point};
+use crate::busy::MOST_CUT;
 use crate::engine::{Ratio, Verdict, pairs};
 use crate::stats::{MedianInterval, Spread, median};
 
 /// What `watch` may cost: this share of the throughput stays.
 const BAR: f64 = 0.99;
-/// A slice of which the host took away more decides nothing.
-const MOST_CUT: f64 = 0.25;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArmSummary {

@@ -2,18 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::time::{ClockId, clock_gettime};
+pub use batchwise_bpf::monotonic_ns;
 
 /// ns since 1970.
 pub fn wall_clock_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, nanos)
-}
-
-/// ns of the clock that the kernel's counters and events are in (`bpf_ktime_get_ns`).
-pub fn monotonic_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| nanos(now.into()))
 }
 
 /// Whole ns; more than fit, some 584 years, are as many as fit.
