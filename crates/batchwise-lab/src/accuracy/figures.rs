@@ -25,7 +25,8 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
         "Nagle is switched at the client, for `95:5-server` at the server. Error of the estimated \
          mean latency (`total`, from `send`s, two-sided) against the mean that the load generator \
          measured from its own send, over all points below saturation: at least 98 % of the offered \
-         load answered, at most 5 ms on average from the intended time, no failed request. The \
+         load answered, at most 5 ms on average from the intended time, no failed request. Lines of a \
+         watcher in which the host took a CPU away are cut from both. The \
          cutoff is the lowest load from which on Nagle's algorithm gives the lower latency at every \
          higher load.",
     )
@@ -115,7 +116,7 @@ fn latency_plot(
     result: &WorkloadSummary,
     unit: Unit,
 ) -> Figure {
-    let measured = arms(points, |p| Some(p.truth.from_send_ns.mean));
+    let measured = arms(points, |p| Some(p.truth_ns(result.end)));
     let estimated = arms(points, |p| two_sided_total(p, result.end, unit));
     let line = |arms: &[Arms], pick: Pick| {
         let known = |at: &Arms| Some((at.step_rps as f64, pick(at).filter(|y| y.is_finite())?));
@@ -172,7 +173,7 @@ fn stage_bar(point: &Point, end: Side) -> Option<Bar> {
     let estimate = estimate(point, end, Unit::Sends)?;
     Some(Bar {
         parts: estimate.parts().into_iter().collect::<Option<_>>()?,
-        measured: Some(point.truth.from_send_ns.mean),
+        measured: Some(point.truth_ns(end)),
     })
 }
 
@@ -194,6 +195,8 @@ fn at_client(summary: &Summary) -> Table {
             ("two-sided", &|(_, a)| share(a.two_sided)),
             ("median error", &|(_, a)| share(a.median_abs_rel_error)),
             ("90th percentile", &|(_, a)| share(a.p90_abs_rel_error)),
+            ("bias", &|(_, a)| share(a.median_signed_rel_error)),
+            ("time without stalls", &|(_, a)| share(a.undisturbed)),
             ("in the interval", &|(_, a)| share(a.covered)),
         ],
     )

@@ -11,18 +11,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_core::sense::report::{Side, Unit};
+use batchwise_core::sense::report::{Line, Side, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
 use crate::arm::Arm as Setting;
+use crate::engine::stalls::{Gap, Monitor};
 use crate::engine::text::{duration, maybe_duration};
 use crate::engine::{Experiment, Judgement, NoMore, Report, Results, Round, Run, Turn};
 use crate::ladder::{OnLadder, Rung, Workload};
 use crate::redis::{Redis, is_saturated, judge, steady};
 use batchwise_testbed::host::Host;
-use batchwise_testbed::load::{LatencySummary, LoadSpec};
+use batchwise_testbed::load::{LatencySummary, LoadInterval, LoadSpec};
 use batchwise_testbed::redis::{NAGLE_PORT, PORT, RedisServer};
 use batchwise_testbed::watcher::{WatchSpec, Watcher};
 use batchwise_testbed::window::{EndEstimate, estimates_in};
@@ -30,11 +31,14 @@ pub(crate) use plan::workload;
 use plan::{Cost, NagleAt, WARMUP, WORKLOADS, measured, repeats};
 use summary::{Summary, estimate};
 
-/// Between two lines of a watcher. The lines at a window's edges do not count, so that this is also
-/// how much of a window goes unseen: a disturbance there is in the truth, not in the estimate.
+/// Between two lines of a watcher.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The same of one that keeps a budget: the command's default.
 const BUDGET_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two reports of the load generator: the truth of a line is known to so much at its edges.
+const BIN: Duration = Duration::from_millis(20);
+/// How long what a stall held up may take to be answered.
+const AFTER_GAP: Duration = Duration::from_millis(20);
 /// How long the line of a window's last interval may take to arrive.
 const LINE_DELAY: Duration = Duration::from_millis(100);
 
@@ -55,6 +59,20 @@ pub(crate) struct Point {
     truth: Truth,
     saturated: bool,
     ends: Ends,
+    /// What is true of the time that an end's estimates are of.
+    #[serde(default)]
+    undisturbed: BTreeMap<Side, Undisturbed>,
+}
+
+/// The time of those lines of a watcher in which the host took no CPU away. A stall of some ms moves the
+/// mean of seconds, and a window that counts a tenth of the requests sees it ten times or not at all: it
+/// is cut from the truth and from the estimate alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Undisturbed {
+    /// Mean latency from the send, ns.
+    mean_ns: f64,
+    /// Share of the point's time.
+    share: f64,
 }
 
 /// What the load generator says of a point.
@@ -81,6 +99,7 @@ type Ends = BTreeMap<Side, BTreeMap<Unit, EndEstimate>>;
 pub(crate) struct Stage {
     /// One at each end, of one kind.
     watchers: Vec<(Cost, Side, Watcher)>,
+    monitor: Option<Monitor>,
     redis_with_nagle: RedisServer,
     redis: Redis,
 }
@@ -147,6 +166,7 @@ impl Experiment for Accuracy {
         let redis_with_nagle = RedisServer::start_with_nagle(server, &context.stop)?;
         let stage = Stage {
             watchers: Vec::new(),
+            monitor: None,
             redis_with_nagle,
             redis,
         };
@@ -181,7 +201,9 @@ impl Experiment for Accuracy {
             nodelay: client_nodelay,
             ..stage.redis.load(Setting::Nodelay, WARMUP, vec![phase])
         };
-        let report = stage.redis.run(context, &load)?;
+        let client = &stage.redis.hosts.client;
+        let (mut report, intervals) =
+            load.run_with_intervals(&context.command, client, BIN, &context.stop)?;
         context.stop.sleep(LINE_DELAY)?;
         for (_, side, watcher) in &mut stage.watchers {
             watcher.check().with_context(|| at_end(*side))?;
@@ -189,9 +211,23 @@ impl Experiment for Accuracy {
         stage.redis.server.check_alive()?;
         stage.redis_with_nagle.check_alive()?;
         let (from, to) = (report.measured_from_ts_ns, report.measured_to_ts_ns);
-        let estimates = |(_, side, watcher): &(Cost, Side, Watcher)| {
-            (*side, estimates_in(&watcher.take_lines(), *side, from, to))
-        };
+        let gaps = stage.monitor.iter().flat_map(|m| m.gaps(from, to));
+        let gaps: Vec<_> = gaps.collect();
+        let (mut ends, mut undisturbed) = (Ends::new(), BTreeMap::new());
+        for (_, side, watcher) in &stage.watchers {
+            let mut lines = watcher.take_lines();
+            lines.retain(|line| is_quiet(&gaps, span(line)));
+            ends.insert(*side, estimates_in(&lines, *side, from, to));
+            let found = Undisturbed::of(&lines, &intervals, from, to);
+            found.into_iter().for_each(|found| {
+                undisturbed.insert(*side, found);
+            });
+        }
+        if undisturbed.is_empty() {
+            report.valid = false;
+            let why = "the host took a CPU away in each of the watchers' lines";
+            report.why_invalid.push(why.into());
+        }
         Ok(vec![Point {
             workload: workload.name.into(),
             cost,
@@ -213,7 +249,8 @@ impl Experiment for Accuracy {
                 measured_from_ts_ns: from,
                 measured_to_ts_ns: to,
             },
-            ends: stage.watchers.iter().map(estimates).collect(),
+            ends,
+            undisturbed,
         }])
     }
 
@@ -229,7 +266,7 @@ impl Experiment for Accuracy {
             point.workload,
             point.step_rps,
             if point.nodelay { "off" } else { "on" },
-            duration(point.truth.from_send_ns.mean),
+            duration(point.truth_ns(Side::Client)),
             estimate(Side::Client),
             estimate(Side::Server),
             if point.saturated { ", saturated" } else { "" },
@@ -260,6 +297,51 @@ impl Experiment for Accuracy {
     }
 }
 
+/// From when to when a line is, ns since the Unix epoch.
+fn span(line: &Line) -> (u64, u64) {
+    (line.ts_ns.saturating_sub(line.interval_ns), line.ts_ns)
+}
+
+/// Whether no CPU was taken away in a time, nor so shortly before it that what waited then is still there.
+fn is_quiet(gaps: &[Gap], (from, to): (u64, u64)) -> bool {
+    let after = AFTER_GAP.as_nanos() as u64;
+    gaps.iter().all(|gap| gap.to + after < from || gap.from > to)
+}
+
+impl Undisturbed {
+    /// Of these lines, as far as they are within `from..=to`; `None` without any.
+    fn of(lines: &[Line], intervals: &[LoadInterval], from: u64, to: u64) -> Option<Self> {
+        let spans: Vec<_> = lines
+            .iter()
+            .map(span)
+            .filter(|(begin, end)| *begin >= from && *end <= to)
+            .collect();
+        let is_inside = |interval: &&LoadInterval| {
+            let middle = interval.ts_ns - interval.interval_ns / 2;
+            spans.iter().any(|(begin, end)| (*begin..*end).contains(&middle))
+        };
+        let (mut requests, mut sum, mut time) = (0.0, 0.0, 0);
+        for interval in intervals.iter().filter(is_inside) {
+            let answered = interval.achieved_rps * interval.interval_ns as f64;
+            requests += answered;
+            sum += answered * interval.mean_from_send_ns.unwrap_or(0.0);
+            time += interval.interval_ns;
+        }
+        (requests > 0.0).then(|| Self {
+            mean_ns: sum / requests,
+            share: time as f64 / to.saturating_sub(from).max(1) as f64,
+        })
+    }
+}
+
+impl Point {
+    /// Mean latency from the send in the time that an end's estimates are of, ns.
+    fn truth_ns(&self, end: Side) -> f64 {
+        let undisturbed = self.undisturbed.get(&end);
+        undisturbed.map_or(self.truth.from_send_ns.mean, |found| found.mean_ns)
+    }
+}
+
 impl OnLadder for Point {
     fn rung(&self) -> Rung<'_> {
         Rung {
@@ -279,6 +361,7 @@ impl Stage {
             return Ok(());
         }
         self.watchers.clear();
+        self.monitor = None;
         let start = |side: Side, host: &Host| -> Result<_> {
             let spec = WatchSpec {
                 ports: &[PORT, NAGLE_PORT],
@@ -297,6 +380,8 @@ impl Stage {
         let hosts = &self.redis.hosts;
         let server = start(Side::Server, &hosts.server)?;
         self.watchers = vec![server, start(Side::Client, &hosts.client)?];
+        let own: Vec<_> = self.watchers.iter().map(|w| w.2.pid()).collect();
+        self.monitor = Some(Monitor::start(&[hosts.server.cpu(), hosts.client.cpu()], &own));
         Ok(())
     }
 }

@@ -72,6 +72,18 @@ pub struct AtClient {
     pub covered: Option<f64>,
     /// Of how many.
     pub with_stderr: usize,
+    /// Median of (estimate - truth) / truth.
+    pub median_signed_rel_error: Option<f64>,
+    /// Median share of a point's time in which the host took no CPU away: all else is cut.
+    pub undisturbed: Option<f64>,
+}
+
+/// The loads from which Nagle is better, of a workload at the default budget.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cutoffs {
+    pub measured_rps: Option<u64>,
+    pub estimated_rps: Option<u64>,
+    pub matches: bool,
 }
 
 /// All workloads, by name.
@@ -83,6 +95,7 @@ pub struct Summary {
     pub covered: Option<f64>,
     pub by_cost: BTreeMap<Cost, AtClient>,
     pub at_budget: BTreeMap<String, AtClient>,
+    pub cutoffs_at_budget: BTreeMap<String, Cutoffs>,
 }
 
 impl Summary {
@@ -100,6 +113,7 @@ impl Summary {
                 .map(|(cost, points)| (cost, AtClient::of(&points.iter().collect::<Vec<_>>())))
                 .into(),
             at_budget: per_workload(budget, AtClient::of),
+            cutoffs_at_budget: per_workload(budget, Cutoffs::of),
         }
     }
 }
@@ -108,14 +122,17 @@ impl AtClient {
     fn of(points: &[&Point]) -> Self {
         let below: Vec<_> = points.iter().filter(|p| !p.saturated).collect();
         let found = |p: &&&Point| {
-            let truth = p.truth.from_send_ns.mean;
+            let truth = p.truth_ns(Side::Client);
             let found = estimate(p, Side::Client, Unit::Sends)?;
             let off = found.total_ns? - truth;
             let within = found.total_stderr_ns.map(|error| off.abs() <= 1.96 * error);
-            (truth > 0.0).then_some((off.abs() / truth, within, found.estimator))
+            (truth > 0.0).then_some((off / truth, within, found.estimator))
         };
         let found: Vec<_> = below.iter().filter_map(found).collect();
-        let errors: Vec<_> = found.iter().map(|(error, ..)| *error).collect();
+        let signed: Vec<_> = found.iter().map(|(error, ..)| *error).collect();
+        let errors: Vec<_> = signed.iter().map(|error| error.abs()).collect();
+        let undisturbed = below.iter().filter_map(|p| p.undisturbed.get(&Side::Client));
+        let undisturbed: Vec<_> = undisturbed.map(|u| u.share).collect();
         let within: Vec<_> = found.iter().filter_map(|(_, within, _)| *within).collect();
         let share = |count: usize, of: usize| (of > 0).then(|| count as f64 / of as f64);
         let two_sided = found.iter().filter(|f| f.2 == Estimator::TwoSided).count();
@@ -129,6 +146,28 @@ impl AtClient {
             p90_abs_rel_error: quantile(&errors, 0.9),
             covered: share(within.iter().filter(|w| **w).count(), within.len()),
             with_stderr: within.len(),
+            median_signed_rel_error: median(&signed),
+            undisturbed: median(&undisturbed),
+        }
+    }
+}
+
+impl Cutoffs {
+    /// As the client's end says, with any estimator.
+    fn of(points: &[&Point]) -> Self {
+        Self::by(points, Side::Client, |p| {
+            estimate(p, Side::Client, Unit::Sends)?.total_ns
+        })
+    }
+
+    fn by(points: &[&Point], end: Side, estimate: impl Fn(&Point) -> Option<f64>) -> Self {
+        let collapsed = |p: &Point| p.saturated.then_some(f64::INFINITY);
+        let measured_rps = cutoff(&arms(points, |p| collapsed(p).or(Some(p.truth_ns(end)))));
+        let estimated_rps = cutoff(&arms(points, |p| estimate(p).or_else(|| collapsed(p))));
+        Self {
+            measured_rps,
+            estimated_rps,
+            matches: measured_rps == estimated_rps,
         }
     }
 }
@@ -172,20 +211,18 @@ pub fn two_sided_total(point: &Point, end: Side, unit: Unit) -> Option<f64> {
 fn errors(points: &[&Point], end: Side, unit: Unit) -> Errors {
     let below: Vec<_> = points.iter().filter(|p| !p.saturated).collect();
     let error = |p: &&&Point| {
-        let truth = p.truth.from_send_ns.mean;
+        let truth = p.truth_ns(end);
         let estimate = two_sided_total(p, end, unit)?;
         (truth > 0.0).then(|| (estimate - truth) / truth)
     };
     let signed: Vec<f64> = below.iter().filter_map(error).collect();
     let errors: Vec<f64> = signed.iter().map(|e| e.abs()).collect();
     let interval = MedianInterval::of(&errors).filter(|_| errors.len() >= ENOUGH_PAIRS);
-    let collapsed = |p: &Point| p.saturated.then_some(f64::INFINITY);
-    let measured_cutoff_rps = cutoff(&arms(points, |p| {
-        collapsed(p).or(Some(p.truth.from_send_ns.mean))
-    }));
-    let estimated_cutoff_rps = cutoff(&arms(points, |p| {
-        two_sided_total(p, end, unit).or_else(|| collapsed(p))
-    }));
+    let Cutoffs {
+        measured_rps,
+        estimated_rps,
+        matches,
+    } = Cutoffs::by(points, end, |p| two_sided_total(p, end, unit));
     Errors {
         points: below.len(),
         missing: below.len() - errors.len(),
@@ -194,10 +231,10 @@ fn errors(points: &[&Point], end: Side, unit: Unit) -> Errors {
         median_abs_rel_error_interval: interval.map(|i| [i.low, i.high]),
         p90_abs_rel_error: quantile(&errors, 0.9),
         median_signed_rel_error: median(&signed),
-        measured_cutoff_rps,
-        estimated_cutoff_rps,
+        measured_cutoff_rps: measured_rps,
+        estimated_cutoff_rps: estimated_rps,
         // Nothing was estimated: that there is no cutoff either is no match.
-        cutoff_matches: !errors.is_empty() && measured_cutoff_rps == estimated_cutoff_rps,
+        cutoff_matches: !errors.is_empty() && matches,
     }
 }
 

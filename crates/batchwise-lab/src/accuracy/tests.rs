@@ -56,6 +56,7 @@ fn point(nodelay: bool, step_rps: u64, truth: f64, estimate: Option<f64>) -> Poi
         },
         saturated: truth > 5e6,
         ends: estimate.map(|e| (Side::Client, e)).into_iter().collect(),
+        undisturbed: BTreeMap::new(),
     }
 }
 

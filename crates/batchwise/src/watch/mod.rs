@@ -112,6 +112,9 @@ fn units() -> impl TypedValueParser<Value = Unit> {
     .try_map(|name| serde_json::from_value(name.into()))
 }
 
+/// Added to the niceness: 19 is the most that there is.
+const LOWEST_PRIORITY: i32 = 19;
+
 /// Peers look at hints at intervals of their own, and expect new ones in each.
 const ADVERTISE_EVERY: Duration = Duration::from_millis(20);
 
@@ -144,6 +147,9 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(form, WhenUnread::End, waiting(&args.ports.numbers))?;
     let mut services = Services::new(args.units, args.per_connection);
     let mut counting = Counting::begin(sensor, args.cost.0, args.interval)?;
+    // prices are found; from now on whoever serves requests goes first, lest a window's beginning delay
+    // those that it counts
+    rustix::process::nice(LOWEST_PRIORITY).context("lowering the priority")?;
 
     if args.exchange {
         output.wake_by(counting.doorbell()?);
