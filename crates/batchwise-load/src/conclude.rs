@@ -145,6 +145,8 @@ fn figures(
     };
     figures.why_invalid = validity.why_invalid(&figures);
     figures.valid = figures.why_invalid.is_empty();
+    let late = validity.lateness(&figures);
+    figures.only_late = late.is_some() && figures.why_invalid.len() == 1;
     figures
 }
 

@@ -59,6 +59,8 @@ pub struct Figures {
     pub valid: bool,
     /// If not, why: a sentence each.
     pub why_invalid: Vec<String>,
+    /// Whether the one reason is that requests were sent late: what was measured from the send holds.
+    pub only_late: bool,
     /// Latency from the clock reading just before the `send` that took the first byte.
     pub latency_from_send_ns: LatencySummary,
     /// Actual minus intended send time.

@@ -75,7 +75,8 @@ impl Validity<'_> {
         why
     }
 
-    fn lateness(&self, figures: &Figures) -> Option<String> {
+    /// What is said of requests that were sent late.
+    pub fn lateness(&self, figures: &Figures) -> Option<String> {
         if self.client_works {
             return waited_for_cpu(self.cpu_wait_share, 0.01);
         }

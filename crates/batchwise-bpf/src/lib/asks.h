@@ -7,7 +7,9 @@
  * A client cannot see which of its pipelined requests a response answers: a server may answer several
  * with one write. But a response acknowledges what had arrived before it was sent, and a server answers
  * all that it has read. So a response answers at least what the one before it acknowledged, one at least,
- * and at most what it acknowledges itself; in between, its length decides, by the mean so far.
+ * and at most what it acknowledges itself; in between, its length decides: it answers so many as would
+ * together be as long. Requests of about one size are taken to have responses of one length, which is
+ * learnt where only one request can be meant (a SET is long and its response short, a GET the reverse).
  */
 #ifndef BW_ASKS_H
 #define BW_ASKS_H
@@ -19,25 +21,13 @@
 
 BW_INLINE __u32 bw_hist_bucket(__u64 ns)
 {
-	__u64 v = ns >> BW_HIST_SHIFT, top, shift = 0, more;
+	__u64 v = ns >> BW_HIST_SHIFT, more, shift;
 
 	/* at most 2^32 - 1; arithmetic throughout, as the verifier follows every branch */
 	more = -bw_less(0xffffffff, v);
 	v = (v & ~more) | (0xffffffff & more);
 	/* how far down the uppermost bit is to come */
-	top = v >> BW_HIST_SUB;
-	more = bw_less(0xffff, top) << 4;
-	top >>= more;
-	shift += more;
-	more = bw_less(0xff, top) << 3;
-	top >>= more;
-	shift += more;
-	more = bw_less(0xf, top) << 2;
-	top >>= more;
-	shift += more;
-	more = bw_less(3, top) << 1;
-	top >>= more;
-	shift += more + (top >> 1);
+	shift = bw_msb(v | 1 << BW_HIST_SUB) - BW_HIST_SUB;
 	return (shift << BW_HIST_SUB) + (v >> shift);
 }
 
@@ -61,7 +51,8 @@ BW_INLINE void bw_asks_reset(struct bw_asks *a, __u32 snd_una)
 		for (int i = 0; i < BW_ASKS; i++)
 			a->more[i] = 0;
 	a->merged = 0;
-	a->acked = snd_una;
+	a->acked = a->asked = snd_una;
+	a->owed = 0;
 	a->bytes = 0;
 }
 
@@ -85,7 +76,7 @@ BW_INLINE void bw_asks_begin(struct bw_asks *a, __u32 end, __u64 now, __u32 *unm
 		/* no room: it shares the newest one's fate */
 		__u32 newest = (a->head - 1) & (BW_ASKS - 1);
 
-		if (a->mid == a->head || a->more[newest] == 0xffff) {
+		if (a->mid == a->head || a->more[newest] == 0xff) {
 			(*unmatched)++;
 			return;
 		}
@@ -127,46 +118,112 @@ BW_INLINE void bw_asks_end(struct bw_asks *a, struct bw_hist *h, __u64 now)
  * inline, as a call costs 30 ns (`lab run hook-cost`).
  */
 
-/* The rest of bw_asks_answer(): how often the response's length decided. */
-BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack)
+/* The length of responses to requests as long as the next one; 0: not known. */
+BW_INLINE __u32 *bw_asks_length(struct bw_asks *a)
 {
-	__u32 most, n = 1, guessed = 0;
+	__u32 size = bw_ask(a, a->mid)->end - a->asked;
+
+	if (a->merged)
+		size /= bw_asks_in(a, a->mid);
+	/* no address in it before it was told from NULL, as the verifier wants it */
+	__asm__ volatile("" : "+r"(a));
+	return &a->length[bw_msb(size) & (BW_SIZES - 1)];
+}
+
+/* What is expected to answer the next one, bytes. */
+BW_INLINE __s64 bw_asks_expected(struct bw_asks *a)
+{
+	__u32 length = *bw_asks_length(a);
+
+	if (!length && a->answers)
+		length = a->answered / a->answers;
+	return (__s64)length * bw_asks_in(a, a->mid);
+}
+
+/* The next one is answered, by a response that ends there. */
+BW_INLINE void bw_asks_pop(struct bw_asks *a, __u32 end)
+{
+	struct bw_ask *ask = bw_ask(a, a->mid);
+
+	a->asked = ask->end;
+	ask->end = end;
+	a->answers += bw_asks_in(a, a->mid);
+	a->mid++;
+}
+
+/*
+ * So many bytes answered one request; there may be answers in it to others that were taken to be answered
+ * before, as many bytes as are owed.
+ */
+BW_INLINE void bw_asks_learn(struct bw_asks *a, __u32 *length, __u32 bytes)
+{
+	if (bytes < *length)
+		*length -= (*length - bytes + 1) / 2;
+	else if (!a->owed)
+		*length = bytes;
+}
+
+/* What is left over when no request is: an answer that came too late. */
+BW_INLINE void bw_asks_settle(struct bw_asks *a, __s64 left)
+{
+	if (left > 0)
+		a->owed = left < a->owed ? a->owed - left : 0;
+}
+
+/* What is left of a response when so much more is expected: it pays, or is owed. */
+BW_INLINE __s64 bw_asks_pay(struct bw_asks *a, __s64 left, __s64 expected)
+{
+	__s64 missing = expected - left;
+
+	if (missing > 0)
+		a->owed += missing < expected ? missing : expected;
+	return left - expected;
+}
+
+/* The rest of bw_asks_answer(), which has `left` bytes: how often the response's length decided. */
+BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s64 left)
+{
+	__u32 guessed = 0;
 
 	if (!a)
 		return 0;
-	/*
-	 * How many a response of this length answers on average, rounded. The first one is taken to answer
-	 * all: one too many is made good as soon as nothing is under way, one too few never.
-	 */
-	most = a->answered ? (a->bytes * a->answers + a->answered / 2) / a->answered : BW_ASKS;
 	for (int i = 0; i < BW_ASKS && a->mid != a->head; i++) {
-		struct bw_ask *ask = bw_ask(a, a->mid);
-		int sure = !bw_after(ask->end, a->acked);
+		__u32 asked = bw_ask(a, a->mid)->end;
+		__s64 expected = bw_asks_expected(a);
 
-		if (bw_after(ask->end, ack))
+		if (bw_after(asked, ack))
 			break;
-		guessed += !sure;
-		if (!sure && n >= most)
-			break;
-		ask->end = end;
-		n += bw_asks_in(a, a->mid);
-		a->mid++;
+		if (bw_after(asked, a->acked)) {
+			guessed++;
+			/*
+			 * At least half of it is there. Where nothing is known of lengths all are taken to be
+			 * answered: one too many is made good as soon as nothing is under way, one too few
+			 * never.
+			 */
+			if (2 * left < expected)
+				break;
+		}
+		left = bw_asks_pay(a, left, expected);
+		bw_asks_pop(a, end);
 	}
-	a->answers += n - 1;
+	bw_asks_settle(a, left);
 	return guessed;
 }
 
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
 BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
-	struct bw_ask *ask = bw_ask(a, a->mid);
+	if (a->mid != a->head && !bw_after(bw_ask(a, a->mid)->end, ack)) {
+		__u32 *length = bw_asks_length(a), requests = bw_asks_in(a, a->mid);
+		__s64 left = a->bytes - bw_asks_expected(a);
 
-	if (a->mid != a->head && !bw_after(ask->end, ack)) {
-		ask->end = end;
-		a->answers += bw_asks_in(a, a->mid);
-		a->mid++;
-		if (a->mid != a->head)
-			*guessed += bw_asks_answer_rest(a, end, ack);
+		bw_asks_pop(a, end);
+		if (a->mid == a->head || bw_after(bw_ask(a, a->mid)->end, ack)) {
+			bw_asks_learn(a, length, a->bytes / requests);
+			bw_asks_settle(a, left);
+		} else {
+			*guessed += bw_asks_answer_rest(a, end, ack, left);
+		}
 	}
 	a->acked = ack;
 	a->answered += a->bytes;

@@ -55,6 +55,24 @@ BW_INLINE __u64 bw_less(__u64 a, __u64 b)
 	return d >> 63;
 }
 
+/* The uppermost bit that is set, 0 for 0: arithmetic, as the verifier follows every branch. */
+BW_INLINE __u32 bw_msb(__u32 value)
+{
+	__u64 v = value, msb, more;
+
+	msb = bw_less(0xffff, v) << 4;
+	v >>= msb;
+	more = bw_less(0xff, v) << 3;
+	v >>= more;
+	msb += more;
+	more = bw_less(0xf, v) << 2;
+	v >>= more;
+	msb += more;
+	more = bw_less(3, v) << 1;
+	v >>= more;
+	return msb + more + (v >> 1);
+}
+
 /* RFC 1982 comparison: a is after b. */
 BW_INLINE int bw_after(__u32 a, __u32 b)
 {

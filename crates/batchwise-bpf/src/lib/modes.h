@@ -27,22 +27,11 @@ BW_INLINE __u64 bw_select(__u64 c, __u64 a, __u64 b)
 /* The code of a gap in units of 2^BW_GAP_SHIFT ns. */
 BW_INLINE __u32 bw_gap_code(__u32 u)
 {
-	__u64 v = u, msb = 0, c;
+	__u64 msb;
 
 	if (u < BW_OCTAVE)
 		return u;
-	c = bw_less(0xffff, v) << 4;
-	v >>= c;
-	msb += c;
-	c = bw_less(0xff, v) << 3;
-	v >>= c;
-	msb += c;
-	c = bw_less(0xf, v) << 2;
-	v >>= c;
-	msb += c;
-	c = bw_less(3, v) << 1;
-	v >>= c;
-	msb += c + (v >> 1);
+	msb = bw_msb(u);
 	return (msb - 2) << 3 | (u >> (msb - 3) & 7);
 }
 

@@ -189,6 +189,8 @@ struct bw_ask {
 	__u32 at;  /* when it began, in 2^BW_ASK_SHIFT ns */
 };
 
+#define BW_SIZES 16 /* powers of two of bytes that requests have; a power of two */
+
 /* Requests under way, oldest first. */
 struct bw_asks {
 	__u32 head; /* free-running */
@@ -199,9 +201,12 @@ struct bw_asks {
 	__u64 answered; /* client: bytes of responses so far, */
 	__u64 answers; /* and how many requests they answered */
 	__u32 merged; /* requests that are in others' entries, as there was no room */
+	__u32 asked;  /* client: where the last request ended that was answered */
+	__u32 owed;   /* client: bytes of answers that came too late, or are still to come */
 	__u32 reserved;
+	__u32 length[BW_SIZES]; /* client: of responses, bytes, by the requests' size; 0: not known */
 	struct bw_ask ask[BW_ASKS];
-	__u16 more[BW_ASKS]; /* of them, in each entry */
+	__u8 more[BW_ASKS]; /* of them, in each entry */
 };
 
 #define BW_LOG 16 /* a power of two */

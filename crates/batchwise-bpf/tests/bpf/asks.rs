@@ -9,8 +9,10 @@ use batchwise_twins::{
 };
 use proptest::prelude::*;
 
-const REQUEST: u32 = 64;
-const RESPONSE: u32 = 5;
+/// Bytes of a request and of its response.
+type Command = (u32, u32);
+const SET: Command = (16_400, 5);
+const GET: Command = (36, 16_395);
 
 /// A client's end, with a truth beside it.
 #[derive(Default)]
@@ -18,7 +20,7 @@ struct Client {
     asks: Box<bw_asks>,
     found: Box<bw_hist>,
     truth: Box<bw_hist>,
-    sent: VecDeque<u64>,
+    sent: VecDeque<(u64, u32)>,
     end: u32,
     heard: u32,
     now: u64,
@@ -27,29 +29,36 @@ struct Client {
 }
 
 impl Client {
-    /// It knows from one request how long a response is.
+    /// It knows from one request of each kind how long a response is.
     fn taught() -> Self {
         let mut client = Self::default();
-        client.send();
-        client.now += 10_000;
-        client.hear(1);
+        for command in [SET, GET] {
+            client.send(command);
+            client.now += 10_000;
+            client.hear(1);
+        }
         client
     }
 
-    fn send(&mut self) {
-        self.end = self.end.wrapping_add(REQUEST);
-        self.sent.push_back(self.now);
+    fn send(&mut self, (request, response): Command) {
+        self.end = self.end.wrapping_add(request);
+        self.sent.push_back((self.now, response));
         bw_twin_asks_begin(&mut self.asks, self.end, self.now, &mut self.unmatched);
     }
 
     /// A response to so many requests comes, and is read; the server had all that was sent.
     fn hear(&mut self, answered: usize) {
-        let bytes = RESPONSE * answered as u32;
+        let bytes = self
+            .sent
+            .iter()
+            .take(answered)
+            .map(|(_, bytes)| bytes)
+            .sum();
         self.heard = self.heard.wrapping_add(bytes);
         let (asks, heard) = (&mut self.asks, self.heard);
         bw_twin_asks_answer(asks, heard, bytes, self.end, &mut self.guessed);
         bw_twin_asks_read_answers(asks, &mut self.found, heard, self.now);
-        for sent in self.sent.drain(..answered) {
+        for (sent, _) in self.sent.drain(..answered) {
             let bucket = bw_twin_hist_bucket((self.now >> 5 << 5) - (sent >> 5 << 5));
             self.truth.count[bucket as usize] += 1;
         }
@@ -63,13 +72,14 @@ fn counts(h: &bw_hist) -> u32 {
 proptest! {
     #[test]
     fn responses_of_one_size_are_told_apart_however_the_server_puts_them_together(
+        gets in any::<bool>(),
         acts in proptest::collection::vec((any::<bool>(), 1u64..100_000, 1usize..8), 1..300),
     ) {
         let mut client = Client::taught();
         for (sends, time, several) in acts {
             client.now += time;
             if sends && client.sent.len() < 32 {
-                client.send();
+                client.send(if gets { GET } else { SET });
             } else if !client.sent.is_empty() {
                 client.hear(several.min(client.sent.len()));
             }
@@ -82,19 +92,39 @@ proptest! {
 
     #[test]
     fn a_server_that_answers_all_that_it_has_is_matched_exactly(
-        rounds in proptest::collection::vec((1usize..8, 1u64..100_000), 1..100),
+        rounds in proptest::collection::vec(
+            (proptest::collection::vec(any::<bool>(), 1..8), 1u64..100_000),
+            1..100,
+        ),
     ) {
         let mut client = Client::taught();
         for (requests, time) in rounds {
-            for _ in 0..requests {
+            for gets in &requests {
                 client.now += time / 8;
-                client.send();
+                client.send(if *gets { GET } else { SET });
             }
             client.now += time;
-            client.hear(requests);
+            client.hear(requests.len());
         }
         prop_assert_eq!(&client.found.count[..], &client.truth.count[..]);
     }
+}
+
+#[test]
+fn a_long_response_is_that_of_the_request_that_asks_for_much_and_not_of_all_before_it() {
+    let mut client = Client::taught();
+    let before = counts(&client.found);
+    for command in [SET, SET, GET, SET] {
+        client.send(command);
+    }
+    // the server writes each by itself, having read all four
+    for answered in 1..=4 {
+        client.now += 50_000;
+        client.hear(1);
+        let lasting = counts(&client.found) - before;
+        assert!(lasting >= answered, "{lasting} of {answered}");
+    }
+    assert_eq!(counts(&client.found) - before, 4);
 }
 
 #[test]

@@ -131,7 +131,9 @@ impl AtClient {
         let found: Vec<_> = below.iter().filter_map(found).collect();
         let signed: Vec<_> = found.iter().map(|(error, ..)| *error).collect();
         let errors: Vec<_> = signed.iter().map(|error| error.abs()).collect();
-        let undisturbed = below.iter().filter_map(|p| p.undisturbed.get(&Side::Client));
+        let undisturbed = below
+            .iter()
+            .filter_map(|p| p.undisturbed.get(&Side::Client));
         let undisturbed: Vec<_> = undisturbed.map(|u| u.share).collect();
         let within: Vec<_> = found.iter().filter_map(|(_, within, _)| *within).collect();
         let share = |count: usize, of: usize| (of > 0).then(|| count as f64 / of as f64);

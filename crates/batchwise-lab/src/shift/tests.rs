@@ -43,6 +43,8 @@ fn run(arm: Arm, round: u32, mean_us: f64, intervals: Vec<LoadInterval>) -> Poin
             latency_from_send_ns: latency(mean_us * 1e3),
             valid: true,
             why_invalid: Vec::new(),
+            only_late: false,
+            expected_lateness_ns: None,
             cpu_wait_ns: None,
             connections: 1,
             keys: 1,

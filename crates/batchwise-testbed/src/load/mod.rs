@@ -282,6 +282,12 @@ pub struct LoadReport {
     /// Why not.
     #[serde(default)]
     pub why_invalid: Vec<String>,
+    /// Whether the one reason is that requests were sent late.
+    #[serde(default)]
+    pub only_late: bool,
+    /// How late the cost of sending makes them, mean, ns.
+    #[serde(default)]
+    pub expected_lateness_ns: Option<f64>,
     /// Time that the generator was ready to run and did not get its CPU, ns.
     #[serde(default)]
     pub cpu_wait_ns: Option<u64>,
