@@ -5,9 +5,9 @@ use crate::sense::sample::Flow;
 use crate::sense::wire::{Item, Queue};
 
 /// What a mean is off by even when everything was counted: a message ends at a PSH, an acknowledgment
-/// that left is noticed later, the bytes of coalesced messages say where they hide. Relative, standard
-/// deviation; from `lab run accuracy`.
-pub const SYSTEMATIC: f64 = 0.03;
+/// that left is noticed later, the bytes of coalesced messages say where they hide. Relative, root mean
+/// square; from `lab run accuracy`.
+pub const SYSTEMATIC: f64 = 0.05;
 
 /// Of so many windows the last one's weight is, as it moves.
 const MEMORY: f64 = 8.0;
@@ -72,7 +72,11 @@ impl Spread {
         if unseen == 0.0 {
             return Some(0.0);
         }
-        Some(unseen * self.variance? / f64::from(windows.max(1)))
+        // successive differences tell as much as two thirds of so many windows; a variance that is known
+        // from few is Student's
+        let freedom = (self.differences * 2.0 / 3.0).max(2.5);
+        let variance = self.variance? * freedom / (freedom - 2.0);
+        Some(unseen * variance / f64::from(windows.max(1)))
     }
 }
 
@@ -90,9 +94,10 @@ mod tests {
         for i in 0..40 {
             spread.add(&window(100_000.0 * if i % 2 == 0 { 1.1 } else { 0.9 }));
         }
-        // differences of 0.2, of which half the square is the variance of independent values
+        // differences of 0.2, of which half the square is the variance of independent values, and 1.6 for
+        // its being known from eight
         let one = spread.of_mean(1, 0.0).unwrap();
-        assert!((one - 0.0201).abs() < 2e-4, "{one}");
+        assert!((one - 1.6 * 0.0201).abs() < 3e-4, "{one}");
         assert!((spread.of_mean(4, 0.0).unwrap() - one / 4.0).abs() < 1e-9);
         assert!((spread.of_mean(1, 0.75).unwrap() - one / 4.0).abs() < 1e-9);
     }
