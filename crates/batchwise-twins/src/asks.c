@@ -7,6 +7,11 @@ __u32 bw_twin_hist_bucket(__u64 ns)
 	return bw_hist_bucket(ns);
 }
 
+void bw_twin_asks_reset(struct bw_asks *a, __u32 snd_una, __u32 write_seq)
+{
+	bw_asks_reset(a, snd_una, write_seq);
+}
+
 void bw_twin_asks_begin(struct bw_asks *a, __u32 end, __u64 now, __u32 *unmatched)
 {
 	bw_asks_begin(a, end, now, unmatched);

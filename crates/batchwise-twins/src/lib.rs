@@ -61,6 +61,8 @@ unsafe extern "C" {
 
     /// The bucket of a latency.
     pub safe fn bw_twin_hist_bucket(ns: u64) -> u32;
+    /// A window begins.
+    pub safe fn bw_twin_asks_reset(a: &mut bw_asks, snd_una: u32, write_seq: u32);
     /// A request.
     pub safe fn bw_twin_asks_begin(a: &mut bw_asks, end: u32, now: u64, unmatched: &mut u32);
     /// At a client, a response.

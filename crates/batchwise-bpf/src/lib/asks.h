@@ -35,7 +35,7 @@ BW_INLINE void bw_hist_add(struct bw_hist *h, __u64 ns, __u32 requests)
 {
 	__u32 i = bw_hist_bucket(ns);
 
-	/* no address in it before it was told from NULL, as the verifier wants it */
+	/* keeps the compiler from computing an address before it was told from NULL */
 	__asm__ volatile("" : "+r"(h));
 	if (i >= BW_HIST_BUCKETS)
 		return;
@@ -43,15 +43,17 @@ BW_INLINE void bw_hist_add(struct bw_hist *h, __u64 ns, __u32 requests)
 	h->sum += ns * requests;
 }
 
-/* Nothing is known of what is under way. */
-BW_INLINE void bw_asks_reset(struct bw_asks *a, __u32 snd_una)
+/* Nothing is known of what is under way, between `snd_una` and `write_seq`. */
+BW_INLINE void bw_asks_reset(struct bw_asks *a, __u32 snd_una, __u32 write_seq)
 {
 	a->head = a->mid = a->tail = 0;
 	if (a->merged)
 		for (int i = 0; i < BW_ASKS; i++)
 			a->more[i] = 0;
 	a->merged = 0;
-	a->acked = a->asked = snd_una;
+	a->acked = snd_una;
+	a->asked = write_seq;
+	a->behind = snd_una != write_seq;
 	a->owed = 0;
 	a->bytes = 0;
 }
@@ -122,12 +124,16 @@ BW_INLINE void bw_asks_end(struct bw_asks *a, struct bw_hist *h, __u64 now)
 BW_INLINE __u32 *bw_asks_length(struct bw_asks *a)
 {
 	__u32 size = bw_ask(a, a->mid)->end - a->asked;
+	__u64 class, most;
 
 	if (a->merged)
 		size /= bw_asks_in(a, a->mid);
-	/* no address in it before it was told from NULL, as the verifier wants it */
+	class = bw_msb(size);
+	most = -bw_less(BW_SIZES - 1, class);
+	class |= most; /* the last one has all that are larger */
+	/* keeps the compiler from computing an address before `a` was told from NULL */
 	__asm__ volatile("" : "+r"(a));
-	return &a->length[bw_msb(size) & (BW_SIZES - 1)];
+	return &a->length[class & (BW_SIZES - 1)];
 }
 
 /* What is expected to answer the next one, bytes. */
@@ -163,7 +169,7 @@ BW_INLINE void bw_asks_learn(struct bw_asks *a, __u32 *length, __u32 bytes)
 		*length = bytes;
 }
 
-/* What is left over when no request is: an answer that came too late. */
+/* What is left over of a response answers requests that were taken to be answered before. */
 BW_INLINE void bw_asks_settle(struct bw_asks *a, __s64 left)
 {
 	if (left > 0)
@@ -213,11 +219,21 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s6
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
 BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
-	if (a->mid != a->head && !bw_after(bw_ask(a, a->mid)->end, ack)) {
+	__u32 before = a->mid;
+
+	if (a->behind) {
+		/* until all from before the reset was acknowledged, responses are to that, and one more */
+		if (!bw_after(a->asked, a->acked)) {
+			a->behind = 0;
+			*guessed += bw_asks_answer_rest(a, end, ack, 0);
+		}
+	} else if (a->mid != a->head && !bw_after(bw_ask(a, a->mid)->end, ack)) {
 		__u32 *length = bw_asks_length(a), requests = bw_asks_in(a, a->mid);
-		__s64 left = a->bytes - bw_asks_expected(a);
+		__s64 expected = bw_asks_expected(a), left = a->bytes - expected;
 
 		bw_asks_pop(a, end);
+		/* a part of a response, which may be followed by another */
+		*guessed += 2 * (__s64)a->bytes < expected && a->mid != a->head;
 		if (a->mid == a->head || bw_after(bw_ask(a, a->mid)->end, ack)) {
 			bw_asks_learn(a, length, a->bytes / requests);
 			bw_asks_settle(a, left);
@@ -225,8 +241,11 @@ BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *gu
 			*guessed += bw_asks_answer_rest(a, end, ack, left);
 		}
 	}
+	if (a->mid != before)
+		a->answered += a->bytes;
+	else
+		bw_asks_settle(a, a->bytes);
 	a->acked = ack;
-	a->answered += a->bytes;
 	a->bytes = 0;
 	if (a->answers >> 7) { /* what is long ago weighs less: commands change */
 		a->answered >>= 1;

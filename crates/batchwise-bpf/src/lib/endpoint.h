@@ -82,7 +82,7 @@ BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
 	e->out.tail = e->out.head;
 	e->in_read.tail = e->in_read.head;
 	e->in_ack.tail = e->in_ack.head;
-	bw_asks_reset(&e->asks, snd_una);
+	bw_asks_reset(&e->asks, snd_una, v->write_seq);
 	e->rec.last = now;
 	e->una = snd_una;
 	e->wend = v->write_seq;
@@ -113,7 +113,7 @@ BW_INLINE int bw_is_unchanged(const struct bw_endpoint *e, const struct bw_sock_
 /* Goes on at `since` after a pause in which nothing happened: only the time passes over. */
 BW_INLINE void bw_resume(struct bw_endpoint *e, __u64 since)
 {
-	bw_asks_reset(&e->asks, e->una); /* those under way count as unfinished already */
+	bw_asks_reset(&e->asks, e->una, e->wend); /* those under way count as unfinished already */
 	for (int u = 0; u < BW_UNITS; u++)
 		for (int i = 0; i < BW_QUEUES; i++)
 			e->rec.q[u][i].time = since;

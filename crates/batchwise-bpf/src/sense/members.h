@@ -185,7 +185,15 @@ BW_INLINE struct bw_runs *bw_runs(void)
 /* Counts a run; when it began, if it is one to be timed, otherwise 0. */
 BW_INLINE __u64 bw_run(void)
 {
-	return bw_runs()->member++ & (BW_TIMED_EVERY - 1) ? 0 : bpf_ktime_get_ns();
+	struct bw_runs *r = bw_runs();
+
+	r->member++;
+	if (r->untimed) {
+		r->untimed--;
+		return 0;
+	}
+	r->untimed = BW_TIMED_EVERY - 1;
+	return bpf_ktime_get_ns();
 }
 
 /* A run that is timed ends. */

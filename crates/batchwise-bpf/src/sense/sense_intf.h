@@ -146,10 +146,11 @@ struct bw_runs {
 	__u64 started; /* connections that became members */
 	__u64 timed; /* of `member`, those whose time was taken, */
 	__u64 took; /* ns: and how long they ran */
-	__u64 reserved[3];
+	__u64 untimed; /* so many runs from now on are not timed */
+	__u64 reserved[2];
 };
 
-#define BW_TIMED_EVERY 64 /* a power of two */
+#define BW_TIMED_EVERY 61 /* prime: else the same hooks of each request would be timed */
 #define BW_TIMED_MOST 20000 /* ns: what takes longer was interrupted */
 
 #define BW_MOST_CPUS 1024 /* a power of two; above, CPUs share lines */
@@ -202,8 +203,8 @@ struct bw_asks {
 	__u64 answers; /* and how many requests they answered */
 	__u32 merged; /* requests that are in others' entries, as there was no room */
 	__u32 asked;  /* client: where the last request ended that was answered */
-	__u32 owed;   /* client: bytes of answers that came too late, or are still to come */
-	__u32 reserved;
+	__u32 owed;   /* client: bytes of answers to requests that were taken to be answered before */
+	__u32 behind; /* client: requests from before the reset may still be under way */
 	__u32 length[BW_SIZES]; /* client: of responses, bytes, by the requests' size; 0: not known */
 	struct bw_ask ask[BW_ASKS];
 	__u8 more[BW_ASKS]; /* of them, in each entry */

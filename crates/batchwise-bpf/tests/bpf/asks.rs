@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use batchwise_twins::types::{bw_asks, bw_hist};
 use batchwise_twins::{
     bw_twin_asks_answer, bw_twin_asks_answered, bw_twin_asks_begin, bw_twin_asks_censor,
-    bw_twin_asks_read_answers, bw_twin_asks_take, bw_twin_hist_bucket,
+    bw_twin_asks_read_answers, bw_twin_asks_reset, bw_twin_asks_take, bw_twin_hist_bucket,
 };
 use proptest::prelude::*;
 
@@ -125,6 +125,40 @@ fn a_long_response_is_that_of_the_request_that_asks_for_much_and_not_of_all_befo
         assert!(lasting >= answered, "{lasting} of {answered}");
     }
     assert_eq!(counts(&client.found) - before, 4);
+}
+
+#[test]
+fn a_window_that_begins_amid_a_pipeline_gives_no_request_the_response_to_an_older_one() {
+    let mut client = Client::taught();
+    for _ in 0..3 {
+        client.send(SET);
+    }
+    bw_twin_asks_reset(&mut client.asks, client.end - 3 * SET.0, client.end);
+    // the server answers all that it had when it began, and acknowledges what has come meanwhile
+    let mut answers = 3;
+    for round in 0..20 {
+        client.now += 10_000;
+        client.send(SET);
+        client.now += 10_000;
+        client.send(GET);
+        client.now += 10_000;
+        client.hear(std::mem::replace(&mut answers, 2));
+        if round == 0 {
+            client.truth = client.found.clone(); // what came before is not followed
+        }
+    }
+    assert_eq!(&client.found.count[..], &client.truth.count[..]);
+}
+
+#[test]
+fn requests_of_any_size_have_a_length_of_response() {
+    let mut client = Client::default();
+    for command in [(1, 9), (1 << 17, 5), (1 << 20, 5), (1, 9)] {
+        client.send(command);
+        client.hear(1);
+    }
+    let learnt: Vec<_> = client.asks.length.iter().filter(|n| **n > 0).collect();
+    assert_eq!(learnt, [&9, &5]);
 }
 
 #[test]

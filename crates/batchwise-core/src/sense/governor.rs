@@ -103,7 +103,8 @@ enum Plan {
     Nothing,
 }
 
-/// A slot is at most this long: every line of a second has its window.
+/// A slot is about so long, and an interval that is longer holds whole slots: every line of a second has
+/// its window.
 pub const SLOT: u64 = 1_000_000_000;
 /// A shorter window has hardly more in it than its own beginning and end.
 const SHORTEST: u64 = 5_000_000;
@@ -127,7 +128,8 @@ impl Governor {
             budget,
             prices,
             member: prices.member,
-            slot: interval / interval.div_ceil(SLOT).max(1),
+            // short intervals wait for their windows: what a window costs beside its events is the same
+            slot: interval.max(SLOT) / interval.div_ceil(SLOT).max(1),
             seed: seed | 1,
             last: None,
             counting: false,

@@ -1,6 +1,7 @@
 //! How far the mean of what was counted may be from that of all requests of an interval: windows differ
 //! from each other, and so does what is between them.
 
+use crate::sense::report::Side;
 use crate::sense::sample::Flow;
 use crate::sense::wire::{Item, Queue};
 
@@ -28,13 +29,11 @@ pub struct Spread {
 pub struct Delays([[u64; 2]; 3]);
 
 impl Delays {
-    /// Adds a connection's part.
-    pub fn add(&mut self, flow: &Flow) {
-        for (sum, queue) in
-            self.0
-                .iter_mut()
-                .zip([Queue::Unacked, Queue::Unread, Queue::Turnaround])
-        {
+    /// Adds a connection's part. A client's turnaround is its own time to think: no part of the latency.
+    pub fn add(&mut self, flow: &Flow, side: Side) {
+        let queues = [Queue::Unacked, Queue::Unread, Queue::Turnaround];
+        let of_side = if side == Side::Client { 2 } else { 3 };
+        for (sum, queue) in self.0.iter_mut().zip(queues).take(of_side) {
             let window = flow.here(Item::Calls, queue);
             sum[0] += window.integral;
             sum[1] += window.total;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use batchwise_core::sense::report::{Line, Side, Unit};
+use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -323,10 +323,14 @@ fn is_quiet(gaps: &[Gap], (from, to): (u64, u64)) -> bool {
 }
 
 impl Undisturbed {
-    /// Of these lines, as far as they are within `from..=to`; `None` without any.
+    /// Of these lines, as far as they are within `from..=to` and estimates are made of them: two-sided ones,
+    /// if there are any. `None` without any.
     fn of(lines: &[Line], intervals: &[LoadInterval], from: u64, to: u64) -> Option<Self> {
+        let is_two_sided = |line: &Line| line.estimator == Estimator::TwoSided;
+        let any = lines.iter().any(is_two_sided);
         let spans: Vec<_> = lines
             .iter()
+            .filter(|line| is_two_sided(line) || !any)
             .map(span)
             .filter(|(begin, end)| *begin >= from && *end <= to)
             .collect();

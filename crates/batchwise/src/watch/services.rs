@@ -237,7 +237,9 @@ fn add(
         group.segments[0] += passed;
         group.segments[1] += counted;
     }
-    c.flow.iter().for_each(|flow| group.delays.add(flow));
+    c.flow
+        .iter()
+        .for_each(|flow| group.delays.add(flow, last.side));
     for sum in &mut group.sums {
         c.flow.iter().for_each(|flow| sum.add(flow, time));
     }
