@@ -115,11 +115,6 @@ BW_INLINE void bw_asks_end(struct bw_asks *a, struct bw_hist *h, __u64 now)
 		bw_hist_add(h, (__u64)took << BW_ASK_SHIFT, requests);
 }
 
-/*
- * The loops stand apart, so that the verifier walks each once; the first round, mostly the only one, is
- * inline, as a call costs 30 ns (`lab run hook-cost`).
- */
-
 /* The length of responses to requests as long as the next one; 0: not known. */
 BW_INLINE __u32 *bw_asks_length(struct bw_asks *a)
 {
@@ -136,11 +131,9 @@ BW_INLINE __u32 *bw_asks_length(struct bw_asks *a)
 	return &a->length[class & (BW_SIZES - 1)];
 }
 
-/* What is expected to answer the next one, bytes. */
-BW_INLINE __s64 bw_asks_expected(struct bw_asks *a)
+/* What is expected to answer the next one, bytes, where this is known of its length. */
+BW_INLINE __s64 bw_asks_expected(const struct bw_asks *a, __u32 length)
 {
-	__u32 length = *bw_asks_length(a);
-
 	if (!length && a->answers)
 		length = a->answered / a->answers;
 	return (__s64)length * bw_asks_in(a, a->mid);
@@ -186,6 +179,11 @@ BW_INLINE __s64 bw_asks_pay(struct bw_asks *a, __s64 left, __s64 expected)
 	return left - expected;
 }
 
+/*
+ * The loops stand apart, so that the verifier walks each once; the first round, mostly the only one, is
+ * inline, as a call costs 30 ns (`lab run hook-cost`).
+ */
+
 /* The rest of bw_asks_answer(), which has `left` bytes: how often the response's length decided. */
 BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s64 left)
 {
@@ -195,10 +193,11 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s6
 		return 0;
 	for (int i = 0; i < BW_ASKS && a->mid != a->head; i++) {
 		__u32 asked = bw_ask(a, a->mid)->end;
-		__s64 expected = bw_asks_expected(a);
+		__s64 expected;
 
 		if (bw_after(asked, ack))
 			break;
+		expected = bw_asks_expected(a, *bw_asks_length(a));
 		if (bw_after(asked, a->acked)) {
 			guessed++;
 			/*
@@ -229,7 +228,7 @@ BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *gu
 		}
 	} else if (a->mid != a->head && !bw_after(bw_ask(a, a->mid)->end, ack)) {
 		__u32 *length = bw_asks_length(a), requests = bw_asks_in(a, a->mid);
-		__s64 expected = bw_asks_expected(a), left = a->bytes - expected;
+		__s64 expected = bw_asks_expected(a, *length), left = a->bytes - expected;
 
 		bw_asks_pop(a, end);
 		/* a part of a response, which may be followed by another */

@@ -380,7 +380,11 @@ mod tests {
 
     impl Machine {
         fn new(budget: Option<f64>) -> Self {
-            let mut governor = Governor::new(budget, PRICES, SECOND, 7);
+            Self::reporting(budget, SECOND)
+        }
+
+        fn reporting(budget: Option<f64>, interval: u64) -> Self {
+            let mut governor = Governor::new(budget, PRICES, interval, 7);
             let meter = Meter::default();
             let order = governor.ask(meter);
             Self {
@@ -437,6 +441,16 @@ mod tests {
             let share = self.run(time, runs);
             ((self.spent - before) / time as f64, share)
         }
+    }
+
+    #[test]
+    fn short_intervals_of_reports_keep_the_budget_too() {
+        let mut machine = Machine::reporting(Some(0.01), SECOND / 100);
+        machine.run(5 * SECOND, 300_000);
+        let before = machine.spent;
+        machine.run(20 * SECOND, 300_000);
+        let cost = (machine.spent - before) / (20 * SECOND) as f64;
+        assert!(cost < 0.011, "{cost}");
     }
 
     #[test]

@@ -224,9 +224,7 @@ impl Experiment for Accuracy {
             lines.retain(|line| is_quiet(&gaps, span(line)));
             ends.insert(*side, estimates_in(&lines, *side, from, to));
             let found = Undisturbed::of(&lines, &intervals, from, to);
-            found.into_iter().for_each(|found| {
-                undisturbed.insert(*side, found);
-            });
+            undisturbed.extend(found.map(|found| (*side, found)));
         }
         match undisturbed.get(&Side::Client) {
             // what the stalls delayed is cut
