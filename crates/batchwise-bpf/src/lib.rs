@@ -22,7 +22,7 @@ pub mod probe;
 pub mod programs;
 pub mod sense;
 
-pub use batchwise_core::sense::connection::{Connection, PeerState, Reading, Vitals};
+pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
 
 pub use attach::cgroup::mount_point as cgroup_mount_point;
 pub use attach::xdp;
@@ -31,8 +31,8 @@ pub use error::Error;
 pub use flows::gaps_from;
 pub use object::holder;
 pub use sense::{
-    Actuator, Advertiser, Config, Control, Exchange, Extension, GuardFds, Hints, Ping, Sensor,
-    Tuning, Units, monotonic_ns, release,
+    Actuator, Advertiser, Config, Exchange, Extension, GuardFds, Hints, Owners, Ping, Sensor,
+    Socket, Tuning, Units, monotonic_ns, release,
 };
 
 /// A module for each skeleton that the build script makes.

@@ -54,7 +54,6 @@ fn born(cookie: u64, at: u64) -> Connection {
         epoch: 0,
         segments_before: 0,
         vitals: Vitals::default(),
-        peer: None,
         exchanges: false,
         options: [0; 3],
         sample: Sample::birth(at),
@@ -328,7 +327,12 @@ fn segments_tell_which_share_was_counted_also_of_those_that_were_quiet() {
         quiet: vec![Quiet {
             cookie: c.cookie,
             born: c.born,
-            segments: 150,
+            vitals: Vitals {
+                segments: 150,
+                ..Vitals::default()
+            },
+            nagle_off: false,
+            app_nagle_off: false,
         }],
         ..Reading::default()
     };

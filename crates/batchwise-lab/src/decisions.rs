@@ -11,7 +11,7 @@ const MARKED: [(&str, RGBColor); 4] = [
     ("probe", RGBColor(120, 120, 120)),
     ("abort", RGBColor(200, 30, 30)),
     ("adopt", RGBColor(34, 128, 72)),
-    ("recall", RGBColor(32, 96, 168)),
+    ("give_back", RGBColor(32, 96, 168)),
 ];
 
 /// Adds to a figure over seconds since `zero` when Nagle's algorithm worked, and what was tried.
@@ -90,7 +90,7 @@ mod tests {
         let decisions = [
             decision(0.5, "probe", "on"),
             decision(1.5, "adopt", "on"),
-            decision(3.0, "reset", "app"),
+            decision(3.0, "give_back", "app"),
             decision(4.0, "probe", "on"),
         ];
         let second = 1_000_000_000;

@@ -14,6 +14,7 @@ mod engine;
 mod hook_cost;
 mod ladder;
 mod machine;
+mod multiplexed;
 mod others;
 mod output;
 mod overhead;
@@ -90,6 +91,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
     &[
         &demo::Demo,
         &redis_nagle::RedisNagle,
+        &multiplexed::Multiplexed,
         &client_cost::ClientCost,
         &shift::Shift,
         &tune_cost::TuneCost,

@@ -38,7 +38,7 @@ pub struct Decision {
     /// Which end of the service's connections this host is.
     #[serde(default)]
     pub side: Option<Side>,
-    /// `start`, `probe`, `abort`, `adopt`, `keep`, `recall`, `reset`, `give_back`, `stop`.
+    /// `start`, `probe`, `would_probe`, `abort`, `adopt`, `keep`, `give_back`, `stop`.
     #[serde(default)]
     pub event: String,
     /// Nagle's algorithm from here on: `on`, `off`, or `app` for the application's own setting.

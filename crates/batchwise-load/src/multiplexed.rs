@@ -1,23 +1,25 @@
-//! SETs through `redis`, the client that Rust applications use: tasks that await their responses share
+//! SETs and GETs through `redis`, the client that Rust applications use: tasks that await their responses share
 //! few connections, on one thread that sleeps while there is nothing to do.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Parser;
-use futures_util::future::join_all;
+use clap::{ArgAction, Parser};
+use futures_util::future::{join, join_all};
 use rand::Rng as _;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands as _, Client};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncCommands as _, Client, IntoConnectionInfo as _, RedisResult};
 use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
 
 use crate::clock::Clock;
-use crate::report::LatencySummary;
+use crate::report::{Interval, LatencySummary};
 use crate::samples::Samples;
-use crate::units::{parse_addr, parse_duration};
+use crate::units::{on_off, parse_addr, parse_duration};
 
 /// A load of tasks.
 #[derive(Clone, Debug, Parser)]
@@ -37,12 +39,25 @@ pub struct Config {
     /// Bytes in a value
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     pub value_size: usize,
+    /// Share of GETs, 0 to 1; the rest are SETs
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE")]
+    pub get_ratio: f64,
+    /// TCP_NODELAY on this end's sockets; off lets Nagle's algorithm batch requests
+    /// (the library's own default)
+    #[arg(long, default_value = "off", value_parser = on_off(), action = ArgAction::Set)]
+    pub nodelay: bool,
     /// Length of the measurement, after the warm-up
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     pub duration: Duration,
     /// Load before the measurement
     #[arg(long, default_value = "500ms", value_parser = parse_duration)]
     pub warmup: Duration,
+    /// Threads that tokio runs tasks on, as in most programs; 0: all on the main thread
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+    /// Also report every so often in between
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub progress: Option<Duration>,
 }
 
 /// What a run says about itself: of the requests that were sent in the measured window.
@@ -84,30 +99,66 @@ impl Config {
             (self.connections..=1_000_000).contains(&self.tasks),
             "there must be a task for each connection, and at most 1000000"
         );
+        ensure!(
+            (0.0..=1.0).contains(&self.get_ratio),
+            "the share of GETs must be 0 to 1"
+        );
+        ensure!(
+            self.progress.is_none_or(|p| p >= Duration::from_millis(1)),
+            "progress intervals must be at least 1ms"
+        );
         ensure!(!self.duration.is_zero(), "the duration must not be 0");
         Ok(())
     }
 }
 
-/// Runs it. An error is a server that cannot be reached.
-pub fn run(config: &Config) -> Result<Report> {
+/// Runs it; `on_interval` gets an interim report every `config.progress`. An error is a server that
+/// cannot be reached, or the callback's.
+pub fn run(config: &Config, on_interval: impl FnMut(&Interval) -> Result<()>) -> Result<Report> {
     config.check()?;
-    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = match config.threads {
+        0 => Builder::new_current_thread().enable_all().build(),
+        threads => Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build(),
+    };
     let runtime = runtime.context("cannot start the client's runtime")?;
-    runtime.block_on(drive(config))
+    runtime.block_on(drive(config, on_interval))
 }
 
-async fn drive(config: &Config) -> Result<Report> {
+async fn drive(
+    config: &Config,
+    on_interval: impl FnMut(&Interval) -> Result<()>,
+) -> Result<Report> {
     let connections = connect(config).await?;
     let clock = Clock::start();
     let from = nanos(config.warmup);
     let window = (from, from + nanos(config.duration));
+    let shared: Option<Arc<Mutex<Samples>>> = config.progress.map(|_| Arc::default());
     let of_tasks = (0..config.tasks).map(|task| {
         let connection = connections[task % connections.len()].clone();
-        tokio::spawn(work(config.clone(), connection, task, clock, window))
+        let shared = shared.clone();
+        tokio::spawn(work(
+            config.clone(),
+            connection,
+            task,
+            clock,
+            window,
+            shared,
+        ))
     });
     let (mut latency, mut errors) = (Samples::default(), 0);
-    for tally in join_all(of_tasks).await {
+    let of_tasks = join_all(of_tasks.collect::<Vec<_>>());
+    let told = async {
+        match (config.progress, &shared) {
+            (Some(every), Some(shared)) => tell(every, shared, clock, window, on_interval).await,
+            _ => Ok(()),
+        }
+    };
+    let (of_tasks, told) = join(of_tasks, told).await;
+    told?;
+    for tally in of_tasks {
         let tally = tally.context("a task of the client failed")?;
         tally.latencies.iter().for_each(|&ns| latency.record(ns));
         errors += tally.errors;
@@ -124,10 +175,45 @@ async fn drive(config: &Config) -> Result<Report> {
     })
 }
 
+/// Reports on each interval of the window.
+async fn tell(
+    every: Duration,
+    shared: &Mutex<Samples>,
+    clock: Clock,
+    (from, to): (u64, u64),
+    mut on_interval: impl FnMut(&Interval) -> Result<()>,
+) -> Result<()> {
+    let mut begin = from;
+    while begin < to {
+        let end = (begin + nanos(every)).min(to);
+        tokio::time::sleep(Duration::from_nanos(end.saturating_sub(clock.now()))).await;
+        let now = clock.now();
+        let samples = std::mem::take(&mut *shared.lock().expect("no task panicked"));
+        let interval_ns = now.saturating_sub(begin).max(1);
+        let achieved_rps = samples.count() as f64 * 1e9 / interval_ns as f64;
+        on_interval(&Interval {
+            ts_ns: clock.wall(now),
+            interval_ns,
+            phase: 0,
+            offered_rps: achieved_rps,
+            achieved_rps,
+            mean_ns: samples.mean(),
+            p50_ns: samples.quantile(0.5),
+            p99_ns: samples.quantile(0.99),
+            mean_from_send_ns: samples.mean(),
+            p99_from_send_ns: samples.quantile(0.99),
+        })?;
+        begin = now;
+    }
+    Ok(())
+}
+
 async fn connect(config: &Config) -> Result<Vec<MultiplexedConnection>> {
     let connecting = || format!("connecting to {}", config.addr);
-    let client = Client::open((config.addr.ip().to_string(), config.addr.port()));
-    let client = client.with_context(connecting)?;
+    let server = (config.addr.ip().to_string(), config.addr.port());
+    let server = server.into_connection_info().with_context(connecting)?;
+    let settings = TcpSettings::default().set_nodelay(config.nodelay);
+    let client = Client::open(server.set_tcp_settings(settings)).with_context(connecting)?;
     let mut connections = Vec::with_capacity(config.connections);
     for _ in 0..config.connections {
         let connection = client.get_multiplexed_async_connection().await;
@@ -143,6 +229,7 @@ async fn work(
     task: usize,
     clock: Clock,
     (from, to): (u64, u64),
+    shared: Option<Arc<Mutex<Samples>>>,
 ) -> Tally {
     let mut tally = Tally::default();
     let (key, value) = (format!("task:{task}"), vec![b'x'; config.value_size]);
@@ -153,7 +240,11 @@ async fn work(
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         turns
     });
-    let end = Instant::now() + Duration::from_nanos(to - clock.now());
+    if config.get_ratio > 0.0 {
+        // there is something to get; a server that is gone is noticed below
+        let _: RedisResult<()> = connection.set(&key, &value).await;
+    }
+    let end = Instant::now() + Duration::from_nanos(to.saturating_sub(clock.now()));
     while Instant::now() < end {
         if let Some(turns) = &mut turns
             && timeout_at(end, turns.tick()).await.is_err()
@@ -161,11 +252,20 @@ async fn work(
             break;
         }
         let sent = clock.now();
-        let answer: redis::RedisResult<()> = connection.set(&key, &value).await;
+        let gets = config.get_ratio > 0.0 && rand::rng().random::<f64>() < config.get_ratio;
+        let answer: RedisResult<()> = match gets {
+            true => connection.get(&key).await.map(|_: Option<Vec<u8>>| ()),
+            false => connection.set(&key, &value).await,
+        };
         let latency = clock.now() - sent;
         match answer {
             _ if sent < from => {}
-            Ok(()) => tally.latencies.push(latency),
+            Ok(()) => {
+                tally.latencies.push(latency);
+                if let Some(shared) = &shared {
+                    shared.lock().expect("no task panicked").record(latency);
+                }
+            }
             Err(_) => tally.errors += 1,
         }
         if answer.is_err() {
@@ -196,6 +296,8 @@ mod tests {
             "--tasks 0",
             "--tasks 2 --connections 3",
             "--duration 0s",
+            "--get-ratio 1.1",
+            "--progress 0s",
         ] {
             assert!(check(bad).is_err(), "{bad}");
         }

@@ -15,7 +15,7 @@
 
 /* The `unit` of what is no queue of TCP's; its `queue` says what it is. */
 #define BW_WIRE_AGENT 3
-#define BW_WIRE_STATE 0 /* what the agent does: BW_STATE_* in place of a total */
+#define BW_WIRE_STATE 0 /* for how long the agent counts, in place of an integral */
 #define BW_WIRE_HINT 1	/* requests, from the application's own create() and complete() */
 
 #define BW_WIRE_TIME_SHIFT 10  /* 1.024 us: 28 bits wrap in 275 s */
@@ -68,9 +68,9 @@ BW_INLINE void bw_wire_encode(__u8 *opt, __u32 unit, __u32 queue, const struct b
  * Writes BW_OPT_LEN bytes; `open`: for so many ns from now the sender counts, and would hear of the
  * receiver's queues.
  */
-BW_INLINE void bw_wire_encode_state(__u8 *opt, __u64 now, __u32 flags, __u64 open)
+BW_INLINE void bw_wire_encode_state(__u8 *opt, __u64 now, __u64 open)
 {
-	struct bw_queue state = { .time = now, .total = flags, .integral = open };
+	struct bw_queue state = { .time = now, .integral = open };
 
 	bw_wire_encode(opt, BW_WIRE_AGENT, BW_WIRE_STATE, &state);
 }

@@ -1,37 +1,36 @@
-//! Acting on sockets: what the agent decided for each service goes into a map, and a walk over the
-//! TCP sockets of each network namespace brings them in line. [`release`] undoes it all, also from
-//! another process.
+//! Acting on sockets: what the agent decided for each service goes into a map, and its sockets follow,
+//! one by one, or by a walk over all TCP sockets of a network namespace. [`release`] undoes it all,
+//! also from another process.
 
-use std::collections::HashMap;
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::Side;
-use batchwise_core::sense::wire::State;
 use batchwise_core::tune::Arm;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
 use super::extension::{Extension, Loaded};
+use super::owners::Owners;
 use crate::Error;
 use crate::attach::{done, made, netns};
 use crate::features::Subcommand;
 use crate::plain::{Plain, bytes, octets};
 use crate::sense_skel::{OpenSenseSkel, types};
 
-/// What a service's sockets are to do, and what is advertised to the other end's agent.
+/// A socket, and what it is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control {
-    /// Nagle's algorithm; `None`: as each application asked for.
-    pub arm: Option<Arm>,
-    /// With [`Arm::On`]: bytes held back that the next ACK releases; 0: none.
-    pub limit: u32,
-    /// What is advertised to the other end's agent.
-    pub advertised: State,
+pub struct Socket {
+    /// Its cookie.
+    pub cookie: u64,
+    /// Inode of its network namespace.
+    pub netns: u32,
+    /// TCP_NODELAY.
+    pub nodelay: bool,
 }
 
 /// Lets sockets be changed.
@@ -43,14 +42,9 @@ pub struct Actuator {
     controls: MapHandle,
     released: MapHandle,
     walk: Link,
+    owners: Link,
     cgroup: Option<PathBuf>,
-    namespaces: HashMap<u32, File>,
-    own: u32,
-    searched: Option<Instant>,
 }
-
-/// Looking through /proc for namespaces costs milliseconds: not more often than this.
-const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl Extension for Tuning {
     type Attached = Actuator;
@@ -65,6 +59,7 @@ impl Extension for Tuning {
 
     fn configure(&self, open: &mut OpenSenseSkel<'_>) {
         open.progs.bw_apply.set_autoload(true);
+        open.progs.bw_owners.set_autoload(true);
         open.progs.bw_app_setting.set_autoload(true);
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.tuning = true;
@@ -79,18 +74,14 @@ impl Extension for Tuning {
             loaded.links.push(attached);
         }
         let opening = Error::bpf;
-        let own = std::fs::metadata("/proc/self/ns/net");
         let walk = progs.bw_apply.attach();
+        let owners = progs.bw_owners.attach();
         Ok(Actuator {
             controls: MapHandle::try_from(&maps.controls).map_err(opening("opening a map"))?,
             released: MapHandle::try_from(&maps.released).map_err(opening("opening a map"))?,
             walk: walk.map_err(Error::bpf("creating iter/tcp for changing sockets"))?,
+            owners: owners.map_err(Error::bpf("creating iter/task_file"))?,
             cgroup: loaded.config.cgroup.clone(),
-            namespaces: HashMap::new(),
-            own: own
-                .map_err(Error::io("reading our network namespace"))?
-                .ino() as u32,
-            searched: None,
         })
     }
 }
@@ -104,16 +95,15 @@ impl Actuator {
         }
     }
 
-    /// Writes down what was decided; [`Self::apply`] makes it so.
-    pub fn control(&self, server: SocketAddr, side: Side, control: &Control) -> Result<(), Error> {
+    /// Writes down what a service's sockets are to have, `None`: what each application asked for.
+    /// What an application asks for meanwhile is remembered, and goes into effect later.
+    pub fn control(&self, server: SocketAddr, side: Side, arm: Option<Arm>) -> Result<(), Error> {
         let value = types::bw_control {
-            arm: match control.arm {
+            arm: match arm {
                 None => types::bw_arm::BW_ARM_APP_SETTING,
                 Some(Arm::On) => types::bw_arm::BW_ARM_ON,
                 Some(Arm::Off) => types::bw_arm::BW_ARM_OFF,
             },
-            limit: control.limit,
-            advertised: control.advertised.flags(),
         };
         self.controls
             .update(bytes(&key(server, side)), bytes(&value), MapFlags::ANY)
@@ -137,40 +127,41 @@ impl Actuator {
         }
     }
 
-    /// Brings the sockets in line in these network namespaces (inodes, as in
-    /// [`crate::Connection::netns`]).
-    pub fn apply(&mut self, namespaces: impl Iterator<Item = u32>) -> Result<(), Error> {
-        let begin = Instant::now();
-        for inode in namespaces {
-            if inode == self.own {
-                walk(self.walk.as_fd()).map_err(Error::io("changing sockets"))?;
-                continue;
-            }
-            if !self.namespaces.contains_key(&inode) && !self.search() {
-                continue;
-            }
-            let Some(ns) = self.namespaces.get(&inode) else {
-                continue; // its last process is gone, and soon its sockets
-            };
-            let fd = self.walk.as_fd();
-            netns::within(ns, || walk(fd)).map_err(Error::io("changing sockets"))?;
-        }
-        tracing::trace!("sockets changed in {:?}", begin.elapsed());
-        Ok(())
+    /// Finds out whose the watched sockets are: costs what all descriptors of all processes cost to look
+    /// at. Without it, sockets are changed by a walk.
+    pub fn owners(&self) -> Result<Owners, Error> {
+        Owners::find(&self.owners)
     }
 
-    fn search(&mut self) -> bool {
-        if self.searched.is_some_and(|at| at.elapsed() < SEARCH_EVERY) {
-            return false;
+    /// Changes these sockets, to what was written by [`Self::control`]. Those that have no owner that
+    /// lets us are reached by a walk over the kernel's table of connections, a millisecond or more in
+    /// each of their namespaces.
+    pub fn set(&self, owners: &Owners, sockets: impl Iterator<Item = Socket>) -> Result<(), Error> {
+        let left = sockets.filter(|s| !owners.set(s.cookie, s.nodelay));
+        let namespaces: BTreeSet<u32> = left.map(|s| s.netns).collect();
+        self.walk(&namespaces)
+            .map_err(Error::io("changing sockets"))
+    }
+
+    fn walk(&self, namespaces: &BTreeSet<u32>) -> io::Result<()> {
+        if namespaces.is_empty() {
+            return Ok(());
         }
-        self.searched = Some(Instant::now());
-        let found = netns::others(self.cgroup.as_deref());
-        let inode = |f: &File| f.metadata().map(|m| m.ino() as u32).ok();
-        self.namespaces = found
-            .into_iter()
-            .filter_map(|f| Some((inode(&f)?, f)))
-            .collect();
-        true
+        let inode = |ns: fs::Metadata| ns.ino() as u32;
+        let own = inode(fs::metadata("/proc/self/ns/net")?);
+        if namespaces.contains(&own) {
+            walk(self.walk.as_fd())?;
+        }
+        if namespaces.iter().all(|ns| *ns == own) {
+            return Ok(());
+        }
+        // one whose last process is gone has no sockets for long
+        for ns in netns::others(self.cgroup.as_deref()) {
+            if namespaces.contains(&inode(ns.metadata()?)) {
+                netns::within(&ns, || walk(self.walk.as_fd()))?;
+            }
+        }
+        Ok(())
     }
 }
 

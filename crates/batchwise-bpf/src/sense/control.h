@@ -35,8 +35,8 @@ struct {
 
 const volatile bool hinting;
 
-/* When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC. */
-volatile __u64 wanted_at;
+/* The agent's process: what it sets is no application's setting. */
+volatile __u32 agent;
 
 /* Until when the window goes on, ns, CLOCK_MONOTONIC, as far as the agent knows: peers are told. */
 volatile __u64 open_until;
@@ -57,42 +57,22 @@ BW_INLINE struct bw_queue *bw_hint(const struct bw_endpoint *e)
 	return hinting ? bpf_map_lookup_elem(&hints, &e->rec.cookie) : NULL;
 }
 
-BW_INLINE struct bw_control *bw_control(const struct bw_endpoint *e)
+BW_INLINE bool bw_is_released(void)
 {
-	const struct bw_record *r = &e->rec;
-	struct bw_service s;
-	__u32 zero = 0, *gone;
+	__u32 zero = 0, *gone = bpf_map_lookup_elem(&released, &zero);
 
-	gone = bpf_map_lookup_elem(&released, &zero);
-	if (!gone || *gone)
-		return NULL;
-	s = bw_service(r);
-	return bpf_map_lookup_elem(&controls, &s);
-}
-
-BW_INLINE __u32 bw_advertised(const struct bw_endpoint *e)
-{
-	struct bw_control *c = bw_control(e);
-
-	return c ? c->advertised : 0;
+	return !gone || *gone;
 }
 
 /* Whether the socket is to have TCP_NODELAY. */
 BW_INLINE bool bw_wants_nagle_off(const struct bw_endpoint *e)
 {
-	struct bw_control *c = bw_control(e);
+	struct bw_service s = bw_service(&e->rec);
+	struct bw_control *c = bw_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
 
 	if (!c || c->arm == BW_ARM_APP_SETTING)
 		return e->rec.app_setting_off;
 	return c->arm == BW_ARM_OFF;
-}
-
-/* Bytes that Nagle's algorithm may hold back when an ACK arrives; 0: as many as it likes. */
-BW_INLINE __u32 bw_limit(const struct bw_endpoint *e)
-{
-	struct bw_control *c = bw_control(e);
-
-	return c && c->arm == BW_ARM_ON ? c->limit : 0;
 }
 
 #endif

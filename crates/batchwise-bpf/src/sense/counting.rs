@@ -56,6 +56,20 @@ impl Sensor {
         Ok(state.into_iter().chain(hooks).collect())
     }
 
+    /// What this process sets on sockets meanwhile is taken for what their applications ask for.
+    pub fn for_applications<T>(&mut self, set: impl FnOnce() -> T) -> T {
+        let mut agent = 0;
+        let mut swap = |sensor: &mut Self| {
+            if let Some(bss) = sensor.skel.maps.bss_data.as_deref_mut() {
+                std::mem::swap(&mut bss.agent, &mut agent);
+            }
+        };
+        swap(self);
+        let done = set();
+        swap(self);
+        done
+    }
+
     /// Tells peers that counting goes on for so long from now.
     pub fn announce(&mut self, time: Duration) {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
@@ -159,10 +173,5 @@ impl Sensor {
     /// then it had no event since.
     pub fn epoch(&self) -> u32 {
         self.shared(|data| data.epoch)
-    }
-
-    /// When a peer's agent last asked for our counters, ns, CLOCK_MONOTONIC; 0: never.
-    pub fn wanted_at(&self) -> u64 {
-        self.shared(|data| data.wanted_at)
     }
 }

@@ -3,9 +3,6 @@
  * The exchange: queue states to the peer and back in TCP options (docs/research/exchange.md). A client
  * offers it on its SYN, a server that speaks it answers on the SYN-ACK; the client then begins, and
  * the server answers once it has heard an option on the connection itself.
- *
- * Never call bpf_setsockopt(TCP_NODELAY) before a segment leaves (HDR_OPT_LEN, WRITE_HDR_OPT): the push
- * recurses. Where one arrives (PARSE_HDR_OPT, RTT) it may be.
  */
 #ifndef BW_EXCHANGE_H
 #define BW_EXCHANGE_H
@@ -60,17 +57,17 @@ BW_INLINE bool bw_ops_sends(const struct bw_endpoint *e, __u32 slot, const struc
 /* What is sent next; BW_SLOTS: nothing. */
 BW_INLINE __u32 bw_ops_next(const struct bw_endpoint *e, const struct bw_queue *hint, __u64 now)
 {
-	bool heard = tuning || e->rec.peer_state.open_until > now;
+	bool heard = e->rec.peer_open_until > now;
 	__u64 period = heard ? BW_GOES_ON_PERIOD : BW_ANNOUNCE_PERIOD;
 	__u32 n = e->next_option;
 
-	if (!tuning && now - e->state_sent > period)
+	if (now - e->state_sent > period)
 		return BW_SLOT_STATE;
 	if (!heard)
 		return BW_SLOTS;
 	for (int i = 0; i < BW_SLOTS; i++) {
 		n = n + 1 < BW_SLOTS ? n + 1 : 0;
-		if (n == BW_SLOT_STATE ? tuning : bw_ops_sends(e, n, hint))
+		if (n != BW_SLOT_STATE && bw_ops_sends(e, n, hint))
 			return n;
 	}
 	return BW_SLOTS;
@@ -184,8 +181,7 @@ BW_INLINE void bw_ops_write(struct bpf_sock_ops *ops)
 	if (n >= BW_SLOTS)
 		return;
 	if (n == BW_SLOT_STATE) {
-		bw_wire_encode_state(opt, now, bw_advertised(e),
-				     open_until > now ? open_until - now : 0);
+		bw_wire_encode_state(opt, now, open_until > now ? open_until - now : 0);
 		e->state_sent = now;
 	} else if (n == BW_SLOT_HINT) {
 		if (!hint)
@@ -226,8 +222,8 @@ BW_INLINE void bw_ops_hear_window(struct bw_endpoint *e, const struct bw_wire *w
 	__u64 open = (__u64)w->integral << BW_WIRE_TIME_SHIFT, until;
 
 	until = now + (open < BW_OPEN_MOST ? open : BW_OPEN_MOST);
-	e->rec.peer_state.open_until = until;
-	if (tuning || !paused || !open || now - rung_at < BW_RING_PERIOD)
+	e->rec.peer_open_until = until;
+	if (!paused || !open || now - rung_at < BW_RING_PERIOD)
 		return;
 	rung_at = now;
 	bpf_ringbuf_output(&doorbell, &until, sizeof(until), 0);
@@ -246,11 +242,7 @@ BW_INLINE int bw_ops_hear(struct bw_endpoint *e, const struct bw_wire *w)
 		return bw_ops_hear_hint(e, w);
 	if (w->queue != BW_WIRE_STATE)
 		return -1;
-	e->rec.peer_state.flags = w->total;
-	e->rec.peer_state.at = bpf_ktime_get_ns();
-	bw_ops_hear_window(e, w, e->rec.peer_state.at);
-	if (w->total & BW_STATE_WANTS)
-		wanted_at = e->rec.peer_state.at;
+	bw_ops_hear_window(e, w, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -289,7 +281,6 @@ BW_INLINE void bw_ops_parse(struct bpf_sock_ops *ops)
 	}
 	bw_version_bump(e);
 	bw_speak(ops, e);
-	bw_follow(ops, e);
 }
 
 SEC("?sockops")
@@ -307,9 +298,6 @@ int bw_exchange(struct bpf_sock_ops *ops)
 		break;
 	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
 		bw_ops_parse(ops);
-		break;
-	case BPF_SOCK_OPS_RTT_CB:
-		bw_flush(ops);
 		break;
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

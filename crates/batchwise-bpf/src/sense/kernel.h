@@ -22,6 +22,7 @@
 #define TCPHDR_RST 0x04
 #define TCPHDR_PSH 0x08
 #define TCP_NAGLE_OFF 1
+#define TCP_NAGLE_CORK 2
 #define TCP_NODELAY 1
 #define MSG_MORE 0x8000
 #define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* Linux 6.14; newer than some <linux/bpf.h> */
@@ -108,7 +109,6 @@ struct tcp_sock {
 	__u32 rcv_wup;
 	__u32 mss_cache;
 	__u32 srtt_us;
-	__u32 total_retrans;
 	__u32 data_segs_in;
 	__u32 data_segs_out;
 	__u64 bytes_acked;
@@ -160,6 +160,23 @@ struct bpf_iter__bpf_sk_storage_map {
 	struct bpf_map *map;
 	struct sock *sk;
 	void *value;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct file;
+
+struct task_struct {
+	int tgid;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
 };
 
 struct bpf_iter__tcp {

@@ -327,12 +327,12 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 				   0 :
 				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
 	r->info.bytes = tp->bytes_acked + tp->bytes_received;
+	r->info.bytes_sent = tp->bytes_acked;
 	r->info.segs = bw_data_segs(tp);
+	r->info.segs_sent = tp->data_segs_out;
 	r->info.outstanding = tp->write_seq - tp->snd_una;
-	r->info.retransmits = tp->total_retrans;
 	r->info.srtt_us = tp->srtt_us >> 3;
 	r->info.rtt_min_us = tp->rtt_min.s[0].v;
-	r->info.mss = tp->mss_cache;
 	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;
 }
 

@@ -33,73 +33,47 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	e = bpf_sk_storage_get(&endpoints, (struct sock *)tp, NULL, 0);
 	if (!e)
 		return 0;
-	flags = tp->bpf_sock_ops_cb_flags;
-	if (!!bw_limit(e) != e->limited)
-		flags ^= BPF_SOCK_OPS_RTT_CB_FLAG;
-	if (e->silent && !paused)
-		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-	if (flags != tp->bpf_sock_ops_cb_flags &&
-	    !bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags))) {
-		e->limited = !!bw_limit(e);
-		e->silent = e->silent && paused;
+	if (!tuning) {
+		/* the exchange goes on after a pause */
+		flags = tp->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+		if (e->silent && !paused &&
+		    !bpf_setsockopt(tp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
+			e->silent = 0;
+		return 0;
 	}
-	if (!tuning)
-		return 0; /* only to go on with the exchange after a pause */
 	off = bw_wants_nagle_off(e);
 	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
+		return 0;
+	/* TCP_NODELAY pushes what the application holds back itself: only to give it back */
+	if (off && tp->nonagle & TCP_NAGLE_CORK && !bw_is_released())
 		return 0;
 	bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
 	return 0;
 }
 
-/*
- * A segment with an option arrived: the cheap way to bring an active socket in line, within a period
- * of the exchange. (A push from here calls the exchange's callbacks again, which change nothing that
- * is in use.) The walk reaches the idle ones.
- */
-BW_INLINE void bw_follow(struct bpf_sock_ops *ops, struct bw_endpoint *e)
+/* Walks all descriptors of all processes: whose the watched sockets are. */
+SEC("?iter/task_file")
+int bw_owners(struct bpf_iter__task_file *ctx)
 {
-	struct bpf_sock *sk = ops->sk;
-	struct tcp_sock *tp;
-	int off;
-
-	if (!tuning || !sk)
-		return;
-	if (!!bw_limit(e) != e->limited) {
-		e->limited = !e->limited;
-		bw_ops_flags(ops, e->limited ? BPF_SOCK_OPS_RTT_CB_FLAG : 0,
-			     e->limited ? 0 : BPF_SOCK_OPS_RTT_CB_FLAG);
-	}
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
-		return;
-	off = bw_wants_nagle_off(e);
-	if (off != !!(tp->nonagle & TCP_NAGLE_OFF))
-		bpf_setsockopt(ops, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
-}
-
-/*
- * A batching limit (§5, "Better Batching Heuristics"): an ACK that finds more held back than the
- * limit releases it, also where Nagle's algorithm would wait for another one. Setting TCP_NODELAY
- * pushes what is pending; clearing it again changes nothing but what comes after.
- */
-BW_INLINE void bw_flush(struct bpf_sock_ops *ops)
-{
-	struct bpf_sock *sk = ops->sk;
-	int on = 1, off = 0;
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct bw_owner owner = {};
 	struct bw_endpoint *e;
-	struct tcp_sock *tp;
-	__u32 limit;
+	struct socket *socket;
 
-	e = sk ? bpf_sk_storage_get(&endpoints, sk, NULL, 0) : NULL;
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket || !socket->sk)
+		return 0;
+	e = bpf_sk_storage_get(&endpoints, socket->sk, NULL, 0);
 	if (!e)
-		return;
-	limit = bw_limit(e);
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!limit || !tp || tp->write_seq - tp->snd_nxt < limit)
-		return;
-	if (!bpf_setsockopt(ops, SOL_TCP, TCP_NODELAY, &on, sizeof(on)))
-		bpf_setsockopt(ops, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
+		return 0;
+	owner.cookie = e->rec.cookie;
+	owner.tgid = task->tgid;
+	owner.fd = ctx->fd;
+	bpf_seq_write(ctx->meta->seq, &owner, sizeof(owner));
+	return 0;
 }
 
 /*
@@ -113,6 +87,8 @@ int bw_app_setting(struct bpf_sockopt *ctx)
 	struct bw_endpoint *e;
 
 	if (ctx->level != SOL_TCP || ctx->optname != TCP_NODELAY || !ctx->sk)
+		return 1;
+	if (bpf_get_current_pid_tgid() >> 32 == agent)
 		return 1;
 	if ((void *)(value + 1) > ctx->optval_end)
 		return 1;

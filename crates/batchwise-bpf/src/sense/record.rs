@@ -4,11 +4,11 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
-use batchwise_core::sense::connection::{Connection, PeerState, Quiet, Vitals};
+use batchwise_core::sense::connection::{Connection, Quiet, Vitals};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::sample::Sample;
-use batchwise_core::sense::wire::{PeerQueue, Queue, State};
+use batchwise_core::sense::wire::{PeerQueue, Queue};
 
 use crate::plain::{Plain, read};
 use crate::sense_skel::types;
@@ -59,17 +59,7 @@ impl From<&types::bw_record> for Connection {
             app_nagle_off: r.app_setting_off != 0,
             epoch: r.epoch,
             segments_before: r.info.segs_begin,
-            vitals: Vitals {
-                bytes: r.info.bytes,
-                segments: r.info.segs,
-                outstanding: r.info.outstanding,
-                retransmits: r.info.retransmits,
-                rtt: u64::from(r.info.srtt_us) * 1_000,
-            },
-            peer: (r.peer_state.at > 0).then_some(PeerState {
-                at: r.peer_state.at,
-                state: State::from_flags(r.peer_state.flags),
-            }),
+            vitals: vitals(&r.info),
             exchanges: r.flags & AGREED != 0,
             options: [r.options_sent, r.options_heard, r.options_refused],
             sample: Sample {
@@ -83,6 +73,17 @@ impl From<&types::bw_record> for Connection {
                 late_send: r.flags & LATE_SEND != 0,
             },
         }
+    }
+}
+
+fn vitals(info: &types::bw_sock_info) -> Vitals {
+    Vitals {
+        bytes: info.bytes,
+        bytes_sent: info.bytes_sent,
+        segments: info.segs,
+        segments_sent: info.segs_sent,
+        outstanding: info.outstanding,
+        rtt: u64::from(info.srtt_us) * 1_000,
     }
 }
 
@@ -118,7 +119,9 @@ impl Dump {
                 dump.quiet.push(Quiet {
                     cookie: q.cookie,
                     born: q.born,
-                    segments: q.segs,
+                    vitals: vitals(&q.info),
+                    nagle_off: q.info.nagle_off != 0,
+                    app_nagle_off: q.app_setting_off != 0,
                 });
                 continue;
             }

@@ -247,6 +247,7 @@ int bw_adopt(struct bpf_iter__tcp *ctx)
 	struct sock_common *skc = ctx->sk_common;
 	struct tcp_sock *tp;
 
+	agent = bpf_get_current_pid_tgid() >> 32;
 	if (!skc)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
@@ -311,9 +312,11 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 		struct bw_quiet quiet = {
 			.cookie = e->rec.cookie,
 			.born = e->rec.born,
-			.segs = bw_data_segs(tp),
+			.app_setting_off = e->rec.app_setting_off,
 		};
 
+		bw_sock_info(e, tp);
+		quiet.info = e->rec.info;
 		entry = BW_ENTRY_QUIET;
 		bpf_seq_write(seq, &entry, sizeof(entry));
 		bpf_seq_write(seq, &quiet, sizeof(quiet));
@@ -337,3 +340,4 @@ enum bw_record_flag *of_record_flag;
 enum bw_entry *of_entry;
 enum bw_tails_size *of_tails_size;
 struct bw_quiet *of_quiet;
+struct bw_owner *of_owner;

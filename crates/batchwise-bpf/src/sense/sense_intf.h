@@ -48,25 +48,10 @@ enum bw_arm { BW_ARM_APP_SETTING, BW_ARM_ON, BW_ARM_OFF };
 /* What the agent decided for a service. */
 struct bw_control {
 	enum bw_arm arm;
-	__u32 limit; /* with BW_ARM_ON: bytes held back that the next ACK releases; 0: none */
-	__u32 advertised; /* BW_STATE_*, to the peer's agent */
 };
-
-/* What agents advertise about themselves (docs/research/exchange.md). */
-#define BW_STATE_NAGLE_OFF 0x1 /* the sender's sockets send at once */
-#define BW_STATE_PROBING 0x2   /* that is on trial */
-#define BW_STATE_WANTS 0x4     /* the sender is measuring: count and advertise */
 
 /* Nobody's window is longer; who counts all the time says so again and again. */
 #define BW_OPEN_MOST 4000000000ULL /* ns */
-
-/* The last state heard from the peer's agent. */
-struct bw_peer_state {
-	__u64 at; /* ns, CLOCK_MONOTONIC; 0: never */
-	__u64 open_until; /* likewise: it counts until then, and wants our queues */
-	__u32 flags;
-	__u32 reserved;
-};
 
 #define BW_MARKS 32 /* a power of two */
 
@@ -99,13 +84,13 @@ struct bw_sock_info {
 	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
 	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
 	__u64 bytes; /* acknowledged by the peer, and received */
+	__u64 bytes_sent; /* of them, acknowledged by the peer */
 	__u64 segs; /* with data, sent and received */
-	__u64 segs_begin; /* the same when the epoch's first event came */
+	__u64 segs_sent; /* of them, sent */
+	__u64 segs_begin; /* `segs` when the epoch's first event came */
 	__u32 outstanding; /* bytes handed over, not yet acknowledged */
-	__u32 retransmits; /* segments */
 	__u32 srtt_us;
 	__u32 rtt_min_us;
-	__u32 mss;
 	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
 };
 
@@ -123,7 +108,7 @@ struct bw_record {
 	__u32 unmatched; /* requests that were one too many under way */
 	__u32 guessed; /* where only the length of the response told how many it answers */
 	struct bw_sock_info info;
-	struct bw_peer_state peer_state;
+	__u64 peer_open_until; /* ns, CLOCK_MONOTONIC: the peer counts until then, and wants our queues */
 	struct bw_peer_queue peer_hint; /* requests as the peer's application knows them */
 	__u32 epoch; /* when counting last began, see members.h */
 	__u32 app_setting_off; /* the application asked for TCP_NODELAY */
@@ -159,7 +144,16 @@ struct bw_runs {
 struct bw_quiet {
 	__u64 cookie;
 	__u64 born;
-	__u64 segs; /* as in bw_sock_info */
+	struct bw_sock_info info;
+	__u32 app_setting_off;
+	__u32 reserved;
+};
+
+/* A descriptor of a watched socket, and whose it is. */
+struct bw_owner {
+	__u64 cookie;
+	__u32 tgid;
+	__u32 fd;
 };
 
 /* What bw_dump writes before each. */
@@ -249,8 +243,7 @@ struct bw_endpoint {
 	__u32 read;  /* the application has read up to here */
 	__u32 acked; /* we have acknowledged up to here */
 	__u32 next_option; /* which queue the exchange sends next */
-	__u16 limited; /* RTT_CB is ours: a batching limit is in force */
-	__u16 silent;  /* the callback before each segment is off while nothing is counted */
+	__u32 silent; /* the callback before each segment is off while nothing is counted */
 	__u64 option_sent; /* ns */
 	__u64 state_sent; /* ns */
 	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */

@@ -6,7 +6,6 @@ use core::net::SocketAddr;
 
 use super::report::Side;
 use super::sample::Sample;
-use super::wire::State;
 
 /// What one reading holds.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +31,12 @@ pub struct Quiet {
     pub cookie: u64,
     /// As in [`Connection`].
     pub born: u64,
-    /// As in [`Vitals`].
-    pub segments: u64,
+    /// What the kernel knows without counting.
+    pub vitals: Vitals,
+    /// As in [`Connection`].
+    pub nagle_off: bool,
+    /// As in [`Connection`].
+    pub app_nagle_off: bool,
 }
 
 /// A connection as it was when it was read.
@@ -61,8 +64,6 @@ pub struct Connection {
     pub segments_before: u64,
     /// What the kernel knows without counting.
     pub vitals: Vitals,
-    /// What the peer's agent last said of itself.
-    pub peer: Option<PeerState>,
     /// The peer speaks the exchange.
     pub exchanges: bool,
     /// Options of the exchange: sent, heard, refused.
@@ -94,21 +95,14 @@ impl Connection {
 pub struct Vitals {
     /// Bytes that the peer has acknowledged, and bytes received.
     pub bytes: u64,
+    /// Of them, bytes that the peer has acknowledged.
+    pub bytes_sent: u64,
     /// Segments with data, sent and received.
     pub segments: u64,
+    /// Of them, sent.
+    pub segments_sent: u64,
     /// Bytes handed over and not acknowledged.
     pub outstanding: u32,
-    /// Segments sent again.
-    pub retransmits: u32,
     /// Smoothed round trip, ns.
     pub rtt: u64,
-}
-
-/// What an agent said of itself through the exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerState {
-    /// When it was heard, ns, CLOCK_MONOTONIC.
-    pub at: u64,
-    /// What it was.
-    pub state: State,
 }

@@ -3,8 +3,8 @@
 //! [`wire`] is the exchange's format, [`queue`] keeps queue states, [`sample`] subtracts two readings
 //! of a connection. A [`connection`] is what a reading holds, [`tracker`] follows connections from
 //! reading to reading. [`estimate`] combines differences into end-to-end latency, [`confidence`]
-//! says how far to trust it, [`spread`] how far it may be off by chance, [`service`] does so for all connections of a service, [`period`] over
-//! many readings. [`hint`] reads the queue state that an application keeps of itself. [`report`]
+//! says how far to trust it, [`spread`] how far it may be off by chance, [`service`] does so for all
+//! connections of a service. [`hint`] reads the queue state that an application keeps of itself. [`report`]
 //! has the line that is printed, [`tails`] the percentiles of single requests, [`exponential`] puts them
 //! into Prometheus's buckets.
 
@@ -14,7 +14,6 @@ pub mod estimate;
 pub mod exponential;
 pub mod governor;
 pub mod hint;
-pub mod period;
 pub mod queue;
 pub mod report;
 pub mod sample;

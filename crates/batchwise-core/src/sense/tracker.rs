@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 
-use super::connection::{Connection, Reading};
+use super::connection::{Connection, Quiet, Reading, Vitals};
 use super::sample::{Flow, Sample};
 
 /// Where a connection stands at a reading.
@@ -30,8 +30,8 @@ pub struct TrackedConnection {
     pub flow: Option<Flow>,
     /// Bytes that were acknowledged by the peer and received from it.
     pub bytes: u64,
-    /// Segments that were sent again.
-    pub retransmits: u64,
+    /// Bytes that the peer acknowledged, and segments with data that were sent.
+    pub sent: [u64; 2],
     /// Segments with data since the reading before, and those of them that were sent or received
     /// while events were counted; `None` at its first reading.
     pub segments: Option<[u64; 2]>,
@@ -93,7 +93,7 @@ impl Tracker {
         }
         for quiet in &reading.quiet {
             if let Some(known) = self.connections.get_mut(&(quiet.cookie, quiet.born)) {
-                known.stand_still(quiet.segments);
+                known.stand_still(quiet);
             }
         }
         for key in &reading.torn {
@@ -129,11 +129,7 @@ impl Tracker {
                 stage,
                 flow: (counted && is_new).then(|| c.sample.since(&Sample::birth(c.born))),
                 bytes: if is_new { c.vitals.bytes } else { 0 },
-                retransmits: if is_new {
-                    c.vitals.retransmits.into()
-                } else {
-                    0
-                },
+                sent: [0; 2],
                 segments: None,
                 counted,
                 missed: 0,
@@ -157,24 +153,35 @@ impl TrackedConnection {
             self.stage = Stage::Missing;
         }
         self.missed = self.missed.saturating_add(1);
-        (self.flow, self.bytes, self.retransmits) = (None, 0, 0);
+        (self.flow, self.bytes, self.sent) = (None, 0, [0; 2]);
         self.segments = None;
     }
 
     /// It is there, and nothing was counted on it.
-    fn stand_still(&mut self, segments: u64) {
+    fn stand_still(&mut self, quiet: &Quiet) {
         if self.stage == Stage::Missing {
             (self.stage, self.missed) = (Stage::Open, 0);
-            let passed = segments.saturating_sub(self.last.vitals.segments);
+            let passed = self.pass(&quiet.vitals);
             self.segments = Some([passed, 0]);
-            self.last.vitals.segments = segments;
+            (self.last.nagle_off, self.last.app_nagle_off) = (quiet.nagle_off, quiet.app_nagle_off);
         }
     }
 
+    /// What the kernel counts by itself is now this; how many segments have passed.
+    fn pass(&mut self, vitals: &Vitals) -> u64 {
+        let then = core::mem::replace(&mut self.last.vitals, *vitals);
+        self.bytes = vitals.bytes.saturating_sub(then.bytes);
+        self.sent = [
+            vitals.bytes_sent.saturating_sub(then.bytes_sent),
+            vitals.segments_sent.saturating_sub(then.segments_sent),
+        ];
+        vitals.segments.saturating_sub(then.segments)
+    }
+
     fn advance(&mut self, c: &Connection, counted: bool, windows: bool) {
+        let passed = self.pass(&c.vitals);
         let then = &self.last;
         let since = |before: u64| c.vitals.segments.saturating_sub(before);
-        let passed = since(then.vitals.segments);
         (self.flow, self.segments) = match counted {
             true if then.epoch == c.epoch && (self.counted || windows) => {
                 (Some(c.sample.since(&then.sample)), Some([passed; 2]))
@@ -188,9 +195,6 @@ impl TrackedConnection {
             }
             _ => (None, Some([passed, 0])),
         };
-        self.bytes = c.vitals.bytes.saturating_sub(then.vitals.bytes);
-        let again = c.vitals.retransmits.saturating_sub(then.vitals.retransmits);
-        self.retransmits = again.into();
         self.counted = counted;
         self.last = c.clone();
     }

@@ -69,50 +69,6 @@ pub struct Tuple {
     pub integral: u32,
 }
 
-/// What an agent that tunes tells of itself, in an option of the same layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
-    /// The sender's sockets have Nagle's algorithm off.
-    pub nagle_off: bool,
-    /// That is on trial.
-    pub probing: bool,
-    /// The sender is measuring: count, and tell.
-    pub wants: bool,
-}
-
-/// In the place of an item: what is no queue of TCP's.
-const AGENT: u32 = 3;
-/// In the place of a queue, with [`AGENT`]: the agent's state.
-const STATE: u32 = 0;
-
-impl State {
-    const NAGLE_OFF: u32 = 1 << 0;
-    const PROBING: u32 = 1 << 1;
-    const WANTS: u32 = 1 << 2;
-
-    /// From the flags, in the place of a queue's total; unknown ones are passed over.
-    pub fn from_flags(flags: u32) -> Self {
-        Self {
-            nagle_off: flags & Self::NAGLE_OFF != 0,
-            probing: flags & Self::PROBING != 0,
-            wants: flags & Self::WANTS != 0,
-        }
-    }
-
-    /// As on the wire.
-    pub fn flags(&self) -> u32 {
-        u32::from(self.nagle_off) * Self::NAGLE_OFF
-            + u32::from(self.probing) * Self::PROBING
-            + u32::from(self.wants) * Self::WANTS
-    }
-
-    /// `None` for anything that is not such an option.
-    pub fn decode(opt: &[u8; LEN]) -> Option<Self> {
-        let [head, flags, _] = words(opt)?;
-        (head >> 28 == AGENT << 2 | STATE).then(|| Self::from_flags(flags))
-    }
-}
-
 /// What follows the kind, the length and the identifier of an option of ours.
 fn words(opt: &[u8; LEN]) -> Option<[u32; 3]> {
     let word = |i: usize| u32::from_be_bytes([opt[i], opt[i + 1], opt[i + 2], opt[i + 3]]);
@@ -249,19 +205,6 @@ mod tests {
                 253, 16, 0x42, 0x57, 0x61, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 1, 2, 3, 4
             ]
         );
-    }
-
-    #[test]
-    fn an_agents_state_has_the_documented_bytes() {
-        let opt = [253, 16, 0x42, 0x57, 0xc0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0];
-        let state = State::decode(&opt).unwrap();
-        assert_eq!(
-            (state.nagle_off, state.probing, state.wants),
-            (false, true, true)
-        );
-        assert_eq!(state.flags(), 6);
-        assert_eq!(Tuple::decode(&opt), None);
-        assert_eq!(State::decode(&tuple(1, 2, 3).encode()), None);
     }
 
     #[test]

@@ -1,9 +1,7 @@
-//! What an operator wants of a service, and which of two performances serves that better.
+//! What an operator wants of a service.
 
 use core::fmt;
 use core::str::FromStr;
-
-use super::Perf;
 
 /// What is to be gained.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,35 +13,6 @@ pub enum Policy {
     /// The highest throughput whose mean latency stays under this, ns; of two alike, the one with
     /// the lower latency.
     Slo(u64),
-}
-
-impl Policy {
-    /// Whether `a` serves better than `b`, by a relative `margin` at least.
-    pub fn prefers(&self, a: &Perf, b: &Perf, margin: f64) -> bool {
-        let m = 1.0 + margin;
-        let faster = a.latency * m < b.latency;
-        let more = a.throughput > b.throughput * m;
-        let less = b.throughput > a.throughput * m;
-        match self {
-            Self::Latency => faster,
-            Self::Throughput => more || (!less && faster),
-            Self::Slo(most) => {
-                let (a_in, b_in) = (a.latency <= *most as f64, b.latency <= *most as f64);
-                match (a_in, b_in) {
-                    (true, false) => faster,
-                    (false, true) => false,
-                    // An open loop that is not served queues up: whoever serves more of it ends
-                    // the queue first.
-                    _ => more || (!less && faster),
-                }
-            }
-        }
-    }
-
-    /// Whether a latency misses what was asked for.
-    pub fn is_missed_by(&self, latency: f64) -> bool {
-        matches!(self, Self::Slo(most) if latency > *most as f64)
-    }
 }
 
 /// A text that names no policy.
@@ -111,13 +80,6 @@ mod tests {
 
     use super::*;
 
-    fn perf(latency: f64, throughput: f64) -> Perf {
-        Perf {
-            latency,
-            throughput,
-        }
-    }
-
     #[test]
     fn policies_are_read_as_they_are_written() {
         for text in [
@@ -144,29 +106,5 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Policy>(), Err(BadPolicy), "{text}");
         }
-    }
-
-    #[test]
-    fn an_slo_is_kept_first_then_throughput_counts_then_latency() {
-        let slo = Policy::Slo(500_000);
-        let within = perf(400e3, 100e3);
-        assert!(slo.prefers(&within, &perf(600e3, 200e3), 0.05));
-        assert!(!slo.prefers(&perf(600e3, 200e3), &within, 0.05));
-        assert!(slo.prefers(&perf(450e3, 120e3), &within, 0.05));
-        assert!(slo.prefers(&perf(100e3, 100e3), &within, 0.05));
-        assert!(
-            !slo.prefers(&perf(390e3, 100e3), &within, 0.05),
-            "within the margin"
-        );
-        // both miss it: the one that serves more
-        assert!(slo.prefers(&perf(9e6, 300e3), &perf(8e6, 200e3), 0.05));
-    }
-
-    #[test]
-    fn latency_alone_ignores_throughput_and_throughput_comes_before_latency() {
-        let (quick, many) = (perf(10e3, 1e3), perf(20e3, 2e3));
-        assert!(Policy::Latency.prefers(&quick, &many, 0.05));
-        assert!(Policy::Throughput.prefers(&many, &quick, 0.05));
-        assert!(!Policy::Throughput.prefers(&quick, &many, 0.05));
     }
 }

@@ -36,25 +36,6 @@ pub struct Costs {
     pub writes: u32,
 }
 
-/// How the sockets of an end batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Batching {
-    /// Nagle's algorithm on or off.
-    Arm(Arm),
-    /// Nagle's algorithm that lets go of so many bytes.
-    Limit { bytes: f64, flush: Flush },
-}
-
-/// When what exceeds a batching limit leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flush {
-    /// In that moment, as a kernel made for it would have it.
-    AtOnce,
-    /// When the next acknowledgment comes, as a stock kernel can be made to: there Nagle's algorithm
-    /// lets go of it anyway.
-    AtAck,
-}
-
 /// What an arm gives under a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
@@ -131,20 +112,7 @@ impl Costs {
     pub fn outcome(&self, arm: Arm, load: f64) -> Outcome {
         match arm {
             Arm::Off => self.at_once(load),
-            Arm::On => self.in_batches(load, self.fill),
-        }
-    }
-
-    /// The same for any way of batching. Under a limit of less than two messages none waits for
-    /// another.
-    pub fn outcome_of(&self, batching: Batching, load: f64) -> Outcome {
-        match batching {
-            Batching::Arm(arm) => self.outcome(arm, load),
-            Batching::Limit { bytes, .. } if bytes < 2.0 * self.bytes => self.at_once(load),
-            Batching::Limit { bytes, flush } => match flush {
-                Flush::AtOnce => self.in_batches(load, bytes.min(self.fill)),
-                Flush::AtAck => self.in_batches(load, self.fill),
-            },
+            Arm::On => self.in_batches(load),
         }
     }
 
@@ -201,11 +169,11 @@ impl Costs {
         }
     }
 
-    /// Small segments wait for the acknowledgment of the one before; `fill` bytes leave in any case.
-    fn in_batches(&self, load: f64, fill: f64) -> Outcome {
+    /// Small segments wait for the acknowledgment of the one before.
+    fn in_batches(&self, load: f64) -> Outcome {
         let per_byte = self.packet_server / self.mss;
         let each = self.alpha + self.bytes * per_byte;
-        let most = (fill / self.bytes).max(1.0);
+        let most = (self.fill / self.bytes).max(1.0);
         let client = |batch: f64| {
             let segments = (batch * self.bytes / self.mss).ceil();
             self.sends() + segments / batch * self.packet_client + self.c

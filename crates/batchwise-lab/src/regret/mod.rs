@@ -2,6 +2,7 @@
 //! costs, loads that are stationary, drifting, bursty and adversarial, and what deciding as one
 //! policy does costs against the better static arm and against knowing the better arm all the time.
 
+mod agent;
 mod costs;
 mod policies;
 mod report;
@@ -21,7 +22,6 @@ use serde_json::Value;
 use crate::Context;
 use crate::engine::{Experiment, Report, Results, Round, Run, Turn, no_stage};
 use crate::stats::quantile;
-use costs::Flush;
 use policies::Kind;
 use run::{Outcome, run};
 use scenarios::Scenario;
@@ -30,24 +30,22 @@ use scenarios::Scenario;
 pub(crate) struct Regret;
 
 /// Who is compared.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 7] = [
     Kind::Static(Arm::On),
     Kind::Static(Arm::Off),
     Kind::Oracle,
     Kind::Greedy {
         epsilon: 0.1,
-        ticks: 10,
+        ticks: 40,
     },
     Kind::Greedy {
         epsilon: 0.05,
-        ticks: 10,
+        ticks: 40,
     },
     Kind::Greedy {
         epsilon: 0.1,
-        ticks: 1,
+        ticks: 4,
     },
-    Kind::Gradual(Flush::AtOnce),
-    Kind::Gradual(Flush::AtAck),
     Kind::Controller,
 ];
 

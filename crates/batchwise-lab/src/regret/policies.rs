@@ -1,15 +1,12 @@
-//! Who decides: the static arms, ε-greedy and a gradual limit as the paper proposes them, and
-//! batchwise's controller.
+//! Who decides: the static arms, ε-greedy as the paper proposes it, and batchwise.
 
-use batchwise_core::sense::report::Side;
-use batchwise_core::tune::{
-    Arm, Command, Controller, Gradual, Meter, Policy as Aim, Tuning, Vitals,
-};
+use batchwise_core::tune::Arm;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use rand_distr::{Distribution as _, Normal};
 
-use super::costs::{Batching, Flush};
-use super::world::TICK;
+use super::agent::Agent;
+use super::world::{Passed, TICK};
 
 /// A way of deciding.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,8 +18,6 @@ pub enum Kind {
     /// ε-greedy: in a share of epochs of so many ticks a random arm, else the one whose
     /// exponentially weighted mean is lower.
     Greedy { epsilon: f64, ticks: u64 },
-    /// A limit in bytes: additive increase, multiplicative decrease.
-    Gradual(Flush),
     /// batchwise.
     Controller,
 }
@@ -38,80 +33,64 @@ impl Kind {
                 let epoch = ticks * TICK / 1_000_000;
                 format!("ε-greedy {epsilon}, {epoch} ms")
             }
-            Self::Gradual(Flush::AtOnce) => "AIMD, flushed at once".into(),
-            Self::Gradual(Flush::AtAck) => "AIMD, flushed at ACKs".into(),
             Self::Controller => "batchwise".into(),
         }
     }
 }
 
-/// What is in force before the first decision: what the application asked for.
-pub const UNDECIDED: Command = Command {
-    arm: None,
-    sensing: true,
-    probing: false,
-    pulse: false,
-};
-
 /// Something that decides at every tick.
 pub enum Decider {
     Fixed(Arm),
     Greedy(Box<Greedy>),
-    Gradual(Box<Gradual>, Flush),
-    Controller(Box<Controller>),
+    Controller(Box<Agent>),
 }
 
 impl Decider {
     /// Begins with the arm that the application asked for.
-    pub fn new(kind: Kind, side: Side, app_setting: Arm, seed: u64) -> Self {
-        let tuning = Tuning::new(Aim::Latency, side);
+    pub fn new(kind: Kind, app_setting: Arm, seed: u64) -> Self {
         match kind {
             Kind::Static(arm) => Self::Fixed(arm),
             Kind::Oracle => Self::Fixed(app_setting),
-            Kind::Greedy { epsilon, ticks } => Self::Greedy(Box::new(Greedy {
-                epsilon,
-                ticks,
-                arm: app_setting,
-                left: ticks,
-                means: [None; 2],
-                rng: StdRng::seed_from_u64(seed),
-            })),
-            Kind::Gradual(flush) => {
-                Self::Gradual(Box::new(Gradual::new(tuning, 0, app_setting)), flush)
+            Kind::Greedy { epsilon, ticks } => {
+                Self::Greedy(Box::new(Greedy::new(epsilon, ticks, app_setting, seed)))
             }
-            Kind::Controller => Self::Controller(Box::new(Controller::new(tuning, 0, app_setting))),
+            Kind::Controller => Self::Controller(Box::new(Agent::new(app_setting, seed))),
         }
     }
 
-    /// What to do until the next tick.
-    pub fn tick(&mut self, v: &Vitals, meter: &mut dyn Meter) -> Command {
-        let plain = |arm| Command {
-            arm: Some(arm),
-            ..UNDECIDED
-        };
+    /// What is in force in the next tick.
+    pub fn arm(&self) -> Arm {
         match self {
-            Self::Fixed(arm) => plain(*arm),
-            Self::Greedy(greedy) => plain(greedy.tick(meter)),
-            Self::Gradual(gradual, _) => gradual.tick(v, meter),
-            Self::Controller(controller) => controller.tick(v, meter),
+            Self::Fixed(arm) => *arm,
+            Self::Greedy(greedy) => greedy.arm,
+            Self::Controller(agent) => agent.arm(),
         }
     }
 
-    /// What is in force, for a policy that limits batches instead of switching.
-    pub fn limited(&self) -> Option<Batching> {
-        let Self::Gradual(gradual, flush) = self else {
-            return None;
-        };
-        let bytes = f64::from(gradual.limit_in_force()?);
-        Some(Batching::Limit {
-            bytes,
-            flush: *flush,
-        })
+    /// Whether arms are tried then, only to find out.
+    pub fn is_testing(&self) -> bool {
+        matches!(self, Self::Controller(agent) if agent.is_testing())
+    }
+
+    /// Whether the kernel counts then.
+    pub fn is_counting(&self) -> bool {
+        self.is_testing() || !matches!(self, Self::Controller(_))
+    }
+
+    /// A tick has passed, and it is `now`.
+    pub fn tick(&mut self, now: u64, passed: &Passed) {
+        match self {
+            Self::Fixed(_) => {}
+            Self::Greedy(greedy) => greedy.tick(passed),
+            Self::Controller(agent) => agent.tick(now, passed),
+        }
     }
 }
 
 /// The weight of a new epoch in an arm's mean.
 const WEIGHT: f64 = 0.3;
+/// The spread of an estimate's error, docs/research/estimator.md.
+const ERROR: f64 = 0.03;
 
 /// ε-greedy over epochs.
 pub struct Greedy {
@@ -119,22 +98,41 @@ pub struct Greedy {
     ticks: u64,
     arm: Arm,
     left: u64,
+    passed: Passed,
     means: [Option<f64>; 2],
     rng: StdRng,
+    error: Normal<f64>,
+    errors: StdRng,
 }
 
 impl Greedy {
-    fn tick(&mut self, meter: &mut dyn Meter) -> Arm {
+    fn new(epsilon: f64, ticks: u64, arm: Arm, seed: u64) -> Self {
+        Self {
+            epsilon,
+            ticks,
+            arm,
+            left: ticks,
+            passed: Passed::default(),
+            means: [None; 2],
+            rng: StdRng::seed_from_u64(seed),
+            error: Normal::new(0.0, ERROR).expect("a spread is positive"),
+            errors: StdRng::seed_from_u64(seed),
+        }
+    }
+
+    fn tick(&mut self, passed: &Passed) {
+        self.passed.add(passed);
         self.left -= 1;
         if self.left > 0 {
-            return self.arm;
+            return;
         }
         self.left = self.ticks;
-        if let Some(m) = meter.measure() {
+        let Passed { seen, done, .. } = std::mem::take(&mut self.passed);
+        if done >= 1.0 {
+            let latency = seen / done * self.error.sample(&mut self.errors).exp();
             let mean = &mut self.means[self.arm as usize];
-            *mean = Some(mean.map_or(m.latency, |old| old + WEIGHT * (m.latency - old)));
+            *mean = Some(mean.map_or(latency, |old| old + WEIGHT * (latency - old)));
         }
-        meter.restart();
         let other = self.arm.other();
         let better = match (self.means[self.arm as usize], self.means[other as usize]) {
             (Some(here), Some(there)) => there < here,
@@ -149,6 +147,5 @@ impl Greedy {
         } else if better {
             self.arm = other;
         }
-        self.arm
     }
 }

@@ -6,7 +6,7 @@ use super::policies::Kind;
 use super::run::{Sample, WINDOW_S, run};
 use super::{KINDS, Point, Settle, Simulated, scenarios};
 use crate::decisions::join;
-use crate::engine::color::{BATCHWISE, BLACK, Color, GREY, NAGLE, NODELAY, PARTS};
+use crate::engine::color::{BATCHWISE, BLACK, Color, GREY, NAGLE, NODELAY};
 use crate::engine::text::duration;
 use crate::engine::{Axis, Figure, Report, Results, Table, Unit};
 
@@ -112,7 +112,6 @@ fn color(kind: Kind) -> Color {
         Kind::Static(Arm::Off) => NODELAY,
         Kind::Oracle => BLACK,
         Kind::Greedy { .. } => GREY,
-        Kind::Gradual(_) => PARTS[2],
         Kind::Controller => BATCHWISE,
     }
 }

@@ -1,12 +1,10 @@
 //! One policy in one scenario, and what that came to.
 
-use batchwise_core::sense::report::Side;
-use batchwise_core::tune::{Arm, Command, Peer, Vitals};
+use batchwise_core::tune::Arm;
 
-use super::costs::Batching;
-use super::policies::{Decider, Kind, UNDECIDED};
+use super::policies::{Decider, Kind};
 use super::scenarios::{Offers, Scenario};
-use super::world::{Gauge, Load, Passed, TICK, Weather, World};
+use super::world::{Load, Passed, TICK, Weather, World};
 
 /// Arms that differ by less than this are alike.
 const ALIKE: f64 = 1.05;
@@ -15,14 +13,12 @@ const CLEAR: f64 = 1.25;
 /// The windows over which a policy is held against the default, s.
 pub const WINDOW_S: f64 = 10.0;
 /// A new best arm counts as found when it was in force for this long, ticks...
-const FOUND: u64 = 50;
+const FOUND: u64 = 200_000_000 / TICK;
 /// ...and as a change at all, when it stays the best for this long, ticks.
-const LASTING: u64 = 500;
+const LASTING: u64 = 2_000_000_000 / TICK;
 /// Length of a window, ticks, and of a sample for a plot.
 const PER_WINDOW: u64 = (WINDOW_S * 1e9) as u64 / TICK;
-const PER_SAMPLE: u64 = 5;
-/// What the peer's agent says is this old, ticks.
-const PEER_DELAY: usize = 2;
+const PER_SAMPLE: u64 = 20_000_000 / TICK;
 
 /// What one run came to.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +36,7 @@ pub struct Outcome {
     pub settle_s: Vec<f64>,
     /// What messages waited in each window, ns.
     pub windows: Vec<f64>,
-    /// Ticks in which both ends' agents tried an arm.
+    /// Ticks in which both ends' agents tested.
     pub both_probing: u64,
     /// For a plot.
     pub trace: Vec<Sample>,
@@ -54,24 +50,6 @@ pub struct Sample {
     pub arm: Arm,
     /// Mean since the sample before, ns.
     pub latency_ns: f64,
-}
-
-struct End {
-    decider: Decider,
-    gauge: Gauge,
-    command: Command,
-    announced: [Command; PEER_DELAY],
-}
-
-impl End {
-    fn arm(&self, app_setting: Arm) -> Arm {
-        self.command.arm.unwrap_or(app_setting)
-    }
-
-    fn batching(&self, app_setting: Arm) -> Batching {
-        let limited = self.decider.limited();
-        limited.unwrap_or_else(|| Batching::Arm(self.arm(app_setting)))
-    }
 }
 
 /// How long lasting changes of the better arm wait until it is in force.
@@ -137,14 +115,23 @@ struct Tally {
     /// Since the last sample.
     sample: Passed,
     trace: Vec<Sample>,
+    /// In the tick before, whether a test went on, and with which arm.
+    before: Option<(Arm, bool)>,
     switches: u64,
     probes: u64,
     sensing: u64,
+    both_probing: u64,
 }
 
 impl Tally {
-    /// The client's end had this arm in force, and this command.
-    fn tick(&mut self, tick: u64, load: &Load, passed: &Passed, arm: Arm, command: &Command) {
+    /// These decided; the first is the client's end.
+    fn tick(&mut self, tick: u64, load: &Load, passed: &Passed, ends: &[Decider]) {
+        let (arm, testing) = (ends[0].arm(), ends[0].is_testing());
+        let before = self.before.replace((arm, testing)).unwrap_or((arm, false));
+        self.switches += u64::from(arm != before.0);
+        self.probes += u64::from(testing && !before.1);
+        self.sensing += u64::from(ends[0].is_counting());
+        self.both_probing += u64::from(ends.len() > 1 && ends.iter().all(Decider::is_testing));
         self.done += passed.done;
         self.waited += passed.waited;
         self.window += passed.waited;
@@ -153,8 +140,7 @@ impl Tally {
         }
         let (best, factor) = load.costs.better(load.rate);
         self.wrong += u64::from(factor > ALIKE && arm != best);
-        let decided = !command.probing && !command.pulse;
-        self.settling.tick(tick, (best, factor), arm, decided);
+        self.settling.tick(tick, (best, factor), arm, !testing);
         self.sample.waited += passed.waited;
         self.sample.done += passed.done;
         if tick % PER_SAMPLE == PER_SAMPLE - 1 {
@@ -167,15 +153,7 @@ impl Tally {
         }
     }
 
-    /// The client's end gets another command.
-    fn command(&mut self, before: &Command, now: &Command, app_setting: Arm) {
-        let arm = |command: &Command| command.arm.unwrap_or(app_setting);
-        self.switches += u64::from(arm(now) != arm(before));
-        self.probes += u64::from(now.probing && !before.probing);
-        self.sensing += u64::from(now.sensing);
-    }
-
-    fn finish(self, ticks: u64, seconds: f64, both_probing: u64) -> Outcome {
+    fn finish(self, ticks: u64, seconds: f64) -> Outcome {
         let (share, minutes) = (1.0 / ticks as f64, seconds / 60.0);
         Outcome {
             latency_ns: self.waited / self.done,
@@ -186,7 +164,7 @@ impl Tally {
             sensing: self.sensing as f64 * share,
             settle_s: self.settling.finish(ticks),
             windows: self.windows,
-            both_probing,
+            both_probing: self.both_probing,
             trace: self.trace,
         }
     }
@@ -195,68 +173,32 @@ impl Tally {
 /// Runs a policy.
 pub fn run(scenario: &Scenario, kind: Kind, seed: u64) -> Outcome {
     let app_setting = scenario.app_setting;
-    let end = |side, seed| End {
-        decider: Decider::new(kind, side, app_setting, seed),
-        gauge: Gauge::new(seed),
-        command: UNDECIDED,
-        announced: [UNDECIDED; PEER_DELAY],
-    };
-    let mut ends = vec![end(Side::Client, seed)];
+    let mut ends = vec![Decider::new(kind, app_setting, seed)];
     if scenario.two_ends {
-        ends.push(end(Side::Server, seed ^ 1));
+        ends.push(Decider::new(kind, app_setting, seed ^ 1));
     }
     let mut weather = Weather::new(scenario.noise, seed ^ 0x5eed);
     let mut offers = Offers::new(&scenario.pattern, seed);
     let mut world = World::default();
     let mut tally = Tally::default();
-    let mut both_probing = 0;
     let ticks = (scenario.seconds * 1e9) as u64 / TICK;
     for tick in 0..ticks {
         let now = tick * TICK;
-        let load = offers.next(now as f64 / 1e9, ends[0].command.probing);
-        let arm = ends[0].arm(app_setting);
-        let here = ends[0].batching(app_setting);
-        let there = ends
-            .get(1)
-            .map_or(Batching::Arm(app_setting), |e| e.batching(app_setting));
+        let load = offers.next(now as f64 / 1e9, ends[0].is_testing());
+        let here = ends[0].arm();
+        let there = ends.get(1).map_or(app_setting, Decider::arm);
         let passed = world.tick(&load, [here, there], &weather.tick());
-        tally.tick(tick, &load, &passed, arm, &ends[0].command);
-        let heard: Vec<_> = ends.iter().map(|e| e.announced[0]).collect();
-        let mut trying = 0;
+        tally.tick(tick, &load, &passed, &ends);
         for (index, end) in ends.iter_mut().enumerate() {
-            end.gauge.add(&passed);
-            let other = scenario.two_ends.then(|| heard[1 - index]);
-            let vitals = Vitals {
-                now: now + TICK,
-                connections: 10,
-                wish: app_setting,
-                bytes: passed.bytes as u64,
-                outstanding: passed.outstanding as u64,
-                retransmits: passed.retransmits,
-                rtt: load.costs.rtt as u64,
-                quick: end.command.sensing.then(|| passed.quick()),
-                peer: other.map(|command| Peer {
-                    arm: command.arm.unwrap_or(app_setting),
-                    probing: command.probing,
-                }),
-            };
             if kind == Kind::Oracle {
                 let costs = load.back.filter(|_| index > 0).unwrap_or(load.costs);
-                end.decider = Decider::Fixed(match world.is_behind() {
+                *end = Decider::Fixed(match world.is_behind() {
                     true => costs.quicker(load.rate),
                     false => costs.better(load.rate).0,
                 });
             }
-            let command = end.decider.tick(&vitals, &mut end.gauge);
-            if index == 0 {
-                tally.command(&end.command, &command, app_setting);
-            }
-            trying += u64::from(command.probing);
-            end.command = command;
-            end.announced.rotate_left(1);
-            end.announced[PEER_DELAY - 1] = command;
+            end.tick(now + TICK, &passed);
         }
-        both_probing += u64::from(trying > 1);
     }
-    tally.finish(ticks, scenario.seconds, both_probing)
+    tally.finish(ticks, scenario.seconds)
 }

@@ -194,11 +194,6 @@ pub fn all(seconds: f64) -> Vec<Scenario> {
         app_setting: Arm::On,
         ..steady(wants_nagle, Costs::KIB4, 100e3)
     });
-    let lossy = Load {
-        loss: 1e-4,
-        ..b64(250e3)
-    };
-    all.push(new("loss of 0.01 %: 64 B, 250 k/s", Pattern::Steady(lossy)));
     let both = |rate| Load {
         back: Some(Costs::KIB4),
         ..b64(rate)

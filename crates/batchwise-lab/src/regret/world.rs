@@ -1,27 +1,27 @@
-//! The world by kernel ticks: what the closed form gives, plus a backlog (as a fluid) beyond
+//! The world by short ticks: what the closed form gives, plus a backlog (as a fluid) beyond
 //! capacity, noise that multiplies, and a machine that is taken away now and then.
 
-use batchwise_core::tune::{Measurement, Meter, Quick};
+use batchwise_core::tune::Arm;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use rand_distr::{Distribution as _, Exp1, Normal, StandardNormal};
+use rand_distr::{Distribution as _, Exp1, StandardNormal};
 
-use super::costs::{Batching, Costs, Outcome};
+use super::costs::{Costs, Outcome};
 
-/// A kernel tick (CONFIG_HZ=250), ns.
-pub const TICK: u64 = 4_000_000;
+/// Short against a slice of a test, ns.
+pub const TICK: u64 = 1_000_000;
 
 /// Bytes that TCP takes from an application beyond what is under way; the rest waits inside it.
 const SEND_BUFFER: f64 = 2.5e6;
-/// The part of latency that a message spends in the queues of the end that looks.
-const LOCAL: f64 = 0.6;
+/// Fewer messages a tick than this come one by one.
+const FEW: f64 = 12.5;
 
 /// How quiet the machine is.
 #[derive(Clone, Copy, Debug)]
 pub struct Noise {
-    /// Of ln(latency) and ln(capacity), by tick.
+    /// Of ln(latency) and ln(capacity).
     pub spread: f64,
-    /// How much of a tick's noise the next one has.
+    /// How much of it is left 4 ms later.
     pub persistence: f64,
     /// Times a second that nothing runs for 5 to 20 ms.
     pub stalls: f64,
@@ -51,8 +51,6 @@ pub struct Load {
     pub back: Option<Costs>,
     /// Messages a second.
     pub rate: f64,
-    /// The share of segments that is lost.
-    pub loss: f64,
 }
 
 impl Load {
@@ -62,14 +60,13 @@ impl Load {
             costs,
             back: None,
             rate,
-            loss: 0.0,
         }
     }
 
-    /// As both ends batch.
-    fn outcome(&self, ends: [Batching; 2]) -> Outcome {
-        let there = self.costs.outcome_of(ends[0], self.rate);
-        let Some(back) = self.back.map(|c| c.outcome_of(ends[1], self.rate)) else {
+    /// With these arms at the client's and the server's end.
+    fn outcome(&self, arms: [Arm; 2]) -> Outcome {
+        let there = self.costs.outcome(arms[0], self.rate);
+        let Some(back) = self.back.map(|c| c.outcome(arms[1], self.rate)) else {
             return there;
         };
         Outcome {
@@ -80,7 +77,7 @@ impl Load {
     }
 }
 
-/// What passed in a tick.
+/// What passed in a tick, or summed over ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     /// Time that messages waited, the application's own queue included, summed over messages, ns.
@@ -89,21 +86,20 @@ pub struct Passed {
     pub seen: f64,
     /// Messages that were answered.
     pub done: f64,
-    /// Bytes in TCP that are not acknowledged, at the end.
+    /// Messages in TCP that are not acknowledged, at the end.
     pub outstanding: f64,
     /// Bytes of the messages that were answered.
     pub bytes: f64,
-    /// Segments sent again.
-    pub retransmits: u64,
 }
 
 impl Passed {
-    /// What the queues of one end show.
-    pub fn quick(&self) -> Quick {
-        Quick {
-            waited: LOCAL * self.seen,
-            done: self.done as u64,
-        }
+    /// And what passed in another tick.
+    pub fn add(&mut self, next: &Self) {
+        self.waited += next.waited;
+        self.seen += next.seen;
+        self.done += next.done;
+        self.outstanding += next.outstanding;
+        self.bytes += next.bytes;
     }
 }
 
@@ -125,7 +121,7 @@ pub struct Sky {
     stalled: f64,
     /// Standard normal, for arrivals.
     arrivals: f64,
-    /// Uniform, for rounding and losses.
+    /// Uniform, for rounding.
     rounding: f64,
 }
 
@@ -146,8 +142,9 @@ impl Weather {
     pub fn tick(&mut self) -> Sky {
         let n = self.noise;
         let shock: f64 = StandardNormal.sample(&mut self.rng);
-        let fresh = (1.0 - n.persistence * n.persistence).sqrt();
-        self.level = n.persistence * self.level + fresh * shock;
+        let left = n.persistence.powf(TICK as f64 / 4e6);
+        let fresh = (1.0 - left * left).sqrt();
+        self.level = left * self.level + fresh * shock;
         self.next_stall -= TICK as f64;
         if self.next_stall <= 0.0 {
             let gap: f64 = Exp1.sample(&mut self.rng);
@@ -178,13 +175,13 @@ impl World {
         self.backlog > 1.0
     }
 
-    /// A tick, as the client's and the server's end batch.
-    pub fn tick(&mut self, load: &Load, ends: [Batching; 2], sky: &Sky) -> Passed {
+    /// A tick with these arms at the client's and the server's end.
+    pub fn tick(&mut self, load: &Load, arms: [Arm; 2], sky: &Sky) -> Passed {
         let seconds = TICK as f64 / 1e9;
-        let outcome = load.outcome(ends);
+        let outcome = load.outcome(arms);
         let latency = outcome.latency * sky.factor;
         let mean = load.rate * seconds;
-        let offered = if mean < 50.0 {
+        let offered = if mean < FEW {
             // few: whole messages
             (mean + sky.rounding).floor()
         } else {
@@ -201,60 +198,12 @@ impl World {
             true => 0.0,
             false => SEND_BUFFER / bytes,
         };
-        let lost = load.loss * done * (bytes / load.costs.mss).ceil();
         Passed {
             waited: latency * done + queued * TICK as f64,
             seen: latency * done + queued.min(buffer) * TICK as f64,
             done,
-            outstanding: (self.backlog.min(buffer) + (latency * load.rate / 1e9).floor()) * bytes,
+            outstanding: self.backlog.min(buffer) + (latency * load.rate / 1e9).floor(),
             bytes: done * (bytes + 5.0),
-            retransmits: (lost + sky.rounding).floor() as u64,
         }
-    }
-}
-
-/// What an agent's estimator says about the ticks since it was restarted.
-pub struct Gauge {
-    passed: Passed,
-    time: f64,
-    rng: StdRng,
-    error: Normal<f64>,
-}
-
-impl Gauge {
-    pub fn new(seed: u64) -> Self {
-        Self {
-            passed: Passed::default(),
-            time: 0.0,
-            rng: StdRng::seed_from_u64(seed),
-            // the spread of the estimator's error, docs/research/estimator.md
-            error: Normal::new(0.0, 0.03).expect("a spread is positive"),
-        }
-    }
-
-    /// A tick passed.
-    pub fn add(&mut self, passed: &Passed) {
-        self.passed.seen += passed.seen;
-        self.passed.done += passed.done;
-        self.passed.bytes += passed.bytes;
-        self.time += TICK as f64;
-    }
-}
-
-impl Meter for Gauge {
-    fn restart(&mut self) {
-        (self.passed, self.time) = (Passed::default(), 0.0);
-    }
-
-    fn measure(&mut self) -> Option<Measurement> {
-        let Passed {
-            seen, done, bytes, ..
-        } = self.passed;
-        (done >= 1.0).then(|| Measurement {
-            latency: seen / done * self.error.sample(&mut self.rng).exp(),
-            throughput: done * 1e9 / self.time,
-            message_bytes: bytes / done,
-            confidence: 0.95 * done / (done + 9.0),
-        })
     }
 }

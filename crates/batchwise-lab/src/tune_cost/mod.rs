@@ -1,6 +1,6 @@
 //! Experiment `tune-cost`: what tuning itself costs where it has nothing to gain. Requests never
 //! overlap on a connection, so that Nagle's algorithm has nothing to hold back and both arms of a
-//! service are alike; what is left is estimating, exchanging, probing and switching.
+//! service are alike; what is left is looking, counting, testing and switching.
 
 mod summary;
 

@@ -88,7 +88,8 @@ pub fn run() -> Result<()> {
     match Cli::parse().workload {
         Workload::Redis(load) => redis(&load),
         Workload::Multiplexed(load) => {
-            let report = multiplexed::run(&load.config)?;
+            let print = |interval: &_| load.format.print(interval, text::interval);
+            let report = multiplexed::run(&load.config, print)?;
             load.format.print(&report, text::multiplexed)
         }
         Workload::Web(load) => load.format.print(&web::run(&load.config)?, text::truth),

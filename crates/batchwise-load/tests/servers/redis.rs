@@ -57,7 +57,7 @@ fn tasks_share_connections_and_are_all_answered() {
             duration: Duration::from_millis(300),
             ..multiplexed::Config::parse_from(line.split_whitespace())
         };
-        let report = multiplexed::run(&config).unwrap();
+        let report = multiplexed::run(&config, |_| Ok(())).unwrap();
         assert_eq!(report.errors, 0, "{report:?}");
         assert!(report.requests > 4, "{report:?}");
         assert_eq!(report.tasks, config.tasks as u64);

@@ -159,18 +159,14 @@ pub struct Decision {
     pub line: Value,
 }
 
-const EVENTS: [&str; 12] = [
+const EVENTS: [&str; 8] = [
     "start",
     "probe",
-    "recall",
+    "would_probe",
     "abort",
-    "yield",
     "adopt",
     "keep",
-    "reset",
     "give_back",
-    "would_probe",
-    "undecided",
     "stop",
 ];
 
@@ -214,8 +210,7 @@ impl Decision {
                 }
             }
         }
-        let peer = all.get("peer").unwrap_or_else(|| panic!("peer: {line}"));
-        assert!(peer.is_null() || peer["probing"].is_boolean(), "{line}");
+        assert!(all.get("peer").is_some_and(Value::is_null), "{line}");
         Self {
             ts_ns: all["ts_ns"].as_u64().expect("ts_ns"),
             event: one_of("event", &EVENTS),
@@ -225,8 +220,13 @@ impl Decision {
         }
     }
 
-    /// The arm that the applications did not ask for is on trial from here on.
-    pub fn begins_trial(&self) -> bool {
-        self.event == "probe" || self.event == "recall"
+    /// The setting that the applications did not ask for is tested from here on.
+    pub fn begins_test(&self) -> bool {
+        self.event == "probe"
+    }
+
+    /// A test has shown which setting is in force from here on.
+    pub fn ends_test(&self) -> bool {
+        self.event == "adopt" || self.event == "keep"
     }
 }

@@ -88,6 +88,22 @@ fn folder() -> PathBuf {
     std::env::var_os("BATCHWISE_RUN_DIR").map_or_else(|| PathBuf::from(RUN_DIR), PathBuf::from)
 }
 
+/// The folder of sockets and locks, made if it is not there.
+pub fn run_folder(of: &str) -> anyhow::Result<PathBuf> {
+    let folder = folder();
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(&folder);
+    made.with_context(|| {
+        format!(
+            "cannot make {} for {of}: run as root, or set BATCHWISE_RUN_DIR",
+            folder.display()
+        )
+    })?;
+    Ok(folder)
+}
+
 /// Listens until it is dropped; meanwhile no other agent of the name can.
 pub struct Server<R> {
     path: PathBuf,
@@ -98,17 +114,7 @@ pub struct Server<R> {
 impl<R: Request> Server<R> {
     /// Listens for requests to the agent of this name; `None`: another agent does.
     pub fn start(name: &str) -> anyhow::Result<Option<Self>> {
-        let folder = folder();
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(&folder)
-            .with_context(|| {
-                format!(
-                    "cannot make {} for the control socket: run as root, or set BATCHWISE_RUN_DIR",
-                    folder.display()
-                )
-            })?;
+        let folder = run_folder("the control socket")?;
         let Some(lock) = lock(&folder.join(format!("{name}.lock")))? else {
             return Ok(None);
         };
@@ -160,7 +166,7 @@ impl<R> Drop for Server<R> {
 }
 
 /// `None`: another process has it.
-fn lock(path: &Path) -> anyhow::Result<Option<Flock<File>>> {
+pub fn lock(path: &Path) -> anyhow::Result<Option<Flock<File>>> {
     let name = path.display();
     let file = File::options()
         .create(true)
@@ -169,7 +175,7 @@ fn lock(path: &Path) -> anyhow::Result<Option<Flock<File>>> {
         .mode(OWNERS)
         .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(path)
-        .with_context(|| format!("cannot open {name}"))?;
+        .with_context(|| format!("cannot open {name}: run as root, or set BATCHWISE_RUN_DIR"))?;
     // whoever can read it can lock it (flock(2)), and keep every agent from starting
     file.set_permissions(fs::Permissions::from_mode(OWNERS))
         .with_context(|| format!("cannot restrict {name} to its owner"))?;

@@ -16,21 +16,12 @@ pub const RECORDED: &[(&str, &[&str])] = &[
 const SUBJECT: &[&str] = &["agent", "service", "side", "transport"];
 
 /// A series that is the same for all agents: what to record it as, for which agent, and from what.
-const RECORDS: [(&str, &str, &str); 8] = [
+const RECORDS: [(&str, &str, &str); 6] = [
     (
         "batchwise:latency_seconds:mean5m",
         "watch",
         r#"avg by (instance, job, service, side) (
   avg_over_time(batchwise_latency_seconds{part="total", unit="sends"}[5m])
-)"#,
-    ),
-    (
-        "batchwise:latency_seconds:mean5m",
-        "tune",
-        r#"avg by (instance, job, service, side) (
-  avg_over_time(batchwise_tune_latency_seconds[5m])
-  and on (instance, job, service, side, nagle)
-  label_replace(batchwise_tune_nagle == 1, "nagle", "$1", "state", "(.+)")
 )"#,
     ),
     (
@@ -59,15 +50,6 @@ const RECORDS: [(&str, &str, &str); 8] = [
         "watch",
         r#"avg by (instance, job, service, side) (
   avg_over_time(batchwise_confidence{unit="sends"}[5m])
-)"#,
-    ),
-    (
-        "batchwise:confidence:mean5m",
-        "tune",
-        r#"avg by (instance, job, service, side) (
-  avg_over_time(batchwise_tune_confidence[5m])
-  and on (instance, job, service, side, nagle)
-  label_replace(batchwise_tune_nagle == 1, "nagle", "$1", "state", "(.+)")
 )"#,
     ),
     (
@@ -168,14 +150,6 @@ unless (batchwise:confidence:mean5m < 0.3)"#,
         expr: "increase(batchwise_log_lines_dropped_total[10m]) > 0",
         summary: "The batchwise agent at {{ $labels.instance }} cannot write its log",
         description: "The disk may be full. The agent goes on without.",
-    },
-    Alert {
-        name: "BatchwiseTuneBudgetExceeded",
-        severity: "warning",
-        after: "1m",
-        expr: "max_over_time(batchwise_tune_budget_left_seconds[5m]) < 0",
-        summary: "Tuning {{ $labels.service }} costs more than its budget",
-        description: "Trials of the other setting have slowed down requests for longer than --budget allows, for five minutes on end. batchwise tune at {{ $labels.instance }} waits with new trials.",
     },
     Alert {
         name: "BatchwiseServerStalls",

@@ -5,8 +5,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use batchwise_bpf::monotonic_ns;
 use batchwise_core::sense::report::Side;
-use batchwise_core::tune::{Arm, Event, Happened, Known, Policy};
+use batchwise_core::tune::{Arm, Outcome, Policy};
 use serde::Serialize;
 
 use super::service::Service;
@@ -27,7 +28,7 @@ pub struct Decision {
     /// Which end this is.
     side: Side,
     /// What happened.
-    event: Entry,
+    event: Happened,
     /// The policy, as `--policy` has it.
     policy: String,
     /// Nagle's algorithm after this line: `on`, `off`, or `app` where each application's own
@@ -36,19 +37,22 @@ pub struct Decision {
     /// What most applications asked for.
     #[serde(rename = "wish")]
     app_setting: Arm,
-    /// The present load, requests a second.
+    /// The present load, requests a second; before the first test, segments with data that were sent.
     load_per_s: f64,
     /// Mean size of a request and its response, bytes.
     message_bytes: f64,
-    /// What is known of each setting under the present load.
+    /// What the last test found of each setting.
     arms: Arms,
-    /// What trials may still cost: waiting, summed over messages, ns.
+    /// How many times better the setting that the applications did not ask for was in the last test, in
+    /// the policy's terms: median over pairs of slices. null: there was no test.
+    gain: Option<f64>,
+    /// Pairs of slices that the last test compared.
+    pairs: u32,
+    /// What tests have cost and is not paid for yet, as a negative number: ns of the service's time. 0:
+    /// the next may come.
     budget_left_ns: f64,
-    /// What the other end's agent says. null: it has not said anything.
-    peer: Option<PeerLine>,
-    /// Bytes that may be held back; 0 is TCP_NODELAY. Absent: without `--hold aimd`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit_bytes: Option<u32>,
+    /// Always null: an agent needs none at the other end, and asks it nothing.
+    peer: Option<()>,
     /// Whether it was only logged, with `--dry-run`.
     dry_run: bool,
     /// The reason, in words.
@@ -56,40 +60,70 @@ pub struct Decision {
 }
 
 /// What a line is about.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-enum Entry {
+pub enum Happened {
+    /// The service is seen for the first time.
+    Start,
+    /// A test of the other setting begins.
+    Probe,
+    /// A dry run would now test the other setting.
+    WouldProbe,
+    /// A test ended early.
+    Abort,
+    /// The other setting is in force from now on.
+    Adopt,
+    /// The applications' own settings stay or come back: the other was not shown to be better.
+    Keep,
+    /// The applications' own settings are back: what was tested is no longer the case.
+    GiveBack,
     /// The agent stops.
     Stop,
-    /// By the name that the controller's own type has.
-    #[serde(untagged)]
-    Happened(Happened),
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for Happened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
-/// What is known of both arms under this load.
+/// What the last test found.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Arms {
-    /// Nagle on. null: not seen under this load.
+    /// Nagle on. null: not tested.
     on: Option<Known>,
-    /// Nagle off. null: not seen under this load.
+    /// Nagle off. null: not tested.
     off: Option<Known>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+/// How a setting served: medians over a test's slices.
+#[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct PeerLine {
-    /// The setting in force there.
-    nagle: Arm,
-    /// Whether it tries the other one at the moment.
-    probing: bool,
+pub struct Known {
+    /// Mean latency of a message, ns, as far as this end sees it.
+    pub latency_ns: u64,
+    /// Messages a second.
+    pub throughput_per_s: f64,
+    /// The share of the pairs that count and say what the test says; 0: it was undecided.
+    pub confidence: f64,
+    /// Time since the test, ns.
+    pub age_ns: u64,
+}
+
+impl Known {
+    /// What the service's last test found of a setting.
+    pub fn of(service: &Service, arm: Arm) -> Option<Self> {
+        let (outcome, ended) = service.controller.last()?;
+        let served = outcome.of(arm);
+        Some(Self {
+            latency_ns: served.latency as u64,
+            throughput_per_s: served.messages,
+            confidence: outcome.confidence(),
+            age_ns: monotonic_ns().saturating_sub(*ended),
+        })
+    }
 }
 
 /// Decisions that were made at one time.
@@ -126,79 +160,57 @@ pub struct Decisions {
     output: Output<Decided>,
     policy: Policy,
     dry_run: bool,
-    held: Option<Arm>,
 }
 
 impl Decisions {
-    /// Opens the log and standard output. `held` is the arm that `--hold` keeps in force, whatever would be decided.
+    /// Opens the log and standard output.
     pub fn open(
         log: Option<&Path>,
         format: Format,
         policy: Policy,
         dry_run: bool,
-        held: Option<Arm>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             log: log.map(LogFile::open).transpose()?,
             output: Output::open(format.without_live()?, WhenUnread::GoOn, String::new())?,
             policy,
             dry_run,
-            held,
         })
     }
 
-    pub fn event(&mut self, server: SocketAddr, side: Side, e: &Event) -> anyhow::Result<()> {
+    /// What happened to a service, and why.
+    pub fn tell(
+        &mut self,
+        (server, side): (SocketAddr, Side),
+        s: &Service,
+        event: Happened,
+        why: String,
+    ) -> anyhow::Result<()> {
+        let (load_per_s, message_bytes) = s.messages();
+        let last = s.controller.last().map(|(outcome, _)| outcome);
         let decision = Decision {
             ts_ns: wall_clock_ns(),
             service: server.to_string(),
             side,
-            event: Entry::Happened(e.happened),
+            event,
             policy: self.policy.to_string(),
-            nagle: match (self.held, e.is_wish, e.arm) {
-                (Some(held), ..) => word(held),
-                (None, true, _) => "app",
-                (None, false, arm) => word(arm),
+            nagle: match s.arm {
+                Some(arm) if event != Happened::Stop => word(arm),
+                _ => "app",
             },
-            app_setting: e.wish,
-            load_per_s: e.load,
-            message_bytes: e.message_bytes,
+            app_setting: s.app_setting,
+            load_per_s,
+            message_bytes,
             arms: Arms {
-                on: e.on,
-                off: e.off,
+                on: Known::of(s, Arm::On),
+                off: Known::of(s, Arm::Off),
             },
-            budget_left_ns: e.budget_left,
-            peer: e.peer.map(|p| PeerLine {
-                nagle: p.arm,
-                probing: p.probing,
-            }),
-            limit_bytes: e.limit,
-            dry_run: self.dry_run,
-            why: e.why.clone(),
-        };
-        self.write(decision)
-    }
-
-    /// The agent stops: all sockets go back to their applications' settings.
-    pub fn stop(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
-        let decision = Decision {
-            ts_ns: wall_clock_ns(),
-            service: server.to_string(),
-            side,
-            event: Entry::Stop,
-            policy: self.policy.to_string(),
-            nagle: "app",
-            app_setting: s.decider.app_setting(),
-            load_per_s: s.decider.load(),
-            message_bytes: s.decider.message_bytes(),
-            arms: Arms {
-                on: s.decider.known(Arm::On),
-                off: s.decider.known(Arm::Off),
-            },
-            budget_left_ns: s.decider.budget_left(),
+            gain: last.map(|outcome| outcome.gain),
+            pairs: last.map_or(0, |outcome| outcome.pairs),
+            budget_left_ns: -s.controller.debt(monotonic_ns()),
             peer: None,
-            limit_bytes: None,
             dry_run: self.dry_run,
-            why: "the agent ends: every socket has its application's own setting back".to_owned(),
+            why,
         };
         self.write(decision)
     }
@@ -223,33 +235,60 @@ impl Decisions {
     }
 
     /// Why things are as they are.
-    pub fn explain(&mut self, server: SocketAddr, side: Side, s: &Service) -> anyhow::Result<()> {
-        let c = &s.decider;
-        let arm = |a| match c.known(a) {
-            Some(k) => format!(
-                "{} (confidence {:.2}, {:.1} s ago)",
-                micros(k.latency_ns),
-                k.confidence,
-                k.age_ns as f64 / 1e9
-            ),
-            None => "not known".to_owned(),
+    pub fn explain(
+        &mut self,
+        (server, side): (SocketAddr, Side),
+        s: &Service,
+    ) -> anyhow::Result<()> {
+        let now = monotonic_ns();
+        let arm = |a| match Known::of(s, a) {
+            Some(k) => format!("{:.0}/s at {}", k.throughput_per_s, micros(k.latency_ns)),
+            None => "not tested".to_owned(),
         };
+        let found = match s.controller.last() {
+            None => "no test yet".to_owned(),
+            Some((outcome, ended)) => format!(
+                "{}, {:.0} s ago; the next in {:.0} s, or when the load is another",
+                found(outcome),
+                now.saturating_sub(*ended) as f64 / 1e9,
+                s.controller.next_test().unwrap_or(now).saturating_sub(now) as f64 / 1e9
+            ),
+        };
+        let (load, bytes) = s.messages();
         self.output.say(&format!(
-            "{server} ({}): {} connections, {:.0}/s of {:.0} B; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {}\n",
+            "{server} ({}): {} connections, {load:.0}/s of {bytes:.0} B, {:.1} segments under way on each; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {found}\n",
             human::word(&side),
-            s.connections(),
-            c.load(),
-            c.message_bytes(),
-            match self.held {
-                Some(held) => format!("held {}", word(held)),
-                None => word(c.arm()).to_owned(),
-            },
-            word(c.app_setting()),
+            s.sockets.len(),
+            s.overlap,
+            word(s.in_force()),
+            word(s.app_setting),
             arm(Arm::On),
             arm(Arm::Off),
-            c.explain()
         ))
     }
+}
+
+/// What a test found, in words.
+pub fn found(outcome: &Outcome) -> String {
+    let other = match outcome.own {
+        Arm::On => "TCP_NODELAY",
+        Arm::Off => "Nagle's algorithm",
+    };
+    let Outcome {
+        pairs,
+        wins,
+        losses,
+        gain,
+        ..
+    } = outcome;
+    let better = match outcome.better {
+        Some(true) => "better",
+        Some(false) => "no better",
+        None => "not clearly better",
+    };
+    format!(
+        "{other} was {better}: {wins} of {pairs} pairs won, {losses} lost, {gain:.2} times as good in the median"
+    )
 }
 
 fn latency(known: Option<Known>) -> String {
@@ -273,21 +312,4 @@ fn clock(ts_ns: u64) -> String {
     let ms = ts_ns / 1_000_000;
     let (s, ms) = (ms / 1_000 % 86_400, ms % 1_000);
     format!("{:02}:{:02}:{:02}.{ms:03}", s / 3_600, s / 60 % 60, s % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_has_one_name_for_people_and_for_programs() {
-        let give_back = Entry::Happened(Happened::GiveBack);
-        for (entry, name) in [(Entry::Stop, "stop"), (give_back, "give_back")] {
-            assert_eq!(format!("{entry:<10}|"), format!("{name:<10}|"));
-            assert_eq!(
-                serde_json::to_string(&entry).expect("JSON"),
-                format!("{name:?}")
-            );
-        }
-    }
 }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use batchwise_bpf::monotonic_ns;
 use batchwise_core::sense::report::Side;
-use batchwise_core::tune::{Arm, Known};
+use batchwise_core::tune::Arm;
 
-use super::decisions::word;
-use super::service::{Service, Trials};
+use super::decisions::{Known, word};
+use super::service::{Counts, Service};
 use crate::frame::metrics::{self, Family, Labels, Metrics, alone, seconds, with};
 
 /// What `batchwise tune` serves: a copy of what matters, as scrapes come at any time.
@@ -23,16 +24,14 @@ pub struct TuneMetrics {
 struct Tuned {
     labels: Labels,
     in_force: Arm,
-    /// Nagle on, then off, under the present load.
+    /// Nagle on, then off, as the last test found.
     known: [(Arm, Option<Known>); 2],
     /// Requests a second.
     load: f64,
     connections: usize,
+    gain: Option<f64>,
     budget_left_s: f64,
-    switches: u64,
-    trials: Trials,
-    /// All, and those that found a sender behind.
-    pulses: (u64, u64),
+    counts: Counts,
 }
 
 impl TuneMetrics {
@@ -56,17 +55,16 @@ impl TuneMetrics {
 
 impl Tuned {
     fn new(labels: Labels, service: &Service) -> Self {
-        let decider = &service.decider;
+        let controller = &service.controller;
         Self {
             labels,
             in_force: service.in_force(),
-            known: [Arm::On, Arm::Off].map(|arm| (arm, decider.known(arm))),
-            load: decider.load(),
-            connections: service.connections(),
-            budget_left_s: decider.budget_left_s(),
-            switches: service.switches,
-            trials: service.trials,
-            pulses: decider.pulses(),
+            known: [Arm::On, Arm::Off].map(|arm| (arm, Known::of(service, arm))),
+            load: service.messages().0,
+            connections: service.sockets.len(),
+            gain: controller.last().map(|(outcome, _)| outcome.gain),
+            budget_left_s: -controller.debt(monotonic_ns()) / 1e9,
+            counts: service.counts,
         }
     }
 
@@ -88,15 +86,10 @@ impl Tuned {
     }
 
     fn outcomes(&self) -> impl Iterator<Item = (Labels, u64)> {
-        let t = &self.trials;
-        [
-            ("adopt", t.adopted),
-            ("keep", t.kept),
-            ("abort", t.aborted),
-            ("yield", t.yielded),
-        ]
-        .into_iter()
-        .map(|(outcome, n)| (with(self.labels.clone(), "outcome", outcome), n))
+        let t = &self.counts;
+        [("adopt", t.adopted), ("keep", t.kept), ("abort", t.aborted)]
+            .into_iter()
+            .map(|(outcome, n)| (with(self.labels.clone(), "outcome", outcome), n))
     }
 }
 
@@ -109,17 +102,32 @@ impl Metrics for TuneMetrics {
         ),
         Family::seconds(
             "tune_latency",
-            "Mean latency of a request under the present load, with Nagle's algorithm on and off",
+            "Mean latency of a message in the last test, with Nagle's algorithm on and off",
             |m| m.of_arms(|known| seconds(known.latency_ns)),
         ),
         Family::gauge(
             "tune_confidence",
-            "How far to trust that latency, 0 (guess) to 1",
+            "Share of the last test's pairs that say what it says; 0: it was undecided",
             |m| m.of_arms(|known| known.confidence),
         ),
         Family::gauge(
+            "tune_messages_per_second",
+            "Messages a second in the last test, with Nagle's algorithm on and off",
+            |m| m.of_arms(|known| known.throughput_per_s),
+        ),
+        Family::gauge(
+            "tune_gain",
+            "How many times better the setting that was not asked for was in the last test",
+            |m| {
+                let gains = m.services.iter();
+                gains
+                    .filter_map(|s| Some((s.labels.clone(), s.gain?)))
+                    .collect()
+            },
+        ),
+        Family::gauge(
             "tune_load_per_second",
-            "Requests a second, when last measured",
+            "Requests a second; before the first test, segments with data that were sent",
             |m| m.of_services(|s| s.load),
         ),
         Family::gauge("tune_connections", "Connections that are open", |m| {
@@ -127,28 +135,18 @@ impl Metrics for TuneMetrics {
         }),
         Family::seconds(
             "tune_budget_left",
-            "How long requests may still take twice as long for the sake of trials; below 0: overdrawn",
+            "What tests have cost and is not paid for yet, below 0: time of the service; 0: another may come",
             |m| m.of_services(|s| s.budget_left_s),
         ),
         Family::counter(
             "tune_switches",
-            "Changes of the arm in force, those for trials and pulses included",
-            |m| m.of_services(|s| s.switches),
+            "Changes of the setting in force, those of tests included",
+            |m| m.of_services(|s| s.counts.switches),
         ),
         Family::counter(
             "tune_trials",
-            "Trials of the other arm, by how they ended",
+            "Tests of the other setting, by how they ended",
             |m| m.services.iter().flat_map(Tuned::outcomes).collect(),
-        ),
-        Family::counter(
-            "tune_pulses",
-            "Pulses of the other arm that look for requests that wait at their sender",
-            |m| m.of_services(|s| s.pulses.0),
-        ),
-        Family::counter(
-            "tune_pulses_found",
-            "Pulses that found a sender behind",
-            |m| m.of_services(|s| s.pulses.1),
         ),
         Family::counter(
             "lost_events",
@@ -204,15 +202,14 @@ mod tests {
             known: [(Arm::On, Some(known)), (Arm::Off, None)],
             load: 5_012.5,
             connections: 12,
+            gain: Some(1.25),
             budget_left_s: -0.25,
-            switches: 7,
-            trials: Trials {
+            counts: Counts {
+                switches: 7,
                 adopted: 1,
                 kept: 2,
                 aborted: 3,
-                yielded: 4,
             },
-            pulses: (20, 5),
         }
     }
 
@@ -235,9 +232,8 @@ mod tests {
             format!("batchwise_tune_trials_total{{{service},outcome=\"adopt\"}} 1"),
             format!("batchwise_tune_trials_total{{{service},outcome=\"keep\"}} 2"),
             format!("batchwise_tune_trials_total{{{service},outcome=\"abort\"}} 3"),
-            format!("batchwise_tune_trials_total{{{service},outcome=\"yield\"}} 4"),
-            format!("batchwise_tune_pulses_total{{{service}}} 20"),
-            format!("batchwise_tune_pulses_found_total{{{service}}} 5"),
+            format!("batchwise_tune_messages_per_second{{{service},nagle=\"on\"}} 5012.0"),
+            format!("batchwise_tune_gain{{{service}}} 1.25"),
             "batchwise_lost_events_total 0".to_owned(),
         ];
         assert_samples(&body, &samples);

@@ -1,63 +1,58 @@
 //! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
 
-mod decider;
 pub mod decisions;
 mod guard;
-mod hold;
 pub mod metrics;
+mod place;
 mod service;
+mod test;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use batchwise_bpf::{self as bpf, Actuator, Config, Control, Reading, Sensor, Units, release};
+use batchwise_bpf::{
+    self as bpf, Actuator, Config, Reading, Sensor, Socket, Units, monotonic_ns, release,
+};
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::tracker::Tracker;
-use batchwise_core::sense::wire::State;
-use batchwise_core::tune::{Arm, Policy, Tuning};
+use batchwise_core::tune::{Arm, Next, Params, Policy, Reason, Verdict};
 use clap::Args;
-use nix::fcntl::{Flock, FlockArg};
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
-use nix::time::{ClockId, clock_gettime};
 
 use crate::frame::args::{PortArgs, parse_duration, parse_exchange_period};
-use crate::frame::clock::monotonic_ns;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::Format;
 use crate::frame::signals::{hangup_flag, stop_flag};
 use crate::frame::ticks::{Ticks, Turn};
-use crate::hints::{HintArgs, HintWindows, Hints};
-use decider::Decider;
-use decisions::Decisions;
+use crate::hints::{HintArgs, Hints};
+use decisions::{Decisions, Happened, found};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
-use hold::Hold;
 use metrics::TuneMetrics;
+use place::{Place, Settings};
 use service::Service;
+use test::Ended;
 
 pub const EXAMPLES: &str = "\
 Examples:
   sudo batchwise tune --port 6379 --policy slo:500us
       the highest throughput whose mean latency stays under 500 us
   sudo batchwise tune --port 6379 --policy latency --dry-run --explain
-      measure and say what would be done, but touch no socket
+      say what would be tested and why, but touch no socket
   sudo batchwise tune --port 6379 --log /var/log/batchwise.jsonl
       keep every decision, with all that it was made from
   sudo batchwise tune --port 6379 --metrics 127.0.0.1:9464
       what it does and knows, for Prometheus
 
-Run it on both hosts: each agent changes its own host's sockets, and learns of the other end through
-TCP options, on connections that are made from now on. Whatever happens to the agent, every socket
-has its application's own setting back within a second.";
+Run it where data is sent: on the clients' hosts for requests, on the server's for responses. It needs
+no agent at the other end, and takes connections that are open already. Whatever happens to the agent,
+every socket has its application's own setting back within a second.";
 
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
 #[derive(Debug, Args)]
@@ -87,20 +82,18 @@ pub struct TuneArgs {
     /// Stop after this time; without it, at Ctrl-C
     #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// What trying the other arm may add to the mean latency, as a share
-    #[arg(long, default_value_t = 0.02, value_name = "SHARE", value_parser = parse_share)]
+    /// What tests may cost, as a share of what the service does
+    #[arg(long, default_value_t = Params::default().budget, value_name = "SHARE", value_parser = parse_share)]
     budget: f64,
-    /// Do not act on estimates that are trusted less, 0 to 1; those from one end alone have 0.4
-    #[arg(long, default_value_t = 0.5, value_name = "CONFIDENCE", value_parser = parse_share)]
-    min_confidence: f64,
-    /// Decide nothing: hold every socket at Nagle on or off, or at a batching limit in bytes. Or
-    /// aimd: at a limit that moves gradually (additive increase, multiplicative decrease), an
-    /// experiment to compare with; it counts all the time, and trying has no budget
-    #[arg(long, value_name = "on|off|BYTES|aimd", value_parser = hold::parse, conflicts_with = "dry_run")]
-    hold: Option<Hold>,
-    /// Least time between two options of the exchange on a connection
-    #[arg(long, default_value = "500us", value_parser = parse_exchange_period)]
-    exchange_period: Duration,
+    /// Test nothing: hold every socket at Nagle on or off
+    #[arg(long, value_name = "on|off", value_parser = parse_arm, conflicts_with = "dry_run")]
+    hold: Option<Arm>,
+    /// No effect any more: estimates are not needed to test
+    #[arg(long, value_name = "CONFIDENCE", value_parser = parse_share)]
+    min_confidence: Option<f64>,
+    /// No effect any more: an agent asks the other end nothing
+    #[arg(long, value_parser = parse_exchange_period)]
+    exchange_period: Option<Duration>,
     #[command(flatten)]
     hints: HintArgs,
     /// Serve Prometheus metrics here, at /metrics
@@ -115,70 +108,69 @@ fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A kernel tick at HZ=250, the granularity that the paper guesses (§5).
-const TICK: Duration = Duration::from_millis(4);
-/// Between looks while nothing is counted.
-const SLOW_TICK: Duration = Duration::from_millis(10);
-/// Reading all connections may take this share of a CPU.
-const READING_SHARE: u32 = 50;
-/// We count for a peer that asked within this time.
-const WANTED: u64 = 60_000_000;
-/// Sockets that were opened since the last decision are looked for at most this often.
-const STRAGGLERS: Duration = Duration::from_millis(100);
+fn parse_arm(text: &str) -> Result<Arm, String> {
+    match text {
+        "on" => Ok(Arm::On),
+        "off" => Ok(Arm::Off),
+        _ => Err("on or off".to_owned()),
+    }
+}
+
+/// Between looks at what the kernel keeps of the sockets, …
+const LOOK: Duration = Duration::from_millis(50);
+/// … which take at most this share of a CPU, unless they would be rarer than this.
+const LOOKING_SHARE: u32 = 100;
+const MOST_LOOK: Duration = Duration::from_secs(1);
 /// A service without connections is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// For the guard of an agent that has just died to give the sockets back.
-const LOCK_PATIENCE: Duration = Duration::from_millis(1_500);
-const LOCK_POLL: Duration = Duration::from_millis(5);
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
+    let without_effect = [
+        ("--min-confidence", args.min_confidence.is_some()),
+        ("--exchange-period", args.exchange_period.is_some()),
+    ];
+    for (flag, _) in without_effect.iter().filter(|(_, given)| *given) {
+        tracing::warn!("{flag} has no effect any more");
+    }
     // without a log a closed terminal ends the agent, as it does other commands
     let hangup = args.log.is_some().then(hangup_flag).transpose()?;
-    let decisions = Decisions::open(
-        args.log.as_deref(),
-        args.format,
-        args.policy,
-        args.dry_run,
-        args.hold.and_then(Hold::arm),
-    )?;
+    let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy, args.dry_run)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let cgroup = match &args.cgroup {
         Some(dir) => dir.clone(),
         None => bpf::cgroup_mount_point()?,
     };
-    let lock = lock(&cgroup)?;
+    let (place, left_behind) = Place::take(&cgroup)?;
     first_in_line();
     let config = Config {
         ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
         tails: false,
-        brief: false,
+        brief: true,
     };
-    let period = args.exchange_period;
-    let hinting = args.hints.are_wanted().then_some(bpf::Hints);
-    let extensions = (bpf::Exchange { period }, (hinting, bpf::Tuning));
-    let (sensor, ((), (advertiser, actuator))) = Sensor::open(&config, &extensions)
+    let (sensor, actuator) = Sensor::open(&config, &bpf::Tuning)
         .context("cannot tune (`batchwise doctor` checks what is needed)")?;
-    let guard = Guard::start(&actuator, args.cgroup.as_deref(), lock.as_fd())?;
+    let guard = Guard::start(&actuator, args.cgroup.as_deref(), place.as_fd())?;
     let mut agent = Agent {
-        hints: args.hints.listen(advertiser)?,
+        hints: args.hints.listen(None)?,
         args,
         sensor,
         actuator,
         guard,
-        lock,
+        place,
         decisions,
         exporter,
         tracker: Tracker::new(monotonic_ns()),
         services: HashMap::new(),
-        looked_for_stragglers: Instant::now(),
+        stop,
         explained: Instant::now(),
     };
-    let ran = agent.run(stop, hangup.as_deref());
+    agent.give_back_what_was_left(&left_behind)?;
+    let ran = agent.run(hangup.as_deref());
     let finished = agent.finish();
     ran?;
     finished?;
@@ -192,103 +184,234 @@ fn first_in_line() {
     }
 }
 
-/// Two agents would take each other's settings for the applications' own. Where one has just died
-/// its guard keeps the lock until all sockets are given back.
-fn lock(cgroup: &Path) -> anyhow::Result<Flock<File>> {
-    let mut dir =
-        File::open(cgroup).with_context(|| format!("cannot open {}", cgroup.display()))?;
-    let end = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
-            Ok(locked) => return Ok(locked),
-            Err((_, error)) if Instant::now() >= end => {
-                return Err(error).with_context(|| {
-                    let cgroup = cgroup.display();
-                    format!("another `batchwise tune` runs for {cgroup}: stop it first, or give it --cgroup")
-                });
-            }
-            Err((unlocked, _)) => dir = unlocked,
-        }
-        std::thread::sleep(LOCK_POLL);
-    }
-}
-
-/// How soon the next look is to come.
-enum Pace {
-    /// Nothing is counted.
-    Asleep,
-    Counting,
-    /// The other arm is in force for a few ticks.
-    Pulse,
-}
-
-/// What the services were told in a tick.
-#[derive(Default)]
-struct Commanded {
-    /// Someone wants the queues counted.
-    sensing: bool,
-    /// The other arm is in force somewhere for a few ticks.
-    pulse: bool,
-    /// Namespaces whose sockets are to follow.
-    walk: Vec<u32>,
-}
-
 struct Agent {
     args: TuneArgs,
     sensor: Sensor,
     actuator: Actuator,
     guard: Guard,
-    lock: Flock<File>,
+    place: Place,
     decisions: Decisions,
     exporter: Option<Exporter<TuneMetrics>>,
     hints: Option<Hints>,
     tracker: Tracker,
     services: HashMap<(SocketAddr, Side), Service>,
-    looked_for_stragglers: Instant,
+    stop: Arc<AtomicBool>,
     explained: Instant,
 }
 
 impl Agent {
-    fn run(&mut self, stop: Arc<AtomicBool>, hangup: Option<&AtomicBool>) -> anyhow::Result<()> {
-        let mut ticks = Ticks::new(stop, Duration::ZERO, self.args.duration);
+    fn run(&mut self, hangup: Option<&AtomicBool>) -> anyhow::Result<()> {
+        let mut ticks = Ticks::new(Arc::clone(&self.stop), LOOK, self.args.duration);
         loop {
-            let mut guarded = true;
-            let turn = ticks.turn(guard::BEAT, |time| {
-                guarded = self.wait(time)?;
-                Ok(false)
-            })?;
+            let mut turn = Turn::Look;
+            while turn == Turn::Look {
+                if !self.guard.beat() {
+                    self.start_over()?;
+                }
+                turn = ticks.turn(guard::BEAT, |time| {
+                    self.guard.wait(time)?;
+                    Ok(false)
+                })?;
+            }
             if matches!(turn, Turn::End | Turn::Stopped) {
                 return Ok(());
-            }
-            if !guarded || !self.guard.beat() {
-                self.start_over()?;
-            } else if turn == Turn::Look {
-                continue;
             }
             if hangup.is_some_and(|flag| flag.swap(false, Ordering::Relaxed)) {
                 self.decisions.reopen();
             }
-            let (begin, cpu) = (Instant::now(), cpu_time()?);
+            let begin = Instant::now();
             let reading = self.sensor.read()?;
-            let pace = self.tick(&reading)?;
-            let used = (cpu_time()? - cpu) * READING_SHARE;
-            let next = match pace {
-                Pace::Pulse => TICK, // it is short, and rare
-                Pace::Counting => TICK.max(used),
-                Pace::Asleep => SLOW_TICK.max(used),
-            };
-            ticks.set_next(begin + next);
+            self.look(&reading)?;
+            let pause = (begin.elapsed() * LOOKING_SHARE).clamp(LOOK, MOST_LOOK);
+            self.decide()?;
+            self.export(reading.lost_events);
+            self.explain()?;
+            ticks.set_next(Instant::now() + pause);
         }
     }
 
-    /// Sleeps for `left`, until a signal, or the guard's end; whether the guard is still there.
-    fn wait(&self, left: Duration) -> anyhow::Result<bool> {
-        let mut fds = [PollFd::new(self.guard.as_fd(), PollFlags::empty())];
-        match ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None) {
-            Ok(ready) => Ok(ready == 0),
-            Err(nix::errno::Errno::EINTR) => Ok(true),
-            Err(error) => Err(error).context("waiting"),
+    /// Takes in what each service's sockets do, and brings those in line that were opened since.
+    fn look(&mut self, reading: &Reading) -> anyhow::Result<()> {
+        self.tracker.read(reading, None);
+        let params = self.params();
+        for service in self.services.values_mut() {
+            service.begin_look();
         }
+        for c in self.tracker.connections() {
+            let new = || Service::new(params, monotonic_ns());
+            let key = (c.last.server(), c.last.side);
+            self.services.entry(key).or_insert_with(new).see(c);
+        }
+        for (key, service) in &mut self.services {
+            service.end_look();
+            if self.args.hold.is_some() && service.arm != self.args.hold {
+                service.arm = self.args.hold;
+                self.actuator.control(key.0, key.1, service.arm)?;
+            }
+        }
+        self.remember()?;
+        let strays: Vec<_> = self
+            .services
+            .values()
+            .flat_map(Service::stragglers)
+            .collect();
+        if !strays.is_empty() {
+            let owners = self.actuator.owners()?;
+            self.actuator.set(&owners, strays.into_iter())?;
+        }
+        let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
+        for ((server, side), _) in self.services.extract_if(old) {
+            self.actuator.forget(server, side)?;
+        }
+        Ok(())
+    }
+
+    /// What applications asked for whose sockets are to have something else: should neither we nor the
+    /// guard have time to give them back, the next agent does.
+    fn remember(&mut self) -> anyhow::Result<()> {
+        let services = self.services.values().filter(|s| s.arm.is_some());
+        let sockets = services.flat_map(|s| &s.sockets);
+        let settings = sockets.map(|s| (s.cookie, s.app_nodelay)).collect();
+        self.place.remember(settings)
+    }
+
+    /// An agent and its guard ended together: what sockets have is not what their applications asked for.
+    fn give_back_what_was_left(&mut self, left: &Settings) -> anyhow::Result<()> {
+        if left.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(
+            "an agent ended without giving back {} sockets: they have their applications' settings again",
+            left.len()
+        );
+        let sockets = left.iter().map(|(&cookie, &nodelay)| Socket {
+            cookie,
+            netns: 0,
+            nodelay,
+        });
+        let (owners, actuator) = (self.actuator.owners()?, &self.actuator);
+        self.sensor
+            .for_applications(|| actuator.set(&owners, sockets))?;
+        self.place.forget();
+        Ok(())
+    }
+
+    /// Lets each service's controller decide, and does what it says.
+    fn decide(&mut self) -> anyhow::Result<()> {
+        let keys: Vec<_> = self.services.keys().copied().collect();
+        for key in keys {
+            let Some(service) = self.services.get_mut(&key).filter(|s| s.is_seen()) else {
+                continue;
+            };
+            let glimpse = service.glimpse(monotonic_ns());
+            if !service.started && glimpse.load.segments > 0.0 {
+                service.started = true;
+                let why = "seen for the first time; its own setting stays unless a test shows that the other is better";
+                self.decisions
+                    .tell(key, service, Happened::Start, why.to_owned())?;
+            }
+            if self.args.hold.is_some() {
+                continue;
+            }
+            match service.controller.see(&glimpse) {
+                Next::Stay => {}
+                Next::Test { reason, .. } if self.args.dry_run => {
+                    let why = format!("{}; a dry run tests nothing", words(reason));
+                    service.controller.passed_over(reason, glimpse.now);
+                    self.decisions
+                        .tell(key, service, Happened::WouldProbe, why)?;
+                }
+                Next::Test { slice, reason } => {
+                    self.try_out(key, Duration::from_nanos(slice), reason)?;
+                }
+                Next::GiveBack => {
+                    self.switch(key, None, &self.actuator.owners()?)?;
+                    let why = "the load is another one than the tested, and too low for a test";
+                    let service = &self.services[&key];
+                    self.decisions
+                        .tell(key, service, Happened::GiveBack, why.to_owned())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tests the other setting of a service, and goes by what is found.
+    fn try_out(
+        &mut self,
+        key: (SocketAddr, Side),
+        slice: Duration,
+        reason: Reason,
+    ) -> anyhow::Result<()> {
+        self.decisions.tell(
+            key,
+            &self.services[&key],
+            Happened::Probe,
+            words(reason).to_owned(),
+        )?;
+        let ended = self.test(key, slice)?;
+        let now = monotonic_ns();
+        let Some(service) = self.services.get_mut(&key) else {
+            return Ok(());
+        };
+        let (event, why) = match ended {
+            Ended::Decided(outcome) => {
+                let event = match service.controller.tested(reason, outcome, now) {
+                    Verdict::Adopt => Happened::Adopt,
+                    Verdict::Keep => Happened::Keep,
+                };
+                (event, found(&outcome))
+            }
+            Ended::Aborted(why) => {
+                service.controller.passed_over(reason, now);
+                (Happened::Abort, why)
+            }
+            Ended::Stopped => return Ok(()),
+        };
+        service.counts.count(event);
+        service.forget_glimpse(now);
+        let arm = service.controller.adopted();
+        self.switch(key, arm, &self.actuator.owners()?)?;
+        self.decisions.tell(key, &self.services[&key], event, why)
+    }
+
+    fn params(&self) -> Params {
+        Params {
+            budget: self.args.budget,
+            ..Params::default()
+        }
+    }
+
+    /// Waits, and lets the guard know that we live. False: we are to stop, or it is gone.
+    fn pause(&mut self, time: Duration) -> anyhow::Result<bool> {
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if !self.guard.beat() || self.stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            if left.is_zero() {
+                return Ok(true);
+            }
+            self.guard.wait(left.min(guard::BEAT))?;
+        }
+    }
+
+    fn export(&mut self, lost_events: u64) {
+        if let Some(exporter) = &self.exporter {
+            let dropped = self.decisions.dropped();
+            exporter.update(|m| m.tick(&self.services, lost_events, dropped));
+        }
+    }
+
+    fn explain(&mut self) -> anyhow::Result<()> {
+        if self.args.explain && self.explained.elapsed() >= EXPLAIN_EVERY {
+            self.explained = Instant::now();
+            for (key, service) in &self.services {
+                self.decisions.explain(*key, service)?;
+            }
+        }
+        Ok(())
     }
 
     /// The guard took us for dead, and gave all sockets back (we were stopped, or the machine
@@ -303,142 +426,12 @@ impl Agent {
         for (server, side) in self.services.drain().map(|(key, _)| key) {
             self.actuator.forget(server, side)?;
         }
-        self.tracker = Tracker::new(monotonic_ns());
         self.actuator.resume()?;
         self.guard = Guard::start(
             &self.actuator,
             self.args.cgroup.as_deref(),
-            self.lock.as_fd(),
+            self.place.as_fd(),
         )?;
-        Ok(())
-    }
-
-    /// One look at all services; how soon the next is to come.
-    fn tick(&mut self, reading: &Reading) -> anyhow::Result<Pace> {
-        let now = monotonic_ns(); // as the kernel's counters
-        self.take_in(reading, now);
-        let hints = match &mut self.hints {
-            Some(hints) => hints.read(&reading.open)?,
-            None => HintWindows::default(),
-        };
-        let look = self.looked_for_stragglers.elapsed() >= STRAGGLERS;
-        let Commanded {
-            sensing,
-            pulse,
-            mut walk,
-        } = self.command(&hints, look)?;
-        if look {
-            self.looked_for_stragglers = Instant::now();
-            if let Some(exporter) = &self.exporter {
-                let dropped = self.decisions.dropped();
-                exporter.update(|m| m.tick(&self.services, reading.lost_events, dropped));
-            }
-        }
-        let wanted = now.saturating_sub(self.sensor.wanted_at()) < WANTED;
-        let counts = sensing || wanted;
-        if sensing && !self.sensor.is_counting() {
-            // sockets fell silent while nothing was counted; where the peer begins they hear it
-            walk.extend(self.services.values().flat_map(Service::namespaces));
-        }
-        match counts {
-            true => self.sensor.begin()?,
-            false => self.sensor.detach(),
-        }
-        walk.sort_unstable();
-        walk.dedup();
-        if !walk.is_empty() {
-            self.actuator.apply(walk.into_iter())?;
-        }
-        self.forget_old()?;
-        self.explain()?;
-        Ok(if pulse {
-            Pace::Pulse
-        } else if counts {
-            Pace::Counting
-        } else {
-            Pace::Asleep
-        })
-    }
-
-    /// Gives each connection to its service.
-    fn take_in(&mut self, reading: &Reading, now: u64) {
-        let epoch = self.sensor.epoch();
-        self.tracker
-            .read(reading, self.sensor.is_counting().then_some(epoch));
-        for service in self.services.values_mut() {
-            service.begin_tick(now);
-        }
-        for c in self.tracker.connections() {
-            let (server, side) = (c.last.server(), c.last.side);
-            let service = self.services.entry((server, side)).or_insert_with(|| {
-                let tuning = Tuning {
-                    budget: self.args.budget,
-                    min_confidence: self.args.min_confidence,
-                    dry_run: self.args.dry_run || self.args.hold.is_some(),
-                    ..Tuning::new(self.args.policy, side)
-                };
-                let gradual = self.args.hold == Some(Hold::Gradual);
-                Service::new(Decider::new(tuning, gradual, now), side, now)
-            });
-            service.add(c);
-        }
-    }
-
-    /// Lets each service decide, and puts what it decided into the maps; `look`: for sockets that
-    /// were opened since its last decision, too.
-    fn command(&mut self, hints: &HintWindows, look: bool) -> anyhow::Result<Commanded> {
-        let mut all = Commanded::default();
-        for (key, service) in &mut self.services {
-            if let (Side::Client, Some(window)) = (key.1, hints.of_service(&key.0)) {
-                service.hear(window);
-            }
-            let before = service.control();
-            let command = service.end_tick();
-            all.sensing |= command.sensing;
-            all.pulse |= command.pulse;
-            let moved = service.decider.limit().unwrap_or(0);
-            let (arm, limit) = hold::setting(self.args.hold, &command, moved);
-            let control = Control {
-                arm,
-                limit,
-                advertised: State {
-                    nagle_off: arm.unwrap_or(service.decider.app_setting()) == Arm::Off,
-                    probing: command.probing,
-                    wants: command.sensing,
-                },
-            };
-            if before != Some(control) {
-                self.actuator.control(key.0, key.1, &control)?;
-                service.set_control(control);
-            }
-            // all at once where the arm changes; what was opened since, when it is looked for
-            let switched = before.map_or(control.arm.is_some(), |b| b.arm != control.arm);
-            let late = look && (control.limit > 0 || service.has_stragglers());
-            if switched || late {
-                all.walk.extend(service.namespaces());
-            }
-            for event in service.events() {
-                self.decisions.event(key.0, key.1, &event)?;
-            }
-        }
-        Ok(all)
-    }
-
-    fn explain(&mut self) -> anyhow::Result<()> {
-        if self.args.explain && self.explained.elapsed() >= EXPLAIN_EVERY {
-            self.explained = Instant::now();
-            for (key, service) in &self.services {
-                self.decisions.explain(key.0, key.1, service)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn forget_old(&mut self) -> anyhow::Result<()> {
-        let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
-        for ((server, side), _) in self.services.extract_if(old) {
-            self.actuator.forget(server, side)?;
-        }
         Ok(())
     }
 
@@ -450,20 +443,25 @@ impl Agent {
             release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
                 .context("cannot give the sockets back")?;
         }
+        self.place.forget();
         Ok(done)
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
         self.give_back()?;
         for (key, service) in &self.services {
-            self.decisions.stop(key.0, key.1, service)?;
+            let why = "the agent ends: every socket has its application's own setting back";
+            self.decisions
+                .tell(*key, service, Happened::Stop, why.to_owned())?;
         }
         Ok(())
     }
 }
 
-/// What this thread has used of a CPU.
-fn cpu_time() -> anyhow::Result<Duration> {
-    let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).context("reading the clock")?;
-    Ok(used.into())
+fn words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::New => "was not tested yet",
+        Reason::Shift => "the load is another one than the tested",
+        Reason::Due => "the last test is long enough ago",
+    }
 }

@@ -7,6 +7,7 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
+use crate::ALWAYS;
 use crate::application::{Application, Style};
 use crate::sockets::{assert_given_back, nodelay, until_held};
 
@@ -33,20 +34,18 @@ fn an_application_that_asks_while_overridden_reads_the_arm_and_gets_its_setting_
 fn flip(name: &str, address: impl Fn(&Scene) -> SocketAddr) {
     let scene = Scene::build(name);
     let logs = TempDir::new().expect("a folder");
-    // an SLO that nothing can keep: there is always reason to try the other arm
-    let args = ["--policy", "slo:1us", "--min-confidence", "0.2"];
-    let mut server = Agent::start(scene.server(), logs.path(), &args);
-    let mut client = Agent::start(scene.client(), logs.path(), &args);
+    let mut server = Agent::start(scene.server(), logs.path(), &ALWAYS);
+    let mut client = Agent::start(scene.client(), logs.path(), &ALWAYS);
     let start = |style| Application::start_at(&scene, address(&scene), 2, style, PAUSE);
-    let applications = [Style::Whole, Style::Corked, Style::More].map(start);
-    client.until("trials of its own", 0, |all| {
+    let applications = [Style::Many, Style::Corked, Style::More].map(start);
+    client.until("tests of its own", 0, |all| {
         // all the time, and with every arm in force
         for nodelay in [true, false, true, false, false, true] {
             for application in &applications {
                 application.set_nodelay(nodelay);
             }
         }
-        all.iter().filter(|d| d.begins_trial()).count() >= 2
+        all.iter().filter(|d| d.begins_test()).count() >= 2
     });
     for application in &applications {
         application.assert_goes_on();

@@ -26,7 +26,13 @@ pub enum Style {
     Corked,
     /// In two calls, the first with MSG_MORE.
     More,
+    /// Many requests, each in a call of its own, before the first reply is read: there is something to
+    /// batch.
+    Many,
 }
+
+/// Requests of [`Style::Many`].
+const MANY: usize = 32;
 
 /// Connections in use until dropped.
 pub struct Application {
@@ -115,7 +121,7 @@ impl Drop for Application {
     }
 }
 
-/// One request and its reply.
+/// One request and its reply, or many.
 ///
 /// # Panics
 /// The connection is lost or the reply is wrong.
@@ -123,6 +129,7 @@ pub fn echo(stream: &mut TcpStream, style: Style, text: &str) {
     let request = format!("*2\r\n$4\r\nECHO\r\n$40\r\n{text:>40}\r\n").into_bytes();
     let expected = format!("$40\r\n{text:>40}\r\n").into_bytes();
     let (head, tail) = request.split_at(request.len() / 2);
+    let replies = if style == Style::Many { MANY } else { 1 };
     match style {
         Style::Whole => stream.write_all(&request).expect("sent"),
         Style::Halves => {
@@ -144,8 +151,11 @@ pub fn echo(stream: &mut TcpStream, style: Style, text: &str) {
             assert_eq!(sent.expect("sent"), head.len());
             stream.write_all(tail).expect("sent");
         }
+        Style::Many => (0..MANY).for_each(|_| stream.write_all(&request).expect("sent")),
     }
-    let mut reply = vec![0; expected.len()];
-    stream.read_exact(&mut reply).expect("a reply");
-    assert_eq!(reply, expected);
+    for _ in 0..replies {
+        let mut reply = vec![0; expected.len()];
+        stream.read_exact(&mut reply).expect("a reply");
+        assert_eq!(reply, expected);
+    }
 }

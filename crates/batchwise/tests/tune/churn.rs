@@ -7,6 +7,7 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
+use crate::ALWAYS;
 use crate::application::{Application, Style, echo};
 
 const THREADS: u32 = 4;
@@ -20,11 +21,9 @@ const MIB: u64 = 1 << 20;
 fn connections_that_come_and_go_lose_no_reply_and_do_not_swell_the_agents() {
     let scene = Scene::build("churn");
     let logs = TempDir::new().expect("a folder");
-    // an SLO that nothing can keep: there is always reason to try the other arm
-    let args = ["--policy", "slo:1us", "--min-confidence", "0.2"];
-    let mut server = Agent::start(scene.server(), logs.path(), &args);
-    let mut client = Agent::start(scene.client(), logs.path(), &args);
-    let application = Application::start(&scene, 1, Style::Whole, Duration::from_micros(200));
+    let mut server = Agent::start(scene.server(), logs.path(), &ALWAYS);
+    let mut client = Agent::start(scene.client(), logs.path(), &ALWAYS);
+    let application = Application::start(&scene, 1, Style::Many, Duration::from_micros(200));
     application.assert_goes_on();
     let address = scene.address();
     let begin = Instant::now();

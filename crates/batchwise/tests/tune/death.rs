@@ -7,6 +7,7 @@ use batchwise_testbed::stage::tune::Agent;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
+use crate::ALWAYS;
 use crate::application::{Application, Style};
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::{eventually, programs_of, until_freed};
@@ -57,8 +58,7 @@ fn what_an_agent_has_found_out_by_itself_is_undone_by_its_death() {
     let scene = Scene::build("decided");
     let logs = TempDir::new().expect("a folder");
     // sent in two calls: Nagle's algorithm costs 40 ms each, and the agent must find that out
-    let args = ["--min-confidence", "0.2", "--budget", "1"];
-    let mut agent = Agent::start(scene.client(), logs.path(), &args);
+    let mut agent = Agent::start(scene.client(), logs.path(), &[]);
     let application = Application::start(&scene, 8, Style::Halves, Duration::ZERO);
     let mut sockets = application.set_nodelay(false);
     sockets.extend(idle(&scene));
@@ -75,22 +75,20 @@ fn what_an_agent_has_found_out_by_itself_is_undone_by_its_death() {
 }
 
 #[test]
-fn a_trial_that_the_agent_does_not_survive_is_undone() {
+fn a_test_that_the_agent_does_not_survive_is_undone() {
     let scene = Scene::build("trial");
     let logs = TempDir::new().expect("a folder");
-    // an SLO that nothing can keep: there is always reason to try the other arm
-    let args = ["--min-confidence", "0.2", "--policy", "slo:1us"];
-    let mut agent = Agent::start(scene.client(), logs.path(), &args);
-    let application = Application::start(&scene, 4, Style::Whole, Duration::ZERO);
+    let mut agent = Agent::start(scene.client(), logs.path(), &ALWAYS);
+    let application = Application::start(&scene, 4, Style::Many, Duration::ZERO);
     let sockets = application.set_nodelay(true);
     let tried = || sockets.iter().all(|s| !nodelay(&s.socket));
     eventually(
-        "a trial of Nagle's algorithm",
+        "a test of Nagle's algorithm",
         || {
             if !tried() {
                 return None;
             }
-            // stopped, so that the trial cannot end between this look and its death
+            // stopped, so that the slice cannot end between this look and its death
             agent.signal(Signal::SIGSTOP);
             let caught = tried();
             if !caught {
@@ -114,11 +112,10 @@ fn a_stopped_agent_loses_its_sockets_and_takes_them_over_again_when_it_goes_on()
     let application = Application::start(&scene, 6, Style::Whole, Duration::ZERO);
     let mut sockets = application.set_nodelay(true);
     sockets.extend(idle(&scene));
-    let args = ["--hold", "on", "--min-confidence", "0.2"];
-    let agent = Agent::start(scene.client(), logs.path(), &args);
+    let agent = Agent::start(scene.client(), logs.path(), &["--hold", "on"]);
     let started =
         |all: &[batchwise_testbed::stage::tune::Decision]| all.iter().any(|d| d.event == "start");
-    agent.until("the service to be measured", 0, started);
+    agent.until("the service to be seen", 0, started);
     until_held(&sockets, false);
 
     let stopped = agent.signal(Signal::SIGSTOP);
@@ -133,7 +130,7 @@ fn a_stopped_agent_loses_its_sockets_and_takes_them_over_again_when_it_goes_on()
     let before = agent.decisions().len();
     agent.signal(Signal::SIGCONT);
     until_held(&sockets, false);
-    agent.until("the service to be measured again", before, started);
+    agent.until("the service to be seen again", before, started);
     agent.finish();
     assert_given_back(&sockets);
     application.assert_goes_on();

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use batchwise_testbed::stage::batchwise;
+use batchwise_testbed::stage::refusal::{assert_refused, run};
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
@@ -96,4 +99,74 @@ fn an_agent_that_ends_without_a_guard_gives_the_sockets_back_itself() {
     assert_given_back(&sockets);
     assert!(status.success(), "{status}");
     application.finish();
+}
+
+#[test]
+fn a_guard_that_is_stopped_is_noticed_and_replaced() {
+    let scene = Scene::build("stuck");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+    let sockets = application.set_nodelay(false);
+    let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
+    until_held(&sockets, true);
+    let first = agent.guard().expect("a guard");
+    kill(first, Signal::SIGSTOP).expect("the guard is there");
+    agent.next_guard(first);
+    until_held(&sockets, true);
+    let messages = agent.messages();
+    assert!(messages.contains("beginning anew"), "{messages}");
+
+    // one that is stopped just before the end holds nothing up
+    let second = agent.guard().expect("a guard");
+    kill(second, Signal::SIGSTOP).expect("the guard is there");
+    agent.signal(Signal::SIGTERM);
+    assert!(agent.wait().success(), "{}", agent.messages());
+    assert_given_back(&sockets);
+    application.finish();
+}
+
+#[test]
+fn what_agent_and_guard_leave_behind_when_they_die_together_the_next_agent_gives_back() {
+    let scene = Scene::build("together");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+    let sockets = application.set_nodelay(false);
+    let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
+    until_held(&sockets, true);
+    // as systemd does it with KillMode=mixed, or a container whose first process dies
+    let guard = agent.guard().expect("a guard");
+    agent.signal(Signal::SIGSTOP);
+    kill(guard, Signal::SIGKILL).expect("the guard is there");
+    agent.signal(Signal::SIGKILL);
+    agent.wait();
+    until_held(&sockets, true);
+    application.assert_goes_on();
+
+    let next = Agent::start(scene.client(), logs.path(), &["--dry-run"]);
+    until_held(&sockets, false);
+    assert_given_back(&sockets);
+    next.finish();
+    assert_given_back(&sockets);
+    application.finish();
+}
+
+#[test]
+fn neither_a_lock_on_the_cgroup_nor_a_cgroup_above_lets_two_agents_meet() {
+    let scene = Scene::build("place");
+    let logs = TempDir::new().expect("a folder");
+    let cgroup = std::fs::File::open(scene.client().cgroup()).expect("the cgroup");
+    let locked = Flock::lock(cgroup, FlockArg::LockExclusiveNonblock);
+    let _locked = locked
+        .map_err(|(_, e)| e)
+        .expect("anyone can lock a folder");
+    let agent = Agent::start(scene.client(), logs.path(), &[]);
+    let above = scene.client().cgroup().parent().expect("a cgroup above");
+    let mut tune = batchwise();
+    tune.args("tune --duration 1s --port 6379 --cgroup".split(' '));
+    assert_refused(
+        &run(tune.arg(above)),
+        1,
+        &["another `batchwise tune`", "above or below"],
+    );
+    agent.finish();
 }

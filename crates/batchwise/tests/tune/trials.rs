@@ -6,47 +6,50 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::{Agent, Decision};
 use tempfile::TempDir;
 
+use crate::ALWAYS;
 use crate::application::{Application, Style};
 
-/// What the exchange may need to tell the other end's agent: its options take turns, one a
-/// millisecond and direction.
-const TOLD_NS: u64 = 100_000_000;
-
-/// From when to when an agent tried an arm, ns since 1970, and what ended that.
-fn trials(decisions: &[Decision]) -> Vec<(u64, u64, &str)> {
-    let pairs = decisions.windows(2).filter(|pair| pair[0].begins_trial());
-    pairs
-        .map(|pair| (pair[0].ts_ns, pair[1].ts_ns, pair[1].event.as_str()))
-        .collect()
+#[test]
+fn the_agents_of_a_connections_two_ends_both_decide_without_a_word_between_them() {
+    let scene = Scene::build("both");
+    let logs = TempDir::new().expect("a folder");
+    let server = Agent::start(scene.server(), logs.path(), &ALWAYS);
+    let client = Agent::start(scene.client(), logs.path(), &ALWAYS);
+    let pause = Duration::from_micros(100);
+    let application = Application::start(&scene, 4, Style::Many, pause);
+    let sockets = application.set_nodelay(true);
+    client.until("three tests that were decided", 0, |all| {
+        all.iter().filter(|d| d.ends_test()).count() >= 3
+    });
+    // every test has an end before the next one
+    for agent in [&server, &client] {
+        let decisions = agent.decisions();
+        let tests = decisions
+            .iter()
+            .filter(|d| d.begins_test() || d.ends_test());
+        for (number, decision) in tests.enumerate() {
+            assert_eq!(number % 2 == 0, decision.begins_test(), "{decisions:#?}");
+        }
+    }
+    client.finish();
+    server.finish();
+    crate::sockets::assert_given_back(&sockets);
+    application.finish();
 }
 
 #[test]
-fn the_agents_of_a_connections_two_ends_do_not_try_arms_at_the_same_time() {
-    let scene = Scene::build("both");
+fn an_idle_or_quiet_service_is_never_tested() {
+    let scene = Scene::build("quiet");
     let logs = TempDir::new().expect("a folder");
-    // an SLO that nothing can keep: there is always reason to try the other arm
-    let args = ["--policy", "slo:1us"];
-    let server = Agent::start(scene.server(), logs.path(), &args);
-    let client = Agent::start(scene.client(), logs.path(), &args);
-    let pause = Duration::from_micros(500);
-    let application = Application::start(&scene, 4, Style::Whole, pause);
+    let agent = Agent::start(scene.client(), logs.path(), &ALWAYS);
+    let application = Application::start(&scene, 4, Style::Whole, Duration::from_millis(2));
     let sockets = application.set_nodelay(true);
-    for agent in [&server, &client] {
-        agent.until("trials", 0, |all| trials(all).len() >= 3);
-    }
-    let (at_server, at_client) = (server.decisions(), client.decisions());
-    let (at_server, at_client) = (trials(&at_server), trials(&at_client));
-    for s in &at_server {
-        for c in &at_client {
-            let both = s.1.min(c.1).saturating_sub(s.0.max(c.0));
-            // two that began in the same instant: one gives way, as soon as it is told
-            let gave_way = if s.1 < c.1 { s.2 } else { c.2 } == "yield";
-            assert!(both < TOLD_NS || gave_way, "{both} ns: {s:?}, {c:?}");
-        }
-    }
-    println!("{} and {} trials", at_server.len(), at_client.len());
-    client.finish();
-    server.finish();
+    let started = |all: &[Decision]| all.iter().any(|d| d.event == "start");
+    agent.until("the service to be seen", 0, started);
+    std::thread::sleep(Duration::from_secs(3));
+    let decisions = agent.decisions();
+    assert!(decisions.iter().all(|d| !d.begins_test()), "{decisions:#?}");
+    agent.finish();
     crate::sockets::assert_given_back(&sockets);
     application.finish();
 }

@@ -38,7 +38,7 @@ pub const DASHBOARD: Dashboard = Dashboard {
                         ),
                     ],
                 )
-                .help("Mean of a request with the setting that is in force"),
+                .help("Mean of a message in the last test, with the setting that is in force: batchwise watch has the present one"),
                 Panel::lines(
                     "Load",
                     Unit::RequestsPerSecond,
@@ -47,7 +47,7 @@ pub const DASHBOARD: Dashboard = Dashboard {
                         "{{service}} {{side}} at {{instance}}",
                     )],
                 )
-                .help("When last measured"),
+                .help("Before the first test, segments with data that were sent"),
                 Panel::lines(
                     "Confidence",
                     Unit::Share,
@@ -56,7 +56,7 @@ pub const DASHBOARD: Dashboard = Dashboard {
                         "{{service}} {{side}}, Nagle {{nagle}} at {{instance}}",
                     )],
                 )
-                .help("How far to trust the latency with each setting: 0 is a guess. One end alone gives 0.4, and --min-confidence is 0.5 by default")
+                .help("The share of the last test's pairs of slices that say what it says; 0: it was undecided")
                 .limits(CONFIDENCE),
             ],
         },
@@ -71,7 +71,25 @@ pub const DASHBOARD: Dashboard = Dashboard {
                         "Nagle {{nagle}}: {{service}} {{side}} at {{instance}}",
                     )],
                 )
-                .help("Under the present load. Absent: never seen under it"),
+                .help("In the last test"),
+                Panel::lines(
+                    "Throughput of both settings",
+                    Unit::RequestsPerSecond,
+                    &[(
+                        "batchwise_tune_messages_per_second{@subject}",
+                        "Nagle {{nagle}}: {{service}} {{side}} at {{instance}}",
+                    )],
+                )
+                .help("In the last test"),
+                Panel::lines(
+                    "Gain",
+                    Unit::Number,
+                    &[(
+                        "batchwise_tune_gain{@subject}",
+                        "{{service}} {{side}} at {{instance}}",
+                    )],
+                )
+                .help("How many times better the setting that was not asked for was in the last test"),
                 Panel::new(
                     Draw::States(OFF_ON),
                     "Nagle's algorithm",
@@ -83,29 +101,21 @@ pub const DASHBOARD: Dashboard = Dashboard {
                 )
                 .help("What is in force: decided, held, or asked for by most of the applications"),
                 Panel::lines(
-                    "Trials by outcome",
+                    "Tests by outcome",
                     Unit::Number,
                     &[(
                         "sum by (outcome) (increase(batchwise_tune_trials_total{@subject}[$__rate_interval]))",
                         "{{outcome}}",
                     )],
                 )
-                .help("adopt: the other setting stays. keep: it does not. abort: given up. yield: the other end was trying"),
+                .help("adopt: the other setting stays. keep: it does not. abort: it did not come to its end"),
                 Panel::lines(
-                    "Switches and pulses",
+                    "Switches",
                     Unit::EventsPerSecond,
                     &[
                         (
                             "rate(batchwise_tune_switches_total{@subject}[$__rate_interval])",
                             "switches: {{service}} {{side}} at {{instance}}",
-                        ),
-                        (
-                            "rate(batchwise_tune_pulses_total{@subject}[$__rate_interval])",
-                            "pulses: {{service}} {{side}} at {{instance}}",
-                        ),
-                        (
-                            "rate(batchwise_tune_pulses_found_total{@subject}[$__rate_interval])",
-                            "pulses that found a sender behind: {{service}} {{side}} at {{instance}}",
                         ),
                     ],
                 ),
@@ -123,15 +133,14 @@ pub const DASHBOARD: Dashboard = Dashboard {
             title: "The agent",
             panels: &[
                 Panel::lines(
-                    "Budget left for trials",
+                    "Budget left for tests",
                     Unit::Seconds,
                     &[(
                         "batchwise_tune_budget_left_seconds{@subject}",
                         "{{service}} {{side}} at {{instance}}",
                     )],
                 )
-                .help("How long requests may still take twice as long. Below 0: overdrawn")
-                .limits(&[(f64::MIN, "red"), (0.0, "green")]),
+                .help("What tests have cost and is not paid for yet, as time of the service. 0: another may come"),
                 SCRAPE,
                 UPDATED,
                 LOST,

@@ -12,17 +12,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{Actuator, GuardFds, release};
 use clap::Args;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, poll, ppoll};
 use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::time::TimeSpec;
 use nix::unistd::{getppid, setsid};
 use own_time::OwnTime;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -34,14 +35,20 @@ mod own_time;
 /// The agent is taken for dead after this much of its own time without a heartbeat. Sockets must be
 /// back within a second.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Between heartbeats.
+/// Between heartbeats. The guard answers each.
 pub const BEAT: Duration = Duration::from_millis(50);
+/// A guard that has not answered for so long is of no use.
+const ANSWER: Duration = Duration::from_millis(1_000);
+/// To give all sockets back, at the end.
+const LAST: Duration = Duration::from_secs(5);
 
 /// The agent's end.
 pub struct Guard {
     child: Child,
     pipe: Option<ChildStdin>,
-    last: std::time::Instant,
+    answers: Option<ChildStdout>,
+    last: Instant,
+    answered: Instant,
 }
 
 impl Guard {
@@ -59,7 +66,7 @@ impl Guard {
             .args(["guard", "--walk", &fds.walk.to_string()])
             .args(["--released", &fds.released.to_string()])
             .stdin(Stdio::piped())
-            .stdout(Stdio::null());
+            .stdout(Stdio::piped());
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
@@ -77,25 +84,65 @@ impl Guard {
             });
         }
         let mut child = command.spawn().context("cannot start the guard process")?;
-        let pipe = child.stdin.take();
-        let last = std::time::Instant::now();
-        Ok(Self { child, pipe, last })
+        let (pipe, answers) = (child.stdin.take(), child.stdout.take());
+        // a guard that hangs must not have us hang
+        pipe.as_ref().map(never_blocks).transpose()?;
+        answers.as_ref().map(never_blocks).transpose()?;
+        let now = Instant::now();
+        Ok(Self {
+            child,
+            pipe,
+            answers,
+            last: now,
+            answered: now,
+        })
     }
 
-    /// We live. False: the guard took us for dead, and has given the sockets back, or is dead itself.
+    /// We live. False: the guard took us for dead, and has given the sockets back, or is dead itself, or
+    /// does not answer, and was killed.
     pub fn beat(&mut self) -> bool {
-        if self.last.elapsed() < BEAT {
+        let since = self.last.elapsed();
+        if since < BEAT {
             return true;
         }
-        self.last = std::time::Instant::now();
+        self.last = Instant::now();
         let sent = self.pipe.as_mut().map(|p| p.write_all(b"."));
+        let answers = self.answers.as_mut().map(|a| a.read(&mut [0; 64]));
+        // what was not asked while we were late ourselves could not be answered
+        if since > ANSWER / 2 || matches!(answers, Some(Ok(1..))) {
+            self.answered = Instant::now();
+        }
+        if self.answered.elapsed() > ANSWER {
+            // one that was killed already is what we want
+            let _ = self.child.kill();
+            return false;
+        }
         matches!(sent, Some(Ok(())))
+    }
+
+    /// Sleeps, but not through a signal or the guard's end.
+    pub fn wait(&self, time: Duration) -> anyhow::Result<()> {
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::empty())];
+        match ppoll(&mut fds, Some(TimeSpec::from_duration(time)), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("waiting"),
+        }
     }
 
     /// Has the sockets given back, and waits for that. False: it failed.
     pub fn finish(&mut self) -> bool {
         drop(self.pipe.take());
-        self.child.wait().is_ok_and(|status| status.success())
+        let end = Instant::now() + LAST;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status.success(),
+                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        false
     }
 }
 
@@ -136,6 +183,11 @@ pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn never_blocks(pipe: &impl AsFd) -> anyhow::Result<()> {
+    let done = fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+    done.map(drop).context("cannot set up the guard's pipes")
+}
+
 /// As far as we may: a guard without these still guards.
 fn outlive() {
     // systemd stops a unit by a signal to all its processes: the agent's end is what we wait for
@@ -146,17 +198,22 @@ fn outlive() {
         }
     }
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-1000") {
-        tracing::debug!("the guard may be chosen when memory runs out: {error}");
+        tracing::warn!(
+            "the guard may be chosen when memory runs out: {error} (it needs CAP_SYS_RESOURCE)"
+        );
     }
     if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
-        tracing::debug!("the guard's memory is not locked: {error}");
+        tracing::warn!("the guard's memory is not locked: {error} (it needs CAP_IPC_LOCK)");
     }
 }
 
 /// Returns when the heartbeat stays away or its pipe is closed.
 fn await_end() {
     let agent = getppid();
-    let mut stdin = io::stdin();
+    let (mut stdin, mut stdout) = (io::stdin(), io::stdout());
+    if let Err(error) = never_blocks(&stdout) {
+        tracing::warn!("{error:#}");
+    }
     let mut beats = [0; 64];
     let mut since = OwnTime::begin(agent);
     loop {
@@ -172,7 +229,11 @@ fn await_end() {
         match stdin.read(&mut beats) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => return,
-            Ok(_) => since = OwnTime::begin(agent),
+            Ok(_) => {
+                since = OwnTime::begin(agent);
+                // an agent that is stopped reads no answers: it needs none
+                let _ = stdout.write(b".").and_then(|_| stdout.flush());
+            }
         }
     }
 }

@@ -1,0 +1,241 @@
+//! When to test, and what follows from a test. Three states: the applications' own setting, a test, and
+//! the other setting adopted.
+
+use super::{Arm, Outcome, Params};
+
+/// What is seen of a service without counting anything: what the kernel itself keeps of its sockets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Glimpse {
+    /// ns of any monotonic clock.
+    pub now: u64,
+    /// What most of the applications asked for.
+    pub app_setting: Arm,
+    /// How much it does.
+    pub load: Load,
+    /// Segments that are under way or held back on a connection that sends, in the mean.
+    pub overlap: f64,
+}
+
+/// How much a service does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Bytes a second, in both directions.
+    pub bytes: f64,
+    /// Segments with data a second, sent.
+    pub segments: f64,
+}
+
+/// Nagle's algorithm holds nothing back while all that was sent is acknowledged: with less under way in
+/// the mean than one segment there is nothing to test.
+const OVERLAP: f64 = 1.0;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    /// Nothing.
+    Stay,
+    /// A test, with slices of so many ns.
+    Test {
+        /// A slice's length, ns.
+        slice: u64,
+        /// Why now.
+        reason: Reason,
+    },
+    /// The applications have their own setting back.
+    GiveBack,
+}
+
+/// Why a test is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The service was never tested.
+    New,
+    /// The load is another one than the last test's.
+    Shift,
+    /// The last test is long enough ago.
+    Due,
+}
+
+/// What follows from a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The other setting is in force from now on.
+    Adopt,
+    /// The applications' own setting stays or comes back.
+    Keep,
+}
+
+/// Decides for one service.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    params: Params,
+    /// The setting in force, if it is not the applications' own.
+    adopted: Option<Arm>,
+    /// What the last test found, and when it ended.
+    last: Option<(Outcome, u64)>,
+    pause: Option<Pause>,
+    /// As last seen.
+    load: Load,
+}
+
+/// Between tests.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    since: u64,
+    /// When all tests so far are paid for.
+    paid: u64,
+    /// The next test comes after this, ns, if nothing happens.
+    rest: u64,
+    /// The load that the answer is for.
+    load: Reference,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Reference {
+    Known(Load),
+    /// A setting was adopted or given up, which may change the load, and what waited is served now: not
+    /// the next glimpse but the one after it.
+    Unsettled,
+    Next,
+}
+
+impl Controller {
+    /// Begins with the applications' own setting.
+    pub fn new(params: Params) -> Self {
+        Self {
+            params,
+            adopted: None,
+            last: None,
+            pause: None,
+            load: Load::default(),
+        }
+    }
+
+    /// The setting in force, if it is not the applications' own.
+    pub fn adopted(&self) -> Option<Arm> {
+        self.adopted
+    }
+
+    /// What the last test found, and when it ended.
+    pub fn last(&self) -> Option<&(Outcome, u64)> {
+        self.last.as_ref()
+    }
+
+    /// When the next test comes if nothing happens, ns.
+    pub fn next_test(&self) -> Option<u64> {
+        self.pause.map(|pause| pause.end())
+    }
+
+    /// What tests have cost and is not paid for yet, ns of the service's time.
+    pub fn debt(&self, now: u64) -> f64 {
+        let paid = self.pause.map_or(0, |pause| pause.paid);
+        paid.saturating_sub(now) as f64 * self.params.budget
+    }
+
+    /// Takes in how the service does.
+    pub fn see(&mut self, glimpse: &Glimpse) -> Next {
+        if self.adopted == Some(glimpse.app_setting) {
+            self.adopted = None; // they ask for it themselves
+        }
+        let changed = self.is_changed(glimpse);
+        let Some(slice) = self.slice(glimpse) else {
+            // another load than the one that was tested, and one that cannot be
+            return match self.adopted {
+                Some(_) if changed => {
+                    self.adopted = None;
+                    Next::GiveBack
+                }
+                _ => Next::Stay,
+            };
+        };
+        let reason = match &self.pause {
+            None => Reason::New,
+            // a shift may borrow what the longest rest pays for
+            Some(pause)
+                if changed && pause.paid < glimpse.now.saturating_add(self.params.longest_rest) =>
+            {
+                Reason::Shift
+            }
+            Some(pause) if glimpse.now >= pause.end() => Reason::Due,
+            Some(_) => return Next::Stay,
+        };
+        Next::Test { slice, reason }
+    }
+
+    /// Takes in a test that began for `reason` and ended `now`.
+    pub fn tested(&mut self, reason: Reason, outcome: Outcome, now: u64) -> Verdict {
+        let better = outcome.better == Some(true);
+        let in_force = self.adopted.unwrap_or(outcome.own);
+        let cost = outcome.cost(in_force, self.params.counting) / self.params.budget.max(1e-6);
+        self.last = Some((outcome, now));
+        self.rest(
+            reason,
+            better.then_some(outcome.own.other()),
+            now,
+            cost as u64,
+        );
+        match better {
+            true => Verdict::Adopt,
+            false => Verdict::Keep,
+        }
+    }
+
+    /// A test that was to be made for `reason` was not, or did not come to its end.
+    pub fn passed_over(&mut self, reason: Reason, now: u64) {
+        self.rest(reason, None, now, 0);
+    }
+
+    /// From now on this is in force. As long as the answer stays the same, it is asked for less often.
+    fn rest(&mut self, reason: Reason, adopted: Option<Arm>, now: u64, cost: u64) {
+        let p = &self.params;
+        let stays = adopted == self.adopted;
+        let rest = match &self.pause {
+            Some(pause) if reason == Reason::Due && stays => {
+                pause.rest.saturating_mul(2).min(p.longest_rest)
+            }
+            _ => p.first_rest,
+        };
+        let paid = self.pause.map_or(0, |pause| pause.paid).max(now);
+        self.adopted = adopted;
+        self.pause = Some(Pause {
+            since: now,
+            paid: paid.saturating_add(cost),
+            rest,
+            load: match stays {
+                true => Reference::Known(self.load),
+                false => Reference::Unsettled,
+            },
+        });
+    }
+
+    /// Whether the load is another one than the answer is for.
+    fn is_changed(&mut self, glimpse: &Glimpse) -> bool {
+        self.load = glimpse.load;
+        let Some(pause) = &mut self.pause else {
+            return false;
+        };
+        match pause.load {
+            Reference::Known(then) => {
+                let (now, shift) = (glimpse.load.bytes, self.params.shift);
+                return now > then.bytes * shift || now * shift < then.bytes;
+            }
+            Reference::Unsettled => pause.load = Reference::Next,
+            Reference::Next => pause.load = Reference::Known(glimpse.load),
+        }
+        false
+    }
+
+    /// How long slices are for this load; `None`: there is nothing to test.
+    fn slice(&self, glimpse: &Glimpse) -> Option<u64> {
+        let p = &self.params;
+        let enough = p.segments * 1e9 / glimpse.load.segments.max(1e-3);
+        let slice = enough.clamp(p.shortest as f64, p.longest as f64);
+        (glimpse.overlap >= OVERLAP).then_some(slice as u64)
+    }
+}
+
+impl Pause {
+    fn end(&self) -> u64 {
+        self.paid.max(self.since.saturating_add(self.rest))
+    }
+}

@@ -1,0 +1,57 @@
+//! Every number that tuning has, and why it is what it is. docs/research/tuning.md has what is lost
+//! without each.
+
+/// What tuning goes by: all twelve. Times are ns, shares and ratios have no unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Params {
+    /// What tests may cost, as a share of what the service does. A test that cost more is followed by
+    /// a longer rest.
+    pub budget: f64,
+    /// What counting all events costs a busy service, as a share (`lab run overhead`): part of what
+    /// a test costs.
+    pub counting: f64,
+    /// A slice is at least so long: switching and reading take a tenth of it, …
+    pub shortest: u64,
+    /// … has so many segments in it that chance alone changes their number by less than a tenth, …
+    pub segments: f64,
+    /// … but is never longer than this.
+    pub longest: u64,
+    /// A pair counts for whom it favours by so much (as a logarithm, so about a share).
+    pub margin: f64,
+    /// Throughput weighs so many times as much as latency. Where senders wait for answers or for room
+    /// it says all, and latency is only seen in part: not what the applications at both ends need.
+    pub weight: f64,
+    /// The setting in force changes when the other one has won so many pairs more than twice what it has
+    /// lost, and stays when that is two thirds as far below: by Wald's sequential test, who wins 80 % of
+    /// the pairs against 50 %, with errors of 2 % and 6 %. To stay where one is takes less proof, and
+    /// the test that ends sooner costs less.
+    pub lead: u32,
+    /// After so many pairs the test ends undecided.
+    pub most_pairs: u32,
+    /// The first rest between tests. As long as the answer stays the same, each rest is twice as long
+    /// as the one before, …
+    pub first_rest: u64,
+    /// … up to this.
+    pub longest_rest: u64,
+    /// A load that differs from the tested one by this factor asks for another test at once.
+    pub shift: f64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            budget: 0.02,
+            counting: 0.07,
+            shortest: 15_000_000,
+            segments: 200.0,
+            longest: 100_000_000,
+            margin: 0.05,
+            weight: 3.0,
+            lead: 9,
+            most_pairs: 30,
+            first_rest: 2_000_000_000,
+            longest_rest: 120_000_000_000,
+            shift: 1.4,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A switchback test: slices of both settings, two by two in random order. What drifts slower than a
+//! slice (the machine's speed, the load) meets both neighbours alike; what hits one slice (a stall)
+//! spoils one pair. So only who was better in each pair counts, not by how much, and Wald's sequential
+//! test says when that is enough.
+
+use alloc::vec::Vec;
+
+use super::{Arm, Params, Policy};
+
+/// What a service did in a slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Slice {
+    /// How long it was, ns.
+    pub time: f64,
+    /// Bytes that its connections moved, in both directions: the same for a request however it is
+    /// cut into calls and segments.
+    pub bytes: f64,
+    /// Time that messages spent here or on their way, summed over messages, ns.
+    pub waited: f64,
+    /// Messages that were done with that.
+    pub done: f64,
+}
+
+impl Slice {
+    /// Bytes a second.
+    fn rate(&self) -> f64 {
+        self.bytes * 1e9 / self.time.max(1.0)
+    }
+
+    /// Mean latency of a message by Little's law, ns. Where none was done, what was waited is a lower
+    /// bound.
+    fn latency(&self) -> f64 {
+        (self.waited / self.done.max(1.0)).max(1.0)
+    }
+}
+
+/// How a setting served in a test: medians over its slices.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Served {
+    /// Mean latency, ns.
+    pub latency: f64,
+    /// Messages a second.
+    pub messages: f64,
+    /// Bytes a second, in both directions.
+    pub bytes: f64,
+}
+
+/// What a test found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// The setting that the applications had asked for.
+    pub own: Arm,
+    /// Whether the other one is better; `None`: undecided.
+    pub better: Option<bool>,
+    /// Pairs that were compared, …
+    pub pairs: u32,
+    /// … those of them that the other setting won, …
+    pub wins: u32,
+    /// … and lost, by the margin.
+    pub losses: u32,
+    /// How many times better the other setting was, in the test's terms: median over pairs.
+    pub gain: f64,
+    /// How the own setting served, and the other.
+    pub served: [Served; 2],
+    /// How long it took, ns.
+    pub time: f64,
+}
+
+impl Outcome {
+    /// How a setting served.
+    pub fn of(&self, arm: Arm) -> &Served {
+        &self.served[usize::from(arm != self.own)]
+    }
+
+    /// What the service lost by being tested while `arm` was in force, ns of its time: all was counted,
+    /// and half of the time the other setting was tried, which may have served worse. Nobody loses
+    /// where that was better.
+    pub fn cost(&self, arm: Arm, counting: f64) -> f64 {
+        let (tried, usual) = (self.of(arm.other()), self.of(arm));
+        let power = |served: &Served| served.bytes.max(1.0) / served.latency.max(1.0);
+        let worse = 1.0 - libm::sqrt(power(tried) / power(usual));
+        self.time * (counting + worse.max(0.0) / 2.0)
+    }
+
+    /// The share of the pairs that count and say what the test says.
+    pub fn confidence(&self) -> f64 {
+        let most = match self.better {
+            Some(true) => self.wins,
+            Some(false) => self.losses,
+            None => return 0.0,
+        };
+        f64::from(most) / f64::from((self.wins + self.losses).max(1))
+    }
+}
+
+/// A test that goes on.
+#[derive(Clone, Debug)]
+pub struct Switchback {
+    policy: Policy,
+    params: Params,
+    own: Arm,
+    in_force: Arm,
+    random: u64,
+    /// The pair that goes on begins with the own setting.
+    own_first: bool,
+    /// Its first slice, once that is over.
+    first: Option<Slice>,
+    /// Slices of each pair: own setting, other one.
+    pairs: Vec<[Slice; 2]>,
+    gains: Vec<f64>,
+    /// Time that slices took, all in all, ns.
+    time: f64,
+}
+
+impl Switchback {
+    /// The other setting against `own`, the applications', while `in_force` is. `seed` makes the order.
+    pub fn new(policy: Policy, params: Params, own: Arm, in_force: Arm, seed: u64) -> Self {
+        let mut test = Self {
+            policy,
+            params,
+            own,
+            in_force,
+            random: seed,
+            own_first: false,
+            first: None,
+            pairs: Vec::new(),
+            gains: Vec::new(),
+            time: 0.0,
+        };
+        test.own_first = test.coin();
+        test
+    }
+
+    /// The setting of the next slice; `None`: the test is over.
+    pub fn next(&self) -> Option<Arm> {
+        if self.first.is_none() && self.is_over() {
+            return None;
+        }
+        let own = self.own_first == self.first.is_none();
+        Some(if own { self.own } else { self.own.other() })
+    }
+
+    /// The slice that [`Self::next`] asked for is over; `all` it took, ns, with switching and settling.
+    pub fn add(&mut self, slice: Slice, all: f64) {
+        self.time += all;
+        let Some(first) = self.first.take() else {
+            self.first = Some(slice);
+            return;
+        };
+        let pair = match self.own_first {
+            true => [first, slice],
+            false => [slice, first],
+        };
+        let gain = gain(self.policy, self.params.weight, &pair[1], &pair[0]);
+        self.gains.push(gain);
+        self.pairs.push(pair);
+        self.own_first = self.coin();
+    }
+
+    /// What was found so far.
+    pub fn outcome(&self) -> Outcome {
+        let (wins, losses) = self.counts();
+        let served = [0, 1].map(|arm| {
+            let median_of = |of: fn(&Slice) -> f64| median(self.pairs.iter().map(|p| of(&p[arm])));
+            Served {
+                latency: median_of(Slice::latency),
+                messages: median_of(|s| s.done * 1e9 / s.time.max(1.0)),
+                bytes: median_of(Slice::rate),
+            }
+        });
+        let gain = median(self.gains.iter().copied());
+        Outcome {
+            own: self.own,
+            better: self.verdict(),
+            pairs: self.gains.len() as u32,
+            wins,
+            losses,
+            gain: libm::exp(gain),
+            served,
+            time: self.time,
+        }
+    }
+
+    fn counts(&self) -> (u32, u32) {
+        let of = |wanted: fn(f64, f64) -> bool| {
+            let margin = self.params.margin;
+            self.gains.iter().filter(|g| wanted(**g, margin)).count() as u32
+        };
+        (of(|g, m| g > m), of(|g, m| g < -m))
+    }
+
+    fn is_over(&self) -> bool {
+        self.verdict().is_some() || self.gains.len() as u32 >= self.params.most_pairs
+    }
+
+    fn verdict(&self) -> Option<bool> {
+        let (wins, losses) = self.counts();
+        let is_own = self.in_force == self.own;
+        let (wins, losses) = if is_own {
+            (wins, losses)
+        } else {
+            (losses, wins)
+        };
+        let ahead = i64::from(wins) - 2 * i64::from(losses);
+        let lead = i64::from(self.params.lead);
+        match ahead {
+            a if a >= lead => Some(is_own),
+            a if a <= -2 * lead / 3 => Some(!is_own),
+            _ => None,
+        }
+    }
+
+    /// splitmix64
+    fn coin(&mut self) -> bool {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) & 1 == 1
+    }
+}
+
+/// By how much `other` is better than `own`, as a logarithm.
+fn gain(policy: Policy, weight: f64, other: &Slice, own: &Slice) -> f64 {
+    let ratio = |a: f64, b: f64| libm::log(a.max(1.0) / b.max(1.0));
+    let gain = weight * ratio(other.rate(), own.rate()) + ratio(own.latency(), other.latency());
+    let keeps = |slice: &Slice, most: u64| slice.latency() <= most as f64;
+    match policy {
+        Policy::Slo(most) if keeps(other, most) && !keeps(own, most) => gain.max(FAR),
+        Policy::Slo(most) if keeps(own, most) && !keeps(other, most) => -FAR,
+        _ => gain,
+    }
+}
+
+/// More than any margin: an SLO is kept first.
+const FAR: f64 = 1.0;
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n => (values[(n - 1) / 2] + values[n / 2]) / 2.0,
+    }
+}

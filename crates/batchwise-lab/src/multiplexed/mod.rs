@@ -1,0 +1,335 @@
+//! Experiment `multiplexed`: a real client, redis-rs, with many tasks over one connection, as its
+//! application asked for it, with the other setting by hand, and with `batchwise tune` at the client
+//! alone. Connections are older or younger than the agent, whose learning is part of what is measured.
+
+mod summary;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use batchwise_testbed::bpf_stats::wait_attached;
+use batchwise_testbed::host::Role;
+use batchwise_testbed::lines::Printing;
+use batchwise_testbed::process::now_ns;
+use batchwise_testbed::redis::PORT;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Context;
+use crate::engine::color::{BATCHWISE, NAGLE};
+use crate::engine::{
+    Experiment, Figure, NoMore, Ratio, Report, Results, Round, Run, Strip, Table, Turn,
+};
+use crate::redis::Redis;
+use crate::tuner::Decision;
+use summary::{Compared, Summary};
+
+pub struct Multiplexed;
+
+/// What the client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Load {
+    pub tasks: u32,
+    pub value_size: u32,
+    pub gets: bool,
+}
+
+/// Who sees to Nagle's algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arm {
+    /// The application: nobody else.
+    Own,
+    /// An agent that holds the other setting, as one would by hand.
+    Other,
+    /// `batchwise tune`.
+    Tune,
+}
+
+/// One client process in one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    load: Load,
+    /// The application asked for TCP_NODELAY.
+    nodelay: bool,
+    /// Its connection was there before the agent.
+    older: bool,
+    arm: Arm,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    pub round: u32,
+    pub load: Load,
+    pub nodelay: bool,
+    pub older: bool,
+    pub arm: Arm,
+    /// Requests a second, in the mean of the whole time.
+    pub rps: f64,
+    /// Median over intervals of 100 ms of their medians.
+    pub p50_ns: f64,
+    /// What the agent decided.
+    pub events: Vec<String>,
+}
+
+/// Of each arm, from when the agent is there; with a quick run, and with a whole one.
+const TIME: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(10)];
+const WARM_UP: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(100);
+/// What starting and attaching an agent takes at most.
+const START: Duration = Duration::from_secs(4);
+const END: Duration = Duration::from_secs(20);
+
+const fn gets(tasks: u32, value_size: u32) -> Load {
+    Load {
+        tasks,
+        value_size,
+        gets: true,
+    }
+}
+
+const QUICK: &[Load] = &[gets(64, 64)];
+const ALL: &[Load] = &[
+    gets(1, 64),
+    gets(8, 64),
+    gets(64, 64),
+    gets(256, 64),
+    gets(64, 1024),
+    gets(64, 4096),
+    Load {
+        tasks: 64,
+        value_size: 64,
+        gets: false,
+    },
+    Load {
+        tasks: 64,
+        value_size: 4096,
+        gets: false,
+    },
+];
+
+impl Load {
+    pub fn name(self) -> String {
+        let what = if self.gets { "GET" } else { "SET" };
+        format!("{} tasks, {what} {} B", self.tasks, self.value_size)
+    }
+}
+
+impl Experiment for Multiplexed {
+    type Stage = Redis;
+    type Arm = Setup;
+    type Point = Point;
+    type More = NoMore;
+    type Summary = Summary;
+
+    fn name(&self) -> &'static str {
+        "multiplexed"
+    }
+
+    fn about(&self) -> &'static str {
+        "a real client, redis-rs over one connection: both settings by hand, and tune"
+    }
+
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Setup>>> {
+        let loads = if quick { QUICK } else { ALL };
+        let mut setups = Vec::new();
+        for &load in loads {
+            for (nodelay, older) in [(true, true), (true, false), (false, true), (false, false)] {
+                setups.extend([Arm::Own, Arm::Other, Arm::Tune].map(|arm| Setup {
+                    load,
+                    nodelay,
+                    older,
+                    arm,
+                }));
+            }
+        }
+        Ok(Round::shuffled(15, &setups))
+    }
+
+    fn stage(&self, context: &Context) -> Result<(Redis, Value)> {
+        Redis::start(context, "multiplexed")
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, NoMore>,
+        stage: &mut Redis,
+        turn: Turn<'_, Setup>,
+    ) -> Result<Vec<Point>> {
+        let (context, setup) = (run.context, turn.arm);
+        let time = TIME[usize::from(!context.quick)];
+        let client = || stage.client(context, setup, time);
+        let (client, agent, from) = if setup.older {
+            let client = client()?;
+            context.stop.sleep(WARM_UP)?;
+            let agent = stage.agent(context, setup)?;
+            // the time of an agent begins when it is there: it has not decided anything yet
+            (client, agent, now_ns())
+        } else {
+            let agent = stage.agent(context, setup)?;
+            (client()?, agent, now_ns())
+        };
+        let until = Instant::now() + time;
+        context
+            .stop
+            .sleep(until.saturating_duration_since(Instant::now()))?;
+        let to = now_ns();
+        let events = match agent {
+            Some(agent) => agent.finish(END)?,
+            None => Vec::new(),
+        };
+        let lines = stage.end(client)?;
+        let number = |line: &Value, name: &str| line[name].as_f64().filter(|n| *n > 0.0);
+        let inside: Vec<(f64, f64)> = lines
+            .iter()
+            .filter(|line| {
+                let end = line["ts_ns"].as_u64().unwrap_or(0);
+                (from + INTERVAL.as_nanos() as u64..=to).contains(&end)
+            })
+            .map(|line| {
+                let rps = number(line, "achieved_rps").unwrap_or(0.0);
+                (rps, number(line, "p50_ns").unwrap_or(f64::MAX))
+            })
+            .collect();
+        ensure!(
+            inside.len() > 10,
+            "the client told of {} intervals",
+            inside.len()
+        );
+        let mut medians: Vec<f64> = inside.iter().map(|(_, p50)| *p50).collect();
+        medians.sort_unstable_by(f64::total_cmp);
+        stage.server.check_alive()?;
+        Ok(vec![Point {
+            round: turn.round,
+            load: setup.load,
+            nodelay: setup.nodelay,
+            older: setup.older,
+            arm: setup.arm,
+            rps: inside.iter().map(|(rps, _)| rps).sum::<f64>() / inside.len() as f64,
+            p50_ns: medians[medians.len() / 2],
+            events: events.into_iter().map(|d: Decision| d.event).collect(),
+        }])
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let asked = if point.nodelay {
+            "TCP_NODELAY"
+        } else {
+            "Nagle"
+        };
+        let age = if point.older { "older" } else { "younger" };
+        format!(
+            "round {}, {}, asked for {asked}, {age}, {:?}: {:.0} requests/s, p50 {:.0} us",
+            point.round + 1,
+            point.load.name(),
+            point.arm,
+            point.rps,
+            point.p50_ns / 1e3
+        )
+    }
+
+    fn summary(&self, results: &Results<Point, NoMore>) -> Summary {
+        Summary::of(&results.points)
+    }
+
+    fn report(&self, results: &Results<Point, NoMore>, summary: &Summary) -> Report {
+        let mut report = Report::new(
+            "Multiplexed: a real client, and the setting that it did not ask for",
+            "redis-rs, tasks over one connection in a closed loop, tokio's multi-threaded runtime with \
+             one thread; Redis; a plain link. The agent runs at the client alone, and its learning is \
+             part of what is measured.",
+        )
+        .heading("Throughput")
+        .table(table(&summary.points, |c| [c.other_vs_own, c.tune_vs_own, c.tune_vs_better]))
+        .heading("Median latency")
+        .table(table(&summary.points, |c| {
+            [c.p50_other_vs_own, c.p50_tune_vs_own, c.p50_tune_vs_better]
+        }))
+        .text(
+            "Medians over rounds of paired ratios, with 95 % bootstrap intervals. The better setting is the one \
+             whose median over rounds is better.",
+        );
+        for (number, compared) in summary.points.iter().enumerate() {
+            let strip = |label, color, arm| {
+                let pairs =
+                    summary::pairs_of(&results.points, &compared.key(), arm, Arm::Own, |p| p.rps);
+                Strip::new(label, color, &pairs)
+            };
+            report = report.figure(Figure::ratios(
+                format!("throughput-{}.svg", number + 1),
+                format!(
+                    "{}: throughput over the application's own setting",
+                    compared.name()
+                ),
+                "ratio",
+                vec![
+                    strip("the other by hand", NAGLE, Arm::Other),
+                    strip("tune", BATCHWISE, Arm::Tune),
+                ],
+            ));
+        }
+        report
+    }
+}
+
+fn table(points: &[Compared], ratios: fn(&Compared) -> [Option<Ratio>; 3]) -> Table {
+    let text = |c: &Compared, which: usize| Ratio::text(ratios(c)[which].as_ref());
+    Table::of(
+        points,
+        &[
+            ("", &|c| c.name()),
+            ("other by hand / own", &|c| text(c, 0)),
+            ("tune / own", &|c| text(c, 1)),
+            ("tune / better of both", &|c| text(c, 2)),
+        ],
+    )
+}
+
+impl Redis {
+    fn client(&self, context: &Context, setup: &Setup, time: Duration) -> Result<Printing<Value>> {
+        let mut command = Command::new(&context.command);
+        let Load {
+            tasks,
+            value_size,
+            gets,
+        } = setup.load;
+        let seconds = (WARM_UP + START + time + END).as_secs();
+        let arguments = format!(
+            "load multiplexed --format json --threads 1 --warmup 0s --tasks {tasks} --value-size {value_size} \
+             --get-ratio {} --nodelay {} --duration {seconds}s --progress {}ms",
+            u8::from(gets),
+            if setup.nodelay { "on" } else { "off" },
+            INTERVAL.as_millis(),
+        );
+        command.args(arguments.split(' '));
+        command.args(["--addr", &self.hosts.server_address(PORT).to_string()]);
+        Printing::start(&self.hosts.client, "the client", command, Role::Workload)
+    }
+
+    fn agent(&self, context: &Context, setup: &Setup) -> Result<Option<Printing<Decision>>> {
+        let other = if setup.nodelay { "on" } else { "off" };
+        let what = match setup.arm {
+            Arm::Own => return Ok(None),
+            Arm::Other => ["--hold", other],
+            Arm::Tune => ["--policy", "throughput"],
+        };
+        let mut command = Command::new(&context.command);
+        command.args(["tune", "--format", "jsonl", "--port", &PORT.to_string()]);
+        command
+            .args(what)
+            .arg("--cgroup")
+            .arg(self.hosts.client.cgroup());
+        let name = "batchwise tune";
+        let mut agent = Printing::start(&self.hosts.client, name, command, Role::Observer)?;
+        wait_attached(agent.process(), name, &context.stop)?;
+        Ok(Some(agent))
+    }
+
+    /// Ends the client amid its run; gives what it told.
+    fn end(&self, mut client: Printing<Value>) -> Result<Vec<Value>> {
+        client.check().context("the client")?;
+        client.terminate(END);
+        Ok(client.take_lines())
+    }
+}

@@ -1,0 +1,137 @@
+//! An agent's place: the lock that keeps other agents off its cgroup, and the record of what the
+//! applications asked for, which outlives agent and guard. Both are in the run folder, root's alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::fcntl::Flock;
+
+use crate::frame::control::{lock, run_folder};
+
+/// For the guard of an agent that has just died to give the sockets back.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+const POLL: Duration = Duration::from_millis(5);
+
+/// TCP_NODELAY as the applications asked for it, by socket cookie: unique until reboot.
+pub type Settings = BTreeMap<u64, bool>;
+
+pub struct Place {
+    lock: Flock<File>,
+    record: PathBuf,
+    written: Settings,
+}
+
+impl Place {
+    /// Takes the cgroup, and all below it. Two agents would take each other's settings for the
+    /// applications' own. Where one has just died its guard keeps the lock until all sockets are given
+    /// back. Also gives what an agent left behind that had no time to give its sockets back.
+    pub fn take(cgroup: &Path) -> anyhow::Result<(Self, Settings)> {
+        let name = || format!("cannot open {}", cgroup.display());
+        let cgroup = fs::canonicalize(cgroup).with_context(name)?;
+        let inode = fs::metadata(&cgroup).with_context(name)?.ino();
+        let folder = run_folder("the lock")?;
+        let end = Instant::now() + PATIENCE;
+        let other = loop {
+            if let Some(lock) = try_take(&folder, inode, &cgroup)? {
+                let record = folder.join(format!("tune-{inode}.settings"));
+                let left = read(&record);
+                let place = Self {
+                    lock,
+                    record,
+                    written: left.clone(),
+                };
+                return Ok((place, left));
+            }
+            if Instant::now() >= end {
+                break cgroup.display();
+            }
+            std::thread::sleep(POLL);
+        };
+        bail!(
+            "another `batchwise tune` runs for {other}, or for a cgroup above or below it: stop it first, or give it --cgroup"
+        )
+    }
+
+    /// Before sockets are set to something else: what their applications asked for.
+    pub fn remember(&mut self, settings: Settings) -> anyhow::Result<()> {
+        if settings == self.written {
+            return Ok(());
+        }
+        let name = || format!("cannot write {}", self.record.display());
+        let mut text = boot_id();
+        for (cookie, nodelay) in &settings {
+            // to a string: that cannot fail
+            let _ = write!(text, "\n{cookie} {}", u8::from(*nodelay));
+        }
+        let new = self.record.with_extension("new");
+        fs::write(&new, text).with_context(name)?;
+        fs::rename(&new, &self.record).with_context(name)?;
+        self.written = settings;
+        Ok(())
+    }
+
+    /// All sockets were given back.
+    pub fn forget(&mut self) {
+        self.written.clear();
+        // one that is not there was never needed
+        let _ = fs::remove_file(&self.record);
+    }
+}
+
+impl AsFd for Place {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+}
+
+/// `None`: another agent has it, or part of it.
+fn try_take(folder: &Path, inode: u64, cgroup: &Path) -> anyhow::Result<Option<Flock<File>>> {
+    // one at a time looks for others
+    let Some(_looking) = lock(&folder.join("tune.lock"))? else {
+        return Ok(None);
+    };
+    let own = folder.join(format!("tune-{inode}.lock"));
+    for file in fs::read_dir(folder)?.flatten().map(|entry| entry.path()) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if !(name.starts_with("tune-") && name.ends_with(".lock")) || file == own {
+            continue;
+        }
+        let theirs = PathBuf::from(fs::read_to_string(&file).unwrap_or_default());
+        let overlaps = theirs.starts_with(cgroup) || cgroup.starts_with(&theirs);
+        if !theirs.as_os_str().is_empty() && overlaps && lock(&file)?.is_none() {
+            return Ok(None);
+        }
+    }
+    let Some(mut taken) = lock(&own)? else {
+        return Ok(None);
+    };
+    taken.set_len(0)?;
+    taken.write_all(cgroup.as_os_str().as_encoded_bytes())?;
+    Ok(Some(taken))
+}
+
+/// Of this boot; nothing if there is none.
+fn read(record: &Path) -> Settings {
+    let text = fs::read_to_string(record).unwrap_or_default();
+    let mut lines = text.lines();
+    if lines.next() != Some(boot_id().as_str()) {
+        return Settings::new();
+    }
+    let parse = |line: &str| {
+        let (cookie, nodelay) = line.split_once(' ')?;
+        Some((cookie.parse().ok()?, nodelay == "1"))
+    };
+    lines.filter_map(parse).collect()
+}
+
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,233 @@
+//! A test: both settings in turn on a live service, and what it did with each.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use batchwise_bpf::monotonic_ns;
+use batchwise_core::sense::report::Side;
+use batchwise_core::sense::tracker::{Stage, TrackedConnection};
+use batchwise_core::sense::wire::{Item, Queue};
+use batchwise_core::tune::{Arm, Outcome, Slice, Switchback};
+
+use super::Agent;
+
+/// Counting has begun: until every connection that is used has had an event.
+const WARM_UP: Duration = Duration::from_millis(5);
+/// After a switch, before a slice begins: what was under way has left.
+const SETTLE: Duration = Duration::from_millis(2);
+/// A slice is looked at so often while it goes on, …
+const PARTS: u32 = 4;
+/// … and ends when this many times as much is under way as in the test's parts so far, in the mean. Less
+/// than some bytes is no backlog.
+const TOO_MUCH: f64 = 3.0;
+const NO_BACKLOG: f64 = 16_384.0;
+/// Looking and switching may take this part of a slice.
+const SHARE: u32 = 10;
+/// Connections that are being written to while they are read are read again so often.
+const TRIES: u32 = 10;
+
+/// How a test ended.
+pub enum Ended {
+    Decided(Outcome),
+    /// The agent is to stop, or its guard is gone.
+    Stopped,
+    /// With the reason, in words.
+    Aborted(String),
+}
+
+impl Agent {
+    /// Tests the other setting on the service, in slices of this length. Its sockets are left as the last
+    /// slice had them.
+    pub(super) fn test(
+        &mut self,
+        key: (SocketAddr, Side),
+        length: Duration,
+    ) -> anyhow::Result<Ended> {
+        let owners = self.actuator.owners()?;
+        self.sensor.begin()?;
+        let ended = self.slices(key, length, &owners);
+        self.sensor.detach();
+        ended
+    }
+
+    fn slices(
+        &mut self,
+        key: (SocketAddr, Side),
+        length: Duration,
+        owners: &batchwise_bpf::Owners,
+    ) -> anyhow::Result<Ended> {
+        if !self.pause(WARM_UP)? {
+            return Ok(Ended::Stopped);
+        }
+        // the machine may stand still for a moment: the shortest time of several counts
+        let (mut effort, mut switching) = (Duration::MAX, Duration::MAX);
+        for _ in 0..TRIES {
+            let begin = Instant::now();
+            self.count(key)?;
+            effort = effort.min(begin.elapsed());
+        }
+        let (own, in_force) = {
+            let service = &self.services[&key];
+            (service.app_setting, service.in_force())
+        };
+        let (policy, seed) = (self.args.policy, monotonic_ns());
+        let mut test = Switchback::new(policy, self.params(), own, in_force, seed);
+        let mut usual = Usual::default();
+        while let Some(arm) = test.next() {
+            let begin = Instant::now();
+            self.switch(key, Some(arm), owners)?;
+            switching = switching.min(begin.elapsed());
+            let length = length.max(SHARE * (switching + effort * 2));
+            if length.as_nanos() > u128::from(self.params().longest) {
+                let connections = self.services[&key].sockets.len();
+                return Ok(Ended::Aborted(format!(
+                    "to switch and read {connections} connections takes {:.0?}: too long for a test",
+                    switching + effort
+                )));
+            }
+            if !self.pause(SETTLE)? {
+                return Ok(Ended::Stopped);
+            }
+            self.count(key)?;
+            let parts = if effort * SHARE < length / PARTS {
+                PARTS
+            } else {
+                1
+            };
+            let Some(slice) = self.slice(key, length / parts, parts, &mut usual)? else {
+                return Ok(Ended::Stopped);
+            };
+            if self.services[&key].sockets.is_empty() {
+                return Ok(Ended::Aborted("its connections have closed".to_owned()));
+            }
+            test.add(slice, begin.elapsed().as_nanos() as f64);
+        }
+        Ok(Ended::Decided(test.outcome()))
+    }
+
+    /// Counts for so many parts, or until too much is under way. `None`: stopped.
+    fn slice(
+        &mut self,
+        key: (SocketAddr, Side),
+        part: Duration,
+        parts: u32,
+        usual: &mut Usual,
+    ) -> anyhow::Result<Option<Slice>> {
+        let (begin, mut sum) = (Instant::now(), Counted::default());
+        for _ in 0..parts {
+            if !self.pause(part)? {
+                return Ok(None);
+            }
+            sum.add(&self.count(key)?);
+            if usual.is_exceeded_by(sum.outstanding) {
+                break;
+            }
+        }
+        Ok(Some(Slice {
+            time: begin.elapsed().as_nanos() as f64,
+            bytes: sum.bytes as f64,
+            waited: sum.waited as f64,
+            done: sum.done as f64,
+        }))
+    }
+
+    /// Has the service's sockets at this setting (`None`: each application's own).
+    pub(super) fn switch(
+        &mut self,
+        key: (SocketAddr, Side),
+        arm: Option<Arm>,
+        owners: &batchwise_bpf::Owners,
+    ) -> anyhow::Result<()> {
+        self.actuator.control(key.0, key.1, arm)?;
+        let Some(service) = self.services.get_mut(&key) else {
+            return Ok(());
+        };
+        let before = service.in_force();
+        service.arm = arm;
+        service.counts.switches += u64::from(service.in_force() != before);
+        self.remember()?;
+        self.actuator.set(owners, self.services[&key].with(arm))?;
+        Ok(())
+    }
+
+    /// What the service's connections did since the last call.
+    fn count(&mut self, key: (SocketAddr, Side)) -> anyhow::Result<Counted> {
+        let mut sum = Counted::default();
+        for _ in 0..TRIES {
+            let reading = self.sensor.read()?;
+            self.tracker.read(&reading, Some(self.sensor.epoch()));
+            self.guard.beat();
+            let mut torn = false;
+            sum.outstanding = 0;
+            let of_service = |c: &&TrackedConnection| (c.last.server(), c.last.side) == key;
+            for c in self.tracker.connections().filter(of_service) {
+                torn |= c.stage == Stage::Missing;
+                sum.see(c, key.1);
+            }
+            if !torn {
+                break;
+            }
+        }
+        if let Some(hints) = &mut self.hints {
+            // an application that counts its own requests knows best
+            let heard = hints.read(&[])?;
+            if let (Side::Client, Some(window)) = (key.1, heard.of_service(&key.0)) {
+                (sum.waited, sum.done) = (window.integral, window.total);
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// What is under way in the mean, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usual {
+    sum: f64,
+    looks: f64,
+}
+
+impl Usual {
+    fn is_exceeded_by(&mut self, outstanding: u64) -> bool {
+        let now = outstanding as f64;
+        let mean = self.sum / self.looks.max(1.0);
+        self.sum += now;
+        self.looks += 1.0;
+        self.looks > f64::from(PARTS) && now > (TOO_MUCH * mean).max(NO_BACKLOG)
+    }
+}
+
+/// What the connections of a service did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    bytes: u64,
+    waited: u64,
+    done: u64,
+    /// Bytes handed over and not acknowledged, now.
+    outstanding: u64,
+}
+
+impl Counted {
+    fn see(&mut self, c: &TrackedConnection, side: Side) {
+        self.bytes += c.bytes;
+        self.outstanding += u64::from(c.last.vitals.outstanding);
+        let Some(flow) = &c.flow else {
+            return;
+        };
+        // of a request here: a client's until its response is read, a server's from its arrival until
+        // its response is acknowledged
+        let queues: &[Queue] = match side {
+            Side::Client => &[Queue::Unacked, Queue::Unread],
+            Side::Server => &[Queue::Unread, Queue::Turnaround, Queue::Unacked],
+        };
+        let waited = |queue: &Queue| flow.here(Item::Calls, *queue).integral;
+        self.waited += queues.iter().map(waited).sum::<u64>();
+        self.done += flow.here(Item::Calls, Queue::Unacked).total;
+    }
+
+    fn add(&mut self, next: &Self) {
+        self.bytes += next.bytes;
+        self.waited += next.waited;
+        self.done += next.done;
+        self.outstanding = next.outstanding;
+    }
+}
