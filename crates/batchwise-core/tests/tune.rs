@@ -2,7 +2,6 @@
 
 use batchwise_core::tune::{
     Arm, Controller, Glimpse, Load, Next, Outcome, Params, Policy, Reason, Slice, Switchback,
-    Verdict,
 };
 use proptest::prelude::*;
 
@@ -40,6 +39,8 @@ fn glimpse(now: u64, bytes: f64, overlap: f64) -> Glimpse {
             bytes,
             segments: bytes / 100.0,
         },
+        bytes: [bytes; 2],
+        span: 200 * MS,
         overlap,
     }
 }
@@ -164,7 +165,7 @@ fn the_same_answer_is_asked_for_less_and_less_often_and_a_shift_asks_at_once() {
         }
         rests.push((now - last) / S);
         last = now;
-        assert_eq!(c.tested(reason, outcome(Some(true)), now), Verdict::Adopt);
+        c.tested(reason, outcome(Some(true)), now);
         assert_eq!(c.adopted(), Some(Arm::On));
         reason = Reason::Due;
     }
@@ -178,18 +179,79 @@ fn the_same_answer_is_asked_for_less_and_less_often_and_a_shift_asks_at_once() {
     assert_eq!(reason, Reason::Shift);
 }
 
-#[test]
-fn what_was_adopted_under_another_load_is_given_back_where_it_cannot_be_tested() {
+/// Nagle's algorithm was adopted at 1 s, at a load of 1e6 bytes a second.
+fn adopted() -> Controller {
     let mut c = Controller::new(Params::default());
     c.tested(Reason::New, outcome(Some(true)), S);
-    assert_eq!(c.see(&glimpse(2 * S, 1e6, 2.0)), Next::Stay);
+    assert_eq!(c.see(&glimpse(S + 500 * MS, 1e6, 2.0)), Next::Stay);
+    c
+}
+
+#[test]
+fn what_was_adopted_under_another_load_is_given_back_where_it_cannot_be_tested() {
+    let mut c = adopted();
     assert_eq!(
-        c.see(&glimpse(3 * S, 1e6, 0.5)),
+        c.see(&glimpse(2 * S, 1e6, 0.5)),
         Next::Stay,
         "the same load"
     );
-    assert_eq!(c.see(&glimpse(4 * S, 1e4, 0.1)), Next::GiveBack);
+    assert_eq!(c.see(&glimpse(2 * S, 1e4, 0.1)), Next::GiveBack);
     assert_eq!(c.adopted(), None);
+
+    // or may not be: nothing more is lent
+    let mut c = adopted();
+    let hurts = outcome(Some(false));
+    let mut last = Next::Stay;
+    for n in 0..1_000 {
+        let load = if n % 2 == 0 { 2e6 } else { 1e6 };
+        last = c.see(&glimpse(2 * S, load, 2.0));
+        match last {
+            Next::Test { reason, .. } if n == 0 => c.tested(reason, outcome(Some(true)), 2 * S),
+            Next::Test { reason, .. } => {
+                c.tested(reason, hurts, 2 * S);
+                c.tested(reason, outcome(Some(true)), 2 * S);
+                c.see(&glimpse(2 * S + 500 * MS, load, 2.0));
+            }
+            _ => break,
+        }
+    }
+    assert_eq!(last, Next::GiveBack);
+}
+
+#[test]
+fn what_was_adopted_is_tested_again_where_batches_leave_little_under_way() {
+    let mut c = adopted();
+    let next = c.see(&glimpse(4 * S, 1e6, 0.5));
+    assert!(
+        matches!(
+            next,
+            Next::Test {
+                reason: Reason::Due,
+                ..
+            }
+        ),
+        "{next:?}"
+    );
+}
+
+#[test]
+fn a_stall_or_a_burst_in_one_look_is_no_other_load() {
+    let mut c = adopted();
+    let at = |bytes| Glimpse {
+        bytes,
+        ..glimpse(2 * S, 1e6, 2.0)
+    };
+    assert_eq!(c.see(&at([0.0, 1e6])), Next::Stay);
+    assert_eq!(c.see(&at([1e6, 9e6])), Next::Stay);
+    for other in [[1.5e6, 9e6], [0.0, 0.5e6]] {
+        assert!(matches!(
+            c.see(&at(other)),
+            Next::Test {
+                reason: Reason::Shift,
+                ..
+            }
+        ));
+    }
 }
 
 #[test]
@@ -279,11 +341,10 @@ proptest! {
             };
             let borrowed = reason == Reason::Shift && paid - now < Params::default().longest_rest;
             prop_assert!(now >= paid || borrowed);
-            prop_assert!(overlap >= 1.0);
+            prop_assert!(overlap >= 1.0 || c.adopted().is_some());
             prop_assert!((15 * MS..=100 * MS).contains(&slice));
             let better = [None, Some(false), Some(true)][usize::from(found)];
-            let verdict = c.tested(reason, outcome(better), now);
-            prop_assert_eq!(verdict == Verdict::Adopt, better == Some(true));
+            c.tested(reason, outcome(better), now);
             prop_assert_eq!(c.adopted().is_some(), better == Some(true));
             paid = now + (c.debt(now) / Params::default().budget) as u64;
         }

@@ -16,6 +16,8 @@ pub struct Workload {
     pub value_size: u32,
     /// Share of GETs; the rest are SETs.
     pub get_ratio: f64,
+    /// The client sleeps while it has nothing to do.
+    pub sleeping: bool,
     /// Requests a second, ascending.
     pub steps: &'static [u64],
     pub quick_steps: &'static [u64],
@@ -32,8 +34,17 @@ impl Workload {
             name,
             value_size,
             get_ratio,
+            sleeping: false,
             steps,
             quick_steps,
+        }
+    }
+
+    /// The same from a client that sleeps while it has nothing to do.
+    pub const fn sleeping(self) -> Self {
+        Self {
+            sleeping: true,
+            ..self
         }
     }
 

@@ -39,6 +39,7 @@ impl Redis {
             get_ratio: 0.0,
             nodelay: arm.nodelay(),
             busy_per_response: Duration::ZERO,
+            sleeping: false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! `batchwise tune` at both hosts, and the decisions that it prints.
+//! `batchwise tune` at one or both hosts, and the decisions that it prints.
 
 use std::fs;
 use std::process::Command;
@@ -100,18 +100,35 @@ pub fn nagle_share(decisions: &[Decision], side: Side, from: u64, to: u64) -> Op
     (known > 0).then(|| on as f64 / known as f64)
 }
 
-/// An agent at each host. Dropping it ends them.
+/// Agents at one or both hosts. Dropping it ends them.
 #[derive(Debug)]
-pub struct Tuners {
-    server: Printing<Decision>,
-    client: Printing<Decision>,
-}
+pub struct Tuners(Vec<Printing<Decision>>);
 
 impl Tuners {
-    /// Starts both for Redis' port, and waits until their programs are attached. Their logs are
-    /// `tune-LABEL-server.jsonl` and the same for the client, beside the results.
+    /// Starts one at each host for Redis' port, and waits until their programs are attached. Their logs
+    /// are `tune-LABEL-server.jsonl` and the same for the client, beside the results.
     pub fn start(context: &Context, hosts: &TwoHosts, policy: &str, label: &str) -> Result<Self> {
-        let spawn = |host: &Host, end: &str| {
+        let ends = [(&hosts.server, "server"), (&hosts.client, "client")];
+        Self::start_at(context, &ends, policy, label)
+    }
+
+    /// The same at the client's host alone.
+    pub fn start_at_client(
+        context: &Context,
+        hosts: &TwoHosts,
+        policy: &str,
+        label: &str,
+    ) -> Result<Self> {
+        Self::start_at(context, &[(&hosts.client, "client")], policy, label)
+    }
+
+    fn start_at(
+        context: &Context,
+        ends: &[(&Host, &str)],
+        policy: &str,
+        label: &str,
+    ) -> Result<Self> {
+        let spawn = |&(host, end): &(&Host, &str)| {
             // A colon is no part of a file name that travels well.
             let name = format!("tune-{}-{end}.jsonl", label.replace(':', "-"));
             let log = context.output.dir().join(name);
@@ -125,11 +142,9 @@ impl Tuners {
             Printing::start(host, NAME, command, Role::Observer)
         };
         // At the same time: most of a start is the kernel's verifier, on one CPU each.
-        let mut tuners = Self {
-            server: spawn(&hosts.server, "server")?,
-            client: spawn(&hosts.client, "client")?,
-        };
-        for agent in [&mut tuners.server, &mut tuners.client] {
+        let agents: Result<Vec<_>> = ends.iter().map(spawn).collect();
+        let mut tuners = Self(agents?);
+        for agent in &mut tuners.0 {
             bpf_stats::wait_attached(agent.process(), NAME, &context.stop)?;
         }
         Ok(tuners)
@@ -137,38 +152,35 @@ impl Tuners {
 
     /// Fails when one of them has ended.
     pub fn check(&mut self) -> Result<()> {
-        self.server.check().context("at the server's end")?;
-        self.client.check().context("at the client's end")
+        self.0.iter_mut().try_for_each(Printing::check)
     }
 
     /// Their processes.
-    pub fn pids(&self) -> [Pid; 2] {
-        [self.server.pid(), self.client.pid()]
+    pub fn pids(&self) -> Vec<Pid> {
+        self.0.iter().map(Printing::pid).collect()
     }
 
-    /// CPU time that both have used.
+    /// CPU time that they have used.
     pub fn cpu_time(&self) -> Result<Duration> {
         self.pids().into_iter().map(cpu_time).sum()
     }
 
-    /// What both have decided since the last call, by time.
+    /// What they have decided since the last call, by time.
     pub fn take(&self) -> Vec<Decision> {
-        by_time(self.server.take_lines(), self.client.take_lines())
+        by_time(self.0.iter().flat_map(Printing::take_lines).collect())
     }
 
-    /// Ends both in order; gives the decisions that were not taken yet.
+    /// Ends them in order; gives the decisions that were not taken yet.
     pub fn finish(self) -> Result<Vec<Decision>> {
-        let client = self.client.finish(END_LIMIT);
-        let client = client.context("at the client's end")?;
-        let server = self.server.finish(END_LIMIT);
-        Ok(by_time(server.context("at the server's end")?, client))
+        let lines = self.0.into_iter().map(|agent| agent.finish(END_LIMIT));
+        let lines: Result<Vec<_>> = lines.collect();
+        Ok(by_time(lines?.into_iter().flatten().collect()))
     }
 }
 
-fn by_time(mut server: Vec<Decision>, client: Vec<Decision>) -> Vec<Decision> {
-    server.extend(client);
-    server.sort_by_key(|decision| decision.ts_ns);
-    server
+fn by_time(mut decisions: Vec<Decision>) -> Vec<Decision> {
+    decisions.sort_by_key(|decision| decision.ts_ns);
+    decisions
 }
 
 #[cfg(test)]

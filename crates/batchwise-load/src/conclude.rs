@@ -55,10 +55,14 @@ pub(crate) fn conclude(
     let open_loop = !config.closed;
     let gaps = open_loop.then(|| recorder.gaps.finish());
     let whole_run_ns = clock.now().max(1) as f64;
+    let late_by_design = match config.sleeping {
+        true => Some(0.1),
+        false => (!config.busy_per_response.is_zero()).then_some(0.01),
+    };
     let of_phase = Validity {
         first_error: first_error.as_deref(),
         cpu_wait_share: cpu.wait_ns.map(|ns| ns as f64 / whole_run_ns),
-        client_works: !config.busy_per_response.is_zero(),
+        late_by_design,
         open_loop,
         ..Validity::default()
     };

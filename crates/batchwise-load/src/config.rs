@@ -102,6 +102,10 @@ pub struct Config {
     /// as received at the end of it
     #[arg(long, default_value = "0ns", value_name = "DURATION", value_parser = parse_duration)]
     pub busy_per_response: Duration,
+    /// Sleep until a request is due or a response is there, as most clients do; without it the
+    /// generator keeps its CPU
+    #[arg(long, conflicts_with = "closed")]
+    pub sleeping: bool,
     /// Run the generator on this CPU; it needs one of its own
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,

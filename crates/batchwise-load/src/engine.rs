@@ -2,10 +2,14 @@
 //! and the counting that goes with it.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -235,6 +239,28 @@ impl Engine {
                     break;
                 }
             }
+        }
+    }
+
+    /// Sleeps until this time, or until a socket can be served.
+    pub fn sleep_until(&self, due: u64) -> Result<()> {
+        let Some(left) = due.checked_sub(self.clock.now()).filter(|ns| *ns > 0) else {
+            return Ok(());
+        };
+        let stream = &self.conns[0].stream;
+        let fd = self
+            .epoll
+            .as_ref()
+            .map_or(stream.as_fd(), |epoll| epoll.0.as_fd());
+        let mut wanted = PollFlags::POLLIN;
+        wanted.set(
+            PollFlags::POLLOUT,
+            self.epoll.is_none() && self.conns[0].blocked(),
+        );
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(left));
+        match ppoll(&mut [PollFd::new(fd, wanted)], Some(timeout), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for the sockets"),
         }
     }
 

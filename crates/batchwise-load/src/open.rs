@@ -1,6 +1,7 @@
 //! The open loop: a busy thread that sends each request when it is due, whatever the server does.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use nix::sys::prctl;
 
 use crate::config::Config;
 use crate::engine::{Drain, Engine};
@@ -19,6 +20,10 @@ pub(crate) fn run(engine: &mut Engine, config: &Config, stretches: &[Stretch]) -
     let connections = engine.connections();
     let mut turn = 0;
     let mut drain = Drain::default();
+    if config.sleeping {
+        // the default lets a wake-up be 50 us late
+        prctl::set_timerslack(1).context("asking for exact timers")?;
+    }
     loop {
         let now = engine.clock.now();
         for _ in 0..BURST {
@@ -50,8 +55,12 @@ pub(crate) fn run(engine: &mut Engine, config: &Config, stretches: &[Stretch]) -
                 return Ok(());
             }
         }
-        if now >= drain.stop(now, end) {
+        let stop = drain.stop(now, end);
+        if now >= stop {
             break;
+        }
+        if config.sleeping {
+            engine.sleep_until(schedule.next().min(stop))?;
         }
     }
     // What the generator itself never got round to was offered all the same.

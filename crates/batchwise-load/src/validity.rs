@@ -11,9 +11,9 @@ pub(crate) struct Validity<'a> {
     pub lost: Option<&'a str>,
     /// Share of the run that the generator waited for its CPU, if known.
     pub cpu_wait_share: Option<f64>,
-    /// Whether the generator's own work delays sends by design (`busy_per_response`), in which
-    /// case lateness belongs to what is measured.
-    pub client_works: bool,
+    /// The generator's own work (`busy_per_response`) or its sleep delays sends by design: lateness
+    /// belongs to what is measured, and the share of the run that it may wait for its CPU counts instead.
+    pub late_by_design: Option<f64>,
     /// Whether there is a schedule at all.
     pub open_loop: bool,
     /// The outcome of the arrival check, with its figures if it failed.
@@ -35,8 +35,9 @@ impl Validity<'_> {
     ///   also reads responses late, but a response then waits as long as a request that falls
     ///   due, so this rule covers that too. Likewise for the tail: p99 lateness below half of
     ///   p99 latency, or below 100 µs.
-    /// * If the client works on each response, sends are late by design and that rule does not
-    ///   apply: instead the generator must have waited for its CPU for less than 1 % of the run.
+    /// * If the client works on each response, or sleeps, sends are late by design and that rule does not
+    ///   apply: instead the generator must have waited for its CPU for less than 1 % of the run, or for
+    ///   less than 10 % if it sleeps, since each wake-up is a wait.
     /// * At most 1 % of the requests met back-pressure: beyond that the socket's buffer, not the
     ///   schedule, decided when they left.
     /// * The arrivals have the distribution that was asked for.
@@ -77,8 +78,8 @@ impl Validity<'_> {
 
     /// What is said of requests that were sent late.
     pub fn lateness(&self, figures: &Figures) -> Option<String> {
-        if self.client_works {
-            return waited_for_cpu(self.cpu_wait_share, 0.01);
+        if let Some(most) = self.late_by_design {
+            return waited_for_cpu(self.cpu_wait_share, most);
         }
         let (late, latency) = (&figures.lateness_ns, &figures.latency_ns);
         let expected = figures.expected_lateness_ns.unwrap_or_default();
@@ -181,7 +182,7 @@ mod tests {
                 "a client that works on responses on a CPU of its own",
                 |f, v| {
                     (f.latency_ns.p99, f.lateness_ns.p99) = (Some(300_000), Some(200_000));
-                    (v.client_works, v.cpu_wait_share) = (true, Some(0.009));
+                    (v.late_by_design, v.cpu_wait_share) = (Some(0.01), Some(0.009));
                 },
             ),
         ];
@@ -206,7 +207,7 @@ mod tests {
                 "tail",
             ),
             (
-                |_, v| (v.client_works, v.cpu_wait_share) = (true, Some(0.02)),
+                |_, v| (v.late_by_design, v.cpu_wait_share) = (Some(0.01), Some(0.02)),
                 "2.0 % of the run",
             ),
             (|f, _| f.backpressure = 1_001, "1.0 %"),

@@ -10,8 +10,12 @@ pub struct Glimpse {
     pub now: u64,
     /// What most of the applications asked for.
     pub app_setting: Arm,
-    /// How much it does.
+    /// How much it does, in the mean over a few looks, …
     pub load: Load,
+    /// … bytes a second in the quietest and in the busiest of them, …
+    pub bytes: [f64; 2],
+    /// … and how long they took in all, ns.
+    pub span: u64,
     /// Segments that are under way or held back on a connection that sends, in the mean.
     pub overlap: f64,
 }
@@ -56,15 +60,6 @@ pub enum Reason {
     Due,
 }
 
-/// What follows from a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The other setting is in force from now on.
-    Adopt,
-    /// The applications' own setting stays or comes back.
-    Keep,
-}
-
 /// Decides for one service.
 #[derive(Clone, Debug)]
 pub struct Controller {
@@ -86,17 +81,9 @@ struct Pause {
     paid: u64,
     /// The next test comes after this, ns, if nothing happens.
     rest: u64,
-    /// The load that the answer is for.
-    load: Reference,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Reference {
-    Known(Load),
-    /// A setting was adopted or given up, which may change the load, and what waited is served now: not
-    /// the next glimpse but the one after it.
-    Unsettled,
-    Next,
+    /// The load that the answer is for. `None`: a setting was adopted or given up, which may change the
+    /// load, and what waited is served now.
+    load: Option<Load>,
 }
 
 impl Controller {
@@ -138,16 +125,11 @@ impl Controller {
             self.adopted = None; // they ask for it themselves
         }
         let changed = self.is_changed(glimpse);
-        let Some(slice) = self.slice(glimpse) else {
-            // another load than the one that was tested, and one that cannot be
-            return match self.adopted {
-                Some(_) if changed => {
-                    self.adopted = None;
-                    Next::GiveBack
-                }
-                _ => Next::Stay,
-            };
-        };
+        // where a test has shown that it helps, the next one need not see why
+        let tested = self.adopted.is_some() && !changed;
+        if glimpse.overlap < OVERLAP && !tested {
+            return self.give_back();
+        }
         let reason = match &self.pause {
             None => Reason::New,
             // a shift may borrow what the longest rest pays for
@@ -157,27 +139,31 @@ impl Controller {
                 Reason::Shift
             }
             Some(pause) if glimpse.now >= pause.end() => Reason::Due,
+            Some(_) if changed => return self.give_back(),
             Some(_) => return Next::Stay,
         };
-        Next::Test { slice, reason }
+        Next::Test {
+            slice: self.slice(glimpse),
+            reason,
+        }
     }
 
-    /// Takes in a test that began for `reason` and ended `now`.
-    pub fn tested(&mut self, reason: Reason, outcome: Outcome, now: u64) -> Verdict {
+    /// What was adopted is for another load, and this one cannot be tested.
+    fn give_back(&mut self) -> Next {
+        match self.adopted.take() {
+            Some(_) => Next::GiveBack,
+            None => Next::Stay,
+        }
+    }
+
+    /// Takes in a test that began for `reason` and ended `now`; [`Self::adopted`] says what follows.
+    pub fn tested(&mut self, reason: Reason, outcome: Outcome, now: u64) {
         let better = outcome.better == Some(true);
         let in_force = self.adopted.unwrap_or(outcome.own);
         let cost = outcome.cost(in_force, self.params.counting) / self.params.budget.max(1e-6);
         self.last = Some((outcome, now));
-        self.rest(
-            reason,
-            better.then_some(outcome.own.other()),
-            now,
-            cost as u64,
-        );
-        match better {
-            true => Verdict::Adopt,
-            false => Verdict::Keep,
-        }
+        let adopted = better.then_some(outcome.own.other());
+        self.rest(reason, adopted, now, cost as u64);
     }
 
     /// A test that was to be made for `reason` was not, or did not come to its end.
@@ -201,36 +187,31 @@ impl Controller {
             since: now,
             paid: paid.saturating_add(cost),
             rest,
-            load: match stays {
-                true => Reference::Known(self.load),
-                false => Reference::Unsettled,
-            },
+            load: stays.then_some(self.load),
         });
     }
 
-    /// Whether the load is another one than the answer is for.
+    /// Whether the load is another one than the answer is for: in each of the last looks, so that a stall
+    /// in one of them is no change.
     fn is_changed(&mut self, glimpse: &Glimpse) -> bool {
         self.load = glimpse.load;
         let Some(pause) = &mut self.pause else {
             return false;
         };
-        match pause.load {
-            Reference::Known(then) => {
-                let (now, shift) = (glimpse.load.bytes, self.params.shift);
-                return now > then.bytes * shift || now * shift < then.bytes;
-            }
-            Reference::Unsettled => pause.load = Reference::Next,
-            Reference::Next => pause.load = Reference::Known(glimpse.load),
-        }
-        false
+        let Some(then) = &pause.load else {
+            let settled = pause.since.saturating_add(2 * glimpse.span);
+            pause.load = (glimpse.now >= settled).then_some(glimpse.load);
+            return false;
+        };
+        let ([least, most], shift) = (glimpse.bytes, self.params.shift);
+        least > then.bytes * shift || most * shift < then.bytes
     }
 
-    /// How long slices are for this load; `None`: there is nothing to test.
-    fn slice(&self, glimpse: &Glimpse) -> Option<u64> {
+    /// How long slices are for this load.
+    fn slice(&self, glimpse: &Glimpse) -> u64 {
         let p = &self.params;
         let enough = p.segments * 1e9 / glimpse.load.segments.max(1e-3);
-        let slice = enough.clamp(p.shortest as f64, p.longest as f64);
-        (glimpse.overlap >= OVERLAP).then_some(slice as u64)
+        enough.clamp(p.shortest as f64, p.longest as f64) as u64
     }
 }
 

@@ -13,10 +13,10 @@ mod params;
 mod policy;
 mod switchback;
 
-pub use controller::{Controller, Glimpse, Load, Next, Reason, Verdict};
+pub use controller::{Controller, Glimpse, Load, Next, Reason};
 pub use params::Params;
 pub use policy::{BadPolicy, Policy};
-pub use switchback::{Outcome, Served, Slice, Switchback};
+pub use switchback::{Outcome, Served, Slice, Switchback, Usual};
 
 /// Nagle's algorithm on or off.
 #[derive(

@@ -10,11 +10,12 @@ pub struct Params {
     /// What counting all events costs a busy service, as a share (`lab run overhead`): part of what
     /// a test costs.
     pub counting: f64,
-    /// A slice is at least so long: switching and reading take a tenth of it, …
+    /// A slice is at least so long, …
     pub shortest: u64,
     /// … has so many segments in it that chance alone changes their number by less than a tenth, …
     pub segments: f64,
-    /// … but is never longer than this.
+    /// … or longer, if switching and reading would take more than a tenth of it, but never longer than
+    /// this.
     pub longest: u64,
     /// A pair counts for whom it favours by so much (as a logarithm, so about a share).
     pub margin: f64,
@@ -42,7 +43,7 @@ impl Default for Params {
         Self {
             budget: 0.02,
             counting: 0.07,
-            shortest: 15_000_000,
+            shortest: 8_000_000,
             segments: 200.0,
             longest: 100_000_000,
             margin: 0.05,

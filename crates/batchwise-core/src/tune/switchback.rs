@@ -34,6 +34,31 @@ impl Slice {
     }
 }
 
+/// What is under way, in the mean over the parts that a test's slices are looked at in. A slice is cut
+/// short when much more is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usual {
+    sum: f64,
+    parts: f64,
+}
+
+impl Usual {
+    /// A slice is looked at so often while it goes on, …
+    pub const PARTS: u32 = 4;
+    /// … and ends when this many times as much as usual is under way. …
+    const TOO_MUCH: f64 = 3.0;
+    /// … Fewer bytes are no backlog.
+    const NO_BACKLOG: f64 = 16_384.0;
+
+    /// Takes in how many bytes are under way at the end of a part.
+    pub fn is_exceeded_by(&mut self, bytes: f64) -> bool {
+        let mean = self.sum / self.parts.max(1.0);
+        self.sum += bytes;
+        self.parts += 1.0;
+        self.parts > f64::from(Self::PARTS) && bytes > (Self::TOO_MUCH * mean).max(Self::NO_BACKLOG)
+    }
+}
+
 /// How a setting served in a test: medians over its slices.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Served {

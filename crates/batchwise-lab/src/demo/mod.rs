@@ -204,7 +204,7 @@ impl Stage {
         (self.monitor, self.sense) = (None, Sense::Nothing);
         self.display
             .status("attaching batchwise's BPF programs at both ends")?;
-        let own: [Pid; 2];
+        let own: Vec<Pid>;
         if watched(arm) {
             let watch = |host: &Host| {
                 let spec = WatchSpec {
@@ -220,7 +220,7 @@ impl Stage {
             let hosts = &self.redis.hosts;
             let server = watch(&hosts.server).context("at the server's end")?;
             let client = watch(&hosts.client).context("at the client's end")?;
-            own = [server.pid(), client.pid()];
+            own = vec![server.pid(), client.pid()];
             self.sense = Sense::Watchers { server, client };
         } else {
             let tuners = Tuners::start(context, &self.redis.hosts, POLICY, "demo")?;

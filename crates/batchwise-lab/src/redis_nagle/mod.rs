@@ -1,5 +1,5 @@
 //! Experiment `redis-nagle`, the paper's Figure 4 with the decision taken live: both static
-//! settings and batchwise tuning, from light load to collapse.
+//! settings, and batchwise tuning at the client alone, from light load to collapse.
 
 mod figures;
 mod plan;
@@ -7,26 +7,32 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use batchwise_core::sense::report::Side;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
 use crate::arm::{self, Arm};
-use crate::engine::text::{maybe_duration, percent};
+use crate::engine::stalls::{Gap, Monitor};
+use crate::engine::text::{duration, percent};
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::ladder::{OnLadder, Rung, Workload};
 use crate::redis::{Redis, judge, steady};
-use crate::tuner::{Decision, SLO_POLICY, Tuners, nagle_share};
-use batchwise_testbed::load::{LoadSpec, PhaseReport};
-use plan::{LEARNING, WARMUP, WORKLOADS, measured, repeats};
+use crate::tuner::{SLO_POLICY, Tuners, nagle_share};
+use batchwise_testbed::load::{LoadInterval, LoadSpec, PhaseReport};
+use plan::{LEARNING, REPEATS, WORKLOADS, measured};
 use summary::Summary;
 
 pub(crate) struct RedisNagle;
+
+/// What the load reports in one piece, and what is left out for a stall.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// One measured point: a connection of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,20 +44,36 @@ pub(crate) struct Point {
     /// 0, or 1 for the second measurement that a saturated point gets.
     attempt: u32,
     saturated: bool,
+    /// The second phase.
     #[serde(flatten)]
     window: PhaseReport,
-    /// The learning phase before it, with batchwise: from the first request on.
-    learning: Option<PhaseReport>,
-    /// With batchwise: for how much of the measured window Nagle's algorithm worked at the client.
+    /// Mean latency in it from the intended send time, ns, without intervals that a stall of the machine
+    /// disturbed; infinite where nothing was answered.
+    #[serde(deserialize_with = "crate::engine::float")]
+    mean_ns: f64,
+    /// The same from the first request on: what learning costs is in it.
+    #[serde(deserialize_with = "crate::engine::float")]
+    whole_ns: f64,
+    /// The share of the time that was left out for stalls.
+    cut: f64,
+    /// With batchwise: for how much of the second phase Nagle's algorithm worked at the client.
     nagle_share: Option<f64>,
 }
 
 impl Point {
-    /// Mean latency from the intended send time, ns; infinite after a collapse.
+    /// Mean latency, ns; infinite after a collapse.
     fn latency(&self) -> f64 {
         match self.saturated {
             true => f64::INFINITY,
-            false => self.window.latency_ns.mean,
+            false => self.mean_ns,
+        }
+    }
+
+    /// The same of both phases.
+    fn whole(&self) -> f64 {
+        match self.saturated {
+            true => f64::INFINITY,
+            false => self.whole_ns,
         }
     }
 }
@@ -60,16 +82,6 @@ impl Point {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct More {
     paper: summary::Ratios,
-    /// Of the first repetition, by workload: what the plots show.
-    #[serde(default)]
-    decisions: BTreeMap<String, Vec<Decision>>,
-}
-
-/// Two hosts, a server, and the agents of a ladder with batchwise.
-pub(crate) struct Stage {
-    tuners: Option<Tuners>,
-    decisions: Vec<Decision>,
-    redis: Redis,
 }
 
 /// A step of a ladder.
@@ -82,7 +94,7 @@ pub(crate) struct Step {
 }
 
 impl Experiment for RedisNagle {
-    type Stage = Stage;
+    type Stage = Redis;
     type Arm = Step;
     type Point = Point;
     type More = More;
@@ -96,34 +108,24 @@ impl Experiment for RedisNagle {
         "latency over load with TCP_NODELAY, Nagle, and batchwise tuning live (Figure 4)"
     }
 
-    /// The static arms of a workload share a ladder, point by point, with no agent on the machine;
-    /// batchwise climbs one of its own, before or after that, with agents that stay, since what
-    /// they learn is part of what is measured.
+    /// Each repeat climbs each workload's loads; at each load all arms follow each other in random order.
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Step>>> {
-        let tunes = arm::chosen()?.contains(&Arm::Batchwise);
+        let mut arms = arm::chosen()?;
+        let mut rng = StdRng::seed_from_u64(1);
         let mut rounds = Vec::new();
-        for repeat in 0..repeats(quick) {
-            let mut ladders = vec![Arm::STATIC.to_vec()];
-            if tunes {
-                ladders.push(vec![Arm::Batchwise]);
-            }
-            if repeat % 2 == 1 {
-                ladders.reverse();
-                ladders.iter_mut().for_each(|arms| arms.reverse());
-            }
-            for workload in &WORKLOADS {
-                rounds.extend(ladders.iter().map(|arms| {
-                    let step = |rps, arm| Step {
+        for repeat in 0..REPEATS {
+            for workload in WORKLOADS.iter().filter(|w| !w.steps(quick).is_empty()) {
+                let mut steps = Vec::new();
+                for &rps in workload.steps(quick) {
+                    arms.shuffle(&mut rng);
+                    steps.extend(arms.iter().map(|&arm| Step {
                         workload,
                         arm,
                         rps,
                         repeat,
-                    };
-                    let steps = workload.steps(quick).iter();
-                    Round::in_order(
-                        steps.flat_map(|&rps| arms.iter().map(move |&arm| step(rps, arm))),
-                    )
-                }));
+                    }));
+                }
+                rounds.push(Round::in_order(steps));
             }
         }
         Ok(rounds)
@@ -133,35 +135,14 @@ impl Experiment for RedisNagle {
         Some(step.arm.name().into())
     }
 
-    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (redis, network) = Redis::start(context, "redis-nagle")?;
-        let stage = Stage {
-            tuners: None,
-            decisions: Vec::new(),
-            redis,
-        };
-        Ok((stage, network))
-    }
-
-    fn begin(
-        &self,
-        run: &mut Run<'_, More>,
-        stage: &mut Stage,
-        _round: u32,
-        steps: &[Step],
-    ) -> Result<()> {
-        if let Some(step) = steps.first().filter(|step| step.arm == Arm::Batchwise) {
-            let label = format!("{}-{}", step.workload.name, step.repeat + 1);
-            let tuners = Tuners::start(run.context, &stage.redis.hosts, SLO_POLICY, &label)?;
-            stage.tuners = Some(tuners);
-        }
-        Ok(())
+    fn stage(&self, context: &Context) -> Result<(Redis, Value)> {
+        Redis::start(context, "redis-nagle")
     }
 
     fn measure(
         &self,
         run: &mut Run<'_, More>,
-        stage: &mut Stage,
+        redis: &mut Redis,
         turn: Turn<'_, Step>,
     ) -> Result<Vec<Point>> {
         let Step {
@@ -170,24 +151,37 @@ impl Experiment for RedisNagle {
             rps,
             repeat,
         } = *turn.arm;
-        let phase = |time| steady(time, rps, workload.value_size);
-        let measured = phase(measured(run.context.quick));
-        // Nothing of batchwise's learning is hidden in a warm-up.
-        let (warmup, phases) = match arm {
-            Arm::Batchwise => (Duration::ZERO, vec![phase(LEARNING), measured]),
-            _ => (WARMUP, vec![measured]),
+        let context = run.context;
+        let tuners = match arm {
+            Arm::Batchwise => Some(Tuners::start_at_client(
+                context,
+                &redis.hosts,
+                SLO_POLICY,
+                &format!("{}-{rps}-{}", workload.file_name(), repeat + 1),
+            )?),
+            _ => None,
         };
+        let own = tuners.as_ref().map_or_else(Vec::new, Tuners::pids);
+        let monitor = Monitor::start(&[redis.hosts.server.cpu(), redis.hosts.client.cpu()], &own);
+        let phase = |time| steady(time, rps, workload.value_size);
+        let phases = vec![phase(LEARNING), phase(measured(context.quick))];
         let load = LoadSpec {
             get_ratio: workload.get_ratio,
-            ..stage.redis.load(arm, warmup, phases)
+            sleeping: workload.sleeping,
+            ..redis.load(arm, Duration::ZERO, phases)
         };
-        let (window, learning) = stage.redis.last_phase(run.context, &load)?;
-        stage.redis.server.check_alive()?;
-        if let Some(tuners) = &mut stage.tuners {
-            tuners.check()?;
-            stage.decisions.extend(tuners.take());
-        }
+        let (client, stop) = (&redis.hosts.client, &context.stop);
+        let (report, intervals) =
+            load.run_with_intervals(&context.command, client, INTERVAL, stop)?;
+        redis.server.check_alive()?;
+        let decisions = tuners.map(Tuners::finish).transpose()?.unwrap_or_default();
+        let phases = report.phases;
+        let [learning, window] = <[PhaseReport; 2]>::try_from(phases)
+            .map_err(|phases| anyhow!("the load told of {} phases", phases.len()))?;
         let (from, to) = (window.from_ts_ns, window.to_ts_ns);
+        let gaps = monitor.gaps(learning.from_ts_ns, to);
+        let (mean_ns, cut) = undisturbed(&intervals, &gaps, from);
+        let (whole_ns, _) = undisturbed(&intervals, &gaps, 0);
         Ok(vec![Point {
             workload: workload.name.into(),
             arm,
@@ -195,50 +189,34 @@ impl Experiment for RedisNagle {
             repeat,
             attempt: turn.attempt,
             saturated: window.saturated(),
-            learning,
-            nagle_share: nagle_share(&stage.decisions, Side::Client, from, to),
+            mean_ns,
+            whole_ns,
+            cut,
+            nagle_share: nagle_share(&decisions, Side::Client, from, to),
             window,
         }])
-    }
-
-    fn end(
-        &self,
-        run: &mut Run<'_, More>,
-        stage: &mut Stage,
-        _round: u32,
-        steps: &[Step],
-    ) -> Result<()> {
-        let (Some(tuners), Some(step)) = (stage.tuners.take(), steps.first()) else {
-            return Ok(());
-        };
-        stage.decisions.extend(tuners.finish()?);
-        let decisions = std::mem::take(&mut stage.decisions);
-        if step.repeat == 0 {
-            let name = step.workload.name.to_owned();
-            run.more.decisions.insert(name, decisions);
-        }
-        Ok(())
     }
 
     fn judge(&self, point: &Point) -> Judgement {
         judge(
             point.saturated,
-            point.window.valid,
+            // how late it was is in the latency, and stalls are cut
+            point.window.valid || point.window.only_late,
             &point.window.why_invalid,
         )
     }
 
     fn describe(&self, point: &Point) -> String {
-        let mean = |of: &PhaseReport| maybe_duration(Some(of.latency_ns.mean));
-        let learning = point.learning.as_ref().map_or_else(|| "–".into(), mean);
         format!(
-            "{} {}/s {}: {}{}, learning {learning}, Nagle {}",
+            "{} {}/s {}: {}{}, from the begin {}, Nagle {}, cut {}",
             point.workload,
             point.step_rps,
             point.arm.name(),
-            mean(&point.window),
+            duration(point.mean_ns),
             if point.saturated { " (saturated)" } else { "" },
+            duration(point.whole_ns),
             percent(point.nagle_share),
+            percent(Some(point.cut)),
         )
     }
 
@@ -246,9 +224,34 @@ impl Experiment for RedisNagle {
         Summary::of(&results.points)
     }
 
-    fn report(&self, results: &Results<Point, More>, summary: &Summary) -> Report {
-        figures::report(&results.points, &results.more.decisions, summary)
+    fn report(&self, _results: &Results<Point, More>, summary: &Summary) -> Report {
+        figures::report(summary)
     }
+}
+
+/// Mean latency of the intervals that began after `from` and that no stall disturbed, and the share of
+/// them that one did. What waited during a stall is served in as much time after it again.
+fn undisturbed(intervals: &[LoadInterval], gaps: &[Gap], from: u64) -> (f64, f64) {
+    let begins = |i: &LoadInterval| i.ts_ns.saturating_sub(i.interval_ns);
+    let inside = || intervals.iter().filter(|i| begins(i) >= from);
+    let is_calm = |i: &&LoadInterval| {
+        let disturbs = |gap: &Gap| gap.from < i.ts_ns && 2 * gap.to - gap.from > begins(i);
+        !gaps.iter().any(disturbs)
+    };
+    let (mut sum, mut served, mut calm) = (0.0, 0.0, 0);
+    for interval in inside().filter(is_calm) {
+        calm += 1;
+        if let Some(mean) = interval.mean_from_intended_ns {
+            sum += mean * interval.achieved_rps;
+            served += interval.achieved_rps;
+        }
+    }
+    let mean = if served > 0.0 {
+        sum / served
+    } else {
+        f64::INFINITY
+    };
+    (mean, 1.0 - f64::from(calm) / inside().count().max(1) as f64)
 }
 
 impl OnLadder for Point {

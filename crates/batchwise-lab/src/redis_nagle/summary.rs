@@ -35,18 +35,10 @@ impl Default for Ratios {
     }
 }
 
-/// How much worse than the better static arm batchwise may be.
+/// How much worse than the better static arm batchwise may be, …
 const BAR: f64 = 1.05;
-
-/// A load step at which something was worst.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Worst {
-    pub ratio: f64,
-    pub interval: Option<Ratio>,
-    pub step_rps: u64,
-    /// The arm that batchwise was compared with.
-    pub against: Arm,
-}
+/// … and than the application's own setting, its learning included.
+const OWN_BAR: f64 = 1.02;
 
 /// One workload. Latencies are means from the intended send time; where repeats are combined, the
 /// median counts, and ratios are medians of the repeats' own ratios. Intervals are of 95 %.
@@ -65,24 +57,19 @@ pub struct WorkloadSummary {
     pub latency_interval: Option<Ratio>,
     /// Whether batchwise's latency is at most TCP_NODELAY's.
     pub latency_verdict: Verdict,
-    /// Highest ratio of batchwise's latency to the better static arm's, over the loads at which
-    /// that one is under the SLO.
+    /// Highest ratio of batchwise's latency to the better static arm's, over the loads that this one
+    /// carries.
     pub worst_vs_best_arm: Option<f64>,
-    /// Whether the ratio is at most 1.05 at every one of these loads.
-    pub worst_verdict: Verdict,
-    /// The same ratio over the repeats of all these loads, with its 95 % interval.
-    pub vs_best_arm: Option<Ratio>,
-    /// Whether it is at most 1.05.
-    pub vs_best_arm_verdict: Verdict,
-    /// Where the ratio is worst.
-    pub worst_point: Option<Worst>,
-    /// The same over the loads at which no static arm is under the SLO but one has not collapsed.
-    pub worst_beyond_slo: Option<Worst>,
-    /// Lowest ratio of batchwise's throughput to the better static arm's.
-    pub worst_throughput: Option<Worst>,
-    /// Highest ratio of the latency of batchwise's learning phase to TCP_NODELAY's, over the loads
-    /// at which TCP_NODELAY is under the SLO.
-    pub worst_learning: Option<Worst>,
+    /// Loads at which that ratio is at most 1.05, is not, and where it is not known.
+    pub points_met: usize,
+    pub points_missed: usize,
+    pub points_undecided: usize,
+    /// Highest ratio of batchwise's latency from the first request on to TCP_NODELAY's, over all loads.
+    pub worst_vs_own: Option<f64>,
+    /// Loads at which that ratio is at most 1.02, is not, and where it is not known.
+    pub own_met: usize,
+    pub own_missed: usize,
+    pub own_undecided: usize,
     /// Highest load under the SLO.
     pub highest_under_slo_rps: BTreeMap<Arm, u64>,
     /// Medians and spread by load.
@@ -95,10 +82,14 @@ pub struct StepSummary {
     pub step_rps: u64,
     /// Latency, ns, by arm; infinite (null in JSON) where it collapsed.
     pub latency_ns: BTreeMap<Arm, Spread>,
-    /// The static arm with the lower latency.
+    /// The static arm with the lower latency, if one carries the load.
     pub better: Option<Arm>,
-    /// Batchwise's latency over that arm's.
-    pub ratio: Option<f64>,
+    /// Batchwise's latency over that arm's, and whether it is at most 1.05.
+    pub vs_better: Option<Ratio>,
+    pub vs_better_verdict: Verdict,
+    /// Its latency from the first request on over TCP_NODELAY's, and whether it is at most 1.02.
+    pub vs_own: Option<Ratio>,
+    pub vs_own_verdict: Verdict,
 }
 
 /// All workloads, by name.
@@ -116,66 +107,65 @@ impl Summary {
 }
 
 fn workload(points: &[&Point]) -> WorkloadSummary {
-    let mut summary = WorkloadSummary::default();
-    let (mut under_slo, mut all_pairs) = (Vec::new(), Vec::new());
-    for step_rps in ladder::steps(points) {
-        let latency = Arm::ALL.map(|arm| (arm, latency(points, arm, step_rps)));
-        let latency = BTreeMap::from(latency);
-        let medians = latency.iter();
-        let medians = medians.filter_map(|(&arm, of)| Some((arm, middle(of)?)));
-        let medians: BTreeMap<Arm, f64> = medians.collect();
-        let holds = |arm| medians.get(&arm).is_some_and(|&ns| ns < SLO_NS);
-        for arm in Arm::ALL.into_iter().filter(|&arm| holds(arm)) {
-            summary.highest_under_slo_rps.insert(arm, step_rps);
-        }
-        let at = |against, (ratio, interval)| Worst {
-            ratio,
-            interval,
-            step_rps,
-            against,
-        };
-        let tuned = &latency[&Arm::Batchwise];
-        let better = better(&medians);
-        let compared = better.and_then(|arm| ladder::compare(tuned, &latency[&arm]));
-        if let Some((arm, found)) = better.zip(compared) {
-            let worst = match holds(arm) {
-                true => {
-                    under_slo.push(Verdict::at_most(found.1.as_ref(), BAR));
-                    all_pairs.extend(ladder::pairs(tuned, &latency[&arm]));
-                    &mut summary.worst_point
-                }
-                false => &mut summary.worst_beyond_slo,
-            };
-            keep(worst, at(arm, found), |new, old| new > old);
-            let carried =
-                |arm| by_repeat(points, arm, step_rps, |p| Some(p.window.achieved_rps), 0.0);
-            if let Some(found) = ladder::compare(&carried(Arm::Batchwise), &carried(arm)) {
-                let worst = &mut summary.worst_throughput;
-                keep(worst, at(arm, found), |new, old| new < old);
-            }
-        }
-        let learning = |p: &Point| Some(p.learning.as_ref()?.latency_ns.mean);
-        let learning = by_repeat(points, Arm::Batchwise, step_rps, learning, f64::INFINITY);
-        let found = ladder::compare(&learning, &latency[&Arm::Nodelay]);
-        if let Some(found) = found.filter(|_| holds(Arm::Nodelay)) {
-            let worst = &mut summary.worst_learning;
-            keep(worst, at(Arm::Nodelay, found), |new, old| new > old);
-        }
-        let values = |of: &Repeats| of.values().copied().collect::<Vec<_>>();
-        let spread = |(&arm, of): (&Arm, &Repeats)| Some((arm, Spread::of(&values(of))?));
-        summary.steps.push(StepSummary {
-            step_rps,
-            latency_ns: latency.iter().filter_map(spread).collect(),
-            better,
-            ratio: compared.map(|(ratio, _)| ratio),
-        });
+    let steps: Vec<_> = ladder::steps(points)
+        .into_iter()
+        .map(|step_rps| step(points, step_rps))
+        .collect();
+    let count = |of: fn(&StepSummary) -> Option<Verdict>, wanted| {
+        let verdicts = steps.iter().filter_map(of);
+        verdicts.filter(|verdict| *verdict == wanted).count()
+    };
+    let vs_better = |s: &StepSummary| s.better.map(|_| s.vs_better_verdict);
+    let vs_own = |s: &StepSummary| Some(s.vs_own_verdict);
+    let worst = |of: fn(&StepSummary) -> Option<Ratio>| {
+        let medians = steps.iter().filter_map(|s| Some(of(s)?.median));
+        medians.max_by(f64::total_cmp)
+    };
+    let mut summary = WorkloadSummary {
+        worst_vs_best_arm: worst(|s| s.vs_better),
+        points_met: count(vs_better, Verdict::Met),
+        points_missed: count(vs_better, Verdict::Missed),
+        points_undecided: count(vs_better, Verdict::Undecided),
+        worst_vs_own: worst(|s| s.vs_own),
+        own_met: count(vs_own, Verdict::Met),
+        own_missed: count(vs_own, Verdict::Missed),
+        own_undecided: count(vs_own, Verdict::Undecided),
+        ..WorkloadSummary::default()
+    };
+    for arm in Arm::ALL {
+        let holds = |s: &&StepSummary| s.latency_ns.get(&arm).is_some_and(|l| l.median < SLO_NS);
+        let highest = steps.iter().filter(holds).map(|s| s.step_rps).max();
+        let highest = highest.map(|rps| (arm, rps));
+        summary.highest_under_slo_rps.extend(highest);
     }
-    summary.worst_vs_best_arm = summary.worst_point.map(|worst| worst.ratio);
-    summary.worst_verdict = Verdict::of_all(under_slo);
-    summary.vs_best_arm = Ratio::of(&all_pairs);
-    summary.vs_best_arm_verdict = Verdict::at_most(summary.vs_best_arm.as_ref(), BAR);
+    summary.steps = steps;
     summary.compare_with_default(points);
     summary
+}
+
+fn step(points: &[&Point], step_rps: u64) -> StepSummary {
+    let latency = BTreeMap::from(Arm::ALL.map(|arm| (arm, latency(points, arm, step_rps))));
+    let medians = latency.iter();
+    let medians = medians.filter_map(|(&arm, of)| Some((arm, middle(of)?)));
+    let better = better(&medians.collect());
+    let interval = |above: &Repeats, below: &Repeats| ladder::compare(above, below)?.1;
+    let vs_better = better.and_then(|arm| interval(&latency[&Arm::Batchwise], &latency[&arm]));
+    let whole = |arm| {
+        let whole = |p: &Point| Some(p.whole());
+        by_repeat(points, arm, step_rps, whole, f64::INFINITY)
+    };
+    let vs_own = interval(&whole(Arm::Batchwise), &whole(Arm::Nodelay));
+    let values = |of: &Repeats| of.values().copied().collect::<Vec<_>>();
+    let spread = |(&arm, of): (&Arm, &Repeats)| Some((arm, Spread::of(&values(of))?));
+    StepSummary {
+        step_rps,
+        latency_ns: latency.iter().filter_map(spread).collect(),
+        better,
+        vs_better,
+        vs_better_verdict: Verdict::at_most(vs_better.as_ref(), BAR),
+        vs_own,
+        vs_own_verdict: Verdict::at_most(vs_own.as_ref(), OWN_BAR),
+    }
 }
 
 impl WorkloadSummary {
@@ -236,10 +226,4 @@ fn by_repeat(
 ) -> Repeats {
     let of_arm = points.iter().copied().filter(|p| p.arm == arm);
     ladder::by_repeat(of_arm, step, value, collapsed)
-}
-
-fn keep(worst: &mut Option<Worst>, new: Worst, is_worse: impl Fn(f64, f64) -> bool) {
-    if worst.is_none_or(|old| is_worse(new.ratio, old.ratio)) {
-        *worst = Some(new);
-    }
 }

@@ -1,19 +1,19 @@
 //! batchwise as its live agent runs it: looks at what the kernel keeps anyway, and tests.
 
+use std::collections::VecDeque;
+
 use batchwise_core::tune::{
-    Arm, Controller, Glimpse, Load, Next, Outcome, Params, Policy, Reason, Slice, Switchback,
+    Arm, Controller, Glimpse, Load, Next, Outcome, Params, Policy, Reason, Slice, Switchback, Usual,
 };
 
 use super::world::{Passed, TICK};
 
-/// A controller is told how its service does every so many ticks.
-const GLIMPSE: u64 = 200_000_000 / TICK;
+/// A look at the service takes so many ticks, …
+const LOOK: u64 = 40_000_000 / TICK;
+/// … and a controller is told of so many of them.
+const LOOKS: usize = 3;
 /// After a switch, before a slice begins, ticks.
 const SETTLE: u64 = 2_000_000 / TICK;
-/// A slice is looked at so often while it goes on, …
-const PARTS: u64 = 4;
-/// … and ends when this many times as much is under way as when the test began.
-const TOO_MUCH: f64 = 3.0;
 /// The part of latency that a message spends in the queues of the end that looks.
 const LOCAL: f64 = 0.6;
 
@@ -23,8 +23,8 @@ pub struct Agent {
     /// What the application asked for.
     own: Arm,
     seed: u64,
-    /// Since the last glimpse: sums over so many ticks.
-    seen: Passed,
+    /// The last looks, the oldest first: sums over so many ticks of the last of them, all of the others.
+    seen: VecDeque<Passed>,
     ticks: u64,
     test: Option<Test>,
 }
@@ -35,7 +35,7 @@ struct Test {
     switchback: Switchback,
     /// Of a slice, ticks.
     length: u64,
-    too_much: f64,
+    usual: Usual,
     /// The slice that goes on, and ticks since the switch to its setting.
     slice: Slice,
     ticks: u64,
@@ -47,7 +47,7 @@ impl Agent {
             controller: Controller::new(Params::default()),
             own,
             seed,
-            seen: Passed::default(),
+            seen: VecDeque::new(),
             ticks: 0,
             test: None,
         }
@@ -69,15 +69,22 @@ impl Agent {
             if let Some(outcome) = test.tick(passed) {
                 self.controller.tested(test.reason, outcome, now);
                 self.test = None;
+                self.seen.clear();
             }
             return;
         }
-        self.seen.add(passed);
-        self.ticks += 1;
-        if self.ticks < GLIMPSE {
+        if self.ticks == 0 {
+            self.seen.push_back(Passed::default());
+        }
+        if let Some(look) = self.seen.back_mut() {
+            look.add(passed);
+        }
+        self.ticks = (self.ticks + 1) % LOOK;
+        if self.ticks > 0 || self.seen.len() < LOOKS {
             return;
         }
         let glimpse = self.glimpse(now);
+        self.seen.pop_front();
         // what is given back the controller no longer says is adopted
         if let Next::Test { slice, reason } = self.controller.see(&glimpse) {
             let (seed, in_force) = (self.seed ^ now, self.arm());
@@ -86,7 +93,7 @@ impl Agent {
                 reason,
                 switchback: Switchback::new(Policy::Latency, params, self.own, in_force, seed),
                 length: slice / TICK,
-                too_much: TOO_MUCH * passed.outstanding.max(1.0),
+                usual: Usual::default(),
                 slice: Slice::default(),
                 ticks: 0,
             });
@@ -94,17 +101,26 @@ impl Agent {
     }
 
     fn glimpse(&mut self, now: u64) -> Glimpse {
-        let seen = std::mem::take(&mut self.seen);
-        let ticks = std::mem::take(&mut self.ticks) as f64;
-        let time = ticks * TICK as f64;
+        let mut sum = Passed::default();
+        self.seen.iter().for_each(|look| sum.add(look));
+        let of_look = |look: &Passed| look.bytes * 1e9 / (LOOK * TICK) as f64;
+        let rates = self.seen.iter().map(of_look);
+        let ticks = LOOK * LOOKS as u64;
+        let span = ticks * TICK;
+        let per_second = |n: f64| n * 1e9 / span as f64;
         Glimpse {
             now,
             app_setting: self.own,
             load: Load {
-                bytes: seen.bytes * 1e9 / time,
-                segments: seen.done * 1e9 / time,
+                bytes: per_second(sum.bytes),
+                segments: per_second(sum.done),
             },
-            overlap: (seen.outstanding / ticks).max(seen.seen / time),
+            bytes: [
+                rates.clone().fold(f64::INFINITY, f64::min),
+                rates.fold(0.0, f64::max),
+            ],
+            span,
+            overlap: (sum.outstanding / ticks as f64).max(sum.seen / span as f64),
         }
     }
 }
@@ -118,9 +134,11 @@ impl Test {
         self.slice.bytes += passed.bytes;
         self.slice.waited += LOCAL * passed.seen;
         self.slice.done += passed.done;
-        let part = |ticks| ticks * PARTS / self.length;
+        let part = |ticks| ticks * u64::from(Usual::PARTS) / self.length;
         let looked_at = part(counted) > part(counted - 1);
-        if counted < self.length && !(looked_at && passed.outstanding > self.too_much) {
+        let bytes = passed.outstanding * passed.bytes / passed.done.max(1.0);
+        let is_over = looked_at && self.usual.is_exceeded_by(bytes);
+        if counted < self.length && !is_over {
             return None;
         }
         let all = std::mem::take(&mut self.ticks) * TICK;

@@ -46,6 +46,8 @@ pub struct LoadSpec {
     pub nodelay: bool,
     /// The client's own work on each response.
     pub busy_per_response: Duration,
+    /// The client sleeps while it has nothing to do.
+    pub sleeping: bool,
 }
 
 impl LoadSpec {
@@ -70,6 +72,7 @@ impl LoadSpec {
         let busy = format!("{}ns", self.busy_per_response.as_nanos());
         command.args(["--busy-per-response", &busy]);
         command.args(["--nodelay", if self.nodelay { "on" } else { "off" }]);
+        command.args(self.sleeping.then_some("--sleeping"));
         command
     }
 
@@ -244,6 +247,9 @@ pub struct PhaseReport {
     pub valid: bool,
     /// Why not.
     pub why_invalid: Vec<String>,
+    /// Whether the one reason is that requests were sent late.
+    #[serde(default)]
+    pub only_late: bool,
     /// Begin of the phase, ns since the Unix epoch.
     pub from_ts_ns: u64,
     /// End of the phase, ns since the Unix epoch.
@@ -386,11 +392,14 @@ mod tests {
             get_ratio: 0.05,
             nodelay: false,
             busy_per_response: Duration::from_micros(30),
+            sleeping: true,
         };
         let command = spec.command(Path::new("batchwise"), None);
         let words: Vec<_> = command.get_args().filter_map(|a| a.to_str()).collect();
         assert!(words.contains(&"1500ms:350000@64,1500ms:350000..400000@4096"));
-        assert!(words.contains(&"30000ns") && words.contains(&"500ms"));
+        for word in ["30000ns", "500ms", "--sleeping"] {
+            assert!(words.contains(&word), "{word}");
+        }
         assert_eq!(spec.length(), Duration::from_millis(3500));
     }
 

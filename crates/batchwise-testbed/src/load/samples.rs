@@ -26,6 +26,7 @@ pub fn window(rps: f64, mean_us: f64) -> PhaseReport {
         latency_from_send_ns: latency,
         valid: true,
         why_invalid: Vec::new(),
+        only_late: false,
         from_ts_ns: 0,
         to_ts_ns: 1_000_000_000,
     }

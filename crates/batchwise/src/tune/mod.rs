@@ -22,7 +22,7 @@ use batchwise_bpf::{
 };
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::tracker::Tracker;
-use batchwise_core::tune::{Arm, Next, Params, Policy, Reason, Verdict};
+use batchwise_core::tune::{Arm, Next, Params, Policy, Reason};
 use clap::Args;
 
 use crate::frame::args::{PortArgs, parse_duration, parse_exchange_period};
@@ -117,12 +117,14 @@ fn parse_arm(text: &str) -> Result<Arm, String> {
 }
 
 /// Between looks at what the kernel keeps of the sockets, …
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(40);
 /// … which take at most this share of a CPU, unless they would be rarer than this.
 const LOOKING_SHARE: u32 = 100;
 const MOST_LOOK: Duration = Duration::from_secs(1);
 /// A service without connections is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
+/// Added to the niceness while programs are loaded: a tenth of a CPU that others want, too.
+const LOADING_PRIORITY: i32 = 10;
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
@@ -144,7 +146,8 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         None => bpf::cgroup_mount_point()?,
     };
     let (place, left_behind) = Place::take(&cgroup)?;
-    first_in_line();
+    // loading takes 0.1 s of a CPU, which the service may need
+    rustix::process::nice(LOADING_PRIORITY).context("lowering the priority")?;
     let config = Config {
         ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
@@ -154,6 +157,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     };
     let (sensor, actuator) = Sensor::open(&config, &bpf::Tuning)
         .context("cannot tune (`batchwise doctor` checks what is needed)")?;
+    first_in_line();
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), place.as_fd())?;
     let mut agent = Agent {
         hints: args.hints.listen(None)?,
@@ -233,12 +237,12 @@ impl Agent {
     /// Takes in what each service's sockets do, and brings those in line that were opened since.
     fn look(&mut self, reading: &Reading) -> anyhow::Result<()> {
         self.tracker.read(reading, None);
-        let params = self.params();
+        let (params, now) = (self.params(), monotonic_ns());
         for service in self.services.values_mut() {
-            service.begin_look();
+            service.begin_look(now);
         }
         for c in self.tracker.connections() {
-            let new = || Service::new(params, monotonic_ns());
+            let new = || Service::new(params, now);
             let key = (c.last.server(), c.last.side);
             self.services.entry(key).or_insert_with(new).see(c);
         }
@@ -300,10 +304,12 @@ impl Agent {
     fn decide(&mut self) -> anyhow::Result<()> {
         let keys: Vec<_> = self.services.keys().copied().collect();
         for key in keys {
-            let Some(service) = self.services.get_mut(&key).filter(|s| s.is_seen()) else {
+            let Some(service) = self.services.get_mut(&key) else {
                 continue;
             };
-            let glimpse = service.glimpse(monotonic_ns());
+            let Some(glimpse) = service.glimpse() else {
+                continue;
+            };
             if !service.started && glimpse.load.segments > 0.0 {
                 service.started = true;
                 let why = "seen for the first time; its own setting stays unless a test shows that the other is better";
@@ -349,16 +355,18 @@ impl Agent {
             Happened::Probe,
             words(reason).to_owned(),
         )?;
-        let ended = self.test(key, slice)?;
+        let owners = self.actuator.owners()?;
+        let ended = self.test(key, slice, &owners)?;
         let now = monotonic_ns();
         let Some(service) = self.services.get_mut(&key) else {
             return Ok(());
         };
         let (event, why) = match ended {
             Ended::Decided(outcome) => {
-                let event = match service.controller.tested(reason, outcome, now) {
-                    Verdict::Adopt => Happened::Adopt,
-                    Verdict::Keep => Happened::Keep,
+                service.controller.tested(reason, outcome, now);
+                let event = match service.controller.adopted() {
+                    Some(_) => Happened::Adopt,
+                    None => Happened::Keep,
                 };
                 (event, found(&outcome))
             }
@@ -369,9 +377,9 @@ impl Agent {
             Ended::Stopped => return Ok(()),
         };
         service.counts.count(event);
-        service.forget_glimpse(now);
+        service.forget_looks(now);
         let arm = service.controller.adopted();
-        self.switch(key, arm, &self.actuator.owners()?)?;
+        self.switch(key, arm, &owners)?;
         self.decisions.tell(key, &self.services[&key], event, why)
     }
 

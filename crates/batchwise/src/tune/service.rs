@@ -1,5 +1,6 @@
 //! A service that is tuned: from what the kernel keeps of its sockets to what its controller is told.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use batchwise_bpf::Socket;
@@ -8,8 +9,8 @@ use batchwise_core::tune::{Arm, Controller, Glimpse, Load, Params};
 
 use super::decisions::Happened;
 
-/// A controller is told every so many looks.
-const GLIMPSE: u32 = 4;
+/// A controller is told of so many looks at a time.
+const LOOKS: usize = 3;
 
 /// What its sockets are set to, and what they do.
 pub struct Service {
@@ -25,7 +26,9 @@ pub struct Service {
     pub counts: Counts,
     /// Was its start told?
     pub started: bool,
-    seen: Seen,
+    /// The last looks, the oldest first, and when the last of them ended.
+    seen: VecDeque<Seen>,
+    seen_until: u64,
     last_seen: Instant,
 }
 
@@ -60,19 +63,21 @@ impl Counts {
     }
 }
 
-/// What was seen since the last glimpse.
+/// What a look saw that was done since the one before, and how things stood.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    since: u64,
-    looks: u32,
+    /// ns
+    time: u64,
+    /// In both directions.
     bytes: u64,
-    sent: [u64; 2],
-    /// Bytes, summed over looks, …
-    outstanding: u64,
-    /// … and round trips of the connections that sent, ns.
-    round_trips: u64,
-    /// Connections that sent, summed over looks.
+    bytes_sent: u64,
+    segments_sent: u64,
+    /// Connections that sent, …
     sending: u64,
+    /// … bytes that they had outstanding …
+    outstanding: u64,
+    /// … and their round trips, ns: sums.
+    round_trips: u64,
 }
 
 impl Service {
@@ -86,31 +91,41 @@ impl Service {
             overlap: 0.0,
             counts: Counts::default(),
             started: false,
-            seen: Seen::begin(now),
+            seen: VecDeque::new(),
+            seen_until: now,
             last_seen: Instant::now(),
         }
     }
 
     /// A new look at all connections begins.
-    pub fn begin_look(&mut self) {
+    pub fn begin_look(&mut self, now: u64) {
         self.sockets.clear();
-        self.seen.looks += 1;
+        if self.seen.len() == LOOKS {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(Seen {
+            time: now.saturating_sub(self.seen_until).max(1),
+            ..Seen::default()
+        });
+        self.seen_until = now;
     }
 
     /// One of its connections, as of this look.
     pub fn see(&mut self, c: &TrackedConnection) {
-        self.seen.bytes += c.bytes;
-        for (sum, new) in self.seen.sent.iter_mut().zip(c.sent) {
-            *sum += new;
-        }
+        let Some(seen) = self.seen.back_mut() else {
+            return;
+        };
+        seen.bytes += c.bytes;
+        seen.bytes_sent += c.sent[0];
+        seen.segments_sent += c.sent[1];
         if c.stage == Stage::Closed {
             return;
         }
         self.last_seen = Instant::now();
         if c.sent[1] > 0 {
-            self.seen.sending += 1;
-            self.seen.outstanding += u64::from(c.last.vitals.outstanding);
-            self.seen.round_trips += c.last.vitals.rtt;
+            seen.sending += 1;
+            seen.outstanding += u64::from(c.last.vitals.outstanding);
+            seen.round_trips += c.last.vitals.rtt;
         }
         self.sockets.push(Member {
             cookie: c.last.cookie,
@@ -131,37 +146,48 @@ impl Service {
         }
     }
 
-    /// What was seen since the last call.
-    pub fn glimpse(&mut self, now: u64) -> Glimpse {
-        let seen = std::mem::replace(&mut self.seen, Seen::begin(now));
-        let seconds = now.saturating_sub(seen.since).max(1) as f64 / 1e9;
-        let [bytes_sent, segments] = seen.sent.map(|n| n as f64);
+    /// What the last looks saw, once there are enough of them.
+    pub fn glimpse(&mut self) -> Option<Glimpse> {
+        if self.seen.len() < LOOKS {
+            return None;
+        }
+        let sum = |of: fn(&Seen) -> u64| self.seen.iter().map(of).sum::<u64>();
+        let span = sum(|seen| seen.time);
+        let per_second = |n: u64| n as f64 * 1e9 / span as f64;
         self.load = Load {
-            bytes: seen.bytes as f64 / seconds,
-            segments: segments / seconds,
+            bytes: per_second(sum(|seen| seen.bytes)),
+            segments: per_second(sum(|seen| seen.segments_sent)),
         };
-        let sending = seen.sending.max(1) as f64;
-        let held = seen.outstanding as f64 / sending * segments / bytes_sent.max(1.0);
+        let rates = self
+            .seen
+            .iter()
+            .map(|s| s.bytes as f64 * 1e9 / s.time as f64);
+        let bytes = [
+            rates.clone().fold(f64::INFINITY, f64::min),
+            rates.fold(0.0, f64::max),
+        ];
+        let sending = sum(|seen| seen.sending).max(1) as f64;
+        let segment =
+            sum(|seen| seen.bytes_sent) as f64 / sum(|seen| seen.segments_sent).max(1) as f64;
+        let held = sum(|seen| seen.outstanding) as f64 / sending / segment.max(1.0);
         // what leaves while the agent looks is only in this; a segment may have many messages in it
-        let of_each =
-            self.messages().0.max(self.load.segments) / (sending / f64::from(seen.looks.max(1)));
-        self.overlap = held.max(of_each * seen.round_trips as f64 / sending / 1e9);
-        Glimpse {
-            now,
+        let of_each = self.messages().0.max(self.load.segments) / (sending / LOOKS as f64);
+        let round_trip = sum(|seen| seen.round_trips) as f64 / sending;
+        self.overlap = held.max(of_each * round_trip / 1e9);
+        Some(Glimpse {
+            now: self.seen_until,
             app_setting: self.app_setting,
             load: self.load,
+            bytes,
+            span,
             overlap: self.overlap,
-        }
+        })
     }
 
     /// What was seen of it during a test says nothing of what it does by itself.
-    pub fn forget_glimpse(&mut self, now: u64) {
-        self.seen = Seen::begin(now);
-    }
-
-    /// Whether enough was seen for a glimpse.
-    pub fn is_seen(&self) -> bool {
-        self.seen.looks >= GLIMPSE
+    pub fn forget_looks(&mut self, now: u64) {
+        self.seen.clear();
+        self.seen_until = now;
     }
 
     /// The setting in force.
@@ -204,15 +230,6 @@ impl Member {
             cookie: self.cookie,
             netns: self.netns,
             nodelay: arm.map_or(self.app_nodelay, |arm| arm == Arm::Off),
-        }
-    }
-}
-
-impl Seen {
-    fn begin(now: u64) -> Self {
-        Self {
-            since: now,
-            ..Self::default()
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use batchwise_bpf::monotonic_ns;
+use batchwise_bpf::{Owners, monotonic_ns};
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection};
 use batchwise_core::sense::wire::{Item, Queue};
-use batchwise_core::tune::{Arm, Outcome, Slice, Switchback};
+use batchwise_core::tune::{Arm, Outcome, Slice, Switchback, Usual};
 
 use super::Agent;
 
@@ -15,12 +15,6 @@ use super::Agent;
 const WARM_UP: Duration = Duration::from_millis(5);
 /// After a switch, before a slice begins: what was under way has left.
 const SETTLE: Duration = Duration::from_millis(2);
-/// A slice is looked at so often while it goes on, …
-const PARTS: u32 = 4;
-/// … and ends when this many times as much is under way as in the test's parts so far, in the mean. Less
-/// than some bytes is no backlog.
-const TOO_MUCH: f64 = 3.0;
-const NO_BACKLOG: f64 = 16_384.0;
 /// Looking and switching may take this part of a slice.
 const SHARE: u32 = 10;
 /// Connections that are being written to while they are read are read again so often.
@@ -42,10 +36,10 @@ impl Agent {
         &mut self,
         key: (SocketAddr, Side),
         length: Duration,
+        owners: &Owners,
     ) -> anyhow::Result<Ended> {
-        let owners = self.actuator.owners()?;
         self.sensor.begin()?;
-        let ended = self.slices(key, length, &owners);
+        let ended = self.slices(key, length, owners);
         self.sensor.detach();
         ended
     }
@@ -54,7 +48,7 @@ impl Agent {
         &mut self,
         key: (SocketAddr, Side),
         length: Duration,
-        owners: &batchwise_bpf::Owners,
+        owners: &Owners,
     ) -> anyhow::Result<Ended> {
         if !self.pause(WARM_UP)? {
             return Ok(Ended::Stopped);
@@ -89,17 +83,13 @@ impl Agent {
                 return Ok(Ended::Stopped);
             }
             self.count(key)?;
-            let parts = if effort * SHARE < length / PARTS {
-                PARTS
-            } else {
-                1
+            let parts = match effort * SHARE < length / Usual::PARTS {
+                true => Usual::PARTS,
+                false => 1,
             };
             let Some(slice) = self.slice(key, length / parts, parts, &mut usual)? else {
                 return Ok(Ended::Stopped);
             };
-            if self.services[&key].sockets.is_empty() {
-                return Ok(Ended::Aborted("its connections have closed".to_owned()));
-            }
             test.add(slice, begin.elapsed().as_nanos() as f64);
         }
         Ok(Ended::Decided(test.outcome()))
@@ -119,7 +109,7 @@ impl Agent {
                 return Ok(None);
             }
             sum.add(&self.count(key)?);
-            if usual.is_exceeded_by(sum.outstanding) {
+            if usual.is_exceeded_by(sum.outstanding as f64) {
                 break;
             }
         }
@@ -136,7 +126,7 @@ impl Agent {
         &mut self,
         key: (SocketAddr, Side),
         arm: Option<Arm>,
-        owners: &batchwise_bpf::Owners,
+        owners: &Owners,
     ) -> anyhow::Result<()> {
         self.actuator.control(key.0, key.1, arm)?;
         let Some(service) = self.services.get_mut(&key) else {
@@ -176,23 +166,6 @@ impl Agent {
             }
         }
         Ok(sum)
-    }
-}
-
-/// What is under way in the mean, bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Usual {
-    sum: f64,
-    looks: f64,
-}
-
-impl Usual {
-    fn is_exceeded_by(&mut self, outstanding: u64) -> bool {
-        let now = outstanding as f64;
-        let mean = self.sum / self.looks.max(1.0);
-        self.sum += now;
-        self.looks += 1.0;
-        self.looks > f64::from(PARTS) && now > (TOO_MUCH * mean).max(NO_BACKLOG)
     }
 }
 
