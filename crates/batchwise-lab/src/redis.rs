@@ -26,8 +26,13 @@ impl Redis {
     /// Builds the hosts and starts the server; gives the settings of the network, too.
     pub fn start(context: &Context, tag: &str) -> Result<(Self, Value)> {
         let (hosts, network) = two_hosts(tag)?;
+        Ok((Self::start_on(context, hosts)?, network))
+    }
+
+    /// The same on hosts that there are.
+    pub fn start_on(context: &Context, hosts: TwoHosts) -> Result<Self> {
         let server = RedisServer::start(&hosts.server, &context.stop)?;
-        Ok((Self { server, hosts }, network))
+        Ok(Self { server, hosts })
     }
 
     /// An open loop of SETs from a client that asks for what the arm says.

@@ -5,12 +5,14 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
 use crate::cgroup::{self, Cgroup};
 use crate::host::{Host, Namespace};
+use crate::wire::{Wire, WireSpec};
 
 /// The server's IPv4 address.
 pub const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -54,6 +56,8 @@ impl NetworkSettings {
 /// A server and a client.
 #[derive(Debug)]
 pub struct TwoHosts {
+    // before the hosts
+    _wire: Option<(Wire, Namespace)>,
     /// The server, 10.77.0.1 and fd77::1.
     pub server: Host,
     /// The client, 10.77.0.2 and fd77::2.
@@ -64,11 +68,39 @@ pub struct TwoHosts {
 impl TwoHosts {
     /// Builds both hosts. `tag` names them: `bw-<tag>-srv`, `bw-<tag>-cli`.
     pub fn build(tag: &str) -> Result<Self> {
-        let ground = Ground::claim(tag, &["srv", "cli"])?;
+        Self::joined(tag, None)
+    }
+
+    /// The same so far apart that what the client sends takes this long; a wire on the server's CPU
+    /// carries the frames, so offloads are off.
+    pub fn build_apart(tag: &str, delay: Duration) -> Result<Self> {
+        Self::joined(tag, Some(delay))
+    }
+
+    fn joined(tag: &str, delay: Option<Duration>) -> Result<Self> {
+        let ground = Ground::claim(tag, &["srv", "cli", "mid"])?;
         let host = |role, cpu| ground.host(role, ground.namespace(role)?, cpu);
+        let (server, client) = (host("srv", 0)?, host("cli", 1)?);
+        let ends = [&client, &server].map(|host| (host.namespace(), LINK));
+        let wire = match delay {
+            None => {
+                veth(ends[1], ends[0])?;
+                None
+            }
+            Some(delay) => {
+                let middle = ground.namespace("mid")?;
+                let spec = WireSpec::delaying(delay, Duration::ZERO);
+                let wire = Wire::between(&middle, server.cpu(), &spec, ends[0], ends[1])?;
+                for (namespace, link) in ends {
+                    namespace.set_offloads(link, &["tx", "tso", "gso"], false)?;
+                }
+                Some((wire, middle))
+            }
+        };
         let hosts = Self {
-            server: host("srv", 0)?,
-            client: host("cli", 1)?,
+            _wire: wire,
+            server,
+            client,
             _ground: ground,
         };
         hosts.connect()?;
@@ -92,10 +124,6 @@ impl TwoHosts {
     }
 
     fn connect(&self) -> Result<()> {
-        veth(
-            (self.server.namespace(), LINK),
-            (self.client.namespace(), LINK),
-        )?;
         let ends = [
             (&self.server, "02:00:00:00:77:01", "10.77.0.1", "fd77::1"),
             (&self.client, "02:00:00:00:77:02", "10.77.0.2", "fd77::2"),

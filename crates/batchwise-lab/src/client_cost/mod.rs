@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::arm::{self, Arm};
+use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{maybe_duration, percent, thousands};
 use crate::engine::{
     Experiment, Figure, Judgement, Ratio, Report, Results, Round, Run, Strip, Table, Turn, Verdict,
@@ -32,9 +33,9 @@ const TRIAL: Duration = Duration::from_millis(800);
 /// Load before a trial or the window of a static arm.
 const WARMUP: Duration = Duration::from_millis(300);
 /// Load before the window with batchwise, whose agents know nothing yet.
-const LEARNING: Duration = Duration::from_secs(4);
+const LEARNING: Duration = Duration::from_secs(1);
 /// How long a point is measured.
-const WINDOW: Duration = Duration::from_secs(3);
+const WINDOW: Duration = Duration::from_secs(2);
 
 /// Counts as the latency where nothing was answered.
 const UNANSWERED_NS: f64 = 1e10;
@@ -105,15 +106,11 @@ impl Experiment for ClientCost {
         "a cheap and an expensive client at one load: opposite answers (Figure 2)"
     }
 
-    fn rounds(&self, quick: bool) -> Result<Vec<Round<(Client, Arm)>>> {
+    fn rounds(&self, _quick: bool) -> Result<Vec<Round<(Client, Arm)>>> {
         let arms = arm::chosen()?;
-        let round = |round: usize| {
-            let mut order = arms.clone();
-            order.rotate_left(round % arms.len());
-            let of = |client| order.iter().map(move |&arm| (client, arm));
-            Round::in_order(Client::BOTH.into_iter().flat_map(of))
-        };
-        Ok((0..if quick { 2 } else { 15 }).map(round).collect())
+        let of = |client| arms.iter().map(move |&arm| (client, arm));
+        let all: Vec<_> = Client::BOTH.into_iter().flat_map(of).collect();
+        Ok(Round::shuffled(ENOUGH_PAIRS as u32, &all))
     }
 
     fn stage(&self, context: &Context) -> Result<(Redis, Value)> {

@@ -13,6 +13,7 @@ use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::now_ns;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::topology::TwoHosts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,6 +34,9 @@ pub struct Load {
     pub tasks: u32,
     pub value_size: u32,
     pub gets: bool,
+    /// The server is 0.3 ms away.
+    #[serde(default)]
+    pub far: bool,
 }
 
 /// Who sees to Nagle's algorithm.
@@ -81,43 +85,59 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const START: Duration = Duration::from_secs(4);
 const END: Duration = Duration::from_secs(20);
 
+/// The delay of a link that is not plain.
+const DELAY: Duration = Duration::from_micros(300);
+
 const fn gets(tasks: u32, value_size: u32) -> Load {
     Load {
         tasks,
         value_size,
         gets: true,
+        far: false,
     }
 }
 
-const QUICK: &[Load] = &[gets(64, 64)];
+const fn far(load: Load) -> Load {
+    Load { far: true, ..load }
+}
+
+const QUICK: &[Load] = &[gets(64, 64), far(gets(64, 64))];
 const ALL: &[Load] = &[
+    gets(64, 64),
     gets(1, 64),
     gets(8, 64),
-    gets(64, 64),
     gets(256, 64),
     gets(64, 1024),
     gets(64, 4096),
     Load {
-        tasks: 64,
-        value_size: 64,
         gets: false,
+        ..gets(64, 64)
     },
     Load {
-        tasks: 64,
-        value_size: 4096,
         gets: false,
+        ..gets(64, 4096)
     },
+    far(gets(8, 64)),
+    far(gets(64, 64)),
+    far(gets(256, 64)),
 ];
+
+/// Two servers, and two hosts for each.
+pub struct Stage {
+    near: Redis,
+    far: Redis,
+}
 
 impl Load {
     pub fn name(self) -> String {
         let what = if self.gets { "GET" } else { "SET" };
-        format!("{} tasks, {what} {} B", self.tasks, self.value_size)
+        let link = if self.far { ", 0.3 ms away" } else { "" };
+        format!("{} tasks, {what} {} B{link}", self.tasks, self.value_size)
     }
 }
 
 impl Experiment for Multiplexed {
-    type Stage = Redis;
+    type Stage = Stage;
     type Arm = Setup;
     type Point = Point;
     type More = NoMore;
@@ -135,7 +155,10 @@ impl Experiment for Multiplexed {
         let loads = if quick { QUICK } else { ALL };
         let mut setups = Vec::new();
         for &load in loads {
-            for (nodelay, older) in [(true, true), (true, false), (false, true), (false, false)] {
+            // younger ones are the easier case: once, of the first load
+            let younger = [(true, false), (false, false)];
+            let younger = younger.into_iter().filter(|_| !quick && load == ALL[0]);
+            for (nodelay, older) in [(true, true), (false, true)].into_iter().chain(younger) {
                 setups.extend([Arm::Own, Arm::Other, Arm::Tune].map(|arm| Setup {
                     load,
                     nodelay,
@@ -147,17 +170,24 @@ impl Experiment for Multiplexed {
         Ok(Round::shuffled(15, &setups))
     }
 
-    fn stage(&self, context: &Context) -> Result<(Redis, Value)> {
-        Redis::start(context, "multiplexed")
+    fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
+        let (near, network) = Redis::start(context, "multiplexed")?;
+        let hosts = TwoHosts::build_apart("multiplexed-far", DELAY)?;
+        let far = Redis::start_on(context, hosts)?;
+        Ok((Stage { near, far }, network))
     }
 
     fn measure(
         &self,
         run: &mut Run<'_, NoMore>,
-        stage: &mut Redis,
+        stage: &mut Stage,
         turn: Turn<'_, Setup>,
     ) -> Result<Vec<Point>> {
         let (context, setup) = (run.context, turn.arm);
+        let stage = match setup.load.far {
+            true => &mut stage.far,
+            false => &mut stage.near,
+        };
         let time = TIME[usize::from(!context.quick)];
         let client = || stage.client(context, setup, time);
         let (client, agent, from) = if setup.older {
@@ -237,7 +267,7 @@ impl Experiment for Multiplexed {
         let mut report = Report::new(
             "Multiplexed: a real client, and the setting that it did not ask for",
             "redis-rs, tasks over one connection in a closed loop, tokio's multi-threaded runtime with \
-             one thread; Redis; a plain link. The agent runs at the client alone, and its learning is \
+             one thread; Redis; a plain link, and one on which requests take 0.3 ms. The agent runs at the client alone, and its learning is \
              part of what is measured.",
         )
         .heading("Throughput")
@@ -293,6 +323,7 @@ impl Redis {
             tasks,
             value_size,
             gets,
+            ..
         } = setup.load;
         let seconds = (WARM_UP + START + time + END).as_secs();
         let arguments = format!(

@@ -144,6 +144,7 @@ mod tests {
             tasks: 64,
             value_size: 64,
             gets: true,
+            far: false,
         };
         let mut points = Vec::new();
         for round in 0..15 {

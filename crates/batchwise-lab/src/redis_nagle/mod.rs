@@ -23,7 +23,7 @@ use crate::engine::stalls::{Gap, Monitor};
 use crate::engine::text::{duration, percent};
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::ladder::{OnLadder, Rung, Workload};
-use crate::redis::{Redis, judge, steady};
+use crate::redis::{Redis, steady};
 use crate::tuner::{SLO_POLICY, Tuners, nagle_share};
 use batchwise_testbed::load::{LoadInterval, LoadSpec, PhaseReport};
 use plan::{LEARNING, REPEATS, WORKLOADS, measured};
@@ -197,13 +197,13 @@ impl Experiment for RedisNagle {
         }])
     }
 
+    /// However late the generator was is in the latency, which counts from when a request was due; where
+    /// the host took its CPU away is cut.
     fn judge(&self, point: &Point) -> Judgement {
-        judge(
-            point.saturated,
-            // how late it was is in the latency, and stalls are cut
-            point.window.valid || point.window.only_late,
-            &point.window.why_invalid,
-        )
+        match point.saturated {
+            true => Judgement::Saturated,
+            false => Judgement::Valid,
+        }
     }
 
     fn describe(&self, point: &Point) -> String {

@@ -28,7 +28,7 @@ pub fn report(schedules: &[Schedule], points: &[Point], summary: &Summary) -> Re
     .table(changes(schedules, summary))
     .text(
         "“Reachable” is what the better static arm has alone, at that load, on a connection of its \
-         own. Settled: from then on to the end of the phase, the latency of intervals of 100 ms (the \
+         own. Settled: from then on to the end of the phase, the latency of intervals of 50 ms (the \
          median of three) stays within 1.25 times that. Agents start anew for each run.",
     );
     for schedule in schedules {

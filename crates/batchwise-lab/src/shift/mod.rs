@@ -20,7 +20,7 @@ use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn};
 use crate::redis::{Redis, is_saturated, steady};
 use crate::tuner::{Decision, SLO_POLICY};
 use batchwise_testbed::load::{LoadInterval, LoadReport};
-use plan::{Extent, INTERVAL, Schedule, WARMUP};
+use plan::{Extent, INTERVAL, ROUNDS, Schedule, WARMUP};
 use summary::Summary;
 
 pub(crate) struct Shift;
@@ -83,21 +83,18 @@ impl Experiment for Shift {
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Task>>> {
         let (arms, extent) = (arm::chosen()?, Extent::new(quick));
-        let round = |round: u32| {
+        let tasks = {
             let phases = extent.schedules.iter().flat_map(|s| &s.phases);
             let constant = phases.filter(|phase| phase.climb_to.is_none());
             let loads: BTreeSet<_> = constant.map(|p| (p.rate, p.value_size)).collect();
             let alone = |(rate, size)| Arm::STATIC.map(|arm| Task::Alone(arm, rate, size));
             let mut tasks: Vec<_> = loads.into_iter().flat_map(alone).collect();
-            // So that none is always the first or the last of a round.
-            let mut order = arms.clone();
-            order.rotate_left(round as usize % arms.len());
             for schedule in &extent.schedules {
-                tasks.extend(order.iter().map(|&arm| Task::Whole(arm, schedule.clone())));
+                tasks.extend(arms.iter().map(|&arm| Task::Whole(arm, schedule.clone())));
             }
-            Round::in_order(tasks)
+            tasks
         };
-        Ok((0..extent.rounds).map(round).collect())
+        Ok(Round::shuffled(ROUNDS, &tasks))
     }
 
     fn stage(&self, context: &Context) -> Result<(Redis, Value)> {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use batchwise_testbed::load::LoadPhase;
 
+use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::redis::steady;
 
 /// Between two reports of the load: also how finely a settling time is known.
-pub const INTERVAL: Duration = Duration::from_millis(100);
+pub const INTERVAL: Duration = Duration::from_millis(50);
 /// Load before the first measured moment, at the first phase's rate.
 pub const WARMUP: Duration = Duration::from_secs(1);
 
@@ -25,12 +26,14 @@ pub struct Schedule {
     pub phases: Vec<LoadPhase>,
 }
 
-/// How often the schedules are run.
+/// How often the schedules are run: fewer pairs decide nothing.
+pub const ROUNDS: u32 = ENOUGH_PAIRS as u32;
+
+/// What is run, and for how long.
 pub struct Extent {
-    pub rounds: u32,
     /// How long a static arm is measured at each phase alone.
     pub steady: Duration,
-    pub schedules: [Schedule; 2],
+    pub schedules: Vec<Schedule>,
 }
 
 impl Extent {
@@ -38,18 +41,20 @@ impl Extent {
     pub fn new(quick: bool) -> Self {
         let seconds = Duration::from_secs;
         Self {
-            rounds: if quick { 1 } else { 15 },
-            steady: seconds(if quick { 2 } else { 4 }),
-            schedules: [steps(), ramps(seconds(if quick { 5 } else { 10 }))],
+            steady: seconds(if quick { 1 } else { 4 }),
+            schedules: match quick {
+                true => vec![steps(2)],
+                false => vec![steps(3), ramps(seconds(10))],
+            },
         }
     }
 }
 
-/// 64 B, 4 KiB, 64 B for 3 s each, then to and fro every second.
-fn steps() -> Schedule {
+/// 64 B, 4 KiB, 64 B for so many seconds each, then to and fro every second.
+fn steps(each: u64) -> Schedule {
     let small = |seconds| steady(Duration::from_secs(seconds), SMALL_RATE, SMALL);
     let large = |seconds| steady(Duration::from_secs(seconds), LARGE_RATE, LARGE);
-    let slow = [small(3), large(3), small(3)];
+    let slow = [small(each), large(each), small(each)];
     let fast = [large(1), small(1), large(1), small(1)];
     Schedule {
         name: "steps",
@@ -80,7 +85,7 @@ mod tests {
 
     #[test]
     fn schedules_go_from_small_values_to_large_ones_and_back_in_whole_intervals() {
-        for Schedule { name, phases } in Extent::new(true).schedules {
+        for Schedule { name, phases } in Extent::new(false).schedules {
             let sizes: Vec<_> = phases.iter().map(|p| p.value_size).collect();
             assert_eq!(sizes[..3], [64, 4096, 64], "{name}");
             let rest = |p: &LoadPhase| p.duration.as_millis() % INTERVAL.as_millis();

@@ -58,10 +58,12 @@ pub struct Summary {
     pub interval: Option<Ratio>,
     /// Whether batchwise was at least as good as the better static arm in every schedule.
     pub verdict: Verdict,
-    /// The longest time from a change of the load until batchwise stayed, in intervals of 100 ms
+    /// The longest time from a change of the load until batchwise stayed, in intervals of 50 ms
     /// (the median of three), within 1.25 times the latency that the better static arm reaches
     /// alone at that load.
     pub worst_settle_s: Option<f64>,
+    /// The median of these times over the changes.
+    pub median_settle_s: Option<f64>,
     pub per_schedule: BTreeMap<&'static str, ScheduleSummary>,
 }
 
@@ -78,13 +80,14 @@ impl Summary {
         let all = || per_schedule.values();
         let ratios = all().filter_map(|s| s.interval);
         let interval = ratios.min_by(|a, b| a.median.total_cmp(&b.median));
+        let settled = all().flat_map(|s| s.settle.iter().map(|c| c.settle_s));
+        let settled: Vec<f64> = settled.collect();
         Self {
+            median_settle_s: median(&settled),
+            worst_settle_s: settled.into_iter().reduce(f64::max),
             vs_best_static: interval.map(|ratio| ratio.median),
             interval,
             verdict: Verdict::of_all(all().map(|s| s.verdict)),
-            worst_settle_s: all()
-                .flat_map(|s| s.settle.iter().map(|c| c.settle_s))
-                .reduce(f64::max),
             per_schedule,
         }
     }
