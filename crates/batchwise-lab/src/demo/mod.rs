@@ -67,7 +67,10 @@ pub struct Climbs {
 /// What runs at both hosts besides the load.
 enum Sense {
     Nothing,
-    Watchers { server: Watcher, client: Watcher },
+    Watchers {
+        server: Box<Watcher>,
+        client: Box<Watcher>,
+    },
     Tuners(Tuners),
 }
 
@@ -200,7 +203,7 @@ impl Stage {
             (Sense::Watchers { .. }, true) | (Sense::Tuners(_), false) => return Ok(()),
             _ => {}
         }
-        // Both write the TCP option: the old ones end before the new ones start.
+        // Two kinds of agents at once would disturb each other: the old ones end before the new ones start.
         (self.monitor, self.sense) = (None, Sense::Nothing);
         self.display
             .status("attaching batchwise's BPF programs at both ends")?;
@@ -221,7 +224,10 @@ impl Stage {
             let server = watch(&hosts.server).context("at the server's end")?;
             let client = watch(&hosts.client).context("at the client's end")?;
             own = vec![server.pid(), client.pid()];
-            self.sense = Sense::Watchers { server, client };
+            self.sense = Sense::Watchers {
+                server: Box::new(server),
+                client: Box::new(client),
+            };
         } else {
             let tuners = Tuners::start(context, &self.redis.hosts, POLICY, "demo")?;
             own = tuners.pids();
