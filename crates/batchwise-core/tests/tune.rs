@@ -16,6 +16,7 @@ fn slice(rate: f64, latency: f64) -> Slice {
         bytes: 100.0 * done,
         waited: done * latency,
         done,
+        ..Slice::default()
     }
 }
 
@@ -101,6 +102,42 @@ fn where_both_serve_the_load_the_lower_latency_wins() {
         run(Policy::Throughput, 3, |arm, _| served(arm)).better,
         Some(true)
     );
+}
+
+/// A client whose requests, of 100 bytes both ways, cost it 4 µs each and 6 µs a segment; its clock moves
+/// only in every other slice.
+fn costly(arm: Arm, n: u32, per_segment: f64) -> Slice {
+    let served = slice(1e5, 1e5);
+    let segments = served.done / if arm == Arm::On { per_segment } else { 1.0 };
+    Slice {
+        sent: served.bytes / 2.0,
+        segments,
+        mss: 1_000.0,
+        cpu: f64::from(n % 4 / 2) * 2.0 * (4e3 * served.done + 6e3 * segments),
+        ..served
+    }
+}
+
+#[test]
+fn what_both_settings_would_carry_follows_from_the_cpu_time_and_segments_of_a_test() {
+    let found = run(Policy::Latency, 3, |arm, n| costly(arm, n, 2.0));
+    let room = found.room.expect("the client took CPU time");
+    let messages = |arm| room.capacity(arm) / 100.0;
+    assert!((messages(Arm::Off) / 100e3 - 1.0).abs() < 0.2);
+    // twenty requests fill a segment
+    assert!((messages(Arm::On) / 232e3 - 1.0).abs() < 0.25);
+    let (alpha, beta) = room.costs().expect("segments have a price");
+    assert!((alpha / 40.0 - 1.0).abs() < 0.5 && (beta / 6e3 - 1.0).abs() < 0.5);
+}
+
+#[test]
+fn where_nagle_saves_no_segments_or_no_time_is_seen_nothing_is_made_up() {
+    let found = run(Policy::Latency, 3, |arm, n| costly(arm, n, 1.1));
+    let room = found.room.expect("the client took CPU time");
+    assert_eq!(room.costs(), None);
+    assert!((room.capacity(Arm::On) / room.capacity(Arm::Off) - 1.0).abs() < 0.3);
+    let unseen = run(Policy::Latency, 3, |_, _| slice(1e5, 1e5));
+    assert_eq!(unseen.room, None);
 }
 
 #[test]
@@ -332,21 +369,22 @@ proptest! {
     fn nothing_is_adopted_without_a_test_that_shows_it(
         seen in prop::collection::vec((0_u64..5_000, 1e3..1e8_f64, 0.0..4.0_f64, 0_u8..3), 1..200),
     ) {
-        let mut c = Controller::new(Params::default());
+        let p = Params::default();
+        let mut c = Controller::new(p);
         let (mut now, mut paid) = (0, 0);
         for (wait, bytes, overlap, found) in seen {
             now += wait * MS;
             let Next::Test { reason, slice } = c.see(&glimpse(now, bytes, overlap)) else {
                 continue;
             };
-            let borrowed = reason == Reason::Shift && paid - now < Params::default().longest_rest;
+            let borrowed = reason == Reason::Shift && paid - now < p.longest_rest;
             prop_assert!(now >= paid || borrowed);
             prop_assert!(overlap >= 1.0 || c.adopted().is_some());
-            prop_assert!((15 * MS..=100 * MS).contains(&slice));
+            prop_assert!((p.shortest..=p.longest).contains(&slice));
             let better = [None, Some(false), Some(true)][usize::from(found)];
             c.tested(reason, outcome(better), now);
             prop_assert_eq!(c.adopted().is_some(), better == Some(true));
-            paid = now + (c.debt(now) / Params::default().budget) as u64;
+            paid = now + (c.debt(now) / p.budget) as u64;
         }
     }
 }

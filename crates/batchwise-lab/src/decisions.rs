@@ -75,6 +75,8 @@ pub mod samples {
             nagle: Some(nagle.into()),
             app_setting: Some("off".into()),
             load_per_s: Some(1e5),
+            message_bytes: None,
+            arms: Default::default(),
             why: String::new(),
         }
     }

@@ -11,6 +11,7 @@ mod client_cost;
 mod decisions;
 mod demo;
 mod engine;
+mod headroom;
 mod hook_cost;
 mod ladder;
 mod machine;
@@ -20,6 +21,7 @@ mod output;
 mod overhead;
 mod packet_cost;
 mod passive;
+mod real_client;
 mod redis;
 mod redis_nagle;
 pub mod regret;
@@ -92,6 +94,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &demo::Demo,
         &redis_nagle::RedisNagle,
         &multiplexed::Multiplexed,
+        &headroom::Headroom,
         &client_cost::ClientCost,
         &shift::Shift,
         &tune_cost::TuneCost,

@@ -50,9 +50,31 @@ pub struct Decision {
     /// Requests a second.
     #[serde(default)]
     pub load_per_s: Option<f64>,
+    /// Bytes of a request and its response, in the mean.
+    #[serde(default)]
+    pub message_bytes: Option<f64>,
+    /// What the last test found of each setting.
+    #[serde(default)]
+    pub arms: Found,
     /// In words.
     #[serde(default)]
     pub why: String,
+}
+
+/// With Nagle's algorithm on and off.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    #[serde(default)]
+    pub on: Option<Known>,
+    #[serde(default)]
+    pub off: Option<Known>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Known {
+    /// What one CPU of the applications at that end would carry.
+    #[serde(default)]
+    pub capacity_per_s: Option<f64>,
 }
 
 impl Decision {

@@ -20,6 +20,6 @@ pub use counting::monotonic_ns;
 pub use exchange::Exchange;
 pub use extension::Extension;
 pub use hints::{Advertiser, Hints};
-pub use owners::Owners;
+pub use owners::{Clocks, Owners};
 pub use ping::Ping;
 pub use sensor::Sensor;

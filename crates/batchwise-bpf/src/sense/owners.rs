@@ -4,8 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
 use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
 
 use libbpf_rs::Link;
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd;
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -42,6 +45,15 @@ impl Owners {
         })
     }
 
+    /// The clocks of the processes that have these sockets.
+    pub fn clocks(&self, cookies: impl Iterator<Item = u64>) -> Clocks {
+        let owner = |cookie| self.descriptors.get(&cookie).map(|&(pid, _)| pid);
+        let pids: HashSet<u32> = cookies.filter_map(owner).collect();
+        let clock =
+            |pid: u32| clock_getcpuclockid(unistd::Pid::from_raw(pid.try_into().ok()?)).ok();
+        Clocks(pids.into_iter().filter_map(clock).collect())
+    }
+
     /// Sets TCP_NODELAY on the socket. False: it is not reached in this way.
     pub(super) fn set(&self, cookie: u64, nodelay: bool) -> bool {
         let Some(&(pid, fd)) = self.descriptors.get(&cookie) else {
@@ -57,6 +69,18 @@ impl Owners {
                 false => Err(rustix::io::Errno::BADF),
             })
             .is_ok()
+    }
+}
+
+/// Of processes.
+#[derive(Debug)]
+pub struct Clocks(Vec<ClockId>);
+
+impl Clocks {
+    /// CPU time that they have used, all their threads; what has ended counts no longer.
+    pub fn cpu_time(&self) -> Duration {
+        let time = |clock: &ClockId| clock.now().ok().map(Duration::from);
+        self.0.iter().filter_map(time).sum()
     }
 }
 

@@ -84,6 +84,7 @@ fn vitals(info: &types::bw_sock_info) -> Vitals {
         segments_sent: info.segs_sent,
         outstanding: info.outstanding,
         rtt: u64::from(info.srtt_us) * 1_000,
+        mss: info.mss,
     }
 }
 

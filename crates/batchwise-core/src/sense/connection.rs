@@ -105,4 +105,6 @@ pub struct Vitals {
     pub outstanding: u32,
     /// Smoothed round trip, ns.
     pub rtt: u64,
+    /// Bytes of a full segment.
+    pub mss: u32,
 }

@@ -11,11 +11,13 @@
 mod controller;
 mod params;
 mod policy;
+mod room;
 mod switchback;
 
 pub use controller::{Controller, Glimpse, Load, Next, Reason};
 pub use params::Params;
 pub use policy::{BadPolicy, Policy};
+pub use room::Room;
 pub use switchback::{Outcome, Served, Slice, Switchback, Usual};
 
 /// Nagle's algorithm on or off.

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Arm, Params, Policy};
+use super::{Arm, Params, Policy, Room};
 
 /// What a service did in a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,6 +19,14 @@ pub struct Slice {
     pub waited: f64,
     /// Messages that were done with that.
     pub done: f64,
+    /// Of [`Self::bytes`], those that were sent, …
+    pub sent: f64,
+    /// … in so many segments, …
+    pub segments: f64,
+    /// … of which a full one has so many.
+    pub mss: f64,
+    /// CPU time that the applications' processes took meanwhile, ns.
+    pub cpu: f64,
 }
 
 impl Slice {
@@ -87,6 +95,9 @@ pub struct Outcome {
     pub gain: f64,
     /// How the own setting served, and the other.
     pub served: [Served; 2],
+    /// What that says of what more would be carried. `None`: no process of the applications could be seen
+    /// to take CPU time.
+    pub room: Option<Room>,
     /// How long it took, ns.
     pub time: f64,
 }
@@ -186,7 +197,7 @@ impl Switchback {
     pub fn outcome(&self) -> Outcome {
         let (wins, losses) = self.counts();
         let served = [0, 1].map(|arm| {
-            let median_of = |of: fn(&Slice) -> f64| median(self.pairs.iter().map(|p| of(&p[arm])));
+            let median_of = |of: fn(&Slice) -> f64| median(self.slices(arm).map(of));
             Served {
                 latency: median_of(Slice::latency),
                 messages: median_of(|s| s.done * 1e9 / s.time.max(1.0)),
@@ -194,6 +205,7 @@ impl Switchback {
             }
         });
         let gain = median(self.gains.iter().copied());
+        let on = usize::from(self.own == Arm::Off);
         Outcome {
             own: self.own,
             better: self.verdict(),
@@ -202,8 +214,14 @@ impl Switchback {
             losses,
             gain: libm::exp(gain),
             served,
+            room: Room::of(self.slices(on), self.slices(1 - on)),
             time: self.time,
         }
+    }
+
+    /// Of the own setting (0) or the other (1).
+    fn slices(&self, arm: usize) -> impl Iterator<Item = &Slice> {
+        self.pairs.iter().map(move |pair| &pair[arm])
     }
 
     fn counts(&self) -> (u32, u32) {

@@ -4,16 +4,13 @@
 
 mod summary;
 
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use batchwise_testbed::bpf_stats::wait_attached;
-use batchwise_testbed::host::Role;
-use batchwise_testbed::lines::Printing;
+use anyhow::{Context as _, Result};
 use batchwise_testbed::process::now_ns;
-use batchwise_testbed::redis::PORT;
 use batchwise_testbed::topology::TwoHosts;
+use rand::seq::SliceRandom as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,6 +19,7 @@ use crate::engine::color::{BATCHWISE, NAGLE};
 use crate::engine::{
     Experiment, Figure, NoMore, Ratio, Report, Results, Round, Run, Strip, Table, Turn,
 };
+use crate::real_client::{self, RealClient, Reports, Running};
 use crate::redis::Redis;
 use crate::tuner::Decision;
 use summary::{Compared, Summary};
@@ -51,15 +49,19 @@ pub enum Arm {
     Tune,
 }
 
-/// One client process in one setting.
+impl Arm {
+    const ALL: [Self; 3] = [Self::Own, Self::Other, Self::Tune];
+}
+
+/// A client, and what its application asked for: all arms in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     load: Load,
     /// The application asked for TCP_NODELAY.
     nodelay: bool,
-    /// Its connection was there before the agent.
+    /// Its connection was there before the agent: one client and one connection for all arms. Younger
+    /// than the agent, each arm has its own.
     older: bool,
-    arm: Arm,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,10 +82,6 @@ pub struct Point {
 /// Of each arm, from when the agent is there; with a quick run, and with a whole one.
 const TIME: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(10)];
 const WARM_UP: Duration = Duration::from_secs(1);
-const INTERVAL: Duration = Duration::from_millis(100);
-/// What starting and attaching an agent takes at most.
-const START: Duration = Duration::from_secs(4);
-const END: Duration = Duration::from_secs(20);
 
 /// The delay of a link that is not plain.
 const DELAY: Duration = Duration::from_micros(300);
@@ -128,6 +126,27 @@ pub struct Stage {
     far: Redis,
 }
 
+impl Setup {
+    fn client(&self) -> RealClient {
+        RealClient {
+            tasks: self.load.tasks,
+            value_size: self.load.value_size,
+            gets: self.load.gets,
+            nodelay: self.nodelay,
+        }
+    }
+
+    /// What an agent is told.
+    fn agent(&self, arm: Arm) -> Option<[&'static str; 2]> {
+        match arm {
+            Arm::Own => None,
+            Arm::Other if self.nodelay => Some(["--hold", "on"]),
+            Arm::Other => Some(["--hold", "off"]),
+            Arm::Tune => Some(["--policy", "throughput"]),
+        }
+    }
+}
+
 impl Load {
     pub fn name(self) -> String {
         let what = if self.gets { "GET" } else { "SET" };
@@ -159,12 +178,11 @@ impl Experiment for Multiplexed {
             let younger = [(true, false), (false, false)];
             let younger = younger.into_iter().filter(|_| !quick && load == ALL[0]);
             for (nodelay, older) in [(true, true), (false, true)].into_iter().chain(younger) {
-                setups.extend([Arm::Own, Arm::Other, Arm::Tune].map(|arm| Setup {
+                setups.push(Setup {
                     load,
                     nodelay,
                     older,
-                    arm,
-                }));
+                });
             }
         }
         Ok(Round::shuffled(15, &setups))
@@ -189,57 +207,46 @@ impl Experiment for Multiplexed {
             false => &mut stage.near,
         };
         let time = TIME[usize::from(!context.quick)];
-        let client = || stage.client(context, setup, time);
-        let (client, agent, from) = if setup.older {
-            let client = client()?;
+        let whole = (WARM_UP + time) * Arm::ALL.len() as u32;
+        let client = || setup.client().start(context, stage, whole);
+        let mut order = Arm::ALL;
+        order.shuffle(&mut rand::rng());
+        let shared = setup.older.then(client).transpose()?;
+        let mut done = Vec::new();
+        for arm in order {
+            // what the arm before has left behind is over
             context.stop.sleep(WARM_UP)?;
-            let agent = stage.agent(context, setup)?;
+            let agent = setup.agent(arm);
+            let agent = agent.map(|options| real_client::agent(context, stage, &options));
+            let agent = agent.transpose()?;
+            let own = (!setup.older).then(client).transpose()?;
             // the time of an agent begins when it is there: it has not decided anything yet
-            (client, agent, now_ns())
-        } else {
-            let agent = stage.agent(context, setup)?;
-            (client()?, agent, now_ns())
-        };
-        let until = Instant::now() + time;
-        context
-            .stop
-            .sleep(until.saturating_duration_since(Instant::now()))?;
-        let to = now_ns();
-        let events = match agent {
-            Some(agent) => agent.finish(END)?,
-            None => Vec::new(),
-        };
-        let lines = stage.end(client)?;
-        let number = |line: &Value, name: &str| line[name].as_f64().filter(|n| *n > 0.0);
-        let inside: Vec<(f64, f64)> = lines
-            .iter()
-            .filter(|line| {
-                let end = line["ts_ns"].as_u64().unwrap_or(0);
-                (from + INTERVAL.as_nanos() as u64..=to).contains(&end)
-            })
-            .map(|line| {
-                let rps = number(line, "achieved_rps").unwrap_or(0.0);
-                (rps, number(line, "p50_ns").unwrap_or(f64::MAX))
-            })
-            .collect();
-        ensure!(
-            inside.len() > 10,
-            "the client told of {} intervals",
-            inside.len()
-        );
-        let mut medians: Vec<f64> = inside.iter().map(|(_, p50)| *p50).collect();
-        medians.sort_unstable_by(f64::total_cmp);
+            let from = now_ns();
+            context.stop.sleep(time)?;
+            let to = now_ns();
+            let events = agent.map_or_else(|| Ok(Vec::new()), real_client::end)?;
+            let own = own.map(Running::end).transpose()?;
+            done.push((arm, from..to, events, own));
+        }
+        let shared = shared.map(Running::end).transpose()?;
         stage.server.check_alive()?;
-        Ok(vec![Point {
-            round: turn.round,
-            load: setup.load,
-            nodelay: setup.nodelay,
-            older: setup.older,
-            arm: setup.arm,
-            rps: inside.iter().map(|(rps, _)| rps).sum::<f64>() / inside.len() as f64,
-            p50_ns: medians[medians.len() / 2],
-            events: events.into_iter().map(|d: Decision| d.event).collect(),
-        }])
+        let point =
+            |(arm, time, events, own): (Arm, Range<u64>, Vec<Decision>, Option<Reports>)| {
+                let reports = own.as_ref().or(shared.as_ref());
+                let told = reports.context("no client was started")?;
+                let told = told.between(time.start, time.end)?;
+                Ok(Point {
+                    round: turn.round,
+                    load: setup.load,
+                    nodelay: setup.nodelay,
+                    older: setup.older,
+                    arm,
+                    rps: told.rps,
+                    p50_ns: told.p50_ns,
+                    events: events.into_iter().map(|decision| decision.event).collect(),
+                })
+            };
+        done.into_iter().map(point).collect()
     }
 
     fn describe(&self, point: &Point) -> String {
@@ -314,53 +321,4 @@ fn table(points: &[Compared], ratios: fn(&Compared) -> [Option<Ratio>; 3]) -> Ta
             ("tune / better of both", &|c| text(c, 2)),
         ],
     )
-}
-
-impl Redis {
-    fn client(&self, context: &Context, setup: &Setup, time: Duration) -> Result<Printing<Value>> {
-        let mut command = Command::new(&context.command);
-        let Load {
-            tasks,
-            value_size,
-            gets,
-            ..
-        } = setup.load;
-        let seconds = (WARM_UP + START + time + END).as_secs();
-        let arguments = format!(
-            "load multiplexed --format json --threads 1 --warmup 0s --tasks {tasks} --value-size {value_size} \
-             --get-ratio {} --nodelay {} --duration {seconds}s --progress {}ms",
-            u8::from(gets),
-            if setup.nodelay { "on" } else { "off" },
-            INTERVAL.as_millis(),
-        );
-        command.args(arguments.split(' '));
-        command.args(["--addr", &self.hosts.server_address(PORT).to_string()]);
-        Printing::start(&self.hosts.client, "the client", command, Role::Workload)
-    }
-
-    fn agent(&self, context: &Context, setup: &Setup) -> Result<Option<Printing<Decision>>> {
-        let other = if setup.nodelay { "on" } else { "off" };
-        let what = match setup.arm {
-            Arm::Own => return Ok(None),
-            Arm::Other => ["--hold", other],
-            Arm::Tune => ["--policy", "throughput"],
-        };
-        let mut command = Command::new(&context.command);
-        command.args(["tune", "--format", "jsonl", "--port", &PORT.to_string()]);
-        command
-            .args(what)
-            .arg("--cgroup")
-            .arg(self.hosts.client.cgroup());
-        let name = "batchwise tune";
-        let mut agent = Printing::start(&self.hosts.client, name, command, Role::Observer)?;
-        wait_attached(agent.process(), name, &context.stop)?;
-        Ok(Some(agent))
-    }
-
-    /// Ends the client amid its run; gives what it told.
-    fn end(&self, mut client: Printing<Value>) -> Result<Vec<Value>> {
-        client.check().context("the client")?;
-        client.terminate(END);
-        Ok(client.take_lines())
-    }
 }

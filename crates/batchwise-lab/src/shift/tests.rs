@@ -122,7 +122,7 @@ fn settled_is_who_stays_below_the_limit_and_one_bad_interval_is_no_relapse() {
 #[test]
 fn a_change_that_was_never_followed_counts_with_the_whole_phase() {
     let points = [run(Arm::Batchwise, 0, 40.0, changing(&[160.0; 30]))];
-    let summary = Summary::of(&points, &alone(), &Extent::new(true).schedules);
+    let summary = Summary::of(&points, &alone(), &Extent::new(false).schedules);
     let change = summary.per_schedule["steps"].settle[0];
     assert_eq!((change.phase, change.better), (1, Arm::Nodelay));
     assert_eq!((change.settle_s, change.never, change.rounds), (3.0, 1, 1));

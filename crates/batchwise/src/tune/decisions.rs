@@ -46,6 +46,11 @@ pub struct Decision {
     /// How many times better the setting that the applications did not ask for was in the last test, in
     /// the policy's terms: median over pairs of slices. null: there was no test.
     gain: Option<f64>,
+    /// CPU time that a message takes at this end, however many go into a segment (the paper's α), as of the
+    /// last test, ns. null: both settings sent about as many segments, or no CPU time was seen.
+    message_cpu_ns: Option<u64>,
+    /// CPU time that a segment takes at this end (the paper's β), ns. null: as above.
+    segment_cpu_ns: Option<u64>,
     /// Pairs of slices that the last test compared.
     pairs: u32,
     /// What tests have cost and is not paid for yet, as a negative number: ns of the service's time. 0:
@@ -106,6 +111,9 @@ pub struct Known {
     pub latency_ns: u64,
     /// Messages a second.
     pub throughput_per_s: f64,
+    /// Messages a second that one CPU of the applications at this end would carry, by the CPU time that
+    /// they took in the test. null: no process that we may look at took any.
+    pub capacity_per_s: Option<f64>,
     /// The share of the pairs that count and say what the test says; 0: it was undecided.
     pub confidence: f64,
     /// Time since the test, ns.
@@ -117,9 +125,11 @@ impl Known {
     pub fn of(service: &Service, arm: Arm) -> Option<Self> {
         let (outcome, ended) = service.controller.last()?;
         let served = outcome.of(arm);
+        let message = service.messages().1.max(1.0);
         Some(Self {
             latency_ns: served.latency as u64,
             throughput_per_s: served.messages,
+            capacity_per_s: outcome.room.map(|room| room.capacity(arm) / message),
             confidence: outcome.confidence(),
             age_ns: monotonic_ns().saturating_sub(*ended),
         })
@@ -188,6 +198,7 @@ impl Decisions {
     ) -> anyhow::Result<()> {
         let (load_per_s, message_bytes) = s.messages();
         let last = s.controller.last().map(|(outcome, _)| outcome);
+        let costs = costs(s);
         let decision = Decision {
             ts_ns: wall_clock_ns(),
             service: server.to_string(),
@@ -206,6 +217,8 @@ impl Decisions {
                 off: Known::of(s, Arm::Off),
             },
             gain: last.map(|outcome| outcome.gain),
+            message_cpu_ns: costs.map(|(message, _)| message as u64),
+            segment_cpu_ns: costs.map(|(_, segment)| segment as u64),
             pairs: last.map_or(0, |outcome| outcome.pairs),
             budget_left_ns: -s.controller.debt(monotonic_ns()),
             peer: None,
@@ -242,7 +255,15 @@ impl Decisions {
     ) -> anyhow::Result<()> {
         let now = monotonic_ns();
         let arm = |a| match Known::of(s, a) {
-            Some(k) => format!("{:.0}/s at {}", k.throughput_per_s, micros(k.latency_ns)),
+            Some(k) => {
+                let carries = |n| format!("; a CPU here would carry {n:.0}/s");
+                let capacity = k.capacity_per_s.map_or_else(String::new, carries);
+                format!(
+                    "{:.0}/s at {}{capacity}",
+                    k.throughput_per_s,
+                    micros(k.latency_ns)
+                )
+            }
             None => "not tested".to_owned(),
         };
         let found = match s.controller.last() {
@@ -255,8 +276,12 @@ impl Decisions {
             ),
         };
         let (load, bytes) = s.messages();
+        let costs = costs(s).map_or_else(String::new, |(message, segment)| {
+            let [message, segment] = [message, segment].map(|ns| micros(ns as u64));
+            format!("    CPU time here: {message} a message, {segment} a segment\n")
+        });
         self.output.say(&format!(
-            "{server} ({}): {} connections, {load:.0}/s of {bytes:.0} B, {:.1} segments under way on each; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n    {found}\n",
+            "{server} ({}): {} connections, {load:.0}/s of {bytes:.0} B, {:.1} segments under way on each; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n{costs}    {found}\n",
             human::word(&side),
             s.sockets.len(),
             s.overlap,
@@ -266,6 +291,13 @@ impl Decisions {
             arm(Arm::Off),
         ))
     }
+}
+
+/// CPU time of a message and of a segment at this end, ns.
+fn costs(service: &Service) -> Option<(f64, f64)> {
+    let (outcome, _) = service.controller.last()?;
+    let (byte, segment) = outcome.room?.costs()?;
+    Some((byte * service.messages().1, segment))
 }
 
 /// What a test found, in words.

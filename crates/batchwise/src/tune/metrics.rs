@@ -103,17 +103,22 @@ impl Metrics for TuneMetrics {
         Family::seconds(
             "tune_latency",
             "Mean latency of a message in the last test, with Nagle's algorithm on and off",
-            |m| m.of_arms(|known| seconds(known.latency_ns)),
+            |m| m.of_arms(|known| Some(seconds(known.latency_ns))),
         ),
         Family::gauge(
             "tune_confidence",
             "Share of the last test's pairs that say what it says; 0: it was undecided",
-            |m| m.of_arms(|known| known.confidence),
+            |m| m.of_arms(|known| Some(known.confidence)),
         ),
         Family::gauge(
             "tune_messages_per_second",
             "Messages a second in the last test, with Nagle's algorithm on and off",
-            |m| m.of_arms(|known| known.throughput_per_s),
+            |m| m.of_arms(|known| Some(known.throughput_per_s)),
+        ),
+        Family::gauge(
+            "tune_capacity_per_second",
+            "Messages a second that one CPU of the applications at this end would carry, with Nagle's algorithm on and off",
+            |m| m.of_arms(|known| known.capacity_per_s),
         ),
         Family::gauge(
             "tune_gain",
@@ -167,9 +172,10 @@ impl TuneMetrics {
         services.map(|s| (s.labels.clone(), value(s))).collect()
     }
 
-    fn of_arms(&self, value: fn(&Known) -> f64) -> Vec<(Labels, f64)> {
+    fn of_arms(&self, value: fn(&Known) -> Option<f64>) -> Vec<(Labels, f64)> {
         let arms = self.services.iter().flat_map(Tuned::arms);
-        arms.map(|(labels, known)| (labels, value(known))).collect()
+        arms.filter_map(|(labels, known)| Some((labels, value(known)?)))
+            .collect()
     }
 }
 
@@ -193,6 +199,7 @@ mod tests {
         let known = Known {
             latency_ns: 34_120,
             throughput_per_s: 5_012.0,
+            capacity_per_s: Some(40_000.0),
             confidence: 0.9,
             age_ns: 0,
         };
@@ -233,6 +240,7 @@ mod tests {
             format!("batchwise_tune_trials_total{{{service},outcome=\"keep\"}} 2"),
             format!("batchwise_tune_trials_total{{{service},outcome=\"abort\"}} 3"),
             format!("batchwise_tune_messages_per_second{{{service},nagle=\"on\"}} 5012.0"),
+            format!("batchwise_tune_capacity_per_second{{{service},nagle=\"on\"}} 40000.0"),
             format!("batchwise_tune_gain{{{service}}} 1.25"),
             "batchwise_lost_events_total 0".to_owned(),
         ];

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use batchwise_bpf::{Owners, monotonic_ns};
+use batchwise_bpf::{Clocks, Owners, monotonic_ns};
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection};
 use batchwise_core::sense::wire::{Item, Queue};
@@ -60,10 +60,9 @@ impl Agent {
             self.count(key)?;
             effort = effort.min(begin.elapsed());
         }
-        let (own, in_force) = {
-            let service = &self.services[&key];
-            (service.app_setting, service.in_force())
-        };
+        let service = &self.services[&key];
+        let (own, in_force) = (service.app_setting, service.in_force());
+        let clocks = owners.clocks(service.sockets.iter().map(|s| s.cookie));
         let (policy, seed) = (self.args.policy, monotonic_ns());
         let mut test = Switchback::new(policy, self.params(), own, in_force, seed);
         let mut usual = Usual::default();
@@ -87,7 +86,8 @@ impl Agent {
                 true => Usual::PARTS,
                 false => 1,
             };
-            let Some(slice) = self.slice(key, length / parts, parts, &mut usual)? else {
+            let parts = (length / parts, parts);
+            let Some(slice) = self.slice(key, parts, &mut usual, &clocks)? else {
                 return Ok(Ended::Stopped);
             };
             test.add(slice, begin.elapsed().as_nanos() as f64);
@@ -99,11 +99,12 @@ impl Agent {
     fn slice(
         &mut self,
         key: (SocketAddr, Side),
-        part: Duration,
-        parts: u32,
+        (part, parts): (Duration, u32),
         usual: &mut Usual,
+        clocks: &Clocks,
     ) -> anyhow::Result<Option<Slice>> {
         let (begin, mut sum) = (Instant::now(), Counted::default());
+        let before = clocks.cpu_time();
         for _ in 0..parts {
             if !self.pause(part)? {
                 return Ok(None);
@@ -118,6 +119,10 @@ impl Agent {
             bytes: sum.bytes as f64,
             waited: sum.waited as f64,
             done: sum.done as f64,
+            sent: sum.sent as f64,
+            segments: sum.segments as f64,
+            mss: f64::from(sum.mss),
+            cpu: clocks.cpu_time().saturating_sub(before).as_nanos() as f64,
         }))
     }
 
@@ -175,6 +180,12 @@ struct Counted {
     bytes: u64,
     waited: u64,
     done: u64,
+    /// Of them, acknowledged by the peer.
+    sent: u64,
+    /// Segments with data, sent.
+    segments: u64,
+    /// Bytes of a full segment.
+    mss: u32,
     /// Bytes handed over and not acknowledged, now.
     outstanding: u64,
 }
@@ -182,6 +193,9 @@ struct Counted {
 impl Counted {
     fn see(&mut self, c: &TrackedConnection, side: Side) {
         self.bytes += c.bytes;
+        self.sent += c.sent[0];
+        self.segments += c.sent[1];
+        self.mss = self.mss.max(c.last.vitals.mss);
         self.outstanding += u64::from(c.last.vitals.outstanding);
         let Some(flow) = &c.flow else {
             return;
@@ -199,6 +213,9 @@ impl Counted {
 
     fn add(&mut self, next: &Self) {
         self.bytes += next.bytes;
+        self.sent += next.sent;
+        self.segments += next.segments;
+        self.mss = self.mss.max(next.mss);
         self.waited += next.waited;
         self.done += next.done;
         self.outstanding = next.outstanding;

@@ -82,6 +82,15 @@ pub const DASHBOARD: Dashboard = Dashboard {
                 )
                 .help("In the last test"),
                 Panel::lines(
+                    "Capacity of both settings",
+                    Unit::RequestsPerSecond,
+                    &[(
+                        "batchwise_tune_capacity_per_second{@subject}",
+                        "Nagle {{nagle}}: {{service}} {{side}} at {{instance}}",
+                    )],
+                )
+                .help("What one CPU of the applications at this end would carry, as of the last test"),
+                Panel::lines(
                     "Gain",
                     Unit::Number,
                     &[(
