@@ -119,6 +119,14 @@ impl Controller {
         paid.saturating_sub(now) as f64 * self.params.budget
     }
 
+    /// Whether the load may be changing, so that the next look should come soon. `rates`: bytes a second
+    /// in the last looks, the oldest first.
+    pub fn is_restless(&self, rates: impl DoubleEndedIterator<Item = f64>) -> bool {
+        let mut rates = rates.rev();
+        let (last, shift) = (rates.next().unwrap_or(0.0), self.params.shift);
+        rates.any(|rate| last > rate * shift || last * shift < rate)
+    }
+
     /// Takes in how the service does.
     pub fn see(&mut self, glimpse: &Glimpse) -> Next {
         if self.adopted == Some(glimpse.app_setting) {

@@ -1,7 +1,8 @@
-//! Every number that tuning has, and why it is what it is. docs/research/tuning.md has what is lost
-//! without each.
+//! The numbers that decide when a test is made, how long it takes and what it says, and why they are what
+//! they are. What only carries a test out (how often a slice is looked at, how long a switch settles) stands
+//! beside its code.
 
-/// What tuning goes by: all twelve. Times are ns, shares and ratios have no unit.
+/// What tuning goes by. Times are ns, shares and ratios have no unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
     /// What tests may cost, as a share of what the service does. A test that cost more is followed by

@@ -40,6 +40,16 @@ const BAR: f64 = 1.05;
 /// … and than the application's own setting, its learning included.
 const OWN_BAR: f64 = 1.02;
 
+/// A load step at which something was worst.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Worst {
+    pub ratio: f64,
+    pub interval: Option<Ratio>,
+    pub step_rps: u64,
+    /// The arm that batchwise was compared with.
+    pub against: Arm,
+}
+
 /// One workload. Latencies are means from the intended send time; where repeats are combined, the
 /// median counts, and ratios are medians of the repeats' own ratios. Intervals are of 95 %.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -64,12 +74,25 @@ pub struct WorkloadSummary {
     pub points_met: usize,
     pub points_missed: usize,
     pub points_undecided: usize,
+    /// Whether it is at most 1.05 at each load at which the better static arm is under the SLO, …
+    pub worst_verdict: Verdict,
+    /// … and over the repeats of all these loads.
+    pub vs_best_arm: Option<Ratio>,
+    pub vs_best_arm_verdict: Verdict,
+    /// Where it is worst, …
+    pub worst_point: Option<Worst>,
+    /// … and where it is worst of the loads at which no static arm is under the SLO.
+    pub worst_beyond_slo: Option<Worst>,
+    /// Lowest ratio of batchwise's throughput to the better static arm's.
+    pub worst_throughput: Option<Worst>,
     /// Highest ratio of batchwise's latency from the first request on to TCP_NODELAY's, over all loads.
     pub worst_vs_own: Option<f64>,
     /// Loads at which that ratio is at most 1.02, is not, and where it is not known.
     pub own_met: usize,
     pub own_missed: usize,
     pub own_undecided: usize,
+    /// Where that is worst of the loads at which TCP_NODELAY is under the SLO.
+    pub worst_learning: Option<Worst>,
     /// Highest load under the SLO.
     pub highest_under_slo_rps: BTreeMap<Arm, u64>,
     /// Medians and spread by load.
@@ -84,7 +107,9 @@ pub struct StepSummary {
     pub latency_ns: BTreeMap<Arm, Spread>,
     /// The static arm with the lower latency, if one carries the load.
     pub better: Option<Arm>,
-    /// Batchwise's latency over that arm's, and whether it is at most 1.05.
+    /// Batchwise's latency over that arm's: the median, …
+    pub ratio: Option<f64>,
+    /// … with its interval, and whether it is at most 1.05.
     pub vs_better: Option<Ratio>,
     pub vs_better_verdict: Verdict,
     /// Its latency from the first request on over TCP_NODELAY's, and whether it is at most 1.02.
@@ -132,6 +157,7 @@ fn workload(points: &[&Point]) -> WorkloadSummary {
         own_undecided: count(vs_own, Verdict::Undecided),
         ..WorkloadSummary::default()
     };
+    summary.find_worst(points, &steps);
     for arm in Arm::ALL {
         let holds = |s: &&StepSummary| s.latency_ns.get(&arm).is_some_and(|l| l.median < SLO_NS);
         let highest = steps.iter().filter(holds).map(|s| s.step_rps).max();
@@ -148,19 +174,22 @@ fn step(points: &[&Point], step_rps: u64) -> StepSummary {
     let medians = latency.iter();
     let medians = medians.filter_map(|(&arm, of)| Some((arm, middle(of)?)));
     let better = better(&medians.collect());
-    let interval = |above: &Repeats, below: &Repeats| ladder::compare(above, below)?.1;
-    let vs_better = better.and_then(|arm| interval(&latency[&Arm::Batchwise], &latency[&arm]));
+    let compared =
+        better.and_then(|arm| ladder::compare(&latency[&Arm::Batchwise], &latency[&arm]));
+    let vs_better = compared.and_then(|(_, interval)| interval);
     let whole = |arm| {
         let whole = |p: &Point| Some(p.whole());
         by_repeat(points, arm, step_rps, whole, f64::INFINITY)
     };
-    let vs_own = interval(&whole(Arm::Batchwise), &whole(Arm::Nodelay));
+    let vs_own = ladder::compare(&whole(Arm::Batchwise), &whole(Arm::Nodelay));
+    let vs_own = vs_own.and_then(|(_, interval)| interval);
     let values = |of: &Repeats| of.values().copied().collect::<Vec<_>>();
     let spread = |(&arm, of): (&Arm, &Repeats)| Some((arm, Spread::of(&values(of))?));
     StepSummary {
         step_rps,
         latency_ns: latency.iter().filter_map(spread).collect(),
         better,
+        ratio: compared.map(|(ratio, _)| ratio),
         vs_better,
         vs_better_verdict: Verdict::at_most(vs_better.as_ref(), BAR),
         vs_own,
@@ -169,6 +198,46 @@ fn step(points: &[&Point], step_rps: u64) -> StepSummary {
 }
 
 impl WorkloadSummary {
+    fn find_worst(&mut self, points: &[&Point], steps: &[StepSummary]) {
+        let (mut under_slo, mut all_pairs) = (Vec::new(), Vec::new());
+        for step in steps {
+            let rps = step.step_rps;
+            let holds = |arm| step.latency_ns.get(&arm).is_some_and(|l| l.median < SLO_NS);
+            let at = |against, ratio, interval| Worst {
+                ratio,
+                interval,
+                step_rps: rps,
+                against,
+            };
+            if let Some((arm, ratio)) = step.better.zip(step.ratio) {
+                let worst = match holds(arm) {
+                    true => {
+                        let [tuned, best] = [Arm::Batchwise, arm].map(|a| latency(points, a, rps));
+                        under_slo.push(step.vs_better_verdict);
+                        all_pairs.extend(ladder::pairs(&tuned, &best));
+                        &mut self.worst_point
+                    }
+                    false => &mut self.worst_beyond_slo,
+                };
+                keep(worst, at(arm, ratio, step.vs_better), |new, old| new > old);
+                let carried =
+                    |arm| by_repeat(points, arm, rps, |p| Some(p.window.achieved_rps), 0.0);
+                let found = ladder::compare(&carried(Arm::Batchwise), &carried(arm));
+                if let Some((ratio, interval)) = found {
+                    let worst = &mut self.worst_throughput;
+                    keep(worst, at(arm, ratio, interval), |new, old| new < old);
+                }
+            }
+            if let Some(ratio) = step.vs_own.filter(|_| holds(Arm::Nodelay)) {
+                let worst = at(Arm::Nodelay, ratio.median, Some(ratio));
+                keep(&mut self.worst_learning, worst, |new, old| new > old);
+            }
+        }
+        self.worst_verdict = Verdict::of_all(under_slo);
+        self.vs_best_arm = Ratio::of(&all_pairs);
+        self.vs_best_arm_verdict = Verdict::at_most(self.vs_best_arm.as_ref(), BAR);
+    }
+
     fn compare_with_default(&mut self, points: &[&Point]) {
         let highest = |arm| self.highest_under_slo_rps.get(&arm).copied();
         let Some(default) = highest(Arm::Nodelay) else {
@@ -186,6 +255,12 @@ impl WorkloadSummary {
             (self.latency_ratio, self.latency_interval) = (Some(ratio), interval);
         }
         self.latency_verdict = Verdict::at_least(self.latency_interval.as_ref(), 1.0);
+    }
+}
+
+fn keep(worst: &mut Option<Worst>, new: Worst, is_worse: impl Fn(f64, f64) -> bool) {
+    if worst.is_none_or(|old| is_worse(new.ratio, old.ratio)) {
+        *worst = Some(new);
     }
 }
 

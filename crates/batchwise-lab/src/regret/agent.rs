@@ -8,8 +8,9 @@ use batchwise_core::tune::{
 
 use super::world::{Passed, TICK};
 
-/// A look at the service takes so many ticks, …
-const LOOK: u64 = 40_000_000 / TICK;
+/// A look at the service takes so many ticks, or so many while its load seems to change, …
+const LOOK: u64 = 80_000_000 / TICK;
+const SOON: u64 = 40_000_000 / TICK;
 /// … and a controller is told of so many of them.
 const LOOKS: usize = 3;
 /// After a switch, before a slice begins, ticks.
@@ -23,9 +24,8 @@ pub struct Agent {
     /// What the application asked for.
     own: Arm,
     seed: u64,
-    /// The last looks, the oldest first: sums over so many ticks of the last of them, all of the others.
-    seen: VecDeque<Passed>,
-    ticks: u64,
+    /// The last looks, the oldest first, with their ticks. The last one goes on.
+    seen: VecDeque<(Passed, u64)>,
     test: Option<Test>,
 }
 
@@ -48,7 +48,6 @@ impl Agent {
             own,
             seed,
             seen: VecDeque::new(),
-            ticks: 0,
             test: None,
         }
     }
@@ -73,18 +72,29 @@ impl Agent {
             }
             return;
         }
-        if self.ticks == 0 {
-            self.seen.push_back(Passed::default());
+        let is_restless = {
+            let before = self.seen.len().saturating_sub(1);
+            before < LOOKS || self.controller.is_restless(self.rates(before))
+        };
+        if self.seen.is_empty() {
+            self.seen.push_back((Passed::default(), 0));
         }
-        if let Some(look) = self.seen.back_mut() {
-            look.add(passed);
-        }
-        self.ticks = (self.ticks + 1) % LOOK;
-        if self.ticks > 0 || self.seen.len() < LOOKS {
+        let Some((look, ticks)) = self.seen.back_mut() else {
+            return;
+        };
+        look.add(passed);
+        *ticks += 1;
+        if *ticks < if is_restless { SOON } else { LOOK } {
             return;
         }
-        let glimpse = self.glimpse(now);
-        self.seen.pop_front();
+        if self.seen.len() > LOOKS {
+            self.seen.pop_front();
+        }
+        let glimpse = (self.seen.len() == LOOKS).then(|| self.glimpse(now));
+        self.seen.push_back((Passed::default(), 0));
+        let Some(glimpse) = glimpse else {
+            return;
+        };
         // what is given back the controller no longer says is adopted
         if let Next::Test { slice, reason } = self.controller.see(&glimpse) {
             let (seed, in_force) = (self.seed ^ now, self.arm());
@@ -100,12 +110,17 @@ impl Agent {
         }
     }
 
-    fn glimpse(&mut self, now: u64) -> Glimpse {
+    /// Bytes a second in the first so many looks.
+    fn rates(&self, looks: usize) -> impl DoubleEndedIterator<Item = f64> {
+        let rate = |(look, ticks): &(Passed, u64)| look.bytes * 1e9 / (ticks * TICK) as f64;
+        self.seen.iter().take(looks).map(rate)
+    }
+
+    fn glimpse(&self, now: u64) -> Glimpse {
         let mut sum = Passed::default();
-        self.seen.iter().for_each(|look| sum.add(look));
-        let of_look = |look: &Passed| look.bytes * 1e9 / (LOOK * TICK) as f64;
-        let rates = self.seen.iter().map(of_look);
-        let ticks = LOOK * LOOKS as u64;
+        self.seen.iter().for_each(|(look, _)| sum.add(look));
+        let rates = || self.rates(LOOKS);
+        let ticks: u64 = self.seen.iter().map(|(_, ticks)| ticks).sum();
         let span = ticks * TICK;
         let per_second = |n: f64| n * 1e9 / span as f64;
         Glimpse {
@@ -116,8 +131,8 @@ impl Agent {
                 segments: per_second(sum.done),
             },
             bytes: [
-                rates.clone().fold(f64::INFINITY, f64::min),
-                rates.fold(0.0, f64::max),
+                rates().fold(f64::INFINITY, f64::min),
+                rates().fold(0.0, f64::max),
             ],
             span,
             overlap: (sum.outstanding / ticks as f64).max(sum.seen / span as f64),

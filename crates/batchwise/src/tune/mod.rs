@@ -117,14 +117,16 @@ fn parse_arm(text: &str) -> Result<Arm, String> {
 }
 
 /// Between looks at what the kernel keeps of the sockets, …
-const LOOK: Duration = Duration::from_millis(40);
+const LOOK: Duration = Duration::from_millis(80);
+/// … where a load seems to change, …
+const SOON: Duration = Duration::from_millis(40);
 /// … which take at most this share of a CPU, unless they would be rarer than this.
 const LOOKING_SHARE: u32 = 100;
 const MOST_LOOK: Duration = Duration::from_secs(1);
 /// A service without connections is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Added to the niceness while programs are loaded: a tenth of a CPU that others want, too.
-const LOADING_PRIORITY: i32 = 10;
+/// Added to the niceness while programs are loaded and the guard starts: all that there is.
+const LOADING_PRIORITY: i32 = 19;
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
@@ -146,7 +148,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         None => bpf::cgroup_mount_point()?,
     };
     let (place, left_behind) = Place::take(&cgroup)?;
-    // loading takes 0.1 s of a CPU, which the service may need
+    // loading takes 0.3 s of a CPU, which the service may need
     rustix::process::nice(LOADING_PRIORITY).context("lowering the priority")?;
     let config = Config {
         ports: args.ports.numbers.clone(),
@@ -157,8 +159,8 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     };
     let (sensor, actuator) = Sensor::open(&config, &bpf::Tuning)
         .context("cannot tune (`batchwise doctor` checks what is needed)")?;
-    first_in_line();
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), place.as_fd())?;
+    first_in_line();
     let mut agent = Agent {
         hints: args.hints.listen(None)?,
         args,
@@ -181,10 +183,10 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A tick is short, and must come in time most of all when the CPUs are busy. The guard inherits it.
+/// What agent and guard do is short, and must come in time most of all when the CPUs are busy.
 fn first_in_line() {
     if let Err(error) = rustix::process::setpriority_process(None, -20) {
-        tracing::debug!("the agent has no higher priority than others: {error}");
+        tracing::debug!("no higher priority than others: {error}");
     }
 }
 
@@ -226,11 +228,13 @@ impl Agent {
             let begin = Instant::now();
             let reading = self.sensor.read()?;
             self.look(&reading)?;
-            let pause = (begin.elapsed() * LOOKING_SHARE).clamp(LOOK, MOST_LOOK);
+            let least = begin.elapsed() * LOOKING_SHARE;
             self.decide()?;
             self.export(reading.lost_events);
             self.explain()?;
-            ticks.set_next(Instant::now() + pause);
+            let is_restless = self.services.values().any(Service::is_restless);
+            let pause = if is_restless { SOON } else { LOOK };
+            ticks.set_next(Instant::now() + least.clamp(pause, MOST_LOOK));
         }
     }
 

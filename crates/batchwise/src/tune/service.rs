@@ -158,13 +158,9 @@ impl Service {
             bytes: per_second(sum(|seen| seen.bytes)),
             segments: per_second(sum(|seen| seen.segments_sent)),
         };
-        let rates = self
-            .seen
-            .iter()
-            .map(|s| s.bytes as f64 * 1e9 / s.time as f64);
         let bytes = [
-            rates.clone().fold(f64::INFINITY, f64::min),
-            rates.fold(0.0, f64::max),
+            self.rates().fold(f64::INFINITY, f64::min),
+            self.rates().fold(0.0, f64::max),
         ];
         let sending = sum(|seen| seen.sending).max(1) as f64;
         let segment =
@@ -182,6 +178,17 @@ impl Service {
             span,
             overlap: self.overlap,
         })
+    }
+
+    /// Whether it is to be looked at again soon.
+    pub fn is_restless(&self) -> bool {
+        self.seen.len() < LOOKS || self.controller.is_restless(self.rates())
+    }
+
+    /// Bytes a second in each of the last looks.
+    fn rates(&self) -> impl DoubleEndedIterator<Item = f64> {
+        let rate = |seen: &Seen| seen.bytes as f64 * 1e9 / seen.time as f64;
+        self.seen.iter().map(rate)
     }
 
     /// What was seen of it during a test says nothing of what it does by itself.

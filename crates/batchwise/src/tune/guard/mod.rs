@@ -32,11 +32,13 @@ use crate::frame::ticks::poll_timeout;
 
 mod own_time;
 
-/// The agent is taken for dead after this much of its own time without a heartbeat. Sockets must be
-/// back within a second.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// Between heartbeats. The guard answers each.
-pub const BEAT: Duration = Duration::from_millis(50);
+pub const BEAT: Duration = Duration::from_millis(100);
+/// A heartbeat that stays away for so long is looked into, …
+const LATE: Duration = Duration::from_millis(200);
+/// … and the agent is taken for dead after this much more of its own time. Sockets must be back within a
+/// second.
+const PATIENCE: Duration = Duration::from_millis(300);
 /// A guard that has not answered for so long is of no use.
 const ANSWER: Duration = Duration::from_millis(1_000);
 /// To give all sockets back, at the end.
@@ -205,6 +207,8 @@ fn outlive() {
     if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
         tracing::warn!("the guard's memory is not locked: {error} (it needs CAP_IPC_LOCK)");
     }
+    // last: locking reads in all that it may need, which takes milliseconds
+    super::first_in_line();
 }
 
 /// Returns when the heartbeat stays away or its pipe is closed.
@@ -215,14 +219,19 @@ fn await_end() {
         tracing::warn!("{error:#}");
     }
     let mut beats = [0; 64];
-    let mut since = OwnTime::begin(agent);
+    let mut late: Option<OwnTime> = None;
     loop {
-        let left = PATIENCE.saturating_sub(since.passed());
+        let own_time = late.as_ref().map(OwnTime::passed);
+        let left = own_time.map_or(LATE, |passed| PATIENCE.saturating_sub(passed));
         let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, poll_timeout(left)) {
             // we may have been slow ourselves: only an empty pipe tells
             Ok(0) if left.is_zero() => return,
-            Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
+            Ok(0) => {
+                late.get_or_insert_with(|| OwnTime::begin(agent));
+                continue;
+            }
+            Err(nix::errno::Errno::EINTR) => continue,
             Err(_) => return,
             Ok(_) => {}
         }
@@ -230,7 +239,7 @@ fn await_end() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => return,
             Ok(_) => {
-                since = OwnTime::begin(agent);
+                late = None;
                 // an agent that is stopped reads no answers: it needs none
                 let _ = stdout.write(b".").and_then(|_| stdout.flush());
             }
