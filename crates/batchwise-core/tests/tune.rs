@@ -379,7 +379,7 @@ proptest! {
             };
             let borrowed = reason == Reason::Shift && paid - now < p.longest_rest;
             prop_assert!(now >= paid || borrowed);
-            prop_assert!(overlap >= 1.0 || c.adopted().is_some());
+            prop_assert!(overlap > 1.0 || c.adopted().is_some());
             prop_assert!((p.shortest..=p.longest).contains(&slice));
             let better = [None, Some(false), Some(true)][usize::from(found)];
             c.tested(reason, outcome(better), now);
