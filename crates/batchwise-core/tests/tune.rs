@@ -297,7 +297,7 @@ fn an_application_that_asks_for_what_was_adopted_has_it_as_its_own() {
     c.tested(Reason::New, outcome(Some(true)), S);
     let mut asks = glimpse(2 * S, 1e6, 2.0);
     asks.app_setting = Arm::On;
-    c.see(&asks);
+    assert_eq!(c.see(&asks), Next::GiveBack);
     assert_eq!(c.adopted(), None);
 }
 

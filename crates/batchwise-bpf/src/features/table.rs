@@ -157,19 +157,16 @@ pub const FEATURES: &[Feature] = &[
         name: "TCP header options",
         since: Some((5, 10)),
         probe: InBtf(("flag", "BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG")),
-        users: &[
-            uses(Watch, "--exchange: two-sided estimates"),
-            needs(Tune, "what the other end knows"),
-        ],
+        users: &[uses(Watch, "--exchange: two-sided estimates")],
     },
     Feature {
         name: "late sock_ops callbacks",
         since: Some((6, 14)),
         probe: InBtf(LATE_CALLBACKS),
-        users: &[
-            uses(Watch, "--exchange on listeners that were open before it"),
-            uses(Tune, "services that were started before it"),
-        ],
+        users: &[uses(
+            Watch,
+            "--exchange on listeners that were open before it",
+        )],
     },
     Feature {
         name: "XDP programs",

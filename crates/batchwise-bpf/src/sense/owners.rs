@@ -9,6 +9,7 @@ use std::time::Duration;
 use libbpf_rs::Link;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd;
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -62,13 +63,14 @@ impl Owners {
         let Some(process) = self.processes.get(&pid) else {
             return false;
         };
-        pidfd_getfd(process, fd, PidfdGetfdFlags::empty())
+        let done = pidfd_getfd(process, fd, PidfdGetfdFlags::empty())
             // the number may be another socket's by now
             .and_then(|socket| match sockopt::socket_cookie(&socket)? == cookie {
                 true => set(&socket, nodelay),
-                false => Err(rustix::io::Errno::BADF),
-            })
-            .is_ok()
+                false => Err(Errno::BADF),
+            });
+        // one that was closed since needs no other way
+        matches!(done, Ok(()) | Err(Errno::BADF | Errno::SRCH))
     }
 }
 
@@ -84,7 +86,7 @@ impl Clocks {
     }
 }
 
-fn set(socket: &OwnedFd, nodelay: bool) -> rustix::io::Result<()> {
+fn set(socket: &OwnedFd, nodelay: bool) -> Result<(), Errno> {
     // TCP_NODELAY pushes what the application holds back itself
     if nodelay && sockopt::tcp_cork(socket)? {
         return Ok(());

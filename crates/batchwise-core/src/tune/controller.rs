@@ -131,7 +131,7 @@ impl Controller {
     /// Takes in how the service does.
     pub fn see(&mut self, glimpse: &Glimpse) -> Next {
         if self.adopted == Some(glimpse.app_setting) {
-            self.adopted = None; // they ask for it themselves
+            return self.give_back(); // they ask for it themselves
         }
         let changed = self.is_changed(glimpse);
         // where a test has shown that it helps, the next one need not see why
@@ -157,7 +157,8 @@ impl Controller {
         }
     }
 
-    /// What was adopted is for another load, and this one cannot be tested.
+    /// The applications have their own setting again: what was adopted is for another load, and this one
+    /// cannot be tested; or they ask for it themselves.
     fn give_back(&mut self) -> Next {
         match self.adopted.take() {
             Some(_) => Next::GiveBack,

@@ -1,6 +1,6 @@
-//! The numbers that decide when a test is made, how long it takes and what it says, and why they are what
-//! they are. What only carries a test out (how often a slice is looked at, how long a switch settles) stands
-//! beside its code.
+//! The numbers that an operator might ask for: when a test is made, how long it takes, what it costs and
+//! what it says. Others stand beside what they are for: from how much under way on anything is tested
+//! (`OVERLAP`), and when a slice is cut short (`Usual`).
 
 /// What tuning goes by. Times are ns, shares and ratios have no unit.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// What is to be gained.
+/// What is to be gained. The first two are one rule in a test: throughput counts three times, and latency
+/// decides where both settings serve the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
     /// The lowest mean latency.

@@ -86,9 +86,9 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         ("tcp_sendmsg_locked, sock_send_length", "watch 1, all 1"),
         ("sockopt_lock_sock", "watch 0, tune 1"),
         // for the exchange
-        ("BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG", "watch 3, tune 1"),
+        ("BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG", "watch 3, tune 0"),
         ("cgroup v2", "watch 3, tune 1"),
-        ("TCP_BPF_SOCK_OPS_CB_FLAGS", "watch 3, tune 3"),
+        ("TCP_BPF_SOCK_OPS_CB_FLAGS", "watch 3, tune 0"),
         ("BTF", "watch 1, all 1"),
         ("socket programs", "watch 1, all 1"),
         // what another subcommand lacks degrades the whole

@@ -43,7 +43,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   sudo batchwise tune --port 6379 --policy slo:500us
       the highest throughput whose mean latency stays under 500 us
-  sudo batchwise tune --port 6379 --policy latency --dry-run --explain
+  sudo batchwise tune --port 6379 --dry-run --explain
       say what would be tested and why, but touch no socket
   sudo batchwise tune --port 6379 --log /var/log/batchwise.jsonl
       keep every decision, with all that it was made from
@@ -336,7 +336,7 @@ impl Agent {
                 }
                 Next::GiveBack => {
                     self.switch(key, None, &self.actuator.owners()?)?;
-                    let why = "the load is another one than the tested, and too low for a test";
+                    let why = "what was adopted is no longer the case: the load is another one and cannot be tested, or the applications ask for it themselves";
                     let service = &self.services[&key];
                     self.decisions
                         .tell(key, service, Happened::GiveBack, why.to_owned())?;
