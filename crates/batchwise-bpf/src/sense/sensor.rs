@@ -52,9 +52,6 @@ pub struct Sensor {
 
 pub(super) const STATE: &str = "attaching to inet_sock_set_state";
 
-/// What an iterator's first read asks for, bytes.
-const AT_ONCE: usize = 1 << 16;
-
 /// How often a dump is repeated for records that were being written while they were read.
 const DUMP_TRIES: usize = 4;
 
@@ -301,7 +298,7 @@ fn load_for(
 
 pub(super) fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
     let mut iter = Iter::new(link).map_err(io::Error::other)?;
-    let mut bytes = Vec::with_capacity(AT_ONCE); // else it begins with 32 bytes, and a dozen reads
+    let mut bytes = Vec::new();
     iter.read_to_end(&mut bytes)?;
     Ok(bytes)
 }

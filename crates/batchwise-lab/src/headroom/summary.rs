@@ -1,12 +1,12 @@
 //! What the points say: predictions over what was carried in the same round.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use batchwise_core::tune::Arm;
 use serde::Serialize;
 
 use super::{FEW, MANY, Point};
-use crate::engine::{Ratio, Verdict};
+use crate::engine::{Ratio, Verdict, pairs};
 use crate::stats::median;
 
 /// How far a prediction may be off.
@@ -117,17 +117,13 @@ fn predicted(p: &Point, (_, tasks, arm): Row) -> Option<f64> {
 
 /// What was predicted and what was carried, of each round that has both.
 pub fn pairs_of(points: &[Point], row: Row) -> Vec<(f64, f64)> {
-    let by_round = |of: fn(&Point, Row) -> Option<f64>| -> BTreeMap<u32, f64> {
-        let of_size = points.iter().filter(|p| p.value_size == row.0);
-        of_size
-            .filter_map(|p| Some((p.round, of(p, row)?)))
-            .collect()
-    };
-    let carried = by_round(carried);
-    by_round(predicted)
-        .into_iter()
-        .filter_map(|(round, rps)| Some((rps, *carried.get(&round)?)))
-        .collect()
+    let of_size = points.iter().filter(|p| p.value_size == row.0);
+    let known = of_size.filter_map(|p| {
+        let said = predicted(p, row).map(|rps| (p.round, true, rps));
+        said.or_else(|| Some((p.round, false, carried(p, row)?)))
+    });
+    let known: Vec<_> = known.collect();
+    pairs(&known, |k| (k.0, k.1), true, false, |k| k.2)
 }
 
 #[cfg(test)]
