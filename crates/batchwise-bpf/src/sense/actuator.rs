@@ -137,8 +137,8 @@ impl Actuator {
     /// lets us are reached by a walk over the kernel's table of connections, a millisecond or more in
     /// each of their namespaces.
     pub fn set(&self, owners: &Owners, sockets: impl Iterator<Item = Socket>) -> Result<(), Error> {
-        let left = sockets.filter(|s| !owners.set(s.cookie, s.nodelay));
-        let namespaces: BTreeSet<u32> = left.map(|s| s.netns).collect();
+        let left = owners.reach(sockets);
+        let namespaces: BTreeSet<u32> = left.iter().map(|s| s.netns).collect();
         self.walk(&namespaces)
             .map_err(Error::io("changing sockets"))
     }

@@ -334,6 +334,7 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 	r->info.srtt_us = tp->srtt_us >> 3;
 	r->info.rtt_min_us = tp->rtt_min.s[0].v;
 	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;
+	r->info.corked = tp->nonagle & TCP_NAGLE_CORK;
 	r->info.mss = tp->mss_cache;
 }
 

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
+use super::actuator::Socket;
 use super::sensor::read_iter;
 use crate::Error;
 use crate::plain::{Plain, read};
@@ -21,8 +22,8 @@ use crate::sense_skel::types;
 /// Where the watched sockets were when they were looked for.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// By socket cookie: process and descriptor.
-    descriptors: HashMap<u64, (u32, RawFd)>,
+    /// By socket cookie: processes and descriptors. Processes that fork share sockets.
+    descriptors: HashMap<u64, Vec<(u32, RawFd)>>,
     processes: HashMap<u32, OwnedFd>,
 }
 
@@ -32,10 +33,13 @@ impl Owners {
         let bytes = read_iter(walk).map_err(Error::io("searching the processes' descriptors"))?;
         let found = bytes.chunks_exact(size_of::<types::bw_owner>());
         let found = found.filter_map(read::<types::bw_owner>);
-        let descriptors: HashMap<_, _> = found
-            .map(|owner| (owner.cookie, (owner.tgid, owner.fd as RawFd)))
-            .collect();
-        let pids: HashSet<u32> = descriptors.values().map(|&(pid, _)| pid).collect();
+        let mut descriptors: HashMap<_, Vec<_>> = HashMap::new();
+        let mut pids = HashSet::new();
+        for owner in found {
+            let of_socket = descriptors.entry(owner.cookie).or_default();
+            of_socket.push((owner.tgid, owner.fd as RawFd));
+            pids.insert(owner.tgid);
+        }
         let open = |pid: u32| {
             let process = Pid::from_raw(pid.try_into().ok()?)?;
             Some((pid, pidfd_open(process, PidfdFlags::empty()).ok()?))
@@ -48,29 +52,44 @@ impl Owners {
 
     /// The clocks of the processes that have these sockets.
     pub fn clocks(&self, cookies: impl Iterator<Item = u64>) -> Clocks {
-        let owner = |cookie| self.descriptors.get(&cookie).map(|&(pid, _)| pid);
-        let pids: HashSet<u32> = cookies.filter_map(owner).collect();
+        let owners = cookies.filter_map(|cookie| self.descriptors.get(&cookie));
+        let pids: HashSet<u32> = owners.flatten().map(|&(pid, _)| pid).collect();
         let clock =
             |pid: u32| clock_getcpuclockid(unistd::Pid::from_raw(pid.try_into().ok()?)).ok();
         Clocks(pids.into_iter().filter_map(clock).collect())
     }
 
-    /// Sets TCP_NODELAY on the socket. False: it is not reached in this way.
-    pub(super) fn set(&self, cookie: u64, nodelay: bool) -> bool {
-        let Some(&(pid, fd)) = self.descriptors.get(&cookie) else {
+    /// Sets TCP_NODELAY on each of these; gives those that no owner lets us reach. One that was closed
+    /// since is not among them.
+    pub fn reach(&self, sockets: impl Iterator<Item = Socket>) -> Vec<Socket> {
+        sockets.filter(|s| !self.set(s)).collect()
+    }
+
+    fn set(&self, s: &Socket) -> bool {
+        let Some(of_socket) = self.descriptors.get(&s.cookie) else {
             return false;
         };
-        let Some(process) = self.processes.get(&pid) else {
-            return false;
-        };
-        let done = pidfd_getfd(process, fd, PidfdGetfdFlags::empty())
-            // the number may be another socket's by now
-            .and_then(|socket| match sockopt::socket_cookie(&socket)? == cookie {
-                true => set(&socket, nodelay),
-                false => Err(Errno::BADF),
-            });
-        // one that was closed since needs no other way
-        matches!(done, Ok(()) | Err(Errno::BADF | Errno::SRCH))
+        let mut closed = true;
+        for (pid, fd) in of_socket {
+            let done = self
+                .processes
+                .get(pid)
+                .ok_or(Errno::PERM)
+                .and_then(|process| {
+                    let socket = pidfd_getfd(process, *fd, PidfdGetfdFlags::empty())?;
+                    // the number may be another socket's by now
+                    match sockopt::socket_cookie(&socket)? == s.cookie {
+                        true => set(&socket, s.nodelay),
+                        false => Err(Errno::BADF),
+                    }
+                });
+            match done {
+                Ok(()) => return true,
+                Err(Errno::BADF | Errno::SRCH) => {}
+                Err(_) => closed = false,
+            }
+        }
+        closed
     }
 }
 

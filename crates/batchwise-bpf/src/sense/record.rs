@@ -85,6 +85,7 @@ fn vitals(info: &types::bw_sock_info) -> Vitals {
         outstanding: info.outstanding,
         rtt: u64::from(info.srtt_us) * 1_000,
         mss: info.mss,
+        corked: info.corked != 0,
     }
 }
 

@@ -93,7 +93,7 @@ struct bw_sock_info {
 	__u32 rtt_min_us;
 	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
 	__u32 mss; /* bytes of a full segment */
-	__u32 pad;
+	__u32 corked; /* tp->nonagle & TCP_NAGLE_CORK */
 };
 
 /* One connection as the agent sees it: identity, then counters. */

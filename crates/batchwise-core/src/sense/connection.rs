@@ -107,4 +107,6 @@ pub struct Vitals {
     pub rtt: u64,
     /// Bytes of a full segment.
     pub mss: u32,
+    /// TCP_CORK is set: the application holds back itself.
+    pub corked: bool,
 }

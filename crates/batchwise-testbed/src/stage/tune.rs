@@ -34,9 +34,14 @@ impl Agent {
 
     /// The same without waiting.
     pub fn launch(host: &Host, logs: &Path, args: &[&str]) -> Self {
+        Self::launch_at(host, logs, PORT, args)
+    }
+
+    /// The same for another port than Redis's.
+    pub fn launch_at(host: &Host, logs: &Path, port: u16, args: &[&str]) -> Self {
         let log = logs.join(format!("{}.jsonl", host.namespace().name()));
         let mut command = batchwise();
-        command.args(["tune", "--port", &PORT.to_string()]);
+        command.args(["tune", "--port", &port.to_string()]);
         command.arg("--cgroup").arg(host.cgroup());
         command.arg("--log").arg(&log).args(args);
         let mut process = host

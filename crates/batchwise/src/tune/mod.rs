@@ -7,7 +7,7 @@ mod place;
 mod service;
 mod test;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -35,8 +35,8 @@ use decisions::{Decisions, Happened, found};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
 use metrics::TuneMetrics;
-use place::{Place, Settings};
-use service::Service;
+use place::{Asked, Place};
+use service::{Member, Service};
 use test::Ended;
 
 pub const EXAMPLES: &str = "\
@@ -147,7 +147,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         Some(dir) => dir.clone(),
         None => bpf::cgroup_mount_point()?,
     };
-    let (place, left_behind) = Place::take(&cgroup)?;
+    let place = Place::take(&cgroup)?;
     // loading takes 0.3 s of a CPU, which the service may need
     rustix::process::nice(LOADING_PRIORITY).context("lowering the priority")?;
     let config = Config {
@@ -174,8 +174,9 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         services: HashMap::new(),
         stop,
         explained: Instant::now(),
+        forgetful: false,
     };
-    agent.give_back_what_was_left(&left_behind)?;
+    agent.give_back_what_was_left()?;
     let ran = agent.run(hangup.as_deref());
     let finished = agent.finish();
     ran?;
@@ -203,6 +204,8 @@ struct Agent {
     services: HashMap<(SocketAddr, Side), Service>,
     stop: Arc<AtomicBool>,
     explained: Instant,
+    /// What applications asked for could not be written down when that was last tried.
+    forgetful: bool,
 }
 
 impl Agent {
@@ -250,14 +253,23 @@ impl Agent {
             let key = (c.last.server(), c.last.side);
             self.services.entry(key).or_insert_with(new).see(c);
         }
+        let mut held = Vec::new();
         for (key, service) in &mut self.services {
             service.end_look();
-            if self.args.hold.is_some() && service.arm != self.args.hold {
+            if service.arm != self.args.hold && self.args.hold.is_some() {
                 service.arm = self.args.hold;
-                self.actuator.control(key.0, key.1, service.arm)?;
+                held.push(*key);
             }
         }
-        self.remember()?;
+        if !self.remember() {
+            for key in held {
+                self.services.entry(key).and_modify(|s| s.arm = None);
+            }
+            return Ok(());
+        }
+        for (server, side) in held {
+            self.actuator.control(server, side, self.args.hold)?;
+        }
         let strays: Vec<_> = self
             .services
             .values()
@@ -274,34 +286,72 @@ impl Agent {
         Ok(())
     }
 
-    /// What applications asked for whose sockets are to have something else: should neither we nor the
-    /// guard have time to give them back, the next agent does.
-    fn remember(&mut self) -> anyhow::Result<()> {
-        let services = self.services.values().filter(|s| s.arm.is_some());
-        let sockets = services.flat_map(|s| &s.sockets);
-        let settings = sockets.map(|s| (s.cookie, s.app_nodelay)).collect();
-        self.place.remember(settings)
+    /// Writes down what applications asked for whose sockets are to have something else: should neither
+    /// we nor the guard have time to give them back, the next agent does. False: nothing may be switched.
+    fn remember(&mut self) -> bool {
+        let services = self.services.iter().filter(|(_, s)| s.arm.is_some());
+        let settings = services.flat_map(|((server, _), service)| {
+            let port = server.port();
+            let asked = move |s: &Member| {
+                (
+                    s.cookie,
+                    Asked {
+                        nodelay: s.app_nodelay,
+                        port,
+                    },
+                )
+            };
+            service.sockets.iter().map(asked)
+        });
+        let done = self.place.remember(settings.collect());
+        if let (Err(error), false) = (&done, self.forgetful) {
+            tracing::warn!("nothing is switched until this works: {error:#}");
+        }
+        self.forgetful = done.is_err();
+        !self.forgetful
     }
 
     /// An agent and its guard ended together: what sockets have is not what their applications asked for.
-    fn give_back_what_was_left(&mut self, left: &Settings) -> anyhow::Result<()> {
+    fn give_back_what_was_left(&mut self) -> anyhow::Result<()> {
+        let left = self.place.left();
         if left.is_empty() {
             return Ok(());
         }
-        tracing::warn!(
-            "an agent ended without giving back {} sockets: they have their applications' settings again",
-            left.len()
-        );
-        let sockets = left.iter().map(|(&cookie, &nodelay)| Socket {
+        let all = left.len();
+        let socket = |(&cookie, asked): (&u64, &Asked)| Socket {
             cookie,
             netns: 0,
-            nodelay,
+            nodelay: asked.nodelay,
+        };
+        let (owners, sockets) = (self.actuator.owners()?, left.iter().map(socket));
+        let unreached = self.sensor.for_applications(|| owners.reach(sockets));
+        let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
+        self.tracker.read(&self.sensor.read()?, None);
+        let seen = self.tracker.connections().map(|c| c.last.cookie);
+        let seen: HashSet<_> = seen.collect();
+        let ports = &self.args.ports.numbers;
+        // what is not seen although its port is watched was closed
+        left.retain(|cookie, asked| {
+            unreached.contains(cookie) && (seen.contains(cookie) || !ports.contains(&asked.port))
         });
-        let (owners, actuator) = (self.actuator.owners()?, &self.actuator);
-        self.sensor
-            .for_applications(|| actuator.set(&owners, sockets))?;
-        self.place.forget();
+        let back = all - unreached.len();
+        tracing::warn!(
+            "an agent and its guard ended together: {back} sockets have their applications' settings again"
+        );
+        if !left.is_empty() {
+            tracing::warn!(
+                "{} more are out of reach, or of ports that only the agent before watched: they keep what they have until an agent that reaches them starts",
+                left.len()
+            );
+        }
+        self.forget();
         Ok(())
+    }
+
+    fn forget(&mut self) {
+        if let Err(error) = self.place.forget() {
+            tracing::warn!("{error:#}");
+        }
     }
 
     /// Lets each service's controller decide, and does what it says.
@@ -455,7 +505,7 @@ impl Agent {
             release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
                 .context("cannot give the sockets back")?;
         }
-        self.place.forget();
+        self.forget();
         Ok(done)
     }
 

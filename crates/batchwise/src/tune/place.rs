@@ -19,20 +19,31 @@ use crate::frame::control::{lock, run_folder};
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const POLL: Duration = Duration::from_millis(5);
 
-/// TCP_NODELAY as the applications asked for it, by socket cookie: unique until reboot.
-pub type Settings = BTreeMap<u64, bool>;
+/// By socket cookie, which is unique until reboot.
+pub type Settings = BTreeMap<u64, Asked>;
+
+/// What an application asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// The server's.
+    pub port: u16,
+}
 
 pub struct Place {
     lock: Flock<File>,
     record: PathBuf,
     written: Settings,
+    /// Of an earlier agent, and not given back yet.
+    left: Settings,
 }
 
 impl Place {
     /// Takes the cgroup, and all below it. Two agents would take each other's settings for the
     /// applications' own. Where one has just died its guard keeps the lock until all sockets are given
-    /// back. Also gives what an agent left behind that had no time to give its sockets back.
-    pub fn take(cgroup: &Path) -> anyhow::Result<(Self, Settings)> {
+    /// back.
+    pub fn take(cgroup: &Path) -> anyhow::Result<Self> {
         let name = || format!("cannot open {}", cgroup.display());
         let cgroup = fs::canonicalize(cgroup).with_context(name)?;
         let inode = fs::metadata(&cgroup).with_context(name)?.ino();
@@ -42,12 +53,12 @@ impl Place {
             if let Some(lock) = try_take(&folder, inode, &cgroup)? {
                 let record = folder.join(format!("tune-{inode}.settings"));
                 let left = read(&record);
-                let place = Self {
+                return Ok(Self {
                     lock,
                     record,
                     written: left.clone(),
-                };
-                return Ok((place, left));
+                    left,
+                });
             }
             if Instant::now() >= end {
                 break cgroup.display();
@@ -60,15 +71,16 @@ impl Place {
     }
 
     /// Before sockets are set to something else: what their applications asked for.
-    pub fn remember(&mut self, settings: Settings) -> anyhow::Result<()> {
+    pub fn remember(&mut self, mut settings: Settings) -> anyhow::Result<()> {
+        settings.extend(&self.left);
         if settings == self.written {
             return Ok(());
         }
         let name = || format!("cannot write {}", self.record.display());
         let mut text = boot_id();
-        for (cookie, nodelay) in &settings {
+        for (cookie, Asked { nodelay, port }) in &settings {
             // to a string: that cannot fail
-            let _ = write!(text, "\n{cookie} {}", u8::from(*nodelay));
+            let _ = write!(text, "\n{cookie} {port} {}", u8::from(*nodelay));
         }
         let new = self.record.with_extension("new");
         fs::write(&new, text).with_context(name)?;
@@ -77,11 +89,20 @@ impl Place {
         Ok(())
     }
 
-    /// All sockets were given back.
-    pub fn forget(&mut self) {
+    /// What an agent left behind that ended together with its guard, as far as it is to be given back.
+    pub fn left(&mut self) -> &mut Settings {
+        &mut self.left
+    }
+
+    /// All sockets of this agent were given back.
+    pub fn forget(&mut self) -> anyhow::Result<()> {
+        if !self.left.is_empty() {
+            return self.remember(Settings::new());
+        }
         self.written.clear();
         // one that is not there was never needed
         let _ = fs::remove_file(&self.record);
+        Ok(())
     }
 }
 
@@ -125,8 +146,10 @@ fn read(record: &Path) -> Settings {
         return Settings::new();
     }
     let parse = |line: &str| {
-        let (cookie, nodelay) = line.split_once(' ')?;
-        Some((cookie.parse().ok()?, nodelay == "1"))
+        let mut fields = line.split(' ');
+        let mut next = || fields.next()?.parse::<u64>().ok();
+        let (cookie, port, nodelay) = (next()?, next()?.try_into().ok()?, next()? == 1);
+        Some((cookie, Asked { nodelay, port }))
     };
     lines.filter_map(parse).collect()
 }

@@ -41,6 +41,8 @@ pub struct Member {
     pub nodelay: bool,
     /// … and the application asked for it.
     pub app_nodelay: bool,
+    /// It is not to be switched now: the application holds back itself.
+    pub corked: bool,
 }
 
 /// What has happened so far, by kind.
@@ -132,6 +134,7 @@ impl Service {
             netns: c.last.netns,
             nodelay: c.last.nagle_off,
             app_nodelay: c.last.app_nagle_off,
+            corked: c.last.vitals.corked,
         });
     }
 
@@ -209,7 +212,7 @@ impl Service {
 
     /// Those that are not as they should be: opened, or changed by their applications, since.
     pub fn stragglers(&self) -> impl Iterator<Item = Socket> + '_ {
-        let strays = |s: &&Member| s.with(self.arm).nodelay != s.nodelay;
+        let strays = |s: &&Member| s.with(self.arm).nodelay != s.nodelay && !s.corked;
         self.sockets.iter().filter(strays).map(|s| s.with(self.arm))
     }
 

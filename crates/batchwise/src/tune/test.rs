@@ -1,5 +1,6 @@
 //! A test: both settings in turn on a live service, and what it did with each.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,13 @@ pub enum Ended {
     Aborted(String),
 }
 
+/// Of a service: its connections when the test began. Those that are opened meanwhile are not switched.
+struct Tested {
+    key: (SocketAddr, Side),
+    cookies: HashSet<u64>,
+    clocks: Clocks,
+}
+
 impl Agent {
     /// Tests the other setting on the service, in slices of this length. Its sockets are left as the last
     /// slice had them.
@@ -53,22 +61,31 @@ impl Agent {
         if !self.pause(WARM_UP)? {
             return Ok(Ended::Stopped);
         }
+        let service = &self.services[&key];
+        let (own, in_force) = (service.app_setting, service.in_force());
+        let cookies = || service.sockets.iter().map(|s| s.cookie);
+        let tested = Tested {
+            key,
+            cookies: cookies().collect(),
+            clocks: owners.clocks(cookies()),
+        };
         // the machine may stand still for a moment: the shortest time of several counts
         let (mut effort, mut switching) = (Duration::MAX, Duration::MAX);
         for _ in 0..TRIES {
             let begin = Instant::now();
-            self.count(key)?;
+            self.count(&tested)?;
             effort = effort.min(begin.elapsed());
         }
-        let service = &self.services[&key];
-        let (own, in_force) = (service.app_setting, service.in_force());
-        let clocks = owners.clocks(service.sockets.iter().map(|s| s.cookie));
+
         let (policy, seed) = (self.args.policy, monotonic_ns());
         let mut test = Switchback::new(policy, self.params(), own, in_force, seed);
         let mut usual = Usual::default();
         while let Some(arm) = test.next() {
             let begin = Instant::now();
-            self.switch(key, Some(arm), owners)?;
+            if !self.switch(key, Some(arm), owners)? {
+                let why = "what the applications asked for cannot be written down";
+                return Ok(Ended::Aborted(why.to_owned()));
+            }
             switching = switching.min(begin.elapsed());
             let length = length.max(SHARE * (switching + effort * 2));
             if length.as_nanos() > u128::from(self.params().longest) {
@@ -81,13 +98,13 @@ impl Agent {
             if !self.pause(SETTLE)? {
                 return Ok(Ended::Stopped);
             }
-            self.count(key)?;
+            self.count(&tested)?;
             let parts = match effort * SHARE < length / Usual::PARTS {
                 true => Usual::PARTS,
                 false => 1,
             };
             let parts = (length / parts, parts);
-            let Some(slice) = self.slice(key, parts, &mut usual, &clocks)? else {
+            let Some(slice) = self.slice(&tested, parts, &mut usual)? else {
                 return Ok(Ended::Stopped);
             };
             test.add(slice, begin.elapsed().as_nanos() as f64);
@@ -98,18 +115,17 @@ impl Agent {
     /// Counts for so many parts, or until too much is under way. `None`: stopped.
     fn slice(
         &mut self,
-        key: (SocketAddr, Side),
+        tested: &Tested,
         (part, parts): (Duration, u32),
         usual: &mut Usual,
-        clocks: &Clocks,
     ) -> anyhow::Result<Option<Slice>> {
         let (begin, mut sum) = (Instant::now(), Counted::default());
-        let before = clocks.cpu_time();
+        let before = tested.clocks.cpu_time();
         for _ in 0..parts {
             if !self.pause(part)? {
                 return Ok(None);
             }
-            sum.add(&self.count(key)?);
+            sum.add(&self.count(tested)?);
             if usual.is_exceeded_by(sum.outstanding as f64) {
                 break;
             }
@@ -122,31 +138,39 @@ impl Agent {
             sent: sum.sent as f64,
             segments: sum.segments as f64,
             mss: f64::from(sum.mss),
-            cpu: clocks.cpu_time().saturating_sub(before).as_nanos() as f64,
+            cpu: tested.clocks.cpu_time().saturating_sub(before).as_nanos() as f64,
         }))
     }
 
-    /// Has the service's sockets at this setting (`None`: each application's own).
+    /// Has the service's sockets at this setting (`None`: each application's own). False: they are left as
+    /// they are, as what their applications asked for cannot be written down.
     pub(super) fn switch(
         &mut self,
         key: (SocketAddr, Side),
         arm: Option<Arm>,
         owners: &Owners,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
+        let Some(service) = self.services.get_mut(&key) else {
+            return Ok(true);
+        };
+        let (before, in_force) = (service.arm, service.in_force());
+        service.arm = arm;
+        if !self.remember() && arm.is_some() {
+            self.services.entry(key).and_modify(|s| s.arm = before);
+            return Ok(false);
+        }
         self.actuator.control(key.0, key.1, arm)?;
         let Some(service) = self.services.get_mut(&key) else {
-            return Ok(());
+            return Ok(true);
         };
-        let before = service.in_force();
-        service.arm = arm;
-        service.counts.switches += u64::from(service.in_force() != before);
-        self.remember()?;
-        self.actuator.set(owners, self.services[&key].with(arm))?;
-        Ok(())
+        service.counts.switches += u64::from(service.in_force() != in_force);
+        self.actuator.set(owners, service.with(arm))?;
+        Ok(true)
     }
 
-    /// What the service's connections did since the last call.
-    fn count(&mut self, key: (SocketAddr, Side)) -> anyhow::Result<Counted> {
+    /// What the tested connections did since the last call.
+    fn count(&mut self, tested: &Tested) -> anyhow::Result<Counted> {
+        let (server, side) = tested.key;
         let mut sum = Counted::default();
         for _ in 0..TRIES {
             let reading = self.sensor.read()?;
@@ -154,10 +178,10 @@ impl Agent {
             self.guard.beat();
             let mut torn = false;
             sum.outstanding = 0;
-            let of_service = |c: &&TrackedConnection| (c.last.server(), c.last.side) == key;
-            for c in self.tracker.connections().filter(of_service) {
+            let is_tested = |c: &&TrackedConnection| tested.cookies.contains(&c.last.cookie);
+            for c in self.tracker.connections().filter(is_tested) {
                 torn |= c.stage == Stage::Missing;
-                sum.see(c, key.1);
+                sum.see(c, side);
             }
             if !torn {
                 break;
@@ -166,7 +190,7 @@ impl Agent {
         if let Some(hints) = &mut self.hints {
             // an application that counts its own requests knows best
             let heard = hints.read(&[])?;
-            if let (Side::Client, Some(window)) = (key.1, heard.of_service(&key.0)) {
+            if let (Side::Client, Some(window)) = (side, heard.of_service(&server)) {
                 (sum.waited, sum.done) = (window.integral, window.total);
             }
         }

@@ -126,31 +126,6 @@ fn a_guard_that_is_stopped_is_noticed_and_replaced() {
 }
 
 #[test]
-fn what_agent_and_guard_leave_behind_when_they_die_together_the_next_agent_gives_back() {
-    let scene = Scene::build("together");
-    let logs = TempDir::new().expect("a folder");
-    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
-    let sockets = application.set_nodelay(false);
-    let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
-    until_held(&sockets, true);
-    // as systemd does it with KillMode=mixed, or a container whose first process dies
-    let guard = agent.guard().expect("a guard");
-    agent.signal(Signal::SIGSTOP);
-    kill(guard, Signal::SIGKILL).expect("the guard is there");
-    agent.signal(Signal::SIGKILL);
-    agent.wait();
-    until_held(&sockets, true);
-    application.assert_goes_on();
-
-    let next = Agent::start(scene.client(), logs.path(), &["--dry-run"]);
-    until_held(&sockets, false);
-    assert_given_back(&sockets);
-    next.finish();
-    assert_given_back(&sockets);
-    application.finish();
-}
-
-#[test]
 fn neither_a_lock_on_the_cgroup_nor_a_cgroup_above_lets_two_agents_meet() {
     let scene = Scene::build("place");
     let logs = TempDir::new().expect("a folder");

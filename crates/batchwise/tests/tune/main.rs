@@ -11,6 +11,7 @@ mod death;
 mod dry_run;
 mod endings;
 mod metrics;
+mod record;
 mod slow;
 mod takeover;
 mod trials;
