@@ -43,6 +43,9 @@ enum Command {
         /// Fewer points, shorter ones: minutes, where a full run may take more than an hour
         #[arg(long)]
         quick: bool,
+        /// Only this part: a workload, a load, a size (may be repeated). A name that there is not shows all
+        #[arg(long, value_name = "PART")]
+        only: Vec<String>,
         /// Directory for the results [default: out/NAME]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
@@ -70,7 +73,12 @@ pub fn run() -> ExitCode {
             }
             return ExitCode::SUCCESS;
         }
-        Command::Run { name, quick, out } => crate::run(&name, quick, out),
+        Command::Run {
+            name,
+            quick,
+            only,
+            out,
+        } => crate::run(&name, quick, only, out),
         Command::Report { dir } => crate::report(&dir).map(|()| dir),
     };
     match written {

@@ -18,6 +18,8 @@ pub struct Workload {
     pub get_ratio: f64,
     /// The client sleeps while it has nothing to do.
     pub sleeping: bool,
+    /// An agent at the server, too.
+    pub both_ends: bool,
     /// Requests a second, ascending.
     pub steps: &'static [u64],
     pub quick_steps: &'static [u64],
@@ -35,6 +37,7 @@ impl Workload {
             value_size,
             get_ratio,
             sleeping: false,
+            both_ends: false,
             steps,
             quick_steps,
         }
@@ -44,6 +47,14 @@ impl Workload {
     pub const fn sleeping(self) -> Self {
         Self {
             sleeping: true,
+            ..self
+        }
+    }
+
+    /// The same with an agent at the server, too.
+    pub const fn at_both_ends(self) -> Self {
+        Self {
+            both_ends: true,
             ..self
         }
     }

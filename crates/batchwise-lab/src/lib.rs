@@ -38,6 +38,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::commands;
 use batchwise_testbed::stop::Stop;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::output::Output;
@@ -48,6 +49,8 @@ pub use engine::summarise;
 pub struct Context {
     /// Fewer points, shorter ones.
     pub quick: bool,
+    /// Only these parts of the experiment; empty: all.
+    pub only: Vec<String>,
     /// The `batchwise` command; empty in simulations. It starts `batchwise-load` from beside it.
     pub command: PathBuf,
     /// Where results go.
@@ -60,8 +63,10 @@ impl Context {
     /// The command line that repeats this run.
     pub fn reproduce(&self, name: &str) -> String {
         let quick = if self.quick { " --quick" } else { "" };
+        let only = |part: &String| format!(" --only \"{part}\"");
+        let only: String = self.only.iter().map(only).collect();
         format!(
-            "batchwise lab run {name}{quick} --out {}",
+            "batchwise lab run {name}{quick}{only} --out {}",
             self.output.dir().display()
         )
     }
@@ -143,6 +148,7 @@ pub fn report(dir: &Path) -> Result<()> {
     let name = result["experiment"].as_str().unwrap_or_default();
     let context = Context {
         quick: result["run"]["quick"].as_bool().unwrap_or_default(),
+        only: Vec::deserialize(&result["run"]["only"]).unwrap_or_default(),
         command: PathBuf::new(),
         output: Output::create(dir)?,
         stop: Stop::default(),
@@ -152,8 +158,9 @@ pub fn report(dir: &Path) -> Result<()> {
 
 /// Runs the experiment called `name`; gives the directory that holds its results.
 ///
-/// These are in `out`, or else in `out/<name>`. A `quick` run has fewer points and shorter ones.
-pub fn run(name: &str, quick: bool, out: Option<PathBuf>) -> Result<PathBuf> {
+/// These are in `out`, or else in `out/<name>`. A `quick` run has fewer points and shorter ones; `only`
+/// names the parts of it that are run, all if it is empty.
+pub fn run(name: &str, quick: bool, only: Vec<String>, out: Option<PathBuf>) -> Result<PathBuf> {
     let experiment = find(name)?;
     let mut command = PathBuf::new();
     if !experiment.simulates() {
@@ -167,6 +174,7 @@ pub fn run(name: &str, quick: bool, out: Option<PathBuf>) -> Result<PathBuf> {
     let dir = out.unwrap_or_else(|| Path::new("out").join(name));
     let context = Context {
         quick,
+        only,
         command,
         output: Output::create(&dir)?,
         stop: Stop::install()?,

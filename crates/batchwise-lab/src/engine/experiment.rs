@@ -66,6 +66,10 @@ pub trait Experiment: Sync {
     fn judge(&self, _point: &Self::Point) -> Judgement {
         Judgement::Valid
     }
+    /// What an arm is a part of that can be run without the rest.
+    fn part(&self, _arm: &Self::Arm) -> Option<String> {
+        None
+    }
     /// The ladder that an arm is a step of; its name need be unique within a round only.
     fn ladder(&self, _arm: &Self::Arm) -> Option<String> {
         None

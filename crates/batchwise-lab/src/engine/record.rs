@@ -6,11 +6,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::experiment::{Experiment, Judgement, Results};
+use crate::Context;
 
 /// How far a run has come, as the field `run` of `result.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Progressed {
     pub quick: bool,
+    /// Parts of the experiment; empty: all.
+    #[serde(default)]
+    pub only: Vec<String>,
     pub turns: usize,
     /// The round that is under way, or comes next.
     pub round: usize,
@@ -111,11 +115,12 @@ impl<P: Serialize + DeserializeOwned, M: Serialize + DeserializeOwned> Record<P,
 
     /// Whether a run with this plan can go on from here: the same experiment on the same machine,
     /// interrupted.
-    pub fn continues(&self, quick: bool, turns: usize, machine: &Value) -> bool {
+    pub fn continues(&self, context: &Context, turns: usize, machine: &Value) -> bool {
         let same = |name: &str| self.machine[name] == machine[name];
         !self.complete
             && self.progressed.turns == turns
-            && self.progressed.quick == quick
+            && self.progressed.quick == context.quick
+            && self.progressed.only == context.only
             && ["kernel", "cpu", "batchwise"].into_iter().all(same)
     }
 }

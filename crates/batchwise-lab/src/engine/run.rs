@@ -1,8 +1,9 @@
 //! Running a declared experiment: turns, repeats, ladders, progress, writing, resuming.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
@@ -34,7 +35,7 @@ impl<E: Experiment> crate::Experiment for E {
 
     /// Measures, and writes what there is after each round and at the end, however that comes.
     fn run(&self, context: &Context) -> Result<()> {
-        let rounds = self.rounds(context.quick)?;
+        let rounds = parts(self, self.rounds(context.quick)?, &context.only)?;
         let arms = |rounds: &[Round<E::Arm>]| rounds.iter().map(|round| round.arms.len()).sum();
         let turns = arms(&rounds);
         let machine = serde_json::to_value(Machine::probe()?)?;
@@ -88,6 +89,32 @@ impl<E: Experiment> crate::Experiment for E {
     }
 }
 
+/// What is left of a plan where only some parts of it are wanted.
+fn parts<E: Experiment>(
+    experiment: &E,
+    mut rounds: Vec<Round<E::Arm>>,
+    only: &[String],
+) -> Result<Vec<Round<E::Arm>>> {
+    let arms = rounds.iter().flat_map(|round| &round.arms);
+    let all: BTreeSet<_> = arms.filter_map(|arm| experiment.part(arm)).collect();
+    if let Some(unknown) = only.iter().find(|name| !all.contains(*name)) {
+        let all = Vec::from_iter(all).join("; ");
+        bail!("it has no part {unknown:?}; it has: {all}");
+    }
+    if !only.is_empty() {
+        let wanted = |arm: &E::Arm| {
+            experiment
+                .part(arm)
+                .is_some_and(|part| only.contains(&part))
+        };
+        for round in &mut rounds {
+            round.arms.retain(wanted);
+        }
+        rounds.retain(|round| !round.arms.is_empty());
+    }
+    Ok(rounds)
+}
+
 fn read(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path)?;
     Ok(serde_json::from_str(&text)?)
@@ -104,7 +131,7 @@ fn resumed<E: Experiment>(
     let path = context.output.dir().join("result.json");
     let left = read(&path).and_then(|value| Record::parse(experiment, &value));
     match left {
-        Ok(mut left) if left.continues(quick, turns, machine) => {
+        Ok(mut left) if left.continues(context, turns, machine) => {
             left.progressed.resumed += 1;
             left
         }
@@ -114,6 +141,7 @@ fn resumed<E: Experiment>(
             complete: false,
             progressed: Progressed {
                 quick,
+                only: context.only.clone(),
                 turns,
                 ..Progressed::default()
             },

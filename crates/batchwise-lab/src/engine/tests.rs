@@ -98,6 +98,9 @@ impl Experiment for Scripted {
             outcome => Judgement::valid_if(outcome != "i", "it says so"),
         }
     }
+    fn part(&self, arm: &u32) -> Option<String> {
+        Some(format!("arm {arm}"))
+    }
     fn ladder(&self, _arm: &u32) -> Option<String> {
         Some("the only one".into())
     }
@@ -134,6 +137,7 @@ fn run(name: &str, experiments: &[&Scripted]) -> Value {
 fn context(dir: &Path) -> Context {
     Context {
         quick: true,
+        only: Vec::new(),
         command: std::path::PathBuf::new(),
         output: Output::create(dir).unwrap(),
         stop: Stop::default(),
@@ -185,6 +189,23 @@ fn another_plan_or_a_complete_run_begins_anew() {
     let [first, again] = [(); 2].map(|()| Scripted::new(1, &[1, 2], ""));
     run("complete", &[&first, &again]);
     assert_eq!(again.measured.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_part_can_be_run_without_the_rest_and_an_unknown_one_names_all() {
+    let dir = std::env::temp_dir().join(format!("bw-engine-part-{}", std::process::id()));
+    let only = |part: &str| Context {
+        only: vec![part.into()],
+        ..context(&dir)
+    };
+    let experiment = Scripted::new(2, &[1, 2], "");
+    experiment.run(&only("arm 2")).unwrap();
+    let text = std::fs::read_to_string(dir.join("result.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(arms(&result), [(0, 2), (1, 2)]);
+    let refused = experiment.run(&only("arm 3")).unwrap_err().to_string();
+    assert!(refused.contains("arm 1; arm 2"), "{refused}");
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

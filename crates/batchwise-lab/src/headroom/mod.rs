@@ -94,6 +94,10 @@ impl Experiment for Headroom {
         Ok(Round::shuffled(ENOUGH_PAIRS as u32, &all))
     }
 
+    fn part(&self, (size, _): &(u32, What)) -> Option<String> {
+        Some(format!("{size} B"))
+    }
+
     fn stage(&self, context: &Context) -> Result<(Redis, Value)> {
         Redis::start(context, "headroom")
     }

@@ -79,8 +79,8 @@ pub struct Point {
     pub events: Vec<String>,
 }
 
-/// Of each arm, from when the agent is there; with a quick run, and with a whole one.
-const TIME: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(10)];
+/// Of each arm, from when the agent is there.
+const TIME: Duration = Duration::from_secs(4);
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// The delay of a link that is not plain.
@@ -188,6 +188,11 @@ impl Experiment for Multiplexed {
         Ok(Round::shuffled(15, &setups))
     }
 
+    fn part(&self, setup: &Setup) -> Option<String> {
+        let age = if setup.older { "" } else { ", younger" };
+        Some(setup.load.name() + age)
+    }
+
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
         let (near, network) = Redis::start(context, "multiplexed")?;
         let hosts = TwoHosts::build_apart("multiplexed-far", DELAY)?;
@@ -206,8 +211,7 @@ impl Experiment for Multiplexed {
             true => &mut stage.far,
             false => &mut stage.near,
         };
-        let time = TIME[usize::from(!context.quick)];
-        let whole = (WARM_UP + time) * Arm::ALL.len() as u32;
+        let whole = (WARM_UP + TIME) * Arm::ALL.len() as u32;
         let client = || setup.client().start(context, stage, whole);
         let mut order = Arm::ALL;
         order.shuffle(&mut rand::rng());
@@ -222,7 +226,7 @@ impl Experiment for Multiplexed {
             let own = (!setup.older).then(client).transpose()?;
             // the time of an agent begins when it is there: it has not decided anything yet
             let from = now_ns();
-            context.stop.sleep(time)?;
+            context.stop.sleep(TIME)?;
             let to = now_ns();
             let events = agent.map_or_else(|| Ok(Vec::new()), real_client::end)?;
             let own = own.map(Running::end).transpose()?;

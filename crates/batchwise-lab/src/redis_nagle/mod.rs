@@ -1,5 +1,5 @@
 //! Experiment `redis-nagle`, the paper's Figure 4 with the decision taken live: both static
-//! settings, and batchwise tuning at the client alone, from light load to collapse.
+//! settings, and batchwise tuning, mostly at the client alone, from light load to collapse.
 
 mod figures;
 mod plan;
@@ -131,6 +131,10 @@ impl Experiment for RedisNagle {
         Ok(rounds)
     }
 
+    fn part(&self, step: &Step) -> Option<String> {
+        Some(step.workload.name.into())
+    }
+
     fn ladder(&self, step: &Step) -> Option<String> {
         Some(step.arm.name().into())
     }
@@ -152,15 +156,14 @@ impl Experiment for RedisNagle {
             repeat,
         } = *turn.arm;
         let context = run.context;
-        let tuners = match arm {
-            Arm::Batchwise => Some(Tuners::start_at_client(
-                context,
-                &redis.hosts,
-                SLO_POLICY,
-                &format!("{}-{rps}-{}", workload.file_name(), repeat + 1),
-            )?),
-            _ => None,
+        let start = match workload.both_ends {
+            true => Tuners::start,
+            false => Tuners::start_at_client,
         };
+        let label = format!("{}-{rps}-{}", workload.file_name(), repeat + 1);
+        let tuners = (arm == Arm::Batchwise)
+            .then(|| start(context, &redis.hosts, SLO_POLICY, &label))
+            .transpose()?;
         let own = tuners.as_ref().map_or_else(Vec::new, Tuners::pids);
         let monitor = Monitor::start(&[redis.hosts.server.cpu(), redis.hosts.client.cpu()], &own);
         let phase = |time| steady(time, rps, workload.value_size);
