@@ -1,6 +1,6 @@
 //! The mathematics of batchwise, a folder a system: [`sense`] estimates latency from the queues of both
 //! ends, [`tune`] decides about Nagle's algorithm, [`passive`] measures from one direction of the
-//! traffic, [`balance`] turns latencies into weights.
+//! traffic, [`balance`] turns latencies into weights, [`window`] says how much TCP can send at once.
 //!
 //! Nothing in this crate reads a clock, does I/O or knows about BPF: time is an argument.
 #![no_std]
@@ -12,3 +12,4 @@ pub mod balance;
 pub mod passive;
 pub mod sense;
 pub mod tune;
+pub mod window;

@@ -18,7 +18,7 @@ pub use skel::types;
 
 use types::{
     bw_asks, bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_hist, bw_packet, bw_peer_queue,
-    bw_queue, bw_sock_view, bw_stream,
+    bw_queue, bw_sender, bw_sock_view, bw_stream,
 };
 
 /// Length of an option of the exchange, as `BW_OPT_LEN`.
@@ -122,6 +122,9 @@ unsafe extern "C" {
     /// A datagram.
     #[link_name = "bw_gaps_datagram"]
     pub safe fn bw_twin_gaps_datagram(g: &mut bw_gaps, p: &bw_gaps_params, now: u64, ip_len: u32);
+
+    /// Bytes that TCP would send at once.
+    pub safe fn bw_twin_space(s: &bw_sender, slack: u32) -> u32;
 
     /// Reads a frame: `enum bw_parse`.
     ///

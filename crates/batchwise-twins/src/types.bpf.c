@@ -3,6 +3,7 @@
 #include "lib/endpoint.h"
 #include "lib/gaps.h"
 #include "lib/packet.h"
+#include "lib/space.h"
 
 struct bw_endpoint *of_endpoint;
 struct bw_sock_view *of_sock_view;
@@ -11,5 +12,6 @@ struct bw_stream *of_stream;
 struct bw_gaps_params *of_gaps_params;
 struct bw_estimate *of_estimate;
 struct bw_packet *of_packet;
+struct bw_sender *of_sender;
 enum bw_gaps_flag *of_gaps_flag;
 enum bw_estimate_flag *of_estimate_flag;

@@ -6,7 +6,7 @@
 #ifndef BW_MEMBERS_H
 #define BW_MEMBERS_H
 
-#include "kernel.h"
+#include "../lib/kernel.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>

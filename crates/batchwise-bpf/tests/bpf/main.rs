@@ -13,3 +13,4 @@ mod packet;
 mod passive;
 mod probe;
 mod programs;
+mod space;

@@ -44,7 +44,7 @@ impl Default for Params {
         Self {
             budget: 0.02,
             counting: 0.07,
-            shortest: 8_000_000,
+            shortest: 4_000_000,
             segments: 200.0,
             longest: 100_000_000,
             margin: 0.05,

@@ -10,7 +10,7 @@ use super::world::{Passed, TICK};
 
 /// A look at the service takes so many ticks, or so many while its load seems to change, …
 const LOOK: u64 = 80_000_000 / TICK;
-const SOON: u64 = 40_000_000 / TICK;
+const SOON: u64 = 20_000_000 / TICK;
 /// … and a controller is told of so many of them.
 const LOOKS: usize = 3;
 /// After a switch, before a slice begins, ticks.

@@ -15,9 +15,9 @@ pub const WARMUP: Duration = Duration::from_secs(1);
 const SMALL: u32 = 64;
 const LARGE: u32 = 4096;
 /// 64 B: more than TCP_NODELAY carries, and easy with Nagle's algorithm.
-const SMALL_RATE: u64 = 300_000;
+const SMALL_RATE: u64 = 350_000;
 /// 4 KiB: easy with TCP_NODELAY, several times the latency with Nagle's algorithm.
-const LARGE_RATE: u64 = 90_000;
+const LARGE_RATE: u64 = 120_000;
 
 /// A load that changes under way.
 #[derive(Clone, Debug)]
@@ -69,9 +69,9 @@ fn ramps(each: Duration) -> Schedule {
         ..steady(each, rate, size)
     };
     let climbs = [
-        (100_000, 350_000, SMALL),
-        (40_000, 100_000, LARGE),
-        (350_000, 100_000, SMALL),
+        (100_000, 400_000, SMALL),
+        (40_000, 140_000, LARGE),
+        (400_000, 100_000, SMALL),
     ];
     Schedule {
         name: "ramps",

@@ -119,7 +119,7 @@ fn parse_arm(text: &str) -> Result<Arm, String> {
 /// Between looks at what the kernel keeps of the sockets, …
 const LOOK: Duration = Duration::from_millis(80);
 /// … where a load seems to change, …
-const SOON: Duration = Duration::from_millis(40);
+const SOON: Duration = Duration::from_millis(20);
 /// … which take at most this share of a CPU, unless they would be rarer than this.
 const LOOKING_SHARE: u32 = 100;
 const MOST_LOOK: Duration = Duration::from_secs(1);

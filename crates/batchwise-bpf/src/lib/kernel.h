@@ -80,6 +80,9 @@ struct sock {
 	struct sock_common __sk_common;
 	struct sock_cgroup_data sk_cgrp_data;
 	__u16 sk_protocol;
+	int sk_sndbuf;
+	int sk_wmem_queued;
+	unsigned long sk_tsq_flags;
 };
 
 struct inet_sock {
@@ -99,8 +102,19 @@ struct minmax {
 	struct minmax_sample s[3];
 };
 
+struct tcp_options_received {
+	__u16 snd_wscale : 4;
+};
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	__u32 snd_cwnd;
+	__u32 snd_wnd;
+	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
+	struct tcp_options_received rx_opt;
 	__u32 write_seq;
 	__u32 snd_una;
 	__u32 snd_nxt;

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * How much TCP can send at once: the twin of batchwise-core's `window`. Helper-free.
+ */
+#ifndef BW_SPACE_H
+#define BW_SPACE_H
+
+#include "base.h"
+
+#define BW_MOST_SEGMENTS (1 << 30) /* more than any congestion window: their bytes fit a __s64 */
+
+/* The sending side of a connection, as `struct tcp_sock` has it. */
+struct bw_sender {
+	__u32 cwnd;	 /* segments */
+	__u32 mss;	 /* bytes */
+	__u32 unacked;	 /* segments */
+	__u32 sacked;
+	__u32 lost;
+	__u32 retrans;
+	__u32 flight;	 /* bytes, snd_nxt - snd_una */
+	__u32 peer;	 /* bytes, snd_wnd */
+	__u32 unsent;	 /* bytes, write_seq - snd_nxt */
+	__u32 buffer;	 /* bytes */
+	__u32 throttled; /* TSQ */
+};
+
+/* All that was handed over has arrived: the space will not grow. */
+BW_INLINE int bw_is_idle(const struct bw_sender *s)
+{
+	return !s->unacked && !s->unsent;
+}
+
+BW_INLINE __u32 bw_space(const struct bw_sender *s, __u32 slack)
+{
+	__s64 window, peer, space, least = bw_is_idle(s) ? s->mss : 0;
+
+	if (s->throttled)
+		return 0;
+	window = (__s64)s->cwnd - s->unacked + s->sacked + s->lost - s->retrans;
+	if (window > BW_MOST_SEGMENTS)
+		window = BW_MOST_SEGMENTS;
+	window = window < 0 ? 0 : window * s->mss;
+	peer = (__s64)s->peer - s->flight;
+	peer = peer < 0 ? 0 : peer;
+	space = (window < peer ? window : peer) + slack - s->unsent;
+	space = space < least ? least : space;
+	return space < s->buffer ? space : s->buffer;
+}
+
+#endif

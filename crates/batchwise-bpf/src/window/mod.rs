@@ -1,0 +1,136 @@
+//! Window space: the loader of the programs that wake an application when TCP can send on a socket.
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::{fs::File, io};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
+
+use crate::Error;
+use crate::features::{self, Machine, Subcommand};
+use crate::object::holder;
+use crate::plain::{Plain, bytes};
+use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
+
+/// Applications at a time.
+pub const MOST_APPS: u32 = 1024;
+
+/// As in `window_intf.h`: of the agent's setsockopt() on a socket that it registers.
+const LEVEL: i32 = 0x6277;
+const OPTION: i32 = 1;
+
+/// The programs, attached to a cgroup and all below it; detached when dropped.
+pub struct Window {
+    // before the programs: what is attached goes first
+    _links: Vec<Link>,
+    skel: WindowSkel<'static>,
+}
+
+/// What an application shares with the kernel. Both descriptors are for it.
+#[derive(Debug)]
+pub struct App {
+    /// Its number.
+    pub number: u32,
+    /// An array of `struct bw_slot`, to be mapped.
+    pub slots: OwnedFd,
+    /// A BPF ring buffer of `struct bw_bell`.
+    pub bell: OwnedFd,
+}
+
+impl Window {
+    /// Loads the programs, and attaches them to this cgroup.
+    ///
+    /// # Errors
+    /// When the kernel does not allow it; it says the remedy.
+    pub fn attach(cgroup: &Path) -> Result<Self, Error> {
+        features::require(&Machine::look(), Subcommand::Window)?;
+        let mut skel = WindowSkelBuilder::default()
+            .open(holder())
+            .map_err(Error::bpf("opening the BPF object"))?
+            .load()
+            .map_err(Error::bpf("loading the BPF programs"))?;
+        if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
+            bss.agent = std::process::id();
+        }
+        let cgroup = File::open(cgroup).map_err(Error::io("opening the cgroup"))?;
+        let mut links = Vec::new();
+        for program in [&skel.progs.bw_acked, &skel.progs.bw_register] {
+            let link = program.attach_cgroup(cgroup.as_raw_fd());
+            links.push(link.map_err(Error::bpf("attaching to the cgroup"))?);
+        }
+        Ok(Self {
+            _links: links,
+            skel,
+        })
+    }
+
+    /// Makes an application's memory: so many slots, and a doorbell of so many bytes, a power of two and
+    /// whole pages.
+    pub fn app(&self, number: u32, slots: u32, bell: u32) -> Result<App, Error> {
+        let making = Error::bpf("making an application's memory");
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            map_flags: libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP,
+            ..Default::default()
+        };
+        let (key, value) = (size_of::<u32>() as u32, size_of::<types::bw_slot>() as u32);
+        let slots = MapHandle::create(MapType::Array, Some("bw_slots"), key, value, slots, &options);
+        let slots = slots.map_err(&making)?;
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        let bell = MapHandle::create(MapType::RingBuf, Some("bw_bell"), 0, 0, bell, &options);
+        let bell = bell.map_err(&making)?;
+        for (outer, inner) in [(&self.skel.maps.slots, &slots), (&self.skel.maps.bells, &bell)] {
+            let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
+            outer
+                .update(&number.to_ne_bytes(), &fd, MapFlags::ANY)
+                .map_err(&making)?;
+        }
+        let own = |map: &MapHandle| {
+            let copy = map.as_fd().try_clone_to_owned();
+            copy.map_err(Error::io("copying a descriptor"))
+        };
+        Ok(App {
+            number,
+            slots: own(&slots)?,
+            bell: own(&bell)?,
+        })
+    }
+
+    /// Takes an application's memory away from the programs: its sockets ring no more.
+    pub fn forget(&self, number: u32) {
+        for outer in [&self.skel.maps.slots, &self.skel.maps.bells] {
+            // one that is not there was never given
+            let _ = outer.delete(&number.to_ne_bytes());
+        }
+    }
+
+    /// From now on the socket rings for the application's slot.
+    ///
+    /// # Errors
+    /// When it is not TCP's, or not in the cgroup.
+    pub fn register(&self, socket: BorrowedFd<'_>, app: u32, slot: u32) -> io::Result<()> {
+        let wish = types::bw_wish { app, slot };
+        let value = bytes(&wish);
+        // SAFETY: the kernel, and our program, read so many bytes.
+        let done = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                LEVEL,
+                OPTION,
+                value.as_ptr().cast(),
+                value.len() as libc::socklen_t,
+            )
+        };
+        match done {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Plain for types::bw_wish {}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Window space: wakes an application when TCP can send on a socket again. Only sockets that were
+ * registered have these callbacks; each costs something when a segment arrives, and nothing otherwise.
+ */
+#include "../lib/kernel.h"
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../lib/space.h"
+#include "window_intf.h"
+
+#define TSQ_THROTTLED 0x1 /* 1 << 0 of enum tsq_enum */
+#define BW_TCP_HEADER 20
+#define BW_OFF_ACK 8
+#define BW_OFF_WINDOW 14
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Registered sockets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct bw_wish);
+} sockets SEC(".maps");
+
+/* By application: its slots, which it has mapped, … */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, BW_WINDOW_APPS);
+	__type(key, __u32);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_ARRAY);
+		__uint(max_entries, 1);
+		__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+		__type(key, __u32);
+		__type(value, struct bw_slot);
+	});
+} slots SEC(".maps");
+
+/* … and its doorbell. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, BW_WINDOW_APPS);
+	__type(key, __u32);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_RINGBUF);
+		__uint(max_entries, 4096);
+	});
+} bells SEC(".maps");
+
+/* The agent's process: nobody else registers sockets. */
+volatile __u32 agent;
+
+struct bw_place {
+	struct bw_slot *slot, *first;
+	void *bell;
+	__u32 index;
+};
+
+/* Where the socket's application waits. False: it is not registered, or its application is gone. */
+BW_INLINE bool bw_place(struct bpf_sock *sk, struct bw_place *p)
+{
+	struct bw_wish *wish;
+	__u32 app, zero = 0;
+	void *of_app;
+
+	if (!sk)
+		return false;
+	wish = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	if (!wish)
+		return false;
+	app = wish->app;
+	p->index = wish->slot;
+	of_app = bpf_map_lookup_elem(&slots, &app);
+	p->bell = bpf_map_lookup_elem(&bells, &app);
+	if (!of_app || !p->bell)
+		return false;
+	p->first = bpf_map_lookup_elem(of_app, &zero);
+	p->slot = bpf_map_lookup_elem(of_app, &p->index);
+	return p->first && p->slot;
+}
+
+BW_INLINE void bw_sender(const struct tcp_sock *tp, struct bw_sender *s)
+{
+	const struct sock *sk = (const struct sock *)tp;
+	int buffer = sk->sk_sndbuf - sk->sk_wmem_queued;
+
+	s->cwnd = tp->snd_cwnd;
+	s->mss = tp->mss_cache;
+	s->unacked = tp->packets_out;
+	s->sacked = tp->sacked_out;
+	s->lost = tp->lost_out;
+	s->retrans = tp->retrans_out;
+	s->flight = tp->snd_nxt - tp->snd_una;
+	s->peer = tp->snd_wnd;
+	s->unsent = tp->write_seq - tp->snd_nxt;
+	s->buffer = buffer > 0 ? buffer : 0;
+	s->throttled = sk->sk_tsq_flags & TSQ_THROTTLED;
+}
+
+/*
+ * A segment that is not looked at yet may move the peer's window: no callback comes behind that. What the
+ * kernel does with it (tcp_ack_update_window) is anticipated.
+ */
+BW_INLINE void bw_anticipate(struct bpf_sock_ops *ops, const struct tcp_sock *tp,
+			     struct bw_sender *s)
+{
+	__u8 *th = ops->skb_data;
+	__u32 ack, peer;
+
+	if (th + BW_TCP_HEADER > (__u8 *)ops->skb_data_end)
+		return;
+	ack = bpf_ntohl(*(__u32 *)(th + BW_OFF_ACK));
+	peer = bpf_ntohs(*(__u16 *)(th + BW_OFF_WINDOW));
+	peer <<= BPF_CORE_READ_BITFIELD(&tp->rx_opt, snd_wscale);
+	/* how far it reaches, counted from what is acknowledged so far */
+	if ((__s32)(ack + peer - tp->snd_una - s->peer) > 0)
+		s->peer = ack + peer - tp->snd_una;
+}
+
+BW_INLINE void bw_ring(struct bw_place *p, __u32 space)
+{
+	struct bw_bell bell = { .slot = p->index, .space = space };
+
+	if (__sync_val_compare_and_swap(&p->slot->armed, 1, 0) != 1)
+		return;
+	bell.at = bpf_ktime_get_ns();
+	p->slot->rung++;
+	if (bpf_ringbuf_output(p->bell, &bell, sizeof(bell), 0))
+		__sync_fetch_and_add(&p->first->rung, 1);
+}
+
+SEC("sockops")
+int bw_acked(struct bpf_sock_ops *ops)
+{
+	struct bw_sender sender;
+	struct bw_place place;
+	struct tcp_sock *tp;
+	struct bpf_sock *sk;
+	__u32 space;
+
+	if (ops->op != BPF_SOCK_OPS_RTT_CB && ops->op != BPF_SOCK_OPS_PARSE_HDR_OPT_CB &&
+	    ops->op != BPF_SOCK_OPS_STATE_CB && ops->op != BPF_SOCK_OPS_RTO_CB)
+		return 1;
+	sk = ops->sk;
+	if (!sk || !bw_place(sk, &place))
+		return 1;
+	if (ops->op == BPF_SOCK_OPS_STATE_CB) {
+		bw_ring(&place, 0); /* whoever waits looks, and finds what there is */
+		return 1;
+	}
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 1;
+	bw_sender(tp, &sender);
+	if (ops->op == BPF_SOCK_OPS_PARSE_HDR_OPT_CB)
+		bw_anticipate(ops, tp, &sender);
+	space = bw_space(&sender, place.slot->slack);
+	place.slot->space = space;
+	place.slot->unsent = sender.unsent;
+	place.slot->rtt_us = tp->srtt_us >> 3;
+	place.slot->events++;
+	if (space >= place.slot->at_least || bw_is_idle(&sender))
+		bw_ring(&place, space);
+	return 1;
+}
+
+/* The agent registers a socket by setting an option that there is not. */
+SEC("cgroup/setsockopt")
+int bw_register(struct bpf_sockopt *ctx)
+{
+	struct bw_wish *asked = ctx->optval, *wish;
+	int flags = 0;
+
+	if (ctx->level != BW_WINDOW_LEVEL || bpf_get_current_pid_tgid() >> 32 != agent)
+		return 1;
+	if ((void *)(asked + 1) > ctx->optval_end || !ctx->sk)
+		return 0;
+	wish = bpf_sk_storage_get(&sockets, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!wish)
+		return 0;
+	*wish = *asked;
+	if (bpf_getsockopt(ctx->sk, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
+		return 0;
+	flags |= BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG |
+		 BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG;
+	if (bpf_setsockopt(ctx->sk, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
+		return 0;
+	ctx->optlen = -1; /* the kernel is not asked */
+	return 1;
+}
+
+/* No map has these by type: they tell the loader's generator of them. */
+struct bw_slot *of_slot;
+struct bw_bell *of_bell;
+struct bw_wish *of_wish;

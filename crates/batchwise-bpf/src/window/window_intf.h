@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What the programs, the agent and the applications' library share.
+ */
+#ifndef BW_WINDOW_INTF_H
+#define BW_WINDOW_INTF_H
+
+#include <linux/types.h>
+
+#define BW_WINDOW_APPS 1024 /* applications at a time */
+#define BW_WINDOW_LEVEL 0x6277 /* of the agent's setsockopt() on a socket that it registers */
+
+/*
+ * A registered socket in its application's memory. The application writes what it waits for, the programs
+ * the rest. Slot 0 is no socket's: `rung` counts doorbells that found no room in the ring.
+ */
+struct bw_slot {
+	__u32 armed;	/* 1: the application sleeps, or is about to */
+	__u32 at_least;	/* bytes that TCP must be able to send before it is woken */
+	__u32 slack;	/* bytes that may wait in the kernel */
+	__u32 space;	/* bytes that TCP could send, as of the last acknowledgment */
+	__u32 unsent;	/* bytes that waited in the kernel then */
+	__u32 rtt_us;	/* smoothed */
+	__u32 events;	/* how often the programs looked */
+	__u32 rung;	/* how often they woke the application */
+};
+
+/* What rings: a socket can send, or is gone. */
+struct bw_bell {
+	__u32 slot;
+	__u32 space;
+	__u64 at; /* ns, CLOCK_MONOTONIC */
+};
+
+/* Whose a socket is, and which of the slots. */
+struct bw_wish {
+	__u32 app;
+	__u32 slot;
+};
+
+#endif

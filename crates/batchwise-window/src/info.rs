@@ -1,0 +1,108 @@
+//! What the kernel says of a connection's sending side: TCP_INFO (`tcp_get_info()`, net/ipv4/tcp.c).
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use batchwise_core::window::Sender;
+
+/// TCP_ESTABLISHED and TCP_CLOSE_WAIT of `include/net/tcp_states.h`: data can be sent.
+const SENDING: [u8; 2] = [1, 8];
+
+/// Bytes that TCP would send at once on the socket if it were handed them. On one that is closed or was
+/// reset there is any space: a write tells what is the matter.
+///
+/// # Errors
+/// When the socket is not TCP's, or the kernel is older than 5.4.
+pub fn space(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(Info::of(socket)?.space(0))
+}
+
+/// A connection as of one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    sender: Sender,
+    sending: bool,
+    round_trip: u64,
+}
+
+impl Info {
+    /// Asks the kernel: one system call.
+    ///
+    /// # Errors
+    /// As [`space`].
+    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes, which are there; all bytes are integers.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it was zeroed, and the kernel wrote integers.
+        let i = unsafe { info.assume_init() };
+        let needed = std::mem::offset_of!(libc::tcp_info, tcpi_snd_wnd) + size_of::<u32>();
+        if (length as usize) < needed {
+            let why = "the kernel does not tell the peer's window: Linux 5.4 does";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let left = i.tcpi_bytes_sent.wrapping_sub(i.tcpi_bytes_retrans);
+        Ok(Self {
+            sender: Sender {
+                cwnd: i.tcpi_snd_cwnd,
+                mss: i.tcpi_snd_mss,
+                unacked: i.tcpi_unacked,
+                sacked: i.tcpi_sacked,
+                lost: i.tcpi_lost,
+                retrans: i.tcpi_retrans,
+                // a SYN is acknowledged as a byte that was not sent
+                flight: left.saturating_sub(i.tcpi_bytes_acked) as u32,
+                peer: i.tcpi_snd_wnd,
+                unsent: i.tcpi_notsent_bytes,
+                buffer: u32::MAX,
+                throttled: false,
+            },
+            sending: SENDING.contains(&i.tcpi_state),
+            round_trip: u64::from(i.tcpi_rtt) * 1_000,
+        })
+    }
+
+    /// As [`space`], if `slack` bytes may wait in the kernel.
+    pub fn space(&self, slack: u32) -> u32 {
+        match self.sending {
+            true => self.sender.space(slack),
+            false => u32::MAX,
+        }
+    }
+
+    /// As [`Sender::ready`].
+    pub(crate) fn ready(&self, at_least: u32, slack: u32) -> Option<u32> {
+        match self.sending {
+            true => self.sender.ready(at_least, slack),
+            false => Some(u32::MAX),
+        }
+    }
+
+    /// Bytes that wait in the kernel.
+    pub fn unsent(&self) -> u32 {
+        self.sender.unsent
+    }
+
+    /// Bytes of a full segment.
+    pub fn segment(&self) -> u32 {
+        self.sender.mss
+    }
+
+    /// Smoothed round trip, ns.
+    pub fn round_trip(&self) -> u64 {
+        self.round_trip
+    }
+}

@@ -1,0 +1,28 @@
+//! When TCP can send on a socket, and how much. An application that hands TCP more than the network takes
+//! has decided too early: it waits in the kernel, and what is urgent waits behind it.
+//!
+//! A [`Set`] has a descriptor that is readable when one of its sockets can send, for epoll, poll, io_uring
+//! or tokio. [`space`] says how many bytes TCP would send at once. With the feature `tokio`,
+//! [`WindowedStream`] wraps a `TcpStream`, and does all of that itself.
+//!
+//! `batchwise window`, the agent, has the kernel ring when there is space. Without it the set falls back
+//! to `TCP_NOTSENT_LOWAT`, and [`Set::mode`] says so.
+
+#[cfg(feature = "tokio")]
+mod driver;
+mod info;
+mod link;
+mod protocol;
+mod ring;
+mod set;
+#[cfg(feature = "tokio")]
+mod stream;
+mod timer;
+
+pub use info::{Info, space};
+pub use link::{DEFAULT_SOCKET, SOCKET_VARIABLE};
+#[doc(hidden)]
+pub use protocol::*;
+pub use set::{Key, Mode, Set};
+#[cfg(feature = "tokio")]
+pub use stream::WindowedStream;

@@ -1,0 +1,126 @@
+//! The link to the agent: what it registers, and the memory that it has the kernel share with us.
+
+use std::env;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
+};
+
+use crate::protocol::{Answer, Ask, MAGIC, MOST_SLOTS, VERSION};
+use crate::ring::{Ring, Slots};
+
+/// Where the agent listens, unless [`SOCKET_VARIABLE`] says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/batchwise/window/window.sock";
+/// The environment variable with the path of the agent's socket.
+pub const SOCKET_VARIABLE: &str = "BATCHWISE_WINDOW_SOCKET";
+
+/// An agent that does not answer in this time is none.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A connection to the agent, and what it gave.
+pub struct Link {
+    socket: OwnedFd,
+    pub slots: Slots,
+    ring: Mutex<Ring>,
+    /// One question at a time.
+    asking: Mutex<()>,
+}
+
+impl Link {
+    /// Finds the agent.
+    pub fn reach() -> io::Result<Self> {
+        let path = env::var_os(SOCKET_VARIABLE).unwrap_or_else(|| DEFAULT_SOCKET.into());
+        let address = SocketAddrUnix::new(PathBuf::from(path))?;
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        for timeout in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
+        }
+        connect(&socket, &address)?;
+        let (answer, fds) = ask(&socket, MOST_SLOTS, None)?;
+        let Ok([slots, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
+            return Err(io::Error::other("the agent gave no memory"));
+        };
+        Ok(Self {
+            slots: Slots::map(slots.as_fd(), MOST_SLOTS)?,
+            ring: Mutex::new(Ring::map(bell, answer.bell)?),
+            asking: Mutex::default(),
+            socket,
+        })
+    }
+
+    /// Has the agent register a socket.
+    pub fn register(&self, socket: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(&self.socket, slot, Some(socket)).map(drop)
+    }
+
+    pub fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn ask(
+    agent: &OwnedFd,
+    slot: u32,
+    socket: Option<BorrowedFd<'_>>,
+) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    let ask = [MAGIC, VERSION, slot].map(u32::to_ne_bytes).concat();
+    debug_assert_eq!(ask.len(), size_of::<Ask>());
+    let fds: Vec<_> = socket.into_iter().collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    sendmsg(agent, &[IoSlice::new(&ask)], &mut control, SendFlags::NOSIGNAL)?;
+    let mut answer = [0; size_of::<Answer>()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut answer)];
+    let got = recvmsg(agent, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let given = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let fds: Vec<OwnedFd> = given.flatten().collect();
+    if got.bytes == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            "the agent refused: its quota for this user may be used up",
+        ));
+    }
+    let word = |at: usize| {
+        let bytes = answer.get(4 * at..4 * at + 4).unwrap_or_default();
+        bytes.try_into().map_or(0, u32::from_ne_bytes)
+    };
+    let answer = Answer {
+        magic: word(0),
+        version: word(1),
+        error: word(2),
+        bell: word(3),
+    };
+    if (got.bytes, answer.magic, answer.version) != (size_of::<Answer>(), MAGIC, VERSION) {
+        let why = format!("the agent speaks version {}, not {VERSION}", answer.version);
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    match answer.error {
+        0 => Ok((answer, fds)),
+        errno => Err(io::Error::from_raw_os_error(errno as i32)),
+    }
+}

@@ -1,0 +1,72 @@
+//! What library and agent say to each other over a Unix socket (SOCK_SEQPACKET), and the memory that the
+//! application shares with the kernel (`window_intf.h` of batchwise-bpf; a test holds both together).
+
+use std::sync::atomic::AtomicU32;
+
+/// Both ends must speak the same.
+pub const VERSION: u32 = 1;
+/// Begins every message.
+pub const MAGIC: u32 = 0x6277_7764;
+/// Sockets of one application; slot 0 is none's.
+pub const MOST_SLOTS: u32 = 16_384;
+
+/// What the library asks, after its first message, each with the socket's descriptor: that it be
+/// registered. The first message has no descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Ask {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u32,
+    /// The slot that it is to have; in the first message how many there are to be.
+    pub slot: u32,
+}
+
+/// What the agent answers. To the first message with two descriptors: the slots and the doorbell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Answer {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`VERSION`].
+    pub version: u32,
+    /// 0, or an `errno`.
+    pub error: u32,
+    /// Bytes of the doorbell.
+    pub bell: u32,
+}
+
+/// `struct bw_slot`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Slot {
+    /// 1: the application sleeps, or is about to.
+    pub armed: AtomicU32,
+    /// Bytes that TCP must be able to send before it is woken.
+    pub at_least: AtomicU32,
+    /// Bytes that may wait in the kernel.
+    pub slack: AtomicU32,
+    /// Bytes that TCP could send, as of the last acknowledgment.
+    pub space: AtomicU32,
+    /// Bytes that waited in the kernel then.
+    pub unsent: AtomicU32,
+    /// Smoothed round trip, µs.
+    pub rtt_us: AtomicU32,
+    /// How often the programs looked.
+    pub events: AtomicU32,
+    /// How often they woke the application; of slot 0: doorbells that found no room.
+    pub rung: AtomicU32,
+}
+
+/// `struct bw_bell`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Bell {
+    /// Which socket.
+    pub slot: u32,
+    /// Bytes that TCP can send.
+    pub space: u32,
+    /// ns, CLOCK_MONOTONIC.
+    pub at: u64,
+}

@@ -1,0 +1,375 @@
+//! Sockets whose application waits until TCP can send.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use batchwise_core::window::patience;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+
+use crate::info::Info;
+use crate::link::Link;
+use crate::protocol::MOST_SLOTS;
+use crate::timer::{Timer, now};
+
+/// A socket of a [`Set`]. It stays one until it is removed, also if it is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    slot: u32,
+    /// The slot was used before.
+    turn: u32,
+}
+
+/// Who rings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The agent has the kernel ring when TCP can send.
+    Agent,
+    /// There is no agent, for this reason: the kernel rings when nothing waits any more
+    /// (`TCP_NOTSENT_LOWAT`), and up to two segments more than TCP can send are handed over.
+    Fallback(String),
+}
+
+/// Sockets that wait until TCP can send. Its descriptor is readable when [`Self::ready`] has something to
+/// say: for epoll, poll, io_uring, or tokio's `AsyncFd`.
+pub struct Set {
+    epoll: OwnedFd,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    link: Option<Arc<Link>>,
+    /// Why there is none.
+    why: String,
+    /// When an agent was last looked for, ns.
+    looked: u64,
+    /// Links so far.
+    links: u32,
+    /// Doorbells that found no room, as last seen.
+    lost: u32,
+    timer: Timer,
+    /// By slot; that of slot 0 is never used.
+    members: Vec<Member>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Member {
+    turn: u32,
+    used: bool,
+    at_least: u32,
+    /// The link that it is registered with.
+    link: u32,
+    /// Until when nothing is done if nothing rings, ns; `None`: it does not wait.
+    waits: Option<u64>,
+    /// The descriptor that epoll has of it.
+    watched: Option<RawFd>,
+}
+
+const TIMER: u64 = u64::MAX;
+const RING: u64 = u64::MAX - 1;
+const AGENT: u64 = u64::MAX - 2;
+/// An agent is looked for so often, ns.
+const LOOK: u64 = 1_000_000_000;
+/// Events that are taken from epoll at a time.
+const BATCH: usize = 256;
+
+impl Set {
+    /// An empty one, with the agent if there is one.
+    ///
+    /// # Errors
+    /// When the process may have no more descriptors.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let timer = Timer::new()?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        let set = Self {
+            epoll,
+            inner: Mutex::new(Inner {
+                link: None,
+                why: String::new(),
+                looked: 0,
+                links: 0,
+                lost: 0,
+                timer,
+                members: vec![Member::default()],
+                free: Vec::new(),
+            }),
+        };
+        set.lock().look(&set.epoll);
+        Ok(set)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who rings, now.
+    pub fn mode(&self) -> Mode {
+        let inner = self.lock();
+        match inner.link {
+            Some(_) => Mode::Agent,
+            None => Mode::Fallback(inner.why.clone()),
+        }
+    }
+
+    /// Takes in a connected TCP socket, whose application wants to be woken when TCP can send `at_least`
+    /// so many bytes.
+    ///
+    /// # Errors
+    /// When it is not TCP's, or the set is full (16,383 sockets).
+    pub fn add(&self, socket: BorrowedFd<'_>, at_least: u32) -> io::Result<Key> {
+        Info::of(socket)?;
+        let mut inner = self.lock();
+        let slot = match inner.free.pop() {
+            Some(slot) => slot,
+            None if inner.members.len() < MOST_SLOTS as usize => {
+                inner.members.push(Member::default());
+                inner.members.len() as u32 - 1
+            }
+            None => return Err(io::Error::other("the set is full")),
+        };
+        let member = &mut inner.members[slot as usize];
+        *member = Member {
+            turn: member.turn.wrapping_add(1),
+            used: true,
+            at_least: at_least.max(1),
+            ..Member::default()
+        };
+        let key = Key {
+            slot,
+            turn: member.turn,
+        };
+        Ok(key)
+    }
+
+    /// Lets go of a socket: before it is closed.
+    pub fn remove(&self, key: Key) {
+        let mut inner = self.lock();
+        let Some(member) = inner.member(key) else {
+            return;
+        };
+        member.used = false;
+        if let Some(fd) = member.watched.take() {
+            // SAFETY: a number only: epoll refuses one that it does not have.
+            let _ = epoll::delete(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) });
+        }
+        inner.disarm(key.slot);
+        inner.free.push(key.slot);
+    }
+
+    /// How many bytes TCP can send on the socket with this key; `None`: not enough, and [`Self::ready`]
+    /// will name the key when this should be asked again.
+    ///
+    /// # Errors
+    /// When the key was removed, or the socket is not the one that was added.
+    pub fn wait(&self, key: Key, socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+        let mut inner = self.lock();
+        inner.look(&self.epoll);
+        let (links, link) = (inner.links, inner.link.clone());
+        let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
+        let at_least = member.at_least;
+        let Some(link) = link else {
+            return self.wait_without(&mut inner, key, socket);
+        };
+        if member.link != links {
+            link.register(socket, key.slot)?;
+            inner.member(key).ok_or(io::ErrorKind::NotFound)?.link = links;
+        }
+        let slot = link.slots.get(key.slot).ok_or(io::ErrorKind::NotFound)?;
+        slot.at_least.store(at_least, Ordering::Relaxed);
+        // TCP_INFO takes the socket's lock, under which the programs run: either they find this, or what
+        // they would have rung for is seen here
+        slot.armed.store(1, Ordering::SeqCst);
+        let info = Info::of(socket)?;
+        if let Some(space) = info.ready(at_least, 0) {
+            inner.disarm(key.slot);
+            return Ok(Some(space));
+        }
+        let until = now() + patience(info.round_trip());
+        inner.sleep(key, until)?;
+        Ok(None)
+    }
+
+    /// Without the agent.
+    fn wait_without(
+        &self,
+        inner: &mut Inner,
+        key: Key,
+        socket: BorrowedFd<'_>,
+    ) -> io::Result<Option<u32>> {
+        let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
+        let info = Info::of(socket)?;
+        if info.unsent() == 0 {
+            member.waits = None;
+            return Ok(Some(info.space(0).max(2 * info.segment())));
+        }
+        let (data, flags) = (EventData::new_u64(key.slot.into()), EventFlags::OUT | EventFlags::ONESHOT);
+        let fd = socket.as_raw_fd();
+        if member.watched == Some(fd) {
+            epoll::modify(&self.epoll, socket, data, flags)?;
+        } else {
+            not_sent_low_water(socket, 1)?;
+            match epoll::add(&self.epoll, socket, data, flags) {
+                Err(Errno::EXIST) => epoll::modify(&self.epoll, socket, data, flags)?,
+                other => other?,
+            }
+            member.watched = Some(fd);
+        }
+        member.waits = Some(u64::MAX);
+        Ok(None)
+    }
+
+    /// The sockets that should be asked about again: TCP can send, or is closed, or it is not known. Does
+    /// not block.
+    ///
+    /// # Errors
+    /// When the set's own descriptors fail.
+    pub fn ready(&self, keys: &mut Vec<Key>) -> io::Result<()> {
+        let mut events = Vec::with_capacity(BATCH);
+        let none = Timespec::default();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&none)) {
+            Err(Errno::INTR) => return Ok(()),
+            other => other?,
+        };
+        let mut inner = self.lock();
+        for event in events {
+            match event.data.u64() {
+                TIMER => inner.expired(keys)?,
+                RING => inner.rung(keys),
+                AGENT => inner.lost_agent(&self.epoll, keys),
+                slot => inner.wake(slot as u32, keys),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn member(&mut self, key: Key) -> Option<&mut Member> {
+        let member = self.members.get_mut(key.slot as usize)?;
+        (member.used && member.turn == key.turn).then_some(member)
+    }
+
+    /// Looks for an agent, once a second.
+    fn look(&mut self, epoll: &OwnedFd) {
+        let now = now();
+        if self.link.is_some() || (self.looked > 0 && now < self.looked + LOOK) {
+            return;
+        }
+        self.looked = now;
+        match Link::reach().and_then(|link| watch(epoll, &link).map(|()| link)) {
+            Ok(link) => {
+                self.link = Some(Arc::new(link));
+                self.links += 1;
+                self.lost = 0;
+            }
+            Err(error) => self.why = error.to_string(),
+        }
+    }
+
+    fn sleep(&mut self, key: Key, until: u64) -> io::Result<()> {
+        if let Some(member) = self.member(key) {
+            member.waits = Some(until);
+        }
+        self.timer.add(until, key)
+    }
+
+    fn disarm(&mut self, slot: u32) {
+        if let Some(member) = self.members.get_mut(slot as usize) {
+            member.waits = None;
+        }
+        if let Some(slot) = self.link.as_ref().and_then(|link| link.slots.get(slot)) {
+            slot.armed.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// A socket that waits need not any longer.
+    fn wake(&mut self, slot: u32, keys: &mut Vec<Key>) {
+        let Some(member) = self.members.get(slot as usize) else {
+            return;
+        };
+        if member.used && member.waits.is_some() {
+            let turn = member.turn;
+            self.disarm(slot);
+            keys.push(Key { slot, turn });
+        }
+    }
+
+    fn wake_all(&mut self, keys: &mut Vec<Key>) {
+        for slot in 1..self.members.len() as u32 {
+            self.wake(slot, keys);
+        }
+    }
+
+    fn rung(&mut self, keys: &mut Vec<Key>) {
+        let Some(link) = self.link.clone() else {
+            return;
+        };
+        link.ring().take(|bell| self.wake(bell.slot, keys));
+        let lost = link.slots.get(0).map_or(0, |s| s.rung.load(Ordering::Relaxed));
+        if lost != self.lost {
+            self.lost = lost;
+            self.wake_all(keys);
+        }
+    }
+
+    fn expired(&mut self, keys: &mut Vec<Key>) -> io::Result<()> {
+        let (mut over, now) = (Vec::new(), now());
+        self.timer.expired(&mut over)?;
+        for key in over {
+            let waits = self.member(key).and_then(|member| member.waits);
+            if waits.is_some_and(|until| until <= now) {
+                self.wake(key.slot, keys);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody falls back, until there is another.
+    fn lost_agent(&mut self, epoll: &OwnedFd, keys: &mut Vec<Key>) {
+        let Some(link) = self.link.take() else {
+            return;
+        };
+        self.why = "the agent ended".to_owned();
+        self.looked = now();
+        for fd in [link.as_fd(), link.ring().as_fd()] {
+            // both are closed anyway
+            let _ = epoll::delete(epoll, fd);
+        }
+        self.wake_all(keys);
+    }
+}
+
+fn watch(epoll: &OwnedFd, link: &Link) -> io::Result<()> {
+    epoll::add(epoll, link, EventData::new_u64(AGENT), EventFlags::IN)?;
+    epoll::add(epoll, &*link.ring(), EventData::new_u64(RING), EventFlags::IN)?;
+    Ok(())
+}
+
+/// TCP_NOTSENT_LOWAT: poll tells that a socket is writable when fewer bytes wait.
+fn not_sent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    // SAFETY: the kernel reads so many bytes, which are there.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl AsFd for Set {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

@@ -1,0 +1,112 @@
+//! A tokio TCP stream that takes only what TCP can send.
+
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::driver::Driver;
+use crate::info::Info;
+use crate::set::{Key, Mode};
+
+/// Wraps a `TcpStream`: a write takes as many bytes as TCP can send at once, and waits where it can send
+/// none. What is written next is chosen when it can leave, not a buffer's length earlier.
+pub struct WindowedStream {
+    stream: TcpStream,
+    key: Key,
+    driver: &'static Driver,
+}
+
+impl WindowedStream {
+    /// Wakes for one segment and more.
+    ///
+    /// # Errors
+    /// When the stream is not connected, or the process may have no more descriptors or threads.
+    pub fn new(stream: TcpStream) -> io::Result<Self> {
+        let driver = Driver::get()?;
+        let segment = Info::of(stream.as_fd())?.segment();
+        let key = driver.set.add(stream.as_fd(), segment)?;
+        Ok(Self {
+            stream,
+            key,
+            driver,
+        })
+    }
+
+    /// Who rings for it, now.
+    pub fn mode(&self) -> Mode {
+        self.driver.set.mode()
+    }
+
+    /// The stream.
+    pub fn get_ref(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Bytes that can be written now.
+    fn poll_space(&self, cx: &Context<'_>) -> Poll<io::Result<usize>> {
+        // first, so that a bell that rings meanwhile finds it
+        self.driver.wake(self.key, cx.waker());
+        match self.driver.set.wait(self.key, self.stream.as_fd())? {
+            Some(space) => Poll::Ready(Ok(space as usize)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for WindowedStream {
+    fn drop(&mut self) {
+        self.driver.forget(self.key);
+    }
+}
+
+impl AsyncRead for WindowedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for WindowedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let space = std::task::ready!(self.poll_space(cx))?;
+        let some = &buf[..buf.len().min(space)];
+        Pin::new(&mut self.stream).poll_write(cx, some)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let space = std::task::ready!(self.poll_space(cx))?;
+        if bufs.iter().map(|b| b.len()).sum::<usize>() <= space {
+            return Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        }
+        let first = bufs.iter().find(|b| !b.is_empty());
+        let some = first.map_or(&[][..], |b| &b[..b.len().min(space)]);
+        Pin::new(&mut self.stream).poll_write(cx, some)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
