@@ -16,11 +16,13 @@ fn main() {
 
     println!("cargo:rerun-if-env-changed=CLANG");
     for folder in [
-        "sense", "passive", "balance", "decap", "probe", "flows", "lib",
+        "sense", "passive", "balance", "decap", "probe", "window", "flows", "lib",
     ] {
         watch(&Path::new("src").join(folder));
     }
-    for system in ["sense", "flows", "passive", "balance", "decap", "probe"] {
+    for system in [
+        "sense", "flows", "passive", "balance", "decap", "probe", "window",
+    ] {
         skeleton(system, &out, kernel_arch, multiarch);
     }
 }

@@ -21,6 +21,7 @@ mod plain;
 pub mod probe;
 pub mod programs;
 pub mod sense;
+pub mod window;
 
 pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
 
@@ -56,5 +57,6 @@ skeletons! {
     flows_skel: "flows.skel.rs",
     balance_skel: "balance.skel.rs",
     decap_skel: "decap.skel.rs",
-    probe_skel: "probe.skel.rs"
+    probe_skel: "probe.skel.rs",
+    window_skel: "window.skel.rs"
 }

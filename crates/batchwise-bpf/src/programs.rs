@@ -19,6 +19,7 @@ use crate::object::info;
 use crate::passive::{self, Attach};
 use crate::probe::Probe;
 use crate::sense::sensor;
+use crate::window::Window;
 use crate::{Config, Error, Exchange, Extension, Hints, Tuning, Units};
 
 /// What the kernel's verifier looks at, at most, before it gives up: `BPF_COMPLEXITY_LIMIT_INSNS`.
@@ -68,6 +69,7 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
             all.add(Probe::load(&balancer)?.skel.object());
         }
         Subcommand::Decap => all.add(Decap::load(&DecapConfig::default())?.skel.object()),
+        Subcommand::Window => all.add(Window::load()?.skel.object()),
     }
     Ok(all.0.into_values().collect())
 }

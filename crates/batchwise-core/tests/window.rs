@@ -51,13 +51,19 @@ fn with_nothing_under_way_there_is_a_segment_to_ask_a_closed_window_with() {
         ..SENDER
     };
     assert_eq!((idle.space(0), idle.ready(50_000, 0)), (1000, Some(1000)));
-    let asking = Sender { unsent: 1000, ..idle };
+    let asking = Sender {
+        unsent: 1000,
+        ..idle
+    };
     assert_eq!((asking.space(0), asking.ready(1, 0)), (0, None));
 }
 
 #[test]
 fn few_bytes_are_not_worth_being_woken_for_while_more_are_to_come() {
-    assert_eq!((SENDER.ready(6000, 0), SENDER.ready(6001, 0)), (Some(6000), None));
+    assert_eq!(
+        (SENDER.ready(6000, 0), SENDER.ready(6001, 0)),
+        (Some(6000), None)
+    );
 }
 
 #[test]
@@ -91,10 +97,7 @@ fn a_connection_that_the_device_holds_up_has_no_space_and_a_full_buffer_is_a_lim
 
 #[test]
 fn slack_may_wait_in_the_kernel() {
-    let full = Sender {
-        cwnd: 4,
-        ..SENDER
-    };
+    let full = Sender { cwnd: 4, ..SENDER };
     assert_eq!((full.space(0), full.space(500)), (0, 500));
 }
 

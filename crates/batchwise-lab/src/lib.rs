@@ -31,6 +31,7 @@ mod tails;
 mod truth;
 mod tune_cost;
 mod tuner;
+mod window_latency;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -116,6 +117,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::heuristics::PassiveHeuristics,
         &passive::cost::PassiveCost,
         &passive::modes::PassiveModes,
+        &window_latency::WindowLatency,
         &balance::policies::BalancePolicies,
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,

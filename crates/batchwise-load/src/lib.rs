@@ -25,6 +25,7 @@ mod conclude;
 mod config;
 mod conn;
 mod cpu;
+pub mod downloads;
 mod engine;
 mod hdr;
 pub mod memcached;

@@ -61,6 +61,13 @@ impl Namespace {
         ip(&all)
     }
 
+    /// Runs `tc` for it with these arguments, apart by spaces.
+    pub fn tc(&self, arguments: &str) -> Result<()> {
+        let mut command = Command::new("tc");
+        command.args(["-n", &self.name]).args(arguments.split(' '));
+        run(&mut command, "iproute2")
+    }
+
     /// Runs `work` in it, in a thread of its own. Sockets that `work` opens stay in it.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let netns = self.open()?;

@@ -96,6 +96,16 @@ impl Info {
         self.sender.unsent
     }
 
+    /// Congestion window, segments.
+    pub fn window(&self) -> u32 {
+        self.sender.cwnd
+    }
+
+    /// Segments sent and not acknowledged.
+    pub fn unacked(&self) -> u32 {
+        self.sender.unacked
+    }
+
     /// Bytes of a full segment.
     pub fn segment(&self) -> u32 {
         self.sender.mss

@@ -10,6 +10,7 @@
 
 #[cfg(feature = "tokio")]
 mod driver;
+mod ffi;
 mod info;
 mod link;
 mod protocol;
@@ -23,6 +24,8 @@ pub use info::{Info, space};
 pub use link::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 #[doc(hidden)]
 pub use protocol::*;
-pub use set::{Key, Mode, Set};
+#[doc(hidden)]
+pub use ring::Slots;
+pub use set::{Key, Mode, Set, not_sent_low_water};
 #[cfg(feature = "tokio")]
 pub use stream::WindowedStream;

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
-    sendmsg, socket_with,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect,
+    recvmsg, sendmsg, shutdown, socket_with,
 };
 
 use crate::protocol::{Answer, Ask, MAGIC, MOST_SLOTS, VERSION};
@@ -25,6 +26,14 @@ pub const SOCKET_VARIABLE: &str = "BATCHWISE_WINDOW_SOCKET";
 
 /// An agent that does not answer in this time is none.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why a socket is not registered.
+pub enum Refusal {
+    /// It is none that could be.
+    Wrong(io::Error),
+    /// The agent cannot.
+    Cannot,
+}
 
 /// A connection to the agent, and what it gave.
 pub struct Link {
@@ -59,9 +68,23 @@ impl Link {
     }
 
     /// Has the agent register a socket.
-    pub fn register(&self, socket: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
+    pub fn register(&self, socket: BorrowedFd<'_>, slot: u32) -> Result<(), Refusal> {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        ask(&self.socket, slot, Some(socket)).map(drop)
+        let Err(error) = ask(&self.socket, slot, Some(socket)) else {
+            return Ok(());
+        };
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOTCONN | Errno::NOTSOCK | Errno::PROTONOSUPPORT | Errno::BADF) => {
+                Err(Refusal::Wrong(error))
+            }
+            // it is not in the agent's cgroup, or the kernel has no memory for it
+            Some(Errno::NOPROTOOPT | Errno::PERM | Errno::NOMEM) => Err(Refusal::Cannot),
+            _ => {
+                // the agent is gone, or stands still: the set will hear that it has hung up
+                let _ = shutdown(&self.socket, Shutdown::Both);
+                Err(Refusal::Cannot)
+            }
+        }
     }
 
     pub fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -88,7 +111,12 @@ fn ask(
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&fds));
     }
-    sendmsg(agent, &[IoSlice::new(&ask)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(
+        agent,
+        &[IoSlice::new(&ask)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
     let mut answer = [0; size_of::<Answer>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

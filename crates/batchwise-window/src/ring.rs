@@ -54,12 +54,14 @@ pub struct Slots {
 }
 
 impl Slots {
+    /// So many slots of the memory that this descriptor stands for.
     pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
         let length = size_of::<Slot>() * count as usize;
         let memory = Mapping::new(fd, length, 0, ProtFlags::READ | ProtFlags::WRITE)?;
         Ok(Self { memory, count })
     }
 
+    /// One of them.
     pub fn get(&self, index: u32) -> Option<&Slot> {
         let slots = self.memory.at.cast::<Slot>();
         // SAFETY: so many are mapped, and all of a slot is atomics.

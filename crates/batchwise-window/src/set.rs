@@ -11,7 +11,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::info::Info;
-use crate::link::Link;
+use crate::link::{Link, Refusal};
 use crate::protocol::MOST_SLOTS;
 use crate::timer::{Timer, now};
 
@@ -21,6 +21,20 @@ pub struct Key {
     slot: u32,
     /// The slot was used before.
     turn: u32,
+}
+
+impl Key {
+    /// For C: never negative.
+    pub(crate) fn to_number(self) -> i64 {
+        i64::from(self.turn) << 32 | i64::from(self.slot)
+    }
+
+    pub(crate) fn from_number(number: i64) -> Self {
+        Self {
+            slot: number as u32,
+            turn: (number >> 32) as u32,
+        }
+    }
 }
 
 /// Who rings.
@@ -61,8 +75,10 @@ struct Member {
     turn: u32,
     used: bool,
     at_least: u32,
-    /// The link that it is registered with.
+    /// The link that it is registered with, …
     link: u32,
+    /// … or one whose agent cannot register it.
+    refused: u32,
     /// Until when nothing is done if nothing rings, ns; `None`: it does not wait.
     waits: Option<u64>,
     /// The descriptor that epoll has of it.
@@ -134,7 +150,7 @@ impl Set {
         };
         let member = &mut inner.members[slot as usize];
         *member = Member {
-            turn: member.turn.wrapping_add(1),
+            turn: (member.turn + 1) & i32::MAX as u32,
             used: true,
             at_least: at_least.max(1),
             ..Member::default()
@@ -172,12 +188,18 @@ impl Set {
         let (links, link) = (inner.links, inner.link.clone());
         let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
         let at_least = member.at_least;
-        let Some(link) = link else {
+        let Some(link) = link.filter(|_| member.refused != links) else {
             return self.wait_without(&mut inner, key, socket);
         };
         if member.link != links {
-            link.register(socket, key.slot)?;
-            inner.member(key).ok_or(io::ErrorKind::NotFound)?.link = links;
+            match link.register(socket, key.slot) {
+                Ok(()) => member.link = links,
+                Err(Refusal::Wrong(error)) => return Err(error),
+                Err(Refusal::Cannot) => {
+                    member.refused = links;
+                    return self.wait_without(&mut inner, key, socket);
+                }
+            }
         }
         let slot = link.slots.get(key.slot).ok_or(io::ErrorKind::NotFound)?;
         slot.at_least.store(at_least, Ordering::Relaxed);
@@ -207,7 +229,10 @@ impl Set {
             member.waits = None;
             return Ok(Some(info.space(0).max(2 * info.segment())));
         }
-        let (data, flags) = (EventData::new_u64(key.slot.into()), EventFlags::OUT | EventFlags::ONESHOT);
+        let (data, flags) = (
+            EventData::new_u64(key.slot.into()),
+            EventFlags::OUT | EventFlags::ONESHOT,
+        );
         let fd = socket.as_raw_fd();
         if member.watched == Some(fd) {
             epoll::modify(&self.epoll, socket, data, flags)?;
@@ -231,7 +256,11 @@ impl Set {
     pub fn ready(&self, keys: &mut Vec<Key>) -> io::Result<()> {
         let mut events = Vec::with_capacity(BATCH);
         let none = Timespec::default();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&none)) {
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&none),
+        ) {
             Err(Errno::INTR) => return Ok(()),
             other => other?,
         };
@@ -310,7 +339,10 @@ impl Inner {
             return;
         };
         link.ring().take(|bell| self.wake(bell.slot, keys));
-        let lost = link.slots.get(0).map_or(0, |s| s.rung.load(Ordering::Relaxed));
+        let lost = link
+            .slots
+            .get(0)
+            .map_or(0, |s| s.rung.load(Ordering::Relaxed));
         if lost != self.lost {
             self.lost = lost;
             self.wake_all(keys);
@@ -346,12 +378,20 @@ impl Inner {
 
 fn watch(epoll: &OwnedFd, link: &Link) -> io::Result<()> {
     epoll::add(epoll, link, EventData::new_u64(AGENT), EventFlags::IN)?;
-    epoll::add(epoll, &*link.ring(), EventData::new_u64(RING), EventFlags::IN)?;
+    epoll::add(
+        epoll,
+        &*link.ring(),
+        EventData::new_u64(RING),
+        EventFlags::IN,
+    )?;
     Ok(())
 }
 
-/// TCP_NOTSENT_LOWAT: poll tells that a socket is writable when fewer bytes wait.
-fn not_sent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+/// TCP_NOTSENT_LOWAT: poll tells that a socket is writable when fewer bytes wait in the kernel.
+///
+/// # Errors
+/// When the socket is not TCP's.
+pub fn not_sent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     // SAFETY: the kernel reads so many bytes, which are there.
     let done = unsafe {
         libc::setsockopt(

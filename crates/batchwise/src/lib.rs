@@ -20,6 +20,7 @@ mod reference;
 mod sibling;
 mod tune;
 mod watch;
+mod window;
 
 /// See the latency your users feel, from inside the network stack.
 ///
@@ -78,6 +79,10 @@ enum Command {
     #[command(after_long_help = balance::EXAMPLES)]
     Balance(balance::BalanceArgs),
 
+    /// Wake applications when TCP can send on their sockets, and say how much
+    #[command(after_long_help = window::EXAMPLES)]
+    Window(window::WindowArgs),
+
     /// Give all sockets back when the agent is gone (started by `tune`)
     #[command(hide = true)]
     Guard(tune::GuardArgs),
@@ -110,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Decap(args) => decap::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Balance(args) => balance::run(args),
+        Command::Window(args) => window::run(args),
         Command::Guard(args) => tune::guard(args),
         Command::Load(args) => sibling::run("load", &args).map(|never| match never {}),
         Command::Lab(args) => sibling::run("lab", &args).map(|never| match never {}),

@@ -40,16 +40,19 @@ pub enum Subcommand {
     Balance,
     /// `batchwise decap`
     Decap,
+    /// `batchwise window`
+    Window,
 }
 
 impl Subcommand {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Watch,
         Self::Tune,
         Self::Passive,
         Self::Balance,
         Self::Decap,
+        Self::Window,
     ];
 
     /// Its name on the command line.
@@ -60,6 +63,7 @@ impl Subcommand {
             Self::Passive => "passive",
             Self::Balance => "balance",
             Self::Decap => "decap",
+            Self::Window => "window",
         }
     }
 

@@ -4,7 +4,7 @@
 //! distribution ported back is found by looking, never by version.
 
 use super::Probe::{Bpffs, Btf, Cgroup2, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting};
-use super::Subcommand::{Balance, Decap, Passive, Tune, Watch};
+use super::Subcommand::{Balance, Decap, Passive, Tune, Watch, Window};
 use super::{Feature, Name, Need, User};
 
 /// Without it the subcommand cannot run.
@@ -63,6 +63,7 @@ const LOADERS: &[User] = &[
     needs(Passive, "--iface"),
     needs(Balance, ""),
     needs(Decap, ""),
+    needs(Window, ""),
 ];
 const QUEUES: &[User] = &[
     needs(Watch, "the queues of a socket"),
@@ -90,6 +91,7 @@ pub const FEATURES: &[Feature] = &[
         users: &[
             needs(Watch, ""),
             needs(Tune, ""),
+            needs(Window, ""),
             uses(Passive, "to know what the kernel has"),
             uses(Balance, "the same"),
             uses(Decap, "the same"),
@@ -99,7 +101,7 @@ pub const FEATURES: &[Feature] = &[
         name: "BPF programs",
         since: Some((5, 12)),
         probe: Loads,
-        users: &[needs(Watch, ""), needs(Tune, "")],
+        users: &[needs(Watch, ""), needs(Tune, ""), needs(Window, "")],
     },
     Feature {
         name: "tcp_probe",
@@ -163,10 +165,10 @@ pub const FEATURES: &[Feature] = &[
         name: "late sock_ops callbacks",
         since: Some((6, 14)),
         probe: InBtf(LATE_CALLBACKS),
-        users: &[uses(
-            Watch,
-            "--exchange on listeners that were open before it",
-        )],
+        users: &[
+            uses(Watch, "--exchange on listeners that were open before it"),
+            needs(Window, "sockets that are registered"),
+        ],
     },
     Feature {
         name: "XDP programs",
@@ -213,6 +215,7 @@ pub const FEATURES: &[Feature] = &[
         users: &[
             uses(Watch, "--exchange: two-sided estimates"),
             needs(Tune, "the sockets of a service"),
+            needs(Window, "the sockets that may be registered"),
         ],
     },
     Feature {

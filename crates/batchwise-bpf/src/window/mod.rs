@@ -8,6 +8,8 @@ use std::{fs::File, io};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
 
+use nix::libc;
+
 use crate::Error;
 use crate::features::{self, Machine, Subcommand};
 use crate::object::holder;
@@ -25,7 +27,7 @@ const OPTION: i32 = 1;
 pub struct Window {
     // before the programs: what is attached goes first
     _links: Vec<Link>,
-    skel: WindowSkel<'static>,
+    pub(crate) skel: WindowSkel<'static>,
 }
 
 /// What an application shares with the kernel. Both descriptors are for it.
@@ -45,6 +47,19 @@ impl Window {
     /// # Errors
     /// When the kernel does not allow it; it says the remedy.
     pub fn attach(cgroup: &Path) -> Result<Self, Error> {
+        let mut window = Self::load()?;
+        let cgroup = File::open(cgroup).map_err(Error::io("opening the cgroup"))?;
+        let programs = &window.skel.progs;
+        for program in [&programs.bw_acked, &programs.bw_register] {
+            let link = program.attach_cgroup(cgroup.as_raw_fd());
+            let attached = link.map_err(Error::bpf("attaching to the cgroup"))?;
+            window._links.push(attached);
+        }
+        Ok(window)
+    }
+
+    /// Loads the programs, and attaches them nowhere.
+    pub(crate) fn load() -> Result<Self, Error> {
         features::require(&Machine::look(), Subcommand::Window)?;
         let mut skel = WindowSkelBuilder::default()
             .open(holder())
@@ -54,14 +69,8 @@ impl Window {
         if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
             bss.agent = std::process::id();
         }
-        let cgroup = File::open(cgroup).map_err(Error::io("opening the cgroup"))?;
-        let mut links = Vec::new();
-        for program in [&skel.progs.bw_acked, &skel.progs.bw_register] {
-            let link = program.attach_cgroup(cgroup.as_raw_fd());
-            links.push(link.map_err(Error::bpf("attaching to the cgroup"))?);
-        }
         Ok(Self {
-            _links: links,
+            _links: Vec::new(),
             skel,
         })
     }
@@ -69,26 +78,36 @@ impl Window {
     /// Makes an application's memory: so many slots, and a doorbell of so many bytes, a power of two and
     /// whole pages.
     pub fn app(&self, number: u32, slots: u32, bell: u32) -> Result<App, Error> {
-        let making = Error::bpf("making an application's memory");
+        let making = |error| Error::bpf("making an application's memory")(error);
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
             map_flags: libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP,
             ..Default::default()
         };
         let (key, value) = (size_of::<u32>() as u32, size_of::<types::bw_slot>() as u32);
-        let slots = MapHandle::create(MapType::Array, Some("bw_slots"), key, value, slots, &options);
-        let slots = slots.map_err(&making)?;
+        let slots = MapHandle::create(
+            MapType::Array,
+            Some("bw_slots"),
+            key,
+            value,
+            slots,
+            &options,
+        );
+        let slots = slots.map_err(making)?;
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
             ..Default::default()
         };
         let bell = MapHandle::create(MapType::RingBuf, Some("bw_bell"), 0, 0, bell, &options);
-        let bell = bell.map_err(&making)?;
-        for (outer, inner) in [(&self.skel.maps.slots, &slots), (&self.skel.maps.bells, &bell)] {
+        let bell = bell.map_err(making)?;
+        for (outer, inner) in [
+            (&self.skel.maps.slots, &slots),
+            (&self.skel.maps.bells, &bell),
+        ] {
             let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
             outer
                 .update(&number.to_ne_bytes(), &fd, MapFlags::ANY)
-                .map_err(&making)?;
+                .map_err(making)?;
         }
         let own = |map: &MapHandle| {
             let copy = map.as_fd().try_clone_to_owned();

@@ -150,6 +150,8 @@ int bw_acked(struct bpf_sock_ops *ops)
 	if (!sk || !bw_place(sk, &place))
 		return 1;
 	if (ops->op == BPF_SOCK_OPS_STATE_CB) {
+		if (ops->args[1] == TCP_CLOSE)
+			place.slot->unsent = 0;
 		bw_ring(&place, 0); /* whoever waits looks, and finds what there is */
 		return 1;
 	}

@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::web::{Description, Site};
-use crate::{Config, memcached, multiplexed, quic, web, write_hdr};
+use crate::{Config, downloads, memcached, multiplexed, quic, web, write_hdr};
 
 /// Load a service and measure its latency honestly, from the intended send times
 #[derive(Debug, Parser)]
@@ -42,6 +42,10 @@ enum Workload {
     Quic(Box<Load<quic::Config>>),
     /// The server for `load quic`
     QuicServer(quic::ServerConfig),
+    /// Downloads whose records say when `load downloads-server` decided about them
+    Downloads(Box<Load<downloads::FetchConfig>>),
+    /// The server for `load downloads`, with several ways to write
+    DownloadsServer(Box<Load<downloads::ServeConfig>>),
 }
 
 /// A load, and how it is reported.
@@ -100,6 +104,12 @@ pub fn run() -> Result<()> {
         }
         Workload::Quic(load) => load.format.print(&quic::run(&load.config)?, text::truth),
         Workload::QuicServer(config) => serve(&config),
+        Workload::Downloads(load) => load
+            .format
+            .print(&downloads::fetch(&load.config)?, text::downloads),
+        Workload::DownloadsServer(load) => load
+            .format
+            .print(&downloads::serve(&load.config)?, text::downloads_server),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::downloads::{FetchReport, ServeReport};
 use crate::{Interval, LatencySummary, Report, TruthReport, multiplexed};
 
 /// An interim report of `load redis`.
@@ -160,4 +161,35 @@ fn human(ns: Option<u64>) -> String {
         Some(ns) if ns < 1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
         Some(ns) => format!("{:.2} s", ns as f64 / 1e9),
     }
+}
+
+/// The report of `load downloads`.
+pub fn downloads(out: &mut dyn Write, report: &FetchReport) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:.2} MB/s, {} downloads",
+        report.bytes_per_s / 1e6,
+        report.downloads
+    )?;
+    latency(out, "age of what arrives", &report.age_ns)?;
+    latency(out, "ping", &report.ping_ns)
+}
+
+/// The report of `load downloads-server`.
+pub fn downloads_server(out: &mut dyn Write, report: &ServeReport) -> io::Result<()> {
+    if let Some(mode) = &report.window {
+        writeln!(out, "window: {mode}")?;
+    }
+    let unsent = report
+        .unsent_bytes
+        .map_or("–".to_owned(), |b| format!("{b:.0} B"));
+    writeln!(
+        out,
+        "{} bytes in {} writes, {} asked, {} waits, {:.2} s of CPU time; {unsent} waited a connection",
+        report.bytes,
+        report.writes,
+        report.asked,
+        report.waits,
+        report.cpu_ns as f64 / 1e9,
+    )
 }

@@ -99,13 +99,14 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("balance", lines::<balance::report::Line>()),
             ("agent", lines::<crate::balance::status::AgentLine>()),
             ("decap", lines::<crate::decap::Line>()),
+            ("window", lines::<crate::window::Line>()),
             ("doctor", lines::<crate::doctor::Report>()),
         ],
     );
 }
 
 /// What each agent exports besides the heartbeat.
-fn exported() -> [(&'static str, Vec<Exported>); 5] {
+fn exported() -> [(&'static str, Vec<Exported>); 6] {
     [
         (
             "watch",
@@ -124,6 +125,10 @@ fn exported() -> [(&'static str, Vec<Exported>); 5] {
             metrics::exported::<crate::balance::metrics::BalanceMetrics>(),
         ),
         ("decap", metrics::exported::<crate::decap::DecapMetrics>()),
+        (
+            "window",
+            metrics::exported::<crate::window::WindowMetrics>(),
+        ),
     ]
 }
 

@@ -117,6 +117,7 @@ fn panel(dashboard: &Dashboard, panel: &Panel, id: usize, place: Value) -> Value
         Unit::PacketsPerSecond => "pps",
         Unit::EventsPerSecond => "ops",
         Unit::BytesPerSecond => "Bps",
+        Unit::Bytes => "bytes",
     };
     let mut defaults = json!({
         "unit": unit, "custom": custom, "mappings": mappings(panel.draw),

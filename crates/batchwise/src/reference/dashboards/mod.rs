@@ -7,6 +7,7 @@ mod grafana;
 mod passive;
 mod tune;
 mod watch;
+mod window;
 
 use std::collections::BTreeSet;
 
@@ -75,6 +76,7 @@ enum Unit {
     PacketsPerSecond,
     EventsPerSecond,
     BytesPerSecond,
+    Bytes,
 }
 
 /// 0 to 1; both ends are needed for more than 0.4.
@@ -239,6 +241,7 @@ fn the_dashboards_show_metrics_that_exist_and_all_of_them() {
         passive::DASHBOARD,
         balance::DASHBOARD,
         decap::DASHBOARD,
+        window::DASHBOARD,
     ];
     for ((agent, metrics), dashboard) in exported().into_iter().zip(all) {
         assert_eq!(agent, dashboard.agent);

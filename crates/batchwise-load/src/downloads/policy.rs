@@ -1,0 +1,119 @@
+//! How much a server hands over, and when.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::str::FromStr;
+use std::time::Duration;
+
+use batchwise_window::{Info, Key, Set, not_sent_low_water};
+
+/// At most so much in one call.
+pub const CHUNK: usize = 65_536;
+
+/// What a server goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The socket's buffer has room: what most servers do.
+    Default,
+    /// The same with TCP_NOTSENT_LOWAT at so many bytes.
+    Lowat(u32),
+    /// Tor's KIST: every so often all sockets are asked (TCP_INFO); each gets what its congestion window has
+    /// room for, and a window more, less what waits.
+    Kist(Duration),
+    /// h2o's: TCP_NOTSENT_LOWAT at 1, and then two segments more than the congestion window has room for.
+    H2o,
+    /// `batchwise-window`.
+    Window,
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "default, lowat:BYTES, kist:TIME, h2o or window".to_owned();
+        match (text, text.split_once(':')) {
+            ("default", _) => Ok(Self::Default),
+            ("h2o", _) => Ok(Self::H2o),
+            ("window", _) => Ok(Self::Window),
+            (_, Some(("lowat", bytes))) => bytes.parse().map(Self::Lowat).map_err(|_| wrong()),
+            (_, Some(("kist", time))) => humantime::parse_duration(time)
+                .map(Self::Kist)
+                .map_err(|_| wrong()),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// What a server has for its policy.
+pub struct Writer {
+    policy: Policy,
+    pub set: Option<Set>,
+    /// System calls other than write, so far.
+    pub asked: u64,
+}
+
+impl Writer {
+    pub fn new(policy: Policy) -> io::Result<Self> {
+        Ok(Self {
+            policy,
+            set: (policy == Policy::Window).then(Set::new).transpose()?,
+            asked: 0,
+        })
+    }
+
+    /// Takes in a connection; a key where the policy has one.
+    pub fn begin(&self, socket: &TcpStream) -> io::Result<Option<Key>> {
+        let low_water = match self.policy {
+            Policy::Lowat(bytes) => Some(bytes),
+            Policy::H2o => Some(1),
+            _ => None,
+        };
+        if let Some(bytes) = low_water {
+            not_sent_low_water(socket.as_fd(), bytes)?;
+        }
+        let add = |set: &Set| set.add(socket.as_fd(), 1);
+        self.set.as_ref().map(add).transpose()
+    }
+
+    /// Whether epoll is to say when the socket is writable.
+    pub fn wants_writable(&self) -> bool {
+        matches!(
+            self.policy,
+            Policy::Default | Policy::Lowat(_) | Policy::H2o
+        )
+    }
+
+    /// How often all sockets are looked at.
+    pub fn tick(&self) -> Option<Duration> {
+        match self.policy {
+            Policy::Kist(every) => Some(every),
+            _ => None,
+        }
+    }
+
+    /// How much may be written now.
+    pub fn budget(&mut self, socket: &TcpStream, key: Option<Key>) -> io::Result<usize> {
+        match (self.policy, &self.set, key) {
+            (Policy::Default | Policy::Lowat(_), ..) => Ok(CHUNK),
+            (Policy::Window, Some(set), Some(key)) => {
+                self.asked += 1;
+                Ok(set.wait(key, socket.as_fd())?.unwrap_or(0) as usize)
+            }
+            (Policy::Kist(_), ..) => {
+                self.asked += 1;
+                let info = Info::of(socket.as_fd())?;
+                let window = i64::from(info.window());
+                let free = (window - i64::from(info.unacked())).max(0);
+                let limit = (free + window) * i64::from(info.segment());
+                Ok((limit - i64::from(info.unsent())).max(0) as usize)
+            }
+            _ => {
+                self.asked += 1;
+                let info = Info::of(socket.as_fd())?;
+                let free = i64::from(info.window()) - i64::from(info.unacked()) + 2;
+                Ok((free.max(0) * i64::from(info.segment())) as usize)
+            }
+        }
+    }
+}

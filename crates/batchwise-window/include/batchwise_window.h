@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+ *
+ * Tells when TCP can send on a socket, and how much, so that data is chosen at the last moment.
+ *
+ * All functions may be called from any thread (not from signal handlers), and none blocks for long.
+ * Errors are negative errnos. Link with -lbatchwise_window -lpthread -ldl -lm.
+ */
+#ifndef BATCHWISE_WINDOW_H
+#define BATCHWISE_WINDOW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct bw_window;
+typedef struct bw_window bw_window_t;
+
+/* A set of sockets; NULL if the process may have no more descriptors. */
+bw_window_t *bw_window_open(void);
+
+/* A descriptor for epoll, poll or io_uring: readable when bw_window_ready() has something to say. */
+int bw_window_fd(const bw_window_t *window);
+
+/*
+ * 1: the agent has the kernel ring when TCP can send. 0: the set has fallen back to
+ * TCP_NOTSENT_LOWAT, for the reason in `why` (NULL: not wanted).
+ */
+int bw_window_mode(const bw_window_t *window, char *why, size_t length);
+
+/* Takes in a connected TCP socket, which remains the caller's; gives its key. */
+int64_t bw_window_add(bw_window_t *window, int sockfd, uint32_t at_least);
+
+/* Lets go of a socket: before it is closed. */
+void bw_window_remove(bw_window_t *window, int64_t key);
+
+/*
+ * How many bytes may be written now, so that none waits in the kernel. 0: not `at_least`, and
+ * bw_window_ready() will give the key when this should be asked again.
+ */
+int64_t bw_window_wait(bw_window_t *window, int64_t key, int sockfd);
+
+/* Writes up to `most` keys; gives how many. */
+int64_t bw_window_ready(bw_window_t *window, int64_t *keys, size_t most);
+
+/* Bytes that TCP would send at once on any connected TCP socket. */
+int64_t bw_window_space(int sockfd);
+
+/* Ends a set. No other call may be using it. */
+void bw_window_close(bw_window_t *window);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,73 @@
+//! The dashboard of `batchwise window`.
+
+use super::{Dashboard, Panel, Row, SCRAPE, SERIES, UPDATED, Unit, Variable};
+
+pub const DASHBOARD: Dashboard = Dashboard {
+    agent: "window",
+    about: "What applications that write when TCP can send leave in the kernel, and how they are woken",
+    variables: &[Variable {
+        label: "instance",
+        of: "batchwise_window_sockets",
+        first: None,
+    }],
+    rows: &[
+        Row {
+            title: "What users feel",
+            panels: &[
+                Panel::lines(
+                    "Bytes that wait in the kernel, a socket",
+                    Unit::Bytes,
+                    &[(
+                        "batchwise_window_unsent_bytes{@agent} / batchwise_window_sockets{@agent}",
+                        "{{instance}}",
+                    )],
+                )
+                .help("What is urgent waits behind these. As of the sockets' last acknowledgments"),
+                Panel::lines(
+                    "Registered sockets",
+                    Unit::Number,
+                    &[("batchwise_window_sockets{@agent}", "{{instance}}")],
+                ),
+            ],
+        },
+        Row {
+            title: "Why",
+            panels: &[
+                Panel::lines(
+                    "Wake-ups and acknowledgments",
+                    Unit::EventsPerSecond,
+                    &[
+                        (
+                            "rate(batchwise_window_wakeups_total{@agent}[$__rate_interval])",
+                            "wake-ups at {{instance}}",
+                        ),
+                        (
+                            "rate(batchwise_window_events_total{@agent}[$__rate_interval])",
+                            "acknowledgments at {{instance}}",
+                        ),
+                    ],
+                ),
+                Panel::lines(
+                    "What went wrong",
+                    Unit::EventsPerSecond,
+                    &[
+                        (
+                            "rate(batchwise_window_lost_total{@agent}[$__rate_interval])",
+                            "no room in a doorbell at {{instance}}",
+                        ),
+                        (
+                            "rate(batchwise_window_refused_total{@agent}[$__rate_interval])",
+                            "sockets refused at {{instance}}",
+                        ),
+                    ],
+                )
+                .help("Without room in its doorbell an application looks at all its sockets. Refused sockets fall back to TCP_NOTSENT_LOWAT, or are none of TCP's"),
+            ],
+        },
+        Row {
+            title: "The agent",
+            panels: &[UPDATED, SERIES, SCRAPE],
+        },
+    ],
+    left_out: &[],
+};

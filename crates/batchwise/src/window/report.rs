@@ -1,0 +1,152 @@
+//! What people, programs and Prometheus see of the applications' sockets.
+
+use serde::Serialize;
+
+use super::apps::Seen;
+use crate::frame::clock::wall_clock_ns;
+use crate::frame::metrics::{Family, Labels, Metrics};
+use crate::frame::rows::{Column, JsonLines, View, name, plain};
+
+/// The line of one application. The field names are a contract.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Line {
+    /// Always `window`.
+    kind: &'static str,
+    /// When it was counted, ns since the Unix epoch.
+    ts_ns: u64,
+    /// The application's process.
+    pid: i32,
+    /// Its name.
+    application: String,
+    /// Sockets that it has registered.
+    sockets: u64,
+    /// Those of them on which it waits until TCP can send.
+    waiting: u64,
+    /// Bytes that wait in the kernel, a socket in the mean, as of the sockets' last acknowledgments.
+    unsent_bytes: u64,
+    /// Acknowledgments that were looked at since the last line.
+    events: u64,
+    /// Times that the application was woken since then.
+    wakeups: u64,
+    /// Times that the doorbell had no room: the application looks at all its sockets then.
+    lost: u64,
+}
+
+/// All applications.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    lines: Vec<Line>,
+    refused: u64,
+}
+
+impl Report {
+    pub fn of(seen: Vec<Seen>, refused: u64) -> Self {
+        let ts_ns = wall_clock_ns();
+        let line = |seen: Seen| Line {
+            kind: "window",
+            ts_ns,
+            pid: seen.pid,
+            application: seen.name,
+            sockets: seen.sockets,
+            waiting: seen.waiting,
+            unsent_bytes: seen.unsent / seen.sockets.max(1),
+            events: seen.events,
+            wakeups: seen.rung,
+            lost: seen.lost,
+        };
+        Self {
+            lines: seen.into_iter().map(line).collect(),
+            refused,
+        }
+    }
+}
+
+impl View for Report {
+    type Row = Line;
+
+    const COLUMNS: &'static [Column<Line>] = &[
+        Column::left("application", 16, |line| name(&line.application)),
+        Column::right("pid", 8, |line| plain(line.pid.to_string())),
+        Column::right("sockets", 8, |line| plain(line.sockets.to_string())),
+        Column::right("waiting", 8, |line| plain(line.waiting.to_string())),
+        Column::right("unsent B", 10, |line| plain(line.unsent_bytes.to_string())),
+        Column::right("ACKs/s", 10, |line| plain(line.events.to_string())),
+        Column::right("wakeups/s", 10, |line| plain(line.wakeups.to_string())),
+        Column::right("lost", 6, |line| plain(line.lost.to_string())),
+    ];
+    const NAME: &'static str = "window";
+
+    fn rows(&self) -> Vec<&Line> {
+        self.lines.iter().collect()
+    }
+
+    fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
+        self.lines.iter().try_for_each(|line| lines.push(line))
+    }
+}
+
+/// Counters are sums over all applications since the start.
+#[derive(Debug, Default)]
+pub struct WindowMetrics {
+    sockets: u64,
+    unsent: u64,
+    events: u64,
+    wakeups: u64,
+    lost: u64,
+    refused: u64,
+}
+
+impl WindowMetrics {
+    pub fn take(&mut self, report: &Report) {
+        let sum = |of: fn(&Line) -> u64| report.lines.iter().map(of).sum::<u64>();
+        self.sockets = sum(|line| line.sockets);
+        self.unsent = sum(|line| line.unsent_bytes * line.sockets);
+        self.events += sum(|line| line.events);
+        self.wakeups += sum(|line| line.wakeups);
+        self.lost += sum(|line| line.lost);
+        self.refused = report.refused;
+    }
+}
+
+fn one<T>(value: T) -> Vec<(Labels, T)> {
+    vec![(Labels::new(), value)]
+}
+
+impl Metrics for WindowMetrics {
+    const FAMILIES: &'static [Family<Self>] = &[
+        Family::gauge("window_sockets", "Registered sockets", |m| {
+            one(m.sockets as f64)
+        }),
+        Family::gauge(
+            "window_unsent_bytes",
+            "Bytes of registered sockets that wait in the kernel, as of their last acknowledgments",
+            |m| one(m.unsent as f64),
+        ),
+        Family::counter(
+            "window_events",
+            "Acknowledgments that were looked at",
+            |m| one(m.events),
+        ),
+        Family::counter(
+            "window_wakeups",
+            "Times that an application was woken as TCP could send",
+            |m| one(m.wakeups),
+        ),
+        Family::counter(
+            "window_lost",
+            "Times that a doorbell had no room: the application looked at all its sockets",
+            |m| one(m.lost),
+        ),
+        Family::counter("window_refused", "Sockets that were refused", |m| {
+            one(m.refused)
+        }),
+    ];
+}
+
+#[cfg(test)]
+impl crate::frame::metrics::testing::Example for WindowMetrics {
+    fn example() -> Self {
+        Self::default()
+    }
+}
