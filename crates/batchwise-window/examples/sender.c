@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 			return 1;
 		}
 		/* what is sent is chosen here, when it can leave */
-		n = read(0, data, space < (int64_t)sizeof(data) ? space : sizeof(data));
+		n = read(0, data, (size_t)space < sizeof(data) ? (size_t)space : sizeof(data));
 		if (n <= 0)
 			break;
 		if (write(sock, data, n) != n) {

@@ -91,6 +91,11 @@ impl Info {
         }
     }
 
+    /// Data can be sent.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending
+    }
+
     /// Bytes that wait in the kernel.
     pub fn unsent(&self) -> u32 {
         self.sender.unsent

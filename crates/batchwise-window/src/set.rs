@@ -225,7 +225,7 @@ impl Set {
     ) -> io::Result<Option<u32>> {
         let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
         let info = Info::of(socket)?;
-        if info.unsent() == 0 {
+        if info.unsent() == 0 || !info.is_sending() {
             member.waits = None;
             return Ok(Some(info.space(0).max(2 * info.segment())));
         }

@@ -116,7 +116,7 @@ BW_INLINE void bw_anticipate(struct bpf_sock_ops *ops, const struct tcp_sock *tp
 		return;
 	ack = bpf_ntohl(*(__u32 *)(th + BW_OFF_ACK));
 	peer = bpf_ntohs(*(__u16 *)(th + BW_OFF_WINDOW));
-	peer <<= BPF_CORE_READ_BITFIELD(&tp->rx_opt, snd_wscale);
+	peer <<= BPF_CORE_READ_BITFIELD_PROBED(&tp->rx_opt, snd_wscale);
 	/* how far it reaches, counted from what is acknowledged so far */
 	if ((__s32)(ack + peer - tp->snd_una - s->peer) > 0)
 		s->peer = ack + peer - tp->snd_una;
