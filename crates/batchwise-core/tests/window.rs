@@ -1,7 +1,7 @@
 //! The space of a connection, as properties: more room at the peer or in the network never means less,
 //! and what was handed over counts.
 
-use batchwise_core::window::{Sender, patience};
+use batchwise_core::window::{Sender, device_room, patience};
 use proptest::prelude::*;
 
 /// A connection with 4 of 10 segments under way, and much room at the peer.
@@ -16,7 +16,7 @@ const SENDER: Sender = Sender {
     peer: 1_000_000,
     unsent: 0,
     buffer: u32::MAX,
-    throttled: false,
+    device: u32::MAX,
 };
 
 #[test]
@@ -82,12 +82,12 @@ fn segments_that_arrived_or_were_lost_are_not_under_way_and_those_sent_again_are
 }
 
 #[test]
-fn a_connection_that_the_device_holds_up_has_no_space_and_a_full_buffer_is_a_limit() {
+fn what_the_device_takes_is_a_limit_and_so_is_the_buffer() {
     let held_up = Sender {
-        throttled: true,
+        device: 0,
         ..SENDER
     };
-    assert_eq!(held_up.space(10_000), 0);
+    assert_eq!((held_up.space(0), held_up.space(700)), (0, 700));
     let full = Sender {
         buffer: 100,
         ..SENDER
@@ -102,6 +102,15 @@ fn slack_may_wait_in_the_kernel() {
 }
 
 #[test]
+fn a_device_takes_a_millisecond_at_the_paced_rate_or_two_packets() {
+    assert_eq!(device_room(102_400_000, 1000, 0), 100_000);
+    assert_eq!(device_room(102_400_000, 1000, 60_000), 40_000);
+    assert_eq!(device_room(0, 1000, 0), 3000);
+    assert_eq!(device_room(0, 1000, 2500), 1000);
+    assert_eq!(device_room(0, 1000, 3001), 0);
+}
+
+#[test]
 fn patience_is_half_a_round_trip_but_two_milliseconds_at_least() {
     assert_eq!(patience(100_000_000), 50_000_000);
     assert_eq!(patience(100_000), 2_000_000);
@@ -110,7 +119,7 @@ fn patience_is_half_a_round_trip_but_two_milliseconds_at_least() {
 fn senders() -> impl Strategy<Value = Sender> {
     let small = || prop_oneof![0..100_u32, any::<u32>()];
     let segments = (small(), small(), small(), small(), small(), small());
-    let bytes = (small(), small(), small(), small(), any::<bool>());
+    let bytes = (small(), small(), small(), small(), small());
     (segments, bytes).prop_map(|(s, b)| Sender {
         cwnd: s.0,
         mss: s.1,
@@ -122,7 +131,7 @@ fn senders() -> impl Strategy<Value = Sender> {
         peer: b.1,
         unsent: b.2,
         buffer: b.3,
-        throttled: b.4,
+        device: b.4,
     })
 }
 
@@ -139,6 +148,7 @@ proptest! {
         prop_assert!(grown(|s| &mut s.cwnd) >= space);
         prop_assert!(grown(|s| &mut s.peer) >= space);
         prop_assert!(grown(|s| &mut s.buffer) >= space);
+        prop_assert!(grown(|s| &mut s.device) >= space);
         prop_assert!(grown(|s| &mut s.unsent) <= space);
         prop_assert!(grown(|s| &mut s.unacked) <= space);
         prop_assert!(space <= s.buffer);

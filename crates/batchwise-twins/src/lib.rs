@@ -123,6 +123,8 @@ unsafe extern "C" {
     #[link_name = "bw_gaps_datagram"]
     pub safe fn bw_twin_gaps_datagram(g: &mut bw_gaps, p: &bw_gaps_params, now: u64, ip_len: u32);
 
+    /// Bytes that TCP gives to the device at once.
+    pub safe fn bw_twin_device_room(pacing_rate: u64, mss: u32, queued: u32) -> u32;
     /// Bytes that TCP would send at once.
     pub safe fn bw_twin_space(s: &bw_sender, slack: u32) -> u32;
 

@@ -2,6 +2,11 @@
 /* lib/space.h as an ordinary function. */
 #include "lib/space.h"
 
+__u32 bw_twin_device_room(__u64 pacing_rate, __u32 mss, __u32 queued)
+{
+	return bw_device_room(pacing_rate, mss, queued);
+}
+
 __u32 bw_twin_space(const struct bw_sender *s, __u32 slack)
 {
 	return bw_space(s, slack);

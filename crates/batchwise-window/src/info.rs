@@ -1,13 +1,23 @@
-//! What the kernel says of a connection's sending side: TCP_INFO (`tcp_get_info()`, net/ipv4/tcp.c).
+//! What the kernel says of a connection's sending side: TCP_INFO (`tcp_get_info()`, net/ipv4/tcp.c) and
+//! SO_MEMINFO.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use batchwise_core::window::Sender;
+use batchwise_core::window::{Sender, device_room};
 
 /// TCP_ESTABLISHED and TCP_CLOSE_WAIT of `include/net/tcp_states.h`: data can be sent.
 const SENDING: [u8; 2] = [1, 8];
+
+/// SK_MEMINFO_* of `include/uapi/linux/sock_diag.h`: what the device has of the socket, …
+const WMEM_ALLOC: usize = 2;
+/// … the size of its send buffer, …
+const SNDBUF: usize = 3;
+/// … what that holds, …
+const WMEM_QUEUED: usize = 5;
+/// … and how many there are.
+const MEMORY: usize = 9;
 
 /// Bytes that TCP would send at once on the socket if it were handed them. On one that is closed or was
 /// reset there is any space: a write tells what is the matter.
@@ -27,33 +37,26 @@ pub struct Info {
 }
 
 impl Info {
-    /// Asks the kernel: one system call.
+    /// Asks the kernel: two system calls.
     ///
     /// # Errors
     /// As [`space`].
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes, which are there; all bytes are integers.
-        let done = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        if done != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let place = (info.as_mut_ptr().cast(), size_of::<libc::tcp_info>());
+        // SAFETY: the place is `info`.
+        let length = unsafe { option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, place)? };
         // SAFETY: it was zeroed, and the kernel wrote integers.
         let i = unsafe { info.assume_init() };
         let needed = std::mem::offset_of!(libc::tcp_info, tcpi_snd_wnd) + size_of::<u32>();
-        if (length as usize) < needed {
+        if length < needed {
             let why = "the kernel does not tell the peer's window: Linux 5.4 does";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
+        let mut memory = [0_u32; MEMORY];
+        let place = (memory.as_mut_ptr().cast(), size_of_val(&memory));
+        // SAFETY: the place is `memory`.
+        unsafe { option(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, place)? };
         let left = i.tcpi_bytes_sent.wrapping_sub(i.tcpi_bytes_retrans);
         Ok(Self {
             sender: Sender {
@@ -67,8 +70,8 @@ impl Info {
                 flight: left.saturating_sub(i.tcpi_bytes_acked) as u32,
                 peer: i.tcpi_snd_wnd,
                 unsent: i.tcpi_notsent_bytes,
-                buffer: u32::MAX,
-                throttled: false,
+                buffer: memory[SNDBUF].saturating_sub(memory[WMEM_QUEUED]),
+                device: device_room(i.tcpi_pacing_rate, i.tcpi_snd_mss, memory[WMEM_ALLOC]),
             },
             sending: SENDING.contains(&i.tcpi_state),
             round_trip: u64::from(i.tcpi_rtt) * 1_000,
@@ -119,5 +122,24 @@ impl Info {
     /// Smoothed round trip, ns.
     pub fn round_trip(&self) -> u64 {
         self.round_trip
+    }
+}
+
+/// Reads a socket option into a place of so many bytes; gives how many the kernel wrote.
+///
+/// # Safety
+/// The place is the caller's, and takes any bytes.
+unsafe fn option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    (place, bytes): (*mut libc::c_void, usize),
+) -> io::Result<usize> {
+    let mut length = bytes as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, which the caller has.
+    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) };
+    match done {
+        0 => Ok(length as usize),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -76,13 +76,22 @@ struct sock_cgroup_data {
 	struct cgroup *cgroup;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
+
 struct sock {
 	struct sock_common __sk_common;
 	struct sock_cgroup_data sk_cgrp_data;
 	__u16 sk_protocol;
 	int sk_sndbuf;
 	int sk_wmem_queued;
-	unsigned long sk_tsq_flags;
+	refcount_t sk_wmem_alloc;
+	unsigned long sk_pacing_rate;
 };
 
 struct inet_sock {

@@ -21,8 +21,21 @@ struct bw_sender {
 	__u32 peer;	 /* bytes, snd_wnd */
 	__u32 unsent;	 /* bytes, write_seq - snd_nxt */
 	__u32 buffer;	 /* bytes */
-	__u32 throttled; /* TSQ */
+	__u32 device;	 /* bytes, bw_device_room() */
 };
+
+/* What TCP gives to the device at once: TCP small queues. */
+BW_INLINE __u32 bw_device_room(__u64 pacing_rate, __u32 mss, __u32 queued)
+{
+	__u64 limit = pacing_rate >> 10, least = 3 * (__u64)mss, room;
+
+	limit = limit < least ? least : limit;
+	if (queued > limit)
+		return 0;
+	room = limit - queued;
+	room = room < mss ? mss : room;
+	return room < ~0U ? room : ~0U;
+}
 
 /* All that was handed over has arrived: the space will not grow. */
 BW_INLINE int bw_is_idle(const struct bw_sender *s)
@@ -34,15 +47,14 @@ BW_INLINE __u32 bw_space(const struct bw_sender *s, __u32 slack)
 {
 	__s64 window, peer, space, least = bw_is_idle(s) ? s->mss : 0;
 
-	if (s->throttled)
-		return 0;
 	window = (__s64)s->cwnd - s->unacked + s->sacked + s->lost - s->retrans;
 	if (window > BW_MOST_SEGMENTS)
 		window = BW_MOST_SEGMENTS;
 	window = window < 0 ? 0 : window * s->mss;
 	peer = (__s64)s->peer - s->flight;
 	peer = peer < 0 ? 0 : peer;
-	space = (window < peer ? window : peer) + slack - s->unsent;
+	space = window < peer ? window : peer;
+	space = (space < s->device ? space : s->device) + slack - s->unsent;
 	space = space < least ? least : space;
 	return space < s->buffer ? space : s->buffer;
 }

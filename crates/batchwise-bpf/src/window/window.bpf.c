@@ -12,7 +12,6 @@
 #include "../lib/space.h"
 #include "window_intf.h"
 
-#define TSQ_THROTTLED 0x1 /* 1 << 0 of enum tsq_enum */
 #define BW_TCP_HEADER 20
 #define BW_OFF_ACK 8
 #define BW_OFF_WINDOW 14
@@ -99,7 +98,9 @@ BW_INLINE void bw_sender(const struct tcp_sock *tp, struct bw_sender *s)
 	s->peer = tp->snd_wnd;
 	s->unsent = tp->write_seq - tp->snd_nxt;
 	s->buffer = buffer > 0 ? buffer : 0;
-	s->throttled = sk->sk_tsq_flags & TSQ_THROTTLED;
+	/* the counter begins at 1 */
+	s->device = bw_device_room(sk->sk_pacing_rate, s->mss,
+				   sk->sk_wmem_alloc.refs.counter - 1);
 }
 
 /*

@@ -1,8 +1,8 @@
 //! The C formula of a connection's space, compiled on the host, against its reference in batchwise-core.
 
-use batchwise_core::window::Sender;
-use batchwise_twins::bw_twin_space;
+use batchwise_core::window::{Sender, device_room};
 use batchwise_twins::types::bw_sender;
+use batchwise_twins::{bw_twin_device_room, bw_twin_space};
 use proptest::prelude::*;
 
 fn twin(s: &Sender, slack: u32) -> u32 {
@@ -17,7 +17,7 @@ fn twin(s: &Sender, slack: u32) -> u32 {
         peer: s.peer,
         unsent: s.unsent,
         buffer: s.buffer,
-        throttled: u32::from(s.throttled),
+        device: s.device,
     };
     bw_twin_space(&s, slack)
 }
@@ -31,14 +31,17 @@ proptest! {
     #[test]
     fn both_say_the_same_of_any_connection(
         segments in prop::array::uniform6(number()),
-        bytes in prop::array::uniform5(number()),
-        throttled in prop::bool::weighted(0.1),
+        bytes in prop::array::uniform6(number()),
+        pacing_rate: u64,
     ) {
         let [cwnd, mss, unacked, sacked, lost, retrans] = segments;
-        let [flight, peer, unsent, buffer, slack] = bytes;
+        let [flight, peer, unsent, buffer, device, slack] = bytes;
         let sender = Sender {
-            cwnd, mss, unacked, sacked, lost, retrans, flight, peer, unsent, buffer, throttled,
+            cwnd, mss, unacked, sacked, lost, retrans, flight, peer, unsent, buffer, device,
         };
         prop_assert_eq!(twin(&sender, slack), sender.space(slack));
+        let pacing_rate = pacing_rate >> (pacing_rate % 64);
+        let room = bw_twin_device_room(pacing_rate, mss, unsent);
+        prop_assert_eq!(room, device_room(pacing_rate, mss, unsent));
     }
 }

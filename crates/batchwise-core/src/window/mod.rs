@@ -26,8 +26,9 @@ pub struct Sender {
     /// Bytes that the send buffer has room for; `u32::MAX` where that is not known, as `write` keeps to
     /// it.
     pub buffer: u32,
-    /// The device still has so much of this connection that TCP waits (TCP small queues).
-    pub throttled: bool,
+    /// Bytes that TCP gives to the device before it waits for it: see [`device_room`]. `u32::MAX` where
+    /// that is not known.
+    pub device: u32,
 }
 
 impl Sender {
@@ -35,15 +36,13 @@ impl Sender {
     /// the kernel, for applications that wake up late. A segment, where nothing is under way: with
     /// nothing in hand TCP does not ask a peer whose window is closed whether it has opened.
     pub fn space(&self, slack: u32) -> u32 {
-        if self.throttled {
-            return 0;
-        }
         let of = i64::from;
         // tcp_packets_in_flight(), net/tcp.h
         let under_way = of(self.unacked) - of(self.sacked) - of(self.lost) + of(self.retrans);
         let window = (of(self.cwnd) - under_way).clamp(0, MOST_SEGMENTS) * of(self.mss);
         let peer = (of(self.peer) - of(self.flight)).max(0);
-        let space = window.min(peer) + of(slack) - of(self.unsent);
+        let at_once = window.min(peer).min(of(self.device));
+        let space = at_once + of(slack) - of(self.unsent);
         let least = if self.is_idle() { of(self.mss) } else { 0 };
         space.max(least).min(of(self.buffer)) as u32
     }
@@ -58,6 +57,19 @@ impl Sender {
     /// All that was handed over has arrived.
     fn is_idle(&self) -> bool {
         self.unacked == 0 && self.unsent == 0
+    }
+}
+
+/// What TCP gives to the device at once: TCP small queues hold a connection to what it paces in about a
+/// millisecond, or two packets (tcp_small_queue_check(), net/ipv4/tcp_output.c). `queued` is what the device
+/// has of it (`sk_wmem_alloc`), `pacing_rate` is bytes a second.
+pub fn device_room(pacing_rate: u64, mss: u32, queued: u32) -> u32 {
+    // two packets take the room of about three segments
+    let limit = (pacing_rate >> 10).max(3 * u64::from(mss));
+    match limit.checked_sub(queued.into()) {
+        // one is sent as long as the limit is not exceeded
+        Some(room) => u32::try_from(room.max(mss.into())).unwrap_or(u32::MAX),
+        None => 0,
     }
 }
 

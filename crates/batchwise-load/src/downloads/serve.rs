@@ -236,7 +236,7 @@ impl Server {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        let mut data = [0; CHUNK];
+        let (mut data, mut blocked) = ([0; CHUNK], false);
         while peer.left > 0 {
             let budget = match self.writer.budget(&peer.socket, peer.key) {
                 Ok(budget) => budget,
@@ -258,16 +258,20 @@ impl Server {
                     if peer.done.div_ceil(RECORD) > before.div_ceil(RECORD) {
                         peer.stamp = stamp;
                     }
-                    // the buffer is full, or one write for an event: others have their turn
-                    if written < count || self.writer.wants_writable() {
+                    // one write for an event: others have their turn
+                    if self.writer.wants_writable() {
                         break;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // the buffer is full, whatever TCP can send
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    blocked = true;
+                    break;
+                }
                 Err(_) => return self.forget(id),
             }
         }
-        let listens = peer.left > 0 && self.writer.wants_writable();
+        let listens = peer.left > 0 && (self.writer.wants_writable() || blocked);
         if listens != peer.listens {
             peer.listens = listens;
             let out = if listens {
