@@ -61,14 +61,24 @@ fn a_setting_that_serves_twice_as_much_is_found_in_as_few_pairs_as_can_tell() {
     assert_eq!((found.better, found.pairs), (Some(true), 9));
     assert!((found.of(Arm::On).messages - 2e5).abs() < 1.0);
     assert!((found.of(Arm::Off).messages - 1e5).abs() < 1.0);
-    assert!((found.gain - 8.0).abs() < 1e-6);
+    let Params {
+        weight,
+        fewest_pairs,
+        ..
+    } = Params::default();
+    assert!((found.gain / 2_f64.powf(weight) - 1.0).abs() < 1e-6);
     let found = outcome(Some(false));
-    assert_eq!((found.better, found.pairs), (Some(false), 3));
+    assert_eq!((found.better, found.pairs), (Some(false), fewest_pairs));
 }
 
 #[test]
 fn to_stay_where_one_is_takes_less_proof_than_to_change() {
-    for (in_force, rate_on, pairs) in [(Arm::On, 2e5, 3), (Arm::On, 5e4, 9), (Arm::Off, 2e5, 9)] {
+    let fewest = Params::default().fewest_pairs;
+    for (in_force, rate_on, pairs) in [
+        (Arm::On, 2e5, fewest),
+        (Arm::On, 5e4, 9),
+        (Arm::Off, 2e5, 9),
+    ] {
         let mut test = Switchback::new(Policy::Latency, Params::default(), Arm::Off, in_force, 3);
         while let Some(arm) = test.next() {
             test.add(slice(if arm == Arm::On { rate_on } else { 1e5 }, 1e5), 17e6);
@@ -102,6 +112,28 @@ fn where_both_serve_the_load_the_lower_latency_wins() {
         run(Policy::Throughput, 3, |arm, _| served(arm)).better,
         Some(true)
     );
+}
+
+#[test]
+fn latency_outweighs_throughput_that_differs_by_chance() {
+    let found = run(Policy::Latency, 5, |arm, n| {
+        let latency = if arm == Arm::On { 1.3e5 } else { 1e5 };
+        slice(1e5 * (1.0 + 0.08 * f64::from(n % 5) - 0.16), latency)
+    });
+    assert_eq!(found.better, Some(false), "{found:?}");
+}
+
+#[test]
+fn where_senders_fall_behind_throughput_outweighs_latency() {
+    // 8 % more with Nagle's algorithm, scattered by 5 %, at 30 % more latency
+    let found = run(Policy::Latency, 5, |arm, n| {
+        let scattered = 1.0 + 0.05 * (f64::from(n * 7 % 5) / 2.0 - 1.0);
+        match arm {
+            Arm::On => slice(1.08e5 * scattered, 1.3e5),
+            Arm::Off => slice(1e5 * scattered, 1e5),
+        }
+    });
+    assert_eq!(found.better, Some(true), "{found:?}");
 }
 
 /// A client whose requests, of 100 bytes both ways, cost it 4 µs each and 6 µs a segment; its clock moves

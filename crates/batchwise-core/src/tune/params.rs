@@ -20,15 +20,17 @@ pub struct Params {
     pub longest: u64,
     /// A pair counts for whom it favours by so much (as a logarithm, so about a share).
     pub margin: f64,
-    /// Throughput weighs so many times as much as latency. Where senders wait for answers or for room
-    /// it says all, and latency is only seen in part: not what the applications at both ends need.
+    /// Throughput weighs so many times as much as latency, where it differs by more than chance: senders
+    /// wait for answers or for room then, and latency is only seen in part. Elsewhere it weighs as much.
     pub weight: f64,
     /// The setting in force changes when the other one has won so many pairs more than twice what it has
     /// lost, and stays when that is two thirds as far below: by Wald's sequential test, who wins 80 % of
     /// the pairs against 50 %, with errors of 2 % and 6 %. To stay where one is takes less proof, and
     /// the test that ends sooner costs less.
     pub lead: u32,
-    /// After so many pairs the test ends undecided.
+    /// Fewer pairs decide nothing: throughput needs so many to show more than chance, …
+    pub fewest_pairs: u32,
+    /// … and after so many the test ends undecided.
     pub most_pairs: u32,
     /// The first rest between tests. As long as the answer stays the same, each rest is twice as long
     /// as the one before, …
@@ -48,8 +50,9 @@ impl Default for Params {
             segments: 200.0,
             longest: 100_000_000,
             margin: 0.05,
-            weight: 3.0,
+            weight: 10.0,
             lead: 9,
+            fewest_pairs: 6,
             most_pairs: 30,
             first_rest: 2_000_000_000,
             longest_rest: 120_000_000_000,

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// What is to be gained. The first two are one rule in a test: throughput counts three times, and latency
+/// What is to be gained. The first two are one rule in a test: throughput counts first, and latency
 /// decides where both settings serve the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {

@@ -143,7 +143,6 @@ pub struct Switchback {
     first: Option<Slice>,
     /// Slices of each pair: own setting, other one.
     pairs: Vec<[Slice; 2]>,
-    gains: Vec<f64>,
     /// Time that slices took, all in all, ns.
     time: f64,
 }
@@ -160,7 +159,6 @@ impl Switchback {
             own_first: false,
             first: None,
             pairs: Vec::new(),
-            gains: Vec::new(),
             time: 0.0,
         };
         test.own_first = test.coin();
@@ -187,8 +185,6 @@ impl Switchback {
             true => [first, slice],
             false => [slice, first],
         };
-        let gain = gain(self.policy, self.params.weight, &pair[1], &pair[0]);
-        self.gains.push(gain);
         self.pairs.push(pair);
         self.own_first = self.coin();
     }
@@ -204,12 +200,12 @@ impl Switchback {
                 bytes: median_of(Slice::rate),
             }
         });
-        let gain = median(self.gains.iter().copied());
+        let gain = median(self.gains());
         let on = usize::from(self.own == Arm::Off);
         Outcome {
             own: self.own,
             better: self.verdict(),
-            pairs: self.gains.len() as u32,
+            pairs: self.pairs.len() as u32,
             wins,
             losses,
             gain: libm::exp(gain),
@@ -224,19 +220,40 @@ impl Switchback {
         self.pairs.iter().map(move |pair| &pair[arm])
     }
 
+    /// By how much the other setting was better in each pair, as logarithms. Throughput that differs by
+    /// more than chance counts as it does in the mean: a pair alone says little of it.
+    fn gains(&self) -> impl Iterator<Item = f64> {
+        let more = self.served_more();
+        let sure = is_more_than_chance(&more).then(|| self.params.weight * mean(&more));
+        let of = move |([own, other], more): (&[Slice; 2], f64)| {
+            let gain = sure.unwrap_or(more) + ratio(own.latency(), other.latency());
+            self.policy.keeper(own, other).unwrap_or(gain)
+        };
+        self.pairs.iter().zip(more).map(of)
+    }
+
+    /// By how much more the other setting served in each pair, as logarithms.
+    fn served_more(&self) -> Vec<f64> {
+        let more = |[own, other]: &[Slice; 2]| ratio(other.rate(), own.rate());
+        self.pairs.iter().map(more).collect()
+    }
+
     fn counts(&self) -> (u32, u32) {
         let of = |wanted: fn(f64, f64) -> bool| {
             let margin = self.params.margin;
-            self.gains.iter().filter(|g| wanted(**g, margin)).count() as u32
+            self.gains().filter(|g| wanted(*g, margin)).count() as u32
         };
         (of(|g, m| g > m), of(|g, m| g < -m))
     }
 
     fn is_over(&self) -> bool {
-        self.verdict().is_some() || self.gains.len() as u32 >= self.params.most_pairs
+        self.verdict().is_some() || self.pairs.len() as u32 >= self.params.most_pairs
     }
 
     fn verdict(&self) -> Option<bool> {
+        if (self.pairs.len() as u32) < self.params.fewest_pairs {
+            return None;
+        }
         let (wins, losses) = self.counts();
         let is_own = self.in_force == self.own;
         let (wins, losses) = if is_own {
@@ -246,11 +263,17 @@ impl Switchback {
         };
         let ahead = i64::from(wins) - 2 * i64::from(losses);
         let lead = i64::from(self.params.lead);
-        match ahead {
-            a if a >= lead => Some(is_own),
-            a if a <= -2 * lead / 3 => Some(!is_own),
-            _ => None,
-        }
+        let better = match ahead {
+            a if a >= lead => is_own,
+            a if a <= -2 * lead / 3 => !is_own,
+            _ => return None,
+        };
+        // latency decides nothing while throughput points the other way, be it by chance
+        let kept = |[own, other]: &&[Slice; 2]| self.policy.keeper(own, other).is_some();
+        let by_slo = 2 * self.pairs.iter().filter(kept).count() > self.pairs.len();
+        let more = mean(&self.served_more());
+        let opposes = !by_slo && if better { -more } else { more } > self.params.margin;
+        (!opposes).then_some(better)
     }
 
     /// splitmix64
@@ -263,16 +286,33 @@ impl Switchback {
     }
 }
 
-/// By how much `other` is better than `own`, as a logarithm.
-fn gain(policy: Policy, weight: f64, other: &Slice, own: &Slice) -> f64 {
-    let ratio = |a: f64, b: f64| libm::log(a.max(1.0) / b.max(1.0));
-    let gain = weight * ratio(other.rate(), own.rate()) + ratio(own.latency(), other.latency());
-    let keeps = |slice: &Slice, most: u64| slice.latency() <= most as f64;
-    match policy {
-        Policy::Slo(most) if keeps(other, most) && !keeps(own, most) => gain.max(FAR),
-        Policy::Slo(most) if keeps(own, most) && !keeps(other, most) => -FAR,
-        _ => gain,
+impl Policy {
+    /// The gain of a pair in which one setting keeps the SLO and the other does not.
+    fn keeper(self, own: &Slice, other: &Slice) -> Option<f64> {
+        let Self::Slo(most) = self else {
+            return None;
+        };
+        match [own, other].map(|slice| slice.latency() <= most as f64) {
+            [false, true] => Some(FAR),
+            [true, false] => Some(-FAR),
+            _ => None,
+        }
     }
+}
+
+fn ratio(a: f64, b: f64) -> f64 {
+    libm::log(a.max(1.0) / b.max(1.0))
+}
+
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len().max(1) as f64
+}
+
+/// Whether the mean of these is further from 0 than their scatter explains: 2.5 standard errors.
+fn is_more_than_chance(of: &[f64]) -> bool {
+    let (n, mean) = (of.len() as f64, mean(of));
+    let scatter = of.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>();
+    n >= 3.0 && mean * mean * n * (n - 1.0) > 2.5 * 2.5 * scatter
 }
 
 /// More than any margin: an SLO is kept first.
