@@ -216,6 +216,7 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     let mut stream = scene.stage.connect(scene.address());
     stream.set_nodelay(true).expect("TCP_NODELAY");
     let hints = Hints::for_service(scene.address());
+    let held = HELD.as_nanos() as f64;
     // the application takes a request for under way long before it is sent
     let mut under_way = VecDeque::new();
     let (begin, mut requests) = (Instant::now(), 0_u32);
@@ -242,6 +243,8 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
         }
         if requests.is_multiple_of(1_000)
             && let Some(found) = client.decisions().iter().rev().find_map(|d| told(&d.line))
+            // the first test may be over before the agent has heard of the application
+            && found.0 > held / 2.0
         {
             break found;
         }
@@ -251,7 +254,6 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     let rate = f64::from(requests) / begin.elapsed().as_secs_f64();
     client.finish();
     println!("told {latency} ns at {load}/s; {rate:.0}/s were made");
-    let held = HELD.as_nanos() as f64;
-    assert!((held / 2.0..10.0 * held).contains(&latency), "{latency} ns");
+    assert!(latency < 10.0 * held, "{latency} ns");
     assert!((rate / 5.0..5.0 * rate).contains(&load), "{load} {rate}");
 }
