@@ -124,6 +124,16 @@ fn latency_outweighs_throughput_that_differs_by_chance() {
 }
 
 #[test]
+fn a_stall_in_one_slice_changes_nothing_but_its_pair() {
+    let found = run(Policy::Latency, 5, |arm, n| {
+        let latency = if arm == Arm::On { 2e4 } else { 5e4 };
+        slice(if n == 4 { 2e4 } else { 1e5 }, latency)
+    });
+    assert_eq!(found.better, Some(true), "{found:?}");
+    assert!(found.pairs <= 12, "{found:?}");
+}
+
+#[test]
 fn where_senders_fall_behind_throughput_outweighs_latency() {
     // 8 % more with Nagle's algorithm, scattered by 5 %, at 30 % more latency
     let found = run(Policy::Latency, 5, |arm, n| {

@@ -21,7 +21,7 @@ pub enum Arm {
     Nodelay,
     /// Nagle's algorithm.
     Nagle,
-    /// The application asks for TCP_NODELAY, and `batchwise tune` runs at each host.
+    /// The application asks for TCP_NODELAY, and `batchwise tune` runs.
     Batchwise,
 }
 

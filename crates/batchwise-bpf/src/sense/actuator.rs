@@ -98,13 +98,12 @@ impl Actuator {
     /// Writes down what a service's sockets are to have, `None`: what each application asked for.
     /// What an application asks for meanwhile is remembered, and goes into effect later.
     pub fn control(&self, server: SocketAddr, side: Side, arm: Option<Arm>) -> Result<(), Error> {
-        let value = types::bw_control {
-            arm: match arm {
-                None => types::bw_arm::BW_ARM_APP_SETTING,
-                Some(Arm::On) => types::bw_arm::BW_ARM_ON,
-                Some(Arm::Off) => types::bw_arm::BW_ARM_OFF,
-            },
+        let arm = match arm {
+            None => return self.forget(server, side),
+            Some(Arm::On) => types::bw_arm::BW_ARM_ON,
+            Some(Arm::Off) => types::bw_arm::BW_ARM_OFF,
         };
+        let value = types::bw_control { arm };
         self.controls
             .update(bytes(&key(server, side)), bytes(&value), MapFlags::ANY)
             .map_err(Error::bpf("writing a decision"))
@@ -137,7 +136,7 @@ impl Actuator {
     /// lets us are reached by a walk over the kernel's table of connections, a millisecond or more in
     /// each of their namespaces.
     pub fn set(&self, owners: &Owners, sockets: impl Iterator<Item = Socket>) -> Result<(), Error> {
-        let left = owners.reach(sockets);
+        let left = owners.reach(sockets, false);
         let namespaces: BTreeSet<u32> = left.iter().map(|s| s.netns).collect();
         self.walk(&namespaces)
             .map_err(Error::io("changing sockets"))

@@ -70,7 +70,7 @@ BW_INLINE bool bw_wants_nagle_off(const struct bw_endpoint *e)
 	struct bw_service s = bw_service(&e->rec);
 	struct bw_control *c = bw_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
 
-	if (!c || c->arm == BW_ARM_APP_SETTING)
+	if (!c)
 		return e->rec.app_setting_off;
 	return c->arm == BW_ARM_OFF;
 }

@@ -60,12 +60,13 @@ impl Owners {
     }
 
     /// Sets TCP_NODELAY on each of these; gives those that no owner lets us reach. One that was closed
-    /// since is not among them.
-    pub fn reach(&self, sockets: impl Iterator<Item = Socket>) -> Vec<Socket> {
-        sockets.filter(|s| !self.set(s)).collect()
+    /// since is not among them. What an application holds back itself (TCP_CORK) is left alone, unless it
+    /// is to be given back.
+    pub fn reach(&self, sockets: impl Iterator<Item = Socket>, give_back: bool) -> Vec<Socket> {
+        sockets.filter(|s| !self.set(s, give_back)).collect()
     }
 
-    fn set(&self, s: &Socket) -> bool {
+    fn set(&self, s: &Socket, give_back: bool) -> bool {
         let Some(of_socket) = self.descriptors.get(&s.cookie) else {
             return false;
         };
@@ -79,7 +80,8 @@ impl Owners {
                     let socket = pidfd_getfd(process, *fd, PidfdGetfdFlags::empty())?;
                     // the number may be another socket's by now
                     match sockopt::socket_cookie(&socket)? == s.cookie {
-                        true => set(&socket, s.nodelay),
+                        true if s.nodelay && !give_back && sockopt::tcp_cork(&socket)? => Ok(()),
+                        true => sockopt::set_tcp_nodelay(&socket, s.nodelay),
                         false => Err(Errno::BADF),
                     }
                 });
@@ -103,14 +105,6 @@ impl Clocks {
         let time = |clock: &ClockId| clock.now().ok().map(Duration::from);
         self.0.iter().filter_map(time).sum()
     }
-}
-
-fn set(socket: &OwnedFd, nodelay: bool) -> Result<(), Errno> {
-    // TCP_NODELAY pushes what the application holds back itself
-    if nodelay && sockopt::tcp_cork(socket)? {
-        return Ok(());
-    }
-    sockopt::set_tcp_nodelay(socket, nodelay)
 }
 
 impl Plain for types::bw_owner {}

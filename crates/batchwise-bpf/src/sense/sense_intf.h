@@ -43,7 +43,7 @@ struct bw_service {
 };
 
 /* The arm of Nagle's algorithm that a service's sockets are to use. */
-enum bw_arm { BW_ARM_APP_SETTING, BW_ARM_ON, BW_ARM_OFF };
+enum bw_arm { BW_ARM_ON, BW_ARM_OFF };
 
 /* What the agent decided for a service. */
 struct bw_control {

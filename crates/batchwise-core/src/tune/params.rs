@@ -24,9 +24,9 @@ pub struct Params {
     /// wait for answers or for room then, and latency is only seen in part. Elsewhere it weighs as much.
     pub weight: f64,
     /// The setting in force changes when the other one has won so many pairs more than twice what it has
-    /// lost, and stays when that is two thirds as far below: by Wald's sequential test, who wins 80 % of
-    /// the pairs against 50 %, with errors of 2 % and 6 %. To stay where one is takes less proof, and
-    /// the test that ends sooner costs less.
+    /// lost, and stays when that is two thirds as far below: Wald's sequential test of who wins 80 % of
+    /// the pairs against 50 %. To stay where one is takes less proof, and the test that ends sooner costs
+    /// less.
     pub lead: u32,
     /// Fewer pairs decide nothing: throughput needs so many to show more than chance, …
     pub fewest_pairs: u32,

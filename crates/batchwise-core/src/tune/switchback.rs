@@ -1,7 +1,7 @@
 //! A switchback test: slices of both settings, two by two in random order. What drifts slower than a
 //! slice (the machine's speed, the load) meets both neighbours alike; what hits one slice (a stall)
-//! spoils one pair. So only who was better in each pair counts, not by how much, and Wald's sequential
-//! test says when that is enough.
+//! spoils one pair. So it counts who was better in each pair, and of throughput the median over pairs, and
+//! a sequential test in the manner of Wald's says when that is enough.
 
 use alloc::vec::Vec;
 
@@ -221,10 +221,11 @@ impl Switchback {
     }
 
     /// By how much the other setting was better in each pair, as logarithms. Throughput that differs by
-    /// more than chance counts as it does in the mean: a pair alone says little of it.
+    /// more than chance counts as it does in the median pair: one alone says little of it.
     fn gains(&self) -> impl Iterator<Item = f64> {
         let more = self.served_more();
-        let sure = is_more_than_chance(&more).then(|| self.params.weight * mean(&more));
+        let middle = median(more.iter().copied());
+        let sure = is_more_than_chance(&more).then_some(self.params.weight * middle);
         let of = move |([own, other], more): (&[Slice; 2], f64)| {
             let gain = sure.unwrap_or(more) + ratio(own.latency(), other.latency());
             self.policy.keeper(own, other).unwrap_or(gain)
@@ -271,7 +272,7 @@ impl Switchback {
         // latency decides nothing while throughput points the other way, be it by chance
         let kept = |[own, other]: &&[Slice; 2]| self.policy.keeper(own, other).is_some();
         let by_slo = 2 * self.pairs.iter().filter(kept).count() > self.pairs.len();
-        let more = mean(&self.served_more());
+        let more = bounded_mean(&self.served_more());
         let opposes = !by_slo && if better { -more } else { more } > self.params.margin;
         (!opposes).then_some(better)
     }
@@ -304,15 +305,18 @@ fn ratio(a: f64, b: f64) -> f64 {
     libm::log(a.max(1.0) / b.max(1.0))
 }
 
-fn mean(of: &[f64]) -> f64 {
-    of.iter().sum::<f64>() / of.len().max(1) as f64
+/// The mean of these, where each counts for at most a quarter: a stall in one of six stays below the margin.
+fn bounded_mean(of: &[f64]) -> f64 {
+    of.iter().map(|x| x.clamp(-MOST, MOST)).sum::<f64>() / of.len().max(1) as f64
 }
 
-/// Whether the mean of these is further from 0 than their scatter explains: 2.5 standard errors.
+const MOST: f64 = 0.25;
+
+/// Whether that is further from 0 than their scatter explains: 2.5 standard errors.
 fn is_more_than_chance(of: &[f64]) -> bool {
-    let (n, mean) = (of.len() as f64, mean(of));
-    let scatter = of.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>();
-    n >= 3.0 && mean * mean * n * (n - 1.0) > 2.5 * 2.5 * scatter
+    let (n, mean) = (of.len() as f64, bounded_mean(of));
+    let apart = |x: &f64| (x.clamp(-MOST, MOST) - mean) * (x.clamp(-MOST, MOST) - mean);
+    n >= 3.0 && mean * mean * n * (n - 1.0) > 2.5 * 2.5 * of.iter().map(apart).sum::<f64>()
 }
 
 /// More than any margin: an SLO is kept first.

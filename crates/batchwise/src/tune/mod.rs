@@ -261,11 +261,19 @@ impl Agent {
                 held.push(*key);
             }
         }
+        let could = !self.forgetful;
         if !self.remember() {
             for key in held {
                 self.services.entry(key).and_modify(|s| s.arm = None);
             }
+            // what is opened meanwhile is left alone, too
+            if could {
+                self.control(false)?;
+            }
             return Ok(());
+        }
+        if !could {
+            self.control(true)?;
         }
         for (server, side) in held {
             self.actuator.control(server, side, self.args.hold)?;
@@ -282,6 +290,15 @@ impl Agent {
         let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
         for ((server, side), _) in self.services.extract_if(old) {
             self.actuator.forget(server, side)?;
+        }
+        Ok(())
+    }
+
+    /// New sockets of services that are switched: as these are, or as their applications ask.
+    fn control(&self, switched: bool) -> anyhow::Result<()> {
+        for ((server, side), service) in self.services.iter().filter(|(_, s)| s.arm.is_some()) {
+            self.actuator
+                .control(*server, *side, service.arm.filter(|_| switched))?;
         }
         Ok(())
     }
@@ -324,7 +341,7 @@ impl Agent {
             nodelay: asked.nodelay,
         };
         let (owners, sockets) = (self.actuator.owners()?, left.iter().map(socket));
-        let unreached = self.sensor.for_applications(|| owners.reach(sockets));
+        let unreached = self.sensor.for_applications(|| owners.reach(sockets, true));
         let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
         self.tracker.read(&self.sensor.read()?, None);
         let seen = self.tracker.connections().map(|c| c.last.cookie);
@@ -431,8 +448,9 @@ impl Agent {
             Ended::Stopped => return Ok(()),
         };
         service.counts.count(event);
-        service.forget_looks(now);
         let arm = service.controller.adopted();
+        // the test has read what all connections did
+        self.services.values_mut().for_each(|s| s.forget_looks(now));
         self.switch(key, arm, &owners)?;
         self.decisions.tell(key, &self.services[&key], event, why)
     }
@@ -500,8 +518,10 @@ impl Agent {
     /// All endings are the guard's: it gives the sockets back when we are gone. If it has been
     /// killed, we do it ourselves. Whether it was there.
     fn give_back(&mut self) -> anyhow::Result<bool> {
+        // one that gave the sockets back in the middle of a test does not know how that went on
+        let late = self.guard.is_gone();
         let done = self.guard.finish();
-        if !done {
+        if !done || late {
             release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
                 .context("cannot give the sockets back")?;
         }

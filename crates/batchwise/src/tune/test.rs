@@ -18,6 +18,8 @@ const WARM_UP: Duration = Duration::from_millis(5);
 const SETTLE: Duration = Duration::from_millis(2);
 /// Looking and switching may take this part of a slice.
 const SHARE: u32 = 10;
+/// So many switches tell how long one takes: the machine may stand still for a moment.
+const TRIED: u32 = 2;
 /// Connections that are being written to while they are read are read again so often.
 const TRIES: u32 = 10;
 
@@ -70,7 +72,7 @@ impl Agent {
             clocks: owners.clocks(cookies()),
         };
         // the machine may stand still for a moment: the shortest time of several counts
-        let (mut effort, mut switching) = (Duration::MAX, Duration::MAX);
+        let (mut effort, mut switching, mut switches) = (Duration::MAX, Duration::MAX, 0);
         for _ in 0..TRIES {
             let begin = Instant::now();
             self.count(&tested)?;
@@ -87,7 +89,11 @@ impl Agent {
                 return Ok(Ended::Aborted(why.to_owned()));
             }
             switching = switching.min(begin.elapsed());
-            let length = length.max(SHARE * (switching + effort * 2));
+            switches += 1;
+            let length = match switches > TRIED {
+                true => length.max(SHARE * (switching + effort * 2)),
+                false => length,
+            };
             if length.as_nanos() > u128::from(self.params().longest) {
                 let connections = self.services[&key].sockets.len();
                 return Ok(Ended::Aborted(format!(
@@ -99,10 +105,8 @@ impl Agent {
                 return Ok(Ended::Stopped);
             }
             self.count(&tested)?;
-            let parts = match effort * SHARE < length / Usual::PARTS {
-                true => Usual::PARTS,
-                false => 1,
-            };
+            let parts = length.as_nanos() / (effort * SHARE).as_nanos().max(1);
+            let parts = (parts as u32).clamp(1, Usual::PARTS);
             let parts = (length / parts, parts);
             let Some(slice) = self.slice(&tested, parts, &mut usual)? else {
                 return Ok(Ended::Stopped);
@@ -155,7 +159,7 @@ impl Agent {
         };
         let (before, in_force) = (service.arm, service.in_force());
         service.arm = arm;
-        if !self.remember() && arm.is_some() {
+        if arm.is_some() && !self.remember() {
             self.services.entry(key).and_modify(|s| s.arm = before);
             return Ok(false);
         }
@@ -165,6 +169,9 @@ impl Agent {
         };
         service.counts.switches += u64::from(service.in_force() != in_force);
         self.actuator.set(owners, service.with(arm))?;
+        if arm.is_none() {
+            self.remember();
+        }
         Ok(true)
     }
 
@@ -204,7 +211,7 @@ struct Counted {
     bytes: u64,
     waited: u64,
     done: u64,
-    /// Of them, acknowledged by the peer.
+    /// Of the bytes, those that the peer has acknowledged.
     sent: u64,
     /// Segments with data, sent.
     segments: u64,

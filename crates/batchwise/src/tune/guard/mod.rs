@@ -51,6 +51,7 @@ pub struct Guard {
     answers: Option<ChildStdout>,
     last: Instant,
     answered: Instant,
+    gone: bool,
 }
 
 impl Guard {
@@ -97,12 +98,23 @@ impl Guard {
             answers,
             last: now,
             answered: now,
+            gone: false,
         })
     }
 
     /// We live. False: the guard took us for dead, and has given the sockets back, or is dead itself, or
     /// does not answer, and was killed.
     pub fn beat(&mut self) -> bool {
+        self.gone = self.gone || !self.is_there();
+        !self.gone
+    }
+
+    /// A beat has found it gone.
+    pub fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    fn is_there(&mut self) -> bool {
         let since = self.last.elapsed();
         if since < BEAT {
             return true;
