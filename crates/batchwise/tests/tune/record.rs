@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 use crate::application::{Application, Style};
-use crate::sockets::{assert_given_back, nodelay, until_held};
+use crate::sockets::{Socket, assert_given_back, nodelay, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);
 const HOLD: [&str; 2] = ["--hold", "off"];
@@ -28,19 +28,25 @@ fn die_together(mut agent: Agent) {
     agent.wait();
 }
 
-#[test]
-fn what_agent_and_guard_leave_behind_when_they_die_together_the_next_agent_gives_back() {
-    let scene = Scene::build("together");
-    let logs = TempDir::new().expect("a folder");
-    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+/// An application whose sockets an agent holds that then dies together with its guard.
+fn left_behind(scene: &Scene, logs: &Path) -> (Application, Vec<Socket>) {
+    let application = Application::start(scene, 4, Style::Whole, PAUSE);
     let sockets = application.set_nodelay(false);
-    let agent = Agent::start(scene.client(), logs.path(), &HOLD);
+    let agent = Agent::start(scene.client(), logs, &HOLD);
     until_held(&sockets, true);
     die_together(agent);
     until_held(&sockets, true);
     application.assert_goes_on();
+    (application, sockets)
+}
 
-    let next = Agent::start(scene.client(), logs.path(), &["--dry-run"]);
+/// The next agent for the same sockets gives them back.
+fn assert_given_back_by_the_next(
+    scene: &Scene,
+    logs: &Path,
+    (application, sockets): (Application, Vec<Socket>),
+) {
+    let next = Agent::start(scene.client(), logs, &["--dry-run"]);
     until_held(&sockets, false);
     assert_given_back(&sockets);
     next.finish();
@@ -49,32 +55,28 @@ fn what_agent_and_guard_leave_behind_when_they_die_together_the_next_agent_gives
 }
 
 #[test]
+fn what_agent_and_guard_leave_behind_when_they_die_together_the_next_agent_gives_back() {
+    let scene = Scene::build("together");
+    let logs = TempDir::new().expect("a folder");
+    let left = left_behind(&scene, logs.path());
+    assert_given_back_by_the_next(&scene, logs.path(), left);
+}
+
+#[test]
 fn an_agent_of_another_port_keeps_the_record_for_one_that_can_give_back() {
     let scene = Scene::build("ports");
     let logs = TempDir::new().expect("a folder");
-    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
-    let sockets = application.set_nodelay(false);
-    let agent = Agent::start(scene.client(), logs.path(), &HOLD);
-    until_held(&sockets, true);
-    die_together(agent);
-
+    let left = left_behind(&scene, logs.path());
     let mut other = Agent::launch_at(scene.client(), logs.path(), PORT + 1, &HOLD);
     other.wait_attached();
     let says = || {
-        other
-            .messages()
-            .contains("4 more are out of reach")
-            .then_some(())
+        let said = other.messages().contains("4 more are out of reach");
+        said.then_some(())
     };
     eventually("the other agent to say so", says, || other.messages());
-    assert!(sockets.iter().all(|s| nodelay(&s.socket)));
+    assert!(left.1.iter().all(|s| nodelay(&s.socket)));
     other.finish();
-
-    let next = Agent::start(scene.client(), logs.path(), &["--dry-run"]);
-    until_held(&sockets, false);
-    next.finish();
-    assert_given_back(&sockets);
-    application.finish();
+    assert_given_back_by_the_next(&scene, logs.path(), left);
 }
 
 /// Whoever writes a new record finds that a folder has its name.
