@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::apps::Seen;
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::metrics::{Family, Labels, Metrics};
+use crate::frame::metrics::{Family, Metrics, alone};
 use crate::frame::rows::{Column, JsonLines, View, name, plain};
 
 /// The line of one application. The field names are a contract.
@@ -109,37 +109,33 @@ impl WindowMetrics {
     }
 }
 
-fn one<T>(value: T) -> Vec<(Labels, T)> {
-    vec![(Labels::new(), value)]
-}
-
 impl Metrics for WindowMetrics {
     const FAMILIES: &'static [Family<Self>] = &[
         Family::gauge("window_sockets", "Registered sockets", |m| {
-            one(m.sockets as f64)
+            alone(m.sockets as f64)
         }),
         Family::gauge(
             "window_unsent_bytes",
             "Bytes of registered sockets that wait in the kernel, as of their last acknowledgments",
-            |m| one(m.unsent as f64),
+            |m| alone(m.unsent as f64),
         ),
         Family::counter(
             "window_events",
             "Acknowledgments that were looked at",
-            |m| one(m.events),
+            |m| alone(m.events),
         ),
         Family::counter(
             "window_wakeups",
             "Times that an application was woken as TCP could send",
-            |m| one(m.wakeups),
+            |m| alone(m.wakeups),
         ),
         Family::counter(
             "window_lost",
             "Times that a doorbell had no room: the application looked at all its sockets",
-            |m| one(m.lost),
+            |m| alone(m.lost),
         ),
         Family::counter("window_refused", "Sockets that were refused", |m| {
-            one(m.refused)
+            alone(m.refused)
         }),
     ];
 }
