@@ -24,7 +24,7 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use crate::frame::args::{
     Cost, PortArgs, parse_cost, parse_duration, parse_exchange_period, parse_interval,
 };
-use crate::frame::clock::{nanos, wall_clock_ns};
+use crate::frame::clock::wall_clock_ns;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output, waiting};
 use crate::frame::signals::stop_flag;
@@ -155,7 +155,6 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         output.wake_by(counting.doorbell()?);
     }
 
-    let mut last = Instant::now();
     let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
     loop {
         let advertises = hints.as_ref().is_some_and(|hints| hints.are_advertised());
@@ -169,7 +168,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
             counted.iter().for_each(|counted| services.take(counted));
             let paused = hold(&mut counting, &pause, &stop)?;
             ticks.delay(paused);
-            last += paused;
+            services.skip(paused);
             continue;
         }
         let ended = counting.step()?;
@@ -192,15 +191,12 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
                 Some(hints) => hints.read(&services.open())?,
                 None => HintWindows::default(),
             };
-            let now = Instant::now();
             let span = Span {
                 ts_ns: wall_clock_ns(),
-                interval_ns: nanos(now - last),
                 cost: counting.cost()?,
             };
             let latencies = counting.tails()?;
             let lines = services.lines(&hinted, &latencies, &span);
-            last = now;
             if let Some(exporter) = &exporter {
                 exporter.update(|metrics| metrics.interval(&lines, &latencies));
             }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use batchwise_bpf::Connection;
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
@@ -11,6 +12,7 @@ use batchwise_core::sense::spread::{Delays, Spread};
 use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
 use super::counting::{Counted, Latencies};
+use crate::frame::clock::nanos;
 use crate::hints::HintWindows;
 
 /// What is reported as one: a server's address here or there, and with `--per-connection` the two
@@ -42,8 +44,6 @@ struct Group {
 pub struct Span {
     /// Its end, ns since the Unix epoch.
     pub ts_ns: u64,
-    /// Its length, ns.
-    pub interval_ns: u64,
     /// What sensing cost, share of one CPU.
     pub cost: f64,
 }
@@ -58,9 +58,10 @@ pub struct Services {
     spreads: BTreeMap<Key, Spread>,
     /// ns of the interval that were counted.
     counted: u64,
-    /// When the last reading was made, and the last that lines were made of, ns.
+    /// When the last reading was made, ns.
     read_at: u64,
-    shown_at: u64,
+    /// When the interval began that lines are next made of, ns.
+    since: Option<u64>,
     lost_events: u64,
 }
 
@@ -75,7 +76,7 @@ impl Services {
             spreads: BTreeMap::new(),
             counted: 0,
             read_at: 0,
-            shown_at: 0,
+            since: None,
             lost_events: 0,
         }
     }
@@ -89,9 +90,7 @@ impl Services {
         } = counted;
         let (began, ended) = (*began, *ended);
         let time = ended.saturating_sub(began.max(self.read_at));
-        if self.shown_at == 0 {
-            self.shown_at = began;
-        }
+        self.since.get_or_insert(began);
         self.read_at = ended;
         self.counted += time;
         self.lost_events = reading.lost_events;
@@ -113,6 +112,11 @@ impl Services {
         }
     }
 
+    /// Leaves out the time in which nothing was to be counted, from the last reading to the next.
+    pub fn skip(&mut self, paused: Duration) {
+        self.since = self.since.map(|since| since + nanos(paused));
+    }
+
     /// The connections that are open.
     pub fn open(&self) -> Vec<Connection> {
         let all = self.tracker.connections();
@@ -129,9 +133,10 @@ impl Services {
     /// is taken for its send calls.
     pub fn lines(&mut self, hints: &HintWindows, latencies: &Latencies, span: &Span) -> Vec<Line> {
         let counted = std::mem::take(&mut self.counted);
-        // what passed is known from reading to reading
-        let passed_in = self.read_at - std::mem::replace(&mut self.shown_at, self.read_at);
-        let share_of_time = (counted as f64 / passed_in.max(1) as f64).min(1.0);
+        // what passed is known from reading to reading: a rate times its interval is what passed
+        let since = self.since.replace(self.read_at).unwrap_or(self.read_at);
+        let interval_ns = self.read_at.saturating_sub(since);
+        let share_of_time = (counted as f64 / interval_ns.max(1) as f64).min(1.0);
         let mut lines = Vec::new();
         self.spreads.retain(|key, _| self.groups.contains_key(key));
         for (key, mut group) in std::mem::take(&mut self.groups) {
@@ -160,9 +165,7 @@ impl Services {
                 let mut e = sum.estimate(counted);
                 // an application's own count has no pauses
                 let of_time = match e.estimator {
-                    Estimator::Hint if hint.is_some() => {
-                        counted as f64 / span.interval_ns.max(1) as f64
-                    }
+                    Estimator::Hint if hint.is_some() => share_of_time,
                     _ if coverage > 0.0 => share_of_time / coverage,
                     _ => 1.0,
                 };
@@ -173,7 +176,7 @@ impl Services {
                 };
                 lines.push(Line {
                     ts_ns: span.ts_ns,
-                    interval_ns: span.interval_ns,
+                    interval_ns,
                     service: key.server.to_string(),
                     side: key.side,
                     connection: key.connection.map(|(a, b)| format!("{a} -> {b}")),
