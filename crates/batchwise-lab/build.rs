@@ -6,9 +6,10 @@ use std::{env, ffi::OsString};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each becomes `NAME.skel.rs`.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 3] = [
     ("again", "src/packet_cost/again.bpf.c"),
     ("steps", "src/hook_cost/steps.bpf.c"),
+    ("calls", "src/window_cost/calls.bpf.c"),
 ];
 
 fn main() {

@@ -300,7 +300,8 @@ fn what_was_adopted_under_another_load_is_given_back_where_it_cannot_be_tested()
 #[test]
 fn what_was_adopted_is_tested_again_where_batches_leave_little_under_way() {
     let mut c = adopted();
-    let next = c.see(&glimpse(4 * S, 1e6, 0.5));
+    let due = c.next_test().expect("it was tested");
+    let next = c.see(&glimpse(due, 1e6, 0.5));
     assert!(
         matches!(
             next,

@@ -31,6 +31,7 @@ mod tails;
 mod truth;
 mod tune_cost;
 mod tuner;
+mod window_cost;
 mod window_latency;
 
 use std::io::{self, Write as _};
@@ -118,6 +119,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::cost::PassiveCost,
         &passive::modes::PassiveModes,
         &window_latency::WindowLatency,
+        &window_cost::WindowCost,
         &balance::policies::BalancePolicies,
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,

@@ -50,6 +50,7 @@ int main(int argc, char **argv)
 			perror("write");
 			return 1;
 		}
+		bw_window_wrote(window, key, n);
 	}
 	bw_window_remove(window, key);
 	bw_window_close(window);

@@ -42,6 +42,9 @@ void bw_window_remove(bw_window_t *window, int64_t key);
  */
 int64_t bw_window_wait(bw_window_t *window, int64_t key, int sockfd);
 
+/* So many bytes were written of what bw_window_wait() gave: spares the next one a question to the kernel. */
+void bw_window_wrote(bw_window_t *window, int64_t key, size_t bytes);
+
 /* Writes up to `most` keys; gives how many. */
 int64_t bw_window_ready(bw_window_t *window, int64_t *keys, size_t most);
 

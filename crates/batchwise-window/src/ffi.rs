@@ -104,6 +104,15 @@ pub unsafe extern "C" fn bw_window_wait(window: &Handle, key: i64, sockfd: c_int
     })
 }
 
+/// So many bytes were written of what `bw_window_wait` gave.
+///
+/// # Safety
+/// `window` is an open set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bw_window_wrote(window: &Handle, key: i64, bytes: usize) {
+    window.set.wrote(Key::from_number(key), bytes);
+}
+
 /// Writes keys of sockets that should be asked about again, at most `most`; how many, or an errno,
 /// negative. If it is `most`, there may be others: ask again.
 ///

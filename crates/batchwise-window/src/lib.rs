@@ -16,6 +16,7 @@ mod link;
 mod protocol;
 mod ring;
 mod set;
+mod stats;
 #[cfg(feature = "tokio")]
 mod stream;
 mod timer;
@@ -27,5 +28,6 @@ pub use protocol::*;
 #[doc(hidden)]
 pub use ring::Slots;
 pub use set::{Key, Mode, Set, not_sent_low_water};
+pub use stats::Stats;
 #[cfg(feature = "tokio")]
 pub use stream::WindowedStream;

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicU32;
 
 /// Both ends must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Begins every message.
 pub const MAGIC: u32 = 0x6277_7764;
 /// Sockets of one application; slot 0 is none's.
@@ -45,8 +45,8 @@ pub struct Slot {
     pub armed: AtomicU32,
     /// Bytes that TCP must be able to send before it is woken.
     pub at_least: AtomicU32,
-    /// Bytes that may wait in the kernel.
-    pub slack: AtomicU32,
+    /// From the last bell to the moment that the application heard it, ns.
+    pub lag_ns: AtomicU32,
     /// Bytes that TCP could send, as of the last acknowledgment.
     pub space: AtomicU32,
     /// Bytes that waited in the kernel then.

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 
 use crate::info::Info;
 use crate::link::{Link, Refusal};
-use crate::protocol::MOST_SLOTS;
+use crate::protocol::{MOST_SLOTS, Slot};
+use crate::stats::Stats;
 use crate::timer::{Timer, now};
 
 /// A socket of a [`Set`]. It stays one until it is removed, also if it is closed.
@@ -64,6 +65,7 @@ struct Inner {
     links: u32,
     /// Doorbells that found no room, as last seen.
     lost: u32,
+    stats: Stats,
     timer: Timer,
     /// By slot; that of slot 0 is never used.
     members: Vec<Member>,
@@ -81,8 +83,20 @@ struct Member {
     refused: u32,
     /// Until when nothing is done if nothing rings, ns; `None`: it does not wait.
     waits: Option<u64>,
+    /// What may still be written; `None`: it is not known, and the kernel is asked.
+    level: Option<Level>,
+    /// What [`Set::wait`] gave, until it is told what was written of that.
+    given: Option<Level>,
     /// The descriptor that epoll has of it.
     watched: Option<RawFd>,
+}
+
+/// Bytes that TCP can send, as of an acknowledgment.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    space: u32,
+    /// [`Slot::events`] then: when it has changed, the slot knows better.
+    events: u32,
 }
 
 const TIMER: u64 = u64::MAX;
@@ -110,6 +124,7 @@ impl Set {
                 looked: 0,
                 links: 0,
                 lost: 0,
+                stats: Stats::default(),
                 timer,
                 members: vec![Member::default()],
                 free: Vec::new(),
@@ -130,6 +145,11 @@ impl Set {
             Some(_) => Mode::Agent,
             None => Mode::Fallback(inner.why.clone()),
         }
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> Stats {
+        self.lock().stats.clone()
     }
 
     /// Takes in a connected TCP socket, whose application wants to be woken when TCP can send `at_least`
@@ -193,7 +213,7 @@ impl Set {
         };
         if member.link != links {
             match link.register(socket, key.slot) {
-                Ok(()) => member.link = links,
+                Ok(()) => (member.link, member.level, member.given) = (links, None, None),
                 Err(Refusal::Wrong(error)) => return Err(error),
                 Err(Refusal::Cannot) => {
                     member.refused = links;
@@ -202,18 +222,58 @@ impl Set {
             }
         }
         let slot = link.slots.get(key.slot).ok_or(io::ErrorKind::NotFound)?;
-        slot.at_least.store(at_least, Ordering::Relaxed);
-        // TCP_INFO takes the socket's lock, under which the programs run: either they find this, or what
-        // they would have rung for is seen here
-        slot.armed.store(1, Ordering::SeqCst);
-        let info = Info::of(socket)?;
-        if let Some(space) = info.ready(at_least, 0) {
+        let events = slot.events.load(Ordering::Acquire);
+        let level = member
+            .level
+            .take()
+            .map(|level| match level.events == events {
+                true => level,
+                false => Level::of(slot, events),
+            });
+        if let Some(level) = level.filter(|level| level.space >= at_least) {
+            member.given = Some(level);
             inner.disarm(key.slot);
-            return Ok(Some(space));
+            return Ok(Some(level.space));
         }
-        let until = now() + patience(info.round_trip());
-        inner.sleep(key, until)?;
-        Ok(None)
+        slot.at_least.store(at_least, Ordering::Relaxed);
+        slot.armed.store(1, Ordering::SeqCst);
+        // What the device held back is freed without an event, so the kernel is asked before we sleep.
+        // TCP_INFO takes the socket's lock, under which the programs run: either they find this, or what
+        // they would have rung for is seen here.
+        let info = Info::of(socket)?;
+        let space = info.ready(at_least, 0);
+        let known = Some(Level {
+            space: space.unwrap_or_else(|| info.space(0)),
+            events,
+        });
+        if space.is_some() {
+            member.given = known;
+            inner.disarm(key.slot);
+        } else {
+            member.level = known;
+            inner.sleep(key, now() + patience(info.round_trip()))?;
+        }
+        inner.stats.asked += 1;
+        Ok(space)
+    }
+
+    /// So much was written of what [`Self::wait`] gave. Whoever says so spares the next `wait` a question
+    /// to the kernel.
+    pub fn wrote(&self, key: Key, bytes: usize) {
+        let mut inner = self.lock();
+        let link = inner.link.clone();
+        let slot = link.as_ref().and_then(|link| link.slots.get(key.slot));
+        let (Some(slot), Some(member)) = (slot, inner.member(key)) else {
+            return;
+        };
+        let events = slot.events.load(Ordering::Acquire);
+        // after an acknowledgment that came meanwhile it is not known whether the kernel knew of the bytes
+        let given = member.given.take().filter(|given| given.events == events);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        member.level = given.map(|given| Level {
+            space: given.space.saturating_sub(bytes),
+            ..given
+        });
     }
 
     /// Without the agent.
@@ -223,8 +283,9 @@ impl Set {
         key: Key,
         socket: BorrowedFd<'_>,
     ) -> io::Result<Option<u32>> {
-        let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
+        inner.stats.asked += 1;
         let info = Info::of(socket)?;
+        let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
         if info.unsent() == 0 || !info.is_sending() {
             member.waits = None;
             return Ok(Some(info.space(0).max(2 * info.segment())));
@@ -338,7 +399,16 @@ impl Inner {
         let Some(link) = self.link.clone() else {
             return;
         };
-        link.ring().take(|bell| self.wake(bell.slot, keys));
+        let now = now();
+        link.ring().take(|bell| {
+            let lag = now.saturating_sub(bell.at);
+            self.stats.heard(lag);
+            if let Some(slot) = link.slots.get(bell.slot) {
+                let lag = u32::try_from(lag).unwrap_or(u32::MAX);
+                slot.lag_ns.store(lag, Ordering::Relaxed);
+            }
+            self.wake(bell.slot, keys);
+        });
         let lost = link
             .slots
             .get(0)
@@ -349,14 +419,17 @@ impl Inner {
         }
     }
 
+    /// Nothing has rung for these: the kernel is asked.
     fn expired(&mut self, keys: &mut Vec<Key>) -> io::Result<()> {
-        let (mut over, now) = (Vec::new(), now());
-        self.timer.expired(&mut over)?;
+        let (mut over, members) = (Vec::new(), &self.members);
+        let waits = |at, key: Key| {
+            let member = members.get(key.slot as usize);
+            member.is_some_and(|m| m.turn == key.turn && m.waits == Some(at))
+        };
+        self.timer.expired(waits, &mut over)?;
         for key in over {
-            let waits = self.member(key).and_then(|member| member.waits);
-            if waits.is_some_and(|until| until <= now) {
-                self.wake(key.slot, keys);
-            }
+            self.members[key.slot as usize].level = None;
+            self.wake(key.slot, keys);
         }
         Ok(())
     }
@@ -373,6 +446,13 @@ impl Inner {
             let _ = epoll::delete(epoll, fd);
         }
         self.wake_all(keys);
+    }
+}
+
+impl Level {
+    fn of(slot: &Slot, events: u32) -> Self {
+        let space = slot.space.load(Ordering::Acquire);
+        Self { space, events }
     }
 }
 

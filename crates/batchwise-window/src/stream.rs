@@ -55,6 +55,14 @@ impl WindowedStream {
             None => Poll::Pending,
         }
     }
+
+    /// Lets the set know what was written.
+    fn told(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.driver.set.wrote(self.key, bytes);
+        }
+        written
+    }
 }
 
 impl Drop for WindowedStream {
@@ -81,7 +89,8 @@ impl AsyncWrite for WindowedStream {
     ) -> Poll<io::Result<usize>> {
         let space = std::task::ready!(self.poll_space(cx))?;
         let some = &buf[..buf.len().min(space)];
-        Pin::new(&mut self.stream).poll_write(cx, some)
+        let written = Pin::new(&mut self.stream).poll_write(cx, some);
+        self.told(written)
     }
 
     fn poll_write_vectored(
@@ -90,12 +99,14 @@ impl AsyncWrite for WindowedStream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let space = std::task::ready!(self.poll_space(cx))?;
-        if bufs.iter().map(|b| b.len()).sum::<usize>() <= space {
-            return Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        }
-        let first = bufs.iter().find(|b| !b.is_empty());
-        let some = first.map_or(&[][..], |b| &b[..b.len().min(space)]);
-        Pin::new(&mut self.stream).poll_write(cx, some)
+        let written = if bufs.iter().map(|b| b.len()).sum::<usize>() <= space {
+            Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        } else {
+            let first = bufs.iter().find(|b| !b.is_empty());
+            let some = first.map_or(&[][..], |b| &b[..b.len().min(space)]);
+            Pin::new(&mut self.stream).poll_write(cx, some)
+        };
+        self.told(written)
     }
 
     fn is_write_vectored(&self) -> bool {

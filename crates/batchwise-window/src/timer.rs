@@ -44,15 +44,20 @@ impl Timer {
         }
     }
 
-    /// Whose time has come. Those that do not wait any more are among them.
-    pub fn expired(&mut self, keys: &mut Vec<Key>) -> io::Result<()> {
+    /// Whose time has come, of those that still wait for it.
+    pub fn expired(
+        &mut self,
+        waits: impl Fn(u64, Key) -> bool,
+        keys: &mut Vec<Key>,
+    ) -> io::Result<()> {
         let now = now();
         while let Some(&Reverse((at, key))) = self.deadlines.peek() {
-            if at > now {
+            let still = waits(at, key);
+            if still && at > now {
                 return self.set(Some(at));
             }
             self.deadlines.pop();
-            keys.push(key);
+            keys.extend(still.then_some(key));
         }
         self.set(None)
     }

@@ -77,13 +77,13 @@ int bw_owners(struct bpf_iter__task_file *ctx)
 }
 
 /*
- * An application sets TCP_NODELAY: from now on that is its own setting. While the agent has decided
- * otherwise, the decision goes into effect instead.
+ * An application sets TCP_NODELAY: from now on that is its own setting, and in force. Where the agent has
+ * decided otherwise, it writes this down before it switches the socket again.
  */
 SEC("?cgroup/setsockopt")
 int bw_app_setting(struct bpf_sockopt *ctx)
 {
-	int *value = ctx->optval;
+	const int *value = ctx->optval;
 	struct bw_endpoint *e;
 
 	if (ctx->level != SOL_TCP || ctx->optname != TCP_NODELAY || !ctx->sk)
@@ -96,7 +96,6 @@ int bw_app_setting(struct bpf_sockopt *ctx)
 	if (!e)
 		return 1;
 	e->rec.app_setting_off = !!*value;
-	*value = bw_wants_nagle_off(e);
 	return 1;
 }
 

@@ -153,7 +153,12 @@ int bw_acked(struct bpf_sock_ops *ops)
 	if (ops->op == BPF_SOCK_OPS_STATE_CB) {
 		if (ops->args[1] == TCP_CLOSE)
 			place.slot->unsent = 0;
-		bw_ring(&place, 0); /* whoever waits looks, and finds what there is */
+		/* whoever waits tries, and finds what the matter is */
+		if (ops->args[1] != BPF_TCP_ESTABLISHED &&
+		    ops->args[1] != BPF_TCP_CLOSE_WAIT)
+			place.slot->space = ~0U;
+		__sync_fetch_and_add(&place.slot->events, 1);
+		bw_ring(&place, place.slot->space);
 		return 1;
 	}
 	tp = bpf_skc_to_tcp_sock(sk);
@@ -162,11 +167,12 @@ int bw_acked(struct bpf_sock_ops *ops)
 	bw_sender(tp, &sender);
 	if (ops->op == BPF_SOCK_OPS_PARSE_HDR_OPT_CB)
 		bw_anticipate(ops, tp, &sender);
-	space = bw_space(&sender, place.slot->slack);
+	space = bw_space(&sender, 0);
 	place.slot->space = space;
 	place.slot->unsent = sender.unsent;
 	place.slot->rtt_us = tp->srtt_us >> 3;
-	place.slot->events++;
+	/* after what it counts: whoever sees it sees that, too */
+	__sync_fetch_and_add(&place.slot->events, 1);
 	if (space >= place.slot->at_least || bw_is_idle(&sender))
 		bw_ring(&place, space);
 	return 1;

@@ -11,13 +11,13 @@
 #define BW_WINDOW_LEVEL 0x6277 /* of the agent's setsockopt() on a socket that it registers */
 
 /*
- * A registered socket in its application's memory. The application writes what it waits for, the programs
+ * A registered socket in its application's memory. The application writes the first three, the programs
  * the rest. Slot 0 is no socket's: `rung` counts doorbells that found no room in the ring.
  */
 struct bw_slot {
 	__u32 armed;	/* 1: the application sleeps, or is about to */
 	__u32 at_least;	/* bytes that TCP must be able to send before it is woken */
-	__u32 slack;	/* bytes that may wait in the kernel */
+	__u32 lag_ns;	/* from the last bell to the moment that the application heard it */
 	__u32 space;	/* bytes that TCP could send, as of the last acknowledgment */
 	__u32 unsent;	/* bytes that waited in the kernel then */
 	__u32 rtt_us;	/* smoothed */

@@ -54,9 +54,9 @@ impl Default for Params {
             lead: 9,
             fewest_pairs: 6,
             most_pairs: 30,
-            first_rest: 2_000_000_000,
+            first_rest: 5_000_000_000,
             longest_rest: 120_000_000_000,
-            shift: 1.4,
+            shift: 1.2,
         }
     }
 }

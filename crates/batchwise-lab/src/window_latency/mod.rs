@@ -268,14 +268,19 @@ impl Experiment for WindowLatency {
 }
 
 /// The last thing that a command said, which ends by itself.
-fn last(mut command: Printing<Value>, name: &str, context: &Context) -> Result<Value> {
+pub fn last(mut command: Printing<Value>, name: &str, context: &Context) -> Result<Value> {
     let status = command.wait(&context.stop, END)?;
     ensure!(status.success(), "{name} failed{}", command.quote());
     let last = command.take_lines().pop();
     last.with_context(|| format!("{name} said nothing"))
 }
 
-fn agent(context: &Context, hosts: &TwoHosts, socket: &std::path::Path) -> Result<Printing<Value>> {
+/// `batchwise window` for the server, attached.
+pub fn agent(
+    context: &Context,
+    hosts: &TwoHosts,
+    socket: &std::path::Path,
+) -> Result<Printing<Value>> {
     let mut command = Command::new(&context.command);
     command
         .args(["window", "--format", "jsonl", "--socket"])

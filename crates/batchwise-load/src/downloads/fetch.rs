@@ -3,15 +3,21 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use nix::libc::linger;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{setsockopt, sockopt};
 use rand::Rng as _;
 use serde::Serialize;
 
-use super::{RECORD, WORD, now};
+use super::{RECORD, WORD, allow_descriptors, now};
+use crate::causal::dial::dial;
 use crate::report::LatencySummary;
 use crate::samples::Samples;
 use crate::units::{parse_addr, parse_duration};
@@ -62,6 +68,14 @@ pub struct FetchReport {
 
 const STEP: Duration = Duration::from_millis(100);
 const PING: u64 = u64::MAX;
+const RESET: linger = linger {
+    l_onoff: 1,
+    l_linger: 0,
+};
+/// So many clients connect at once.
+const CROWD: u64 = 64;
+/// ms.
+const CONNECTING: u16 = 10_000;
 
 struct Client {
     socket: TcpStream,
@@ -76,13 +90,13 @@ struct Client {
 
 /// Runs the clients.
 pub fn fetch(config: &FetchConfig) -> Result<FetchReport> {
+    allow_descriptors()?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     let mut rng = rand::rng();
     let connect = |size: u64, id: u64, next: u64| -> Result<Client> {
-        let socket = TcpStream::connect(config.addr)
-            .with_context(|| format!("connecting to {}", config.addr))?;
-        socket.set_nodelay(true)?;
-        socket.set_nonblocking(true)?;
+        let socket = dial(config.addr)?;
+        // its port can be used again at once
+        setsockopt(&socket, sockopt::Linger, &RESET)?;
         epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, id))?;
         Ok(Client {
             socket,
@@ -96,11 +110,22 @@ pub fn fetch(config: &FetchConfig) -> Result<FetchReport> {
     let begin = now();
     let mut clients = Vec::new();
     for id in 0..config.clients as u64 {
-        // not all at once
+        // not all at once: a listener has room for some
+        if id % CROWD == CROWD - 1 {
+            thread::sleep(Duration::from_millis(10));
+        }
         let next = begin + rng.random_range(0..=config.warmup.as_nanos() as u64 / 2);
         clients.push(connect(config.size, id, next)?);
     }
     let mut ping = connect(RECORD, PING, begin)?;
+    for client in clients.iter().chain([&ping]) {
+        let mut writable = [PollFd::new(client.socket.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut writable, PollTimeout::from(CONNECTING))?;
+        let failed = client.socket.take_error()?;
+        failed
+            .map_or(Ok(()), Err)
+            .with_context(|| format!("connecting to {}", config.addr))?;
+    }
     let from = begin + config.warmup.as_nanos() as u64;
     let end = from + config.duration.as_nanos() as u64;
     let (mut age, mut rtt, mut step) = (Samples::default(), Samples::default(), Samples::default());

@@ -10,6 +10,7 @@ pub use fetch::{FetchConfig, FetchReport, fetch};
 pub use policy::Policy;
 pub use serve::{ServeConfig, ServeReport, serve};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{ClockId, clock_gettime};
 
 /// Bytes of a record; it begins with when it was written, ns, CLOCK_MONOTONIC.
@@ -23,4 +24,10 @@ fn now() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
     })
+}
+
+/// As many descriptors as the process may have.
+fn allow_descriptors() -> nix::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
 }

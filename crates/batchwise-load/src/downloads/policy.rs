@@ -49,8 +49,8 @@ impl FromStr for Policy {
 pub struct Writer {
     policy: Policy,
     pub set: Option<Set>,
-    /// System calls other than write, so far.
-    pub asked: u64,
+    /// TCP_INFO, so far, where that is not the set's.
+    asked: u64,
 }
 
 impl Writer {
@@ -84,6 +84,11 @@ impl Writer {
         )
     }
 
+    /// Times that the kernel was asked, so far.
+    pub fn asked(&self) -> u64 {
+        self.asked + self.set.as_ref().map_or(0, |set| set.stats().asked)
+    }
+
     /// How often all sockets are looked at.
     pub fn tick(&self) -> Option<Duration> {
         match self.policy {
@@ -97,7 +102,6 @@ impl Writer {
         match (self.policy, &self.set, key) {
             (Policy::Default | Policy::Lowat(_), ..) => Ok(CHUNK),
             (Policy::Window, Some(set), Some(key)) => {
-                self.asked += 1;
                 Ok(set.wait(key, socket.as_fd())?.unwrap_or(0) as usize)
             }
             (Policy::Kist(_), ..) => {

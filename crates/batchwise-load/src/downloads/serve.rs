@@ -11,10 +11,11 @@ use batchwise_window::{Info, Key};
 use clap::Parser;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::socket::{Backlog, listen};
 use serde::Serialize;
 
 use super::policy::{CHUNK, Policy, Writer};
-use super::{RECORD, WORD, now};
+use super::{RECORD, WORD, allow_descriptors, now};
 use crate::units::{parse_addr, parse_duration};
 
 /// A server of downloads.
@@ -41,8 +42,11 @@ pub struct ServeReport {
     pub bytes: u64,
     /// Calls to write.
     pub writes: u64,
-    /// Other calls of the policy: TCP_INFO.
+    /// Times that the policy asked the kernel: TCP_INFO.
     pub asked: u64,
+    /// 99 of 100 events of window space were heard in so many ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag_p99_ns: Option<u64>,
     /// Waits for events.
     pub waits: u64,
     /// CPU time of the process, ns.
@@ -66,6 +70,8 @@ struct Peer {
 
 const LISTENER: u64 = u64::MAX;
 const SPACE: u64 = u64::MAX - 1;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
 const SAMPLED: Duration = Duration::from_millis(10);
 
 struct Server {
@@ -75,6 +81,8 @@ struct Server {
     peers: HashMap<u64, Peer>,
     by_key: HashMap<Key, u64>,
     next: u64,
+    /// What is written.
+    data: Vec<u8>,
     report: ServeReport,
     /// Sum and number of samples.
     unsent: (u64, u64),
@@ -82,9 +90,12 @@ struct Server {
 
 /// Serves until the time is over.
 pub fn serve(config: &ServeConfig) -> Result<ServeReport> {
+    allow_descriptors()?;
     let listener =
         TcpListener::bind(config.addr).with_context(|| format!("listening at {}", config.addr))?;
     listener.set_nonblocking(true)?;
+    // std asks for room for 128
+    listen(&listener, Backlog::new(BACKLOG)?)?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
     let writer = Writer::new(config.policy).context("a set for window space")?;
@@ -96,6 +107,7 @@ pub fn serve(config: &ServeConfig) -> Result<ServeReport> {
         bytes: 0,
         writes: 0,
         asked: 0,
+        lag_p99_ns: None,
         waits: 0,
         cpu_ns: 0,
         unsent_bytes: None,
@@ -107,6 +119,7 @@ pub fn serve(config: &ServeConfig) -> Result<ServeReport> {
         peers: HashMap::new(),
         by_key: HashMap::new(),
         next: 0,
+        data: vec![0; CHUNK],
         report,
         unsent: (0, 0),
     };
@@ -115,9 +128,11 @@ pub fn serve(config: &ServeConfig) -> Result<ServeReport> {
     let time =
         |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000;
     let (sum, samples) = server.unsent;
+    let set = server.writer.set.as_ref();
     Ok(ServeReport {
         cpu_ns: time(used.user_time()) + time(used.system_time()),
-        asked: server.writer.asked,
+        asked: server.writer.asked(),
+        lag_p99_ns: set.and_then(|set| set.stats().lag(0.99)),
         unsent_bytes: (samples > 0).then(|| sum as f64 / samples as f64),
         ..server.report
     })
@@ -167,8 +182,9 @@ impl Server {
             let now = Instant::now();
             if every.is_some() && now >= tick {
                 tick = now + every.unwrap_or_default();
-                let all: Vec<u64> = self.peers.keys().copied().collect();
-                all.into_iter().for_each(|id| self.write(id));
+                let waits = |(id, peer): (&u64, &Peer)| (peer.left > 0).then_some(*id);
+                let waiting: Vec<u64> = self.peers.iter().filter_map(waits).collect();
+                waiting.into_iter().for_each(|id| self.write(id));
             }
             if now >= sample {
                 sample = now + SAMPLED;
@@ -236,7 +252,7 @@ impl Server {
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        let (mut data, mut blocked) = ([0; CHUNK], false);
+        let (data, mut blocked) = (&mut self.data, false);
         while peer.left > 0 {
             let budget = match self.writer.budget(&peer.socket, peer.key) {
                 Ok(budget) => budget,
@@ -255,6 +271,9 @@ impl Server {
                     peer.done += written as u64;
                     peer.left -= written as u64;
                     self.report.bytes += written as u64;
+                    if let (Some(set), Some(key)) = (&self.writer.set, peer.key) {
+                        set.wrote(key, written);
+                    }
                     if peer.done.div_ceil(RECORD) > before.div_ceil(RECORD) {
                         peer.stamp = stamp;
                     }
