@@ -83,10 +83,6 @@ impl Application {
         }
     }
 
-    pub fn sockets(&self) -> &[TcpStream] {
-        &self.connections
-    }
-
     /// It asks for TCP_NODELAY, or for Nagle's algorithm, on all its connections.
     pub fn set_nodelay(&self, nodelay: bool) -> Vec<Socket> {
         let set = |s| Socket::set(s, nodelay);
