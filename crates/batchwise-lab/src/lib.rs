@@ -33,6 +33,8 @@ mod tune_cost;
 mod tuner;
 mod window_cost;
 mod window_latency;
+mod window_lives;
+mod window_priority;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -120,6 +122,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::modes::PassiveModes,
         &window_latency::WindowLatency,
         &window_cost::WindowCost,
+        &window_priority::WindowPriority,
+        &window_lives::WindowLives,
         &balance::policies::BalancePolicies,
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,

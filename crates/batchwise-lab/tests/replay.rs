@@ -31,6 +31,8 @@ const WITHOUT_FIGURE: &[&str] = &[
     "balance-faults",
     "passive-accuracy",
     "passive-transports",
+    "window-cost",
+    "window-lives",
 ];
 
 /// Moves to the points, or beside them, what older versions wrote into the summary only.

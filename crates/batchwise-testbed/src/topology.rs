@@ -57,7 +57,7 @@ impl NetworkSettings {
 #[derive(Debug)]
 pub struct TwoHosts {
     // before the hosts
-    _wire: Option<(Wire, Namespace)>,
+    wire: Option<(Wire, Namespace)>,
     /// The server, 10.77.0.1 and fd77::1.
     pub server: Host,
     /// The client, 10.77.0.2 and fd77::2.
@@ -74,23 +74,34 @@ impl TwoHosts {
     /// The same so far apart that what the client sends takes this long; a wire on the server's CPU
     /// carries the frames, so offloads are off.
     pub fn build_apart(tag: &str, delay: Duration) -> Result<Self> {
-        Self::joined(tag, Some(delay))
+        Self::build_over(tag, &WireSpec::delaying(delay, Duration::ZERO))
     }
 
-    fn joined(tag: &str, delay: Option<Duration>) -> Result<Self> {
+    /// The same with a wire that does this to what the client sends.
+    pub fn build_over(tag: &str, spec: &WireSpec) -> Result<Self> {
+        Self::joined(tag, Some(spec))
+    }
+
+    /// Changes what the wire does to frames that come from now on, if there is one.
+    pub fn set_wire(&self, spec: &WireSpec) {
+        if let Some((wire, _)) = &self.wire {
+            wire.set(spec);
+        }
+    }
+
+    fn joined(tag: &str, spec: Option<&WireSpec>) -> Result<Self> {
         let ground = Ground::claim(tag, &["srv", "cli", "mid"])?;
         let host = |role, cpu| ground.host(role, ground.namespace(role)?, cpu);
         let (server, client) = (host("srv", 0)?, host("cli", 1)?);
         let ends = [&client, &server].map(|host| (host.namespace(), LINK));
-        let wire = match delay {
+        let wire = match spec {
             None => {
                 veth(ends[1], ends[0])?;
                 None
             }
-            Some(delay) => {
+            Some(spec) => {
                 let middle = ground.namespace("mid")?;
-                let spec = WireSpec::delaying(delay, Duration::ZERO);
-                let wire = Wire::between(&middle, server.cpu(), &spec, ends[0], ends[1])?;
+                let wire = Wire::between(&middle, server.cpu(), spec, ends[0], ends[1])?;
                 for (namespace, link) in ends {
                     namespace.set_offloads(link, &["tx", "tso", "gso"], false)?;
                 }
@@ -98,7 +109,7 @@ impl TwoHosts {
             }
         };
         let hosts = Self {
-            _wire: wire,
+            wire,
             server,
             client,
             _ground: ground,

@@ -21,6 +21,7 @@ mod stats;
 mod stream;
 mod timer;
 
+pub use batchwise_core::window::patience;
 pub use info::{Info, space};
 pub use link::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 #[doc(hidden)]

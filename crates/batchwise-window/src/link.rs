@@ -111,27 +111,33 @@ fn ask(
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&fds));
     }
-    sendmsg(
+    let sent = sendmsg(
         agent,
         &[IoSlice::new(&ask)],
         &mut control,
         SendFlags::NOSIGNAL,
-    )?;
+    );
+    match sent {
+        // it hung up before it was asked, …
+        Err(Errno::PIPE) => return Err(refused()),
+        other => other?,
+    };
     let mut answer = [0; size_of::<Answer>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(&mut answer)];
-    let got = recvmsg(agent, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let got = match recvmsg(agent, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        // … or before it read the question
+        Err(Errno::CONNRESET) => return Err(refused()),
+        other => other?,
+    };
     let given = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
     let fds: Vec<OwnedFd> = given.flatten().collect();
     if got.bytes == 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::ConnectionAborted,
-            "the agent refused: its quota for this user may be used up",
-        ));
+        return Err(refused());
     }
     let word = |at: usize| {
         let bytes = answer.get(4 * at..4 * at + 4).unwrap_or_default();
@@ -151,4 +157,11 @@ fn ask(
         0 => Ok((answer, fds)),
         errno => Err(io::Error::from_raw_os_error(errno as i32)),
     }
+}
+
+fn refused() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionAborted,
+        "the agent refused: its quota for this user may be used up",
+    )
 }

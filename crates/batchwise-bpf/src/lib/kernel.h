@@ -24,6 +24,7 @@
 #define TCP_NAGLE_OFF 1
 #define TCP_NAGLE_CORK 2
 #define TCP_NODELAY 1
+#define TCP_NOTSENT_LOWAT 25
 #define MSG_MORE 0x8000
 #define TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* Linux 6.14; newer than some <linux/bpf.h> */
 

@@ -19,6 +19,9 @@ use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
 /// Applications at a time.
 pub const MOST_APPS: u32 = 1024;
 
+/// Ports of applications that do not ask themselves.
+pub const MOST_GATES: usize = 16;
+
 /// As in `window_intf.h`: of the agent's setsockopt() on a socket that it registers.
 const LEVEL: i32 = 0x6277;
 const OPTION: i32 = 1;
@@ -42,12 +45,18 @@ pub struct App {
 }
 
 impl Window {
-    /// Loads the programs, and attaches them to this cgroup.
+    /// Loads the programs, and attaches them to this cgroup. Connections to and from the ports `gates` (at
+    /// most [`MOST_GATES`]) that are made from then on have TCP_NOTSENT_LOWAT at 1.
     ///
     /// # Errors
     /// When the kernel does not allow it; it says the remedy.
-    pub fn attach(cgroup: &Path) -> Result<Self, Error> {
+    pub fn attach(cgroup: &Path, gates: &[u16]) -> Result<Self, Error> {
         let mut window = Self::load()?;
+        if let Some(bss) = window.skel.maps.bss_data.as_deref_mut() {
+            for (gate, port) in bss.gates.iter_mut().zip(gates) {
+                *gate = (*port).into();
+            }
+        }
         let cgroup = File::open(cgroup).map_err(Error::io("opening the cgroup"))?;
         let programs = &window.skel.progs;
         for program in [&programs.bw_acked, &programs.bw_register] {
@@ -73,6 +82,12 @@ impl Window {
             _links: Vec::new(),
             skel,
         })
+    }
+
+    /// Connections that got their low water, so far.
+    pub fn gated(&self) -> u64 {
+        let bss = self.skel.maps.bss_data.as_deref();
+        bss.map_or(0, |bss| bss.gated)
     }
 
     /// Makes an application's memory: so many slots, and a doorbell of so many bytes, a power of two and

@@ -54,6 +54,11 @@ struct {
 /* The agent's process: nobody else registers sockets. */
 volatile __u32 agent;
 
+/* Ports of applications that do not ask themselves; 0: none. */
+volatile __u32 gates[BW_WINDOW_GATES];
+/* Connections that have got their low water since the start. */
+__u64 gated;
+
 struct bw_place {
 	struct bw_slot *slot, *first;
 	void *bell;
@@ -135,6 +140,24 @@ BW_INLINE void bw_ring(struct bw_place *p, __u32 space)
 		__sync_fetch_and_add(&p->first->rung, 1);
 }
 
+/*
+ * The kernel says that the connection is writable when nothing waits in it, and no earlier. This is all that
+ * can be done from outside: how much is written then is the application's to say.
+ */
+BW_INLINE void bw_gate(struct bpf_sock_ops *ops)
+{
+	__u32 local = ops->local_port, remote = bpf_ntohl(ops->remote_port), low_water = 1;
+	int i;
+
+	for (i = 0; i < BW_WINDOW_GATES; i++) {
+		if (!gates[i] || (gates[i] != local && gates[i] != remote))
+			continue;
+		if (!bpf_setsockopt(ops, SOL_TCP, TCP_NOTSENT_LOWAT, &low_water, sizeof(low_water)))
+			__sync_fetch_and_add(&gated, 1);
+		return;
+	}
+}
+
 SEC("sockops")
 int bw_acked(struct bpf_sock_ops *ops)
 {
@@ -144,6 +167,11 @@ int bw_acked(struct bpf_sock_ops *ops)
 	struct bpf_sock *sk;
 	__u32 space;
 
+	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB ||
+	    ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
+		bw_gate(ops);
+		return 1;
+	}
 	if (ops->op != BPF_SOCK_OPS_RTT_CB && ops->op != BPF_SOCK_OPS_PARSE_HDR_OPT_CB &&
 	    ops->op != BPF_SOCK_OPS_STATE_CB && ops->op != BPF_SOCK_OPS_RTO_CB)
 		return 1;

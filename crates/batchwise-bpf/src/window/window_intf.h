@@ -8,6 +8,7 @@
 #include <linux/types.h>
 
 #define BW_WINDOW_APPS 1024 /* applications at a time */
+#define BW_WINDOW_GATES 16  /* ports of applications that do not ask */
 #define BW_WINDOW_LEVEL 0x6277 /* of the agent's setsockopt() on a socket that it registers */
 
 /*

@@ -207,7 +207,7 @@ impl Experiment for WindowCost {
         let socket = context.output.dir().join("window.sock");
         let _stats = StatsEnabled::new()?;
         let mut agent = match arm.way.has_agent() {
-            true => Some(agent(context, hosts, &socket)?),
+            true => Some(agent(context, &hosts.server, &socket, &[])?),
             false => None,
         };
         let address = hosts.server_address(PORT).to_string();

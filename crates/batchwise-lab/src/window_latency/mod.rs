@@ -4,19 +4,20 @@
 
 mod summary;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use batchwise_testbed::bpf_stats::wait_attached;
-use batchwise_testbed::host::Role;
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::topology::{LINK, TwoHosts};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
-use crate::engine::color::{BATCHWISE, GREY, NAGLE, NODELAY, PARTS};
+use crate::engine::color::{BATCHWISE, BLACK, GREY, NAGLE, NODELAY, PARTS};
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, thousands};
 use crate::engine::{
@@ -49,6 +50,8 @@ pub enum Arm {
     Kist10,
     Kist2,
     H2o,
+    /// The default, behind `batchwise window --gate`.
+    Gate,
     /// The library without its agent.
     Alone,
     /// `batchwise window`.
@@ -56,13 +59,14 @@ pub enum Arm {
 }
 
 impl Arm {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Default,
         Self::Lowat16k,
         Self::Lowat1,
         Self::Kist10,
         Self::Kist2,
         Self::H2o,
+        Self::Gate,
         Self::Alone,
         Self::Window,
     ];
@@ -70,7 +74,7 @@ impl Arm {
     /// For `load downloads-server --policy`.
     fn policy(self) -> &'static str {
         match self {
-            Self::Default => "default",
+            Self::Default | Self::Gate => "default",
             Self::Lowat16k => "lowat:16384",
             Self::Lowat1 => "lowat:1",
             Self::Kist10 => "kist:10ms",
@@ -88,6 +92,7 @@ impl Arm {
             Self::Kist10 => "KIST, 10 ms",
             Self::Kist2 => "KIST, 2 ms",
             Self::H2o => "h2o",
+            Self::Gate => "default, gated",
             Self::Alone => "library alone",
             Self::Window => "batchwise window",
         }
@@ -157,9 +162,13 @@ impl Experiment for WindowLatency {
         let (context, arm) = (run.context, *turn.arm);
         let seconds: u64 = if context.quick { 4 } else { 20 };
         let socket = context.output.dir().join("window.sock");
-        let agent = (arm == Arm::Window)
-            .then(|| agent(context, hosts, &socket))
-            .transpose()?;
+        let gate = PORT.to_string();
+        let start = |args: &[&str]| agent(context, &hosts.server, &socket, args).map(Some);
+        let agent = match arm {
+            Arm::Window => start(&[])?,
+            Arm::Gate => start(&["--gate", &gate])?,
+            _ => None,
+        };
         let address = hosts.server_address(PORT).to_string();
         let mut command = Command::new(&context.command);
         let whole = WARM_UP + seconds + GRACE;
@@ -231,6 +240,7 @@ impl Experiment for WindowLatency {
             Arm::Kist10 => PARTS[2],
             Arm::Kist2 => NAGLE,
             Arm::H2o => PARTS[1],
+            Arm::Gate => BLACK,
             Arm::Alone => PARTS[3],
             Arm::Window => BATCHWISE,
         };
@@ -275,19 +285,20 @@ pub fn last(mut command: Printing<Value>, name: &str, context: &Context) -> Resu
     last.with_context(|| format!("{name} said nothing"))
 }
 
-/// `batchwise window` for the server, attached.
+/// `batchwise window` in this host, attached; applications find it at `socket`.
 pub fn agent(
     context: &Context,
-    hosts: &TwoHosts,
-    socket: &std::path::Path,
+    host: &Host,
+    socket: &Path,
+    args: &[&str],
 ) -> Result<Printing<Value>> {
     let mut command = Command::new(&context.command);
     command
         .args(["window", "--format", "jsonl", "--socket"])
         .arg(socket);
-    command.arg("--cgroup").arg(hosts.server.cgroup());
+    command.arg("--cgroup").arg(host.cgroup()).args(args);
     let name = "batchwise window";
-    let mut agent = Printing::start(&hosts.server, name, command, Role::Observer)?;
+    let mut agent = Printing::start(host, name, command, Role::Observer)?;
     wait_attached(agent.process(), name, &context.stop)?;
     Ok(agent)
 }

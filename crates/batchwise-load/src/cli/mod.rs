@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::web::{Description, Site};
-use crate::{Config, downloads, memcached, multiplexed, quic, web, write_hdr};
+use crate::{Config, downloads, lives, memcached, multiplexed, priority, quic, web, write_hdr};
 
 /// Load a service and measure its latency honestly, from the intended send times
 #[derive(Debug, Parser)]
@@ -46,6 +46,14 @@ enum Workload {
     Downloads(Box<Load<downloads::FetchConfig>>),
     /// The server for `load downloads`, with several ways to write
     DownloadsServer(Box<Load<downloads::ServeConfig>>),
+    /// Connections of random life, written to when TCP can send: does every byte arrive in time?
+    Lives(Box<Load<lives::SendConfig>>),
+    /// Small urgent requests beside a download on one HTTP/2 connection: when does the answer begin?
+    Priority(Box<Load<priority::AskConfig>>),
+    /// The server for `load priority`
+    PriorityServer(priority::ServeConfig),
+    /// The receiver for `load lives`
+    LivesServer(Box<Load<lives::ReceiveConfig>>),
 }
 
 /// A load, and how it is reported.
@@ -110,6 +118,14 @@ pub fn run() -> Result<()> {
         Workload::DownloadsServer(load) => load
             .format
             .print(&downloads::serve(&load.config)?, text::downloads_server),
+        Workload::Lives(load) => load.format.print(&lives::send(&load.config)?, text::lives),
+        Workload::Priority(load) => load
+            .format
+            .print(&priority::ask(&load.config)?, text::priority),
+        Workload::PriorityServer(config) => priority::serve(&config),
+        Workload::LivesServer(load) => load
+            .format
+            .print(&lives::receive(&load.config)?, text::lives_server),
     }
 }
 

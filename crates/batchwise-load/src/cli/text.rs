@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 
 use crate::downloads::{FetchReport, ServeReport};
+use crate::lives::{ReceiveReport, SendReport};
+use crate::priority::AskReport;
 use crate::{Interval, LatencySummary, Report, TruthReport, multiplexed};
 
 /// An interim report of `load redis`.
@@ -192,4 +194,34 @@ pub fn downloads_server(out: &mut dyn Write, report: &ServeReport) -> io::Result
         report.waits,
         report.cpu_ns as f64 / 1e9,
     )
+}
+
+/// The report of `load lives`.
+pub fn lives(out: &mut dyn Write, report: &SendReport) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} lives: {} whole, {} reset, {} failed; {} waits, {} late, latest {}",
+        report.lives,
+        report.whole,
+        report.reset,
+        report.failed,
+        report.waits,
+        report.late,
+        human(Some(report.latest_ns)),
+    )?;
+    match &report.why {
+        Some(why) => writeln!(out, "the first that failed: {why}"),
+        None => Ok(()),
+    }
+}
+
+/// The report of `load lives-server`.
+pub fn lives_server(out: &mut dyn Write, report: &ReceiveReport) -> io::Result<()> {
+    writeln!(out, "{} lives", report.lives)
+}
+
+/// The report of `load priority`.
+pub fn priority(out: &mut dyn Write, report: &AskReport) -> io::Result<()> {
+    writeln!(out, "download {:.2} MB/s", report.bytes_per_s / 1e6)?;
+    latency(out, "first byte", &report.first_byte_ns)
 }

@@ -19,7 +19,7 @@ const RECORD: u64 = 1024;
 const WORD: usize = 8;
 
 /// ns, CLOCK_MONOTONIC.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     // it takes no arguments that could be wrong
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64

@@ -9,6 +9,7 @@
 //! | [`log`] | JSON lines in a file: reopened on a signal; a full disk drops and counts |
 //! | [`metrics`] | families described once in a table, and the HTTP exporter |
 //! | [`control`] | one line of JSON over a Unix socket, its owner's only |
+//! | [`door`] | a Unix socket at which any user's applications come with descriptors |
 //! | [`messages`] | what is said on standard error, also while a live view has the screen |
 //! | [`human`], [`clock`] | numbers and times for people, the clocks |
 //!
@@ -34,6 +35,7 @@ pub mod args;
 pub mod background;
 pub mod clock;
 pub mod control;
+pub mod door;
 pub mod human;
 pub mod log;
 pub mod messages;

@@ -2,44 +2,33 @@
 //! is checked, and what they say is not believed beyond what can be.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io::IoSliceMut;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
-use anyhow::{Context, bail};
 use batchwise_core::sense::hint::{HintQueue, HintSums, Implausible, Moment};
 use batchwise_hint::layout::REGISTRATION_LEN;
 use batchwise_hint::reader::{Calibration, Identity, Mapping, Registration, Snapshot};
 use nix::errno::Errno;
+use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4,
-    bind, connect, getsockopt, listen, recvmsg, socket,
-};
 use nix::unistd::geteuid;
 
 use super::windows::HintReading;
+use crate::frame::door::{self, Door};
 
 /// Processes that may hand over hints at a time.
 const MOST_PEERS: usize = 1024;
 /// Handles that one process may have.
 const MOST_HINTS: usize = 8192;
-/// Processes that wait to be accepted.
-const BACKLOG: i32 = 256;
-/// Descriptors that one message can bring (the kernel's SCM_MAX_FD).
-const MOST_DESCRIPTORS: usize = 253;
+/// Processes that are accepted in one poll.
+const AT_ONCE: usize = 256;
 /// Different complaints that are remembered, so that each is made once.
 const MOST_COMPLAINTS: usize = 1024;
 
 /// Takes hints from applications.
 #[derive(Debug)]
 pub struct HintListener {
-    socket: OwnedFd,
-    path: PathBuf,
-    /// Device and inode of the socket's file: it may be another's by the time we end.
-    file: (u64, u64),
+    door: Door,
     allowed: HashSet<u32>,
     calibration: Calibration,
     peers: Vec<Peer>,
@@ -68,26 +57,10 @@ struct Hint {
 impl HintListener {
     /// Listens at `path` for processes of root, of our own user and of the users `allowed`.
     pub fn bind(path: &Path, allowed: &[u32]) -> anyhow::Result<Self> {
-        let shown = path.display();
-        make_room(path)?;
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
-            .context("a socket for hints")?;
-        let address = UnixAddr::new(path).with_context(|| format!("--hints {shown}"))?;
-        bind(socket.as_raw_fd(), &address).with_context(|| {
-            format!("cannot listen for hints at {shown}: run as root, or give a path with --hints")
-        })?;
-        // who connects is checked; the file lets everyone try
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666))
-            .and_then(|()| Ok(listen(&socket, Backlog::new(BACKLOG)?)?))
-            .with_context(|| format!("listening for hints at {shown}"))?;
-        let file = fs::metadata(path).with_context(|| format!("reading {shown}"))?;
         let mut allowed: HashSet<u32> = allowed.iter().copied().collect();
         allowed.extend([0, geteuid().as_raw()]);
         Ok(Self {
-            socket,
-            path: path.to_owned(),
-            file: (file.dev(), file.ino()),
+            door: Door::open(path, "--hints", "hints")?,
             allowed,
             calibration: Calibration::start(),
             peers: Vec::new(),
@@ -121,19 +94,15 @@ impl HintListener {
     }
 
     fn accept(&mut self) {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        for _ in 0..BACKLOG {
-            let fd = match accept4(self.socket.as_raw_fd(), flags) {
-                Ok(fd) => fd,
-                Err(Errno::ECONNABORTED | Errno::EINTR) => continue,
+        for _ in 0..AT_ONCE {
+            let socket = match self.door.accept() {
+                Ok(socket) => socket,
                 Err(Errno::EAGAIN) => return,
                 Err(error) => {
                     self.complain(&format!("hints cannot be accepted: {error}"));
                     return;
                 }
             };
-            // SAFETY: the kernel just gave it to us.
-            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
             let Ok(who) = getsockopt(&socket, PeerCredentials) else {
                 continue;
             };
@@ -199,16 +168,6 @@ impl HintListener {
     }
 }
 
-impl Drop for HintListener {
-    fn drop(&mut self) {
-        let ours = |m: fs::Metadata| (m.dev(), m.ino()) == self.file;
-        if fs::metadata(&self.path).is_ok_and(ours) {
-            // a file that stays is no harm: the next agent removes it
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
 impl Peer {
     fn read(
         &mut self,
@@ -247,53 +206,11 @@ fn moment(s: &Snapshot) -> Moment {
     }
 }
 
-/// Makes the directory, and removes the socket of an agent that is no more.
-fn make_room(path: &Path) -> anyhow::Result<()> {
-    let shown = path.display();
-    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        let mut builder = fs::DirBuilder::new();
-        let made = builder.recursive(true).mode(0o755).create(parent);
-        made.with_context(|| format!("--hints {shown}: making its directory"))?;
-    }
-    let Ok(file) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !file.file_type().is_socket() {
-        bail!("--hints {shown}: there is something else; give another path");
-    }
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let probe = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-    match connect(probe.as_raw_fd(), &UnixAddr::new(path)?) {
-        Err(Errno::ECONNREFUSED | Errno::ENOENT) => {}
-        Err(error @ (Errno::EACCES | Errno::EPERM | Errno::EPROTOTYPE)) => {
-            bail!("--hints {shown}: the socket is another's ({error}); give another path")
-        }
-        _ => bail!(
-            "another agent takes hints at {shown}: stop it, or give another path with --hints"
-        ),
-    }
-    fs::remove_file(path).with_context(|| format!("removing the stale socket {shown}"))
-}
-
 /// The next registration; `None` when the process has hung up; EPROTO for what is none.
 fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
     // one byte more than a registration has, to notice what is longer
     let mut bytes = [0; REGISTRATION_LEN + 1];
-    // room for all that a message can bring: what does not fit would stay open and unknown
-    let mut control = nix::cmsg_space!([i32; MOST_DESCRIPTORS]);
-    let mut parts = [IoSliceMut::new(&mut bytes)];
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
-    let length = message.bytes;
-    let mut descriptors = Vec::new();
-    for part in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(fds) = part {
-            for fd in fds {
-                // SAFETY: the kernel just gave it to us.
-                descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
-            }
-        }
-    }
+    let (length, mut descriptors) = door::receive(socket.as_fd(), &mut bytes)?;
     if length == 0 && descriptors.is_empty() {
         return Ok(None);
     }

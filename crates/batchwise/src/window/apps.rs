@@ -1,7 +1,7 @@
 //! The applications that have connected: who they are, what they registered, and what became of it.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
@@ -10,9 +10,10 @@ use batchwise_window::{Answer, Ask, MAGIC, MOST_SLOTS, Slots, VERSION};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{AcceptConn, PeerCredentials};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, getpeername, getsockopt,
-    recvmsg, sendmsg,
+    ControlMessage, MsgFlags, SockaddrStorage, getpeername, getsockopt, sendmsg,
 };
+
+use crate::frame::door;
 
 /// Applications that one user may have at a time.
 const MOST_OF_A_USER: usize = 64;
@@ -66,6 +67,8 @@ pub struct Seen {
     pub rung: u64,
     /// … and found no room to be: it looks at all its sockets then.
     pub lost: u64,
+    /// The longest of the sockets' last bells, from ringing to being heard, ns.
+    pub lag_ns: u64,
 }
 
 impl Apps {
@@ -202,6 +205,7 @@ impl App {
             let of = |counter: &std::sync::atomic::AtomicU32| counter.load(Ordering::Relaxed);
             seen.waiting += u64::from(of(&slot.armed) != 0);
             seen.unsent += u64::from(of(&slot.unsent));
+            seen.lag_ns = seen.lag_ns.max(of(&slot.lag_ns).into());
             now.events = now.events.wrapping_add(of(&slot.events));
             now.rung = now.rung.wrapping_add(of(&slot.rung));
         }
@@ -235,22 +239,8 @@ fn register(window: &Window, socket: BorrowedFd<'_>, app: u32, slot: u32) -> Res
 /// A question and its descriptors. `None`: the application has hung up.
 fn receive(from: BorrowedFd<'_>) -> Result<Option<(Ask, Vec<OwnedFd>)>, Errno> {
     let mut bytes = [0; size_of::<Ask>()];
-    let mut slices = [IoSliceMut::new(&mut bytes)];
-    let mut control = nix::cmsg_space!([i32; 1]);
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
-    let got = recvmsg::<()>(from.as_raw_fd(), &mut slices, Some(&mut control), flags)?;
-    let mut fds = Vec::new();
-    for message in got.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(given) = message {
-            // SAFETY: the kernel just gave them to us.
-            fds.extend(
-                given
-                    .into_iter()
-                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-            );
-        }
-    }
-    if got.bytes != size_of::<Ask>() {
+    let (length, fds) = door::receive(from, &mut bytes)?;
+    if length != bytes.len() {
         return Ok(None);
     }
     let word = |at: usize| {

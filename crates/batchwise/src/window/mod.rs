@@ -3,24 +3,20 @@
 mod apps;
 mod report;
 
-use std::fs;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
-use batchwise_bpf::window::Window;
+use anyhow::{Context, bail};
+use batchwise_bpf::window::{MOST_GATES, Window};
 use batchwise_window::DEFAULT_SOCKET;
 use clap::Args;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, socket,
-};
 
 use crate::frame::args::parse_duration;
+use crate::frame::door::Door;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output};
 use crate::frame::signals::stop_flag;
@@ -38,6 +34,8 @@ Examples:
       applications that link batchwise-window are woken when TCP can send on their sockets
   sudo batchwise window --cgroup /sys/fs/cgroup/system.slice/relay.service --format jsonl
       only for sockets made in this cgroup; a line of JSON each second
+  sudo batchwise window --gate 8080
+      an unmodified server at port 8080 is told that a connection is writable only while nothing of it waits
 
 Any user's applications may connect: they hand over the sockets that they mean, and get memory of their
 own. When the agent ends they fall back to TCP_NOTSENT_LOWAT, and come back to the next one.";
@@ -52,6 +50,10 @@ pub struct WindowArgs {
     /// Where applications connect; they look here unless BATCHWISE_WINDOW_SOCKET says otherwise
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+    /// Applications that do not ask: connections made to or from this port from now on are writable only
+    /// while nothing of them waits in the kernel (may be repeated)
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    gate: Vec<u16>,
     /// Stop after this time; without it, at Ctrl-C
     #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -65,8 +67,6 @@ pub struct WindowArgs {
 
 /// Lines are written so often.
 const EVERY: Duration = Duration::from_secs(1);
-/// Applications that wait to be accepted.
-const BACKLOG: i32 = 128;
 
 /// Runs until the duration is over or a signal comes.
 pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
@@ -77,22 +77,25 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
         Some(dir) => dir.clone(),
         None => batchwise_bpf::cgroup_mount_point()?,
     };
-    let window = Window::attach(&cgroup).context(
+    if args.gate.len() > MOST_GATES {
+        bail!("--gate: at most {MOST_GATES} ports");
+    }
+    let window = Window::attach(&cgroup, &args.gate).context(
         "cannot tell of window space (`batchwise doctor --for window` checks what is needed)",
     )?;
-    let listener = Listener::bind(&args.socket)?;
+    let door = Door::open(&args.socket, "--socket", "applications")?;
     let mut output = Output::open(args.format.resolve()?, WhenUnread::GoOn, String::new())?;
     let mut apps = Apps::default();
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
         let turn = ticks.turn(Duration::MAX, |time| {
-            listener.wait(&window, &mut apps, time)?;
+            serve(&door, &window, &mut apps, time)?;
             Ok(false)
         })?;
         if turn == Turn::Look {
             continue;
         }
-        let report = Report::of(apps.read(), apps.refused);
+        let report = Report::of(apps.read(), apps.refused, window.gated());
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.take(&report));
         }
@@ -105,80 +108,23 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The socket at which applications connect; its file goes with it.
-struct Listener {
-    socket: OwnedFd,
-    path: PathBuf,
-}
-
-impl Listener {
-    fn bind(path: &Path) -> anyhow::Result<Self> {
-        let shown = path.display();
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let new = || socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
-        let address = UnixAddr::new(path).with_context(|| format!("--socket {shown}"))?;
-        if let Some(folder) = path.parent() {
-            let mut builder = fs::DirBuilder::new();
-            let made = builder.recursive(true).mode(0o755).create(folder);
-            made.with_context(|| {
-                format!(
-                    "cannot make {}: run as root, or give another --socket",
-                    folder.display()
-                )
-            })?;
+/// Serves applications for at most this time.
+fn serve(door: &Door, window: &Window, apps: &mut Apps, time: Duration) -> anyhow::Result<()> {
+    let fds = std::iter::once(door.as_fd()).chain(apps.fds());
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    match poll(&mut fds, poll_timeout(time)) {
+        Ok(0) | Err(Errno::EINTR) => return Ok(()),
+        other => other.context("waiting for applications")?,
+    };
+    let asked: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+    drop(fds);
+    apps.serve(window, &asked[1..]);
+    if asked[0] {
+        match door.accept() {
+            Ok(socket) => apps.add(socket)?,
+            Err(Errno::EAGAIN) => {}
+            Err(error) => tracing::warn!("an application cannot connect: {error}"),
         }
-        let probe = new().context("a socket")?;
-        match connect(probe.as_raw_fd(), &address) {
-            Err(Errno::ENOENT) => {}
-            // of an agent that is no more
-            Err(Errno::ECONNREFUSED) => {
-                fs::remove_file(path).with_context(|| format!("removing {shown}"))?;
-            }
-            _ => anyhow::bail!(
-                "another `batchwise window` listens at {shown}: stop it first, or give another --socket"
-            ),
-        }
-        let socket = new().context("a socket")?;
-        bind(socket.as_raw_fd(), &address).with_context(|| {
-            format!("cannot listen at {shown}: run as root, or give another --socket")
-        })?;
-        // every user's applications may ask: what they get is theirs alone
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666))
-            .and_then(|()| Ok(listen(&socket, Backlog::new(BACKLOG)?)?))
-            .with_context(|| format!("listening at {shown}"))?;
-        Ok(Self {
-            socket,
-            path: path.to_owned(),
-        })
     }
-
-    /// Serves for at most this time.
-    fn wait(&self, window: &Window, apps: &mut Apps, time: Duration) -> anyhow::Result<()> {
-        let fds = std::iter::once(self.socket.as_fd()).chain(apps.fds());
-        let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match poll(&mut fds, poll_timeout(time)) {
-            Ok(0) | Err(Errno::EINTR) => return Ok(()),
-            other => other.context("waiting for applications")?,
-        };
-        let asked: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-        drop(fds);
-        apps.serve(window, &asked[1..]);
-        if asked[0] {
-            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-            match accept4(self.socket.as_raw_fd(), flags) {
-                // SAFETY: the kernel just gave it to us.
-                Ok(fd) => apps.add(unsafe { OwnedFd::from_raw_fd(fd) })?,
-                Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => {}
-                Err(error) => tracing::warn!("an application cannot connect: {error}"),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // a file that stays is no harm: the next agent removes it
-        let _ = fs::remove_file(&self.path);
-    }
+    Ok(())
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::apps::Seen;
 use crate::frame::clock::wall_clock_ns;
+use crate::frame::human;
 use crate::frame::metrics::{Family, Metrics, alone};
 use crate::frame::rows::{Column, JsonLines, View, name, plain};
 
@@ -25,12 +26,14 @@ pub struct Line {
     waiting: u64,
     /// Bytes that wait in the kernel, a socket in the mean, as of the sockets' last acknowledgments.
     unsent_bytes: u64,
-    /// Acknowledgments that were looked at since the last line.
+    /// Times that the programs looked since the last line: twice for most acknowledgments.
     events: u64,
     /// Times that the application was woken since then.
     wakeups: u64,
     /// Times that the doorbell had no room: the application looks at all its sockets then.
     lost: u64,
+    /// The longest of the sockets' last wake-ups, from the kernel's bell to the application's hearing it.
+    lag_ns: u64,
 }
 
 /// All applications.
@@ -38,10 +41,11 @@ pub struct Line {
 pub struct Report {
     lines: Vec<Line>,
     refused: u64,
+    gated: u64,
 }
 
 impl Report {
-    pub fn of(seen: Vec<Seen>, refused: u64) -> Self {
+    pub fn of(seen: Vec<Seen>, refused: u64, gated: u64) -> Self {
         let ts_ns = wall_clock_ns();
         let line = |seen: Seen| Line {
             kind: "window",
@@ -54,10 +58,12 @@ impl Report {
             events: seen.events,
             wakeups: seen.rung,
             lost: seen.lost,
+            lag_ns: seen.lag_ns,
         };
         Self {
             lines: seen.into_iter().map(line).collect(),
             refused,
+            gated,
         }
     }
 }
@@ -71,8 +77,9 @@ impl View for Report {
         Column::right("sockets", 8, |line| plain(line.sockets.to_string())),
         Column::right("waiting", 8, |line| plain(line.waiting.to_string())),
         Column::right("unsent B", 10, |line| plain(line.unsent_bytes.to_string())),
-        Column::right("ACKs/s", 10, |line| plain(line.events.to_string())),
-        Column::right("wakeups/s", 10, |line| plain(line.wakeups.to_string())),
+        Column::right("looks", 10, |line| plain(line.events.to_string())),
+        Column::right("wakeups", 10, |line| plain(line.wakeups.to_string())),
+        Column::right("lag", 8, |line| plain(human::duration(line.lag_ns))),
         Column::right("lost", 6, |line| plain(line.lost.to_string())),
     ];
     const NAME: &'static str = "window";
@@ -95,6 +102,8 @@ pub struct WindowMetrics {
     wakeups: u64,
     lost: u64,
     refused: u64,
+    lag_ns: u64,
+    gated: u64,
 }
 
 impl WindowMetrics {
@@ -105,7 +114,13 @@ impl WindowMetrics {
         self.events += sum(|line| line.events);
         self.wakeups += sum(|line| line.wakeups);
         self.lost += sum(|line| line.lost);
-        self.refused = report.refused;
+        (self.refused, self.gated) = (report.refused, report.gated);
+        self.lag_ns = report
+            .lines
+            .iter()
+            .map(|line| line.lag_ns)
+            .max()
+            .unwrap_or(0);
     }
 }
 
@@ -121,7 +136,7 @@ impl Metrics for WindowMetrics {
         ),
         Family::counter(
             "window_events",
-            "Acknowledgments that were looked at",
+            "Times that the programs looked at a registered socket: twice for most acknowledgments",
             |m| alone(m.events),
         ),
         Family::counter(
@@ -133,6 +148,16 @@ impl Metrics for WindowMetrics {
             "window_lost",
             "Times that a doorbell had no room: the application looked at all its sockets",
             |m| alone(m.lost),
+        ),
+        Family::gauge(
+            "window_lag_seconds",
+            "Longest of the sockets' last wake-ups, from the kernel's bell to the application's hearing it",
+            |m| alone(m.lag_ns as f64 / 1e9),
+        ),
+        Family::counter(
+            "window_gated",
+            "Connections at a port of --gate that are writable only while nothing of them waits",
+            |m| alone(m.gated),
         ),
         Family::counter("window_refused", "Sockets that were refused", |m| {
             alone(m.refused)

@@ -13,10 +13,11 @@ use batchwise_testbed::process::Process;
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::{PATIENCE, batchwise, connect, eventually};
 use batchwise_testbed::stop::Stop;
-use batchwise_window::{Info, Key, Mode, SOCKET_VARIABLE, Set};
+use batchwise_window::{Info, Key, Mode, SOCKET_VARIABLE, Set, WindowedStream};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
 
 /// A running agent.
 struct Agent(Process);
@@ -211,6 +212,85 @@ fn a_second_agent_at_the_same_place_is_refused() {
     let output = command.output().expect("it runs");
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(message.contains("another `batchwise window`"), "{message}");
+    assert!(
+        message.contains("another agent takes applications"),
+        "{message}"
+    );
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn a_user_has_so_many_applications_and_the_next_is_told_why() {
+    const MOST: usize = 64;
+    let place = Place::build("quota");
+    let mut agent = place.agent();
+    let sets: Vec<Set> = (0..MOST).map(|_| place.set()).collect();
+    assert!(sets.iter().all(|set| set.mode() == Mode::Agent));
+    let Mode::Fallback(why) = place.set().mode() else {
+        panic!("application {MOST} and one was taken");
+    };
+    assert!(why.contains("quota"), "{why}");
+    drop(sets);
+    let room = || (place.set().mode() == Mode::Agent).then_some(());
+    eventually("room for another", room, || agent.0.quote());
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn a_stream_takes_only_what_tcp_can_send_and_all_of_it_arrives() {
+    const BYTES: usize = 8 << 20;
+    let place = Place::build("stream");
+    let mut agent = place.agent();
+    // where streams look for it
+    drop(place.set());
+    let (client, server) = place.connection();
+    client.set_nonblocking(true).expect("no blocking");
+    let reader = read_all(server, BYTES);
+    let mut most = 0;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let stream = tokio::net::TcpStream::from_std(client).expect("a stream");
+        let mut stream = WindowedStream::new(stream).expect("a stream");
+        assert_eq!(stream.mode(), Mode::Agent);
+        let (some, mut left) = ([7; 65_536], BYTES);
+        while left > 0 {
+            let written = stream.write(&some[..left.min(some.len())]).await;
+            left -= written.expect("it goes on");
+            let info = Info::of(stream.get_ref().as_fd()).expect("TCP_INFO");
+            most = most.max(info.unsent());
+        }
+    });
+    reader.join().expect("all of it");
+    // a buffer has room for megabytes
+    assert!(most < 65_536, "{most} bytes waited in the kernel");
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn a_gated_connection_is_writable_only_while_nothing_of_it_waits() {
+    let place = Place::build("gate");
+    let gate = ["--format", "jsonl", "--gate", "7070"];
+    let mut agent = Agent::start(place.scene.client(), &place.socket(), &gate);
+    let low_water = |stream: &TcpStream| {
+        let value = socket2::SockRef::from(stream).tcp_notsent_lowat();
+        value.expect("TCP_NOTSENT_LOWAT")
+    };
+    let (client, server) = place.connection();
+    assert_eq!(low_water(&client), 1);
+    let written = stuff(&client);
+    let mut fds = [PollFd::new(client.as_fd(), PollFlags::POLLOUT)];
+    assert_eq!(poll(&mut fds, PollTimeout::ZERO).expect("a poll"), 0);
+    let reader = read_all(server, written);
+    let writable = PollTimeout::try_from(PATIENCE).expect("a time");
+    assert_eq!(poll(&mut fds, writable).expect("a poll"), 1);
+    let _server = reader.join().expect("the reader");
+
+    let other = place.scene.stage.hosts.server_address(7071);
+    let bind = || Ok(TcpListener::bind(other)?);
+    let _listener = place.scene.server().inside(bind).expect("a listener");
+    let ungated = connect(place.scene.client(), other);
+    assert_eq!(low_water(&ungated), 0);
     agent.signal(Signal::SIGTERM);
 }

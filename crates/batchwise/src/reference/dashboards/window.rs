@@ -34,7 +34,7 @@ pub const DASHBOARD: Dashboard = Dashboard {
             title: "Why",
             panels: &[
                 Panel::lines(
-                    "Wake-ups and acknowledgments",
+                    "Wake-ups and looks",
                     Unit::EventsPerSecond,
                     &[
                         (
@@ -43,10 +43,25 @@ pub const DASHBOARD: Dashboard = Dashboard {
                         ),
                         (
                             "rate(batchwise_window_events_total{@agent}[$__rate_interval])",
-                            "acknowledgments at {{instance}}",
+                            "looks at {{instance}}",
                         ),
                     ],
                 ),
+                Panel::lines(
+                    "Lag of a wake-up",
+                    Unit::Seconds,
+                    &[("batchwise_window_lag_seconds{@agent}", "{{instance}}")],
+                )
+                .help("From the kernel's bell to the application's hearing it; the longest of the sockets' last ones"),
+                Panel::lines(
+                    "Gated connections",
+                    Unit::EventsPerSecond,
+                    &[(
+                        "rate(batchwise_window_gated_total{@agent}[$__rate_interval])",
+                        "{{instance}}",
+                    )],
+                )
+                .help("New connections at the ports of --gate"),
                 Panel::lines(
                     "What went wrong",
                     Unit::EventsPerSecond,

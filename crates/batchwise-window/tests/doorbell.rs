@@ -1,0 +1,69 @@
+//! What library and programs do with a slot, model-checked: whoever sleeps is woken. `ask` and `acked` take the
+//! socket's lock, as TCP_INFO and the programs do.
+
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+#[derive(Default)]
+struct Shared {
+    /// Bytes that TCP can send.
+    socket: Mutex<u32>,
+    armed: AtomicU32,
+    bell: AtomicBool,
+}
+
+impl Shared {
+    fn arm(&self) {
+        self.armed.store(1, Ordering::SeqCst);
+    }
+
+    fn ask(&self) -> u32 {
+        *self.socket.lock().unwrap()
+    }
+
+    /// As `bw_acked`: an acknowledgment makes space, and rings for whoever has armed.
+    fn acked(&self) {
+        let mut space = self.socket.lock().unwrap();
+        *space = 1_448;
+        let exchanged = self
+            .armed
+            .compare_exchange(1, 0, Ordering::SeqCst, Ordering::SeqCst);
+        if exchanged.is_ok() {
+            self.bell.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// An application that waits in this way, and an acknowledgment at any moment of it.
+fn meet(wait: fn(&Shared) -> u32) {
+    loom::model(move || {
+        let shared = Arc::new(Shared::default());
+        let kernel = Arc::clone(&shared);
+        let acked = thread::spawn(move || kernel.acked());
+        let sleeps = wait(&shared) == 0;
+        acked.join().unwrap();
+        assert!(
+            !sleeps || shared.bell.load(Ordering::SeqCst),
+            "it sleeps on"
+        );
+    });
+}
+
+#[test]
+fn whoever_arms_and_then_asks_is_woken_or_has_seen_the_space() {
+    meet(|shared| {
+        shared.arm();
+        shared.ask()
+    });
+}
+
+#[test]
+#[should_panic(expected = "it sleeps on")]
+fn whoever_asks_first_may_sleep_on() {
+    meet(|shared| {
+        let space = shared.ask();
+        shared.arm();
+        space
+    });
+}

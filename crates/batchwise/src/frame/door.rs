@@ -1,0 +1,142 @@
+//! The Unix socket at which applications come to an agent, with descriptors in hand: hints and window
+//! space. Any user may knock; who may come in, and with what, is the agent's to check.
+
+use std::fs::{self, DirBuilder};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4,
+    bind, connect, listen, recvmsg, socket,
+};
+use nix::sys::stat::{Mode, umask};
+
+/// Applications that wait to be accepted.
+const BACKLOG: i32 = 256;
+/// Descriptors that one message can bring (the kernel's SCM_MAX_FD).
+const MOST_DESCRIPTORS: usize = 253;
+
+/// Listens until it is dropped; its file goes with it.
+#[derive(Debug)]
+pub struct Door {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the socket's file: it may be another's by the time we end.
+    file: (u64, u64),
+}
+
+impl Door {
+    /// Listens at `path`, which the option `flag` gives; `what` comes in there, in the plural.
+    pub fn open(path: &Path, flag: &str, what: &str) -> anyhow::Result<Self> {
+        let shown = path.display();
+        make_room(path, flag, what)?;
+        let address = UnixAddr::new(path).with_context(|| format!("{flag} {shown}"))?;
+        let socket = new().with_context(|| format!("a socket for {what}"))?;
+        // the file lets everyone try; its mode is right from the first moment on
+        let before = umask(Mode::from_bits_truncate(0o111));
+        let bound = bind(socket.as_raw_fd(), &address);
+        umask(before);
+        bound.with_context(|| {
+            format!("cannot listen for {what} at {shown}: run as root, or give a path with {flag}")
+        })?;
+        Backlog::new(BACKLOG)
+            .and_then(|backlog| listen(&socket, backlog))
+            .with_context(|| format!("listening for {what} at {shown}"))?;
+        let file = fs::symlink_metadata(path).with_context(|| format!("reading {shown}"))?;
+        Ok(Self {
+            socket,
+            path: path.to_owned(),
+            file: (file.dev(), file.ino()),
+        })
+    }
+
+    /// The next one that waits.
+    ///
+    /// # Errors
+    /// EAGAIN: nobody does.
+    pub fn accept(&self) -> nix::Result<OwnedFd> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        loop {
+            match accept4(self.socket.as_raw_fd(), flags) {
+                // it left, or we were interrupted
+                Err(Errno::ECONNABORTED | Errno::EINTR) => {}
+                // SAFETY: the kernel just gave it to us.
+                other => return other.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            }
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let ours = |m: fs::Metadata| (m.dev(), m.ino()) == self.file;
+        if fs::symlink_metadata(&self.path).is_ok_and(ours) {
+            // a file that stays is no harm: the next agent removes it
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn new() -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+}
+
+/// Makes the directory, and removes the socket of an agent that is no more.
+fn make_room(path: &Path, flag: &str, what: &str) -> anyhow::Result<()> {
+    let shown = path.display();
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o755).create(parent);
+        made.with_context(|| {
+            format!("{flag} {shown}: making its directory: run as root, or give another path")
+        })?;
+    }
+    let Ok(file) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !file.file_type().is_socket() {
+        bail!("{flag} {shown}: there is something else; give another path");
+    }
+    match connect(new()?.as_raw_fd(), &UnixAddr::new(path)?) {
+        Err(Errno::ECONNREFUSED | Errno::ENOENT) => {}
+        Err(error @ (Errno::EACCES | Errno::EPERM | Errno::EPROTOTYPE)) => {
+            bail!("{flag} {shown}: the socket is another's ({error}); give another path")
+        }
+        _ => bail!(
+            "another agent takes {what} at {shown}: stop it, or give another path with {flag}"
+        ),
+    }
+    fs::remove_file(path).with_context(|| format!("removing the stale socket {shown}"))
+}
+
+/// The next message of an application: its bytes go to `bytes`; how many, and its descriptors. Does not
+/// block.
+///
+/// # Errors
+/// EAGAIN: there is none.
+pub fn receive(from: BorrowedFd<'_>, bytes: &mut [u8]) -> nix::Result<(usize, Vec<OwnedFd>)> {
+    // room for all that a message can bring: what does not fit would stay open and unknown
+    let mut control = nix::cmsg_space!([i32; MOST_DESCRIPTORS]);
+    let mut parts = [IoSliceMut::new(bytes)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(from.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
+    let length = message.bytes;
+    let rights = message.cmsgs()?.filter_map(|part| match part {
+        ControlMessageOwned::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    // SAFETY: the kernel just gave them to us.
+    let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok((length, rights.flatten().map(own).collect()))
+}
