@@ -45,7 +45,7 @@ int64_t bw_window_wait(bw_window_t *window, int64_t key, int sockfd);
 /* So many bytes were written of what bw_window_wait() gave: spares the next one a question to the kernel. */
 void bw_window_wrote(bw_window_t *window, int64_t key, size_t bytes);
 
-/* Writes up to `most` keys; gives how many. */
+/* Writes up to `most` keys, each once; gives how many. While there are others the descriptor stays readable. */
 int64_t bw_window_ready(bw_window_t *window, int64_t *keys, size_t most);
 
 /* Bytes that TCP would send at once on any connected TCP socket. */

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 use std::thread;
 
@@ -16,21 +16,23 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The process's; the first call starts its thread.
+    /// The process's; the first call starts its thread. A child that was forked has one of its own.
     pub fn get() -> io::Result<&'static Self> {
-        static DRIVER: OnceLock<Driver> = OnceLock::new();
-        static STARTING: Mutex<()> = Mutex::new(());
-        let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(driver) = DRIVER.get() {
+        static DRIVER: Mutex<Option<(u32, &'static Driver)>> = Mutex::new(None);
+        let mut current = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = std::process::id();
+        if let Some((of, driver)) = *current
+            && of == process
+        {
             return Ok(driver);
         }
-        let set = Set::new()?;
-        let driver = DRIVER.get_or_init(|| Self {
-            set,
+        let driver: &'static Self = Box::leak(Box::new(Self {
+            set: Set::new()?,
             wakers: Mutex::default(),
-        });
+        }));
         let builder = thread::Builder::new().name("batchwise-window".to_owned());
         builder.spawn(|| driver.run())?;
+        *current = Some((process, driver));
         Ok(driver)
     }
 

@@ -114,7 +114,7 @@ pub unsafe extern "C" fn bw_window_wrote(window: &Handle, key: i64, bytes: usize
 }
 
 /// Writes keys of sockets that should be asked about again, at most `most`; how many, or an errno,
-/// negative. If it is `most`, there may be others: ask again.
+/// negative. While there are others the set's descriptor stays readable.
 ///
 /// # Safety
 /// `window` is an open set, and `keys` has room for `most`.
@@ -130,6 +130,11 @@ pub unsafe extern "C" fn bw_window_ready(window: &Handle, keys: *mut i64, most: 
         return failed(&error);
     }
     let count = pending.len().min(most);
+    if pending.len() > most
+        && let Err(error) = window.set.nudge()
+    {
+        return failed(&error);
+    }
     for (at, key) in pending.drain(..count).enumerate() {
         // SAFETY: there is room for `most`.
         unsafe { keys.add(at).write(key.to_number()) };

@@ -10,6 +10,9 @@ use batchwise_core::window::{Sender, device_room};
 /// TCP_ESTABLISHED and TCP_CLOSE_WAIT of `include/net/tcp_states.h`: data can be sent.
 const SENDING: [u8; 2] = [1, 8];
 
+/// TCP_CLOSE and TCP_LISTEN: nothing was connected, or nothing is any more.
+const UNCONNECTED: [u8; 2] = [7, 10];
+
 /// SK_MEMINFO_* of `include/uapi/linux/sock_diag.h`: what the device has of the socket, …
 const WMEM_ALLOC: usize = 2;
 /// … the size of its send buffer, …
@@ -33,6 +36,7 @@ pub fn space(socket: BorrowedFd<'_>) -> io::Result<u32> {
 pub struct Info {
     sender: Sender,
     sending: bool,
+    connected: bool,
     round_trip: u64,
 }
 
@@ -74,6 +78,7 @@ impl Info {
                 device: device_room(i.tcpi_pacing_rate, i.tcpi_snd_mss, memory[WMEM_ALLOC]),
             },
             sending: SENDING.contains(&i.tcpi_state),
+            connected: !UNCONNECTED.contains(&i.tcpi_state),
             round_trip: u64::from(i.tcpi_rtt) * 1_000,
         })
     }
@@ -97,6 +102,11 @@ impl Info {
     /// Data can be sent.
     pub(crate) fn is_sending(&self) -> bool {
         self.sending
+    }
+
+    /// It has a peer.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected
     }
 
     /// Bytes that wait in the kernel.

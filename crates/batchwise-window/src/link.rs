@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -25,14 +25,28 @@ pub const DEFAULT_SOCKET: &str = "/run/batchwise/window/window.sock";
 pub const SOCKET_VARIABLE: &str = "BATCHWISE_WINDOW_SOCKET";
 
 /// An agent that does not answer in this time is none.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Why a socket is not registered.
 pub enum Refusal {
     /// It is none that could be.
     Wrong(io::Error),
-    /// The agent cannot.
-    Cannot,
+    /// The agent cannot, for this reason.
+    Cannot(String),
+}
+
+/// What the agent's answer to a question about a socket means.
+fn refusal(errno: i32) -> Refusal {
+    let error = io::Error::from_raw_os_error(errno);
+    match Errno::from_raw_os_error(errno) {
+        Errno::NOTCONN | Errno::NOTSOCK | Errno::PROTONOSUPPORT | Errno::BADF => {
+            Refusal::Wrong(error)
+        }
+        Errno::NOPROTOOPT => {
+            Refusal::Cannot("the socket was not made in the agent's --cgroup".to_owned())
+        }
+        _ => Refusal::Cannot(format!("the agent cannot register the socket: {error}")),
+    }
 }
 
 /// A connection to the agent, and what it gave.
@@ -55,7 +69,7 @@ impl Link {
             set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
         }
         connect(&socket, &address)?;
-        let (answer, fds) = ask(&socket, MOST_SLOTS, None)?;
+        let (answer, fds) = ask(&socket, [MOST_SLOTS, 0], None)?;
         let Ok([slots, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
             return Err(io::Error::other("the agent gave no memory"));
         };
@@ -67,22 +81,19 @@ impl Link {
         })
     }
 
-    /// Has the agent register a socket.
-    pub fn register(&self, socket: BorrowedFd<'_>, slot: u32) -> Result<(), Refusal> {
+    /// Has the agent register a socket for a slot, which has this turn from now on.
+    pub fn register(&self, socket: BorrowedFd<'_>, slot: u32, turn: u32) -> Result<(), Refusal> {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let Err(error) = ask(&self.socket, slot, Some(socket)) else {
-            return Ok(());
-        };
-        match Errno::from_io_error(&error) {
-            Some(Errno::NOTCONN | Errno::NOTSOCK | Errno::PROTONOSUPPORT | Errno::BADF) => {
-                Err(Refusal::Wrong(error))
-            }
-            // it is not in the agent's cgroup, or the kernel has no memory for it
-            Some(Errno::NOPROTOOPT | Errno::PERM | Errno::NOMEM) => Err(Refusal::Cannot),
-            _ => {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.begin(turn);
+        }
+        match ask(&self.socket, [slot, turn], Some(socket)) {
+            Ok((Answer { error: 0, .. }, _)) => Ok(()),
+            Ok((answer, _)) => Err(refusal(answer.error as i32)),
+            Err(_) => {
                 // the agent is gone, or stands still: the set will hear that it has hung up
                 let _ = shutdown(&self.socket, Shutdown::Both);
-                Err(Refusal::Cannot)
+                Err(Refusal::Cannot("the agent does not answer".to_owned()))
             }
         }
     }
@@ -100,10 +111,10 @@ impl AsFd for Link {
 
 fn ask(
     agent: &OwnedFd,
-    slot: u32,
+    [slot, turn]: [u32; 2],
     socket: Option<BorrowedFd<'_>>,
 ) -> io::Result<(Answer, Vec<OwnedFd>)> {
-    let ask = [MAGIC, VERSION, slot].map(u32::to_ne_bytes).concat();
+    let ask = [MAGIC, VERSION, slot, turn].map(u32::to_ne_bytes).concat();
     debug_assert_eq!(ask.len(), size_of::<Ask>());
     let fds: Vec<_> = socket.into_iter().collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -111,12 +122,9 @@ fn ask(
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&fds));
     }
-    let sent = sendmsg(
-        agent,
-        &[IoSlice::new(&ask)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    );
+    let slices = [IoSlice::new(&ask)];
+    // with a timeout a signal interrupts, whatever its handler asked for
+    let sent = retry_on_intr(|| sendmsg(agent, &slices, &mut control, SendFlags::NOSIGNAL));
     match sent {
         // it hung up before it was asked, …
         Err(Errno::PIPE) => return Err(refused()),
@@ -126,7 +134,8 @@ fn ask(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(&mut answer)];
-    let got = match recvmsg(agent, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+    let receive = || recvmsg(agent, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC);
+    let got = match retry_on_intr(receive) {
         // … or before it read the question
         Err(Errno::CONNRESET) => return Err(refused()),
         other => other?,
@@ -153,10 +162,7 @@ fn ask(
         let why = format!("the agent speaks version {}, not {VERSION}", answer.version);
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
-    match answer.error {
-        0 => Ok((answer, fds)),
-        errno => Err(io::Error::from_raw_os_error(errno as i32)),
-    }
+    Ok((answer, fds))
 }
 
 fn refused() -> io::Error {

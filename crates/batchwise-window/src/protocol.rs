@@ -1,10 +1,10 @@
 //! What library and agent say to each other over a Unix socket (SOCK_SEQPACKET), and the memory that the
 //! application shares with the kernel (`window_intf.h` of batchwise-bpf; a test holds both together).
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Both ends must speak the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Begins every message.
 pub const MAGIC: u32 = 0x6277_7764;
 /// Sockets of one application; slot 0 is none's.
@@ -21,6 +21,8 @@ pub struct Ask {
     pub version: u32,
     /// The slot that it is to have; in the first message how many there are to be.
     pub slot: u32,
+    /// The turn of the slot, which says so, too.
+    pub turn: u32,
 }
 
 /// What the agent answers. To the first message with two descriptors: the slots and the doorbell.
@@ -57,6 +59,21 @@ pub struct Slot {
     pub events: AtomicU32,
     /// How often they woke the application; of slot 0: doorbells that found no room.
     pub rung: AtomicU32,
+    /// Of the socket that has the slot now; 0: none has. What the programs find out of another is lost.
+    pub turn: AtomicU32,
+    /// Room.
+    pub unused: AtomicU32,
+}
+
+impl Slot {
+    /// Another socket has the slot: nothing is known of it yet.
+    pub fn begin(&self, turn: u32) {
+        self.armed.store(0, Ordering::Relaxed);
+        self.space.store(0, Ordering::Relaxed);
+        self.unsent.store(0, Ordering::Relaxed);
+        self.lag_ns.store(0, Ordering::Relaxed);
+        self.turn.store(turn, Ordering::Release);
+    }
 }
 
 /// `struct bw_bell`.

@@ -59,8 +59,10 @@ struct Inner {
     link: Option<Arc<Link>>,
     /// Why there is none.
     why: String,
-    /// When an agent was last looked for, ns.
-    looked: u64,
+    /// When an agent is looked for next, ns, …
+    look_at: u64,
+    /// … and how long after that, if it lets us wait.
+    pause: u64,
     /// Links so far.
     links: u32,
     /// Doorbells that found no room, as last seen.
@@ -72,15 +74,17 @@ struct Inner {
     free: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Member {
     turn: u32,
     used: bool,
     at_least: u32,
     /// The link that it is registered with, …
     link: u32,
-    /// … or one whose agent cannot register it.
+    /// … or one whose agent cannot register it, …
     refused: u32,
+    /// … for this reason.
+    why: String,
     /// Until when nothing is done if nothing rings, ns; `None`: it does not wait.
     waits: Option<u64>,
     /// What may still be written; `None`: it is not known, and the kernel is asked.
@@ -102,8 +106,12 @@ struct Level {
 const TIMER: u64 = u64::MAX;
 const RING: u64 = u64::MAX - 1;
 const AGENT: u64 = u64::MAX - 2;
-/// An agent is looked for so often, ns.
+/// An agent is looked for so often, ns; …
 const LOOK: u64 = 1_000_000_000;
+/// … one that lets us wait ever less often, down to this.
+const LONGEST_PAUSE: u64 = 64 * LOOK;
+/// Without the agent whoever waits looks again after this time, ns, whatever epoll says.
+const FALLBACK: u64 = 100_000_000;
 /// Events that are taken from epoll at a time.
 const BATCH: usize = 256;
 
@@ -121,7 +129,8 @@ impl Set {
             inner: Mutex::new(Inner {
                 link: None,
                 why: String::new(),
-                looked: 0,
+                look_at: 0,
+                pause: LOOK,
                 links: 0,
                 lost: 0,
                 stats: Stats::default(),
@@ -147,6 +156,17 @@ impl Set {
         }
     }
 
+    /// Who rings for the socket with this key: the agent may be there, and not be able to.
+    pub fn mode_of(&self, key: Key) -> Mode {
+        let mut inner = self.lock();
+        let links = inner.links;
+        match (inner.link.is_some(), inner.member(key)) {
+            (true, Some(member)) if member.refused == links => Mode::Fallback(member.why.clone()),
+            (true, _) => Mode::Agent,
+            (false, _) => Mode::Fallback(inner.why.clone()),
+        }
+    }
+
     /// What it did so far.
     pub fn stats(&self) -> Stats {
         self.lock().stats.clone()
@@ -156,9 +176,11 @@ impl Set {
     /// so many bytes.
     ///
     /// # Errors
-    /// When it is not TCP's, or the set is full (16,383 sockets).
+    /// When it is not TCP's, or not connected, or the set is full (16,383 sockets).
     pub fn add(&self, socket: BorrowedFd<'_>, at_least: u32) -> io::Result<Key> {
-        Info::of(socket)?;
+        if !Info::of(socket)?.is_connected() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let mut inner = self.lock();
         let slot = match inner.free.pop() {
             Some(slot) => slot,
@@ -190,10 +212,24 @@ impl Set {
         };
         member.used = false;
         if let Some(fd) = member.watched.take() {
-            // SAFETY: a number only: epoll refuses one that it does not have.
-            let _ = epoll::delete(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) });
+            // it may be another's by now, if the socket is closed already
+            let is_anothers = inner
+                .members
+                .iter()
+                .any(|m| m.used && m.watched == Some(fd));
+            if !is_anothers {
+                // SAFETY: a number only: epoll refuses one that it does not have.
+                let _ = epoll::delete(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) });
+            }
         }
         inner.disarm(key.slot);
+        if let Some(slot) = inner
+            .link
+            .as_ref()
+            .and_then(|link| link.slots.get(key.slot))
+        {
+            slot.turn.store(0, Ordering::Release);
+        }
         inner.free.push(key.slot);
     }
 
@@ -212,11 +248,11 @@ impl Set {
             return self.wait_without(&mut inner, key, socket);
         };
         if member.link != links {
-            match link.register(socket, key.slot) {
+            match link.register(socket, key.slot, key.turn) {
                 Ok(()) => (member.link, member.level, member.given) = (links, None, None),
                 Err(Refusal::Wrong(error)) => return Err(error),
-                Err(Refusal::Cannot) => {
-                    member.refused = links;
+                Err(Refusal::Cannot(why)) => {
+                    (member.refused, member.why) = (links, why);
                     return self.wait_without(&mut inner, key, socket);
                 }
             }
@@ -305,8 +341,13 @@ impl Set {
             }
             member.watched = Some(fd);
         }
-        member.waits = Some(u64::MAX);
+        inner.sleep(key, now() + FALLBACK.max(patience(info.round_trip())))?;
         Ok(None)
+    }
+
+    /// The set's descriptor is readable now, as if it had something to say.
+    pub(crate) fn nudge(&self) -> io::Result<()> {
+        self.lock().timer.set(Some(0))
     }
 
     /// The sockets that should be asked about again: TCP can send, or is closed, or it is not known. Does
@@ -346,19 +387,31 @@ impl Inner {
 
     /// Looks for an agent, once a second.
     fn look(&mut self, epoll: &OwnedFd) {
-        let now = now();
-        if self.link.is_some() || (self.looked > 0 && now < self.looked + LOOK) {
+        let begin = now();
+        if self.link.is_some() || begin < self.look_at {
             return;
         }
-        self.looked = now;
         match Link::reach().and_then(|link| watch(epoll, &link).map(|()| link)) {
             Ok(link) => {
                 self.link = Some(Arc::new(link));
                 self.links += 1;
                 self.lost = 0;
+                self.pause = LOOK;
             }
-            Err(error) => self.why = error.to_string(),
+            Err(error) => {
+                let waited = error.kind() == io::ErrorKind::WouldBlock;
+                self.pause = if waited {
+                    (2 * self.pause).min(LONGEST_PAUSE)
+                } else {
+                    LOOK
+                };
+                self.why = match waited {
+                    true => "the agent does not answer".to_owned(),
+                    false => error.to_string(),
+                };
+            }
         }
+        self.look_at = now() + self.pause;
     }
 
     fn sleep(&mut self, key: Key, until: u64) -> io::Result<()> {
@@ -440,7 +493,7 @@ impl Inner {
             return;
         };
         self.why = "the agent ended".to_owned();
-        self.looked = now();
+        self.look_at = now() + self.pause;
         for fd in [link.as_fd(), link.ring().as_fd()] {
             // both are closed anyway
             let _ = epoll::delete(epoll, fd);

@@ -9,7 +9,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::driver::Driver;
-use crate::info::Info;
 use crate::set::{Key, Mode};
 
 /// Wraps a `TcpStream`: a write takes as many bytes as TCP can send at once, and waits where it can send
@@ -21,14 +20,13 @@ pub struct WindowedStream {
 }
 
 impl WindowedStream {
-    /// Wakes for one segment and more.
+    /// As [`Set::add`](crate::Set::add).
     ///
     /// # Errors
     /// When the stream is not connected, or the process may have no more descriptors or threads.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         let driver = Driver::get()?;
-        let segment = Info::of(stream.as_fd())?.segment();
-        let key = driver.set.add(stream.as_fd(), segment)?;
+        let key = driver.set.add(stream.as_fd(), 1)?;
         Ok(Self {
             stream,
             key,
@@ -38,7 +36,7 @@ impl WindowedStream {
 
     /// Who rings for it, now.
     pub fn mode(&self) -> Mode {
-        self.driver.set.mode()
+        self.driver.set.mode_of(self.key)
     }
 
     /// The stream.
@@ -99,13 +97,15 @@ impl AsyncWrite for WindowedStream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let space = std::task::ready!(self.poll_space(cx))?;
-        let written = if bufs.iter().map(|b| b.len()).sum::<usize>() <= space {
-            Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-        } else {
-            let first = bufs.iter().find(|b| !b.is_empty());
-            let some = first.map_or(&[][..], |b| &b[..b.len().min(space)]);
-            Pin::new(&mut self.stream).poll_write(cx, some)
-        };
+        let mut left = space;
+        let cut = bufs.iter().map_while(|buf| {
+            let some = &buf[..buf.len().min(left)];
+            let goes_on = left > 0;
+            left -= some.len();
+            goes_on.then(|| IoSlice::new(some))
+        });
+        let some: Vec<_> = cut.collect();
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, &some);
         self.told(written)
     }
 

@@ -63,7 +63,7 @@ impl Timer {
     }
 
     /// To set it takes back that it has gone off.
-    fn set(&mut self, at: Option<u64>) -> io::Result<()> {
+    pub fn set(&mut self, at: Option<u64>) -> io::Result<()> {
         self.set_to = at;
         let at = at.map_or(0, |at| at.max(1));
         let it_value = Timespec {

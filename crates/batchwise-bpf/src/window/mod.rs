@@ -31,13 +31,15 @@ pub struct Window {
     // before the programs: what is attached goes first
     _links: Vec<Link>,
     pub(crate) skel: WindowSkel<'static>,
+    /// Generation of the last application.
+    last: u32,
 }
 
 /// What an application shares with the kernel. Both descriptors are for it.
 #[derive(Debug)]
 pub struct App {
-    /// Its number.
-    pub number: u32,
+    /// Its number, and which application it is that has this number, from 1.
+    pub id: (u32, u32),
     /// An array of `struct bw_slot`, to be mapped.
     pub slots: OwnedFd,
     /// A BPF ring buffer of `struct bw_bell`.
@@ -81,6 +83,7 @@ impl Window {
         Ok(Self {
             _links: Vec::new(),
             skel,
+            last: 0,
         })
     }
 
@@ -92,7 +95,7 @@ impl Window {
 
     /// Makes an application's memory: so many slots, and a doorbell of so many bytes, a power of two and
     /// whole pages.
-    pub fn app(&self, number: u32, slots: u32, bell: u32) -> Result<App, Error> {
+    pub fn app(&mut self, number: u32, slots: u32, bell: u32) -> Result<App, Error> {
         let making = |error| Error::bpf("making an application's memory")(error);
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
@@ -128,27 +131,47 @@ impl Window {
             let copy = map.as_fd().try_clone_to_owned();
             copy.map_err(Error::io("copying a descriptor"))
         };
+        self.last = self.last.wrapping_add(1).max(1);
+        self.set_generation(number, self.last);
         Ok(App {
-            number,
+            id: (number, self.last),
             slots: own(&slots)?,
             bell: own(&bell)?,
         })
     }
 
     /// Takes an application's memory away from the programs: its sockets ring no more.
-    pub fn forget(&self, number: u32) {
+    pub fn forget(&mut self, number: u32) {
+        self.set_generation(number, 0);
         for outer in [&self.skel.maps.slots, &self.skel.maps.bells] {
             // one that is not there was never given
             let _ = outer.delete(&number.to_ne_bytes());
         }
     }
 
-    /// From now on the socket rings for the application's slot.
+    fn set_generation(&mut self, number: u32, generation: u32) {
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        let of_number = bss.and_then(|bss| bss.generations.get_mut(number as usize));
+        of_number.into_iter().for_each(|it| *it = generation);
+    }
+
+    /// From now on the socket rings for the slot of this application, as long as that has this `turn`.
     ///
     /// # Errors
     /// When it is not TCP's, or not in the cgroup.
-    pub fn register(&self, socket: BorrowedFd<'_>, app: u32, slot: u32) -> io::Result<()> {
-        let wish = types::bw_wish { app, slot };
+    pub fn register(
+        &self,
+        socket: BorrowedFd<'_>,
+        (app, generation): (u32, u32),
+        slot: u32,
+        turn: u32,
+    ) -> io::Result<()> {
+        let wish = types::bw_wish {
+            app,
+            generation,
+            slot,
+            turn,
+        };
         let value = bytes(&wish);
         // SAFETY: the kernel, and our program, read so many bytes.
         let done = unsafe {

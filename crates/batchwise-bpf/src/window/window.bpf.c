@@ -12,6 +12,9 @@
 #include "../lib/space.h"
 #include "window_intf.h"
 
+#define BW_CALLBACKS                                                                              \
+	(BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG |                      \
+	 BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG)
 #define BW_TCP_HEADER 20
 #define BW_OFF_ACK 8
 #define BW_OFF_WINDOW 14
@@ -51,6 +54,9 @@ struct {
 	});
 } bells SEC(".maps");
 
+/* Of the applications that have these numbers now; 0: nobody. */
+volatile __u32 generations[BW_WINDOW_APPS];
+
 /* The agent's process: nobody else registers sockets. */
 volatile __u32 agent;
 
@@ -65,19 +71,14 @@ struct bw_place {
 	__u32 index;
 };
 
-/* Where the socket's application waits. False: it is not registered, or its application is gone. */
-BW_INLINE bool bw_place(struct bpf_sock *sk, struct bw_place *p)
+/* Where the application waits that wants this. False: it is gone, or has let go of the socket. */
+BW_INLINE bool bw_place(const struct bw_wish *wish, struct bw_place *p)
 {
-	struct bw_wish *wish;
-	__u32 app, zero = 0;
+	__u32 app = wish->app, zero = 0;
 	void *of_app;
 
-	if (!sk)
+	if (app >= BW_WINDOW_APPS || generations[app] != wish->generation)
 		return false;
-	wish = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	if (!wish)
-		return false;
-	app = wish->app;
 	p->index = wish->slot;
 	of_app = bpf_map_lookup_elem(&slots, &app);
 	p->bell = bpf_map_lookup_elem(&bells, &app);
@@ -85,7 +86,14 @@ BW_INLINE bool bw_place(struct bpf_sock *sk, struct bw_place *p)
 		return false;
 	p->first = bpf_map_lookup_elem(of_app, &zero);
 	p->slot = bpf_map_lookup_elem(of_app, &p->index);
-	return p->first && p->slot;
+	return p->first && p->slot && p->slot->turn == wish->turn;
+}
+
+/* The socket has no callbacks any more, and costs nothing. */
+BW_INLINE void bw_let_go(struct bpf_sock_ops *ops, struct bpf_sock *sk)
+{
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags & ~BW_CALLBACKS);
+	bpf_sk_storage_delete(&sockets, sk);
 }
 
 BW_INLINE void bw_sender(const struct tcp_sock *tp, struct bw_sender *s)
@@ -136,8 +144,17 @@ BW_INLINE void bw_ring(struct bw_place *p, __u32 space)
 		return;
 	bell.at = bpf_ktime_get_ns();
 	p->slot->rung++;
-	if (bpf_ringbuf_output(p->bell, &bell, sizeof(bell), 0))
-		__sync_fetch_and_add(&p->first->rung, 1);
+	if (!bpf_ringbuf_output(p->bell, &bell, sizeof(bell), 0))
+		return;
+	/* the application looks at all its sockets; should it miss that, the next event rings again */
+	__sync_fetch_and_add(&p->first->rung, 1);
+	p->slot->armed = 1;
+}
+
+/* What the slot says is as of now. An exchange orders what was written before it, on any CPU. */
+BW_INLINE void bw_publish(struct bw_slot *slot)
+{
+	__sync_lock_test_and_set(&slot->events, slot->events + 1);
 }
 
 /*
@@ -163,6 +180,7 @@ int bw_acked(struct bpf_sock_ops *ops)
 {
 	struct bw_sender sender;
 	struct bw_place place;
+	struct bw_wish *wish;
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
 	__u32 space;
@@ -176,8 +194,15 @@ int bw_acked(struct bpf_sock_ops *ops)
 	    ops->op != BPF_SOCK_OPS_STATE_CB && ops->op != BPF_SOCK_OPS_RTO_CB)
 		return 1;
 	sk = ops->sk;
-	if (!sk || !bw_place(sk, &place))
+	if (!sk)
 		return 1;
+	wish = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	if (!wish)
+		return 1;
+	if (!bw_place(wish, &place)) {
+		bw_let_go(ops, sk);
+		return 1;
+	}
 	if (ops->op == BPF_SOCK_OPS_STATE_CB) {
 		if (ops->args[1] == TCP_CLOSE)
 			place.slot->unsent = 0;
@@ -185,7 +210,7 @@ int bw_acked(struct bpf_sock_ops *ops)
 		if (ops->args[1] != BPF_TCP_ESTABLISHED &&
 		    ops->args[1] != BPF_TCP_CLOSE_WAIT)
 			place.slot->space = ~0U;
-		__sync_fetch_and_add(&place.slot->events, 1);
+		bw_publish(place.slot);
 		bw_ring(&place, place.slot->space);
 		return 1;
 	}
@@ -199,8 +224,7 @@ int bw_acked(struct bpf_sock_ops *ops)
 	place.slot->space = space;
 	place.slot->unsent = sender.unsent;
 	place.slot->rtt_us = tp->srtt_us >> 3;
-	/* after what it counts: whoever sees it sees that, too */
-	__sync_fetch_and_add(&place.slot->events, 1);
+	bw_publish(place.slot);
 	if (space >= place.slot->at_least || bw_is_idle(&sender))
 		bw_ring(&place, space);
 	return 1;
@@ -223,8 +247,7 @@ int bw_register(struct bpf_sockopt *ctx)
 	*wish = *asked;
 	if (bpf_getsockopt(ctx->sk, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
 		return 0;
-	flags |= BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG |
-		 BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG;
+	flags |= BW_CALLBACKS;
 	if (bpf_setsockopt(ctx->sk, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
 		return 0;
 	ctx->optlen = -1; /* the kernel is not asked */

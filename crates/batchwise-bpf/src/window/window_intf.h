@@ -12,8 +12,8 @@
 #define BW_WINDOW_LEVEL 0x6277 /* of the agent's setsockopt() on a socket that it registers */
 
 /*
- * A registered socket in its application's memory. The application writes the first three, the programs
- * the rest. Slot 0 is no socket's: `rung` counts doorbells that found no room in the ring.
+ * A registered socket in its application's memory. The application writes the first three and `turn`, the
+ * programs the rest. Slot 0 is no socket's: `rung` counts doorbells that found no room in the ring.
  */
 struct bw_slot {
 	__u32 armed;	/* 1: the application sleeps, or is about to */
@@ -24,6 +24,8 @@ struct bw_slot {
 	__u32 rtt_us;	/* smoothed */
 	__u32 events;	/* how often the programs looked */
 	__u32 rung;	/* how often they woke the application */
+	__u32 turn;	/* of the socket that has the slot now; 0: none */
+	__u32 unused;
 };
 
 /* What rings: a socket can send, or is gone. */
@@ -33,10 +35,15 @@ struct bw_bell {
 	__u64 at; /* ns, CLOCK_MONOTONIC */
 };
 
-/* Whose a socket is, and which of the slots. */
+/*
+ * Whose a socket is, and which of the slots. Numbers and slots are used again: only together with
+ * `generation` and `turn` they are this one's.
+ */
 struct bw_wish {
 	__u32 app;
+	__u32 generation;
 	__u32 slot;
+	__u32 turn;
 };
 
 #endif

@@ -56,7 +56,7 @@ impl Default for Params {
             most_pairs: 30,
             first_rest: 5_000_000_000,
             longest_rest: 120_000_000_000,
-            shift: 1.2,
+            shift: 1.25,
         }
     }
 }

@@ -79,8 +79,10 @@ struct Life {
     rests: u64,
     /// It sleeps until there is space; …
     waits: bool,
-    /// … there has been some since then, and it sleeps on.
+    /// … there has been some since then, and it sleeps on; …
     since: Option<u64>,
+    /// … for too long: that is counted.
+    late: bool,
     /// The buffer was full whatever TCP can send: epoll tells.
     blocked: bool,
 }
@@ -195,6 +197,7 @@ impl Sender<'_> {
             rests: 0,
             waits: false,
             since: None,
+            late: false,
             blocked: true,
         };
         self.lives.insert(id, life);
@@ -246,7 +249,7 @@ impl Sender<'_> {
         let Some(life) = self.lives.get_mut(&id) else {
             return;
         };
-        life.waits = false;
+        (life.waits, life.late) = (false, false);
         if let Some(since) = life.since.take() {
             self.report.latest_ns = self.report.latest_ns.max(now() - since);
         }
@@ -308,7 +311,8 @@ impl Sender<'_> {
             }
             let slept_on = at - *life.since.get_or_insert(at);
             let most = 2 * patience(info.round_trip()) + SAMPLED;
-            if slept_on > most && slept_on - SAMPLED <= most {
+            if slept_on > most && !life.late {
+                life.late = true;
                 self.report.late += 1;
             }
         }

@@ -9,7 +9,6 @@ use anyhow::Context;
 use batchwise_bpf::balance::Balancer;
 use batchwise_core::balance::report::Policy;
 use clap::{Args, Subcommand, ValueEnum};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 mod agent;
 mod attempt;
@@ -30,6 +29,7 @@ pub mod status;
 mod worker;
 
 use crate::frame::args::{parse_duration, parse_within};
+use crate::frame::door::raise_open_files;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output};
 use crate::frame::signals::{hangup_flag, stop_flag};
@@ -221,6 +221,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
         }
         return tell(&about(&config));
     }
+    // health checks of silent backends keep their sockets until their timeout
     raise_open_files();
     let form = args.format.resolve()?;
     let stop = stop_flag()?;
@@ -252,21 +253,6 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Health checks of silent backends keep their sockets until their timeout: as many as may be.
-fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(
-            "the limit of open files stays at {:?}: {error}",
-            limit.current
-        );
-    }
 }
 
 fn about(config: &Config) -> String {

@@ -3,17 +3,21 @@
 
 use std::fs::{self, DirBuilder};
 use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
 
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4,
-    bind, connect, listen, recvmsg, socket,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, socket,
 };
 use nix::sys::stat::{Mode, umask};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Applications that wait to be accepted.
 const BACKLOG: i32 = 256;
@@ -127,16 +131,46 @@ fn make_room(path: &Path, flag: &str, what: &str) -> anyhow::Result<()> {
 /// EAGAIN: there is none.
 pub fn receive(from: BorrowedFd<'_>, bytes: &mut [u8]) -> nix::Result<(usize, Vec<OwnedFd>)> {
     // room for all that a message can bring: what does not fit would stay open and unknown
-    let mut control = nix::cmsg_space!([i32; MOST_DESCRIPTORS]);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(bytes)];
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<()>(from.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
-    let length = message.bytes;
-    let rights = message.cmsgs()?.filter_map(|part| match part {
-        ControlMessageOwned::ScmRights(fds) => Some(fds),
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = recvmsg(from, &mut parts, &mut control, flags)
+        .map_err(|error| Errno::from_raw(error.raw_os_error()))?;
+    let rights = control.drain().filter_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    // SAFETY: the kernel just gave them to us.
-    let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
-    Ok((length, rights.flatten().map(own).collect()))
+    Ok((message.bytes, rights.flatten().collect()))
+}
+
+/// Closes what an application handed over, elsewhere: to close a socket can take as long as its owner
+/// likes (SO_LINGER), and a file as long as its file system does.
+pub fn let_go(descriptors: Vec<OwnedFd>) {
+    static CLOSER: LazyLock<Option<Sender<Vec<OwnedFd>>>> = LazyLock::new(|| {
+        let (close, closed) = channel();
+        let thread = std::thread::Builder::new().name("closer".to_owned());
+        let spawned = thread.spawn(move || closed.iter().for_each(drop::<Vec<OwnedFd>>));
+        spawned.is_ok().then_some(close)
+    });
+    match &*CLOSER {
+        // its end is never reached: it receives as long as we live
+        Some(close) => drop(close.send(descriptors)),
+        None => drop(descriptors),
+    }
+}
+
+/// As many open files as we may have: each application brings some.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(
+            "the limit of open files stays at {:?}: {error}",
+            limit.current
+        );
+    }
 }

@@ -137,8 +137,9 @@ impl HintListener {
                 Err(Errno::EPROTO) => return Err("it sent no registration".to_owned()),
                 Err(error) => return Err(error.to_string()),
             };
-            let memory = Mapping::new(&memory, &self.calibration);
-            let mut memory = memory.map_err(|why| why.to_string())?;
+            let mapped = Mapping::new(&memory, &self.calibration);
+            door::let_go(vec![memory]);
+            let mut memory = mapped.map_err(|why| why.to_string())?;
             let now = memory.read(&self.calibration);
             let (queue, born) = if registration.fresh {
                 let age = now.ticks.wrapping_sub(memory.made_at()) as f64 * now.ns_per_tick;
@@ -214,10 +215,17 @@ fn receive(socket: &OwnedFd) -> nix::Result<Option<(Registration, OwnedFd)>> {
     if length == 0 && descriptors.is_empty() {
         return Ok(None);
     }
-    let registration = Registration::decode(&bytes[..length]).ok_or(Errno::EPROTO)?;
+    let Some(registration) = Registration::decode(&bytes[..length]) else {
+        door::let_go(descriptors);
+        return Err(Errno::EPROTO);
+    };
     match (descriptors.pop(), descriptors.is_empty()) {
         (Some(memory), true) => Ok(Some((registration, memory))),
-        _ => Err(Errno::EPROTO),
+        (memory, _) => {
+            descriptors.extend(memory);
+            door::let_go(descriptors);
+            Err(Errno::EPROTO)
+        }
     }
 }
 

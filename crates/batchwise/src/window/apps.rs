@@ -1,5 +1,6 @@
 //! The applications that have connected: who they are, what they registered, and what became of it.
 
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -35,9 +36,9 @@ pub struct App {
     uid: u32,
     pub name: String,
     /// Its memory, once it has asked for it.
-    memory: Option<(u32, Slots)>,
+    memory: Option<((u32, u32), Slots)>,
     /// Slots that were registered.
-    registered: Vec<u32>,
+    registered: BTreeSet<u32>,
     /// As of the last reading.
     before: Sums,
 }
@@ -55,7 +56,7 @@ struct Sums {
 pub struct Seen {
     pub pid: i32,
     pub name: String,
-    /// Connected ones.
+    /// Registered, and not let go of.
     pub sockets: u64,
     /// Those of them whose application waits until TCP can send.
     pub waiting: u64,
@@ -88,7 +89,7 @@ impl Apps {
             uid,
             name: name.trim_end().to_owned(),
             memory: None,
-            registered: Vec::new(),
+            registered: BTreeSet::new(),
             before: Sums::default(),
         });
         Ok(())
@@ -100,7 +101,7 @@ impl Apps {
     }
 
     /// Serves those that asked something, by their position; those that hung up are forgotten.
-    pub fn serve(&mut self, window: &Window, asked: &[bool]) {
+    pub fn serve(&mut self, window: &mut Window, asked: &[bool]) {
         let mut position = 0;
         let taken: Vec<u32> = self.numbers().collect();
         let mut free = (0..MOST_APPS).filter(|number| !taken.contains(number));
@@ -111,7 +112,7 @@ impl Apps {
             if !has_asked || app.serve(window, &mut free, refused) {
                 return true;
             }
-            if let Some((number, _)) = &app.memory {
+            if let Some(((number, _), _)) = &app.memory {
                 window.forget(*number);
             }
             false
@@ -120,7 +121,7 @@ impl Apps {
 
     fn numbers(&self) -> impl Iterator<Item = u32> {
         let memory = self.apps.iter().filter_map(|app| app.memory.as_ref());
-        memory.map(|(number, _)| *number)
+        memory.map(|((number, _), _)| *number)
     }
 
     /// What each did since the last reading.
@@ -133,7 +134,7 @@ impl App {
     /// One question; false: it has hung up, or does not speak our language.
     fn serve(
         &mut self,
-        window: &Window,
+        window: &mut Window,
         free: &mut impl Iterator<Item = u32>,
         refused: &mut u64,
     ) -> bool {
@@ -151,14 +152,18 @@ impl App {
             answer(self.socket.as_fd(), 0, &[]);
             return false;
         }
-        match (&self.memory, sockets.first()) {
-            (None, None) => self.begin(window, free).is_ok(),
-            (Some((number, _)), Some(socket)) => {
-                let error = match register(window, socket.as_fd(), *number, ask.slot) {
+        let goes_on = match (&self.memory, sockets.first()) {
+            (None, None) => match self.begin(window, free) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!("process {} gets no memory: {error:#}", self.pid);
+                    false
+                }
+            },
+            (Some((id, _)), Some(socket)) => {
+                let error = match register(window, socket.as_fd(), *id, &ask) {
                     Ok(()) => {
-                        if !self.registered.contains(&ask.slot) {
-                            self.registered.push(ask.slot);
-                        }
+                        self.registered.insert(ask.slot);
                         0
                     }
                     Err(errno) => {
@@ -169,19 +174,21 @@ impl App {
                 answer(self.socket.as_fd(), error, &[])
             }
             _ => false,
-        }
+        };
+        door::let_go(sockets);
+        goes_on
     }
 
     /// Gives it its memory.
     fn begin(
         &mut self,
-        window: &Window,
+        window: &mut Window,
         free: &mut impl Iterator<Item = u32>,
     ) -> anyhow::Result<()> {
         let number = free.next().context("there are too many applications")?;
         let memory = window.app(number, MOST_SLOTS, BELL)?;
         let slots = Slots::map(memory.slots.as_fd(), MOST_SLOTS)?;
-        self.memory = Some((number, slots));
+        self.memory = Some((memory.id, slots));
         answer(
             self.socket.as_fd(),
             0,
@@ -194,7 +201,6 @@ impl App {
         let mut seen = Seen {
             pid: self.pid,
             name: self.name.clone(),
-            sockets: self.registered.len() as u64,
             ..Seen::default()
         };
         let Some((_, slots)) = &self.memory else {
@@ -203,11 +209,15 @@ impl App {
         let mut now = Sums::default();
         for slot in self.registered.iter().filter_map(|&slot| slots.get(slot)) {
             let of = |counter: &std::sync::atomic::AtomicU32| counter.load(Ordering::Relaxed);
+            now.events = now.events.wrapping_add(of(&slot.events));
+            now.rung = now.rung.wrapping_add(of(&slot.rung));
+            if of(&slot.turn) == 0 {
+                continue; // the application has let go of it
+            }
+            seen.sockets += 1;
             seen.waiting += u64::from(of(&slot.armed) != 0);
             seen.unsent += u64::from(of(&slot.unsent));
             seen.lag_ns = seen.lag_ns.max(of(&slot.lag_ns).into());
-            now.events = now.events.wrapping_add(of(&slot.events));
-            now.rung = now.rung.wrapping_add(of(&slot.rung));
         }
         now.lost = slots.get(0).map_or(0, |s| s.rung.load(Ordering::Relaxed));
         seen.events = now.events.wrapping_sub(self.before.events).into();
@@ -219,8 +229,13 @@ impl App {
 }
 
 /// Only a connected TCP socket, for a slot that there is.
-fn register(window: &Window, socket: BorrowedFd<'_>, app: u32, slot: u32) -> Result<(), Errno> {
-    if slot == 0 || slot >= MOST_SLOTS {
+fn register(
+    window: &Window,
+    socket: BorrowedFd<'_>,
+    app: (u32, u32),
+    ask: &Ask,
+) -> Result<(), Errno> {
+    if !(1..MOST_SLOTS).contains(&ask.slot) || ask.turn == 0 {
         return Err(Errno::EINVAL);
     }
     let protocol = rustix::net::sockopt::socket_protocol(socket);
@@ -232,7 +247,7 @@ fn register(window: &Window, socket: BorrowedFd<'_>, app: u32, slot: u32) -> Res
         return Err(Errno::ENOTCONN);
     }
     getpeername::<SockaddrStorage>(socket.as_raw_fd())?;
-    let registered = window.register(socket, app, slot);
+    let registered = window.register(socket, app, ask.slot, ask.turn);
     registered.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(Errno::EIO as i32)))
 }
 
@@ -241,6 +256,7 @@ fn receive(from: BorrowedFd<'_>) -> Result<Option<(Ask, Vec<OwnedFd>)>, Errno> {
     let mut bytes = [0; size_of::<Ask>()];
     let (length, fds) = door::receive(from, &mut bytes)?;
     if length != bytes.len() {
+        door::let_go(fds);
         return Ok(None);
     }
     let word = |at: usize| {
@@ -251,6 +267,7 @@ fn receive(from: BorrowedFd<'_>) -> Result<Option<(Ask, Vec<OwnedFd>)>, Errno> {
         magic: word(0),
         version: word(1),
         slot: word(2),
+        turn: word(3),
     };
     Ok(Some((ask, fds)))
 }

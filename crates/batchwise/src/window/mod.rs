@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::frame::args::parse_duration;
-use crate::frame::door::Door;
+use crate::frame::door::{Door, raise_open_files};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output};
 use crate::frame::signals::stop_flag;
@@ -68,9 +68,13 @@ pub struct WindowArgs {
 /// Lines are written so often.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// After an application could not be taken in.
+const CALM: Duration = Duration::from_millis(50);
+
 /// Runs until the duration is over or a signal comes.
 pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
+    raise_open_files();
     let exporter = args.metrics.as_deref().map(Exporter::<WindowMetrics>::bind);
     let exporter = exporter.transpose()?;
     let cgroup = match &args.cgroup {
@@ -80,7 +84,7 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     if args.gate.len() > MOST_GATES {
         bail!("--gate: at most {MOST_GATES} ports");
     }
-    let window = Window::attach(&cgroup, &args.gate).context(
+    let mut window = Window::attach(&cgroup, &args.gate).context(
         "cannot tell of window space (`batchwise doctor --for window` checks what is needed)",
     )?;
     let door = Door::open(&args.socket, "--socket", "applications")?;
@@ -89,7 +93,7 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
         let turn = ticks.turn(Duration::MAX, |time| {
-            serve(&door, &window, &mut apps, time)?;
+            serve(&door, &mut window, &mut apps, time)?;
             Ok(false)
         })?;
         if turn == Turn::Look {
@@ -109,7 +113,7 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Serves applications for at most this time.
-fn serve(door: &Door, window: &Window, apps: &mut Apps, time: Duration) -> anyhow::Result<()> {
+fn serve(door: &Door, window: &mut Window, apps: &mut Apps, time: Duration) -> anyhow::Result<()> {
     let fds = std::iter::once(door.as_fd()).chain(apps.fds());
     let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     match poll(&mut fds, poll_timeout(time)) {
@@ -123,7 +127,11 @@ fn serve(door: &Door, window: &Window, apps: &mut Apps, time: Duration) -> anyho
         match door.accept() {
             Ok(socket) => apps.add(socket)?,
             Err(Errno::EAGAIN) => {}
-            Err(error) => tracing::warn!("an application cannot connect: {error}"),
+            Err(error) => {
+                // it still waits: were it asked for at once, we would do nothing else
+                tracing::warn!("an application cannot connect: {error}");
+                std::thread::sleep(CALM);
+            }
         }
     }
     Ok(())

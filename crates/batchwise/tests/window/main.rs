@@ -190,10 +190,8 @@ fn what_cannot_be_registered_is_refused_with_what_is_the_matter() {
     assert!(set.add(udp.as_fd(), 1).is_err());
     let file = File::open("/dev/null").expect("a file");
     assert!(set.add(file.as_fd(), 1).is_err());
-    let key = set.add(place.listener.as_fd(), 1).expect("TCP's it is");
-    let refused = set
-        .wait(key, place.listener.as_fd())
-        .expect_err("a listener");
+    let listener = set.add(place.listener.as_fd(), 1);
+    let refused = listener.expect_err("a listener");
     assert_eq!(
         refused.kind(),
         std::io::ErrorKind::NotConnected,
@@ -292,5 +290,45 @@ fn a_gated_connection_is_writable_only_while_nothing_of_it_waits() {
     let _listener = place.scene.server().inside(bind).expect("a listener");
     let ungated = connect(place.scene.client(), other);
     assert_eq!(low_water(&ungated), 0);
+    agent.signal(Signal::SIGTERM);
+}
+
+/// What another socket does that had the slot before is not taken for this one's.
+fn a_slot_is_used_again(
+    name: &str,
+    set: &mut Set,
+    again: impl FnOnce(&mut Set, Key),
+    place: &Place,
+) {
+    let (first, reader) = place.connection();
+    let key = set.add(first.as_fd(), 1).expect("a key");
+    let written = stuff(&first);
+    assert_eq!(set.wait(key, first.as_fd()).expect("an answer"), None);
+    again(set, key);
+
+    let (second, _peer) = place.connection();
+    let key = set.add(second.as_fd(), 1).expect("a key");
+    let space = set.wait(key, second.as_fd()).expect("an answer");
+    assert!(space.is_some(), "{name}");
+    set.wrote(key, 0);
+    // acknowledgments, and the end of the first one
+    let reader = read_all(reader, written);
+    drop((reader.join().expect("the reader"), first));
+    assert_eq!(
+        set.wait(key, second.as_fd()).expect("an answer"),
+        space,
+        "{name}"
+    );
+    set.remove(key);
+}
+
+#[test]
+fn a_socket_that_was_let_go_says_nothing_for_the_next_one_in_its_slot() {
+    let place = Place::build("again");
+    let mut agent = place.agent();
+    let mut set = place.set();
+    a_slot_is_used_again("in a set", &mut set, |set, key| set.remove(key), &place);
+    let renew = |set: &mut Set, _| *set = place.set();
+    a_slot_is_used_again("in another application", &mut set, renew, &place);
     agent.signal(Signal::SIGTERM);
 }
