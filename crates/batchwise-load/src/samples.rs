@@ -48,6 +48,12 @@ impl Samples {
         (self.sum, self.count, self.max) = (0, 0, 0);
     }
 
+    /// What 0 %, 1 %, … 100 % of the samples do not exceed.
+    pub fn percentiles(&self) -> Vec<u64> {
+        let of = |percent: u32| self.quantile(f64::from(percent) / 100.0);
+        (0..=100).filter_map(of).collect()
+    }
+
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -1,5 +1,5 @@
-//! What the kernel says of a connection's sending side: TCP_INFO (`tcp_get_info()`, net/ipv4/tcp.c) and
-//! SO_MEMINFO.
+//! Options of sockets: what the kernel says of a connection's sending side, TCP_INFO (`tcp_get_info()`,
+//! net/ipv4/tcp.c) and SO_MEMINFO, and what it is told, TCP_NOTSENT_LOWAT.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -132,6 +132,27 @@ impl Info {
     /// Smoothed round trip, ns.
     pub fn round_trip(&self) -> u64 {
         self.round_trip
+    }
+}
+
+/// TCP_NOTSENT_LOWAT: poll tells that a socket is writable when fewer bytes wait in the kernel.
+///
+/// # Errors
+/// When the socket is not TCP's.
+pub fn not_sent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    // SAFETY: the kernel reads so many bytes, which are there.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

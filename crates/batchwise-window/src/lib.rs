@@ -8,6 +8,7 @@
 //! `batchwise window`, the agent, has the kernel ring when there is space. Without it the set falls back
 //! to `TCP_NOTSENT_LOWAT`, and [`Set::mode`] says so.
 
+mod agent;
 #[cfg(feature = "tokio")]
 mod driver;
 mod ffi;
@@ -22,13 +23,13 @@ mod stream;
 mod timer;
 
 pub use batchwise_core::window::patience;
-pub use info::{Info, space};
+pub use info::{Info, not_sent_low_water, space};
 pub use link::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 #[doc(hidden)]
 pub use protocol::*;
 #[doc(hidden)]
 pub use ring::Slots;
-pub use set::{Key, Mode, Set, not_sent_low_water};
+pub use set::{Key, Mode, Set};
 pub use stats::Stats;
 #[cfg(feature = "tokio")]
 pub use stream::WindowedStream;

@@ -3,14 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use batchwise_core::window::patience;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::info::Info;
+use crate::agent::Agent;
+use crate::info::{Info, not_sent_low_water};
 use crate::link::{Link, Refusal};
 use crate::protocol::{MOST_SLOTS, Slot};
 use crate::stats::Stats;
@@ -56,17 +57,7 @@ pub struct Set {
 }
 
 struct Inner {
-    link: Option<Arc<Link>>,
-    /// Why there is none.
-    why: String,
-    /// When an agent is looked for next, ns, …
-    look_at: u64,
-    /// … and how long after that, if it lets us wait.
-    pause: u64,
-    /// Links so far.
-    links: u32,
-    /// Doorbells that found no room, as last seen.
-    lost: u32,
+    agent: Agent,
     stats: Stats,
     timer: Timer,
     /// By slot; that of slot 0 is never used.
@@ -106,10 +97,6 @@ struct Level {
 const TIMER: u64 = u64::MAX;
 const RING: u64 = u64::MAX - 1;
 const AGENT: u64 = u64::MAX - 2;
-/// An agent is looked for so often, ns; …
-const LOOK: u64 = 1_000_000_000;
-/// … one that lets us wait ever less often, down to this.
-const LONGEST_PAUSE: u64 = 64 * LOOK;
 /// Without the agent whoever waits looks again after this time, ns, whatever epoll says.
 const FALLBACK: u64 = 100_000_000;
 /// Events that are taken from epoll at a time.
@@ -127,12 +114,7 @@ impl Set {
         let set = Self {
             epoll,
             inner: Mutex::new(Inner {
-                link: None,
-                why: String::new(),
-                look_at: 0,
-                pause: LOOK,
-                links: 0,
-                lost: 0,
+                agent: Agent::new(),
                 stats: Stats::default(),
                 timer,
                 members: vec![Member::default()],
@@ -149,21 +131,18 @@ impl Set {
 
     /// Who rings, now.
     pub fn mode(&self) -> Mode {
-        let inner = self.lock();
-        match inner.link {
-            Some(_) => Mode::Agent,
-            None => Mode::Fallback(inner.why.clone()),
-        }
+        self.lock().agent.mode()
     }
 
     /// Who rings for the socket with this key: the agent may be there, and not be able to.
     pub fn mode_of(&self, key: Key) -> Mode {
         let mut inner = self.lock();
-        let links = inner.links;
-        match (inner.link.is_some(), inner.member(key)) {
-            (true, Some(member)) if member.refused == links => Mode::Fallback(member.why.clone()),
-            (true, _) => Mode::Agent,
-            (false, _) => Mode::Fallback(inner.why.clone()),
+        let links = inner.agent.links;
+        match inner.member(key) {
+            Some(member) if links > 0 && member.refused == links => {
+                Mode::Fallback(member.why.clone())
+            }
+            _ => inner.agent.mode(),
         }
     }
 
@@ -192,7 +171,7 @@ impl Set {
         };
         let member = &mut inner.members[slot as usize];
         *member = Member {
-            turn: (member.turn + 1) & i32::MAX as u32,
+            turn: ((member.turn + 1) & i32::MAX as u32).max(1),
             used: true,
             at_least: at_least.max(1),
             ..Member::default()
@@ -223,11 +202,7 @@ impl Set {
             }
         }
         inner.disarm(key.slot);
-        if let Some(slot) = inner
-            .link
-            .as_ref()
-            .and_then(|link| link.slots.get(key.slot))
-        {
+        if let Some(slot) = inner.agent.slot(key.slot) {
             slot.turn.store(0, Ordering::Release);
         }
         inner.free.push(key.slot);
@@ -241,7 +216,7 @@ impl Set {
     pub fn wait(&self, key: Key, socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
         let mut inner = self.lock();
         inner.look(&self.epoll);
-        let (links, link) = (inner.links, inner.link.clone());
+        let (links, link) = (inner.agent.links, inner.agent.link());
         let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
         let at_least = member.at_least;
         let Some(link) = link.filter(|_| member.refused != links) else {
@@ -297,7 +272,7 @@ impl Set {
     /// to the kernel.
     pub fn wrote(&self, key: Key, bytes: usize) {
         let mut inner = self.lock();
-        let link = inner.link.clone();
+        let link = inner.agent.link();
         let slot = link.as_ref().and_then(|link| link.slots.get(key.slot));
         let (Some(slot), Some(member)) = (slot, inner.member(key)) else {
             return;
@@ -356,6 +331,9 @@ impl Set {
     /// # Errors
     /// When the set's own descriptors fail.
     pub fn ready(&self, keys: &mut Vec<Key>) -> io::Result<()> {
+        if self.lock().heard(keys)? {
+            return Ok(());
+        }
         let mut events = Vec::with_capacity(BATCH);
         let none = Timespec::default();
         match epoll::wait(
@@ -385,33 +363,9 @@ impl Inner {
         (member.used && member.turn == key.turn).then_some(member)
     }
 
-    /// Looks for an agent, once a second.
+    /// Looks for an agent, if it is time.
     fn look(&mut self, epoll: &OwnedFd) {
-        let begin = now();
-        if self.link.is_some() || begin < self.look_at {
-            return;
-        }
-        match Link::reach().and_then(|link| watch(epoll, &link).map(|()| link)) {
-            Ok(link) => {
-                self.link = Some(Arc::new(link));
-                self.links += 1;
-                self.lost = 0;
-                self.pause = LOOK;
-            }
-            Err(error) => {
-                let waited = error.kind() == io::ErrorKind::WouldBlock;
-                self.pause = if waited {
-                    (2 * self.pause).min(LONGEST_PAUSE)
-                } else {
-                    LOOK
-                };
-                self.why = match waited {
-                    true => "the agent does not answer".to_owned(),
-                    false => error.to_string(),
-                };
-            }
-        }
-        self.look_at = now() + self.pause;
+        self.agent.look(|link| watch(epoll, link));
     }
 
     fn sleep(&mut self, key: Key, until: u64) -> io::Result<()> {
@@ -425,7 +379,7 @@ impl Inner {
         if let Some(member) = self.members.get_mut(slot as usize) {
             member.waits = None;
         }
-        if let Some(slot) = self.link.as_ref().and_then(|link| link.slots.get(slot)) {
+        if let Some(slot) = self.agent.slot(slot) {
             slot.armed.store(0, Ordering::SeqCst);
         }
     }
@@ -442,6 +396,16 @@ impl Inner {
         }
     }
 
+    /// Whether a bell or the time has named a socket: seen in memory, without a system call.
+    fn heard(&mut self, keys: &mut Vec<Key>) -> io::Result<bool> {
+        let before = keys.len();
+        self.rung(keys);
+        if self.timer.is_due() {
+            self.expired(keys)?;
+        }
+        Ok(keys.len() > before)
+    }
+
     fn wake_all(&mut self, keys: &mut Vec<Key>) {
         for slot in 1..self.members.len() as u32 {
             self.wake(slot, keys);
@@ -449,7 +413,7 @@ impl Inner {
     }
 
     fn rung(&mut self, keys: &mut Vec<Key>) {
-        let Some(link) = self.link.clone() else {
+        let Some(link) = self.agent.link() else {
             return;
         };
         let now = now();
@@ -462,12 +426,7 @@ impl Inner {
             }
             self.wake(bell.slot, keys);
         });
-        let lost = link
-            .slots
-            .get(0)
-            .map_or(0, |s| s.rung.load(Ordering::Relaxed));
-        if lost != self.lost {
-            self.lost = lost;
+        if self.agent.has_lost_bells() {
             self.wake_all(keys);
         }
     }
@@ -489,11 +448,9 @@ impl Inner {
 
     /// Everybody falls back, until there is another.
     fn lost_agent(&mut self, epoll: &OwnedFd, keys: &mut Vec<Key>) {
-        let Some(link) = self.link.take() else {
+        let Some(link) = self.agent.lose() else {
             return;
         };
-        self.why = "the agent ended".to_owned();
-        self.look_at = now() + self.pause;
         for fd in [link.as_fd(), link.ring().as_fd()] {
             // both are closed anyway
             let _ = epoll::delete(epoll, fd);
@@ -518,27 +475,6 @@ fn watch(epoll: &OwnedFd, link: &Link) -> io::Result<()> {
         EventFlags::IN,
     )?;
     Ok(())
-}
-
-/// TCP_NOTSENT_LOWAT: poll tells that a socket is writable when fewer bytes wait in the kernel.
-///
-/// # Errors
-/// When the socket is not TCP's.
-pub fn not_sent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    // SAFETY: the kernel reads so many bytes, which are there.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
-            (&raw const bytes).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    match done {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 impl AsFd for Set {

@@ -119,6 +119,9 @@ pub struct Point {
     pub cpu_ns_per_mb: f64,
     /// Mean age by 100 ms, ns.
     pub age_series_ns: Vec<Option<f64>>,
+    /// What 0 %, 1 %, … 100 % of the ages do not exceed, ns.
+    #[serde(default)]
+    pub age_percentiles_ns: Vec<f64>,
 }
 
 impl Experiment for WindowLatency {
@@ -215,6 +218,7 @@ impl Experiment for WindowLatency {
             writes_per_mb: number(&did, "writes") / megabytes,
             cpu_ns_per_mb: number(&did, "cpu_ns") / megabytes,
             age_series_ns: serde_json::from_value(seen["age_series_ns"].clone())?,
+            age_percentiles_ns: serde_json::from_value(seen["age_percentiles_ns"].clone())?,
         }])
     }
 
@@ -250,7 +254,17 @@ impl Experiment for WindowLatency {
             "How old data is when it arrives, first round",
             axis(),
         );
+        let age = Axis::new("age of what arrives", Unit::Duration).log();
+        let title = "How much of what arrives is how old, first round";
+        let mut shares = Figure::distribution("shares.svg", title, age, "of what arrives");
         for point in results.points.iter().filter(|p| p.round == 0) {
+            let of_age = (0..).map(|percent| f64::from(percent) / 100.0);
+            let ages = point.age_percentiles_ns.iter().copied();
+            shares = shares.line(
+                point.arm.label(),
+                color(point.arm),
+                ages.zip(of_age).filter(|(age, _)| *age > 0.0).collect(),
+            );
             let series = point.age_series_ns.iter().enumerate();
             let at = |(step, age): (usize, &Option<f64>)| Some((step as f64 / 10.0, (*age)?));
             figure = figure.line(
@@ -274,6 +288,7 @@ impl Experiment for WindowLatency {
              Waiting: bytes in the server's kernel, a connection with a download, asked every 10 ms.",
         )
         .figure(figure)
+        .figure(shares)
     }
 }
 

@@ -64,6 +64,8 @@ pub struct FetchReport {
     pub ping_ns: LatencySummary,
     /// Mean age by 100 ms, ns; none: nothing arrived.
     pub age_series_ns: Vec<Option<u64>>,
+    /// What 0 %, 1 %, … 100 % of the ages do not exceed, ns.
+    pub age_percentiles_ns: Vec<u64>,
 }
 
 const STEP: Duration = Duration::from_millis(100);
@@ -185,6 +187,7 @@ pub fn fetch(config: &FetchConfig) -> Result<FetchReport> {
         age_ns: age.latency(),
         ping_ns: rtt.latency(),
         age_series_ns: series,
+        age_percentiles_ns: age.percentiles(),
     })
 }
 

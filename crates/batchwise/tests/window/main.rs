@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use batchwise_testbed::process::Process;
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::{PATIENCE, batchwise, connect, eventually};
 use batchwise_testbed::stop::Stop;
-use batchwise_window::{Info, Key, Mode, SOCKET_VARIABLE, Set, WindowedStream};
+use batchwise_window::{Info, Key, MAGIC, Mode, SOCKET_VARIABLE, Set, VERSION, WindowedStream};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, recv, send, socket};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
@@ -159,9 +160,13 @@ fn an_application_falls_back_when_its_agent_is_killed_and_comes_back_to_the_next
     let written = stuff(&client);
     assert_eq!(set.wait(key, client.as_fd()).expect("an answer"), None);
     agent.signal(Signal::SIGKILL);
-    let woken = ready(&set, PATIENCE);
+    let mut woken = Vec::new();
+    let noticed = || {
+        woken.extend(ready(&set, PATIENCE));
+        matches!(set.mode(), Mode::Fallback(_)).then_some(())
+    };
+    eventually("the set to notice", noticed, String::new);
     assert!(woken.contains(&key));
-    assert!(matches!(set.mode(), Mode::Fallback(_)));
 
     let reader = read_all(server, written);
     until_space(&set, key, &client);
@@ -330,5 +335,68 @@ fn a_socket_that_was_let_go_says_nothing_for_the_next_one_in_its_slot() {
     a_slot_is_used_again("in a set", &mut set, |set, key| set.remove(key), &place);
     let renew = |set: &mut Set, _| *set = place.set();
     a_slot_is_used_again("in another application", &mut set, renew, &place);
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn a_socket_outside_the_agents_cgroup_falls_back_and_says_so() {
+    let place = Place::build("outside");
+    // this process is not in the server's
+    let mut agent = Agent::start(
+        place.scene.server(),
+        &place.socket(),
+        &["--format", "jsonl"],
+    );
+    let set = place.set();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let client = TcpStream::connect(address).expect("a connection");
+    let key = set.add(client.as_fd(), 1).expect("a key");
+    assert!(set.wait(key, client.as_fd()).expect("an answer").is_some());
+    assert_eq!(set.mode(), Mode::Agent);
+    let Mode::Fallback(why) = set.mode_of(key) else {
+        panic!("the agent rings for a socket that is not in its cgroup");
+    };
+    assert!(why.contains("--cgroup"), "{why}");
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn a_reset_wakes_whoever_waits_and_a_write_tells() {
+    let place = Place::build("reset");
+    let mut agent = place.agent();
+    let set = place.set();
+    let (client, server) = place.connection();
+    let key = set.add(client.as_fd(), 1).expect("a key");
+    stuff(&client);
+    assert_eq!(set.wait(key, client.as_fd()).expect("an answer"), None);
+    // what it has not read makes it a reset
+    drop(server);
+    let woken = || ready(&set, PATIENCE).contains(&key).then_some(());
+    eventually("the key", woken, || agent.0.quote());
+    assert!(set.wait(key, client.as_fd()).expect("an answer").is_some());
+    let error = (&client).write(&[7]).expect_err("it was reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn an_application_of_another_version_is_told_which_the_agent_speaks() {
+    let place = Place::build("version");
+    let mut agent = place.agent();
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let application = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
+    let application = application.expect("a socket");
+    let address = UnixAddr::new(&place.socket()).expect("an address");
+    nix::sys::socket::connect(application.as_raw_fd(), &address).expect("the agent listens");
+    let ask = [MAGIC, VERSION + 1, 16, 0].map(u32::to_ne_bytes).concat();
+    send(application.as_raw_fd(), &ask, MsgFlags::empty()).expect("it takes it");
+    let mut answer = [0; 16];
+    recv(application.as_raw_fd(), &mut answer, MsgFlags::empty()).expect("an answer");
+    assert_eq!(answer[4..8], VERSION.to_ne_bytes());
+    assert_eq!(
+        recv(application.as_raw_fd(), &mut answer, MsgFlags::empty()),
+        Ok(0)
+    );
     agent.signal(Signal::SIGTERM);
 }
