@@ -9,7 +9,7 @@ use libbpf_cargo::SkeletonBuilder;
 const SOURCES: [(&str, &str); 3] = [
     ("again", "src/packet_cost/again.bpf.c"),
     ("steps", "src/hook_cost/steps.bpf.c"),
-    ("calls", "src/window_cost/calls.bpf.c"),
+    ("calls", "src/window/cost/calls.bpf.c"),
 ];
 
 fn main() {

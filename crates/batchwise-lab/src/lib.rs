@@ -31,10 +31,7 @@ mod tails;
 mod truth;
 mod tune_cost;
 mod tuner;
-mod window_cost;
-mod window_latency;
-mod window_lives;
-mod window_priority;
+mod window;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -120,10 +117,10 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &passive::heuristics::PassiveHeuristics,
         &passive::cost::PassiveCost,
         &passive::modes::PassiveModes,
-        &window_latency::WindowLatency,
-        &window_cost::WindowCost,
-        &window_priority::WindowPriority,
-        &window_lives::WindowLives,
+        &window::latency::WindowLatency,
+        &window::cost::WindowCost,
+        &window::priority::WindowPriority,
+        &window::lives::WindowLives,
         &balance::policies::BalancePolicies,
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,

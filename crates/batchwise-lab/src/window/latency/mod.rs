@@ -4,18 +4,17 @@
 
 mod summary;
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use batchwise_testbed::bpf_stats::wait_attached;
-use batchwise_testbed::host::{Host, Role};
+use anyhow::Result;
+use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
-use batchwise_testbed::topology::{LINK, TwoHosts};
+use batchwise_testbed::topology::TwoHosts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{DELAY, END, QUEUE, RATE, agent, last, narrow};
 use crate::Context;
 use crate::engine::color::{BATCHWISE, BLACK, GREY, NAGLE, NODELAY, PARTS};
 use crate::engine::ratio::ENOUGH_PAIRS;
@@ -29,16 +28,10 @@ use summary::{Compared, Summary};
 pub struct WindowLatency;
 
 const PORT: u16 = 7070;
-/// One way, from the clients to the server.
-const DELAY: Duration = Duration::from_millis(20);
-/// The bottleneck, at the server's end: its rate, and the bytes that it queues.
-const RATE: &str = "100mbit";
-const QUEUE: &str = "250kb";
 /// Before what is measured: connections have left slow start.
 const WARM_UP: u64 = 3;
 /// After it, so that the server outlives its clients.
 const GRACE: u64 = 2;
-const END: Duration = Duration::from_secs(5);
 
 /// What the server writes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -148,12 +141,7 @@ impl Experiment for WindowLatency {
     }
 
     fn stage(&self, _context: &Context) -> Result<(TwoHosts, Value)> {
-        let hosts = TwoHosts::build_apart("window", DELAY)?;
-        let network = serde_json::to_value(hosts.settings()?)?;
-        hosts.server.namespace().tc(&format!(
-            "qdisc replace dev {LINK} root tbf rate {RATE} burst 16kb limit {QUEUE}"
-        ))?;
-        Ok((hosts, network))
+        narrow("window")
     }
 
     fn measure(
@@ -290,32 +278,6 @@ impl Experiment for WindowLatency {
         .figure(figure)
         .figure(shares)
     }
-}
-
-/// The last thing that a command said, which ends by itself.
-pub fn last(mut command: Printing<Value>, name: &str, context: &Context) -> Result<Value> {
-    let status = command.wait(&context.stop, END)?;
-    ensure!(status.success(), "{name} failed{}", command.quote());
-    let last = command.take_lines().pop();
-    last.with_context(|| format!("{name} said nothing"))
-}
-
-/// `batchwise window` in this host, attached; applications find it at `socket`.
-pub fn agent(
-    context: &Context,
-    host: &Host,
-    socket: &Path,
-    args: &[&str],
-) -> Result<Printing<Value>> {
-    let mut command = Command::new(&context.command);
-    command
-        .args(["window", "--format", "jsonl", "--socket"])
-        .arg(socket);
-    command.arg("--cgroup").arg(host.cgroup()).args(args);
-    let name = "batchwise window";
-    let mut agent = Printing::start(host, name, command, Role::Observer)?;
-    wait_attached(agent.process(), name, &context.stop)?;
-    Ok(agent)
 }
 
 fn table(arms: &[Compared]) -> Table {

@@ -12,6 +12,7 @@ use batchwise_testbed::wire::WireSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{END, QUEUE, agent, last};
 use crate::Context;
 use crate::engine::color::{BATCHWISE, GREY, NODELAY};
 use crate::engine::ratio::ENOUGH_PAIRS;
@@ -21,16 +22,12 @@ use crate::engine::{
     Verdict, pairs,
 };
 use crate::stats::median;
-use crate::window_latency::{agent, last};
 
 pub struct WindowPriority;
 
 const PORT: u16 = 7073;
-/// Bytes that the link's end at the server queues.
-const QUEUE: &str = "250kb";
 /// Before what is measured: connections have left slow start.
 const WARM_UP: u64 = 2;
-const END: Duration = Duration::from_secs(5);
 /// The first byte must come so many times sooner on the slowest link, …
 const SOONER: f64 = 5.0;
 /// … and this share of the download be carried.

@@ -15,10 +15,10 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{END, agent};
 use crate::Context;
 use crate::engine::text::duration;
 use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
-use crate::window_latency::agent;
 
 pub struct WindowLives;
 
@@ -33,7 +33,6 @@ const QUICK: u64 = 6_000;
 const LIFE: Duration = Duration::from_secs(1);
 /// No turn takes longer.
 const LIMIT: Duration = Duration::from_secs(1_200);
-const END: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -56,11 +55,18 @@ impl Arm {
     }
 }
 
-/// What became of an arm's lives; as `load lives` says it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    #[serde(default = "Point::nobody")]
     pub arm: Arm,
+    /// How long it took.
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub said: Said,
+}
+
+/// What became of an arm's lives, as `load lives` says it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Said {
     pub lives: u64,
     pub whole: u64,
     pub reset: u64,
@@ -72,15 +78,6 @@ pub struct Point {
     pub latest_ns: u64,
     pub fallbacks: u64,
     pub controls: BTreeMap<String, u64>,
-    /// How long it took.
-    #[serde(default)]
-    pub seconds: f64,
-}
-
-impl Point {
-    fn nobody() -> Arm {
-        Arm::Alone
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -125,6 +122,9 @@ impl Experiment for WindowLives {
             ..WireSpec::losing(LOSS)
         };
         let hosts = TwoHosts::build_over("wlives", &spec)?;
+        // tens of thousands of connections a minute: a port can be used again after a second
+        let client = hosts.client.namespace();
+        client.set_sysctl("net/ipv4/tcp_tw_reuse", "1")?;
         let network = serde_json::to_value(hosts.settings()?)?;
         Ok((hosts, network))
     }
@@ -156,7 +156,7 @@ impl Experiment for WindowLives {
         command.args(["--lives", &lives.to_string()]);
         command.env("BATCHWISE_WINDOW_SOCKET", &socket);
         let begin = Instant::now();
-        let mut sender: Printing<Point> =
+        let mut sender: Printing<Said> =
             Printing::start(&hosts.client, "the sender", command, Role::Workload)?;
         while arm == Arm::Killed && !sender.process().has_ended()? {
             context.stop.sleep(LIFE)?;
@@ -176,39 +176,31 @@ impl Experiment for WindowLives {
             agent.finish(END)?;
         }
         drop(server);
-        Ok(vec![Point {
-            arm,
-            seconds,
-            ..said
-        }])
+        Ok(vec![Point { arm, seconds, said }])
     }
 
     fn describe(&self, point: &Point) -> String {
         format!(
             "{}: {} lives, {} failed, {} waits, {} late, the latest {}",
             point.arm.label(),
-            point.lives,
-            point.failed,
-            point.waits,
-            point.late,
-            duration(point.latest_ns as f64),
+            point.said.lives,
+            point.said.failed,
+            point.said.waits,
+            point.said.late,
+            duration(point.said.latest_ns as f64),
         )
     }
 
     fn summary(&self, results: &Results<Point, NoMore>) -> Summary {
-        let sum = |of: fn(&Point) -> u64| results.points.iter().map(of).sum::<u64>();
-        let (failed, late) = (sum(|p| p.failed), sum(|p| p.late));
+        let said = || results.points.iter().map(|point| &point.said);
+        let sum = |of: fn(&Said) -> u64| said().map(of).sum::<u64>();
+        let (failed, late) = (sum(|s| s.failed), sum(|s| s.late));
         Summary {
-            lives: sum(|p| p.lives),
+            lives: sum(|s| s.lives),
             failed,
-            waits: sum(|p| p.waits),
+            waits: sum(|s| s.waits),
             late,
-            latest_ns: results
-                .points
-                .iter()
-                .map(|p| p.latest_ns)
-                .max()
-                .unwrap_or(0),
+            latest_ns: said().map(|s| s.latest_ns).max().unwrap_or(0),
             held: failed + late == 0,
         }
     }
@@ -216,6 +208,7 @@ impl Experiment for WindowLives {
     fn report(&self, results: &Results<Point, NoMore>, _summary: &Summary) -> Report {
         let controls = |p: &Point| {
             let of = p
+                .said
                 .controls
                 .iter()
                 .map(|(name, count)| format!("{name} {count}"));
@@ -225,14 +218,14 @@ impl Experiment for WindowLives {
             &results.points,
             &[
                 ("", &|p| p.arm.label().to_owned()),
-                ("lives", &|p| p.lives.to_string()),
-                ("whole", &|p| p.whole.to_string()),
-                ("reset", &|p| p.reset.to_string()),
-                ("failed", &|p| p.failed.to_string()),
-                ("waits", &|p| p.waits.to_string()),
-                ("late", &|p| p.late.to_string()),
-                ("latest", &|p| duration(p.latest_ns as f64)),
-                ("agents lost", &|p| p.fallbacks.to_string()),
+                ("lives", &|p| p.said.lives.to_string()),
+                ("whole", &|p| p.said.whole.to_string()),
+                ("reset", &|p| p.said.reset.to_string()),
+                ("failed", &|p| p.said.failed.to_string()),
+                ("waits", &|p| p.said.waits.to_string()),
+                ("late", &|p| p.said.late.to_string()),
+                ("latest", &|p| duration(p.said.latest_ns as f64)),
+                ("agents lost", &|p| p.said.fallbacks.to_string()),
                 ("congestion control", &|p| controls(p)),
             ],
         );

@@ -14,31 +14,25 @@ use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::cpu_time;
-use batchwise_testbed::topology::{LINK, TwoHosts};
+use batchwise_testbed::topology::TwoHosts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::{DELAY, END, QUEUE, RATE, agent, last, narrow};
 use crate::Context;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, thousands};
 use crate::engine::{Experiment, NoMore, Ratio, Report, Results, Round, Run, Table, Turn};
-use crate::window_latency::{agent, last};
 use calls::Calls;
 use summary::{Compared, Summary};
 
 pub struct WindowCost;
 
 const PORT: u16 = 7071;
-/// One way, from the clients to the server.
-const DELAY: Duration = Duration::from_millis(20);
-/// The bottleneck, at the server's end: its rate, and the bytes that it queues.
-const RATE: &str = "100mbit";
-const QUEUE: &str = "250kb";
 /// Before what is measured: 10,000 clients take 2 s to connect.
 const WARM_UP: u64 = 4;
 /// After it, so that the server outlives its clients.
 const GRACE: u64 = 2;
-const END: Duration = Duration::from_secs(5);
 
 /// What the server writes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -186,12 +180,7 @@ impl Experiment for WindowCost {
     }
 
     fn stage(&self, _context: &Context) -> Result<(TwoHosts, Value)> {
-        let hosts = TwoHosts::build_apart("wcost", DELAY)?;
-        let network = serde_json::to_value(hosts.settings()?)?;
-        hosts.server.namespace().tc(&format!(
-            "qdisc replace dev {LINK} root tbf rate {RATE} burst 16kb limit {QUEUE}"
-        ))?;
-        Ok((hosts, network))
+        narrow("wcost")
     }
 
     fn measure(
