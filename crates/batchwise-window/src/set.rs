@@ -272,12 +272,11 @@ impl Set {
     /// to the kernel.
     pub fn wrote(&self, key: Key, bytes: usize) {
         let mut inner = self.lock();
-        let link = inner.agent.link();
-        let slot = link.as_ref().and_then(|link| link.slots.get(key.slot));
-        let (Some(slot), Some(member)) = (slot, inner.member(key)) else {
+        let slot = inner.agent.slot(key.slot);
+        let events = slot.map(|slot| slot.events.load(Ordering::Acquire));
+        let (Some(events), Some(member)) = (events, inner.member(key)) else {
             return;
         };
-        let events = slot.events.load(Ordering::Acquire);
         // after an acknowledgment that came meanwhile it is not known whether the kernel knew of the bytes
         let given = member.given.take().filter(|given| given.events == events);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);

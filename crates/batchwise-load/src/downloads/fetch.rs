@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use nix::libc::linger;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{setsockopt, sockopt};
 use rand::Rng as _;
 use serde::Serialize;
 
 use super::{RECORD, WORD, allow_descriptors, now};
-use crate::causal::dial::dial;
+use crate::causal::dial::{dial, reset_at_close};
 use crate::report::LatencySummary;
 use crate::samples::Samples;
 use crate::units::{parse_addr, parse_duration};
@@ -70,10 +68,6 @@ pub struct FetchReport {
 
 const STEP: Duration = Duration::from_millis(100);
 const PING: u64 = u64::MAX;
-const RESET: linger = linger {
-    l_onoff: 1,
-    l_linger: 0,
-};
 /// So many clients connect at once.
 const CROWD: u64 = 64;
 /// ms.
@@ -97,8 +91,7 @@ pub fn fetch(config: &FetchConfig) -> Result<FetchReport> {
     let mut rng = rand::rng();
     let connect = |size: u64, id: u64, next: u64| -> Result<Client> {
         let socket = dial(config.addr)?;
-        // its port can be used again at once
-        setsockopt(&socket, sockopt::Linger, &RESET)?;
+        reset_at_close(&socket)?;
         epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, id))?;
         Ok(Client {
             socket,

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use nix::libc::linger;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use rand::Rng as _;
 use serde::Serialize;
 
 use super::{HEAD, Habits, WORD, byte};
+use crate::causal::dial::reset_at_close;
 use crate::units::{parse_addr, parse_duration};
 
 /// A receiver of lives.
@@ -36,10 +36,6 @@ pub struct ReceiveReport {
 }
 
 const BACKLOG: i32 = 1024;
-const RESET: linger = linger {
-    l_onoff: 1,
-    l_linger: 0,
-};
 
 /// Receives until the time is over.
 pub fn receive(config: &ReceiveConfig) -> Result<ReceiveReport> {
@@ -78,8 +74,7 @@ fn live(mut stream: TcpStream) -> io::Result<()> {
     let (mut done, mut right) = (0, true);
     while done < size {
         if habits.reset_at.is_some_and(|at| done >= at) {
-            setsockopt(&stream, sockopt::Linger, &RESET)?;
-            return Ok(());
+            return Ok(reset_at_close(&stream)?);
         }
         let rng = &mut habits.rng;
         if rng.random_bool(0.1) {
