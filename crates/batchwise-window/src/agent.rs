@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::link::Link;
 use crate::protocol::Slot;
@@ -24,8 +23,6 @@ pub struct Agent {
     look_at: u64,
     /// … and how long after that, if it lets us wait.
     pause: u64,
-    /// Doorbells that found no room, as last seen.
-    lost: u32,
 }
 
 impl Agent {
@@ -37,7 +34,6 @@ impl Agent {
             why: String::new(),
             look_at: 0,
             pause: LOOK,
-            lost: 0,
         }
     }
 
@@ -59,16 +55,22 @@ impl Agent {
         }
     }
 
-    /// Looks for one if there is none and it is time; whoever finds one has `watch` listen to it.
-    pub fn look(&mut self, watch: impl FnOnce(&Link) -> io::Result<()>) {
-        if self.link.is_some() || now() < self.look_at {
-            return;
+    /// Whether one is to be looked for: there is none, it is time, and nobody else looks.
+    pub fn is_wanted(&mut self) -> bool {
+        let wanted = self.link.is_none() && now() >= self.look_at;
+        if wanted {
+            self.look_at = now() + self.pause;
         }
-        match Link::reach().and_then(|link| watch(&link).map(|()| link)) {
+        wanted
+    }
+
+    /// What came of looking for one.
+    pub fn found(&mut self, looked: io::Result<Link>) {
+        match looked {
             Ok(link) => {
                 self.link = Some(Arc::new(link));
                 self.links += 1;
-                (self.lost, self.pause) = (0, LOOK);
+                self.pause = LOOK;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 "the agent does not answer".clone_into(&mut self.why);
@@ -88,13 +90,5 @@ impl Agent {
         "the agent ended".clone_into(&mut self.why);
         self.look_at = now() + self.pause;
         Some(link)
-    }
-
-    /// Whether bells found no room since the last call.
-    pub fn has_lost_bells(&mut self) -> bool {
-        let lost = self
-            .slot(0)
-            .map_or(0, |slot| slot.rung.load(Ordering::Relaxed));
-        std::mem::replace(&mut self.lost, lost) != lost
     }
 }

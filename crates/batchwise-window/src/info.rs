@@ -91,6 +91,16 @@ impl Info {
         }
     }
 
+    /// As [`Self::space`], if the device would take all.
+    pub(crate) fn allowed(&self) -> u32 {
+        let device = u32::MAX;
+        Sender {
+            device,
+            ..self.sender
+        }
+        .space(0)
+    }
+
     /// As [`Sender::ready`].
     pub(crate) fn ready(&self, at_least: u32, slack: u32) -> Option<u32> {
         match self.sending {
@@ -154,6 +164,15 @@ pub fn not_sent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> 
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// TCP_NOTSENT_LOWAT as it is; 0: the namespace's.
+pub(crate) fn low_water(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut bytes = 0_u32;
+    let place = ((&raw mut bytes).cast(), size_of::<u32>());
+    // SAFETY: the place is `bytes`.
+    unsafe { option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, place)? };
+    Ok(bytes)
 }
 
 /// Reads a socket option into a place of so many bytes; gives how many the kernel wrote.

@@ -15,8 +15,8 @@ mod ffi;
 mod info;
 mod link;
 mod protocol;
-mod ring;
 mod set;
+mod slots;
 mod stats;
 #[cfg(feature = "tokio")]
 mod stream;
@@ -27,9 +27,9 @@ pub use info::{Info, not_sent_low_water, space};
 pub use link::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 #[doc(hidden)]
 pub use protocol::*;
-#[doc(hidden)]
-pub use ring::Slots;
 pub use set::{Key, Mode, Set};
+#[doc(hidden)]
+pub use slots::Slots;
 pub use stats::Stats;
 #[cfg(feature = "tokio")]
 pub use stream::WindowedStream;

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
@@ -17,7 +17,7 @@ use rustix::net::{
 };
 
 use crate::protocol::{Answer, Ask, MAGIC, MOST_SLOTS, VERSION};
-use crate::ring::{Ring, Slots};
+use crate::slots::Slots;
 
 /// Where the agent listens, unless [`SOCKET_VARIABLE`] says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/batchwise/window/window.sock";
@@ -53,7 +53,6 @@ fn refusal(errno: i32) -> Refusal {
 pub struct Link {
     socket: OwnedFd,
     pub slots: Slots,
-    ring: Mutex<Ring>,
     /// One question at a time.
     asking: Mutex<()>,
 }
@@ -69,24 +68,20 @@ impl Link {
             set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
         }
         connect(&socket, &address)?;
-        let (answer, fds) = ask(&socket, [MOST_SLOTS, 0], None)?;
-        let Ok([slots, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
+        let (_, fds) = ask(&socket, [MOST_SLOTS, 0], None)?;
+        let Ok([slots]) = <[OwnedFd; 1]>::try_from(fds) else {
             return Err(io::Error::other("the agent gave no memory"));
         };
         Ok(Self {
             slots: Slots::map(slots.as_fd(), MOST_SLOTS)?,
-            ring: Mutex::new(Ring::map(bell, answer.bell)?),
             asking: Mutex::default(),
             socket,
         })
     }
 
-    /// Has the agent register a socket for a slot, which has this turn from now on.
+    /// Has the agent register a socket for this turn of a slot.
     pub fn register(&self, socket: BorrowedFd<'_>, slot: u32, turn: u32) -> Result<(), Refusal> {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = self.slots.get(slot) {
-            slot.begin(turn);
-        }
         match ask(&self.socket, [slot, turn], Some(socket)) {
             Ok((Answer { error: 0, .. }, _)) => Ok(()),
             Ok((answer, _)) => Err(refusal(answer.error as i32)),
@@ -96,10 +91,6 @@ impl Link {
                 Err(Refusal::Cannot("the agent does not answer".to_owned()))
             }
         }
-    }
-
-    pub fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,7 +122,7 @@ fn ask(
         other => other?,
     };
     let mut answer = [0; size_of::<Answer>()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(&mut answer)];
     let receive = || recvmsg(agent, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC);
@@ -156,7 +147,6 @@ fn ask(
         magic: word(0),
         version: word(1),
         error: word(2),
-        bell: word(3),
     };
     if (got.bytes, answer.magic, answer.version) != (size_of::<Answer>(), MAGIC, VERSION) {
         let why = format!("the agent speaks version {}, not {VERSION}", answer.version);

@@ -1,10 +1,10 @@
 //! What library and agent say to each other over a Unix socket (SOCK_SEQPACKET), and the memory that the
 //! application shares with the kernel (`window_intf.h` of batchwise-bpf; a test holds both together).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Both ends must speak the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Begins every message.
 pub const MAGIC: u32 = 0x6277_7764;
 /// Sockets of one application; slot 0 is none's.
@@ -25,7 +25,7 @@ pub struct Ask {
     pub turn: u32,
 }
 
-/// What the agent answers. To the first message with two descriptors: the slots and the doorbell.
+/// What the agent answers. To the first message with a descriptor: the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Answer {
@@ -35,8 +35,6 @@ pub struct Answer {
     pub version: u32,
     /// 0, or an `errno`.
     pub error: u32,
-    /// Bytes of the doorbell.
-    pub bell: u32,
 }
 
 /// `struct bw_slot`.
@@ -47,43 +45,35 @@ pub struct Slot {
     pub armed: AtomicU32,
     /// Bytes that TCP must be able to send before it is woken.
     pub at_least: AtomicU32,
-    /// From the last bell to the moment that the application heard it, ns.
+    /// From the last wake-up to the moment that the application heard of it, ns.
     pub lag_ns: AtomicU32,
-    /// Bytes that TCP could send, as of the last acknowledgment.
+    /// Bytes that TCP could send, as of the last acknowledgment, …
     pub space: AtomicU32,
+    /// … and those that congestion window and peer allowed: the device may hold back.
+    pub window: AtomicU32,
     /// Bytes that waited in the kernel then.
     pub unsent: AtomicU32,
     /// Smoothed round trip, µs.
     pub rtt_us: AtomicU32,
     /// How often the programs looked.
     pub events: AtomicU32,
-    /// How often they woke the application; of slot 0: doorbells that found no room.
+    /// How often they woke the application.
     pub rung: AtomicU32,
     /// Of the socket that has the slot now; 0: none has. What the programs find out of another is lost.
     pub turn: AtomicU32,
-    /// Room.
-    pub unused: AtomicU32,
+    /// Of a wake-up that the application has not heard of yet, ns, CLOCK_MONOTONIC.
+    pub rung_at: AtomicU64,
 }
 
 impl Slot {
     /// Another socket has the slot: nothing is known of it yet.
     pub fn begin(&self, turn: u32) {
         self.armed.store(0, Ordering::Relaxed);
+        self.rung_at.store(0, Ordering::Relaxed);
         self.space.store(0, Ordering::Relaxed);
+        self.window.store(0, Ordering::Relaxed);
         self.unsent.store(0, Ordering::Relaxed);
         self.lag_ns.store(0, Ordering::Relaxed);
         self.turn.store(turn, Ordering::Release);
     }
-}
-
-/// `struct bw_bell`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Bell {
-    /// Which socket.
-    pub slot: u32,
-    /// Bytes that TCP can send.
-    pub space: u32,
-    /// ns, CLOCK_MONOTONIC.
-    pub at: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use batchwise_core::window::patience;
@@ -11,7 +11,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::agent::Agent;
-use crate::info::{Info, not_sent_low_water};
+use crate::info::{Info, low_water, not_sent_low_water};
 use crate::link::{Link, Refusal};
 use crate::protocol::{MOST_SLOTS, Slot};
 use crate::stats::Stats;
@@ -84,19 +84,22 @@ struct Member {
     given: Option<Level>,
     /// The descriptor that epoll has of it.
     watched: Option<RawFd>,
+    /// TCP_NOTSENT_LOWAT before we have set it.
+    low_water: Option<u32>,
 }
 
 /// Bytes that TCP can send, as of an acknowledgment.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     space: u32,
+    /// The same, if the device would take it. Only what this lacks is told of by an acknowledgment.
+    window: u32,
     /// [`Slot::events`] then: when it has changed, the slot knows better.
     events: u32,
 }
 
 const TIMER: u64 = u64::MAX;
-const RING: u64 = u64::MAX - 1;
-const AGENT: u64 = u64::MAX - 2;
+const AGENT: u64 = u64::MAX - 1;
 /// Without the agent whoever waits looks again after this time, ns, whatever epoll says.
 const FALLBACK: u64 = 100_000_000;
 /// Events that are taken from epoll at a time.
@@ -121,12 +124,29 @@ impl Set {
                 free: Vec::new(),
             }),
         };
-        set.lock().look(&set.epoll);
+        set.look();
         Ok(set)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks for an agent, if it is time. Others go on meanwhile, without it.
+    fn look(&self) {
+        if !self.lock().agent.is_wanted() {
+            return;
+        }
+        let looked = Link::reach().and_then(|link| {
+            epoll::add(
+                &self.epoll,
+                &link,
+                EventData::new_u64(AGENT),
+                EventFlags::IN,
+            )?;
+            Ok(link)
+        });
+        self.lock().agent.found(looked);
     }
 
     /// Who rings, now.
@@ -214,17 +234,22 @@ impl Set {
     /// # Errors
     /// When the key was removed, or the socket is not the one that was added.
     pub fn wait(&self, key: Key, socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+        self.look();
         let mut inner = self.lock();
-        inner.look(&self.epoll);
         let (links, link) = (inner.agent.links, inner.agent.link());
         let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
-        let at_least = member.at_least;
         let Some(link) = link.filter(|_| member.refused != links) else {
             return self.wait_without(&mut inner, key, socket);
         };
+        let slot = link.slots.get(key.slot).ok_or(io::ErrorKind::NotFound)?;
         if member.link != links {
-            match link.register(socket, key.slot, key.turn) {
-                Ok(()) => (member.link, member.level, member.given) = (links, None, None),
+            slot.begin(key.turn);
+            drop(inner);
+            let registered = link.register(socket, key.slot, key.turn);
+            inner = self.lock();
+            let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
+            match registered {
+                Ok(()) => self.registered(member, links, key, socket)?,
                 Err(Refusal::Wrong(error)) => return Err(error),
                 Err(Refusal::Cannot(why)) => {
                     (member.refused, member.why) = (links, why);
@@ -232,40 +257,87 @@ impl Set {
                 }
             }
         }
-        let slot = link.slots.get(key.slot).ok_or(io::ErrorKind::NotFound)?;
-        let events = slot.events.load(Ordering::Acquire);
-        let level = member
-            .level
-            .take()
-            .map(|level| match level.events == events {
-                true => level,
-                false => Level::of(slot, events),
-            });
+        let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
+        let (at_least, level) = (member.at_least, member.level.take());
         if let Some(level) = level.filter(|level| level.space >= at_least) {
-            member.given = Some(level);
-            inner.disarm(key.slot);
-            return Ok(Some(level.space));
+            if level.events == slot.events.load(Ordering::Acquire) {
+                member.given = Some(level);
+                inner.disarm(key.slot);
+                return Ok(Some(level.space));
+            }
         }
         slot.at_least.store(at_least, Ordering::Relaxed);
+        // either the programs find this, or what they have published is seen here
         slot.armed.store(1, Ordering::SeqCst);
-        // What the device held back is freed without an event, so the kernel is asked before we sleep.
-        // TCP_INFO takes the socket's lock, under which the programs run: either they find this, or what
-        // they would have rung for is seen here.
-        let info = Info::of(socket)?;
-        let space = info.ready(at_least, 0);
-        let known = Some(Level {
-            space: space.unwrap_or_else(|| info.space(0)),
-            events,
+        fence(Ordering::SeqCst);
+        let events = slot.events.load(Ordering::SeqCst);
+        let level = level.map(|level| match level.events == events {
+            true => level,
+            false => Level::of(slot, events),
         });
-        if space.is_some() {
-            member.given = known;
-            inner.disarm(key.slot);
-        } else {
-            member.level = known;
-            inner.sleep(key, now() + patience(info.round_trip()))?;
+        let (level, round_trip) = match level {
+            Some(level) if level.space >= at_least || level.window < at_least => {
+                let round_trip = u64::from(slot.rtt_us.load(Ordering::Relaxed)) * 1_000;
+                ((level, level.space >= at_least), round_trip)
+            }
+            // what the device held back is freed without an event, so the kernel is asked before we sleep
+            _ => {
+                inner.stats.asked += 1;
+                let info = Info::of(socket)?;
+                (Level::asked(&info, at_least, events), info.round_trip())
+            }
+        };
+        let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
+        match level {
+            (level, true) => {
+                member.given = Some(level);
+                inner.disarm(key.slot);
+                Ok(Some(level.space))
+            }
+            (level, false) => {
+                member.level = Some(level);
+                inner.sleep(key, now() + patience(round_trip))?;
+                Ok(None)
+            }
         }
-        inner.stats.asked += 1;
-        Ok(space)
+    }
+
+    /// The agent rings for the socket: it is a wake-up that makes it writable.
+    fn registered(
+        &self,
+        member: &mut Member,
+        links: u32,
+        key: Key,
+        socket: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        (member.link, member.level, member.given) = (links, None, None);
+        if let Some(before) = member.low_water.take() {
+            not_sent_low_water(socket, before)?;
+        }
+        self.watch(member, key, socket, EventFlags::OUT | EventFlags::ET)
+    }
+
+    /// epoll says so when the socket becomes writable.
+    fn watch(
+        &self,
+        member: &mut Member,
+        key: Key,
+        socket: BorrowedFd<'_>,
+        flags: EventFlags,
+    ) -> io::Result<()> {
+        let (fd, data) = (socket.as_raw_fd(), EventData::new_u64(key.slot.into()));
+        if member.watched != Some(fd) {
+            match epoll::add(&self.epoll, socket, data, flags) {
+                Err(Errno::EXIST) => {}
+                other => {
+                    other?;
+                    member.watched = Some(fd);
+                    return Ok(());
+                }
+            }
+            member.watched = Some(fd);
+        }
+        Ok(epoll::modify(&self.epoll, socket, data, flags)?)
     }
 
     /// So much was written of what [`Self::wait`] gave. Whoever says so spares the next `wait` a question
@@ -282,6 +354,7 @@ impl Set {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         member.level = given.map(|given| Level {
             space: given.space.saturating_sub(bytes),
+            window: given.window.saturating_sub(bytes),
             ..given
         });
     }
@@ -300,21 +373,11 @@ impl Set {
             member.waits = None;
             return Ok(Some(info.space(0).max(2 * info.segment())));
         }
-        let (data, flags) = (
-            EventData::new_u64(key.slot.into()),
-            EventFlags::OUT | EventFlags::ONESHOT,
-        );
-        let fd = socket.as_raw_fd();
-        if member.watched == Some(fd) {
-            epoll::modify(&self.epoll, socket, data, flags)?;
-        } else {
+        if member.low_water.is_none() {
+            member.low_water = Some(low_water(socket)?);
             not_sent_low_water(socket, 1)?;
-            match epoll::add(&self.epoll, socket, data, flags) {
-                Err(Errno::EXIST) => epoll::modify(&self.epoll, socket, data, flags)?,
-                other => other?,
-            }
-            member.watched = Some(fd);
         }
+        self.watch(member, key, socket, EventFlags::OUT | EventFlags::ONESHOT)?;
         inner.sleep(key, now() + FALLBACK.max(patience(info.round_trip())))?;
         Ok(None)
     }
@@ -330,9 +393,6 @@ impl Set {
     /// # Errors
     /// When the set's own descriptors fail.
     pub fn ready(&self, keys: &mut Vec<Key>) -> io::Result<()> {
-        if self.lock().heard(keys)? {
-            return Ok(());
-        }
         let mut events = Vec::with_capacity(BATCH);
         let none = Timespec::default();
         match epoll::wait(
@@ -347,9 +407,8 @@ impl Set {
         for event in events {
             match event.data.u64() {
                 TIMER => inner.expired(keys)?,
-                RING => inner.rung(keys),
                 AGENT => inner.lost_agent(&self.epoll, keys),
-                slot => inner.wake(slot as u32, keys),
+                slot => inner.rung(slot as u32, keys),
             }
         }
         Ok(())
@@ -360,11 +419,6 @@ impl Inner {
     fn member(&mut self, key: Key) -> Option<&mut Member> {
         let member = self.members.get_mut(key.slot as usize)?;
         (member.used && member.turn == key.turn).then_some(member)
-    }
-
-    /// Looks for an agent, if it is time.
-    fn look(&mut self, epoll: &OwnedFd) {
-        self.agent.look(|link| watch(epoll, link));
     }
 
     fn sleep(&mut self, key: Key, until: u64) -> io::Result<()> {
@@ -380,6 +434,7 @@ impl Inner {
         }
         if let Some(slot) = self.agent.slot(slot) {
             slot.armed.store(0, Ordering::SeqCst);
+            slot.rung_at.store(0, Ordering::Relaxed);
         }
     }
 
@@ -395,39 +450,24 @@ impl Inner {
         }
     }
 
-    /// Whether a bell or the time has named a socket: seen in memory, without a system call.
-    fn heard(&mut self, keys: &mut Vec<Key>) -> io::Result<bool> {
-        let before = keys.len();
-        self.rung(keys);
-        if self.timer.is_due() {
-            self.expired(keys)?;
-        }
-        Ok(keys.len() > before)
-    }
-
     fn wake_all(&mut self, keys: &mut Vec<Key>) {
         for slot in 1..self.members.len() as u32 {
             self.wake(slot, keys);
         }
     }
 
-    fn rung(&mut self, keys: &mut Vec<Key>) {
-        let Some(link) = self.agent.link() else {
-            return;
-        };
-        let now = now();
-        link.ring().take(|bell| {
-            let lag = now.saturating_sub(bell.at);
-            self.stats.heard(lag);
-            if let Some(slot) = link.slots.get(bell.slot) {
+    /// A program has woken us for the socket, or the kernel has.
+    fn rung(&mut self, slot: u32, keys: &mut Vec<Key>) {
+        if let Some(slot) = self.agent.slot(slot) {
+            let at = slot.rung_at.swap(0, Ordering::Relaxed);
+            if at > 0 {
+                let lag = now().saturating_sub(at);
+                self.stats.heard(lag);
                 let lag = u32::try_from(lag).unwrap_or(u32::MAX);
                 slot.lag_ns.store(lag, Ordering::Relaxed);
             }
-            self.wake(bell.slot, keys);
-        });
-        if self.agent.has_lost_bells() {
-            self.wake_all(keys);
         }
+        self.wake(slot, keys);
     }
 
     /// Nothing has rung for these: the kernel is asked.
@@ -450,30 +490,33 @@ impl Inner {
         let Some(link) = self.agent.lose() else {
             return;
         };
-        for fd in [link.as_fd(), link.ring().as_fd()] {
-            // both are closed anyway
-            let _ = epoll::delete(epoll, fd);
-        }
+        // it is closed anyway
+        let _ = epoll::delete(epoll, &*link);
         self.wake_all(keys);
     }
 }
 
 impl Level {
+    /// What the slot says.
     fn of(slot: &Slot, events: u32) -> Self {
-        let space = slot.space.load(Ordering::Acquire);
-        Self { space, events }
+        Self {
+            space: slot.space.load(Ordering::Acquire),
+            window: slot.window.load(Ordering::Acquire),
+            events,
+        }
     }
-}
 
-fn watch(epoll: &OwnedFd, link: &Link) -> io::Result<()> {
-    epoll::add(epoll, link, EventData::new_u64(AGENT), EventFlags::IN)?;
-    epoll::add(
-        epoll,
-        &*link.ring(),
-        EventData::new_u64(RING),
-        EventFlags::IN,
-    )?;
-    Ok(())
+    /// What the kernel says, and whether that is worth being woken for.
+    fn asked(info: &Info, at_least: u32, events: u32) -> (Self, bool) {
+        let ready = info.ready(at_least, 0);
+        let space = ready.unwrap_or_else(|| info.space(0));
+        let level = Self {
+            space,
+            window: info.allowed().max(space),
+            events,
+        };
+        (level, ready.is_some())
+    }
 }
 
 impl AsFd for Set {

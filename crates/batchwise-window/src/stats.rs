@@ -10,9 +10,9 @@ const BUCKETS: usize = (32 * PARTS) as usize;
 pub struct Stats {
     /// Questions to the kernel: TCP_INFO and SO_MEMINFO, two system calls each.
     pub asked: u64,
-    /// Bells that rang, from the agent's programs.
+    /// Wake-ups by the agent's programs.
     pub rung: u64,
-    /// Bells by their lag, in buckets that are an eighth wide.
+    /// Those by their lag, in buckets that are an eighth wide.
     lags: Box<[u64]>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// A bell that was heard so many ns after it rang.
+    /// A wake-up that was heard of after so many ns.
     pub(crate) fn heard(&mut self, lag: u64) {
         self.rung += 1;
         let lag = lag.clamp(u64::from(PARTS), u64::from(u32::MAX)) as u32;
@@ -36,8 +36,8 @@ impl Stats {
         self.lags[(power * PARTS + part) as usize] += 1;
     }
 
-    /// From the moment that the kernel rang to the moment that the set heard it, ns: the upper end of the
-    /// bucket in which this share of the bells is reached. `None`: nothing rang.
+    /// From the moment that a program woke the set to the moment that it heard of that, ns: the upper end of
+    /// the bucket in which this share of the wake-ups is reached. `None`: there was none.
     pub fn lag(&self, share: f64) -> Option<u64> {
         let wanted = (share * self.rung as f64).ceil().max(1.0) as u64;
         let mut sum = 0;
@@ -55,7 +55,7 @@ mod tests {
     use super::Stats;
 
     #[test]
-    fn a_share_of_the_bells_was_heard_in_its_lag_and_an_eighth() {
+    fn a_share_of_the_wake_ups_was_heard_in_its_lag_and_an_eighth() {
         let mut stats = Stats::default();
         assert_eq!(stats.lag(0.99), None);
         for lag in 1..=1_000 {

@@ -44,11 +44,6 @@ impl Timer {
         }
     }
 
-    /// Whether somebody's time may have come.
-    pub fn is_due(&self) -> bool {
-        self.set_to.is_some_and(|at| at <= now())
-    }
-
     /// Whose time has come, of those that still wait for it.
     pub fn expired(
         &mut self,

@@ -133,6 +133,7 @@ struct tcp_sock {
 	__u32 rcv_wup;
 	__u32 mss_cache;
 	__u32 srtt_us;
+	__u32 notsent_lowat;
 	__u32 data_segs_in;
 	__u32 data_segs_out;
 	__u64 bytes_acked;

@@ -35,15 +35,13 @@ pub struct Window {
     last: u32,
 }
 
-/// What an application shares with the kernel. Both descriptors are for it.
+/// What an application shares with the kernel.
 #[derive(Debug)]
 pub struct App {
     /// Its number, and which application it is that has this number, from 1.
     pub id: (u32, u32),
     /// An array of `struct bw_slot`, to be mapped.
     pub slots: OwnedFd,
-    /// A BPF ring buffer of `struct bw_bell`.
-    pub bell: OwnedFd,
 }
 
 impl Window {
@@ -93,9 +91,8 @@ impl Window {
         bss.map_or(0, |bss| bss.gated)
     }
 
-    /// Makes an application's memory: so many slots, and a doorbell of so many bytes, a power of two and
-    /// whole pages.
-    pub fn app(&mut self, number: u32, slots: u32, bell: u32) -> Result<App, Error> {
+    /// Makes an application's memory: so many slots.
+    pub fn app(&mut self, number: u32, slots: u32) -> Result<App, Error> {
         let making = |error| Error::bpf("making an application's memory")(error);
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
@@ -112,41 +109,25 @@ impl Window {
             &options,
         );
         let slots = slots.map_err(making)?;
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        let bell = MapHandle::create(MapType::RingBuf, Some("bw_bell"), 0, 0, bell, &options);
-        let bell = bell.map_err(making)?;
-        for (outer, inner) in [
-            (&self.skel.maps.slots, &slots),
-            (&self.skel.maps.bells, &bell),
-        ] {
-            let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
-            outer
-                .update(&number.to_ne_bytes(), &fd, MapFlags::ANY)
-                .map_err(making)?;
-        }
-        let own = |map: &MapHandle| {
-            let copy = map.as_fd().try_clone_to_owned();
-            copy.map_err(Error::io("copying a descriptor"))
-        };
+        let fd = slots.as_fd().as_raw_fd().to_ne_bytes();
+        let outer = &self.skel.maps.slots;
+        outer
+            .update(&number.to_ne_bytes(), &fd, MapFlags::ANY)
+            .map_err(making)?;
+        let slots = slots.as_fd().try_clone_to_owned();
         self.last = self.last.wrapping_add(1).max(1);
         self.set_generation(number, self.last);
         Ok(App {
             id: (number, self.last),
-            slots: own(&slots)?,
-            bell: own(&bell)?,
+            slots: slots.map_err(Error::io("copying a descriptor"))?,
         })
     }
 
     /// Takes an application's memory away from the programs: its sockets ring no more.
     pub fn forget(&mut self, number: u32) {
         self.set_generation(number, 0);
-        for outer in [&self.skel.maps.slots, &self.skel.maps.bells] {
-            // one that is not there was never given
-            let _ = outer.delete(&number.to_ne_bytes());
-        }
+        // one that is not there was never given
+        let _ = self.skel.maps.slots.delete(&number.to_ne_bytes());
     }
 
     fn set_generation(&mut self, number: u32, generation: u32) {

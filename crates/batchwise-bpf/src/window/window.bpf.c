@@ -29,7 +29,7 @@ struct {
 	__type(value, struct bw_wish);
 } sockets SEC(".maps");
 
-/* By application: its slots, which it has mapped, … */
+/* By application: its slots, which it has mapped. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, BW_WINDOW_APPS);
@@ -43,17 +43,6 @@ struct {
 	});
 } slots SEC(".maps");
 
-/* … and its doorbell. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, BW_WINDOW_APPS);
-	__type(key, __u32);
-	__array(values, struct {
-		__uint(type, BPF_MAP_TYPE_RINGBUF);
-		__uint(max_entries, 4096);
-	});
-} bells SEC(".maps");
-
 /* Of the applications that have these numbers now; 0: nobody. */
 volatile __u32 generations[BW_WINDOW_APPS];
 
@@ -65,28 +54,20 @@ volatile __u32 gates[BW_WINDOW_GATES];
 /* Connections that have got their low water since the start. */
 __u64 gated;
 
-struct bw_place {
-	struct bw_slot *slot, *first;
-	void *bell;
-	__u32 index;
-};
-
-/* Where the application waits that wants this. False: it is gone, or has let go of the socket. */
-BW_INLINE bool bw_place(const struct bw_wish *wish, struct bw_place *p)
+/* Where the application waits that wants this. NULL: it is gone, or has let go of the socket. */
+BW_INLINE struct bw_slot *bw_slot_of(const struct bw_wish *wish)
 {
-	__u32 app = wish->app, zero = 0;
+	__u32 app = wish->app, index = wish->slot;
+	struct bw_slot *slot;
 	void *of_app;
 
 	if (app >= BW_WINDOW_APPS || generations[app] != wish->generation)
-		return false;
-	p->index = wish->slot;
+		return NULL;
 	of_app = bpf_map_lookup_elem(&slots, &app);
-	p->bell = bpf_map_lookup_elem(&bells, &app);
-	if (!of_app || !p->bell)
-		return false;
-	p->first = bpf_map_lookup_elem(of_app, &zero);
-	p->slot = bpf_map_lookup_elem(of_app, &p->index);
-	return p->first && p->slot && p->slot->turn == wish->turn;
+	if (!of_app)
+		return NULL;
+	slot = bpf_map_lookup_elem(of_app, &index);
+	return slot && slot->turn == wish->turn ? slot : NULL;
 }
 
 /* The socket has no callbacks any more, and costs nothing. */
@@ -136,19 +117,19 @@ BW_INLINE void bw_anticipate(struct bpf_sock_ops *ops, const struct tcp_sock *tp
 		s->peer = ack + peer - tp->snd_una;
 }
 
-BW_INLINE void bw_ring(struct bw_place *p, __u32 space)
+/*
+ * Wakes the application if it waits: to set TCP_NOTSENT_LOWAT, here to what it is, tells whoever polls the
+ * socket that it is writable (tcp_set_notsent_lowat()).
+ */
+BW_INLINE void bw_wake(struct bpf_sock_ops *ops, const struct tcp_sock *tp, struct bw_slot *slot)
 {
-	struct bw_bell bell = { .slot = p->index, .space = space };
+	__u32 low_water = tp->notsent_lowat;
 
-	if (__sync_val_compare_and_swap(&p->slot->armed, 1, 0) != 1)
+	if (__sync_val_compare_and_swap(&slot->armed, 1, 0) != 1)
 		return;
-	bell.at = bpf_ktime_get_ns();
-	p->slot->rung++;
-	if (!bpf_ringbuf_output(p->bell, &bell, sizeof(bell), 0))
-		return;
-	/* the application looks at all its sockets; should it miss that, the next event rings again */
-	__sync_fetch_and_add(&p->first->rung, 1);
-	p->slot->armed = 1;
+	slot->rung_at = bpf_ktime_get_ns();
+	slot->rung++;
+	bpf_setsockopt(ops, SOL_TCP, TCP_NOTSENT_LOWAT, &low_water, sizeof(low_water));
 }
 
 /* What the slot says is as of now. An exchange orders what was written before it, on any CPU. */
@@ -179,11 +160,10 @@ SEC("sockops")
 int bw_acked(struct bpf_sock_ops *ops)
 {
 	struct bw_sender sender;
-	struct bw_place place;
+	struct bw_slot *slot;
 	struct bw_wish *wish;
 	struct tcp_sock *tp;
 	struct bpf_sock *sk;
-	__u32 space;
 
 	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB ||
 	    ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
@@ -199,34 +179,36 @@ int bw_acked(struct bpf_sock_ops *ops)
 	wish = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	if (!wish)
 		return 1;
-	if (!bw_place(wish, &place)) {
+	slot = bw_slot_of(wish);
+	if (!slot) {
 		bw_let_go(ops, sk);
-		return 1;
-	}
-	if (ops->op == BPF_SOCK_OPS_STATE_CB) {
-		if (ops->args[1] == TCP_CLOSE)
-			place.slot->unsent = 0;
-		/* whoever waits tries, and finds what the matter is */
-		if (ops->args[1] != BPF_TCP_ESTABLISHED &&
-		    ops->args[1] != BPF_TCP_CLOSE_WAIT)
-			place.slot->space = ~0U;
-		bw_publish(place.slot);
-		bw_ring(&place, place.slot->space);
 		return 1;
 	}
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 1;
+	if (ops->op == BPF_SOCK_OPS_STATE_CB) {
+		if (ops->args[1] == TCP_CLOSE)
+			slot->unsent = 0;
+		/* whoever waits tries, and finds what the matter is */
+		if (ops->args[1] != BPF_TCP_ESTABLISHED &&
+		    ops->args[1] != BPF_TCP_CLOSE_WAIT)
+			slot->space = slot->window = ~0U;
+		bw_publish(slot);
+		bw_wake(ops, tp, slot);
+		return 1;
+	}
 	bw_sender(tp, &sender);
 	if (ops->op == BPF_SOCK_OPS_PARSE_HDR_OPT_CB)
 		bw_anticipate(ops, tp, &sender);
-	space = bw_space(&sender, 0);
-	place.slot->space = space;
-	place.slot->unsent = sender.unsent;
-	place.slot->rtt_us = tp->srtt_us >> 3;
-	bw_publish(place.slot);
-	if (space >= place.slot->at_least || bw_is_idle(&sender))
-		bw_ring(&place, space);
+	slot->space = bw_space(&sender, 0);
+	sender.device = ~0U;
+	slot->window = bw_space(&sender, 0);
+	slot->unsent = sender.unsent;
+	slot->rtt_us = tp->srtt_us >> 3;
+	bw_publish(slot);
+	if (slot->space >= slot->at_least || bw_is_idle(&sender))
+		bw_wake(ops, tp, slot);
 	return 1;
 }
 
@@ -256,5 +238,4 @@ int bw_register(struct bpf_sockopt *ctx)
 
 /* No map has these by type: they tell the loader's generator of them. */
 struct bw_slot *of_slot;
-struct bw_bell *of_bell;
 struct bw_wish *of_wish;

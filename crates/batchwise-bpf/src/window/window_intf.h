@@ -12,27 +12,21 @@
 #define BW_WINDOW_LEVEL 0x6277 /* of the agent's setsockopt() on a socket that it registers */
 
 /*
- * A registered socket in its application's memory. The application writes the first three and `turn`, the
- * programs the rest. Slot 0 is no socket's: `rung` counts doorbells that found no room in the ring.
+ * A registered socket in its application's memory. The application writes the first three and `turn`, and
+ * takes `rung_at`; the programs write the rest. Slot 0 is no socket's.
  */
 struct bw_slot {
 	__u32 armed;	/* 1: the application sleeps, or is about to */
 	__u32 at_least;	/* bytes that TCP must be able to send before it is woken */
-	__u32 lag_ns;	/* from the last bell to the moment that the application heard it */
-	__u32 space;	/* bytes that TCP could send, as of the last acknowledgment */
+	__u32 lag_ns;	/* from the last wake-up to the moment that the application heard of it */
+	__u32 space;	/* bytes that TCP could send, as of the last acknowledgment, … */
+	__u32 window;	/* … and those that congestion window and peer allowed: the device may hold back */
 	__u32 unsent;	/* bytes that waited in the kernel then */
 	__u32 rtt_us;	/* smoothed */
 	__u32 events;	/* how often the programs looked */
 	__u32 rung;	/* how often they woke the application */
 	__u32 turn;	/* of the socket that has the slot now; 0: none */
-	__u32 unused;
-};
-
-/* What rings: a socket can send, or is gone. */
-struct bw_bell {
-	__u32 slot;
-	__u32 space;
-	__u64 at; /* ns, CLOCK_MONOTONIC */
+	__u64 rung_at;	/* of a wake-up that the application has not heard of yet, ns, CLOCK_MONOTONIC */
 };
 
 /*

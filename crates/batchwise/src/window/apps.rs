@@ -18,8 +18,6 @@ use crate::frame::door;
 
 /// Applications that one user may have at a time.
 const MOST_OF_A_USER: usize = 64;
-/// Bytes of a doorbell: more than that many sockets ring at once, and all are looked at.
-const BELL: u32 = 64 << 10;
 
 /// All of them.
 #[derive(Default)]
@@ -48,7 +46,6 @@ pub struct App {
 struct Sums {
     events: u32,
     rung: u32,
-    lost: u32,
 }
 
 /// What an application's sockets did since the last reading.
@@ -64,11 +61,9 @@ pub struct Seen {
     pub unsent: u64,
     /// Acknowledgments that were looked at.
     pub events: u64,
-    /// Times that the application was woken, …
+    /// Times that the application was woken.
     pub rung: u64,
-    /// … and found no room to be: it looks at all its sockets then.
-    pub lost: u64,
-    /// The longest of the sockets' last bells, from ringing to being heard, ns.
+    /// The longest of the sockets' last wake-ups, until the application heard of them, ns.
     pub lag_ns: u64,
 }
 
@@ -186,14 +181,10 @@ impl App {
         free: &mut impl Iterator<Item = u32>,
     ) -> anyhow::Result<()> {
         let number = free.next().context("there are too many applications")?;
-        let memory = window.app(number, MOST_SLOTS, BELL)?;
+        let memory = window.app(number, MOST_SLOTS)?;
         let slots = Slots::map(memory.slots.as_fd(), MOST_SLOTS)?;
         self.memory = Some((memory.id, slots));
-        answer(
-            self.socket.as_fd(),
-            0,
-            &[memory.slots.as_fd(), memory.bell.as_fd()],
-        );
+        answer(self.socket.as_fd(), 0, &[memory.slots.as_fd()]);
         Ok(())
     }
 
@@ -219,10 +210,8 @@ impl App {
             seen.unsent += u64::from(of(&slot.unsent));
             seen.lag_ns = seen.lag_ns.max(of(&slot.lag_ns).into());
         }
-        now.lost = slots.get(0).map_or(0, |s| s.rung.load(Ordering::Relaxed));
         seen.events = now.events.wrapping_sub(self.before.events).into();
         seen.rung = now.rung.wrapping_sub(self.before.rung).into();
-        seen.lost = now.lost.wrapping_sub(self.before.lost).into();
         self.before = now;
         seen
     }
@@ -274,7 +263,7 @@ fn receive(from: BorrowedFd<'_>) -> Result<Option<(Ask, Vec<OwnedFd>)>, Errno> {
 
 /// Whether it could be sent.
 fn answer(to: BorrowedFd<'_>, error: u32, fds: &[BorrowedFd<'_>]) -> bool {
-    let bytes = [MAGIC, VERSION, error, BELL].map(u32::to_ne_bytes).concat();
+    let bytes = [MAGIC, VERSION, error].map(u32::to_ne_bytes).concat();
     debug_assert_eq!(bytes.len(), size_of::<Answer>());
     let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&fds)];

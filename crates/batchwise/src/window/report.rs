@@ -30,9 +30,7 @@ pub struct Line {
     events: u64,
     /// Times that the application was woken since then.
     wakeups: u64,
-    /// Times that the doorbell had no room: the application looks at all its sockets then.
-    lost: u64,
-    /// The longest of the sockets' last wake-ups, from the kernel's bell to the application's hearing it.
+    /// The longest of the sockets' last wake-ups, from the program to the application's hearing of it.
     lag_ns: u64,
 }
 
@@ -57,7 +55,6 @@ impl Report {
             unsent_bytes: seen.unsent / seen.sockets.max(1),
             events: seen.events,
             wakeups: seen.rung,
-            lost: seen.lost,
             lag_ns: seen.lag_ns,
         };
         Self {
@@ -80,7 +77,6 @@ impl View for Report {
         Column::right("looks", 10, |line| plain(line.events.to_string())),
         Column::right("wakeups", 10, |line| plain(line.wakeups.to_string())),
         Column::right("lag", 8, |line| plain(human::duration(line.lag_ns))),
-        Column::right("lost", 6, |line| plain(line.lost.to_string())),
     ];
     const NAME: &'static str = "window";
 
@@ -100,7 +96,6 @@ pub struct WindowMetrics {
     unsent: u64,
     events: u64,
     wakeups: u64,
-    lost: u64,
     refused: u64,
     lag_ns: u64,
     gated: u64,
@@ -113,7 +108,6 @@ impl WindowMetrics {
         self.unsent = sum(|line| line.unsent_bytes * line.sockets);
         self.events += sum(|line| line.events);
         self.wakeups += sum(|line| line.wakeups);
-        self.lost += sum(|line| line.lost);
         (self.refused, self.gated) = (report.refused, report.gated);
         self.lag_ns = report
             .lines
@@ -144,14 +138,9 @@ impl Metrics for WindowMetrics {
             "Times that an application was woken as TCP could send",
             |m| alone(m.wakeups),
         ),
-        Family::counter(
-            "window_lost",
-            "Times that a doorbell had no room: the application looked at all its sockets",
-            |m| alone(m.lost),
-        ),
         Family::gauge(
             "window_lag_seconds",
-            "Longest of the sockets' last wake-ups, from the kernel's bell to the application's hearing it",
+            "Longest of the sockets' last wake-ups, from the program to the application's hearing of it",
             |m| alone(m.lag_ns as f64 / 1e9),
         ),
         Family::counter(

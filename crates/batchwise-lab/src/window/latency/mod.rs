@@ -172,6 +172,7 @@ impl Experiment for WindowLatency {
             &address,
         ]);
         command.args(["--policy", arm.policy(), "--duration", &format!("{whole}s")]);
+        command.arg("--unsent");
         command.env("BATCHWISE_WINDOW_SOCKET", &socket);
         let server: Printing<Value> =
             Printing::start(&hosts.server, "the server", command, Role::Workload)?;

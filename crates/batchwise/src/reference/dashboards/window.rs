@@ -52,7 +52,7 @@ pub const DASHBOARD: Dashboard = Dashboard {
                     Unit::Seconds,
                     &[("batchwise_window_lag_seconds{@agent}", "{{instance}}")],
                 )
-                .help("From the kernel's bell to the application's hearing it; the longest of the sockets' last ones"),
+                .help("From the program to the application's hearing of it; the longest of the sockets' last ones"),
                 Panel::lines(
                     "Gated connections",
                     Unit::EventsPerSecond,
@@ -63,20 +63,14 @@ pub const DASHBOARD: Dashboard = Dashboard {
                 )
                 .help("New connections at the ports of --gate"),
                 Panel::lines(
-                    "What went wrong",
+                    "Refused sockets",
                     Unit::EventsPerSecond,
-                    &[
-                        (
-                            "rate(batchwise_window_lost_total{@agent}[$__rate_interval])",
-                            "no room in a doorbell at {{instance}}",
-                        ),
-                        (
-                            "rate(batchwise_window_refused_total{@agent}[$__rate_interval])",
-                            "sockets refused at {{instance}}",
-                        ),
-                    ],
+                    &[(
+                        "rate(batchwise_window_refused_total{@agent}[$__rate_interval])",
+                        "{{instance}}",
+                    )],
                 )
-                .help("Without room in its doorbell an application looks at all its sockets. Refused sockets fall back to TCP_NOTSENT_LOWAT, or are none of TCP's"),
+                .help("They fall back to TCP_NOTSENT_LOWAT, or are none of TCP's"),
             ],
         },
         Row {
