@@ -5,7 +5,7 @@
 //! or tokio. [`space`] says how many bytes TCP would send at once. With the feature `tokio`,
 //! [`WindowedStream`] wraps a `TcpStream`, and does all of that itself.
 //!
-//! `batchwise window`, the agent, has the kernel ring when there is space. Without it the set falls back
+//! `batchwise window`, the agent, has the kernel wake the set when there is space. Without it the set falls back
 //! to `TCP_NOTSENT_LOWAT`, and [`Set::mode`] says so.
 
 mod agent;

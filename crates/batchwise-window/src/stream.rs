@@ -46,7 +46,7 @@ impl WindowedStream {
 
     /// Bytes that can be written now.
     fn poll_space(&self, cx: &Context<'_>) -> Poll<io::Result<usize>> {
-        // first, so that a bell that rings meanwhile finds it
+        // first, so that a wake-up that comes meanwhile finds it
         self.driver.wake(self.key, cx.waker());
         match self.driver.set.wait(self.key, self.stream.as_fd())? {
             Some(space) => Poll::Ready(Ok(space as usize)),

@@ -23,20 +23,23 @@ pub enum Policy {
     Kist(Duration),
     /// h2o's: TCP_NOTSENT_LOWAT at 1, and then two segments more than the congestion window has room for.
     H2o,
-    /// `batchwise-window`.
-    Window,
+    /// `batchwise-window`; woken when TCP can send so many bytes.
+    Window(u32),
 }
 
 impl FromStr for Policy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "default, lowat:BYTES, kist:TIME, h2o or window".to_owned();
+        let wrong = || "default, lowat:BYTES, kist:TIME, h2o, window or window:BYTES".to_owned();
         match (text, text.split_once(':')) {
             ("default", _) => Ok(Self::Default),
             ("h2o", _) => Ok(Self::H2o),
-            ("window", _) => Ok(Self::Window),
+            ("window", _) => Ok(Self::Window(1)),
             (_, Some(("lowat", bytes))) => bytes.parse().map(Self::Lowat).map_err(|_| wrong()),
+            (_, Some(("window", bytes))) => {
+                bytes.parse().map(Self::Window).map_err(|_| wrong())
+            }
             (_, Some(("kist", time))) => humantime::parse_duration(time)
                 .map(Self::Kist)
                 .map_err(|_| wrong()),
@@ -57,7 +60,9 @@ impl Writer {
     pub fn new(policy: Policy) -> io::Result<Self> {
         Ok(Self {
             policy,
-            set: (policy == Policy::Window).then(Set::new).transpose()?,
+            set: matches!(policy, Policy::Window(_))
+                .then(Set::new)
+                .transpose()?,
             asked: 0,
         })
     }
@@ -72,8 +77,12 @@ impl Writer {
         if let Some(bytes) = low_water {
             not_sent_low_water(socket.as_fd(), bytes)?;
         }
-        let add = |set: &Set| set.add(socket.as_fd(), 1);
-        self.set.as_ref().map(add).transpose()
+        match (self.policy, &self.set) {
+            (Policy::Window(at_least), Some(set)) => {
+                set.add(socket.as_fd(), at_least).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Whether epoll is to say when the socket is writable.
@@ -101,7 +110,7 @@ impl Writer {
     pub fn budget(&mut self, socket: &TcpStream, key: Option<Key>) -> io::Result<usize> {
         match (self.policy, &self.set, key) {
             (Policy::Default | Policy::Lowat(_), ..) => Ok(CHUNK),
-            (Policy::Window, Some(set), Some(key)) => {
+            (Policy::Window(_), Some(set), Some(key)) => {
                 Ok(set.wait(key, socket.as_fd())?.unwrap_or(0) as usize)
             }
             (Policy::Kist(_), ..) => {
