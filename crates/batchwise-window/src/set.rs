@@ -259,12 +259,13 @@ impl Set {
         }
         let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
         let (at_least, level) = (member.at_least, member.level.take());
-        if let Some(level) = level.filter(|level| level.space >= at_least) {
-            if level.events == slot.events.load(Ordering::Acquire) {
-                member.given = Some(level);
-                inner.disarm(key.slot);
-                return Ok(Some(level.space));
-            }
+        if let Some(level) = level
+            && level.space >= at_least
+            && level.events == slot.events.load(Ordering::Acquire)
+        {
+            member.given = Some(level);
+            inner.disarm(key.slot);
+            return Ok(Some(level.space));
         }
         slot.at_least.store(at_least, Ordering::Relaxed);
         // either the programs find this, or what they have published is seen here

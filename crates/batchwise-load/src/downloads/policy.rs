@@ -37,9 +37,7 @@ impl FromStr for Policy {
             ("h2o", _) => Ok(Self::H2o),
             ("window", _) => Ok(Self::Window(1)),
             (_, Some(("lowat", bytes))) => bytes.parse().map(Self::Lowat).map_err(|_| wrong()),
-            (_, Some(("window", bytes))) => {
-                bytes.parse().map(Self::Window).map_err(|_| wrong())
-            }
+            (_, Some(("window", bytes))) => bytes.parse().map(Self::Window).map_err(|_| wrong()),
             (_, Some(("kist", time))) => humantime::parse_duration(time)
                 .map(Self::Kist)
                 .map_err(|_| wrong()),
@@ -78,9 +76,7 @@ impl Writer {
             not_sent_low_water(socket.as_fd(), bytes)?;
         }
         match (self.policy, &self.set) {
-            (Policy::Window(at_least), Some(set)) => {
-                set.add(socket.as_fd(), at_least).map(Some)
-            }
+            (Policy::Window(at_least), Some(set)) => set.add(socket.as_fd(), at_least).map(Some),
             _ => Ok(None),
         }
     }
