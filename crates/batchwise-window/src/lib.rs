@@ -13,6 +13,7 @@ mod agent;
 mod driver;
 mod ffi;
 mod info;
+mod level;
 mod link;
 mod protocol;
 mod set;

@@ -12,8 +12,9 @@ use rustix::io::Errno;
 
 use crate::agent::Agent;
 use crate::info::{Info, low_water, not_sent_low_water};
+use crate::level::Level;
 use crate::link::{Link, Refusal};
-use crate::protocol::{MOST_SLOTS, Slot};
+use crate::protocol::MOST_SLOTS;
 use crate::stats::Stats;
 use crate::timer::{Timer, now};
 
@@ -86,16 +87,6 @@ struct Member {
     watched: Option<RawFd>,
     /// TCP_NOTSENT_LOWAT before we have set it.
     low_water: Option<u32>,
-}
-
-/// Bytes that TCP can send, as of an acknowledgment.
-#[derive(Clone, Copy, Debug)]
-struct Level {
-    space: u32,
-    /// The same, if the device would take it. Only what this lacks is told of by an acknowledgment.
-    window: u32,
-    /// [`Slot::events`] then: when it has changed, the slot knows better.
-    events: u32,
 }
 
 const TIMER: u64 = u64::MAX;
@@ -353,11 +344,7 @@ impl Set {
         // after an acknowledgment that came meanwhile it is not known whether the kernel knew of the bytes
         let given = member.given.take().filter(|given| given.events == events);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        member.level = given.map(|given| Level {
-            space: given.space.saturating_sub(bytes),
-            window: given.window.saturating_sub(bytes),
-            ..given
-        });
+        member.level = given.map(|given| given.less(bytes));
     }
 
     /// Without the agent.
@@ -494,29 +481,6 @@ impl Inner {
         // it is closed anyway
         let _ = epoll::delete(epoll, &*link);
         self.wake_all(keys);
-    }
-}
-
-impl Level {
-    /// What the slot says.
-    fn of(slot: &Slot, events: u32) -> Self {
-        Self {
-            space: slot.space.load(Ordering::Acquire),
-            window: slot.window.load(Ordering::Acquire),
-            events,
-        }
-    }
-
-    /// What the kernel says, and whether that is worth being woken for.
-    fn asked(info: &Info, at_least: u32, events: u32) -> (Self, bool) {
-        let ready = info.ready(at_least, 0);
-        let space = ready.unwrap_or_else(|| info.space(0));
-        let level = Self {
-            space,
-            window: info.allowed().max(space),
-            events,
-        };
-        (level, ready.is_some())
     }
 }
 

@@ -203,7 +203,8 @@ int bw_acked(struct bpf_sock_ops *ops)
 		bw_anticipate(ops, tp, &sender);
 	slot->space = bw_space(&sender, 0);
 	sender.device = ~0U;
-	slot->window = bw_space(&sender, 0);
+	/* where no acknowledgment will come, the application is to ask before it sleeps */
+	slot->window = bw_is_idle(&sender) ? ~0U : bw_space(&sender, 0);
 	slot->unsent = sender.unsent;
 	slot->rtt_us = tp->srtt_us >> 3;
 	bw_publish(slot);
