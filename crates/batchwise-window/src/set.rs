@@ -318,18 +318,15 @@ impl Set {
         flags: EventFlags,
     ) -> io::Result<()> {
         let (fd, data) = (socket.as_raw_fd(), EventData::new_u64(key.slot.into()));
-        if member.watched != Some(fd) {
-            match epoll::add(&self.epoll, socket, data, flags) {
-                Err(Errno::EXIST) => {}
-                other => {
-                    other?;
-                    member.watched = Some(fd);
-                    return Ok(());
-                }
-            }
-            member.watched = Some(fd);
+        if member.watched == Some(fd) {
+            return Ok(epoll::modify(&self.epoll, socket, data, flags)?);
         }
-        Ok(epoll::modify(&self.epoll, socket, data, flags)?)
+        match epoll::add(&self.epoll, socket, data, flags) {
+            Err(Errno::EXIST) => epoll::modify(&self.epoll, socket, data, flags)?,
+            other => other?,
+        }
+        member.watched = Some(fd);
+        Ok(())
     }
 
     /// So much was written of what [`Self::wait`] gave. Whoever says so spares the next `wait` a question

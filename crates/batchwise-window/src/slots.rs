@@ -1,6 +1,5 @@
 //! The memory that an application shares with the kernel: its slots.
 
-use std::ffi::c_void;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::BorrowedFd;
@@ -10,51 +9,39 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::protocol::Slot;
 
-/// Mapped until dropped.
-struct Mapping {
-    at: NonNull<c_void>,
-    length: usize,
-}
-
-impl Mapping {
-    fn new(fd: BorrowedFd<'_>, length: usize, offset: u64, prot: ProtFlags) -> io::Result<Self> {
-        // SAFETY: the kernel chooses a place where nothing is.
-        let at = unsafe { mmap(ptr::null_mut(), length, prot, MapFlags::SHARED, fd, offset)? };
-        let at = NonNull::new(at).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { at, length })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: nothing refers to it any more.
-        let _ = unsafe { munmap(self.at.as_ptr(), self.length) };
-    }
-}
-
-// SAFETY: what is in it is only used through atomics, or read once the kernel is done with it.
-unsafe impl Send for Mapping {}
-// SAFETY: the same.
-unsafe impl Sync for Mapping {}
-
-/// An application's slots.
+/// An application's slots, mapped until dropped.
 pub struct Slots {
-    memory: Mapping,
+    first: NonNull<Slot>,
     count: u32,
 }
+
+// SAFETY: all of a slot is atomics.
+unsafe impl Send for Slots {}
+// SAFETY: the same.
+unsafe impl Sync for Slots {}
 
 impl Slots {
     /// So many slots of the memory that this descriptor stands for.
     pub fn map(fd: BorrowedFd<'_>, count: u32) -> io::Result<Self> {
         let length = size_of::<Slot>() * count as usize;
-        let memory = Mapping::new(fd, length, 0, ProtFlags::READ | ProtFlags::WRITE)?;
-        Ok(Self { memory, count })
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses a place where nothing is.
+        let at = unsafe { mmap(ptr::null_mut(), length, both, MapFlags::SHARED, fd, 0)? };
+        let first = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { first, count })
     }
 
     /// One of them.
     pub fn get(&self, index: u32) -> Option<&Slot> {
-        let slots = self.memory.at.cast::<Slot>();
         // SAFETY: so many are mapped, and all of a slot is atomics.
-        (index < self.count).then(|| unsafe { slots.add(index as usize).as_ref() })
+        (index < self.count).then(|| unsafe { self.first.add(index as usize).as_ref() })
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let length = size_of::<Slot>() * self.count as usize;
+        // SAFETY: nothing refers to it any more.
+        let _ = unsafe { munmap(self.first.as_ptr().cast(), length) };
     }
 }
