@@ -50,20 +50,12 @@ fn with_nothing_under_way_there_is_a_segment_to_ask_a_closed_window_with() {
         peer: 0,
         ..SENDER
     };
-    assert_eq!((idle.space(0), idle.ready(50_000, 0)), (1000, Some(1000)));
+    assert_eq!((idle.space(0), idle.allowed()), (1000, u32::MAX));
     let asking = Sender {
         unsent: 1000,
         ..idle
     };
-    assert_eq!((asking.space(0), asking.ready(1, 0)), (0, None));
-}
-
-#[test]
-fn few_bytes_are_not_worth_being_woken_for_while_more_are_to_come() {
-    assert_eq!(
-        (SENDER.ready(6000, 0), SENDER.ready(6001, 0)),
-        (Some(6000), None)
-    );
+    assert_eq!((asking.space(0), asking.allowed()), (0, 0));
 }
 
 #[test]
@@ -82,12 +74,21 @@ fn segments_that_arrived_or_were_lost_are_not_under_way_and_those_sent_again_are
 }
 
 #[test]
-fn what_the_device_takes_is_a_limit_and_so_is_the_buffer() {
+fn one_segment_waits_for_a_device_that_is_full_whatever_the_window_allows() {
     let held_up = Sender {
         device: 0,
         ..SENDER
     };
-    assert_eq!((held_up.space(0), held_up.space(700)), (0, 700));
+    assert_eq!((held_up.space(0), held_up.allowed()), (1000, 6000));
+    let waits = Sender {
+        unsent: 1000,
+        ..held_up
+    };
+    assert_eq!((waits.space(0), waits.allowed()), (0, 5000));
+}
+
+#[test]
+fn the_send_buffer_is_a_limit() {
     let full = Sender {
         buffer: 100,
         ..SENDER

@@ -127,6 +127,8 @@ unsafe extern "C" {
     pub safe fn bw_twin_device_room(pacing_rate: u64, mss: u32, queued: u32) -> u32;
     /// Bytes that TCP would send at once.
     pub safe fn bw_twin_space(s: &bw_sender, slack: u32) -> u32;
+    /// `bw_allowed`.
+    pub safe fn bw_twin_allowed(s: &bw_sender) -> u32;
 
     /// Reads a frame: `enum bw_parse`.
     ///

@@ -11,3 +11,8 @@ __u32 bw_twin_space(const struct bw_sender *s, __u32 slack)
 {
 	return bw_space(s, slack);
 }
+
+__u32 bw_twin_allowed(const struct bw_sender *s)
+{
+	return bw_allowed(s);
+}

@@ -91,21 +91,11 @@ impl Info {
         }
     }
 
-    /// As [`Self::space`], if the device would take all.
+    /// As [`Sender::allowed`].
     pub(crate) fn allowed(&self) -> u32 {
-        let device = u32::MAX;
-        Sender {
-            device,
-            ..self.sender
-        }
-        .space(0)
-    }
-
-    /// As [`Sender::ready`].
-    pub(crate) fn ready(&self, at_least: u32, slack: u32) -> Option<u32> {
         match self.sending {
-            true => self.sender.ready(at_least, slack),
-            false => Some(u32::MAX),
+            true => self.sender.allowed(),
+            false => u32::MAX,
         }
     }
 

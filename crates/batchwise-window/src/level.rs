@@ -9,8 +9,8 @@ use crate::protocol::Slot;
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
     pub space: u32,
-    /// The same, if the device would take it. Only what this lacks is told of by an acknowledgment.
-    pub window: u32,
+    /// What congestion window and peer allow, whatever the device takes.
+    allowed: u32,
     /// [`Slot::events`] then: when it has changed, the slot knows better.
     pub events: u32,
 }
@@ -20,28 +20,30 @@ impl Level {
     pub fn of(slot: &Slot, events: u32) -> Self {
         Self {
             space: slot.space.load(Ordering::Acquire),
-            window: slot.window.load(Ordering::Acquire),
+            allowed: slot.allowed.load(Ordering::Acquire),
             events,
         }
     }
 
-    /// What the kernel says, and whether that is worth being woken for.
-    pub fn asked(info: &Info, at_least: u32, events: u32) -> (Self, bool) {
-        let ready = info.ready(at_least, 0);
-        let space = ready.unwrap_or_else(|| info.space(0));
-        let level = Self {
-            space,
-            window: info.allowed().max(space),
+    /// What the kernel says.
+    pub fn asked(info: &Info, events: u32) -> Self {
+        Self {
+            space: info.space(0),
+            allowed: info.allowed(),
             events,
-        };
-        (level, ready.is_some())
+        }
+    }
+
+    /// Whether it is worth being woken for. If not, an acknowledgment will come.
+    pub fn is_ready(&self, at_least: u32) -> bool {
+        self.space > 0 && self.allowed >= at_least
     }
 
     /// After so many bytes were written.
     pub fn less(self, bytes: u32) -> Self {
         Self {
             space: self.space.saturating_sub(bytes),
-            window: self.window.saturating_sub(bytes),
+            allowed: self.allowed.saturating_sub(bytes),
             ..self
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Both ends must speak the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Begins every message.
 pub const MAGIC: u32 = 0x6277_7764;
 /// Sockets of one application; slot 0 is none's.
@@ -43,14 +43,14 @@ pub struct Answer {
 pub struct Slot {
     /// 1: the application sleeps, or is about to.
     pub armed: AtomicU32,
-    /// Bytes that TCP must be able to send before it is woken.
+    /// Bytes that congestion window and peer must allow before it is woken.
     pub at_least: AtomicU32,
     /// From the last wake-up to the moment that the application heard of it, ns.
     pub lag_ns: AtomicU32,
-    /// Bytes that TCP could send, as of the last acknowledgment, …
+    /// Bytes that may be written, as of the last acknowledgment, …
     pub space: AtomicU32,
-    /// … and those that congestion window and peer allowed: the device may hold back.
-    pub window: AtomicU32,
+    /// … and those that congestion window and peer allowed, whatever the device takes.
+    pub allowed: AtomicU32,
     /// Bytes that waited in the kernel then.
     pub unsent: AtomicU32,
     /// Smoothed round trip, µs.
@@ -71,7 +71,7 @@ impl Slot {
         self.armed.store(0, Ordering::Relaxed);
         self.rung_at.store(0, Ordering::Relaxed);
         self.space.store(0, Ordering::Relaxed);
-        self.window.store(0, Ordering::Relaxed);
+        self.allowed.store(0, Ordering::Relaxed);
         self.unsent.store(0, Ordering::Relaxed);
         self.lag_ns.store(0, Ordering::Relaxed);
         self.turn.store(turn, Ordering::Release);

@@ -251,7 +251,7 @@ impl Set {
         let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
         let (at_least, level) = (member.at_least, member.level.take());
         if let Some(level) = level
-            && level.space >= at_least
+            && level.is_ready(at_least)
             && level.events == slot.events.load(Ordering::Acquire)
         {
             member.given = Some(level);
@@ -263,35 +263,28 @@ impl Set {
         slot.armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let events = slot.events.load(Ordering::SeqCst);
-        let level = level.map(|level| match level.events == events {
-            true => level,
-            false => Level::of(slot, events),
-        });
         let (level, round_trip) = match level {
-            Some(level) if level.space >= at_least || level.window < at_least => {
-                let round_trip = u64::from(slot.rtt_us.load(Ordering::Relaxed)) * 1_000;
-                ((level, level.space >= at_least), round_trip)
+            Some(level) => {
+                let rtt_us = slot.rtt_us.load(Ordering::Relaxed);
+                let newer = level.events != events;
+                let level = if newer { Level::of(slot, events) } else { level };
+                (level, u64::from(rtt_us) * 1_000)
             }
-            // what the device held back is freed without an event, so the kernel is asked before we sleep
-            _ => {
+            None => {
                 inner.stats.asked += 1;
                 let info = Info::of(socket)?;
-                (Level::asked(&info, at_least, events), info.round_trip())
+                (Level::asked(&info, events), info.round_trip())
             }
         };
         let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
-        match level {
-            (level, true) => {
-                member.given = Some(level);
-                inner.disarm(key.slot);
-                Ok(Some(level.space))
-            }
-            (level, false) => {
-                member.level = Some(level);
-                inner.sleep(key, now() + patience(round_trip))?;
-                Ok(None)
-            }
+        if level.is_ready(at_least) {
+            member.given = Some(level);
+            inner.disarm(key.slot);
+            return Ok(Some(level.space));
         }
+        member.level = Some(level);
+        inner.sleep(key, now() + patience(round_trip))?;
+        Ok(None)
     }
 
     /// The agent rings for the socket: it is a wake-up that makes it writable.

@@ -193,7 +193,7 @@ int bw_acked(struct bpf_sock_ops *ops)
 		/* whoever waits tries, and finds what the matter is */
 		if (ops->args[1] != BPF_TCP_ESTABLISHED &&
 		    ops->args[1] != BPF_TCP_CLOSE_WAIT)
-			slot->space = slot->window = ~0U;
+			slot->space = slot->allowed = ~0U;
 		bw_publish(slot);
 		bw_wake(ops, tp, slot);
 		return 1;
@@ -202,13 +202,11 @@ int bw_acked(struct bpf_sock_ops *ops)
 	if (ops->op == BPF_SOCK_OPS_PARSE_HDR_OPT_CB)
 		bw_anticipate(ops, tp, &sender);
 	slot->space = bw_space(&sender, 0);
-	sender.device = ~0U;
-	/* where no acknowledgment will come, the application is to ask before it sleeps */
-	slot->window = bw_is_idle(&sender) ? ~0U : bw_space(&sender, 0);
+	slot->allowed = bw_allowed(&sender);
 	slot->unsent = sender.unsent;
 	slot->rtt_us = tp->srtt_us >> 3;
 	bw_publish(slot);
-	if (slot->space >= slot->at_least || bw_is_idle(&sender))
+	if (slot->space && slot->allowed >= slot->at_least)
 		bw_wake(ops, tp, slot);
 	return 1;
 }

@@ -17,10 +17,10 @@
  */
 struct bw_slot {
 	__u32 armed;	/* 1: the application sleeps, or is about to */
-	__u32 at_least;	/* bytes that TCP must be able to send before it is woken */
+	__u32 at_least;	/* bytes that congestion window and peer must allow before it is woken */
 	__u32 lag_ns;	/* from the last wake-up to the moment that the application heard of it */
-	__u32 space;	/* bytes that TCP could send, as of the last acknowledgment, … */
-	__u32 window;	/* … and those that congestion window and peer allowed: the device may hold back */
+	__u32 space;	/* bytes that may be written, as of the last acknowledgment, … */
+	__u32 allowed;	/* … and those that congestion window and peer allowed, whatever the device takes */
 	__u32 unsent;	/* bytes that waited in the kernel then */
 	__u32 rtt_us;	/* smoothed */
 	__u32 events;	/* how often the programs looked */

@@ -2,11 +2,11 @@
 
 use batchwise_core::window::{Sender, device_room};
 use batchwise_twins::types::bw_sender;
-use batchwise_twins::{bw_twin_device_room, bw_twin_space};
+use batchwise_twins::{bw_twin_allowed, bw_twin_device_room, bw_twin_space};
 use proptest::prelude::*;
 
-fn twin(s: &Sender, slack: u32) -> u32 {
-    let s = bw_sender {
+fn twin(s: &Sender) -> bw_sender {
+    bw_sender {
         cwnd: s.cwnd,
         mss: s.mss,
         unacked: s.unacked,
@@ -18,8 +18,7 @@ fn twin(s: &Sender, slack: u32) -> u32 {
         unsent: s.unsent,
         buffer: s.buffer,
         device: s.device,
-    };
-    bw_twin_space(&s, slack)
+    }
 }
 
 /// Numbers as connections have them, and any others.
@@ -39,7 +38,9 @@ proptest! {
         let sender = Sender {
             cwnd, mss, unacked, sacked, lost, retrans, flight, peer, unsent, buffer, device,
         };
-        prop_assert_eq!(twin(&sender, slack), sender.space(slack));
+        let twin = twin(&sender);
+        prop_assert_eq!(bw_twin_space(&twin, slack), sender.space(slack));
+        prop_assert_eq!(bw_twin_allowed(&twin), sender.allowed());
         let pacing_rate = pacing_rate >> (pacing_rate % 64);
         let room = bw_twin_device_room(pacing_rate, mss, unsent);
         prop_assert_eq!(room, device_room(pacing_rate, mss, unsent));

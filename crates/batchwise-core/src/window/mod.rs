@@ -41,17 +41,21 @@ impl Sender {
         let under_way = of(self.unacked) - of(self.sacked) - of(self.lost) + of(self.retrans);
         let window = (of(self.cwnd) - under_way).clamp(0, MOST_SEGMENTS) * of(self.mss);
         let peer = (of(self.peer) - of(self.flight)).max(0);
-        let at_once = window.min(peer).min(of(self.device));
+        // one segment waits for the device: TCP sends it when there is room, and tells nobody of that
+        let at_once = window.min(peer).min(of(self.device) + of(self.mss));
         let space = at_once + of(slack) - of(self.unsent);
         let least = if self.is_idle() { of(self.mss) } else { 0 };
         space.max(least).min(of(self.buffer)) as u32
     }
 
-    /// The space, if it is worth being woken for: so many bytes, or nothing is under way, so that it
-    /// will not grow.
-    pub fn ready(&self, at_least: u32, slack: u32) -> Option<u32> {
-        let space = self.space(slack);
-        (space >= at_least || self.is_idle()).then_some(space)
+    /// Bytes that congestion window and peer allow, whatever the device takes. With nothing under way
+    /// `u32::MAX`: they will not grow.
+    pub fn allowed(&self) -> u32 {
+        let device = u32::MAX;
+        match self.is_idle() {
+            true => u32::MAX,
+            false => Self { device, ..*self }.space(0),
+        }
     }
 
     /// All that was handed over has arrived.
