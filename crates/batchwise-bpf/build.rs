@@ -16,12 +16,12 @@ fn main() {
 
     println!("cargo:rerun-if-env-changed=CLANG");
     for folder in [
-        "sense", "passive", "balance", "decap", "probe", "window", "flows", "lib",
+        "sense", "passive", "balance", "decap", "probe", "window", "profile", "traffic", "flows", "lib",
     ] {
         watch(&Path::new("src").join(folder));
     }
     for system in [
-        "sense", "flows", "passive", "balance", "decap", "probe", "window",
+        "sense", "flows", "passive", "balance", "decap", "probe", "window", "profile", "traffic",
     ] {
         skeleton(system, &out, kernel_arch, multiarch);
     }

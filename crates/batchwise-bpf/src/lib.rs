@@ -19,8 +19,10 @@ mod object;
 pub mod passive;
 mod plain;
 pub mod probe;
+pub mod profile;
 pub mod programs;
 pub mod sense;
+pub mod traffic;
 pub mod window;
 
 pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
@@ -58,5 +60,7 @@ skeletons! {
     balance_skel: "balance.skel.rs",
     decap_skel: "decap.skel.rs",
     probe_skel: "probe.skel.rs",
-    window_skel: "window.skel.rs"
+    window_skel: "window.skel.rs",
+    profile_skel: "profile.skel.rs",
+    traffic_skel: "traffic.skel.rs"
 }

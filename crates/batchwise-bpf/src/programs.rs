@@ -18,7 +18,9 @@ use crate::features::{Machine, SendHook, Subcommand};
 use crate::object::info;
 use crate::passive::{self, Attach};
 use crate::probe::Probe;
+use crate::profile;
 use crate::sense::sensor;
+use crate::traffic::Counter;
 use crate::window::Window;
 use crate::{Config, Error, Exchange, Extension, Hints, Tuning, Units};
 
@@ -70,6 +72,10 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
         }
         Subcommand::Decap => all.add(Decap::load(&DecapConfig::default())?.skel.object()),
         Subcommand::Window => all.add(Window::load()?.skel.object()),
+        Subcommand::Profile => {
+            all.add(profile::load_alone()?.object());
+            all.add(Counter::load()?.object());
+        }
     }
     Ok(all.0.into_values().collect())
 }

@@ -21,6 +21,7 @@ mod output;
 mod overhead;
 mod packet_cost;
 mod passive;
+mod profile;
 mod real_client;
 mod redis;
 mod redis_nagle;
@@ -121,6 +122,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &window::cost::WindowCost,
         &window::priority::WindowPriority,
         &window::lives::WindowLives,
+        &profile::ProfilePatterns,
         &balance::policies::BalancePolicies,
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,

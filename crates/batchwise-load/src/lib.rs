@@ -45,6 +45,7 @@ mod samples;
 mod schedule;
 mod send_cost;
 mod setup;
+pub mod streams;
 mod tally;
 mod units;
 mod validity;

@@ -15,6 +15,7 @@ mod doctor;
 mod frame;
 mod hints;
 mod passive;
+mod profile;
 #[cfg(test)]
 mod reference;
 mod sibling;
@@ -83,6 +84,10 @@ enum Command {
     #[command(after_long_help = window::EXAMPLES)]
     Window(window::WindowArgs),
 
+    /// Say where the CPU time of the network stack goes
+    #[command(after_long_help = profile::EXAMPLES)]
+    Profile(profile::ProfileArgs),
+
     /// Give all sockets back when the agent is gone (started by `tune`)
     #[command(hide = true)]
     Guard(tune::GuardArgs),
@@ -116,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Tune(args) => tune::run(args),
         Command::Balance(args) => balance::run(args),
         Command::Window(args) => window::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Guard(args) => tune::guard(args),
         Command::Load(args) => sibling::run("load", &args).map(|never| match never {}),
         Command::Lab(args) => sibling::run("lab", &args).map(|never| match never {}),

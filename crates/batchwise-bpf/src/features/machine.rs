@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 
 use libbpf_rs::btf::Btf;
@@ -13,6 +14,7 @@ use super::table::FRAGS;
 use super::{FEATURES, Name, Probe, SendHook, Subcommand, Version};
 use crate::attach::cgroup::mount_point;
 use crate::attach::pins::bpffs_is_mounted;
+use crate::profile::{Clock, best_clock};
 use crate::programs::{self, Program};
 
 /// CAP_NET_ADMIN.
@@ -41,6 +43,10 @@ pub struct Machine {
     pub cgroup2: Option<PathBuf>,
     /// Whether programs and maps can be pinned where `balance` does.
     pub bpffs: bool,
+    /// What CPUs can be sampled by, or why by nothing.
+    pub clock: Result<Clock, String>,
+    /// Whether the kernel tells the addresses of its functions.
+    pub symbols: bool,
 }
 
 impl Machine {
@@ -58,6 +64,8 @@ impl Machine {
             settings: settings(),
             cgroup2: mount_point().ok(),
             bpffs: bpffs_is_mounted(),
+            clock: best_clock().map_err(|error| error.to_string()),
+            symbols: shows_symbols(),
         }
     }
 
@@ -126,6 +134,15 @@ fn version(release: &str) -> Option<Version> {
 fn read(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())
+}
+
+/// All addresses are 0 where they are hidden.
+fn shows_symbols() -> bool {
+    let mut line = String::new();
+    let first = fs::File::open("/proc/kallsyms").map(BufReader::new);
+    let read = first.and_then(|mut all| all.read_line(&mut line));
+    let address = line.split(' ').next().unwrap_or_default();
+    read.is_ok() && address.bytes().any(|digit| digit != b'0')
 }
 
 fn settings() -> BTreeMap<&'static str, String> {

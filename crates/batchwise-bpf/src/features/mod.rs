@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::Error;
+use crate::profile;
 use crate::attach::pins::BPFFS;
 pub use machine::Machine;
 pub(crate) use table::LATE_CALLBACKS;
@@ -42,17 +43,20 @@ pub enum Subcommand {
     Decap,
     /// `batchwise window`
     Window,
+    /// `batchwise profile`
+    Profile,
 }
 
 impl Subcommand {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Watch,
         Self::Tune,
         Self::Passive,
         Self::Balance,
         Self::Decap,
         Self::Window,
+        Self::Profile,
     ];
 
     /// Its name on the command line.
@@ -64,6 +68,7 @@ impl Subcommand {
             Self::Balance => "balance",
             Self::Decap => "decap",
             Self::Window => "window",
+            Self::Profile => "profile",
         }
     }
 
@@ -128,6 +133,10 @@ pub enum Probe {
     Bpffs,
     /// The JIT compiler is on.
     Jit,
+    /// A clock that a CPU can be sampled by.
+    Clock,
+    /// The kernel's functions, with their addresses.
+    Symbols,
     /// A setting that explains results; nothing depends on it.
     Setting {
         /// As sysctl(8) names it.
@@ -250,6 +259,8 @@ impl Feature {
                 format!("mount -t bpf bpf {BPFFS}"),
             ),
             Probe::Jit => jit(machine),
+            Probe::Clock => clock(machine),
+            Probe::Symbols => symbols(machine),
             Probe::Setting { name, .. } => Finding::ok(setting(machine, name)),
         }
     }
@@ -380,6 +391,33 @@ fn jit(machine: &Machine) -> Finding {
     };
     Finding::new(Status::Degraded, found, remedy)
 }
+
+fn clock(machine: &Machine) -> Finding {
+    match &machine.clock {
+        Ok(profile::Clock::Cycles) => Finding::ok("the processor's counter of cycles"),
+        Ok(profile::Clock::Timer) => Finding::new(
+            Status::Degraded,
+            "a timer's interrupt, which waits while interrupts are off; the processor shows no counter",
+            "on a virtual machine, give the guest a virtual PMU",
+        ),
+        Err(why) => Finding::missing(format!("perf_event_open: {why}"), CLOCK_REMEDY),
+    }
+}
+
+/// Where no clock may be opened.
+pub(crate) const CLOCK_REMEDY: &str = "run as root or with CAP_PERFMON; in a container with --privileged, or a seccomp \
+                                       filter that allows perf_event_open";
+
+fn symbols(machine: &Machine) -> Finding {
+    match machine.symbols {
+        true => Finding::ok("/proc/kallsyms"),
+        false => Finding::missing("/proc/kallsyms shows no addresses", SYMBOLS_REMEDY),
+    }
+}
+
+/// Where the kernel hides the addresses of its functions.
+pub const SYMBOLS_REMEDY: &str = "run as root or with CAP_SYSLOG, and where kernel.kptr_restrict is 2: sysctl -w \
+                                  kernel.kptr_restrict=1; in a container also the host may hide them";
 
 fn setting(machine: &Machine, name: &str) -> String {
     let value = machine.settings.get(name).map_or("(not readable)", |v| v);

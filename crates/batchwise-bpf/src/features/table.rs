@@ -3,8 +3,10 @@
 //! The smallest kernels are those of the upstream commits that brought the feature; what a
 //! distribution ported back is found by looking, never by version.
 
-use super::Probe::{Bpffs, Btf, Cgroup2, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting};
-use super::Subcommand::{Balance, Decap, Passive, Tune, Watch, Window};
+use super::Probe::{
+    Bpffs, Btf, Cgroup2, Clock, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting, Symbols,
+};
+use super::Subcommand::{Balance, Decap, Passive, Profile, Tune, Watch, Window};
 use super::{Feature, Name, Need, User};
 
 /// Without it the subcommand cannot run.
@@ -64,6 +66,7 @@ const LOADERS: &[User] = &[
     needs(Balance, ""),
     needs(Decap, ""),
     needs(Window, ""),
+    needs(Profile, ""),
 ];
 const QUEUES: &[User] = &[
     needs(Watch, "the queues of a socket"),
@@ -92,7 +95,8 @@ pub const FEATURES: &[Feature] = &[
             needs(Watch, ""),
             needs(Tune, ""),
             needs(Window, ""),
-            uses(Passive, "to know what the kernel has"),
+            uses(Profile, "to know what the kernel has"),
+            uses(Passive, "the same"),
             uses(Balance, "the same"),
             uses(Decap, "the same"),
         ],
@@ -101,7 +105,12 @@ pub const FEATURES: &[Feature] = &[
         name: "BPF programs",
         since: Some((5, 12)),
         probe: Loads,
-        users: &[needs(Watch, ""), needs(Tune, ""), needs(Window, "")],
+        users: &[
+            needs(Watch, ""),
+            needs(Tune, ""),
+            needs(Window, ""),
+            needs(Profile, ""),
+        ],
     },
     Feature {
         name: "tcp_probe",
@@ -216,7 +225,20 @@ pub const FEATURES: &[Feature] = &[
             uses(Watch, "--exchange: two-sided estimates"),
             needs(Tune, "the sockets of a service"),
             needs(Window, "the sockets that may be registered"),
+            uses(Profile, "--cgroup"),
         ],
+    },
+    Feature {
+        name: "clock of a CPU",
+        since: None,
+        probe: Clock,
+        users: &[needs(Profile, "")],
+    },
+    Feature {
+        name: "kernel symbols",
+        since: None,
+        probe: Symbols,
+        users: &[needs(Profile, "")],
     },
     Feature {
         name: "BPF JIT",

@@ -11,7 +11,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::web::{Description, Site};
-use crate::{Config, downloads, lives, memcached, multiplexed, priority, quic, web, write_hdr};
+use crate::{
+    Config, downloads, lives, memcached, multiplexed, priority, quic, streams, web, write_hdr,
+};
 
 /// Load a service and measure its latency honestly, from the intended send times
 #[derive(Debug, Parser)]
@@ -52,6 +54,10 @@ enum Workload {
     Priority(Box<Load<priority::AskConfig>>),
     /// The server for `load priority`
     PriorityServer(priority::ServeConfig),
+    /// Long flows or remote procedure calls over plain TCP: how much is carried
+    Streams(Box<Load<streams::SendConfig>>),
+    /// The server for `load streams`
+    StreamsServer(Box<Load<streams::ServeConfig>>),
     /// The receiver for `load lives`
     LivesServer(Box<Load<lives::ReceiveConfig>>),
 }
@@ -123,6 +129,12 @@ pub fn run() -> Result<()> {
             .format
             .print(&priority::ask(&load.config)?, text::priority),
         Workload::PriorityServer(config) => priority::serve(&config),
+        Workload::Streams(load) => load
+            .format
+            .print(&streams::send(&load.config)?, text::streams),
+        Workload::StreamsServer(load) => load
+            .format
+            .print(&streams::serve(&load.config)?, text::streams),
         Workload::LivesServer(load) => load
             .format
             .print(&lives::receive(&load.config)?, text::lives_server),

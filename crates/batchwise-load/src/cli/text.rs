@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::downloads::{FetchReport, ServeReport};
 use crate::lives::{ReceiveReport, SendReport};
 use crate::priority::AskReport;
+use crate::streams::StreamsReport;
 use crate::{Interval, LatencySummary, Report, TruthReport, multiplexed};
 
 /// An interim report of `load redis`.
@@ -193,6 +194,18 @@ pub fn downloads_server(out: &mut dyn Write, report: &ServeReport) -> io::Result
         report.asked,
         report.waits,
         report.cpu_ns as f64 / 1e9,
+    )
+}
+
+/// The report of `load streams` and of its server.
+pub fn streams(out: &mut dyn Write, report: &StreamsReport) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:.1} MB/s written, {:.1} MB/s read, {:.0} requests/s; {} connections broken",
+        report.written_per_s / 1e6,
+        report.read_per_s / 1e6,
+        report.requests_per_s,
+        report.broken,
     )
 }
 

@@ -11,6 +11,7 @@
 //! | [`control`] | one line of JSON over a Unix socket, its owner's only |
 //! | [`door`] | a Unix socket at which any user's applications come with descriptors |
 //! | [`messages`] | what is said on standard error, also while a live view has the screen |
+//! | [`page`] | what every page for a browser looks like |
 //! | [`human`], [`clock`] | numbers and times for people, the clocks |
 //!
 //! A subcommand that stays goes round like this:
@@ -40,6 +41,7 @@ pub mod human;
 pub mod log;
 pub mod messages;
 pub mod metrics;
+pub mod page;
 pub mod rows;
 pub mod signals;
 pub mod stdout;

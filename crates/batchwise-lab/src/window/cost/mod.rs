@@ -41,21 +41,18 @@ pub enum Way {
     Default,
     Kist10,
     Kist2,
-    /// `batchwise window`, …
+    /// `batchwise window`.
     Window,
-    /// … woken for eight segments and more.
-    Eight,
     /// The default, beside the agent of others.
     Beside,
 }
 
 impl Way {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Default,
         Self::Kist10,
         Self::Kist2,
         Self::Window,
-        Self::Eight,
         Self::Beside,
     ];
 
@@ -66,7 +63,6 @@ impl Way {
             Self::Kist10 => "kist:10ms",
             Self::Kist2 => "kist:2ms",
             Self::Window => "window",
-            Self::Eight => "window:11584",
         }
     }
 
@@ -76,13 +72,12 @@ impl Way {
             Self::Kist10 => "KIST, 10 ms",
             Self::Kist2 => "KIST, 2 ms",
             Self::Window => "batchwise window",
-            Self::Eight => "batchwise window, 8 segments",
             Self::Beside => "default, beside the agent",
         }
     }
 
     fn has_agent(self) -> bool {
-        matches!(self, Self::Window | Self::Eight | Self::Beside)
+        matches!(self, Self::Window | Self::Beside)
     }
 }
 

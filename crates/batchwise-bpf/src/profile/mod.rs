@@ -1,0 +1,254 @@
+//! The sampler's loader: a clock for each CPU, and the stacks that it finds.
+
+use std::fs;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer};
+use libbpf_sys::{
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE,
+    PERF_TYPE_SOFTWARE,
+    perf_event_attr, perf_event_attr__bindgen_ty_1,
+};
+use nix::libc;
+
+pub use batchwise_core::profile::report::Clock;
+
+use crate::Error;
+use crate::attach::cgroup::Cgroup;
+use crate::features::{self, CLOCK_REMEDY, Machine, Subcommand};
+use crate::object::{holder, ring, rodata};
+use crate::plain::{Plain, read};
+use crate::profile_skel::{ProfileSkel, ProfileSkelBuilder, types};
+
+/// What to sample.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Samples a second and CPU.
+    pub hz: u32,
+    /// These CPUs; none: all that are online.
+    pub cpus: Vec<u32>,
+    /// These processes only, which may change: [`Sampler::set_pids`].
+    pub only_pids: bool,
+    /// What runs in this directory of the cgroup v2 hierarchy and below it.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// What a CPU did at a tick.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Its process. 0: none.
+    pub pid: u32,
+    /// Which CPU.
+    pub cpu: u32,
+    /// Of the thread.
+    pub name: String,
+    /// Addresses in the kernel, the innermost first; none: it was in user space.
+    pub kernel: Vec<u64>,
+    /// Addresses in user space.
+    pub user: Vec<u64>,
+}
+
+/// Bytes of samples for a CPU that may wait until they are taken: a second's at 997 Hz.
+const ROOM: u32 = 1 << 21;
+/// … and of all CPUs.
+const MOST_ROOM: u32 = 1 << 25;
+
+/// Samples until it is dropped.
+pub struct Sampler {
+    // before the programs: what is attached goes first
+    _links: Vec<Link>,
+    samples: Arc<Mutex<Vec<Sample>>>,
+    ring: RingBuffer<'static>,
+    skel: ProfileSkel<'static>,
+    clock: Clock,
+}
+
+impl Sampler {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When the kernel does not allow it, or a CPU or cgroup is not there.
+    pub fn start(config: &Config) -> Result<Self, Error> {
+        let online = online_cpus()?;
+        if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(cpu)) {
+            return Err(Error::Refused(format!(
+                "CPU {cpu} is not online: those that are: {online:?}"
+            )));
+        }
+        let cpus = match config.cpus.is_empty() {
+            true => &online,
+            false => &config.cpus,
+        };
+        let skel = load(config, cpus.len() as u32)?;
+        let clock = best_clock().map_err(|error| match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => {
+                Error::Refused(format!("not allowed to sample CPUs: {CLOCK_REMEDY}"))
+            }
+            _ => Error::io("opening a CPU's clock")(error),
+        })?;
+        let samples = Arc::default();
+        let ring = ring(&skel.maps.samples, &samples, |all: &mut Vec<Sample>, bytes| {
+            all.extend(read::<types::bw_sample>(bytes).map(|sample| Sample::of(&sample)));
+        })?;
+        let mut sampler = Self {
+            _links: Vec::new(),
+            samples,
+            ring,
+            skel,
+            clock,
+        };
+        for cpu in cpus {
+            let opened = open_clock(clock, *cpu, config.hz);
+            let opened = opened.map_err(Error::io("opening a CPU's clock"))?;
+            let program = &sampler.skel.progs.bw_tick;
+            let link = program.attach_perf_event(opened.as_raw_fd());
+            let link = link.map_err(Error::bpf("attaching to a CPU's clock"))?;
+            // the link closes it
+            std::mem::forget(opened);
+            sampler._links.push(link);
+        }
+        Ok(sampler)
+    }
+
+    /// What ticks.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// From now on these are sampled, if the [`Config`] said only some are.
+    pub fn set_pids(&self, pids: &[u32]) -> Result<(), Error> {
+        let map = &self.skel.maps.pids;
+        let old: Vec<_> = map.keys().collect();
+        let setting = Error::bpf("saying which processes are sampled");
+        let set = || {
+            for pid in pids {
+                map.update(&pid.to_ne_bytes(), &[1], MapFlags::ANY)?;
+            }
+            for key in old {
+                if !pids.iter().any(|pid| pid.to_ne_bytes() == *key) {
+                    map.delete(&key)?;
+                }
+            }
+            Ok(())
+        };
+        set().map_err(setting)
+    }
+
+    /// The samples since the last call.
+    pub fn take(&mut self) -> Result<Vec<Sample>, Error> {
+        let consumed = self.ring.consume();
+        consumed.map_err(Error::bpf("reading samples"))?;
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut samples))
+    }
+
+    /// Samples that found no room, so far.
+    pub fn lost(&self) -> u64 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
+    }
+}
+
+fn load(config: &Config, cpus: u32) -> Result<ProfileSkel<'static>, Error> {
+    features::require(&Machine::look(), Subcommand::Profile)?;
+    let mut open = ProfileSkelBuilder::default()
+        .open(holder())
+        .map_err(Error::bpf("opening the BPF object"))?;
+    let room = cpus.saturating_mul(ROOM).min(MOST_ROOM).next_power_of_two();
+    let resized = open.maps.samples.set_max_entries(room);
+    resized.map_err(Error::bpf("sizing the ring buffer"))?;
+    let data = rodata(open.maps.rodata_data.as_deref_mut())?;
+    data.only_pids = config.only_pids;
+    if let Some(dir) = &config.cgroup {
+        let cgroup = Cgroup::open(dir)?;
+        (data.cgroup, data.cgroup_level) = (cgroup.id, cgroup.level as i32);
+    }
+    open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+/// Loads the program as for one CPU, and attaches it nowhere.
+pub(crate) fn load_alone() -> Result<ProfileSkel<'static>, Error> {
+    let config = Config {
+        hz: 1,
+        cpus: Vec::new(),
+        only_pids: true,
+        cgroup: None,
+    };
+    load(&config, 1)
+}
+
+/// The processor's counter where there is one, else a timer.
+pub(crate) fn best_clock() -> io::Result<Clock> {
+    let all = [Clock::Cycles, Clock::Timer];
+    let found = all.into_iter().find(|clock| open_clock(*clock, 0, 1).is_ok());
+    found.map_or_else(|| open_clock(Clock::Timer, 0, 1).map(|_| Clock::Timer), Ok)
+}
+
+fn open_clock(clock: Clock, cpu: u32, hz: u32) -> io::Result<OwnedFd> {
+    let (kind, config) = match clock {
+        Clock::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
+        Clock::Timer => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
+    };
+    let mut attr = perf_event_attr {
+        type_: kind,
+        size: size_of::<perf_event_attr>() as u32,
+        config: config.into(),
+        __bindgen_anon_1: perf_event_attr__bindgen_ty_1 {
+            sample_freq: hz.into(),
+        },
+        ..Default::default()
+    };
+    attr.set_freq(1);
+    // SAFETY: `attr` is as long as it says; the kernel only reads it.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attr,
+            -1,
+            cpu,
+            -1,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    match fd {
+        0.. => {
+            // SAFETY: the kernel has just opened it for us.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// CPUs that are online.
+pub fn online_cpus() -> Result<Vec<u32>, Error> {
+    let reading = Error::io("reading which CPUs are online");
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").map_err(reading)?;
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    });
+    Ok(ranges.flatten().collect())
+}
+
+impl Sample {
+    fn of(sample: &types::bw_sample) -> Self {
+        let stack = |addresses: &[u64], bytes: i32| {
+            let count = usize::try_from(bytes).unwrap_or(0) / size_of::<u64>();
+            addresses[..count.min(addresses.len())].to_vec()
+        };
+        let name: Vec<u8> = sample.name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+        Self {
+            pid: sample.pid,
+            cpu: sample.cpu,
+            name: String::from_utf8_lossy(&name).into_owned(),
+            kernel: stack(&sample.kernel, sample.kernel_bytes),
+            user: stack(&sample.user, sample.user_bytes),
+        }
+    }
+}
+
+impl Plain for types::bw_sample {}

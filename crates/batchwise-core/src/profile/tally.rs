@@ -1,0 +1,164 @@
+//! Samples, counted.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::report::{CpuShare, FunctionShare, PhaseShare, ProcessShare, Share};
+use super::{Attributed, Component, Phase};
+
+/// Processes and functions that are told of.
+const MOST: usize = 20;
+
+/// The samples of an interval.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    idle: u64,
+    kinds: BTreeMap<(Component, Phase), u64>,
+    cpus: BTreeMap<(u32, Phase), u64>,
+    /// By process: in its own user space and system calls, and in softirqs that it was interrupted for.
+    processes: BTreeMap<(u32, String), [u64; 2]>,
+    functions: BTreeMap<String, (Component, u64)>,
+}
+
+/// A sample.
+#[derive(Clone, Debug)]
+pub struct Counted<'a> {
+    /// Where.
+    pub cpu: u32,
+    /// Whose; 0: nobody's.
+    pub pid: u32,
+    /// Of its process.
+    pub name: &'a str,
+    /// What its stack says.
+    pub at: Attributed,
+    /// The innermost function, if it is the kernel's.
+    pub function: Option<&'a str>,
+}
+
+impl Tally {
+    /// A sample more.
+    pub fn add(&mut self, sample: &Counted<'_>) {
+        let Attributed { component, phase } = sample.at;
+        *self.cpus.entry((sample.cpu, phase)).or_default() += 1;
+        if phase == Phase::Idle {
+            self.idle += 1;
+            return;
+        }
+        *self.kinds.entry((component, phase)).or_default() += 1;
+        let name = String::from(sample.name);
+        let of_process = self.processes.entry((sample.pid, name)).or_default();
+        let interrupted = matches!(phase, Phase::SoftIrq | Phase::HardIrq);
+        of_process[usize::from(interrupted)] += 1;
+        if let Some(function) = sample.function {
+            let known = self.functions.entry(String::from(function));
+            known.or_insert((component, 0)).1 += 1;
+        }
+    }
+
+    /// All samples of this one too.
+    pub fn merge(&mut self, other: &Self) {
+        fn sum<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+            for (key, count) in from {
+                *into.entry(key.clone()).or_default() += count;
+            }
+        }
+        self.idle += other.idle;
+        sum(&mut self.kinds, &other.kinds);
+        sum(&mut self.cpus, &other.cpus);
+        for (process, counts) in &other.processes {
+            let known = self.processes.entry(process.clone()).or_default();
+            known.iter_mut().zip(counts).for_each(|(k, c)| *k += c);
+        }
+        for (function, (component, count)) in &other.functions {
+            let known = self.functions.entry(function.clone());
+            known.or_insert((*component, 0)).1 += count;
+        }
+    }
+
+    /// Samples of CPUs that did something.
+    pub fn busy(&self) -> u64 {
+        self.kinds.values().sum()
+    }
+
+    /// Samples of CPUs that did nothing.
+    pub fn idle(&self) -> u64 {
+        self.idle
+    }
+
+    fn share(&self, count: u64) -> f64 {
+        count as f64 / self.busy().max(1) as f64
+    }
+
+    fn count(&self, is: impl Fn(Component, Phase) -> bool) -> u64 {
+        let kinds = self.kinds.iter();
+        kinds.filter(|((c, p), _)| is(*c, *p)).map(|(_, n)| n).sum()
+    }
+
+    /// Every component, also one without samples.
+    pub fn components(&self) -> Vec<Share> {
+        let share = |component| Share {
+            component,
+            share: self.share(self.count(|c, _| c == component)),
+            softirq: self.share(self.count(|c, p| c == component && p == Phase::SoftIrq)),
+        };
+        Component::ALL.into_iter().map(share).collect()
+    }
+
+    /// The phases that there were.
+    pub fn phases(&self) -> Vec<PhaseShare> {
+        let mut phases: BTreeMap<_, u64> = BTreeMap::new();
+        for ((_, phase), count) in &self.kinds {
+            *phases.entry(*phase).or_default() += count;
+        }
+        let share = |(phase, count)| PhaseShare {
+            phase,
+            share: self.share(count),
+        };
+        phases.into_iter().map(share).collect()
+    }
+
+    /// Every CPU that was seen.
+    pub fn cpus(&self) -> Vec<CpuShare> {
+        let mut cpus: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
+        for ((cpu, phase), count) in &self.cpus {
+            let [all, busy, softirq] = cpus.entry(*cpu).or_default();
+            *all += count;
+            *busy += if *phase == Phase::Idle { 0 } else { *count };
+            *softirq += if *phase == Phase::SoftIrq { *count } else { 0 };
+        }
+        let share = |(cpu, [all, busy, softirq]): (u32, [u64; 3])| CpuShare {
+            cpu,
+            busy: busy as f64 / all.max(1) as f64,
+            softirq: softirq as f64 / all.max(1) as f64,
+        };
+        cpus.into_iter().map(share).collect()
+    }
+
+    /// Those that took most time.
+    pub fn processes(&self) -> Vec<ProcessShare> {
+        let share = |((pid, name), [own, interrupted]): (&(u32, String), &[u64; 2])| ProcessShare {
+            pid: *pid,
+            name: name.clone(),
+            share: self.share(*own),
+            interrupted: self.share(*interrupted),
+        };
+        let mut all: Vec<_> = self.processes.iter().map(share).collect();
+        all.sort_by(|a, b| (b.share + b.interrupted).total_cmp(&(a.share + a.interrupted)));
+        all.truncate(MOST);
+        all
+    }
+
+    /// The kernel's functions that took most time.
+    pub fn functions(&self) -> Vec<FunctionShare> {
+        let share = |(name, (component, count)): (&String, &(Component, u64))| FunctionShare {
+            name: name.clone(),
+            component: *component,
+            share: self.share(*count),
+        };
+        let mut all: Vec<_> = self.functions.iter().map(share).collect();
+        all.sort_by(|a, b| b.share.total_cmp(&a.share));
+        all.truncate(MOST);
+        all
+    }
+}

@@ -1,0 +1,141 @@
+//! `--report`: one page with all of it: shares, where they were spent, and a flame graph coloured by component.
+
+use std::fmt::Write as _;
+
+use anyhow::Context;
+use batchwise_core::profile::Component;
+use batchwise_core::profile::report::Line;
+use inferno::flamegraph::color::PaletteMap;
+use inferno::flamegraph::{self, Options};
+use maud::{Markup, PreEscaped, html};
+
+use super::folded;
+use super::frames::Named;
+use super::report::traffic;
+use crate::frame::human::{UNKNOWN, percent};
+use crate::frame::page::document;
+
+/// Colours that are told apart, also by who does not see red and green.
+fn colour(component: Option<Component>) -> [u8; 3] {
+    match component {
+        Some(Component::Copy) => [213, 94, 0],
+        Some(Component::TcpIp) => [0, 114, 178],
+        Some(Component::Device) => [0, 158, 115],
+        Some(Component::Skb) => [86, 180, 233],
+        Some(Component::Memory) => [204, 121, 167],
+        Some(Component::Lock) => [240, 228, 66],
+        Some(Component::Scheduling) => [230, 159, 0],
+        Some(Component::Other) => [170, 170, 190],
+        Some(Component::Application) => [150, 200, 120],
+        Some(Component::Masked) => [90, 90, 90],
+        Some(Component::Unclassified) => [220, 50, 50],
+        None => [215, 215, 215],
+    }
+}
+
+/// The page.
+pub fn page(title: &str, summary: &str, line: &Line, stacks: &[Named]) -> anyhow::Result<String> {
+    let flames = flames(stacks)?;
+    let body = html! {
+        h1 { (title) }
+        p class="lead" { (summary) " By batchwise " (env!("CARGO_PKG_VERSION")) "." }
+        @if let Some(doubt) = line.doubt() { p class="warn" { (doubt) } }
+        @if line.lost > 0 { p class="warn" { (line.lost) " samples were lost." } }
+        h2 { "Components" }
+        div class="scroll" { (components(line)) }
+        h2 { "Phases, CPUs, processes" }
+        (others(line))
+        @if line.traffic.is_some() {
+            h2 { "What went on" }
+            table class="facts" {
+                @for (name, of) in traffic(line) { tr { td { (name) } td style="text-align:left" { (of) } } }
+            }
+        }
+        h2 { "Stacks" }
+        p class="note" {
+            "A function is as wide as the time in it and in what it calls. Its colour is its component's; grey works \
+             for whoever calls it. Click to look closer."
+        }
+        (PreEscaped(flames))
+    };
+    Ok(document(title, &body))
+}
+
+fn components(line: &Line) -> Markup {
+    html! {
+        table {
+            tr { th { "component" } th { "share" } th { "in softirqs" } th {} th style="text-align:left" { "most of it" } }
+            @for share in &line.components {
+                tr {
+                    td { (share.component.label()) }
+                    td { (percent(share.share)) }
+                    td { (percent(share.softirq)) }
+                    td style="min-width:16em;text-align:left" { div style=(bar(share.component, share.share)) {} }
+                    td style="text-align:left" { (most(line, share.component)) }
+                }
+            }
+        }
+    }
+}
+
+fn bar(component: Component, share: f64) -> String {
+    let [red, green, blue] = colour(Some(component));
+    format!("height:.9em;width:{:.1}%;background:rgb({red},{green},{blue})", share * 100.0)
+}
+
+fn most(line: &Line, component: Component) -> String {
+    let of_it = line.functions.iter().filter(|f| f.component == component);
+    let named = of_it.take(3).map(|f| format!("{} {}", f.name, percent(f.share)));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+fn others(line: &Line) -> Markup {
+    html! {
+        table {
+            tr { th { "phase" } th { "share" } }
+            @for p in &line.phases { tr { td { (p.phase.label()) } td { (percent(p.share)) } } }
+        }
+        table {
+            tr { th { "CPU" } th { "busy" } th { "softirq" } }
+            @for c in &line.cpus {
+                tr { td { (c.cpu) } td { (percent(c.busy)) } td { (percent(c.softirq)) } }
+            }
+        }
+        table {
+            tr { th { "process" } th { "share" } th { "softirqs meanwhile" } }
+            @for p in line.processes.iter().take(10) {
+                tr {
+                    td { (if p.name.is_empty() { UNKNOWN } else { &p.name }) }
+                    td { (percent(p.share)) }
+                    td { (percent(p.interrupted)) }
+                }
+            }
+        }
+    }
+}
+
+fn flames(stacks: &[Named]) -> anyhow::Result<String> {
+    let lines = folded::lines(stacks);
+    if lines.is_empty() {
+        return Ok("<p>Nothing was sampled.</p>".to_owned());
+    }
+    let mut colours = String::new();
+    for frame in stacks.iter().flat_map(|stack| &stack.frames) {
+        let [red, green, blue] = colour(frame.component);
+        // writing to a string does not fail
+        let _ = writeln!(colours, "{}->rgb({red},{green},{blue})", frame.name);
+    }
+    let drawing = "drawing the flame graph";
+    let mut palette = PaletteMap::from_reader(&mut colours.as_bytes()).context(drawing)?;
+    let mut options = Options::default();
+    options.title = String::new();
+    options.palette_map = Some(&mut palette);
+    options.count_name = "samples".to_owned();
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
+        .context(drawing)?;
+    let svg = String::from_utf8(svg).context(drawing)?;
+    // in a page there is no XML declaration
+    let begin = svg.find("<svg").context(drawing)?;
+    Ok(svg[begin..].to_owned())
+}

@@ -1,0 +1,237 @@
+//! What people and Prometheus see of a profile.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use batchwise_core::profile::Component;
+use batchwise_core::profile::report::{
+    Clock, CpuShare, FunctionShare, Line, PhaseShare, ProcessShare, Share,
+};
+use ratatui::style::Stylize;
+use ratatui::text::Span;
+
+use crate::frame::human::{percent, rate, word};
+use crate::frame::metrics::{Family, Metrics, alone};
+use crate::frame::rows::{Column, JsonLines, View, name, plain};
+
+/// A component, and its functions that took most.
+#[derive(Clone, Debug)]
+pub struct Row {
+    share: Share,
+    functions: Vec<FunctionShare>,
+}
+
+/// An interval, as it is shown.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    pub line: Line,
+    rows: Vec<Row>,
+}
+
+/// Functions of a component that are named.
+const NAMED: usize = 3;
+/// A share of 1 is so many characters.
+const BAR: f64 = 40.0;
+
+impl Shown {
+    pub fn new(line: Line) -> Self {
+        let row = |share: &Share| Row {
+            functions: {
+                let all = line.functions.iter();
+                let of_it = all.filter(|f| f.component == share.component);
+                of_it.take(NAMED).cloned().collect()
+            },
+            share: share.clone(),
+        };
+        let mut rows: Vec<_> = line.components.iter().map(row).collect();
+        // what is not known stays in sight
+        rows.retain(|r| r.share.share > 0.0 || r.share.component == Component::Unclassified);
+        Self { rows, line }
+    }
+
+    pub fn summary(&self) -> String {
+        let line = &self.line;
+        let clock = match line.clock {
+            Clock::Cycles => "cycles",
+            Clock::Timer => "timer",
+        };
+        format!(
+            "{:.2} of {} CPUs busy   {} samples at {} Hz ({clock})",
+            line.cpus_busy,
+            line.cpus.len(),
+            line.samples,
+            line.hz
+        )
+    }
+
+    /// Below the table, for who reads text.
+    pub fn below(&self) -> String {
+        let line = &self.line;
+        let mut text = String::new();
+        let list = |shares: Vec<String>| shares.join("   ");
+        let phase = |p: &PhaseShare| {
+            format!("{} {}", p.phase.label(), percent(p.share))
+        };
+        let cpu = |c: &CpuShare| {
+            let (busy, softirq) = (percent(c.busy), percent(c.softirq));
+            format!("{}: {busy} (softirq {softirq})", c.cpu)
+        };
+        let process = |p: &ProcessShare| {
+            let interrupted = percent(p.interrupted);
+            format!("{} {} (softirq meanwhile {interrupted})", p.name, percent(p.share))
+        };
+        // writing to a string does not fail
+        let _ = writeln!(text, "\nphases     {}", list(line.phases.iter().map(phase).collect()));
+        let _ = writeln!(text, "CPUs       {}", list(line.cpus.iter().map(cpu).collect()));
+        let processes = line.processes.iter().take(5).map(process).collect();
+        let _ = writeln!(text, "processes  {}", list(processes));
+        for (name, of) in traffic(line) {
+            let _ = writeln!(text, "{name:<10} {of}");
+        }
+        if line.lost > 0 {
+            let _ = writeln!(text, "{} samples were lost", line.lost);
+        }
+        if let Some(doubt) = line.doubt() {
+            let _ = writeln!(text, "{doubt}");
+        }
+        text
+    }
+}
+
+/// What went on, and what it took; by name.
+pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
+    let Some(t) = &line.traffic else {
+        return Vec::new();
+    };
+    let mean = |sum: u64, count: u64| rate(sum as f64 / count.max(1) as f64);
+    let buffers = |count: u64, bytes: u64, packets: u64| {
+        format!(
+            "{}B/s in {}/s buffers of {}B, {} packets each",
+            rate(t.rate(bytes)),
+            rate(t.rate(count)),
+            mean(bytes, count),
+            mean(packets, count)
+        )
+    };
+    let calls = |count: u64, bytes: u64| {
+        format!("{}/s of {}B", rate(t.rate(count)), mean(bytes, count))
+    };
+    let moved = t.rate(t.received_bytes.max(t.queued_bytes));
+    let mut told = vec![
+        ("received", buffers(t.received, t.received_bytes, t.received_packets)),
+        ("sent", buffers(t.queued, t.queued_bytes, t.queued_packets)),
+    ];
+    if t.sends + t.reads > 0 {
+        let (sends, reads) = (calls(t.sends, t.sent_bytes), calls(t.reads, t.read_bytes));
+        told.push(("calls", format!("sends {sends}, reads {reads}")));
+    }
+    let (woken, again) = (rate(t.rate(t.wakeups)), rate(t.rate(t.retransmissions)));
+    told.push(("beside", format!("{woken}/s wake-ups, {again}/s retransmissions")));
+    if moved > 0.0 {
+        let ns = line.cpus_busy * 1e9 / moved;
+        told.push(("cost", format!("{ns:.3} ns of CPU a byte that devices moved one way")));
+    }
+    told
+}
+
+fn bar(share: f64) -> String {
+    let eighths = (share * BAR * 8.0).round() as usize;
+    let parts = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    "█".repeat(eighths / 8) + parts[eighths % 8]
+}
+
+fn functions(row: &Row) -> String {
+    let named = row.functions.iter();
+    let all: Vec<_> = named.map(|f| format!("{} {}", f.name, percent(f.share))).collect();
+    all.join(", ")
+}
+
+impl View for Shown {
+    type Row = Row;
+
+    const COLUMNS: &'static [Column<Row>] = &[
+        Column::left("component", 14, |row| name(row.share.component.label())),
+        Column::right("share", 7, |row| plain(percent(row.share.share))),
+        Column::right("softirq", 7, |row| plain(percent(row.share.softirq))),
+        Column::left("", 24, |row| bar(row.share.share).cyan()),
+        Column::left("most of it", 10, |row| plain(functions(row))),
+    ];
+    const NAME: &'static str = "profile";
+
+    fn rows(&self) -> Vec<&Row> {
+        self.rows.iter().collect()
+    }
+
+    fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
+        lines.push(&self.line)
+    }
+
+    fn notes(&self) -> String {
+        self.summary() + "\n\n"
+    }
+
+    fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+        (vec![Span::from(self.summary())], Vec::new())
+    }
+
+    fn warning(&self) -> Option<String> {
+        match self.line.lost {
+            0 => self.line.doubt(),
+            lost => Some(format!("{lost} samples were lost")),
+        }
+    }
+}
+
+/// Counters are sums since the start.
+#[derive(Debug, Default)]
+pub struct ProfileMetrics {
+    samples: BTreeMap<Component, u64>,
+    lost: u64,
+    cpus_busy: f64,
+}
+
+impl ProfileMetrics {
+    pub fn take(&mut self, line: &Line) {
+        for share in &line.components {
+            let samples = (share.share * line.samples as f64).round() as u64;
+            *self.samples.entry(share.component).or_default() += samples;
+        }
+        self.lost += line.lost;
+        self.cpus_busy = line.cpus_busy;
+    }
+}
+
+impl Metrics for ProfileMetrics {
+    const FAMILIES: &'static [Family<Self>] = &[
+        Family::counter(
+            "profile_samples",
+            "Samples in which a CPU did something, by component",
+            |m| {
+                let labelled = |(component, count): (&Component, &u64)| {
+                    (vec![("component", word(component))], *count)
+                };
+                m.samples.iter().map(labelled).collect()
+            },
+        ),
+        Family::counter(
+            "profile_lost_samples",
+            "Samples that found no room",
+            |m| alone(m.lost),
+        ),
+        Family::gauge(
+            "profile_cpus_busy",
+            "CPUs' worth of time that was spent, of those that are sampled",
+            |m| alone(m.cpus_busy),
+        ),
+    ];
+}
+
+#[cfg(test)]
+impl crate::frame::metrics::testing::Example for ProfileMetrics {
+    fn example() -> Self {
+        Self {
+            samples: BTreeMap::from([(Component::Copy, 1)]),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! From samples to counts: each stack gets its component, phase and process.
+
+use std::collections::HashMap;
+use std::fs;
+
+use batchwise_bpf::profile::{Clock, Sample, Sampler};
+use batchwise_core::profile::{Counted, Kernel, Phase, Tally, attribute};
+
+use super::stacks::Stacks;
+
+/// What is known while it is sampled.
+pub struct Sampling {
+    sampler: Sampler,
+    pub kernel: Kernel,
+    /// Names of processes, kept as they may be gone when they are asked for.
+    names: HashMap<u32, String>,
+    /// Of the interval.
+    interval: Tally,
+    lost: u64,
+    /// Of the whole time.
+    pub whole: Tally,
+    pub stacks: Stacks,
+}
+
+impl Sampling {
+    pub fn new(sampler: Sampler, kernel: Kernel) -> Self {
+        Self {
+            sampler,
+            kernel,
+            names: HashMap::new(),
+            interval: Tally::default(),
+            lost: 0,
+            whole: Tally::default(),
+            stacks: Stacks::default(),
+        }
+    }
+
+    pub fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// Takes in what was sampled since.
+    pub fn take(&mut self) -> anyhow::Result<()> {
+        let by_timer = self.sampler.clock() == Clock::Timer;
+        for sample in self.sampler.take()? {
+            self.count(sample, by_timer);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, sample: Sample, by_timer: bool) {
+        let functions = sample.kernel.iter();
+        let at = attribute(functions.map(|at| self.kernel.find(*at)), by_timer);
+        let name = self.names.entry(sample.pid).or_insert_with(|| {
+            let name = fs::read_to_string(format!("/proc/{}/comm", sample.pid));
+            name.map_or_else(|_| sample.name.clone(), |name| name.trim().to_owned())
+        });
+        let first = sample.kernel.first();
+        self.interval.add(&Counted {
+            cpu: sample.cpu,
+            pid: sample.pid,
+            name,
+            at,
+            function: first.map(|at| self.kernel.find(*at).map_or("(unknown)", |s| &s.name)),
+        });
+        if at.phase != Phase::Idle {
+            self.stacks.add(sample, name, at);
+        }
+    }
+
+    /// The interval that is over, and samples that were lost in it.
+    pub fn end_interval(&mut self) -> (Tally, u64) {
+        let interval = std::mem::take(&mut self.interval);
+        self.whole.merge(&interval);
+        let lost = self.sampler.lost();
+        let since = lost - self.lost;
+        self.lost = lost;
+        (interval, since)
+    }
+
+    /// Samples that were lost, so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
