@@ -11,7 +11,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test test-kernels test-metrics test-package build bench package package-rpm setup lint \
+.PHONY: demo test test-kernels test-metrics test-package build bench package package-rpm setup lint kernel-functions \
         coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
@@ -62,6 +62,13 @@ package-rpm: package
 ## installs, runs, upgrades, removes and purges the package in a clean Debian root: about three minutes
 test-package: package
 	packaging/test/run
+
+## crates/batchwise-core/src/profile/functions.txt, by which `profile` goes, from the sources of four kernels (600 MB
+## are downloaded)
+kernel-functions: PACKAGES += universal-ctags xz-utils
+kernel-functions: setup
+	kernels/functions > target/functions.txt
+	mv target/functions.txt crates/batchwise-core/src/profile/functions.txt
 
 lint:
 	cargo fmt --all --check

@@ -9,8 +9,9 @@ use crate::protocol::Slot;
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
     pub space: u32,
-    /// What congestion window and peer allow, whatever the device takes.
-    allowed: u32,
+    /// What congestion window and peer allow, whatever the device takes. Only what this lacks is told of by an
+    /// acknowledgment.
+    pub allowed: u32,
     /// [`Slot::events`] then: when it has changed, the slot knows better.
     pub events: u32,
 }
@@ -34,7 +35,7 @@ impl Level {
         }
     }
 
-    /// Whether it is worth being woken for. If not, an acknowledgment will come.
+    /// Whether it is worth being woken for.
     pub fn is_ready(&self, at_least: u32) -> bool {
         self.space > 0 && self.allowed >= at_least
     }

@@ -162,8 +162,8 @@ impl Set {
         self.lock().stats.clone()
     }
 
-    /// Takes in a connected TCP socket, whose application wants to be woken when TCP can send `at_least`
-    /// so many bytes.
+    /// Takes in a connected TCP socket, whose application wants to be woken when congestion window and peer
+    /// allow `at_least` so many bytes, and the device takes some.
     ///
     /// # Errors
     /// When it is not TCP's, or not connected, or the set is full (16,383 sockets).
@@ -263,14 +263,17 @@ impl Set {
         slot.armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let events = slot.events.load(Ordering::SeqCst);
+        let level = level.map(|level| match level.events == events {
+            true => level,
+            false => Level::of(slot, events),
+        });
         let (level, round_trip) = match level {
-            Some(level) => {
+            Some(level) if level.is_ready(at_least) || level.allowed < at_least => {
                 let rtt_us = slot.rtt_us.load(Ordering::Relaxed);
-                let newer = level.events != events;
-                let level = if newer { Level::of(slot, events) } else { level };
                 (level, u64::from(rtt_us) * 1_000)
             }
-            None => {
+            // what the device held back is freed without an event, so the kernel is asked before we sleep
+            _ => {
                 inner.stats.asked += 1;
                 let info = Info::of(socket)?;
                 (Level::asked(&info, events), info.round_trip())

@@ -45,7 +45,7 @@ BW_INLINE int bw_is_idle(const struct bw_sender *s)
 
 BW_INLINE __u32 bw_space(const struct bw_sender *s, __u32 slack)
 {
-	__s64 window, peer, device, space, least = bw_is_idle(s) ? s->mss : 0;
+	__s64 window, peer, space, least = bw_is_idle(s) ? s->mss : 0;
 
 	window = (__s64)s->cwnd - s->unacked + s->sacked + s->lost - s->retrans;
 	if (window > BW_MOST_SEGMENTS)
@@ -54,9 +54,7 @@ BW_INLINE __u32 bw_space(const struct bw_sender *s, __u32 slack)
 	peer = (__s64)s->peer - s->flight;
 	peer = peer < 0 ? 0 : peer;
 	space = window < peer ? window : peer;
-	/* one segment waits for the device: TCP sends it when there is room */
-	device = (__s64)s->device + s->mss;
-	space = (space < device ? space : device) + slack - s->unsent;
+	space = (space < s->device ? space : s->device) + slack - s->unsent;
 	space = space < least ? least : space;
 	return space < s->buffer ? space : s->buffer;
 }

@@ -58,22 +58,24 @@ const ROOM: u32 = 1 << 21;
 /// … and of all CPUs.
 const MOST_ROOM: u32 = 1 << 25;
 
-/// Samples until it is dropped.
+/// Samples from its start until it is dropped.
 pub struct Sampler {
     // before the programs: what is attached goes first
-    _links: Vec<Link>,
+    links: Vec<Link>,
     samples: Arc<Mutex<Vec<Sample>>>,
     ring: RingBuffer<'static>,
     skel: ProfileSkel<'static>,
     clock: Clock,
+    cpus: Vec<u32>,
+    hz: u32,
 }
 
 impl Sampler {
-    /// Begins.
+    /// Loads the program, and attaches it nowhere.
     ///
     /// # Errors
     /// When the kernel does not allow it, or a CPU or cgroup is not there.
-    pub fn start(config: &Config) -> Result<Self, Error> {
+    pub fn load(config: &Config) -> Result<Self, Error> {
         let online = online_cpus()?;
         if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(cpu)) {
             return Err(Error::Refused(format!(
@@ -81,8 +83,8 @@ impl Sampler {
             )));
         }
         let cpus = match config.cpus.is_empty() {
-            true => &online,
-            false => &config.cpus,
+            true => online,
+            false => config.cpus.clone(),
         };
         let skel = load(config, cpus.len() as u32)?;
         let clock = best_clock().map_err(|error| match error.raw_os_error() {
@@ -95,24 +97,30 @@ impl Sampler {
         let ring = ring(&skel.maps.samples, &samples, |all: &mut Vec<Sample>, bytes| {
             all.extend(read::<types::bw_sample>(bytes).map(|sample| Sample::of(&sample)));
         })?;
-        let mut sampler = Self {
-            _links: Vec::new(),
+        Ok(Self {
+            links: Vec::new(),
             samples,
             ring,
             skel,
             clock,
-        };
-        for cpu in cpus {
-            let opened = open_clock(clock, *cpu, config.hz);
-            let opened = opened.map_err(Error::io("opening a CPU's clock"))?;
-            let program = &sampler.skel.progs.bw_tick;
-            let link = program.attach_perf_event(opened.as_raw_fd());
+            cpus,
+            hz: config.hz,
+        })
+    }
+
+    /// Begins to sample.
+    pub fn start(&mut self) -> Result<(), Error> {
+        for cpu in &self.cpus {
+            let clock = open_clock(self.clock, *cpu, self.hz);
+            let clock = clock.map_err(Error::io("opening a CPU's clock"))?;
+            let program = &self.skel.progs.bw_tick;
+            let link = program.attach_perf_event(clock.as_raw_fd());
             let link = link.map_err(Error::bpf("attaching to a CPU's clock"))?;
             // the link closes it
-            std::mem::forget(opened);
-            sampler._links.push(link);
+            std::mem::forget(clock);
+            self.links.push(link);
         }
-        Ok(sampler)
+        Ok(())
     }
 
     /// What ticks.

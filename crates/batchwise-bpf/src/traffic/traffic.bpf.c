@@ -40,6 +40,8 @@ BW_INLINE __u32 bw_size(__u32 bytes)
 {
 	__u32 size = bytes / BW_TRAFFIC_SIZE;
 
+	/* the verifier is to see that it is `size` which is compared */
+	asm volatile("" : "+r"(size));
 	return size < BW_TRAFFIC_SIZES ? size : BW_TRAFFIC_SIZES - 1;
 }
 

@@ -44,7 +44,7 @@ const UNMASKING: &[&str] = &[
     "exit_to_user_mode_loop",
     "irqentry_exit_to_user_mode",
     "pv_native_irq_enable",
-    "__local_bh_enable_ip",
+    "do_softirq",
 ];
 
 fn is(symbol: &Symbol, names: &[&str]) -> bool {

@@ -9,6 +9,8 @@ use super::{Attributed, Component, Phase};
 
 /// Processes and functions that are told of.
 const MOST: usize = 20;
+/// Processes that are counted one by one; the others are together.
+const MOST_PROCESSES: usize = 10_000;
 
 /// The samples of an interval.
 #[derive(Clone, Debug, Default)]
@@ -46,14 +48,22 @@ impl Tally {
             return;
         }
         *self.kinds.entry((component, phase)).or_default() += 1;
-        let name = String::from(sample.name);
-        let of_process = self.processes.entry((sample.pid, name)).or_default();
+        let of_process = self.process((sample.pid, String::from(sample.name)));
         let interrupted = matches!(phase, Phase::SoftIrq | Phase::HardIrq);
         of_process[usize::from(interrupted)] += 1;
         if let Some(function) = sample.function {
             let known = self.functions.entry(String::from(function));
             known.or_insert((component, 0)).1 += 1;
         }
+    }
+
+    fn process(&mut self, key: (u32, String)) -> &mut [u64; 2] {
+        let has_room = self.processes.len() < MOST_PROCESSES;
+        let key = match has_room || self.processes.contains_key(&key) {
+            true => key,
+            false => (0, String::from("(others)")),
+        };
+        self.processes.entry(key).or_default()
     }
 
     /// All samples of this one too.
@@ -67,7 +77,7 @@ impl Tally {
         sum(&mut self.kinds, &other.kinds);
         sum(&mut self.cpus, &other.cpus);
         for (process, counts) in &other.processes {
-            let known = self.processes.entry(process.clone()).or_default();
+            let known = self.process(process.clone());
             known.iter_mut().zip(counts).for_each(|(k, c)| *k += c);
         }
         for (function, (component, count)) in &other.functions {

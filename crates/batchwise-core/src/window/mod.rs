@@ -41,8 +41,7 @@ impl Sender {
         let under_way = of(self.unacked) - of(self.sacked) - of(self.lost) + of(self.retrans);
         let window = (of(self.cwnd) - under_way).clamp(0, MOST_SEGMENTS) * of(self.mss);
         let peer = (of(self.peer) - of(self.flight)).max(0);
-        // one segment waits for the device: TCP sends it when there is room, and tells nobody of that
-        let at_once = window.min(peer).min(of(self.device) + of(self.mss));
+        let at_once = window.min(peer).min(of(self.device));
         let space = at_once + of(slack) - of(self.unsent);
         let least = if self.is_idle() { of(self.mss) } else { 0 };
         space.max(least).min(of(self.buffer)) as u32

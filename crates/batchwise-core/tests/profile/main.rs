@@ -193,3 +193,37 @@ fn there_is_no_verdict_where_too_much_is_unknown() {
     let doubt = line(&tally(&[&known[..10], &[unknown]].concat())).doubt();
     assert!(doubt.is_some_and(|why| why.contains("no verdict")));
 }
+
+/// Lines of `/proc/kallsyms` around the labelled functions, of two kernels.
+const KERNELS: [(&str, &str); 2] = [
+    ("6.1", include_str!("kallsyms-6.1.txt")),
+    ("6.18", include_str!("kallsyms-6.18.txt")),
+];
+
+#[test]
+fn functions_are_of_the_component_that_a_developer_says() {
+    let labels = include_str!("labels.txt").lines();
+    let labels = labels.filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of != "#");
+    let labels: Vec<_> = labels.collect();
+    for (name, kallsyms) in KERNELS {
+        let kernel = Kernel::of(kallsyms.lines(), &Functions::default(), |_| None);
+        let base = |symbol: &&Symbol| symbol.name.split('.').next().map(str::to_owned);
+        let (mut right, mut wrong) = (0, Vec::new());
+        for (label, function) in &labels {
+            let found = kernel.symbols().iter().find(|s| base(s).as_deref() == Some(function));
+            let Some(symbol) = found else {
+                continue; // not in this kernel
+            };
+            let at = attribute(std::iter::once(Some(symbol)), false);
+            let said = serde_json::to_value(at.component).expect("a word");
+            match said == *label {
+                true => right += 1,
+                false => wrong.push(format!("{function}: {said}, not {label}")),
+            }
+        }
+        let all = right + wrong.len();
+        assert!(all >= 300, "{name} has only {all} of the labelled functions");
+        let share = right as f64 / all as f64;
+        assert!(share >= 0.95, "{name}: {share:.3} of {all} are right; wrong: {wrong:#?}");
+    }
+}

@@ -36,7 +36,7 @@ const RESAMPLES: usize = 2_000;
 pub struct Change {
     /// `null`: all of them together.
     pub component: Option<Component>,
-    /// CPUs' worth of time before, the mean of the intervals.
+    /// CPUs' worth of time before, or ns a KB: the mean of the intervals.
     pub before: f64,
     /// After.
     pub after: f64,
@@ -110,7 +110,8 @@ fn changes(before: &[Line], after: &[Line]) -> Vec<Change> {
     changes.filter(|c| c.before > 0.0 || c.after > 0.0).collect()
 }
 
-fn compare(component: Option<Component>, before: &[f64], after: &[f64]) -> Change {
+/// The means of the first and of the second, and their difference.
+pub fn compare(component: Option<Component>, before: &[f64], after: &[f64]) -> Change {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
     // the same profiles always have the same interval
     let mut random = StdRng::seed_from_u64(0);

@@ -1,5 +1,6 @@
 //! `batchwise profile`: where the CPU time of the network stack goes.
 
+mod compare;
 mod diff;
 mod folded;
 mod frames;
@@ -30,6 +31,8 @@ use crate::frame::rows::{Form, Format, Output, TextTable, View};
 use crate::frame::signals::stop_flag;
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
+#[cfg(test)]
+pub use diff::Change;
 pub use report::ProfileMetrics;
 use report::Shown;
 use sampling::Sampling;
@@ -40,12 +43,14 @@ Examples:
       ten seconds of the whole machine: which component of the network stack takes how much
   sudo batchwise profile --port 6379 --duration 1m
       the processes that have sockets at this port, and the softirqs that they are interrupted for
+  sudo batchwise profile --compare nagle --port 6379 --duration 1m
+      what Nagle's algorithm saves this service, component by component
   sudo batchwise profile --report profile.html
       and a page with a flame graph
   batchwise profile diff before.jsonl after.jsonl
       what changed between two profiles that --format jsonl wrote
-  sudo batchwise profile --format jsonl --interval 1s --metrics 127.0.0.1:9464 --duration 1h
-      a line of JSON each second, and the same for Prometheus";
+  sudo batchwise profile --format jsonl --metrics 127.0.0.1:9468
+      a line of JSON each second, and the same for Prometheus, until Ctrl-C";
 
 /// Say where the CPU time of the network stack goes.
 #[derive(Debug, Args)]
@@ -71,15 +76,18 @@ pub struct ProfileArgs {
     /// Time between two reports of the live view and of JSON
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
-    /// How long
-    #[arg(long, default_value = "10s", value_parser = parse_duration)]
-    duration: Duration,
+    /// How long [default: 10s; with --metrics until Ctrl-C]
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
     /// How to show it; text comes at the end
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
     /// Serve Prometheus metrics here, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
+    /// Have both settings take turns on the service at --port, and tell what they cost
+    #[arg(long, value_enum, value_name = "WHAT", requires = "port")]
+    compare: Option<compare::What>,
     /// Write a page with all of it and a flame graph
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -96,6 +104,7 @@ enum Action {
     Diff(diff::DiffArgs),
 }
 
+const USUAL: Duration = Duration::from_secs(10);
 /// Samples are taken out of the kernel so often.
 const LOOK: Duration = Duration::from_millis(200);
 /// What else goes on is counted from one look to the next, so often: hooks cost at every packet.
@@ -110,31 +119,24 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let exporter = args.metrics.as_deref().map(Exporter::<ProfileMetrics>::bind);
     let exporter = exporter.transpose()?;
     let form = args.format.resolve()?;
-    let sampler = Sampler::start(&Config {
+    let sampler = Sampler::load(&Config {
         hz: args.hz,
         cpus: args.cpu.clone(),
         only_pids: args.only_some(),
         cgroup: args.cgroup.clone(),
     })
     .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
-    let mut sampling = Sampling::new(sampler, kernel::read()?);
-    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
-    let mut ticks = Ticks::new(stop, args.interval, Some(args.duration));
-    let (begin, mut since) = (Instant::now(), Instant::now());
+    args.choose(&sampler)?;
     let mut counter = counter();
+    let mut sampling = Sampling::start(sampler, kernel::read()?, args.wants_stacks())?;
+    if args.compare.is_some() {
+        return compare::run(&args, sampling, counter);
+    }
+    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
+    let mut ticks = Ticks::new(stop, args.interval, args.duration());
+    let (begin, mut since) = (Instant::now(), Instant::now());
     let (mut traffic, mut counted) = (None, None);
     let mut count_next = begin;
-    let line = |tally: &Tally, time: Duration, lost: u64, sampling: &Sampling| {
-        let sampled = Sampled {
-            ts_ns: wall_clock_ns(),
-            interval_ns: time.as_nanos() as u64,
-            clock: sampling.sampler().clock(),
-            hz: args.hz,
-            lost,
-        };
-        Line::of(tally, sampled)
-    };
-    args.choose(sampling.sampler())?;
     loop {
         if let Some(counter) = &mut counter
             && Instant::now() >= count_next
@@ -156,7 +158,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         let (interval, lost) = sampling.end_interval();
         let time = since.elapsed();
         since = Instant::now();
-        let mut line = line(&interval, time, lost, &sampling);
+        let mut line = args.line(&interval, time, lost, &sampling);
         line.traffic = traffic.take();
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.take(&line));
@@ -171,7 +173,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     }
     let time = begin.elapsed();
     output.finish()?;
-    let mut whole = line(&sampling.whole, time, sampling.lost(), &sampling);
+    let mut whole = args.line(&sampling.whole, time, sampling.lost(), &sampling);
     whole.traffic = counted;
     let whole = Shown::new(whole);
     if form != Form::Jsonl {
@@ -190,8 +192,32 @@ fn counter() -> Option<Counter> {
 }
 
 impl ProfileArgs {
+    /// What was counted in this time.
+    fn line(&self, tally: &Tally, time: Duration, lost: u64, sampling: &Sampling) -> Line {
+        let sampled = Sampled {
+            ts_ns: wall_clock_ns(),
+            interval_ns: time.as_nanos() as u64,
+            clock: sampling.sampler().clock(),
+            hz: self.hz,
+            lost,
+        };
+        Line::of(tally, sampled)
+    }
+
     fn only_some(&self) -> bool {
-        !self.port.is_empty() || !self.pid.is_empty()
+        // what both settings of a comparison take is the whole machine's
+        let port = !self.port.is_empty() && self.compare.is_none();
+        port || !self.pid.is_empty()
+    }
+
+    fn wants_stacks(&self) -> bool {
+        self.report.is_some() || self.folded.is_some() || self.pprof.is_some()
+    }
+
+    /// `None`: until it is stopped.
+    fn duration(&self) -> Option<Duration> {
+        let usual = self.metrics.is_none().then_some(USUAL);
+        self.duration.or(usual)
     }
 
     /// Says which processes are sampled: those that have a port change.
@@ -200,7 +226,7 @@ impl ProfileArgs {
             return Ok(());
         }
         let mut pids = self.pid.clone();
-        if !self.port.is_empty() {
+        if !self.port.is_empty() && self.compare.is_none() {
             pids.extend(owners::of_ports(&self.port)?);
         }
         Ok(sampler.set_pids(&pids)?)
@@ -208,10 +234,10 @@ impl ProfileArgs {
 
     /// What was asked for besides.
     fn write_files(&self, whole: &Shown, sampling: &Sampling) -> anyhow::Result<()> {
-        if self.report.is_none() && self.folded.is_none() && self.pprof.is_none() {
+        let Some(sampled) = &sampling.stacks else {
             return Ok(());
-        }
-        let stacks = frames::name(&sampling.stacks, &sampling.kernel);
+        };
+        let stacks = frames::name(sampled, &sampling.kernel);
         let write = |path: &Option<PathBuf>, bytes: &dyn Fn() -> anyhow::Result<Vec<u8>>| {
             let Some(path) = path else {
                 return Ok(());
@@ -232,8 +258,8 @@ impl ProfileArgs {
             let time = Duration::from_nanos(line.interval_ns);
             Ok(pprof::encode(&stacks, line.ts_ns, time, period)?)
         })?;
-        if sampling.stacks.left_out() > 0 {
-            let left_out = sampling.stacks.left_out();
+        if sampled.left_out() > 0 {
+            let left_out = sampled.left_out();
             eprintln!("batchwise: {left_out} samples are in no stack: there were too many different ones");
         }
         Ok(())

@@ -50,6 +50,7 @@ pub fn page(title: &str, summary: &str, line: &Line, stacks: &[Named]) -> anyhow
             table class="facts" {
                 @for (name, of) in traffic(line) { tr { td { (name) } td style="text-align:left" { (of) } } }
             }
+            (sizes(line))
         }
         h2 { "Stacks" }
         p class="note" {
@@ -87,6 +88,29 @@ fn most(line: &Line, component: Component) -> String {
     let of_it = line.functions.iter().filter(|f| f.component == component);
     let named = of_it.take(3).map(|f| format!("{} {}", f.name, percent(f.share)));
     named.collect::<Vec<_>>().join(", ")
+}
+
+/// Buffers by size, as the paper's Figure 8c has them.
+fn sizes(line: &Line) -> Markup {
+    let Some(traffic) = &line.traffic else {
+        return Markup::default();
+    };
+    let share = |sizes: &[u64], at: usize| {
+        let all: u64 = sizes.iter().sum();
+        percent(sizes.get(at).map_or(0.0, |count| *count as f64 / all.max(1) as f64))
+    };
+    html! {
+        table {
+            tr { th { "buffers" } th { "received, after GRO" } th { "sent, before GSO" } }
+            @for at in 0..traffic.received_sizes.len() {
+                tr {
+                    td { "from " (4 * at) " KiB" }
+                    td { (share(&traffic.received_sizes, at)) }
+                    td { (share(&traffic.queued_sizes, at)) }
+                }
+            }
+        }
+    }
 }
 
 fn others(line: &Line) -> Markup {

@@ -10,7 +10,7 @@ use batchwise_core::profile::report::{
 use ratatui::style::Stylize;
 use ratatui::text::Span;
 
-use crate::frame::human::{percent, rate, word};
+use crate::frame::human::{duration, percent, rate, word};
 use crate::frame::metrics::{Family, Metrics, alone};
 use crate::frame::rows::{Column, JsonLines, View, name, plain};
 
@@ -128,8 +128,13 @@ pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
     let (woken, again) = (rate(t.rate(t.wakeups)), rate(t.rate(t.retransmissions)));
     told.push(("beside", format!("{woken}/s wake-ups, {again}/s retransmissions")));
     if moved > 0.0 {
-        let ns = line.cpus_busy * 1e9 / moved;
-        told.push(("cost", format!("{ns:.3} ns of CPU a byte that devices moved one way")));
+        let ns = |of: f64| line.cpus_busy * 1e9 / of;
+        let call = match t.rate(t.sends) {
+            0.0 => String::new(),
+            sends => format!(", {} a call that sends", duration(ns(sends) as u64)),
+        };
+        let byte = ns(moved);
+        told.push(("cost", format!("{byte:.3} ns of CPU a byte that devices moved one way{call}")));
     }
     told
 }

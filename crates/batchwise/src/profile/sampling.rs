@@ -12,27 +12,33 @@ use super::stacks::Stacks;
 pub struct Sampling {
     sampler: Sampler,
     pub kernel: Kernel,
-    /// Names of processes, kept as they may be gone when they are asked for.
+    /// Names of the interval's processes.
     names: HashMap<u32, String>,
-    /// Of the interval.
     interval: Tally,
     lost: u64,
     /// Of the whole time.
     pub whole: Tally,
-    pub stacks: Stacks,
+    /// If somebody wants them.
+    pub stacks: Option<Stacks>,
 }
 
 impl Sampling {
-    pub fn new(sampler: Sampler, kernel: Kernel) -> Self {
-        Self {
+    /// Begins. What had to be read and loaded is not sampled.
+    pub fn start(
+        mut sampler: Sampler,
+        kernel: Kernel,
+        with_stacks: bool,
+    ) -> anyhow::Result<Self> {
+        sampler.start()?;
+        Ok(Self {
             sampler,
             kernel,
             names: HashMap::new(),
             interval: Tally::default(),
             lost: 0,
             whole: Tally::default(),
-            stacks: Stacks::default(),
-        }
+            stacks: with_stacks.then(Stacks::default),
+        })
     }
 
     pub fn sampler(&self) -> &Sampler {
@@ -63,8 +69,10 @@ impl Sampling {
             at,
             function: first.map(|at| self.kernel.find(*at).map_or("(unknown)", |s| &s.name)),
         });
-        if at.phase != Phase::Idle {
-            self.stacks.add(sample, name, at);
+        if let Some(stacks) = &mut self.stacks
+            && at.phase != Phase::Idle
+        {
+            stacks.add(sample, name, at);
         }
     }
 
@@ -72,6 +80,8 @@ impl Sampling {
     pub fn end_interval(&mut self) -> (Tally, u64) {
         let interval = std::mem::take(&mut self.interval);
         self.whole.merge(&interval);
+        // a process may run another program by now, or its number be another's
+        self.names.clear();
         let lost = self.sampler.lost();
         let since = lost - self.lost;
         self.lost = lost;

@@ -18,7 +18,7 @@ mod promql;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use batchwise_core::{balance, passive, sense};
+use batchwise_core::{balance, passive, profile, sense};
 use schemars::{JsonSchema, generate::SchemaSettings};
 
 use metrics::Exported;
@@ -100,13 +100,15 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("agent", lines::<crate::balance::status::AgentLine>()),
             ("decap", lines::<crate::decap::Line>()),
             ("window", lines::<crate::window::Line>()),
+            ("profile", lines::<profile::report::Line>()),
+            ("change", lines::<crate::profile::Change>()),
             ("doctor", lines::<crate::doctor::Report>()),
         ],
     );
 }
 
 /// What each agent exports besides the heartbeat.
-fn exported() -> [(&'static str, Vec<Exported>); 6] {
+fn exported() -> [(&'static str, Vec<Exported>); 7] {
     [
         (
             "watch",
@@ -128,6 +130,10 @@ fn exported() -> [(&'static str, Vec<Exported>); 6] {
         (
             "window",
             metrics::exported::<crate::window::WindowMetrics>(),
+        ),
+        (
+            "profile",
+            metrics::exported::<crate::profile::ProfileMetrics>(),
         ),
     ]
 }

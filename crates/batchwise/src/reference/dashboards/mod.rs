@@ -5,6 +5,7 @@ mod balance;
 mod decap;
 mod grafana;
 mod passive;
+mod profile;
 mod tune;
 mod watch;
 mod window;
@@ -242,6 +243,7 @@ fn the_dashboards_show_metrics_that_exist_and_all_of_them() {
         balance::DASHBOARD,
         decap::DASHBOARD,
         window::DASHBOARD,
+        profile::DASHBOARD,
     ];
     for ((agent, metrics), dashboard) in exported().into_iter().zip(all) {
         assert_eq!(agent, dashboard.agent);

@@ -1,0 +1,173 @@
+//! `batchwise profile` as its users meet it, over traffic of this process. Needs root.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{self, Output};
+use std::thread::{self, JoinHandle};
+
+use batchwise_core::profile::report::Line;
+use batchwise_core::profile::{Component, Phase};
+use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
+use batchwise_testbed::stage::{batchwise, turn};
+
+fn profile(args: &[&str]) -> Output {
+    run(batchwise().arg("profile").args(args))
+}
+
+/// A long flow over loopback between two threads, until dropped.
+struct Flow {
+    port: u16,
+    end: TcpStream,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flow {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        let mut sender = TcpStream::connect(address).expect("a connection");
+        let (mut receiver, _) = listener.accept().expect("its other end");
+        let end = sender.try_clone().expect("another descriptor of it");
+        let send = move || while sender.write_all(&[7; 128 << 10]).is_ok() {};
+        let receive = move || {
+            let mut buffer = vec![0; 128 << 10];
+            while receiver.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {}
+        };
+        Self {
+            port: address.port(),
+            end,
+            threads: vec![thread::spawn(send), thread::spawn(receive)],
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        let _ = self.end.shutdown(Shutdown::Both);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lines(output: &Output) -> Vec<Line> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let parse = |line| serde_json::from_str(line).expect("a line of JSON");
+    text.lines().map(parse).collect()
+}
+
+fn shares(line: &Line) -> BTreeMap<Component, f64> {
+    let shares = line.components.iter().map(|s| (s.component, s.share));
+    shares.collect()
+}
+
+#[test]
+fn a_long_flow_copies_more_than_it_locks_and_almost_nothing_is_unknown() {
+    let _turn = turn();
+    let _flow = Flow::start();
+    let output = profile(&["--format", "jsonl", "--duration", "2s", "--interval", "1s"]);
+    let lines = lines(&output);
+    assert_eq!(lines.len(), 2, "a line each second");
+    for line in &lines {
+        let shares = shares(line);
+        assert!(line.samples > 0 && line.lost == 0, "{line:?}");
+        assert!(shares[&Component::Copy] > shares[&Component::Lock], "{shares:?}");
+        assert!(shares[&Component::TcpIp] > 0.0, "{shares:?}");
+        assert!(line.doubt().is_none(), "{shares:?} {:?}", line.functions);
+        let sum: f64 = shares.values().sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        assert!(line.phases.iter().any(|p| p.phase == Phase::SystemCall));
+    }
+    let traffic = lines.iter().find_map(|line| line.traffic.as_ref());
+    let traffic = traffic.expect("packets are counted in the first interval");
+    assert!(traffic.queued_bytes > 0 && traffic.received_bytes > 0, "{traffic:?}");
+    assert_eq!(traffic.received_sizes.iter().sum::<u64>(), traffic.received);
+}
+
+#[test]
+fn only_what_was_asked_for_is_sampled() {
+    let _turn = turn();
+    let flow = Flow::start();
+    let (own, port) = (process::id(), flow.port.to_string());
+    let pid = own.to_string();
+    for filter in [["--pid", &pid], ["--port", &port]] {
+        let all = ["--format", "jsonl", "--duration", "1s"];
+        let lines = lines(&profile(&[&filter[..], &all].concat()));
+        let line = lines.last().expect("a line");
+        assert!(line.samples > 0, "{filter:?}");
+        let others = line.processes.iter().filter(|p| p.pid != own);
+        assert_eq!(others.count(), 0, "{filter:?}: {:?}", line.processes);
+    }
+    let nobody = profile(&["--cpu", "0", "--format", "jsonl", "--duration", "1s"]);
+    let cpus = lines(&nobody).pop().expect("a line").cpus;
+    assert!(cpus.iter().all(|c| c.cpu == 0), "{cpus:?}");
+}
+
+#[test]
+fn files_for_other_tools_have_the_stacks() {
+    let _turn = turn();
+    let _flow = Flow::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (page, folded, pprof) = (path("p.html"), path("p.folded"), path("p.pb.gz"));
+    let files = ["--report", &page, "--folded", &folded, "--pprof", &pprof];
+    let output = profile(&[&["--duration", "1s", "--format", "text"], &files[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["data copy", "unclassified", "phases", "processes"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let folded = fs::read_to_string(folded).expect("folded stacks");
+    let sends = |line: &str| line.contains("tcp_sendmsg_locked_[k]");
+    assert!(folded.lines().any(sends), "{folded}");
+    for line in folded.lines() {
+        let (stack, count) = line.rsplit_once(' ').expect("a count");
+        assert!(!stack.is_empty() && count.parse::<u64>().is_ok(), "{line}");
+    }
+    let page = fs::read_to_string(page).expect("a page");
+    assert!(page.contains("<svg") && page.contains("tcp_sendmsg_locked_[k]"));
+    let pprof = fs::read(pprof).expect("a profile for pprof");
+    assert_eq!(pprof[..2], [0x1f, 0x8b], "gzip");
+}
+
+#[test]
+fn two_profiles_are_compared() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str| {
+        let args = ["--format", "jsonl", "--duration", "1s", "--interval", "200ms"];
+        let path = folder.path().join(name);
+        fs::write(&path, profile(&args).stdout).expect("a file");
+        path.to_string_lossy().into_owned()
+    };
+    let before = write("before");
+    let flow = Flow::start();
+    let after = write("after");
+    drop(flow);
+    let output = profile(&["diff", &before, &after, "--json"]);
+    let changes: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let copy = changes.as_array().into_iter().flatten();
+    let copy = copy.clone().find(|c| c["component"] == "copy").expect("copying");
+    assert!(copy["low"].as_f64() > Some(0.0), "the flow copies: {copy}");
+    let same = profile(&["diff", &before, &before]);
+    let text = String::from_utf8_lossy(&same.stdout);
+    assert!(text.contains("within noise"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_remedy() {
+    assert_refused(&profile(&["--hz", "0"]), 2, &["--hz"]);
+    assert_refused(&profile(&["--port", "0"]), 2, &["--port"]);
+    assert_refused(&profile(&["diff", "nosuch", "nosuch"]), 1, &["nosuch"]);
+    let _turn = turn();
+    let cpu = profile(&["--cpu", "4000", "--duration", "1s"]);
+    assert_refused(&cpu, 1, &["CPU 4000 is not online"]);
+    let cgroup = profile(&["--cgroup", "/tmp", "--duration", "1s"]);
+    assert_refused(&cgroup, 1, &["/tmp is not a cgroup v2 directory"]);
+    let nobody = run_as_nobody(&["profile", "--duration", "1s"]);
+    assert_refused(&nobody, 1, &["CAP_PERFMON"]);
+}
