@@ -16,7 +16,8 @@ fn main() {
 
     println!("cargo:rerun-if-env-changed=CLANG");
     for folder in [
-        "sense", "passive", "balance", "decap", "probe", "window", "profile", "traffic", "flows", "lib",
+        "sense", "passive", "balance", "decap", "probe", "window", "profile", "traffic", "flows",
+        "lib",
     ] {
         watch(&Path::new("src").join(folder));
     }

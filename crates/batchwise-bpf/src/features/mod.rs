@@ -10,8 +10,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::Error;
-use crate::profile;
 use crate::attach::pins::BPFFS;
+use crate::profile;
 pub use machine::Machine;
 pub(crate) use table::LATE_CALLBACKS;
 pub use table::{FEATURES, SendHook};

@@ -11,8 +11,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer};
 use libbpf_sys::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE,
-    PERF_TYPE_SOFTWARE,
-    perf_event_attr, perf_event_attr__bindgen_ty_1,
+    PERF_TYPE_SOFTWARE, perf_event_attr, perf_event_attr__bindgen_ty_1,
 };
 use nix::libc;
 
@@ -94,9 +93,13 @@ impl Sampler {
             _ => Error::io("opening a CPU's clock")(error),
         })?;
         let samples = Arc::default();
-        let ring = ring(&skel.maps.samples, &samples, |all: &mut Vec<Sample>, bytes| {
-            all.extend(read::<types::bw_sample>(bytes).map(|sample| Sample::of(&sample)));
-        })?;
+        let ring = ring(
+            &skel.maps.samples,
+            &samples,
+            |all: &mut Vec<Sample>, bytes| {
+                all.extend(read::<types::bw_sample>(bytes).map(|sample| Sample::of(&sample)));
+            },
+        )?;
         Ok(Self {
             links: Vec::new(),
             samples,
@@ -192,7 +195,9 @@ pub(crate) fn load_alone() -> Result<ProfileSkel<'static>, Error> {
 /// The processor's counter where there is one, else a timer.
 pub(crate) fn best_clock() -> io::Result<Clock> {
     let all = [Clock::Cycles, Clock::Timer];
-    let found = all.into_iter().find(|clock| open_clock(*clock, 0, 1).is_ok());
+    let found = all
+        .into_iter()
+        .find(|clock| open_clock(*clock, 0, 1).is_ok());
     found.map_or_else(|| open_clock(Clock::Timer, 0, 1).map(|_| Clock::Timer), Ok)
 }
 
@@ -248,7 +253,12 @@ impl Sample {
             let count = usize::try_from(bytes).unwrap_or(0) / size_of::<u64>();
             addresses[..count.min(addresses.len())].to_vec()
         };
-        let name: Vec<u8> = sample.name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+        let name: Vec<u8> = sample
+            .name
+            .iter()
+            .map(|c| *c as u8)
+            .take_while(|c| *c != 0)
+            .collect();
         Self {
             pid: sample.pid,
             cpu: sample.cpu,

@@ -33,7 +33,9 @@ impl Counter {
             let name = format!("btf_trace_{tracepoint}");
             program.set_autoload(btf.type_by_name::<Typedef<'_>>(&name).is_some());
         }
-        let skel = open.load().map_err(Error::bpf("loading the BPF programs"))?;
+        let skel = open
+            .load()
+            .map_err(Error::bpf("loading the BPF programs"))?;
         Ok(Self { skel, since: None })
     }
 

@@ -159,7 +159,9 @@ impl Traffic {
     fn combine(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
         let sizes = |mine: &mut Vec<u64>, others: &[u64]| {
             mine.resize(mine.len().max(others.len()), 0);
-            mine.iter_mut().zip(others).for_each(|(m, o)| *m = with(*m, *o));
+            mine.iter_mut()
+                .zip(others)
+                .for_each(|(m, o)| *m = with(*m, *o));
         };
         sizes(&mut self.received_sizes, &other.received_sizes);
         sizes(&mut self.queued_sizes, &other.queued_sizes);

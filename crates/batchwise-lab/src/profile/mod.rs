@@ -121,7 +121,10 @@ impl Experiment for ProfilePatterns {
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
         let patterns = Pattern::ALL.map(Arm::Pattern);
-        let arms: Vec<_> = patterns.into_iter().chain([Arm::Overhead, Arm::Perf]).collect();
+        let arms: Vec<_> = patterns
+            .into_iter()
+            .chain([Arm::Overhead, Arm::Perf])
+            .collect();
         Ok(Round::shuffled(if quick { 3 } else { 7 }, &arms))
     }
 
@@ -252,7 +255,10 @@ fn profile(
 /// The one line of a profile that has ended.
 fn whole(mut profile: Printing<Line>, context: &Context) -> Result<Line> {
     profile.wait(&context.stop, END)?;
-    profile.take_lines().pop().context("the profile said nothing")
+    profile
+        .take_lines()
+        .pop()
+        .context("the profile said nothing")
 }
 
 fn end(profile: Printing<Line>, context: &Context) -> Result<End> {
@@ -274,7 +280,12 @@ fn overhead(context: &Context, hosts: &TwoHosts, blocks: (u32, u32)) -> Result<V
             running.terminate(END);
         }
         if on {
-            profiler = Some(profile(context, &hosts.server, None, Duration::from_secs(60))?);
+            profiler = Some(profile(
+                context,
+                &hosts.server,
+                None,
+                Duration::from_secs(60),
+            )?);
         }
         Ok(())
     };
@@ -293,11 +304,19 @@ fn overhead(context: &Context, hosts: &TwoHosts, blocks: (u32, u32)) -> Result<V
 
 fn table(patterns: &[Compared]) -> Table {
     let shares = |shares: &BTreeMap<Component, [f64; 3]>| {
-        let mut all: Vec<_> = shares.iter().filter(|(_, [share, ..])| *share >= 0.01).collect();
+        let mut all: Vec<_> = shares
+            .iter()
+            .filter(|(_, [share, ..])| *share >= 0.01)
+            .collect();
         all.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
         let named = all.into_iter().map(|(component, [share, low, high])| {
             let label = component.label();
-            format!("{label} {:.1} ({:.1} to {:.1})", share * 100.0, low * 100.0, high * 100.0)
+            format!(
+                "{label} {:.1} ({:.1} to {:.1})",
+                share * 100.0,
+                low * 100.0,
+                high * 100.0
+            )
         });
         named.collect::<Vec<_>>().join(", ")
     };
@@ -328,12 +347,19 @@ fn figure(
     let mut tops = vec![0.0; patterns.len()];
     for component in Component::ALL {
         let bar = |(position, (compared, top)): (usize, (&Compared, &mut f64))| {
-            let share = shares(compared).get(&component).map_or(0.0, |share| share[0]);
+            let share = shares(compared)
+                .get(&component)
+                .map_or(0.0, |share| share[0]);
             let (left, base) = (position as f64 - 0.4, *top);
             *top += share;
             [left, left + 0.8, base, *top]
         };
-        let bars = patterns.iter().zip(&mut tops).enumerate().map(bar).collect();
+        let bars = patterns
+            .iter()
+            .zip(&mut tops)
+            .enumerate()
+            .map(bar)
+            .collect();
         figure = figure.boxes(component.label(), colour(component), bars);
     }
     figure

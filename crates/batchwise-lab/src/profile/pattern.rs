@@ -171,7 +171,9 @@ fn filter(host: &Host, rules: &str) -> Result<()> {
 /// Bytes that the host's link has received.
 pub fn received(host: &Host) -> Result<u64> {
     let text = host.inside(|| Ok(fs::read_to_string("/proc/thread-self/net/dev")?))?;
-    let line = text.lines().find_map(|l| l.trim().strip_prefix(LINK)?.strip_prefix(':'));
+    let line = text
+        .lines()
+        .find_map(|l| l.trim().strip_prefix(LINK)?.strip_prefix(':'));
     let bytes = line.and_then(|line| line.split_whitespace().next());
     Ok(bytes.context("the link counts nothing")?.parse()?)
 }
@@ -186,12 +188,7 @@ pub struct Streams {
 const WHOLE: &str = "600s";
 
 impl Streams {
-    pub fn start(
-        context: &Context,
-        hosts: &TwoHosts,
-        pattern: Pattern,
-        port: u16,
-    ) -> Result<Self> {
+    pub fn start(context: &Context, hosts: &TwoHosts, pattern: Pattern, port: u16) -> Result<Self> {
         let (connections, threads, served_by, size) = pattern.shape();
         let address = hosts.server_address(port).to_string();
         let load = |workload: &str| {

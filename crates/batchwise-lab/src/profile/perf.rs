@@ -43,15 +43,32 @@ pub fn compare(
 ) -> Result<Vec<(String, f64, f64)>> {
     recording.perf.wait(&context.stop, END)?;
     let mut command = Command::new("perf");
-    command.args(["report", "--stdio", "-q", "-n", "--no-children", "-F", "sample,symbol", "-i"]);
-    let said = command.arg(&recording.file).output().context("starting perf report")?;
-    ensure!(said.status.success(), "perf report failed: {}", String::from_utf8_lossy(&said.stderr));
+    command.args([
+        "report",
+        "--stdio",
+        "-q",
+        "-n",
+        "--no-children",
+        "-F",
+        "sample,symbol",
+        "-i",
+    ]);
+    let said = command
+        .arg(&recording.file)
+        .output()
+        .context("starting perf report")?;
+    ensure!(
+        said.status.success(),
+        "perf report failed: {}",
+        String::from_utf8_lossy(&said.stderr)
+    );
     let text = String::from_utf8_lossy(&said.stdout);
     let mut counts: HashMap<&str, f64> = HashMap::new();
     for line in text.lines() {
         // 123  [k] tcp_ack
         let mut fields = line.split_whitespace();
-        let (Some(samples), Some(_), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
+        let (Some(samples), Some(_), Some(name)) = (fields.next(), fields.next(), fields.next())
+        else {
             continue;
         };
         if let Ok(samples) = samples.parse::<f64>() {
@@ -65,5 +82,7 @@ pub fn compare(
     std::fs::remove_file(&recording.file)?;
     let share = |name: &str| counts.get(name).map_or(0.0, |samples| samples / all);
     let hottest = line.functions.iter().take(HOTTEST);
-    Ok(hottest.map(|f| (f.name.clone(), f.share, share(&f.name))).collect())
+    Ok(hottest
+        .map(|f| (f.name.clone(), f.share, share(&f.name)))
+        .collect())
 }

@@ -75,14 +75,22 @@ impl Summary {
     pub fn of(points: &[Point]) -> Self {
         let there = |pattern: &Pattern| points.iter().any(|p| p.arm == Arm::Pattern(*pattern));
         let patterns = Pattern::ALL.into_iter().filter(there);
-        let patterns: Vec<_> = patterns.map(|pattern| Compared::of(points, pattern)).collect();
+        let patterns: Vec<_> = patterns
+            .map(|pattern| Compared::of(points, pattern))
+            .collect();
         let slices: Vec<_> = points.iter().flat_map(|p| &p.slices).copied().collect();
         let overhead = Ratio::of(&slices);
         let functions = functions(points);
         let unclassified = highest(patterns.iter().map(|c| c.unclassified));
         let spread = highest(patterns.iter().map(|c| c.spread));
-        let perf = highest(functions.iter().map(|(_, ours, theirs)| (ours - theirs).abs()));
-        let ends = points.iter().flat_map(|p| p.sender.iter().chain(&p.receiver));
+        let perf = highest(
+            functions
+                .iter()
+                .map(|(_, ours, theirs)| (ours - theirs).abs()),
+        );
+        let ends = points
+            .iter()
+            .flat_map(|p| p.sender.iter().chain(&p.receiver));
         Self {
             unclassified_verdict: at_most(unclassified, UNCLASSIFIED),
             unclassified,
@@ -102,7 +110,10 @@ impl Summary {
 
 impl Compared {
     fn of(points: &[Point], pattern: Pattern) -> Self {
-        let points: Vec<_> = points.iter().filter(|p| p.arm == Arm::Pattern(pattern)).collect();
+        let points: Vec<_> = points
+            .iter()
+            .filter(|p| p.arm == Arm::Pattern(pattern))
+            .collect();
         let senders: Vec<_> = points.iter().filter_map(|p| p.sender.as_ref()).collect();
         let receivers: Vec<_> = points.iter().filter_map(|p| p.receiver.as_ref()).collect();
         let (sender, receiver) = (shares(&senders), shares(&receivers));
@@ -130,7 +141,9 @@ impl Compared {
 
 fn shares(ends: &[&End]) -> BTreeMap<Component, [f64; 3]> {
     let share = |component: Component| {
-        let of_ends = ends.iter().filter_map(|end| end.shares.get(&component).copied());
+        let of_ends = ends
+            .iter()
+            .filter_map(|end| end.shares.get(&component).copied());
         let all: Vec<_> = of_ends.collect();
         let low = all.iter().copied().reduce(f64::min)?;
         let high = all.iter().copied().reduce(f64::max)?;

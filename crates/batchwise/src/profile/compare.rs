@@ -139,16 +139,27 @@ fn show([off, on]: &[Vec<Spent>; 2]) -> anyhow::Result<ExitCode> {
         bail!("the service moved no bytes for long enough: profile for longer, under load");
     }
     let change = |component: Option<Component>| {
-        let of = |spent: &[Spent]| spent.iter().map(|s| s.ns_per_kb(component)).collect::<Vec<_>>();
+        let of = |spent: &[Spent]| {
+            spent
+                .iter()
+                .map(|s| s.ns_per_kb(component))
+                .collect::<Vec<_>>()
+        };
         compare(component, &of(off), &of(on))
     };
     println!("ns of CPU time a KB that applications read; 95 % intervals\n");
     println!("component       TCP_NODELAY     Nagle   what Nagle changes");
-    let all = std::iter::once(None).chain(Component::ALL.map(Some)).map(change);
+    let all = std::iter::once(None)
+        .chain(Component::ALL.map(Some))
+        .map(change);
     let all: Vec<Change> = all.filter(|c| c.before > 0.0 || c.after > 0.0).collect();
     for change in &all {
         let name = change.component.map_or("all", Component::label);
-        let noise = if change.is_more_than_noise() { "" } else { "   within noise" };
+        let noise = if change.is_more_than_noise() {
+            ""
+        } else {
+            "   within noise"
+        };
         println!(
             "{name:<14} {:>12.1} {:>9.1} {:>+9.1} ({:+.1} to {:+.1}){noise}",
             change.before, change.after, change.change, change.low, change.high
@@ -160,7 +171,10 @@ fn show([off, on]: &[Vec<Spent>; 2]) -> anyhow::Result<ExitCode> {
     let [before, after] = [off, on].map(|spent| mean(spent, Spent::packets_per_kb));
     println!("\npackets a KB: {before:.2} and {after:.2}");
     let fewer = before - after;
-    if let Some(whole) = all.first().filter(|c| c.is_more_than_noise() && fewer > 0.05 * before) {
+    if let Some(whole) = all
+        .first()
+        .filter(|c| c.is_more_than_noise() && fewer > 0.05 * before)
+    {
         let beta = -whole.change / fewer;
         let alpha = whole.before - beta * before;
         println!(

@@ -83,9 +83,9 @@ fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
     let lines = text.lines().map(serde_json::from_str);
-    let lines: Vec<Line> = lines.collect::<Result<_, _>>().with_context(|| {
-        format!("{name} is not what `batchwise profile --format jsonl` writes")
-    })?;
+    let lines: Vec<Line> = lines
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("{name} is not what `batchwise profile --format jsonl` writes"))?;
     if lines.len() < FEWEST {
         bail!(
             "{name} has {} intervals, and noise cannot be told from fewer than {FEWEST}: profile for longer",
@@ -107,7 +107,9 @@ fn changes(before: &[Line], after: &[Line]) -> Vec<Change> {
         compare(component, &spent(before), &spent(after))
     };
     let changes = all.map(change);
-    changes.filter(|c| c.before > 0.0 || c.after > 0.0).collect()
+    changes
+        .filter(|c| c.before > 0.0 || c.after > 0.0)
+        .collect()
 }
 
 /// The means of the first and of the second, and their difference.
@@ -116,10 +118,14 @@ pub fn compare(component: Option<Component>, before: &[f64], after: &[f64]) -> C
     // the same profiles always have the same interval
     let mut random = StdRng::seed_from_u64(0);
     let mut again = |values: &[f64]| {
-        let drawn = values.iter().map(|_| values[random.random_range(0..values.len())]);
+        let drawn = values
+            .iter()
+            .map(|_| values[random.random_range(0..values.len())]);
         drawn.sum::<f64>() / values.len() as f64
     };
-    let mut differences: Vec<_> = (0..RESAMPLES).map(|_| again(after) - again(before)).collect();
+    let mut differences: Vec<_> = (0..RESAMPLES)
+        .map(|_| again(after) - again(before))
+        .collect();
     differences.sort_by(f64::total_cmp);
     let at = |share: f64| differences[(share * (RESAMPLES - 1) as f64) as usize];
     Change {
@@ -141,8 +147,15 @@ mod tests {
         let noisy = [0.1, 0.5, 0.2, 0.4, 0.3];
         let change = compare(None, &noisy, &[0.4, 0.1, 0.5, 0.2, 0.35]);
         assert!(!change.is_more_than_noise(), "{change:?}");
-        let change = compare(None, &[0.30, 0.31, 0.29, 0.30, 0.30], &[0.2, 0.21, 0.2, 0.19, 0.2]);
-        assert!(change.is_more_than_noise() && change.high < 0.0, "{change:?}");
+        let change = compare(
+            None,
+            &[0.30, 0.31, 0.29, 0.30, 0.30],
+            &[0.2, 0.21, 0.2, 0.19, 0.2],
+        );
+        assert!(
+            change.is_more_than_noise() && change.high < 0.0,
+            "{change:?}"
+        );
         assert!((change.change + 0.1).abs() < 1e-9, "{change:?}");
     }
 
@@ -152,7 +165,10 @@ mod tests {
         let path = dir.path().join("a.jsonl");
         fs::write(&path, "{}\n").expect("a file");
         let error = format!("{:#}", read(&path).expect_err("no profile"));
-        assert!(error.contains("a.jsonl is not what `batchwise profile"), "{error}");
+        assert!(
+            error.contains("a.jsonl is not what `batchwise profile"),
+            "{error}"
+        );
         fs::write(&path, "").expect("a file");
         let error = format!("{:#}", read(&path).expect_err("too few"));
         assert!(error.contains("has 0 intervals"), "{error}");

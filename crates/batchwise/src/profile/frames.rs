@@ -37,21 +37,25 @@ pub fn name(stacks: &Stacks, kernel: &Kernel) -> Vec<Named> {
             },
             component: Some(Component::Application),
         });
-        let kernel = stack.kernel.iter().rev().map(|address| match kernel.find(*address) {
-            Some(symbol) => Frame {
-                // as other tools mark what is the kernel's
-                name: format!("{}_[k]", symbol.name),
-                component: match symbol.class {
-                    Some(Class::Of(component)) => Some(component),
-                    Some(Class::Callers) => None,
-                    None => Some(Component::Unclassified),
+        let kernel = stack
+            .kernel
+            .iter()
+            .rev()
+            .map(|address| match kernel.find(*address) {
+                Some(symbol) => Frame {
+                    // as other tools mark what is the kernel's
+                    name: format!("{}_[k]", symbol.name),
+                    component: match symbol.class {
+                        Some(Class::Of(component)) => Some(component),
+                        Some(Class::Callers) => None,
+                        None => Some(Component::Unclassified),
+                    },
                 },
-            },
-            None => Frame {
-                name: "[unknown]_[k]".to_owned(),
-                component: Some(Component::Unclassified),
-            },
-        });
+                None => Frame {
+                    name: "[unknown]_[k]".to_owned(),
+                    component: Some(Component::Unclassified),
+                },
+            });
         user.chain(kernel).collect()
     };
     let named = |(stack, at, count): (&Stack, Attributed, u64)| Named {

@@ -116,7 +116,10 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         return diff::run(args);
     }
     let stop = stop_flag()?;
-    let exporter = args.metrics.as_deref().map(Exporter::<ProfileMetrics>::bind);
+    let exporter = args
+        .metrics
+        .as_deref()
+        .map(Exporter::<ProfileMetrics>::bind);
     let exporter = exporter.transpose()?;
     let form = args.format.resolve()?;
     let sampler = Sampler::load(&Config {
@@ -260,7 +263,9 @@ impl ProfileArgs {
         })?;
         if sampled.left_out() > 0 {
             let left_out = sampled.left_out();
-            eprintln!("batchwise: {left_out} samples are in no stack: there were too many different ones");
+            eprintln!(
+                "batchwise: {left_out} samples are in no stack: there were too many different ones"
+            );
         }
         Ok(())
     }

@@ -27,11 +27,19 @@ pub fn of_ports(ports: &[u16]) -> anyhow::Result<Vec<u32>> {
 
 /// Inodes of sockets in the process's network namespace.
 fn sockets_at(process: &Process, ports: &[u16]) -> HashSet<u64> {
-    let tcp = [process.tcp(), process.tcp6()].into_iter().flatten().flatten();
-    let udp = [process.udp(), process.udp6()].into_iter().flatten().flatten();
+    let tcp = [process.tcp(), process.tcp6()]
+        .into_iter()
+        .flatten()
+        .flatten();
+    let udp = [process.udp(), process.udp6()]
+        .into_iter()
+        .flatten()
+        .flatten();
     let tcp = tcp.map(|s| (s.local_address, s.remote_address, s.inode));
     let udp = udp.map(|s| (s.local_address, s.remote_address, s.inode));
     let at_port = |a: &std::net::SocketAddr| ports.contains(&a.port());
-    let all = tcp.chain(udp).filter(|(local, remote, _)| at_port(local) || at_port(remote));
+    let all = tcp
+        .chain(udp)
+        .filter(|(local, remote, _)| at_port(local) || at_port(remote));
     all.map(|(.., inode)| inode).collect()
 }

@@ -81,12 +81,17 @@ fn components(line: &Line) -> Markup {
 
 fn bar(component: Component, share: f64) -> String {
     let [red, green, blue] = colour(Some(component));
-    format!("height:.9em;width:{:.1}%;background:rgb({red},{green},{blue})", share * 100.0)
+    format!(
+        "height:.9em;width:{:.1}%;background:rgb({red},{green},{blue})",
+        share * 100.0
+    )
 }
 
 fn most(line: &Line, component: Component) -> String {
     let of_it = line.functions.iter().filter(|f| f.component == component);
-    let named = of_it.take(3).map(|f| format!("{} {}", f.name, percent(f.share)));
+    let named = of_it
+        .take(3)
+        .map(|f| format!("{} {}", f.name, percent(f.share)));
     named.collect::<Vec<_>>().join(", ")
 }
 
@@ -97,7 +102,11 @@ fn sizes(line: &Line) -> Markup {
     };
     let share = |sizes: &[u64], at: usize| {
         let all: u64 = sizes.iter().sum();
-        percent(sizes.get(at).map_or(0.0, |count| *count as f64 / all.max(1) as f64))
+        percent(
+            sizes
+                .get(at)
+                .map_or(0.0, |count| *count as f64 / all.max(1) as f64),
+        )
     };
     html! {
         table {

@@ -69,20 +69,30 @@ impl Shown {
         let line = &self.line;
         let mut text = String::new();
         let list = |shares: Vec<String>| shares.join("   ");
-        let phase = |p: &PhaseShare| {
-            format!("{} {}", p.phase.label(), percent(p.share))
-        };
+        let phase = |p: &PhaseShare| format!("{} {}", p.phase.label(), percent(p.share));
         let cpu = |c: &CpuShare| {
             let (busy, softirq) = (percent(c.busy), percent(c.softirq));
             format!("{}: {busy} (softirq {softirq})", c.cpu)
         };
         let process = |p: &ProcessShare| {
             let interrupted = percent(p.interrupted);
-            format!("{} {} (softirq meanwhile {interrupted})", p.name, percent(p.share))
+            format!(
+                "{} {} (softirq meanwhile {interrupted})",
+                p.name,
+                percent(p.share)
+            )
         };
         // writing to a string does not fail
-        let _ = writeln!(text, "\nphases     {}", list(line.phases.iter().map(phase).collect()));
-        let _ = writeln!(text, "CPUs       {}", list(line.cpus.iter().map(cpu).collect()));
+        let _ = writeln!(
+            text,
+            "\nphases     {}",
+            list(line.phases.iter().map(phase).collect())
+        );
+        let _ = writeln!(
+            text,
+            "CPUs       {}",
+            list(line.cpus.iter().map(cpu).collect())
+        );
         let processes = line.processes.iter().take(5).map(process).collect();
         let _ = writeln!(text, "processes  {}", list(processes));
         for (name, of) in traffic(line) {
@@ -113,12 +123,14 @@ pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
             mean(packets, count)
         )
     };
-    let calls = |count: u64, bytes: u64| {
-        format!("{}/s of {}B", rate(t.rate(count)), mean(bytes, count))
-    };
+    let calls =
+        |count: u64, bytes: u64| format!("{}/s of {}B", rate(t.rate(count)), mean(bytes, count));
     let moved = t.rate(t.received_bytes.max(t.queued_bytes));
     let mut told = vec![
-        ("received", buffers(t.received, t.received_bytes, t.received_packets)),
+        (
+            "received",
+            buffers(t.received, t.received_bytes, t.received_packets),
+        ),
         ("sent", buffers(t.queued, t.queued_bytes, t.queued_packets)),
     ];
     if t.sends + t.reads > 0 {
@@ -126,7 +138,10 @@ pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
         told.push(("calls", format!("sends {sends}, reads {reads}")));
     }
     let (woken, again) = (rate(t.rate(t.wakeups)), rate(t.rate(t.retransmissions)));
-    told.push(("beside", format!("{woken}/s wake-ups, {again}/s retransmissions")));
+    told.push((
+        "beside",
+        format!("{woken}/s wake-ups, {again}/s retransmissions"),
+    ));
     if moved > 0.0 {
         let ns = |of: f64| line.cpus_busy * 1e9 / of;
         let call = match t.rate(t.sends) {
@@ -134,7 +149,10 @@ pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
             sends => format!(", {} a call that sends", duration(ns(sends) as u64)),
         };
         let byte = ns(moved);
-        told.push(("cost", format!("{byte:.3} ns of CPU a byte that devices moved one way{call}")));
+        told.push((
+            "cost",
+            format!("{byte:.3} ns of CPU a byte that devices moved one way{call}"),
+        ));
     }
     told
 }
@@ -147,7 +165,9 @@ fn bar(share: f64) -> String {
 
 fn functions(row: &Row) -> String {
     let named = row.functions.iter();
-    let all: Vec<_> = named.map(|f| format!("{} {}", f.name, percent(f.share))).collect();
+    let all: Vec<_> = named
+        .map(|f| format!("{} {}", f.name, percent(f.share)))
+        .collect();
     all.join(", ")
 }
 
@@ -218,11 +238,9 @@ impl Metrics for ProfileMetrics {
                 m.samples.iter().map(labelled).collect()
             },
         ),
-        Family::counter(
-            "profile_lost_samples",
-            "Samples that found no room",
-            |m| alone(m.lost),
-        ),
+        Family::counter("profile_lost_samples", "Samples that found no room", |m| {
+            alone(m.lost)
+        }),
         Family::gauge(
             "profile_cpus_busy",
             "CPUs' worth of time that was spent, of those that are sampled",

@@ -24,11 +24,7 @@ pub struct Sampling {
 
 impl Sampling {
     /// Begins. What had to be read and loaded is not sampled.
-    pub fn start(
-        mut sampler: Sampler,
-        kernel: Kernel,
-        with_stacks: bool,
-    ) -> anyhow::Result<Self> {
+    pub fn start(mut sampler: Sampler, kernel: Kernel, with_stacks: bool) -> anyhow::Result<Self> {
         sampler.start()?;
         Ok(Self {
             sampler,

@@ -75,7 +75,10 @@ fn a_long_flow_copies_more_than_it_locks_and_almost_nothing_is_unknown() {
     for line in &lines {
         let shares = shares(line);
         assert!(line.samples > 0 && line.lost == 0, "{line:?}");
-        assert!(shares[&Component::Copy] > shares[&Component::Lock], "{shares:?}");
+        assert!(
+            shares[&Component::Copy] > shares[&Component::Lock],
+            "{shares:?}"
+        );
         assert!(shares[&Component::TcpIp] > 0.0, "{shares:?}");
         assert!(line.doubt().is_none(), "{shares:?} {:?}", line.functions);
         let sum: f64 = shares.values().sum();
@@ -84,7 +87,10 @@ fn a_long_flow_copies_more_than_it_locks_and_almost_nothing_is_unknown() {
     }
     let traffic = lines.iter().find_map(|line| line.traffic.as_ref());
     let traffic = traffic.expect("packets are counted in the first interval");
-    assert!(traffic.queued_bytes > 0 && traffic.received_bytes > 0, "{traffic:?}");
+    assert!(
+        traffic.queued_bytes > 0 && traffic.received_bytes > 0,
+        "{traffic:?}"
+    );
     assert_eq!(traffic.received_sizes.iter().sum::<u64>(), traffic.received);
 }
 
@@ -117,7 +123,11 @@ fn files_for_other_tools_have_the_stacks() {
     let files = ["--report", &page, "--folded", &folded, "--pprof", &pprof];
     let output = profile(&[&["--duration", "1s", "--format", "text"], &files[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     for part in ["data copy", "unclassified", "phases", "processes"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
@@ -139,7 +149,14 @@ fn two_profiles_are_compared() {
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str| {
-        let args = ["--format", "jsonl", "--duration", "1s", "--interval", "200ms"];
+        let args = [
+            "--format",
+            "jsonl",
+            "--duration",
+            "1s",
+            "--interval",
+            "200ms",
+        ];
         let path = folder.path().join(name);
         fs::write(&path, profile(&args).stdout).expect("a file");
         path.to_string_lossy().into_owned()
@@ -151,7 +168,10 @@ fn two_profiles_are_compared() {
     let output = profile(&["diff", &before, &after, "--json"]);
     let changes: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let copy = changes.as_array().into_iter().flatten();
-    let copy = copy.clone().find(|c| c["component"] == "copy").expect("copying");
+    let copy = copy
+        .clone()
+        .find(|c| c["component"] == "copy")
+        .expect("copying");
     assert!(copy["low"].as_f64() > Some(0.0), "the flow copies: {copy}");
     let same = profile(&["diff", &before, &before]);
     let text = String::from_utf8_lossy(&same.stdout);

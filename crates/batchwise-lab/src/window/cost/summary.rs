@@ -99,7 +99,9 @@ impl Summary {
         };
         let slabs = |p: &Point| p.slab_bytes.unwrap_or(f64::NAN);
         let slabs = compare(points, many(Way::Window), many(Way::Beside), slabs);
-        let slabs = slabs.into_iter().map(|(with, without)| (with - without) / f64::from(MANY_SOCKETS));
+        let slabs = slabs
+            .into_iter()
+            .map(|(with, without)| (with - without) / f64::from(MANY_SOCKETS));
         let slabs: Vec<_> = slabs.filter(|bytes| bytes.is_finite()).collect();
         let (memory, sockets) = (MedianInterval::of(&slabs), slabs.len());
         let beside = arms.iter().find(|c| c.arm == judged(Way::Beside));
