@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use batchwise_bpf::features::SendHook;
+use batchwise_bpf::profile::Clock;
 
 use super::*;
 
@@ -21,6 +22,8 @@ fn whole() -> Machine {
     machine.settings = BTreeMap::from([("net.core.bpf_jit_enable", "1".to_owned())]);
     machine.cgroup2 = Some("/sys/fs/cgroup".into());
     machine.bpffs = true;
+    machine.clock = Ok(Clock::Cycles);
+    machine.symbols = true;
     machine
 }
 

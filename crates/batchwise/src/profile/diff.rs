@@ -34,7 +34,7 @@ const RESAMPLES: usize = 2_000;
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Change {
-    /// `null`: all of them together.
+    /// Which. null: all of them together.
     pub component: Option<Component>,
     /// CPUs' worth of time before, or ns a KB: the mean of the intervals.
     pub before: f64,
@@ -42,7 +42,9 @@ pub struct Change {
     pub after: f64,
     /// The difference, and its 95 % bootstrap interval over intervals.
     pub change: f64,
+    /// Its lower end.
     pub low: f64,
+    /// Its upper end.
     pub high: f64,
 }
 
