@@ -74,6 +74,9 @@ const NAMES: &[(&str, Class)] = &[
     ("retbleed_", Callers),
     ("srso_", Callers),
     ("__fentry__", Callers),
+    // of headers, where the compiler did not put them into their callers
+    ("native_read_msr", Callers),
+    ("native_write_msr", Callers),
     // what macros define: entries of system calls, faults and interrupts
     ("asm_", Of(Other)),
     ("entry_", Of(Other)),

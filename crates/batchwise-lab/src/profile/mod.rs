@@ -25,7 +25,7 @@ use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn
 use batchwise_core::profile::Component;
 use batchwise_core::profile::report::Line;
 use pattern::{Pattern, Streams};
-use summary::{Compared, Summary};
+use summary::{Compared, Shares, Summary};
 
 pub struct ProfilePatterns;
 
@@ -204,8 +204,7 @@ impl Experiment for ProfilePatterns {
     }
 
     fn report(&self, _results: &Results<Point, NoMore>, summary: &Summary) -> Report {
-        let ends: [(&str, fn(&Compared) -> &BTreeMap<Component, [f64; 3]>); 2] =
-            [("sender", |c| &c.sender), ("receiver", |c| &c.receiver)];
+        let ends: [(&str, Of); 2] = [("sender", |c| &c.sender), ("receiver", |c| &c.receiver)];
         let report = Report::new(
             "Where the CPU time of the network stack goes",
             "Two hosts on this machine, one CPU each, joined by a veth pair; receive softirqs run on the \
@@ -303,7 +302,7 @@ fn overhead(context: &Context, hosts: &TwoHosts, blocks: (u32, u32)) -> Result<V
 }
 
 fn table(patterns: &[Compared]) -> Table {
-    let shares = |shares: &BTreeMap<Component, [f64; 3]>| {
+    let shares = |shares: &Shares| {
         let mut all: Vec<_> = shares
             .iter()
             .filter(|(_, [share, ..])| *share >= 0.01)
@@ -333,12 +332,11 @@ fn table(patterns: &[Compared]) -> Table {
     )
 }
 
+/// The shares of one end.
+type Of = fn(&Compared) -> &Shares;
+
 /// Shares as stacked bars, a bar a pattern.
-fn figure(
-    end: &str,
-    patterns: &[Compared],
-    shares: fn(&Compared) -> &BTreeMap<Component, [f64; 3]>,
-) -> Figure {
+fn figure(end: &str, patterns: &[Compared], shares: Of) -> Figure {
     let names = patterns.iter().map(|c| c.pattern.label().to_owned());
     let x = Axis::names("", names);
     let y = Axis::new(format!("share of the {end}'s CPU time"), Unit::Percent).between(0.0, 1.0);

@@ -18,6 +18,9 @@ const SPREAD: f64 = 0.02;
 /// … and from those of perf.
 const PERF: f64 = 0.015;
 
+/// By component: the median over rounds, the lowest and the highest.
+pub type Shares = BTreeMap<Component, [f64; 3]>;
+
 /// A pattern. Shares: the median over rounds, the lowest and the highest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
@@ -25,8 +28,8 @@ pub struct Compared {
     pub bytes_per_s: f64,
     /// Gbit/s over the CPUs' worth of time at the busier end.
     pub gbit_per_core: f64,
-    pub sender: BTreeMap<Component, [f64; 3]>,
-    pub receiver: BTreeMap<Component, [f64; 3]>,
+    pub sender: Shares,
+    pub receiver: Shares,
     /// The worse end's.
     pub unclassified: f64,
     /// How far a share is from its median, at most.
@@ -139,7 +142,7 @@ impl Compared {
     }
 }
 
-fn shares(ends: &[&End]) -> BTreeMap<Component, [f64; 3]> {
+fn shares(ends: &[&End]) -> Shares {
     let share = |component: Component| {
         let of_ends = ends
             .iter()
