@@ -11,7 +11,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::folded;
 use super::frames::Named;
-use super::report::traffic;
+use super::report::{most, traffic};
 use crate::frame::human::{UNKNOWN, percent};
 use crate::frame::page::document;
 
@@ -85,14 +85,6 @@ fn bar(component: Component, share: f64) -> String {
         "height:.9em;width:{:.1}%;background:rgb({red},{green},{blue})",
         share * 100.0
     )
-}
-
-fn most(line: &Line, component: Component) -> String {
-    let of_it = line.functions.iter().filter(|f| f.component == component);
-    let named = of_it
-        .take(3)
-        .map(|f| format!("{} {}", f.name, percent(f.share)));
-    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Buffers by size, as the paper's Figure 8c has them.

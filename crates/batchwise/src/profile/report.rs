@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use batchwise_core::profile::Component;
-use batchwise_core::profile::report::{
-    Clock, CpuShare, FunctionShare, Line, PhaseShare, ProcessShare, Share,
-};
+use batchwise_core::profile::report::{Clock, CpuShare, Line, PhaseShare, ProcessShare, Share};
 use ratatui::style::Stylize;
 use ratatui::text::Span;
 
@@ -18,7 +16,7 @@ use crate::frame::rows::{Column, JsonLines, View, name, plain};
 #[derive(Clone, Debug)]
 pub struct Row {
     share: Share,
-    functions: Vec<FunctionShare>,
+    most: String,
 }
 
 /// An interval, as it is shown.
@@ -36,11 +34,7 @@ const BAR: f64 = 40.0;
 impl Shown {
     pub fn new(line: Line) -> Self {
         let row = |share: &Share| Row {
-            functions: {
-                let all = line.functions.iter();
-                let of_it = all.filter(|f| f.component == share.component);
-                of_it.take(NAMED).cloned().collect()
-            },
+            most: most(&line, share.component),
             share: share.clone(),
         };
         let mut rows: Vec<_> = line.components.iter().map(row).collect();
@@ -163,8 +157,10 @@ fn bar(share: f64) -> String {
     "█".repeat(eighths / 8) + parts[eighths % 8]
 }
 
-fn functions(row: &Row) -> String {
-    let named = row.functions.iter();
+/// The component's functions that took most.
+pub fn most(line: &Line, component: Component) -> String {
+    let of_it = line.functions.iter().filter(|f| f.component == component);
+    let named = of_it.take(NAMED);
     let all: Vec<_> = named
         .map(|f| format!("{} {}", f.name, percent(f.share)))
         .collect();
@@ -179,7 +175,7 @@ impl View for Shown {
         Column::right("share", 7, |row| plain(percent(row.share.share))),
         Column::right("softirq", 7, |row| plain(percent(row.share.softirq))),
         Column::left("", 24, |row| bar(row.share.share).cyan()),
-        Column::left("most of it", 10, |row| plain(functions(row))),
+        Column::left("most of it", 10, |row| plain(row.most.clone())),
     ];
     const NAME: &'static str = "profile";
 
