@@ -194,11 +194,8 @@ pub(crate) fn load_alone() -> Result<ProfileSkel<'static>, Error> {
 
 /// The processor's counter where there is one, else a timer.
 pub(crate) fn best_clock() -> io::Result<Clock> {
-    let all = [Clock::Cycles, Clock::Timer];
-    let found = all
-        .into_iter()
-        .find(|clock| open_clock(*clock, 0, 1).is_ok());
-    found.map_or_else(|| open_clock(Clock::Timer, 0, 1).map(|_| Clock::Timer), Ok)
+    let open = |clock| open_clock(clock, 0, 1).map(|_| clock);
+    open(Clock::Cycles).or_else(|_| open(Clock::Timer))
 }
 
 fn open_clock(clock: Clock, cpu: u32, hz: u32) -> io::Result<OwnedFd> {

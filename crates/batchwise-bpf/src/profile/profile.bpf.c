@@ -30,8 +30,8 @@ const volatile __u64 cgroup;
 /* How deep in the hierarchy that is. */
 const volatile int cgroup_level;
 
-/* Ticks of what is looked at, and those of them that found no room. */
-__u64 ticks, lost;
+/* Samples that found no room. */
+__u64 lost;
 
 SEC("perf_event")
 int bw_tick(void *ctx)
@@ -43,7 +43,6 @@ int bw_tick(void *ctx)
 		return 0;
 	if (cgroup && bpf_get_current_ancestor_cgroup_id(cgroup_level) != cgroup)
 		return 0;
-	__sync_fetch_and_add(&ticks, 1);
 	sample = bpf_ringbuf_reserve(&samples, sizeof(*sample), 0);
 	if (!sample) {
 		__sync_fetch_and_add(&lost, 1);

@@ -118,7 +118,11 @@ impl Pattern {
         for host in [&hosts.client, &hosts.server] {
             let network = host.namespace();
             match self {
-                Self::Plain => network.set_offloads(LINK, &["tso", "gso", "gro"], false)?,
+                Self::Plain => {
+                    network.set_offloads(LINK, &["tso", "gso", "gro"], false)?;
+                    // veth polls nothing without GRO
+                    host.receive_on_own_cpu(LINK)?;
+                }
                 Self::Jumbo => network.ip(&format!("link set {LINK} mtu 9000"))?,
                 // a packet is lost, not a burst of them
                 Self::Loss0 | Self::Loss015 | Self::Loss15 | Self::Loss150 => {
@@ -148,7 +152,8 @@ impl Pattern {
         for host in [&hosts.client, &hosts.server] {
             let network = host.namespace();
             network.set_offloads(LINK, &["tso", "gso"], true)?;
-            network.set_offloads(LINK, &["gro"], true)?;
+            host.poll_on_own_cpu(LINK)?;
+            host.receive_where_it_comes(LINK)?;
             network.ip(&format!("link set {LINK} mtu 1500"))?;
         }
         Ok(())

@@ -13,6 +13,9 @@ use batchwise_testbed::process::Process;
 use super::END;
 use crate::Context;
 
+/// perf takes so long to begin, and samples for so much longer than ours.
+pub const BEFORE: Duration = Duration::from_secs(2);
+const AFTER: Duration = Duration::from_secs(3);
 /// Functions that are compared.
 const HOTTEST: usize = 20;
 
@@ -22,20 +25,21 @@ pub struct Recording {
     file: PathBuf,
 }
 
-/// Records the whole machine for this time.
+/// Records the whole machine before, for this time, and after. The wall clock tells the samples of our interval.
 pub fn record(context: &Context, host: &Host, time: Duration) -> Result<Recording> {
     let file = context.output.dir().join("perf.data");
     let mut command = Command::new("perf");
-    command.args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "997", "-o"]);
-    command.arg(&file);
-    command.args(["--", "sleep", &time.as_secs_f64().to_string()]);
+    command.args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "997"]);
+    command.args(["-k", "CLOCK_REALTIME", "-o"]).arg(&file);
+    let time = (BEFORE + time + AFTER).as_secs_f64();
+    command.args(["--", "sleep", &time.to_string()]);
     let perf = host.spawn("perf", command, Role::Observer);
     let perf = perf.context("perf is needed for this part: apt-get install linux-perf")?;
     Ok(Recording { perf, file })
 }
 
-/// Name, our share and that of perf, of our hottest functions. perf's shares are of all samples, as ours but for
-/// those of idle CPUs.
+/// Name, our share and that of perf in the same interval, of our hottest functions. perf's shares are of all
+/// samples, as ours but for those of idle CPUs.
 pub fn compare(
     line: &Line,
     mut recording: Recording,
@@ -43,6 +47,8 @@ pub fn compare(
 ) -> Result<Vec<(String, f64, f64)>> {
     recording.perf.wait(&context.stop, END)?;
     let mut command = Command::new("perf");
+    let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let interval = [line.ts_ns - line.interval_ns, line.ts_ns].map(seconds);
     command.args([
         "report",
         "--stdio",
@@ -51,6 +57,8 @@ pub fn compare(
         "--no-children",
         "-F",
         "sample,symbol",
+        "--time",
+        &interval.join(","),
         "-i",
     ]);
     let said = command
