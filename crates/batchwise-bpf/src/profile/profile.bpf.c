@@ -25,6 +25,7 @@ struct {
 } pids SEC(".maps");
 
 const volatile _Bool only_pids;
+const volatile _Bool user_stacks;
 /* Looked at is what runs in this cgroup and below it; 0: all. */
 const volatile __u64 cgroup;
 /* How deep in the hierarchy that is. */
@@ -52,8 +53,10 @@ int bw_tick(void *ctx)
 	sample->cpu = bpf_get_smp_processor_id();
 	bpf_get_current_comm(sample->name, sizeof(sample->name));
 	sample->kernel_bytes = bpf_get_stack(ctx, sample->kernel, sizeof(sample->kernel), 0);
-	sample->user_bytes = bpf_get_stack(ctx, sample->user, sizeof(sample->user),
-					   BPF_F_USER_STACK);
+	sample->user_bytes = 0;
+	if (user_stacks)
+		sample->user_bytes = bpf_get_stack(ctx, sample->user, sizeof(sample->user),
+						   BPF_F_USER_STACK);
 	bpf_ringbuf_submit(sample, BPF_RB_NO_WAKEUP);
 	return 0;
 }

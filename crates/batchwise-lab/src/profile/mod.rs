@@ -100,10 +100,10 @@ const PORT: u16 = 7075;
 const WARM_UP: Duration = Duration::from_secs(1);
 /// A command that is asked to end has done so by then.
 const END: Duration = Duration::from_secs(10);
-/// What a profiler takes to begin is in no slice.
+/// What a profiler takes to begin is in no slice; packets are counted once in each, as they are every 5 s.
 const SLICES: Slices = Slices {
     settle: Duration::from_millis(100),
-    length: Duration::from_millis(800),
+    length: Duration::from_secs(5),
 };
 
 impl Experiment for ProfilePatterns {
@@ -170,7 +170,7 @@ impl Experiment for ProfilePatterns {
                 point.receiver = Some(end(receiver, context)?);
             }
             Arm::Overhead => {
-                let blocks = if context.quick { 10 } else { 20 };
+                let blocks = if context.quick { 5 } else { 10 };
                 point.slices = overhead(context, hosts, (turn.round * blocks, blocks))?;
             }
             Arm::Perf => {

@@ -133,11 +133,13 @@ impl Pattern {
         }
         match self.loss() {
             0 => Ok(()),
+            // to an address that is nobody's: TCP knows of a packet that this host drops, and counts it as not sent
             of_100_000 => filter(
                 &hosts.client,
                 &format!(
-                    "table inet bw-loss {{ chain out {{ type filter hook postrouting priority 0; \
-                     tcp dport {} numgen random mod 100000 < {of_100_000} drop; }} }}\n",
+                    "table netdev bw-loss {{\nchain out {{\n\
+                     type filter hook egress device {LINK} priority 0\n\
+                     tcp dport {} numgen random mod 100000 < {of_100_000} ether daddr set {NOBODY}\n}}\n}}\n",
                     super::PORT
                 ),
             ),
@@ -147,7 +149,7 @@ impl Pattern {
     /// Has it as before.
     pub fn undo(self, hosts: &TwoHosts) -> Result<()> {
         if self.loss() > 0 {
-            filter(&hosts.client, "delete table inet bw-loss\n")?;
+            filter(&hosts.client, "delete table netdev bw-loss\n")?;
         }
         for host in [&hosts.client, &hosts.server] {
             let network = host.namespace();
@@ -159,6 +161,9 @@ impl Pattern {
         Ok(())
     }
 }
+
+/// Locally administered, and no host's.
+const NOBODY: &str = "02:00:00:00:77:99";
 
 fn filter(host: &Host, rules: &str) -> Result<()> {
     let rules = rules.to_owned();

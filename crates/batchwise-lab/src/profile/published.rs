@@ -49,19 +49,25 @@ pub fn beside(patterns: &[Compared]) -> Vec<Beside> {
     });
     let receiver = RECEIVER.into_iter().filter_map(|(component, published)| {
         Some(Beside {
-            what: format!("{}: {} of the receiver", Pattern::Jumbo.label(), component.label()),
+            what: format!(
+                "{}: {} of the receiver",
+                Pattern::Jumbo.label(),
+                component.label()
+            ),
             published,
             ours: *of(Pattern::Jumbo)?.receiver.get(&component)?,
         })
     });
-    let loss = of(Pattern::Loss0).zip(of(Pattern::Loss150)).map(|(none, lost)| {
-        let [none, low, high] = none.gbit_per_core;
-        let [lost, lost_low, lost_high] = lost.gbit_per_core;
-        Beside {
-            what: "Gbit/s a core with 1.5 % lost, over none lost".to_owned(),
-            published: LOSS,
-            ours: [lost / none, lost_low / high, lost_high / low],
-        }
-    });
+    let loss = of(Pattern::Loss0)
+        .zip(of(Pattern::Loss150))
+        .map(|(none, lost)| {
+            let [none, low, high] = none.gbit_per_core;
+            let [lost, lost_low, lost_high] = lost.gbit_per_core;
+            Beside {
+                what: "Gbit/s a core with 1.5 % lost, over none lost".to_owned(),
+                published: LOSS,
+                ours: [lost / none, lost_low / high, lost_high / low],
+            }
+        });
     per_core.chain(receiver).chain(loss).collect()
 }

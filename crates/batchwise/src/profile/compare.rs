@@ -224,7 +224,9 @@ impl Comparison {
         let packet_ns = whole.map(|whole| -whole.change / fewer);
         Ok(Self {
             kind: "profile-comparison",
-            rest_ns: whole.zip(packet_ns).map(|(whole, ns)| whole.before - ns * packets_before),
+            rest_ns: whole
+                .zip(packet_ns)
+                .map(|(whole, ns)| whole.before - ns * packets_before),
             changes,
             packets_before,
             packets_after,

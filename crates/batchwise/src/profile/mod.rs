@@ -129,6 +129,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         cpus: args.cpu.clone(),
         only_pids: args.only_some(),
         cgroup: args.cgroup.clone(),
+        user_stacks: args.wants_stacks(),
     })
     .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
     args.choose(&sampler)?;
