@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use batchwise_core::profile::report::Traffic;
+use libbpf_rs::Link;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -16,6 +17,7 @@ use crate::traffic_skel::{TrafficSkel, TrafficSkelBuilder, types};
 /// The programs; attached while it counts.
 pub struct Counter {
     skel: TrafficSkel<'static>,
+    links: Vec<Link>,
     /// Since when, and what had been counted before.
     since: Option<(Instant, Traffic)>,
 }
@@ -36,7 +38,11 @@ impl Counter {
         let skel = open
             .load()
             .map_err(Error::bpf("loading the BPF programs"))?;
-        Ok(Self { skel, since: None })
+        Ok(Self {
+            skel,
+            links: Vec::new(),
+            since: None,
+        })
     }
 
     pub(crate) fn object(&self) -> &libbpf_rs::Object {
@@ -46,8 +52,14 @@ impl Counter {
     /// Begins to count.
     pub fn start(&mut self) -> Result<(), Error> {
         let before = self.read()?;
-        let attached = self.skel.attach();
-        attached.map_err(Error::bpf("attaching counters"))?;
+        // not the skeleton's attach(), which is for once: libbpf keeps pointers to its links
+        for program in self.skel.object_mut().progs_mut() {
+            if program.autoload() {
+                let attached = program.attach();
+                let link = attached.map_err(Error::bpf("attaching counters"))?;
+                self.links.push(link);
+            }
+        }
         self.since = Some((Instant::now(), before));
         Ok(())
     }
@@ -57,7 +69,7 @@ impl Counter {
         let Some((begin, before)) = self.since.take() else {
             return Ok(None);
         };
-        self.skel.links = Default::default();
+        self.links.clear();
         let mut counted = self.read()?.since(&before);
         counted.ns = begin.elapsed().as_nanos() as u64;
         Ok(Some(counted))

@@ -14,3 +14,4 @@ mod passive;
 mod probe;
 mod programs;
 mod space;
+mod traffic;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
@@ -100,10 +100,11 @@ const PORT: u16 = 7075;
 const WARM_UP: Duration = Duration::from_secs(1);
 /// A command that is asked to end has done so by then.
 const END: Duration = Duration::from_secs(10);
-/// What a profiler takes to begin is in no slice; packets are counted once in each, as they are every 5 s.
+/// What a profiler takes to begin is in no slice. Packets are counted for a tenth of a second of each, which is more
+/// than the 0.2 s of every 5 that they are counted otherwise.
 const SLICES: Slices = Slices {
     settle: Duration::from_millis(100),
-    length: Duration::from_secs(5),
+    length: Duration::from_millis(800),
 };
 
 impl Experiment for ProfilePatterns {
@@ -170,7 +171,7 @@ impl Experiment for ProfilePatterns {
                 point.receiver = Some(end(receiver, context)?);
             }
             Arm::Overhead => {
-                let blocks = if context.quick { 5 } else { 10 };
+                let blocks = if context.quick { 20 } else { 40 };
                 point.slices = overhead(context, hosts, (turn.round * blocks, blocks))?;
             }
             Arm::Perf => {
@@ -268,7 +269,8 @@ fn profile(
 
 /// The one line of a profile that has ended.
 fn whole(mut profile: Printing<Line>, context: &Context) -> Result<Line> {
-    profile.wait(&context.stop, END)?;
+    let status = profile.wait(&context.stop, END)?;
+    ensure!(status.success(), "the profile failed{}", profile.quote());
     profile
         .take_lines()
         .pop()
