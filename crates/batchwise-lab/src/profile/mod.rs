@@ -352,29 +352,24 @@ fn spread([middle, low, high]: [f64; 3], times: f64) -> String {
 /// The shares of one end.
 type Of = fn(&Compared) -> &Shares;
 
-/// Shares as stacked bars, a bar a pattern.
+/// Shares as stacked bars, a bar a pattern, the first at the top.
 fn figure(end: &str, patterns: &[Compared], shares: Of) -> Figure {
-    let names = patterns.iter().map(|c| c.pattern.label().to_owned());
-    let x = Axis::names("", names);
-    let y = Axis::new(format!("share of the {end}'s CPU time"), Unit::Percent).between(0.0, 1.0);
+    let from_below = || patterns.iter().rev();
+    let x = Axis::new(format!("share of the {end}'s CPU time"), Unit::Percent).between(0.0, 1.0);
+    let y = Axis::names("", from_below().map(|c| c.pattern.label().to_owned()));
     let title = format!("Where the CPU time of the {end} goes");
     let mut figure = Figure::new(format!("{end}.svg"), title, x, y);
-    let mut tops = vec![0.0; patterns.len()];
+    let mut ends = vec![0.0; patterns.len()];
     for component in Component::ALL {
-        let bar = |(position, (compared, top)): (usize, (&Compared, &mut f64))| {
+        let bar = |(position, (compared, end)): (usize, (&Compared, &mut f64))| {
             let share = shares(compared)
                 .get(&component)
                 .map_or(0.0, |share| share[0]);
-            let (left, base) = (position as f64 - 0.4, *top);
-            *top += share;
-            [left, left + 0.8, base, *top]
+            let (bottom, begin) = (position as f64 - 0.4, *end);
+            *end += share;
+            [begin, *end, bottom, bottom + 0.8]
         };
-        let bars = patterns
-            .iter()
-            .zip(&mut tops)
-            .enumerate()
-            .map(bar)
-            .collect();
+        let bars = from_below().zip(&mut ends).enumerate().map(bar).collect();
         let [red, green, blue] = component.colour();
         figure = figure.boxes(component.label(), Color(red, green, blue), bars);
     }

@@ -189,7 +189,7 @@ pub struct Comparison {
     packets_before: f64,
     /// Packets a KB with Nagle's algorithm.
     packets_after: f64,
-    /// ns that a packet less saves: the paper's β. null: no fewer packets, or no difference beyond noise.
+    /// ns that a packet less saves: the paper's β. null: no fewer packets, or nothing saved beyond noise.
     packet_ns: Option<f64>,
     /// ns a KB that does not depend on packets: the paper's α. null: as `packet_ns`.
     rest_ns: Option<f64>,
@@ -219,7 +219,7 @@ impl Comparison {
         });
         let fewer = packets_before - packets_after;
         let whole = changes.first().filter(|c| {
-            c.component.is_none() && c.is_more_than_noise() && fewer > FEWER * packets_before
+            c.component.is_none() && c.high < 0.0 && fewer > FEWER * packets_before
         });
         let packet_ns = whole.map(|whole| -whole.change / fewer);
         Ok(Self {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Context;
 use batchwise_core::profile::Component;
 use batchwise_core::profile::report::Line;
-use inferno::flamegraph::color::PaletteMap;
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Options};
 use maud::{Markup, PreEscaped, html};
 
@@ -130,10 +130,17 @@ fn flames(stacks: &[Named]) -> anyhow::Result<String> {
         return Ok("<p>Nothing was sampled.</p>".to_owned());
     }
     let mut colours = String::new();
-    for frame in stacks.iter().flat_map(|stack| &stack.frames) {
-        let [red, green, blue] = frame.component.map_or(GREY, Component::colour);
+    let mut paint = |name: &str, [red, green, blue]: [u8; 3]| {
         // writing to a string does not fail
-        let _ = writeln!(colours, "{}->rgb({red},{green},{blue})", frame.name);
+        let _ = writeln!(colours, "{name}->rgb({red},{green},{blue})");
+    };
+    // the root has no name
+    paint("", GREY);
+    for stack in stacks {
+        paint(&stack.process, GREY);
+        for frame in &stack.frames {
+            paint(&frame.name, frame.component.map_or(GREY, Component::colour));
+        }
     }
     let drawing = "drawing the flame graph";
     let mut palette = PaletteMap::from_reader(&mut colours.as_bytes()).context(drawing)?;
@@ -141,6 +148,7 @@ fn flames(stacks: &[Named]) -> anyhow::Result<String> {
     options.title = String::new();
     options.palette_map = Some(&mut palette);
     options.count_name = "samples".to_owned();
+    options.bgcolors = Some(BackgroundColor::Flat(Color::from((255, 255, 255))));
     let mut svg = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
         .context(drawing)?;
