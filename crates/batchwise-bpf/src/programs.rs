@@ -13,6 +13,7 @@ use libbpf_rs::skel::Skel;
 use serde::Serialize;
 
 use crate::balance::{Balancer, Measure, Options};
+use crate::burst::forward;
 use crate::decap::{Decap, DecapConfig};
 use crate::features::{Machine, SendHook, Subcommand};
 use crate::object::info;
@@ -76,6 +77,7 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
             all.add(profile::load_alone()?.object());
             all.add(Counter::load()?.object());
         }
+        Subcommand::Burst => all.add(forward::load(0)?.object()),
     }
     Ok(all.0.into_values().collect())
 }
