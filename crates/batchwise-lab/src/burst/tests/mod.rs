@@ -1,0 +1,1 @@
+//! What disciplines, TCP and the network do, as behaviours.
