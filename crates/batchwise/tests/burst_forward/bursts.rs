@@ -44,7 +44,7 @@ fn send_all(place: &Place) -> BTreeMap<IpAddr, u8> {
         Ok(())
     });
     sent.expect("all are sent");
-    let mut arrived = BTreeMap::new();
+    let mut arrived = BTreeMap::<IpAddr, u8>::new();
     let mut buffer = [0; 2048];
     while let Ok((_, from)) = server.recv_from(&mut buffer) {
         *arrived.entry(from.ip()).or_default() += 1;
