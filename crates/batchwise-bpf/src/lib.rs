@@ -11,6 +11,7 @@
 
 mod attach;
 pub mod balance;
+pub mod burst;
 pub mod decap;
 mod error;
 pub mod features;
@@ -62,5 +63,7 @@ skeletons! {
     probe_skel: "probe.skel.rs",
     window_skel: "window.skel.rs",
     profile_skel: "profile.skel.rs",
-    traffic_skel: "traffic.skel.rs"
+    traffic_skel: "traffic.skel.rs",
+    mark_skel: "mark.skel.rs",
+    admit_skel: "admit.skel.rs"
 }

@@ -6,7 +6,7 @@
 use super::Probe::{
     Bpffs, Btf, Cgroup2, Clock, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting, Symbols,
 };
-use super::Subcommand::{Balance, Decap, Passive, Profile, Tune, Watch, Window};
+use super::Subcommand::{Balance, Burst, Decap, Passive, Profile, Tune, Watch, Window};
 use super::{Feature, Name, Need, User};
 
 /// Without it the subcommand cannot run.
@@ -67,6 +67,7 @@ const LOADERS: &[User] = &[
     needs(Decap, ""),
     needs(Window, ""),
     needs(Profile, ""),
+    needs(Burst, ""),
 ];
 const QUEUES: &[User] = &[
     needs(Watch, "the queues of a socket"),
@@ -95,6 +96,7 @@ pub const FEATURES: &[Feature] = &[
             needs(Watch, ""),
             needs(Tune, ""),
             needs(Window, ""),
+            needs(Burst, ""),
             uses(Profile, "to know what the kernel has"),
             uses(Passive, "the same"),
             uses(Balance, "the same"),
@@ -110,6 +112,7 @@ pub const FEATURES: &[Feature] = &[
             needs(Tune, ""),
             needs(Window, ""),
             needs(Profile, ""),
+            needs(Burst, ""),
         ],
     },
     Feature {
@@ -209,7 +212,14 @@ pub const FEATURES: &[Feature] = &[
                 "--attach tc that ends with its agent, even a killed one",
             ),
             uses(Balance, "health checks that do"),
+            uses(Burst, "mark and admit that do"),
         ],
+    },
+    Feature {
+        name: "kernel's view of a packet",
+        since: Some((6, 2)),
+        probe: InBtf(("function", "bpf_cast_to_kern_ctx")),
+        users: &[uses(Burst, "admit: to read the queue at little cost")],
     },
     Feature {
         name: "bpffs",
@@ -250,6 +260,7 @@ pub const FEATURES: &[Feature] = &[
             uses(Passive, "the same"),
             uses(Balance, "the same"),
             uses(Decap, "the same"),
+            uses(Burst, "the same"),
         ],
     },
     Feature {
