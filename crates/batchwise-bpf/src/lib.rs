@@ -64,5 +64,7 @@ skeletons! {
     probe_skel: "probe.skel.rs",
     window_skel: "window.skel.rs",
     profile_skel: "profile.skel.rs",
-    traffic_skel: "traffic.skel.rs"
+    traffic_skel: "traffic.skel.rs",
+    mark_skel: "mark.skel.rs",
+    admit_skel: "admit.skel.rs"
 }

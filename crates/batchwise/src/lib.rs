@@ -89,7 +89,7 @@ enum Command {
     #[command(after_long_help = profile::EXAMPLES)]
     Profile(profile::ProfileArgs),
 
-    /// Let a router take bursts whole or not at all
+    /// Mark bursts on senders; admit them whole or not at all on routers
     #[command(after_long_help = burst::EXAMPLES)]
     Burst(burst::BurstArgs),
 

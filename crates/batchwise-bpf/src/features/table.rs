@@ -223,7 +223,14 @@ pub const FEATURES: &[Feature] = &[
                 "--attach tc that ends with its agent, even a killed one",
             ),
             uses(Balance, "health checks that do"),
+            uses(Burst, "mark and admit that do"),
         ],
+    },
+    Feature {
+        name: "kernel's view of a packet",
+        since: Some((6, 2)),
+        probe: InBtf(("function", "bpf_cast_to_kern_ctx")),
+        users: &[uses(Burst, "admit: to read the queue at little cost")],
     },
     Feature {
         name: "bpffs",

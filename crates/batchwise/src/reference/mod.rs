@@ -102,13 +102,14 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("window", lines::<crate::window::Line>()),
             ("profile", lines::<profile::report::Line>()),
             ("change", lines::<crate::profile::Change>()),
+            ("burst", lines::<crate::burst::Line>()),
             ("doctor", lines::<crate::doctor::Report>()),
         ],
     );
 }
 
 /// What each agent exports besides the heartbeat.
-fn exported() -> [(&'static str, Vec<Exported>); 7] {
+fn exported() -> [(&'static str, Vec<Exported>); 8] {
     [
         (
             "watch",
@@ -135,6 +136,7 @@ fn exported() -> [(&'static str, Vec<Exported>); 7] {
             "profile",
             metrics::exported::<crate::profile::ProfileMetrics>(),
         ),
+        ("burst", metrics::exported::<crate::burst::BurstMetrics>()),
     ]
 }
 

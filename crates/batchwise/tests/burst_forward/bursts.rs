@@ -54,7 +54,7 @@ fn send_all(place: &Place) -> BTreeMap<IpAddr, u8> {
 
 #[test]
 fn a_marked_burst_arrives_whole_or_not_at_all() {
-    let mut place = Place::build("bf-whole", "1mbit", "100", "bursts");
+    let mut place = Place::build("bf-whole", "1mbit", "100p", "bursts");
     let arrived = send_all(&place);
     let line = place.end();
     let (admitted, refused) = (
@@ -78,7 +78,7 @@ fn a_marked_burst_arrives_whole_or_not_at_all() {
 
 #[test]
 fn drop_tail_cuts_a_burst() {
-    let mut place = Place::build("bf-cut", "1mbit", "100", "off");
+    let mut place = Place::build("bf-cut", "1mbit", "100p", "off");
     let arrived = send_all(&place);
     let line = place.end();
     assert_eq!(

@@ -12,7 +12,7 @@ use batchwise_testbed::topology::{Around, LINK, SERVER_IP};
 
 use crate::Place;
 
-const LIMITS: [&str; 4] = ["--rate", "1gbit", "--limit", "100"];
+const LIMITS: [&str; 4] = ["--rate", "1gbit", "--limit", "100p"];
 
 fn forward(from: &str, to: &str) -> Command {
     let mut command = batchwise();
@@ -28,12 +28,12 @@ fn arguments_that_are_wrong_are_named_with_an_example() {
         command.args(["burst", "forward", "--from", "lo", "--to", "lo"]);
         run(command.args(args))
     };
-    assert_refused(&with(&["--limit", "100"]), 2, &["--rate"]);
-    let rate = with(&["--rate", "100", "--limit", "100"]);
-    assert_refused(&rate, 2, &["--rate", "1gbit"]);
-    let limit = with(&["--rate", "1gbit", "--limit", "0"]);
+    assert_refused(&with(&["--limit", "100p"]), 2, &["--rate"]);
+    let rate = with(&["--rate", "100", "--limit", "100p"]);
+    assert_refused(&rate, 2, &["--rate", "100mbit"]);
+    let limit = with(&["--rate", "1gbit", "--limit", "0p"]);
     assert_refused(&limit, 2, &["--limit", "150kb"]);
-    let many = with(&["--rate", "1gbit", "--limit", "100000"]);
+    let many = with(&["--rate", "1gbit", "--limit", "100000p"]);
     assert_refused(&many, 1, &["--limit", "65536"]);
 }
 
@@ -83,7 +83,7 @@ fn interfaces_that_do_not_do_are_named_with_the_remedy() {
 
 #[test]
 fn frames_without_checksums_end_it_with_the_command_that_makes_them() {
-    let mut place = Place::build("bf-checksums", "100mbit", "100", "off");
+    let mut place = Place::build("bf-checksums", "100mbit", "100p", "off");
     let hosts = &place.around.hosts;
     let namespace = hosts.client.namespace();
     namespace

@@ -72,7 +72,7 @@ fn all_of(name: &str, admit: &str, limit: &str) {
 
 #[test]
 fn drop_tail_in_packets_carries_tcp_whole_at_the_rate_within_the_limit() {
-    all_of("bf-off", "off", "30");
+    all_of("bf-off", "off", "30p");
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn drop_tail_in_bytes_does_so() {
 
 #[test]
 fn admission_of_bursts_does_so() {
-    all_of("bf-bursts", "bursts", "30");
+    all_of("bf-bursts", "bursts", "30p");
     all_of("bf-bursts", "bursts", "40kb");
 }
 
 #[test]
 fn the_published_algorithm_does_so_with_room_for_its_longest_burst() {
-    let mut place = Place::build("bf-published", "20mbit", "100", "published");
+    let mut place = Place::build("bf-published", "20mbit", "100p", "published");
     place.transfer();
     let line = place.end();
     // it holds every packet against the longest super-packet, so the last 64 places stay empty
@@ -97,7 +97,7 @@ fn the_published_algorithm_does_so_with_room_for_its_longest_burst() {
 
 #[test]
 fn nothing_is_left_of_a_forwarder_that_is_killed() {
-    let mut place = Place::build("bf-killed", "20mbit", "30", "bursts");
+    let mut place = Place::build("bf-killed", "20mbit", "30p", "bursts");
     let programs = programs_of(place.forwarder.pid());
     assert!(!programs.is_empty());
     let status = place.forwarder.end(Signal::SIGKILL, PATIENCE);
@@ -107,7 +107,7 @@ fn nothing_is_left_of_a_forwarder_that_is_killed() {
 
 #[test]
 fn nothing_is_left_of_a_forwarder_that_ends() {
-    let mut place = Place::build("bf-ends", "20mbit", "30", "bursts");
+    let mut place = Place::build("bf-ends", "20mbit", "30p", "bursts");
     let programs = programs_of(place.forwarder.pid());
     place.end();
     until_freed(&programs);

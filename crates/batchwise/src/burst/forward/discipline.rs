@@ -6,8 +6,8 @@ use batchwise_core::burst::{Admission, Packet, Rules, Sender, Verdict, mark};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::amount::Limit;
 use super::queue::Length;
+use crate::burst::limit::Limit;
 
 /// What finds a place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]

@@ -13,7 +13,7 @@ use batchwise_core::burst::Verdict;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::amount::SHORTEST;
+use super::SHORTEST;
 use super::discipline::Discipline;
 use super::packet::{self, Checksum};
 use super::queue::{Length, Queue};

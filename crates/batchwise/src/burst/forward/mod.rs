@@ -1,7 +1,6 @@
 //! `batchwise burst forward`: a router's queue in user space. Frames of one interface go to the other
 //! through a queue that is served at a rate; frames of the other go back at once.
 
-mod amount;
 mod discipline;
 mod engine;
 mod packet;
@@ -17,13 +16,13 @@ use anyhow::{Context, anyhow};
 use batchwise_bpf::burst::forward::{Forwarder, MOST_HELD};
 use clap::Args;
 
+use crate::burst::limit::{Limit, parse_limit, parse_rate};
 use crate::frame::args::{parse_duration, parse_interval};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output};
 use crate::frame::signals::stop_flag;
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
-use amount::{Limit, parse_limit, parse_rate};
 use discipline::{Admit, Discipline};
 use engine::{Counts, Engine};
 use queue::Queue;
@@ -34,7 +33,7 @@ use report::{Report, Setting};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  sudo batchwise burst forward --from eth1 --to eth2 --rate 1gbit --limit 100 --admit bursts
+  sudo batchwise burst forward --from eth1 --to eth2 --rate 1gbit --limit 100p --admit bursts
       what arrives at eth1 waits in a queue of 100 packets and leaves by eth2 at 1 Gbit/s; what arrives at
       eth2 leaves by eth1 at once
   sudo batchwise burst forward --from eth1 --to eth2 --rate 100mbit --limit 150kb --admit off
@@ -55,7 +54,7 @@ pub struct ForwardArgs {
     /// How fast the queue is served, in bits a second of whole frames: 100mbit, 1gbit
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: u64,
-    /// What the queue holds: packets (100), or bytes (150kb)
+    /// What the queue holds: packets (100p), or bytes (150kb)
     #[arg(long, value_name = "PACKETS|BYTES", value_parser = parse_limit)]
     limit: Limit,
     /// What finds a place in the queue
@@ -75,6 +74,17 @@ pub struct ForwardArgs {
     metrics: Option<String>,
 }
 
+/// No frame is shorter on a wire, and none counts for less, bytes.
+const SHORTEST: u32 = 60;
+
+/// So many packets can be in such a queue.
+fn most_packets(limit: Limit) -> u32 {
+    match limit {
+        Limit::Packets(packets) => packets,
+        Limit::Bytes(bytes) => bytes.div_ceil(SHORTEST),
+    }
+}
+
 /// The forwarding thread may end by itself; that is noticed after at most this long.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -86,7 +96,7 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<ForwardMetrics>::bind);
     let exporter = exporter.transpose()?;
-    let held = args.limit.most_packets();
+    let held = most_packets(args.limit);
     if held > MOST_HELD {
         anyhow::bail!("--limit: at most {MOST_HELD} packets, or as many of 60 bytes");
     }

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Admits bursts to a router's queue whole, or not at all: before each packet enters the queue, in tc
+ * egress. The queue is the kernel's, its length is read, and one CPU at a time decides.
+ */
+#include "../lib/kernel.h"
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#include "../flows/tag.h"
+#include "../lib/admit.h"
+#include "burst.h"
+#include "burst_intf.h"
+
+#define BW_PULL 256 /* headers that a socket buffer may keep in another part */
+#define TC_ACT_SHOT 2
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Linux 6.2 */
+extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
+
+/* Set before loading. */
+const volatile struct bw_rules rules;
+const volatile __u32 packet_bytes; /* the queue is limited in packets, which count as so many bytes; 0: in bytes */
+const volatile bool border;	   /* marks are taken off behind the queue's door */
+
+struct bw_flow {
+	__u64 tag;
+	struct bw_lease lease;
+};
+
+/* By hashes, see bw_set(). Only who has the lock looks at them. */
+struct bw_source sources[BW_SOURCES];
+struct bw_flow flows[BW_SOURCES];
+
+/* Packets that this program has no say in. */
+__u64 own;	  /* of this host: it would hear of a drop as of a full queue of its own */
+__u64 unreadable; /* their headers */
+/* The longest that the queue was found, bytes; the agent sets it back. */
+__u32 highest;
+
+struct bw_queue {
+	struct bpf_spin_lock lock;
+	__u32 unused;
+	struct bw_total total;
+	struct bw_admit_counts counts;
+};
+
+/* Linux 6.1 knows no locks in global variables. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_queue);
+} queue SEC(".maps");
+
+/* Bytes in the device's queue: it has one, and counts them in one place (the loader's to check). */
+BW_INLINE __u32 bw_queued(struct __sk_buff *ctx)
+{
+	struct Qdisc *q;
+
+	if (bpf_ksym_exists(bpf_cast_to_kern_ctx)) {
+		struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+
+		q = skb->dev->_tx->qdisc;
+		return packet_bytes ? q->q.qlen * packet_bytes : q->qstats.backlog;
+	}
+	q = BPF_CORE_READ((struct sk_buff *)ctx, dev, _tx, qdisc);
+	if (packet_bytes)
+		return BPF_CORE_READ(q, q.qlen) * packet_bytes;
+	return BPF_CORE_READ(q, qstats.backlog);
+}
+
+/* The first of the places in which a hash may be. */
+BW_INLINE __u32 bw_set(__u64 hash)
+{
+	return (hash & (BW_SOURCES / BW_PLACES - 1)) * BW_PLACES;
+}
+
+/* The flow's place, or a new one where a lease is over; NULL: there is none. */
+BW_INLINE struct bw_flow *bw_find_flow(__u64 tag, __u64 epoch, struct bw_admit_counts *count)
+{
+	__u32 set = bw_set(tag), i, free = BW_PLACES;
+	struct bw_flow *flow;
+
+	for (i = 0; i < BW_PLACES; i++) {
+		flow = &flows[(set + i) & (BW_SOURCES - 1)];
+		if (flow->tag == tag)
+			break;
+		if (!bw_lease_is_live(&flow->lease, epoch))
+			free = i;
+	}
+	if (i == BW_PLACES) {
+		if (free == BW_PLACES)
+			return NULL;
+		flow = &flows[(set + free) & (BW_SOURCES - 1)];
+	}
+	if (flow->lease.left && !flow->lease.refused && !bw_lease_is_live(&flow->lease, epoch))
+		count->lost++;
+	if (!bw_lease_is_live(&flow->lease, epoch)) {
+		flow->tag = tag;
+		__builtin_memset(&flow->lease, 0, sizeof(flow->lease));
+	}
+	return flow;
+}
+
+/* The source's place, or that of the source whose credit is full the longest; NULL: none is full. */
+BW_INLINE struct bw_source *bw_find_source(const __u8 *addr, __u64 hash, __u64 now)
+{
+	const bw_word64 *a = (const bw_word64 *)addr;
+	struct bw_source *source, *oldest = NULL;
+	__u32 set = bw_set(hash), i;
+
+	for (i = 0; i < BW_PLACES; i++) {
+		const bw_word64 *b;
+
+		source = &sources[(set + i) & (BW_SOURCES - 1)];
+		b = (const bw_word64 *)source->addr;
+		if (a[0] == b[0] && a[1] == b[1])
+			return source;
+		if (source->credit.full_at <= now && (!oldest || source->credit.full_at < oldest->credit.full_at))
+			oldest = source;
+	}
+	if (!oldest)
+		return NULL;
+	__builtin_memset(oldest, 0, sizeof(*oldest));
+	__builtin_memcpy(oldest->addr, addr, sizeof(oldest->addr));
+	return oldest;
+}
+
+struct bw_asked {
+	__u32 bytes;	/* of the packet, in the queue */
+	__u32 segments; /* what its mark says, in packets like this; 0: no mark */
+	__u32 queued;	/* bytes */
+	__u64 tag;	/* of its flow */
+	__u64 hash;	/* of its source */
+	__u8 source[16] __attribute__((aligned(8)));
+};
+
+BW_INLINE void bw_count(struct bw_admit_counts *count, struct bw_source *source, int verdict, int marked)
+{
+	int dropped = verdict == BW_FULL || verdict == BW_REFUSED || verdict == BW_DENIED;
+
+	count->admitted += verdict == BW_ADMITTED;
+	count->promised += verdict == BW_PROMISED;
+	count->refused += verdict == BW_REFUSED;
+	count->denied += verdict == BW_DENIED;
+	if (marked) {
+		count->ignored += verdict == BW_TAKEN;
+		count->overflowed += verdict == BW_FULL;
+	} else {
+		count->taken += verdict == BW_TAKEN;
+		count->full += verdict == BW_FULL;
+	}
+	if (source) {
+		source->admitted += verdict == BW_ADMITTED;
+		source->refused += verdict == BW_REFUSED;
+		source->ignored += verdict == BW_TAKEN;
+		source->dropped += dropped;
+	}
+}
+
+/* enum bw_verdict */
+BW_INLINE int bw_ask(const struct bw_asked *asked)
+{
+	const struct bw_rules *r = (const void *)&rules;
+	struct bw_source *source = NULL;
+	struct bw_flow *flow = NULL;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 zero = 0, reserved;
+	struct bw_queue *q;
+	int verdict;
+
+	barrier_var(r); /* or the compiler takes the values that it sees here for final */
+	q = bpf_map_lookup_elem(&queue, &zero);
+	if (!q)
+		return BW_TAKEN;
+	bpf_spin_lock(&q->lock);
+	reserved = q->total.bytes;
+	bw_advance(&q->total, now >> r->epoch_shift);
+	q->counts.lost_bytes += reserved - q->total.bytes;
+	if (asked->segments) {
+		flow = bw_find_flow(asked->tag, q->total.epoch, &q->counts);
+		source = bw_find_source(asked->source, asked->hash, now);
+	}
+	verdict = bw_decide(r, &q->total, flow ? &flow->lease : NULL,
+			    source ? &source->credit : NULL, now, asked->queued, asked->bytes,
+			    asked->segments);
+	bw_count(&q->counts, source, verdict, asked->segments != 0);
+	bpf_spin_unlock(&q->lock);
+	return verdict;
+}
+
+/* What a marked packet asks for: its flow and its source are looked up. 0, or -1: it cannot be read. */
+BW_INLINE int bw_read_mark(struct __sk_buff *skb, __u32 left, __u32 own_segments, struct bw_asked *asked)
+{
+	__u32 linear = skb->data_end - skb->data, headers = skb->len;
+	struct bw_packet pkt;
+
+	if (headers > BW_PULL)
+		headers = BW_PULL;
+	if (linear < headers) /* else the driver left headers in the buffer's other parts */
+		bpf_skb_pull_data(skb, headers);
+	if (bw_parse_packet((void *)(long)skb->data, (void *)(long)skb->data_end, &pkt) != BW_PARSED)
+		return -1;
+	asked->tag = bw_tag(&pkt.tuple);
+	__builtin_memcpy(asked->source, pkt.tuple.src, sizeof(asked->source));
+	asked->hash = bw_mix(bw_mix(hash_keys[0], ((bw_word64 *)asked->source)[0]),
+			     ((bw_word64 *)asked->source)[1]);
+	asked->segments = (left + own_segments - 1) / own_segments;
+	return 0;
+}
+
+SEC("tc")
+int bw_admit(struct __sk_buff *skb)
+{
+	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *ip;
+	__u32 link = bw_link(data, end), tos = 0, own_segments = skb->gso_segs;
+	struct bw_asked asked = { .bytes = skb->wire_len };
+	int v6 = 0, verdict;
+
+	if (!skb->ingress_ifindex) {
+		__sync_fetch_and_add(&own, 1);
+		return TCX_NEXT;
+	}
+	if (!own_segments)
+		own_segments = 1;
+	if (packet_bytes)
+		asked.bytes = own_segments * packet_bytes;
+	ip = data + link;
+	if (link && ip + BW_HEAD <= end) {
+		v6 = ip[0] >> 4 == 6;
+		tos = bw_tos(ip, v6);
+	}
+	if (bw_is_marked(tos) &&
+	    bw_read_mark(skb, bw_mark_segments(tos), own_segments, &asked))
+		__sync_fetch_and_add(&unreadable, 1);
+	asked.queued = bw_queued(skb);
+	verdict = bw_ask(&asked);
+	if (highest < asked.queued)
+		highest = asked.queued;
+	if (verdict == BW_FULL || verdict == BW_REFUSED || verdict == BW_DENIED)
+		return TC_ACT_SHOT;
+	if (border && bw_is_marked(tos)) {
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		ip = data + link;
+		if (ip + BW_HEAD <= end)
+			bw_store_tos(skb, ip, link, v6, bw_unmarked(tos));
+	}
+	return TCX_NEXT;
+}
