@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+#[cfg(test)]
 pub use forward::ForwardMetrics;
 pub use metrics::BurstMetrics;
 #[cfg(test)]

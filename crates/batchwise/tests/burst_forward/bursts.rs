@@ -62,7 +62,7 @@ fn a_marked_burst_arrives_whole_or_not_at_all() {
         number(&line, "bursts_refused"),
     );
     assert!(admitted >= 5 && refused > 0, "{line}");
-    assert_eq!(admitted + refused, BURSTS.into(), "{line}");
+    assert_eq!(admitted + refused, u64::from(BURSTS), "{line}");
     assert_eq!(arrived.len() as u64, admitted, "{arrived:?}; {line}");
     assert!(
         arrived.values().all(|n| *n == LENGTH),
