@@ -114,6 +114,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &others::Others,
         &regret::Regret,
         &burst::BurstSim,
+        &burst::cost::BurstCost,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,
         &passive::transports::TRANSPORTS,

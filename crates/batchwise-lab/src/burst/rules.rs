@@ -30,17 +30,33 @@ impl Variant {
     /// Leaves it out.
     pub fn rules(self) -> fn(Rules) -> Rules {
         match self {
-            Self::Credit => |rules| Rules { refill_time: 0, ..rules },
-            Self::Cap => |rules| Rules { all_bytes: rules.limit, ..rules },
-            Self::Headroom => |rules| Rules { headroom: 0, ..rules },
-            Self::Refusal => |rules| Rules { whole: false, ..rules },
+            Self::Credit => |rules| Rules {
+                refill_time: 0,
+                ..rules
+            },
+            Self::Cap => |rules| Rules {
+                all_bytes: rules.limit,
+                ..rules
+            },
+            Self::Headroom => |rules| Rules {
+                headroom: 0,
+                ..rules
+            },
+            Self::Refusal => |rules| Rules {
+                whole: false,
+                ..rules
+            },
         }
     }
 }
 
 const fn scenario(traffic: Traffic, recovery: Recovery) -> Scenario {
     let rate = GBIT;
-    Scenario { traffic, rate, recovery }
+    Scenario {
+        traffic,
+        rate,
+        recovery,
+    }
 }
 
 /// What shows the difference.
@@ -53,7 +69,18 @@ pub const SCENARIOS: [Scenario; 4] = [
 
 /// Likewise: who marks everything, who never sends what it reserved, and who does it from many addresses.
 pub const LIES: [Strategy; 3] = [
-    Strategy::Tcp { share: 1.0, claims: 10 },
-    Strategy::Bursts { claims: 10, sends: 1, load: 0.04, new_flows: true },
-    Strategy::Spoofed { claims: 10, load: 0.04 },
+    Strategy::Tcp {
+        share: 1.0,
+        claims: 10,
+    },
+    Strategy::Bursts {
+        claims: 10,
+        sends: 1,
+        load: 0.04,
+        new_flows: true,
+    },
+    Strategy::Spoofed {
+        claims: 10,
+        load: 0.04,
+    },
 ];

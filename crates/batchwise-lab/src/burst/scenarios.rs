@@ -96,7 +96,10 @@ impl Scenario {
         };
         let limit = match self.traffic {
             // as ns-2 counts
-            Traffic::OneOf50 { jumbo: true, .. } => Limit { bytes: u32::MAX / 2, packets: QUEUE },
+            Traffic::OneOf50 { jumbo: true, .. } => Limit {
+                bytes: u32::MAX / 2,
+                packets: QUEUE,
+            },
             _ => Limit::full_sized(QUEUE),
         };
         let full = u64::from(QUEUE) * 12_000 * SECOND / self.rate;
@@ -108,8 +111,16 @@ impl Scenario {
             epoch: 2 * (4 * delay + full),
             rules,
         };
-        let hop = HopSpec { queue, rate: self.rate, delay };
-        let hops = if self.traffic == Traffic::Series { 2 } else { 1 };
+        let hop = HopSpec {
+            queue,
+            rate: self.rate,
+            delay,
+        };
+        let hops = if self.traffic == Traffic::Series {
+            2
+        } else {
+            1
+        };
         Spec {
             hops: vec![hop; hops],
             access_rate: FASTER * self.rate,
@@ -153,7 +164,11 @@ impl Scenario {
     }
 
     fn mixed(&self, who: Who, rng: &mut StdRng) -> Vec<FlowSpec> {
-        let marks = if who == Who::All { Marks::Bursts } else { Marks::Never };
+        let marks = if who == Who::All {
+            Marks::Bursts
+        } else {
+            Marks::Never
+        };
         let long = |source| FlowSpec {
             marks,
             group: u32::MAX,
@@ -199,7 +214,13 @@ const APART: u64 = 100_000;
 pub fn all(quick: bool) -> Vec<Scenario> {
     let mut all = Vec::new();
     for recovery in [Recovery::Rack, Recovery::Cliff] {
-        let mut add = |traffic, rate| all.push(Scenario { traffic, rate, recovery });
+        let mut add = |traffic, rate| {
+            all.push(Scenario {
+                traffic,
+                rate,
+                recovery,
+            })
+        };
         for packets in [10, 100] {
             for rate in [100 * MBIT, GBIT, 10 * GBIT] {
                 add(Traffic::Incast { packets }, rate);

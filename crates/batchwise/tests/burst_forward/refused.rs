@@ -60,9 +60,12 @@ fn interfaces_that_do_not_do_are_named_with_the_remedy() {
         &["nosuch0", "no interface"],
     );
     in_the_middle(middle, forward(from, from), &[from, "--to"]);
-    in_the_middle(middle, forward(from, "lo"), &["lo", "native XDP"]);
-
+    in_the_middle(middle, forward(from, "lo"), &["lo", "ip link set", "mtu"]);
     let namespace = middle.namespace();
+    let without = "link add bw-ifb type ifb";
+    namespace.ip(without).expect("a device without native XDP");
+    in_the_middle(middle, forward(from, "bw-ifb"), &["bw-ifb", "native XDP"]);
+
     namespace
         .ip(&format!("link set {to} mtu 9000"))
         .expect("an MTU");

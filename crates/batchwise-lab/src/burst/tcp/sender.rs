@@ -213,9 +213,8 @@ impl Sender {
             return;
         }
         self.timeout_at.get_or_insert(now + self.rtt.timeout());
-        let may_probe = self.config.recovery == Recovery::Rack
-            && self.recovering.is_none()
-            && !self.probed;
+        let may_probe =
+            self.config.recovery == Recovery::Rack && self.recovering.is_none() && !self.probed;
         self.probe_at = may_probe.then(|| now + self.rtt.probe(outstanding));
     }
 
