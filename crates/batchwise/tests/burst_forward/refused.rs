@@ -74,10 +74,9 @@ fn interfaces_that_do_not_do_are_named_with_the_remedy() {
         .ip(&format!("link set {to} mtu 1500"))
         .expect("an MTU");
 
-    let many = "bw-many type veth numrxqueues 2 numtxqueues 2 peer name bw-peer";
-    namespace
-        .ip(&format!("link add {many} numrxqueues 2 numtxqueues 2"))
-        .expect("a link");
+    let queues = "numrxqueues 2 numtxqueues 2";
+    let many = format!("link add name bw-many {queues} type veth peer name bw-peer {queues}");
+    namespace.ip(&many).expect("a link");
     let two = ["-L", "bw-many", "rx", "2", "tx", "2"];
     let set = middle.inside(|| Ok(Command::new("ethtool").args(two).output()?));
     drop(set.expect("ethtool runs")); // those that have two already say so

@@ -85,10 +85,11 @@ const LENGTH: u32 = 10;
 /// More than can be carried.
 const RATE: &str = "100gbit";
 const LIMIT: &str = "30000p";
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(100);
 const MEASURED: Duration = Duration::from_millis(800);
-/// Sent by one call.
-const BATCH: u32 = 4096;
+/// Sent before, to learn how fast the sender is; then it sends by one call for so long, ns.
+const LEARNING: u32 = 100_000;
+const SENDING: f64 = 1.2e9;
 /// Of what was sent on, at least so much must arrive.
 const ARRIVES: f64 = 0.98;
 
@@ -135,25 +136,27 @@ impl Experiment for BurstCost {
         let Arm { way, bytes } = *turn.arm;
         let Stage { repeater, around } = stage;
         let mut forwarder = forwarder(around, way)?;
-        let (packet, end) = (packet(bytes), AtomicBool::new(false));
+        let (packet, began) = (packet(bytes), AtomicBool::new(false));
         let client = &around.hosts.client;
         let measured = std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 let mut cpus = CpuSet::new();
                 cpus.set(client.cpu())?;
                 sched_setaffinity(Pid::from_raw(0), &cpus)?;
-                while !end.load(Ordering::Relaxed) {
-                    let what = (&packet[..], FLOWS);
-                    repeater.run(Measured::Forward, what, BATCH, Some(client))?;
-                }
-                anyhow::Ok(())
+                let what = (&packet[..], FLOWS);
+                let ns = repeater.run(Measured::Forward, what, LEARNING, Some(client));
+                began.store(true, Ordering::Relaxed);
+                let all = (SENDING / ns?.max(50.0)) as u32;
+                repeater.run(Measured::Forward, what, all, Some(client))
             });
             let read = || Seen::read(&forwarder, around, way);
+            while !began.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             std::thread::sleep(SETTLE);
             let before = read();
             std::thread::sleep(MEASURED);
             let after = read();
-            end.store(true, Ordering::Relaxed);
             let sent = sender.join();
             sent.map_err(|_| anyhow::anyhow!("the sender panicked"))??;
             anyhow::Ok((before?, after?))
