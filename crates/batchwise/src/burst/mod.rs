@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+#[cfg(test)]
 pub use metrics::BurstMetrics;
 #[cfg(test)]
 pub use report::Line;
