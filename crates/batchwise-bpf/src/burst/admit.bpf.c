@@ -109,31 +109,34 @@ BW_INLINE struct bw_flow *bw_find_flow(__u64 tag, __u64 epoch, struct bw_admit_c
 /* The source's place, or that of the source whose credit is full the longest; NULL: none is full. */
 BW_INLINE struct bw_source *bw_find_source(const __u8 *addr, __u64 hash, __u64 now)
 {
-	const bw_word64 *a = (const bw_word64 *)addr;
-	struct bw_source *source, *oldest = NULL;
-	__u32 set = bw_set(hash), i;
+	const bw_word64 *a = (const bw_word64 *)addr, *b;
+	__u32 set = bw_set(hash), i, free = BW_PLACES;
+	struct bw_source *source;
+	__u64 oldest = now + 1;
 
 	for (i = 0; i < BW_PLACES; i++) {
-		const bw_word64 *b;
-
 		source = &sources[(set + i) & (BW_SOURCES - 1)];
 		b = (const bw_word64 *)source->addr;
 		if (a[0] == b[0] && a[1] == b[1])
 			return source;
-		if (source->credit.full_at <= now && (!oldest || source->credit.full_at < oldest->credit.full_at))
-			oldest = source;
+		if (source->credit.full_at < oldest) {
+			oldest = source->credit.full_at;
+			free = i;
+		}
 	}
-	if (!oldest)
+	if (free == BW_PLACES)
 		return NULL;
-	__builtin_memset(oldest, 0, sizeof(*oldest));
-	__builtin_memcpy(oldest->addr, addr, sizeof(oldest->addr));
-	return oldest;
+	source = &sources[(set + free) & (BW_SOURCES - 1)];
+	__builtin_memset(source, 0, sizeof(*source));
+	__builtin_memcpy(source->addr, addr, sizeof(source->addr));
+	return source;
 }
 
 struct bw_asked {
 	__u32 bytes;	/* of the packet, in the queue */
 	__u32 segments; /* what its mark says, in packets like this; 0: no mark */
 	__u32 queued;	/* bytes */
+	__u32 unused;
 	__u64 tag;	/* of its flow */
 	__u64 hash;	/* of its source */
 	__u8 source[16] __attribute__((aligned(8)));
@@ -163,7 +166,7 @@ BW_INLINE void bw_count(struct bw_admit_counts *count, struct bw_source *source,
 }
 
 /* enum bw_verdict */
-BW_INLINE int bw_ask(const struct bw_asked *asked)
+BW_APART int bw_ask(const struct bw_asked *asked)
 {
 	const struct bw_rules *r = (const void *)&rules;
 	struct bw_source *source = NULL;
@@ -175,7 +178,7 @@ BW_INLINE int bw_ask(const struct bw_asked *asked)
 
 	barrier_var(r); /* or the compiler takes the values that it sees here for final */
 	q = bpf_map_lookup_elem(&queue, &zero);
-	if (!q)
+	if (!q || !asked)
 		return BW_TAKEN;
 	bpf_spin_lock(&q->lock);
 	reserved = q->total.bytes;
@@ -193,8 +196,8 @@ BW_INLINE int bw_ask(const struct bw_asked *asked)
 	return verdict;
 }
 
-/* What a marked packet asks for: its flow and its source are looked up. 0, or -1: it cannot be read. */
-BW_INLINE int bw_read_mark(struct __sk_buff *skb, __u32 left, __u32 own_segments, struct bw_asked *asked)
+/* The flow and the source of a marked packet, for which `segments` are left. 0, or -1: it cannot be read. */
+BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 segments)
 {
 	__u32 linear = skb->data_end - skb->data, headers = skb->len;
 	struct bw_packet pkt;
@@ -203,13 +206,14 @@ BW_INLINE int bw_read_mark(struct __sk_buff *skb, __u32 left, __u32 own_segments
 		headers = BW_PULL;
 	if (linear < headers) /* else the driver left headers in the buffer's other parts */
 		bpf_skb_pull_data(skb, headers);
-	if (bw_parse_packet((void *)(long)skb->data, (void *)(long)skb->data_end, &pkt) != BW_PARSED)
+	if (!asked ||
+	    bw_parse_packet((void *)(long)skb->data, (void *)(long)skb->data_end, &pkt) != BW_PARSED)
 		return -1;
 	asked->tag = bw_tag(&pkt.tuple);
 	__builtin_memcpy(asked->source, pkt.tuple.src, sizeof(asked->source));
 	asked->hash = bw_mix(bw_mix(hash_keys[0], ((bw_word64 *)asked->source)[0]),
 			     ((bw_word64 *)asked->source)[1]);
-	asked->segments = (left + own_segments - 1) / own_segments;
+	asked->segments = segments;
 	return 0;
 }
 
@@ -235,7 +239,7 @@ int bw_admit(struct __sk_buff *skb)
 		tos = bw_tos(ip, v6);
 	}
 	if (bw_is_marked(tos) &&
-	    bw_read_mark(skb, bw_mark_segments(tos), own_segments, &asked))
+	    bw_read_flow(skb, &asked, (bw_mark_segments(tos) + own_segments - 1) / own_segments))
 		__sync_fetch_and_add(&unreadable, 1);
 	asked.queued = bw_queued(skb);
 	verdict = bw_ask(&asked);
