@@ -79,30 +79,33 @@ BW_INLINE __u32 bw_set(__u64 hash)
 	return (hash & (BW_SOURCES / BW_PLACES - 1)) * BW_PLACES;
 }
 
+/* 1 or 0, without a branch: the verifier would follow each of every place. */
+BW_INLINE __u64 bw_is_zero(__u64 value)
+{
+	barrier_var(value);
+	return (~value & (value - 1)) >> 63;
+}
+
 /* The flow's place, or a new one where a lease is over; NULL: there is none. */
 BW_INLINE struct bw_flow *bw_find_flow(__u64 tag, __u64 epoch, struct bw_admit_counts *count)
 {
-	__u32 set = bw_set(tag), i, free = BW_PLACES;
+	__u32 set = bw_set(tag), known = 0, over = 0, i;
 	struct bw_flow *flow;
 
+#pragma unroll
 	for (i = 0; i < BW_PLACES; i++) {
 		flow = &flows[(set + i) & (BW_SOURCES - 1)];
-		if (flow->tag == tag)
-			break;
-		if (!bw_lease_is_live(&flow->lease, epoch))
-			free = i;
+		known |= bw_is_zero(flow->tag ^ tag) << i;
+		over |= (bw_is_zero(flow->lease.left) | bw_less(flow->lease.epoch, epoch)) << i;
 	}
-	if (i == BW_PLACES) {
-		if (free == BW_PLACES)
-			return NULL;
-		flow = &flows[(set + free) & (BW_SOURCES - 1)];
-	}
-	if (flow->lease.left && !flow->lease.refused && !bw_lease_is_live(&flow->lease, epoch))
-		count->lost++;
-	if (!bw_lease_is_live(&flow->lease, epoch)) {
-		flow->tag = tag;
-		__builtin_memset(&flow->lease, 0, sizeof(flow->lease));
-	}
+	if (!(known | over))
+		return NULL;
+	flow = &flows[(set + bw_msb(known ? known : over)) & (BW_SOURCES - 1)];
+	if (bw_lease_is_live(&flow->lease, epoch))
+		return flow;
+	count->lost += flow->lease.left && !flow->lease.refused;
+	flow->tag = tag;
+	flow->lease.left = 0;
 	return flow;
 }
 
@@ -110,23 +113,24 @@ BW_INLINE struct bw_flow *bw_find_flow(__u64 tag, __u64 epoch, struct bw_admit_c
 BW_INLINE struct bw_source *bw_find_source(const __u8 *addr, __u64 hash, __u64 now)
 {
 	const bw_word64 *a = (const bw_word64 *)addr, *b;
-	__u32 set = bw_set(hash), i, free = BW_PLACES;
+	__u64 oldest = now + 1, place = BW_PLACES, less;
+	__u32 set = bw_set(hash), known = 0, i;
 	struct bw_source *source;
-	__u64 oldest = now + 1;
 
+#pragma unroll
 	for (i = 0; i < BW_PLACES; i++) {
 		source = &sources[(set + i) & (BW_SOURCES - 1)];
 		b = (const bw_word64 *)source->addr;
-		if (a[0] == b[0] && a[1] == b[1])
-			return source;
-		if (source->credit.full_at < oldest) {
-			oldest = source->credit.full_at;
-			free = i;
-		}
+		known |= bw_is_zero((a[0] ^ b[0]) | (a[1] ^ b[1])) << i;
+		less = -bw_less(source->credit.full_at, oldest);
+		oldest ^= (oldest ^ source->credit.full_at) & less;
+		place ^= (place ^ i) & less;
 	}
-	if (free == BW_PLACES)
+	if (known)
+		return &sources[(set + bw_msb(known)) & (BW_SOURCES - 1)];
+	if (place == BW_PLACES)
 		return NULL;
-	source = &sources[(set + free) & (BW_SOURCES - 1)];
+	source = &sources[(set + place) & (BW_SOURCES - 1)];
 	__builtin_memset(source, 0, sizeof(*source));
 	__builtin_memcpy(source->addr, addr, sizeof(source->addr));
 	return source;

@@ -88,6 +88,8 @@ BW_INLINE __u32 bw_burst(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_m
 
 	if (!end)
 		return begins ? left : 0;
+	if (bw_after(until, tp->write_seq)) /* its last segment is not full */
+		until = tp->write_seq;
 	if (bw_after(*end, seq)) {
 		if (begins && bw_after(until, *end))
 			*end = until;

@@ -35,7 +35,7 @@ fn send_window(site: &Site, address: IpAddr, tos: u8, host_and_link: (&str, &str
     // an acknowledged octet of its own: no burst
     sent.write_all(b"x").expect("sent");
     received.read_exact(&mut got[..1]).expect("it arrives");
-    capture.finish()
+    capture.finish(data.len() + 1)
 }
 
 #[test]

@@ -131,7 +131,8 @@ impl Capture {
         let folder = TempDir::new().expect("a folder");
         let file = folder.path().join("pcap");
         let mut command = Command::new("tcpdump");
-        command.args(["-i", link, "-n", "-U", "-Q", "in", "-Z", "root", "-w"]);
+        command.args(["-i", link, "-n", "-U", "--immediate-mode", "-Q", "in"]);
+        command.args(["-Z", "root", "-w"]);
         command.arg(&file).arg("tcp");
         let tcpdump = host.spawn("tcpdump", command, Role::Observer);
         let tcpdump = tcpdump.expect("tcpdump is needed (Debian: apt install tcpdump)");
@@ -143,16 +144,27 @@ impl Capture {
         Self { tcpdump, folder }
     }
 
-    /// Ends it; gives the packets with payload, in order.
-    pub fn finish(mut self) -> Vec<Seen> {
+    /// Ends it once so many bytes of payload were seen; gives the packets with payload, in order.
+    pub fn finish(mut self, bytes: usize) -> Vec<Seen> {
+        let all = || {
+            let seen = self.seen();
+            let sum: usize = seen.iter().map(|packet| packet.payload).sum();
+            (sum >= bytes).then_some(seen)
+        };
+        let seen = eventually("all packets", all, || self.tcpdump.quote());
         kill(self.tcpdump.pid(), Signal::SIGINT).expect("tcpdump is there");
         let status = self.tcpdump.wait(&Stop::default(), PATIENCE);
         assert!(status.expect("tcpdump ends").success());
+        seen
+    }
+
+    fn seen(&self) -> Vec<Seen> {
         let file = File::open(self.folder.path().join("pcap")).expect("the capture");
         let mut reader = PcapReader::new(file).expect("a capture");
         let mut seen = Vec::new();
-        while let Some(packet) = reader.next_packet() {
-            seen.extend(parse(&packet.expect("a packet").data));
+        // the last may not be written whole
+        while let Some(Ok(packet)) = reader.next_packet() {
+            seen.extend(parse(&packet.data));
         }
         seen
     }
