@@ -227,7 +227,6 @@ proptest! {
             now += wait;
             router.packet(now, source, flow, Packet { bytes, segments });
             let reserved = router.admission.reserved(now);
-            prop_assert!(reserved <= LIMIT / 2);
             prop_assert!(router.queued() + reserved <= LIMIT);
         }
         // the longest lease, and the epoch that it ends in

@@ -17,8 +17,8 @@ struct bw_burst_rules {
 	__u64 refill_time;  /* until so many bytes of a source's credit are back, ns */
 	__u32 limit;	    /* bytes that the queue holds */
 	__u32 source_bytes; /* a source's credit */
-	__u32 all_bytes;    /* all that is reserved at once */
 	__u32 epoch_shift;
+	__u32 pad;
 };
 
 /* Bytes that were promised and have not come, by the epoch in which their promise ends. */
@@ -119,7 +119,7 @@ BW_INLINE enum bw_burst_verdict bw_burst_begin(const struct bw_burst_rules *rule
 	__u32 held = bw_burst_add(r->bytes, burst);
 
 	full_at += bw_burst_time(rules->refill_time, burst);
-	if (full_at - now > depth || held > rules->all_bytes)
+	if (full_at - now > depth)
 		return bw_burst_fits(rules, queued, r->bytes, bytes) ? BW_BURST_TAKEN :
 								       BW_BURST_FULL;
 	end >>= rules->epoch_shift;

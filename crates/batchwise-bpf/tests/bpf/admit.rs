@@ -67,8 +67,8 @@ proptest! {
             refill_time: rules.refill_time,
             limit: rules.limit,
             source_bytes: rules.source_bytes,
-            all_bytes: rules.all_bytes,
             epoch_shift: rules.epoch_shift,
+            pad: 0,
         };
         let (mut reserved, mut twin) = (Reserved::default(), bw_burst_reserved::default());
         let (mut leases, mut credits) = ([Lease::default(); 4], [Credit::default(); 4]);

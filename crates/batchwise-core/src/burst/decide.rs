@@ -10,8 +10,6 @@ pub struct Rules {
     pub limit: u32,
     /// A source's credit, bytes.
     pub source_bytes: u32,
-    /// All that is reserved at once, bytes.
-    pub all_bytes: u32,
     /// Until 2^20 bytes have left the queue, ns.
     pub send_time: u64,
     /// Until so many bytes of a source's credit are back, ns.
@@ -35,7 +33,6 @@ impl Rules {
         Self {
             limit,
             source_bytes,
-            all_bytes: limit / 2,
             send_time,
             refill_time: send_time * 100,
             epoch_shift: per_epoch.next_power_of_two().ilog2(),
@@ -131,7 +128,7 @@ pub fn decide(
     let burst = segments.saturating_mul(packet.bytes);
     let held = reserved.bytes.saturating_add(burst);
     let drawn = source.as_ref().and_then(|c| c.draw(rules, now, burst));
-    let (Some(source), Some(drawn)) = (source, drawn.filter(|_| held <= rules.all_bytes)) else {
+    let (Some(source), Some(drawn)) = (source, drawn) else {
         return plain(rules, reserved, queued, packet.bytes);
     };
     let has_room = queued.saturating_add(held) <= rules.limit;
