@@ -33,7 +33,12 @@ impl Strategy {
             Self::Tcp { share, claims } => {
                 format!("TCP, marks {:.0} % as {claims}", 100.0 * share)
             }
-            Self::Bursts { claims, sends, load, new_flows } => {
+            Self::Bursts {
+                claims,
+                sends,
+                load,
+                new_flows,
+            } => {
                 let flows = if new_flows { "new flows" } else { "one flow" };
                 format!("claims {claims}, sends {sends}, load {load}, {flows}")
             }
@@ -62,13 +67,18 @@ pub fn strategies(quick: bool) -> Vec<Strategy> {
         for sends in sends {
             for load in [0.002, 0.01, 0.04, 0.2] {
                 for new_flows in [false, true] {
-                    all.push(Strategy::Bursts { claims, sends, load, new_flows });
+                    all.push(Strategy::Bursts {
+                        claims,
+                        sends,
+                        load,
+                        new_flows,
+                    });
                 }
             }
         }
     }
     for claims in [2, 10] {
-        for load in [0.01, 0.04] {
+        for load in [0.04, 0.2] {
             all.push(Strategy::Spoofed { claims, load });
         }
     }
@@ -117,11 +127,19 @@ pub fn carried(strategy: Strategy, which: Which, rules: fn(Rules) -> Rules, seed
         });
     };
     match strategy {
-        Strategy::Tcp { share, claims: claimed } => flows.push(FlowSpec {
+        Strategy::Tcp {
+            share,
+            claims: claimed,
+        } => flows.push(FlowSpec {
             marks: Marks::Lies { share, claimed },
             ..flow(HONEST)
         }),
-        Strategy::Bursts { claims, sends, load, new_flows } => {
+        Strategy::Bursts {
+            claims,
+            sends,
+            load,
+            new_flows,
+        } => {
             bursts(claims, sends, load, new_flows, false);
         }
         Strategy::Spoofed { claims, load } => bursts(claims, 1, load, true, true),
@@ -135,7 +153,11 @@ pub fn carried(strategy: Strategy, which: Which, rules: fn(Rules) -> Rules, seed
         rules,
     };
     let spec = Spec {
-        hops: vec![HopSpec { queue, rate: RATE, delay: DELAY }],
+        hops: vec![HopSpec {
+            queue,
+            rate: RATE,
+            delay: DELAY,
+        }],
         access_rate: 10 * RATE,
         access_delay: DELAY,
         flows,
@@ -146,5 +168,8 @@ pub fn carried(strategy: Strategy, which: Which, rules: fn(Rules) -> Rules, seed
     let outcomes = network::run(&spec, seed).flows;
     let (honest, liar) = outcomes.split_at(HONEST as usize);
     let arrived = |flows: &[network::Outcome]| flows.iter().map(|f| f.arrived).sum();
-    Carried { honest: arrived(honest), liar: arrived(liar) }
+    Carried {
+        honest: arrived(honest),
+        liar: arrived(liar),
+    }
 }

@@ -82,7 +82,7 @@ pub(crate) struct AbusePoint {
 
 /// Seeds of a scenario, and of a strategy of the search, where links are full and runs alike.
 fn seeds(quick: bool) -> (u64, u64) {
-    if quick { (15, 3) } else { (40, 15) }
+    if quick { (15, 5) } else { (40, 15) }
 }
 
 impl Experiment for BurstSim {
@@ -114,7 +114,7 @@ impl Experiment for BurstSim {
     fn part(&self, arm: &Arm) -> Option<String> {
         let part = match arm {
             Arm::Flows(scenario) => match scenario.traffic {
-                Traffic::Incast { .. } | Traffic::Series => "incast",
+                Traffic::Incast { .. } | Traffic::Series | Traffic::Besieged => "incast",
                 Traffic::Mixed(_) => "mixed",
                 Traffic::OneOf50 { .. } => "49+1",
             },
@@ -145,7 +145,7 @@ impl Experiment for BurstSim {
                     let which = Which::Batchwise;
                     Point::Flows(flows(&scenario, which, Some(variant), of_flows))
                 });
-                let abuse = in_parallel(rules::LIES.to_vec(), |strategy| {
+                let abuse = in_parallel(abuse::strategies(run.context.quick), |strategy| {
                     Point::Abuse(lies(strategy, Some(variant), of_abuse))
                 });
                 Ok(flows?.into_iter().chain(abuse?).collect())
@@ -221,9 +221,15 @@ fn flows(
         point.dropped += outcomes.dropped;
         let with_end: Vec<_> = outcomes.flows.iter().filter(|f| f.took.is_some()).collect();
         point.incomplete += with_end.iter().filter(|f| !f.is_complete).count();
-        let times: Vec<f64> = with_end.iter().filter_map(|f| f.took).map(|t| t as f64).collect();
+        let times: Vec<f64> = with_end
+            .iter()
+            .filter_map(|f| f.took)
+            .map(|t| t as f64)
+            .collect();
         if !times.is_empty() {
-            point.fct_mean_ns.push(times.iter().sum::<f64>() / times.len() as f64);
+            point
+                .fct_mean_ns
+                .push(times.iter().sum::<f64>() / times.len() as f64);
             point.fct_p99_ns.extend(quantile(&times, 0.99));
         }
         let carried = |f: &network::Outcome| f.arrived as f64;
@@ -236,7 +242,7 @@ fn flows(
                 point.one.push(long[0] * size / others);
             }
             Traffic::Mixed(_) => point.long.push(long.iter().sum()),
-            Traffic::Incast { .. } | Traffic::Series => {}
+            Traffic::Incast { .. } | Traffic::Series | Traffic::Besieged => {}
         }
     }
     point
@@ -254,5 +260,10 @@ fn lies(strategy: Strategy, without: Option<Variant>, seeds: u64) -> AbusePoint 
             liar.push(own.liar as f64 / base.liar as f64);
         }
     }
-    AbusePoint { strategy, without, honest, liar }
+    AbusePoint {
+        strategy,
+        without,
+        honest,
+        liar,
+    }
 }

@@ -110,16 +110,30 @@ fn color(which: Which) -> Color {
 fn figure(summary: &Summary) -> Figure {
     let of = |which| move |c: &&Case| c.discipline == which;
     let name = |c: &Case| format!("{}, {}", c.scenario, text::name(c.recovery));
-    let names: Vec<_> = summary.cases.iter().filter(of(Which::DropTail)).map(name).collect();
+    let names: Vec<_> = summary
+        .cases
+        .iter()
+        .filter(of(Which::DropTail))
+        .map(name)
+        .collect();
     let numbers = (1..=names.len()).map(|number| number.to_string());
     let x = Axis::names("scenario, in the table's order", numbers);
     let y = Axis::new("mean completion over drop-tail", Unit::Number(1)).log();
     let title = "Mean completion of flows over drop-tail";
     let figure = Figure::new("burst-sim.svg", title, x, y.between(0.2, FURTHEST)).level("", 1.0);
-    Which::ALL.into_iter().skip(1).fold(figure, |figure, which| {
-        let ratios = summary.cases.iter().filter(of(which)).map(|c| c.fct_ratio_mean);
-        let dots = (0..).map(f64::from).zip(ratios);
-        let dots = dots.filter_map(|(x, ratio)| Some((x, ratio?.median))).collect();
-        figure.dots(text::name(which), color(which), dots)
-    })
+    Which::ALL
+        .into_iter()
+        .skip(1)
+        .fold(figure, |figure, which| {
+            let ratios = summary
+                .cases
+                .iter()
+                .filter(of(which))
+                .map(|c| c.fct_ratio_mean);
+            let dots = (0..).map(f64::from).zip(ratios);
+            let dots = dots
+                .filter_map(|(x, ratio)| Some((x, ratio?.median)))
+                .collect();
+            figure.dots(text::name(which), color(which), dots)
+        })
 }

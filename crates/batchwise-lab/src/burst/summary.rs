@@ -83,7 +83,9 @@ impl Summary {
         let own = |c: &&Case| c.discipline == Which::Batchwise;
         let losses = cases.iter().filter(own).filter_map(|c| c.long_ratio);
         let abuse = points.iter().filter_map(Point::abuse);
-        let of_one = abuse.clone().filter(|p| p.without.is_none() && p.strategy.is_of_one());
+        let of_one = abuse
+            .clone()
+            .filter(|p| p.without.is_none() && p.strategy.is_of_one());
         let worst = of_one
             .filter_map(|p| Some((median(&p.honest)?, p.strategy.name())))
             .min_by(|a, b| a.0.total_cmp(&b.0));

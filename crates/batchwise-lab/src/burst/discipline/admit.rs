@@ -31,7 +31,9 @@ impl Batchwise {
 
 /// As a key that senders do not know would scatter it.
 fn hash(of: u32) -> u64 {
-    let mixed = u64::from(of).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = u64::from(of)
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32
 }
 

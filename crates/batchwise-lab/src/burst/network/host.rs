@@ -28,7 +28,10 @@ pub enum Marks {
     /// What is sent in one go, as long as it is.
     Bursts,
     /// Every new segment, with this chance, claims to be the first of so many.
-    Lies { share: f64, claimed: u32 },
+    Lies {
+        share: f64,
+        claimed: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +99,9 @@ impl Host {
 
     /// The acknowledgment that has waited, unless another was sent since.
     pub fn late(&mut self, now: u64) -> Option<Ack> {
-        (self.late_at == now).then(|| self.receiver.late()).flatten()
+        (self.late_at == now)
+            .then(|| self.receiver.late())
+            .flatten()
     }
 
     /// The packets that leave now.

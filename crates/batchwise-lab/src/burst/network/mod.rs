@@ -15,8 +15,8 @@ use events::{Event, Events};
 use host::{Host, Link};
 
 pub use host::{FlowSpec, Marks, Start};
-pub use source::SourceSpec;
 use source::Source;
+pub use source::SourceSpec;
 
 /// A router's way out.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +86,13 @@ pub fn run(spec: &Spec, seed: u64) -> Outcomes {
         is_sending: false,
     };
     let hops = spec.hops.iter().map(hop).collect();
-    let hosts = spec.flows.iter().map(|f| Host::new(f, rng.random())).collect();
+    let hosts = spec
+        .flows
+        .iter()
+        .map(|f| Host::new(f, rng.random()))
+        .collect();
     let sources = spec.sources.iter().map(|_| Source::new(rng.random()));
-    let mut network = Network {
+    let network = Network {
         spec,
         events: Events::default(),
         hops,
@@ -127,7 +131,8 @@ impl Network<'_> {
             Event::Begin(flow) => {
                 self.hosts[flow].began = now;
                 let has_end = self.spec.flows[flow].total.is_some();
-                self.hosts[flow].outcome.took = has_end.then(|| self.spec.until.saturating_sub(now));
+                self.hosts[flow].outcome.took =
+                    has_end.then(|| self.spec.until.saturating_sub(now));
                 self.act(now, flow);
             }
             Event::Emit(index) => self.emit(now, index),
@@ -188,7 +193,8 @@ impl Network<'_> {
         let (spec, source) = (&self.spec.sources[index], &mut self.sources[index]);
         for packet in source.emit(spec, self.spec.flows.len() + index) {
             let at = source.link.pass(now, packet.bytes, self.spec.access_rate);
-            self.events.at(at + self.spec.access_delay, Event::Arrive(0, packet));
+            self.events
+                .at(at + self.spec.access_delay, Event::Arrive(0, packet));
         }
         self.events.at(now + spec.gap, Event::Emit(index));
     }

@@ -55,6 +55,8 @@ impl Source {
             kind: Kind::Noise,
             burst,
         };
-        Burst::marks(self.bursts, spec.sends, claims).map(packet).collect()
+        Burst::marks(self.bursts, spec.sends, claims)
+            .map(packet)
+            .collect()
     }
 }

@@ -40,7 +40,10 @@ impl Receiver {
     /// The acknowledgment that has waited long enough.
     pub fn late(&mut self) -> Option<Ack> {
         let seq = self.waits.take()?;
-        Some(Ack { upto: self.upto, seq })
+        Some(Ack {
+            upto: self.upto,
+            seq,
+        })
     }
 
     /// Segments that arrived in order.

@@ -45,7 +45,11 @@ impl Rtt {
 
     /// Until a tail is probed, ns: RFC 8985, section 7.2, with the additions of Linux' tcp_schedule_loss_probe().
     pub fn probe(&self, outstanding: usize) -> u64 {
-        let more = if outstanding == 1 { 200_000_000 } else { 2_000_000 };
+        let more = if outstanding == 1 {
+            200_000_000
+        } else {
+            2_000_000
+        };
         let twice = self.smoothed.map_or(FIRST_RTO, |s| (2.0 * s) as u64);
         (twice + more).min(self.timeout())
     }
