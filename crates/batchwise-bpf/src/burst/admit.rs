@@ -159,7 +159,7 @@ impl Admitter {
         let rodata = self.skel.maps.rodata_data.as_deref();
         let bss = self.skel.maps.bss_data.as_deref();
         let epoch_shift = rodata.map_or(0, |ro| ro.rules.epoch_shift);
-        let epoch = (monotonic_ns() >> epoch_shift).max(queue.total.epoch);
+        let epoch = (monotonic_ns() >> epoch_shift).max(queue.reserved.epoch);
         let flows = bss.into_iter().flat_map(|bss| &bss.flows);
         // what nobody has looked at since is counted when its place is taken
         let ended = |flow: &&types::bw_flow| {
@@ -177,8 +177,8 @@ impl Admitter {
             unmarked: counts.taken,
             unmarked_dropped: counts.full,
             leases_lost: counts.lost + flows.filter(ended).count() as u64,
-            lost_bytes: counts.lost_bytes + u64::from(ended_bytes(&queue.total, epoch)),
-            reserved_bytes: (queue.total.bytes - ended_bytes(&queue.total, epoch)).into(),
+            lost_bytes: counts.lost_bytes + u64::from(ended_bytes(&queue.reserved, epoch)),
+            reserved_bytes: (queue.reserved.bytes - ended_bytes(&queue.reserved, epoch)).into(),
             own: bss.map_or(0, |bss| bss.own),
             unreadable: bss.map_or(0, |bss| bss.unreadable),
             sources: self.known().count() as u64,
@@ -211,23 +211,20 @@ impl Admitter {
 }
 
 /// What was promised until an epoch that has ended, and that no packet has come behind.
-fn ended_bytes(total: &types::bw_total, epoch: u64) -> u32 {
-    let epochs = total.until.len() as u64;
-    let ended = total.epoch..epoch.min(total.epoch + epochs);
-    ended.map(|e| total.until[(e % epochs) as usize]).sum()
+fn ended_bytes(reserved: &types::bw_burst_reserved, epoch: u64) -> u32 {
+    let epochs = reserved.until.len() as u64;
+    let ended = reserved.epoch..epoch.min(reserved.epoch + epochs);
+    ended.map(|e| reserved.until[(e % epochs) as usize]).sum()
 }
 
-fn rules(rules: &Rules) -> types::bw_rules {
-    types::bw_rules {
-        limit: rules.limit,
-        source_bytes: rules.source_bytes,
-        all_bytes: rules.all_bytes,
-        headroom: rules.headroom,
-        keep: rules.keep,
+fn rules(rules: &Rules) -> types::bw_burst_rules {
+    types::bw_burst_rules {
         send_time: rules.send_time,
         refill_time: rules.refill_time,
+        limit: rules.limit,
+        source_bytes: rules.source_bytes,
         epoch_shift: rules.epoch_shift,
-        whole: rules.whole.into(),
+        pad: 0,
     }
 }
 

@@ -8,7 +8,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "../lib/mark.h"
+#include "../lib/admit.h"
 #include "../lib/tos.h"
 
 #define TCX_NEXT -1

@@ -27,7 +27,7 @@ struct bw_mark_fates {
 /* A source that has sent marks: 40 bytes, and 24 of a burst. */
 struct bw_source {
 	__u8 addr[16];	/* IPv4 as IPv4-mapped IPv6 */
-	struct bw_credit credit;
+	struct bw_burst_credit credit;
 	__u32 admitted; /* bursts */
 	__u32 refused;	/* bursts */
 	__u32 ignored;	/* packets whose marks were not heard */

@@ -79,7 +79,7 @@ BW_INLINE __u32 bw_left(const struct tcp_sock *tp, __u32 seq, __u32 own)
  * The segments that the mark tells of; 0: there is no burst. The end of a burst is told of however short
  * it is: it is what a loss delays most.
  */
-BW_INLINE __u32 bw_burst(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_mark_fates *count)
+BW_INLINE __u32 bw_told(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_mark_fates *count)
 {
 	int begins = left >= least;
 	__u32 *end = bpf_sk_storage_get(&bursts, tp, NULL,
@@ -88,6 +88,8 @@ BW_INLINE __u32 bw_burst(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_m
 
 	if (!end)
 		return begins ? left : 0;
+	if (bw_after(until, tp->write_seq)) /* its last segment is not full */
+		until = tp->write_seq;
 	if (bw_after(*end, seq)) {
 		if (begins && bw_after(until, *end))
 			*end = until;
@@ -103,7 +105,7 @@ int bw_mark(struct __sk_buff *skb)
 {
 	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *ip;
 	struct bw_mark_fates *count = bw_fates();
-	__u32 own = skb->gso_segs, left, tos;
+	__u32 own = skb->gso_segs, left, tos, marked;
 	struct bpf_sock *sk = skb->sk;
 	struct bw_packet pkt;
 	struct tcp_sock *tp;
@@ -129,7 +131,7 @@ int bw_mark(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	left = bw_left(tp, pkt.seq, own ? own : 1);
-	left = bw_burst(tp, pkt.seq, left, count);
+	left = bw_told(tp, pkt.seq, left, count);
 	if (!left) {
 		count->too_short++;
 		return TCX_NEXT;
@@ -141,14 +143,15 @@ int bw_mark(struct __sk_buff *skb)
 	}
 	v6 = ip[0] >> 4 == 6;
 	tos = bw_tos(ip, v6);
-	if (bw_is_marked(tos))
+	marked = bw_burst_mark(tos, left);
+	if (bw_burst_segments(tos))
 		count->taken++;
-	else if (tos & ~BW_ECN)
+	else if (marked == tos)
 		count->dscp_used++;
-	else if (bw_store_tos(skb, ip, pkt.link, v6, bw_marked(tos, left)))
+	else if (bw_store_tos(skb, ip, pkt.link, v6, marked))
 		count->unreadable++;
 	else
-		count->marked[bw_mark_class(left) & (BW_MARK_CLASSES - 1)]++;
+		count->marked[marked >> 4 & 0xf]++;
 	return TCX_NEXT;
 }
 
@@ -170,9 +173,9 @@ int bw_border(struct __sk_buff *skb)
 		return TCX_NEXT;
 	v6 = ip[0] >> 4 == 6;
 	tos = bw_tos(ip, v6);
-	if (!bw_is_marked(tos))
+	if (!bw_burst_segments(tos))
 		return TCX_NEXT;
-	if (bw_store_tos(skb, ip, link, v6, bw_unmarked(tos)))
+	if (bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos)))
 		count->unreadable++;
 	else
 		count->cleared++;

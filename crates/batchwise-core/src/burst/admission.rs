@@ -1,7 +1,8 @@
 //! Admission over a queue of its own: the decision with its tables of flows and sources.
 
 use super::credit::Credit;
-use super::decide::{Lease, Packet, Rules, Total, Verdict, decide};
+use super::decide::{Lease, Packet, Rules, Verdict, decide};
+use super::reserved::Reserved;
 use super::slots::Slots;
 
 /// Who sent a packet: hashes with a key that senders do not know.
@@ -17,7 +18,7 @@ pub struct Sender {
 #[derive(Clone, Debug)]
 pub struct Admission {
     rules: Rules,
-    total: Total,
+    reserved: Reserved,
     leases: Slots<Lease>,
     sources: Slots<Credit>,
 }
@@ -27,7 +28,7 @@ impl Admission {
     pub fn new(rules: Rules, sources: usize) -> Self {
         Self {
             rules,
-            total: Total::default(),
+            reserved: Reserved::default(),
             leases: Slots::new(sources),
             sources: Slots::new(sources),
         }
@@ -35,7 +36,7 @@ impl Admission {
 
     /// Decides about a packet that arrives at `now` and finds so many bytes in the queue.
     pub fn admit(&mut self, now: u64, sender: Sender, packet: Packet, queued: u32) -> Verdict {
-        let (rules, total) = (&self.rules, &mut self.total);
+        let (rules, reserved) = (&self.rules, &mut self.reserved);
         let epoch = now >> rules.epoch_shift;
         let (lease, source) = match packet.segments {
             None => (None, None),
@@ -44,12 +45,12 @@ impl Admission {
                 self.sources.entry(sender.source, |c| c.is_full(now)),
             ),
         };
-        decide(rules, total, lease, source, now, queued, packet)
+        decide(rules, reserved, lease, source, now, queued, packet)
     }
 
     /// Bytes that are promised and have not come.
     pub fn reserved(&mut self, now: u64) -> u32 {
-        self.total.reserved.advance(now >> self.rules.epoch_shift);
-        self.total.reserved.bytes
+        self.reserved.advance(now >> self.rules.epoch_shift);
+        self.reserved.bytes
     }
 }

@@ -10,20 +10,12 @@ pub struct Rules {
     pub limit: u32,
     /// A source's credit, bytes.
     pub source_bytes: u32,
-    /// All that is reserved at once, bytes.
-    pub all_bytes: u32,
-    /// Bytes that are kept free for bursts as long as some come.
-    pub headroom: u32,
-    /// How long after the last burst that is, ns.
-    pub keep: u64,
     /// Until 2^20 bytes have left the queue, ns.
     pub send_time: u64,
     /// Until so many bytes of a source's credit are back, ns.
     pub refill_time: u64,
     /// Of [`Reserved::epoch`].
     pub epoch_shift: u32,
-    /// A burst without room is dropped whole.
-    pub whole: bool,
 }
 
 /// 2^20 bytes.
@@ -41,13 +33,9 @@ impl Rules {
         Self {
             limit,
             source_bytes,
-            all_bytes: limit / 2,
-            headroom: limit / 10,
-            keep: 1_000_000_000,
             send_time,
             refill_time: send_time * 100,
             epoch_shift: per_epoch.next_power_of_two().ilog2(),
-            whole: true,
         }
     }
 
@@ -117,47 +105,35 @@ impl Verdict {
     }
 }
 
-/// State that all packets share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
-    /// What was promised.
-    pub reserved: Reserved,
-    /// Until when headroom is kept, ns.
-    pub keep_until: u64,
-}
-
 /// Decides about a packet. `lease` and `source` are what is kept of its flow and its source; `None`
 /// where there is no room to keep anything. The flow and the source of a packet without a mark are not
 /// looked at.
 pub fn decide(
     rules: &Rules,
-    total: &mut Total,
+    reserved: &mut Reserved,
     lease: Option<&mut Lease>,
     source: Option<&mut Credit>,
     now: u64,
     queued: u32,
     packet: Packet,
 ) -> Verdict {
-    total.reserved.advance(now >> rules.epoch_shift);
-    let (Some(segments), Some(lease)) = (packet.segments, lease) else {
-        return plain(rules, total, now, queued, packet.bytes);
+    reserved.advance(now >> rules.epoch_shift);
+    let segments = packet.segments.filter(|&s| s >= 2);
+    let (Some(segments), Some(lease)) = (segments, lease) else {
+        return plain(rules, reserved, queued, packet.bytes);
     };
-    if lease.is_live(total.reserved.epoch) {
-        return follow(rules, total, lease, queued, packet.bytes);
+    if lease.is_live(reserved.epoch) {
+        return follow(rules, reserved, lease, queued, packet.bytes);
     }
     let burst = segments.saturating_mul(packet.bytes);
-    let held = total.reserved.bytes.saturating_add(burst);
+    let held = reserved.bytes.saturating_add(burst);
     let drawn = source.as_ref().and_then(|c| c.draw(rules, now, burst));
-    let (Some(source), Some(drawn)) = (source, drawn.filter(|_| held <= rules.all_bytes)) else {
-        return plain(rules, total, now, queued, packet.bytes);
+    let (Some(source), Some(drawn)) = (source, drawn) else {
+        return plain(rules, reserved, queued, packet.bytes);
     };
-    total.keep_until = now + rules.keep;
     let has_room = queued.saturating_add(held) <= rules.limit;
-    if !has_room && !rules.whole {
-        return plain(rules, total, now, queued, packet.bytes);
-    }
     *lease = Lease {
-        epoch: rules.last_epoch(total.reserved.epoch, now, burst),
+        epoch: rules.last_epoch(reserved.epoch, now, burst),
         left: burst - packet.bytes,
         refused: !has_room,
     };
@@ -165,30 +141,34 @@ pub fn decide(
         return Verdict::Refused;
     }
     *source = drawn;
-    total.reserved.add(lease.epoch, lease.left);
+    reserved.add(lease.epoch, lease.left);
     Verdict::Admitted
 }
 
 /// Drop-tail, behind what is reserved.
-fn plain(rules: &Rules, total: &Total, now: u64, queued: u32, bytes: u32) -> Verdict {
-    let headroom = if now < total.keep_until { rules.headroom } else { 0 };
-    let held = total.reserved.bytes.max(headroom);
-    match fits(rules, queued, held, bytes) {
+fn plain(rules: &Rules, reserved: &Reserved, queued: u32, bytes: u32) -> Verdict {
+    match fits(rules, queued, reserved.bytes, bytes) {
         true => Verdict::Taken,
         false => Verdict::Full,
     }
 }
 
 /// A packet of a burst that was decided about.
-fn follow(rules: &Rules, total: &mut Total, lease: &mut Lease, queued: u32, bytes: u32) -> Verdict {
+fn follow(
+    rules: &Rules,
+    reserved: &mut Reserved,
+    lease: &mut Lease,
+    queued: u32,
+    bytes: u32,
+) -> Verdict {
     let used = bytes.min(lease.left);
     lease.left -= used;
     if lease.refused {
         return Verdict::Denied;
     }
-    total.reserved.take(lease.epoch, used);
+    reserved.take(lease.epoch, used);
     // it may be larger than what was promised
-    match fits(rules, queued, total.reserved.bytes, bytes) {
+    match fits(rules, queued, reserved.bytes, bytes) {
         true => Verdict::Promised,
         false => Verdict::Full,
     }

@@ -13,5 +13,5 @@ mod slots;
 
 pub use admission::{Admission, Sender};
 pub use credit::Credit;
-pub use decide::{Lease, Packet, Rules, Total, Verdict, decide};
+pub use decide::{Lease, Packet, Rules, Verdict, decide};
 pub use reserved::{EPOCHS, Reserved};

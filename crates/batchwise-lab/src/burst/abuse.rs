@@ -78,7 +78,7 @@ pub fn strategies(quick: bool) -> Vec<Strategy> {
         }
     }
     for claims in [2, 10] {
-        for load in [0.01, 0.04] {
+        for load in [0.04, 0.2] {
             all.push(Strategy::Spoofed { claims, load });
         }
     }

@@ -83,7 +83,7 @@ pub(crate) struct AbusePoint {
 
 /// Seeds of a scenario, and of a strategy of the search, where links are full and runs alike.
 fn seeds(quick: bool) -> (u64, u64) {
-    if quick { (15, 3) } else { (40, 15) }
+    if quick { (15, 5) } else { (40, 15) }
 }
 
 impl Experiment for BurstSim {
@@ -115,7 +115,7 @@ impl Experiment for BurstSim {
     fn part(&self, arm: &Arm) -> Option<String> {
         let part = match arm {
             Arm::Flows(scenario) => match scenario.traffic {
-                Traffic::Incast { .. } | Traffic::Series => "incast",
+                Traffic::Incast { .. } | Traffic::Series | Traffic::Besieged => "incast",
                 Traffic::Mixed(_) => "mixed",
                 Traffic::OneOf50 { .. } => "49+1",
             },
@@ -146,7 +146,7 @@ impl Experiment for BurstSim {
                     let which = Which::Batchwise;
                     Point::Flows(flows(&scenario, which, Some(variant), of_flows))
                 });
-                let abuse = in_parallel(rules::LIES.to_vec(), |strategy| {
+                let abuse = in_parallel(abuse::strategies(run.context.quick), |strategy| {
                     Point::Abuse(lies(strategy, Some(variant), of_abuse))
                 });
                 Ok(flows?.into_iter().chain(abuse?).collect())
@@ -243,7 +243,7 @@ fn flows(
                 point.one.push(long[0] * size / others);
             }
             Traffic::Mixed(_) => point.long.push(long.iter().sum()),
-            Traffic::Incast { .. } | Traffic::Series => {}
+            Traffic::Incast { .. } | Traffic::Series | Traffic::Besieged => {}
         }
     }
     point

@@ -3,7 +3,6 @@
 use batchwise_core::burst::Rules;
 use serde::{Deserialize, Serialize};
 
-use super::abuse::Strategy;
 use super::scenarios::{GBIT, Scenario, Traffic, Who};
 use super::tcp::Recovery;
 
@@ -13,16 +12,10 @@ use super::tcp::Recovery;
 pub enum Variant {
     /// No limit to what a source reserves.
     Credit,
-    /// No limit to what all reserve.
-    Cap,
-    /// Nothing is kept free for bursts.
-    Headroom,
-    /// A burst without room is queued as far as it goes.
-    Refusal,
 }
 
 impl Variant {
-    pub const ALL: [Self; 4] = [Self::Credit, Self::Cap, Self::Headroom, Self::Refusal];
+    pub const ALL: [Self; 1] = [Self::Credit];
 
     /// As it is.
     pub const NONE: fn(Rules) -> Rules = |rules| rules;
@@ -32,18 +25,6 @@ impl Variant {
         match self {
             Self::Credit => |rules| Rules {
                 refill_time: 0,
-                ..rules
-            },
-            Self::Cap => |rules| Rules {
-                all_bytes: rules.limit,
-                ..rules
-            },
-            Self::Headroom => |rules| Rules {
-                headroom: 0,
-                ..rules
-            },
-            Self::Refusal => |rules| Rules {
-                whole: false,
                 ..rules
             },
         }
@@ -62,25 +43,7 @@ const fn scenario(traffic: Traffic, recovery: Recovery) -> Scenario {
 /// What shows the difference.
 pub const SCENARIOS: [Scenario; 4] = [
     scenario(Traffic::Incast { packets: 10 }, Recovery::Rack),
-    scenario(Traffic::Incast { packets: 10 }, Recovery::Cliff),
-    scenario(Traffic::Mixed(Who::Short), Recovery::Rack),
-    scenario(Traffic::Mixed(Who::Short), Recovery::Cliff),
-];
-
-/// Likewise: who marks everything, who never sends what it reserved, and who does it from many addresses.
-pub const LIES: [Strategy; 3] = [
-    Strategy::Tcp {
-        share: 1.0,
-        claims: 10,
-    },
-    Strategy::Bursts {
-        claims: 10,
-        sends: 1,
-        load: 0.04,
-        new_flows: true,
-    },
-    Strategy::Spoofed {
-        claims: 10,
-        load: 0.04,
-    },
+    scenario(Traffic::Incast { packets: 100 }, Recovery::Rack),
+    scenario(Traffic::Besieged, Recovery::Rack),
+    scenario(Traffic::Mixed(Who::All), Recovery::Rack),
 ];

@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::discipline::{self, Limit, Which};
-use super::network::{FlowSpec, HopSpec, Marks, Spec, Start};
+use super::network::{FlowSpec, HopSpec, Marks, SourceSpec, Spec, Start};
 use super::tcp::Recovery;
 
 /// Packets that a queue holds (the paper's section 4).
@@ -32,6 +32,8 @@ pub enum Traffic {
     Incast { packets: u32 },
     /// 50 senders with 10 packets, half of which enter at a second router.
     Series,
+    /// The same with 10 packets each, beside one that reserves and does not send.
+    Besieged,
     /// Endless flows, and pairs of flows of 10 packets, one after the other.
     Mixed(Who),
     /// The paper's 49 + 1: the one sends so many packets together, as super-packets or as jumbo frames.
@@ -56,6 +58,7 @@ impl Scenario {
         let traffic = match self.traffic {
             Traffic::Incast { packets } => format!("incast 50 × {packets}"),
             Traffic::Series => "incast 50 × 10, two routers".into(),
+            Traffic::Besieged => "incast 50 × 10 beside a liar".into(),
             Traffic::Mixed(Who::Short) => "25 endless + pairs of 10, these mark".into(),
             Traffic::Mixed(Who::All) => "25 endless + pairs of 10, all mark".into(),
             Traffic::OneOf50 { unit, jumbo: true } => format!("49 + 1 of {unit}, jumbo"),
@@ -74,20 +77,16 @@ impl Scenario {
         }
     }
 
-    /// How flows are told apart that have an end from those that have none.
-    pub fn has_endless(&self) -> bool {
-        !matches!(self.traffic, Traffic::Incast { .. } | Traffic::Series)
-    }
-
     pub fn spec(&self, which: Which, rules: fn(Rules) -> Rules, seed: u64) -> Spec {
         let mut rng = StdRng::seed_from_u64(seed ^ 0xb0);
         let (flows, delay, until) = match self.traffic {
             Traffic::Incast { packets } => (self.incast(packets, &mut rng), LAN, 20 * SECOND),
+            Traffic::Besieged => (self.incast(10, &mut rng), LAN, 20 * SECOND),
             Traffic::Series => (self.series(&mut rng), LAN, 20 * SECOND),
             Traffic::Mixed(who) => (self.mixed(who, &mut rng), LAN, ALONE + 2 * SECOND),
             Traffic::OneOf50 { unit, jumbo } => {
                 let flows = self.one_of_50(unit, jumbo, &mut rng);
-                (flows, WIDE, ALONE + 20 * SECOND)
+                (flows, WIDE, ALONE + 10 * SECOND)
             }
         };
         let longest = match self.traffic {
@@ -126,7 +125,7 @@ impl Scenario {
             access_rate: FASTER * self.rate,
             access_delay: delay,
             flows,
-            sources: Vec::new(),
+            sources: self.liar().into_iter().collect(),
             count_from: ALONE,
             until,
         }
@@ -153,6 +152,19 @@ impl Scenario {
             ..self.flow(source, Start::At(rng.random_range(0..APART)))
         };
         (0..50).map(flow).collect()
+    }
+
+    /// It claims ten packets and sends one, at a fifth of the link's rate.
+    fn liar(&self) -> Option<SourceSpec> {
+        (self.traffic == Traffic::Besieged).then_some(SourceSpec {
+            start: 0,
+            gap: 5 * 12_000 * SECOND / self.rate,
+            sends: 1,
+            claims: 10,
+            share: 1.0,
+            new_flows: true,
+            spoofs: false,
+        })
     }
 
     fn series(&self, rng: &mut StdRng) -> Vec<FlowSpec> {
@@ -227,9 +239,13 @@ pub fn all(quick: bool) -> Vec<Scenario> {
             }
         }
         add(Traffic::Series, GBIT);
-        for who in [Who::Short, Who::All] {
-            add(Traffic::Mixed(who), 100 * MBIT);
-            add(Traffic::Mixed(who), GBIT);
+        add(Traffic::Besieged, GBIT);
+        add(Traffic::Mixed(Who::Short), 100 * MBIT);
+        add(Traffic::Mixed(Who::Short), GBIT);
+        add(Traffic::Mixed(Who::All), GBIT);
+        if recovery == Recovery::Rack {
+            // the paper's simulator knew nothing of it
+            continue;
         }
         let units: &[u32] = if quick { &[1, 4] } else { &[1, 2, 4, 6, 8] };
         for &unit in units {

@@ -92,7 +92,7 @@ pub fn run(spec: &Spec, seed: u64) -> Outcomes {
         .map(|f| Host::new(f, rng.random()))
         .collect();
     let sources = spec.sources.iter().map(|_| Source::new(rng.random()));
-    let mut network = Network {
+    let network = Network {
         spec,
         events: Events::default(),
         hops,

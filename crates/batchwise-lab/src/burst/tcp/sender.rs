@@ -8,6 +8,8 @@ use super::rtt::Rtt;
 use crate::burst::packet::Ack;
 
 const INITIAL_WINDOW: f64 = 10.0;
+/// What the receiver has room for, segments: 0.75 MB.
+const RECEIVE_WINDOW: usize = 512;
 
 /// What a connection is to do.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +243,7 @@ impl Sender {
         (sent.first, sent.new) = (self.next(), self.allowed(room, under_way));
         if std::mem::take(&mut self.probes) && sent.new == 0 && sent.again.is_empty() {
             let unsent = self.unsent();
-            if unsent > 0 {
+            if unsent > 0 && self.segments.len() < RECEIVE_WINDOW {
                 sent.new = 1;
             } else if let Some(last) = self.segments.iter().rposition(|s| !s.sacked) {
                 self.send_again(now, last);
@@ -266,6 +268,7 @@ impl Sender {
 
     /// New segments that are sent into this room.
     fn allowed(&self, room: usize, under_way: usize) -> u32 {
+        let room = room.min(RECEIVE_WINDOW.saturating_sub(self.segments.len()));
         let allowed = self.unsent().min(room as u32);
         let whole = allowed - allowed % self.config.unit.max(1);
         // what is the last, or waits for nothing that is under way, goes as it is
