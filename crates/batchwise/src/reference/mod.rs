@@ -103,6 +103,7 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("profile", lines::<profile::report::Line>()),
             ("change", lines::<crate::profile::Change>()),
             ("burst", lines::<crate::burst::Line>()),
+            ("forward", lines::<crate::burst::ForwardLine>()),
             ("doctor", lines::<crate::doctor::Report>()),
         ],
     );
@@ -136,7 +137,16 @@ fn exported() -> [(&'static str, Vec<Exported>); 8] {
             "profile",
             metrics::exported::<crate::profile::ProfileMetrics>(),
         ),
-        ("burst", metrics::exported::<crate::burst::BurstMetrics>()),
+        (
+            "burst",
+            [
+                metrics::exported::<crate::burst::BurstMetrics>(),
+                metrics::exported::<crate::burst::ForwardMetrics>(),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+        ),
     ]
 }
 

@@ -185,10 +185,7 @@ mod tests {
             let packets = fill(*admit, Limit::Packets(100), &arrivals).packets;
             assert!((1..=100).contains(&packets), "{admit:?}: {packets}");
             let bytes = fill(*admit, Limit::Bytes(100 * LONGEST), &arrivals).bytes;
-            assert!(
-                (1..=100 * LONGEST).contains(&bytes),
-                "{admit:?}: {bytes}"
-            );
+            assert!((1..=100 * LONGEST).contains(&bytes), "{admit:?}: {bytes}");
         }
     }
 
