@@ -147,5 +147,5 @@ fn check(device: &Device, name: &str) -> Result<u32, Error> {
 }
 
 fn key(port: bw_forward_port) -> [u8; 4] {
-    (port.0 as u32).to_ne_bytes()
+    port.0.to_ne_bytes()
 }
