@@ -156,7 +156,7 @@ impl Admitter {
             doing: reading,
             source: std::io::ErrorKind::InvalidData.into(),
         })?;
-        let rodata = self.skel.maps.rodata_data.as_deref();
+        let rodata = self.skel.maps.rodata_data;
         let bss = self.skel.maps.bss_data.as_deref();
         let epoch_shift = rodata.map_or(0, |ro| ro.rules.epoch_shift);
         let epoch = (monotonic_ns() >> epoch_shift).max(queue.reserved.epoch);

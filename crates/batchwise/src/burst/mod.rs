@@ -15,10 +15,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 #[cfg(test)]
-pub use forward::ForwardMetrics;
-pub use metrics::BurstMetrics;
-#[cfg(test)]
-pub use {forward::Line as ForwardLine, report::Line};
+pub use {
+    forward::{ForwardMetrics, Line as ForwardLine},
+    metrics::BurstMetrics,
+    report::Line,
+};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -187,7 +187,7 @@ impl Experiment for BurstCost {
     }
 
     fn describe(&self, point: &Point) -> String {
-        let (round, way, bytes) = (point.round + 1, name(&point.arm.way), point.arm.bytes);
+        let (round, way, bytes) = (point.round + 1, name(point.arm.way), point.arm.bytes);
         let (kpps, lost) = (point.packets_per_s / 1e3, point.lost_per_s / 1e3);
         format!("round {round}: {way}, {bytes} B: {kpps:.0} kpps, {lost:.0} kpps too many")
     }
@@ -207,7 +207,7 @@ impl Experiment for BurstCost {
             &summary.arms,
             &[
                 ("bytes", &|arm| arm.bytes.to_string()),
-                ("", &|arm| name(&arm.way)),
+                ("", &|arm| name(arm.way)),
                 ("packets/s", &|arm| {
                     arm.packets_per_s.map_or_else(String::new, quartiles)
                 }),

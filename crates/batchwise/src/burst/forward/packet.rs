@@ -91,7 +91,7 @@ fn pseudo_header(addresses: &[u8; 32], protocol: u8, length: usize) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use etherparse::{Ipv4Dscp, PacketBuilder};
+    use etherparse::{IpDscp, PacketBuilder};
 
     use super::*;
 
@@ -106,7 +106,7 @@ mod tests {
             [10, 0, 0, 9],
         )
         .expect("a header");
-        ip.dscp = Ipv4Dscp::try_new(dscp).expect("six bits");
+        ip.dscp = IpDscp::try_new(dscp).expect("six bits");
         let ip = etherparse::IpHeaders::Ipv4(ip, Default::default());
         let mut bytes = Vec::new();
         let builder = PacketBuilder::ethernet2(MACS[0], MACS[1]).ip(ip);
