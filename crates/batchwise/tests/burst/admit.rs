@@ -71,10 +71,15 @@ fn a_burst_is_let_in_whole_or_dropped_whole() {
     send(site.sender(), to, b'r', marked, BURST);
     let line = agent.line("admit", "a refusal", |line| line["bursts_refused"] == 1);
     assert!(line["unmarked_dropped"].as_u64() > Some(0), "{line}");
-    assert_eq!(line["queue_drops"], 0, "nothing is left for the queue itself: {line}");
+    assert_eq!(
+        line["queue_drops"], 0,
+        "nothing is left for the queue itself: {line}"
+    );
     assert!(line["queue_highest_bytes"].is_u64(), "{line}");
     send(site.router(), to, b'o', 0, 1);
-    agent.line("admit", "the router's own", |line| line["own"].as_u64() > Some(0));
+    agent.line("admit", "the router's own", |line| {
+        line["own"].as_u64() > Some(0)
+    });
     let line = agent.line("admit", "an empty queue", |line| line["queue_bytes"] == 0);
     assert_eq!(line["denied"], BURST - 1, "{line}");
     assert_eq!(arrived(&receiver, b'r'), 0);
@@ -82,11 +87,16 @@ fn a_burst_is_let_in_whole_or_dropped_whole() {
     send(site.sender(), to, b'a', marked, BURST);
     let line = agent.line("admit", "an admission", |line| line["bursts_admitted"] == 1);
     assert_eq!(arrived(&receiver, b'a'), BURST as usize, "{line}");
-    let line = agent.line("admit", "the rest of it", |line| line["promised"] == BURST - 1);
+    let line = agent.line("admit", "the rest of it", |line| {
+        line["promised"] == BURST - 1
+    });
     assert_eq!(line["reserved_bytes"], 0, "{line}");
     let source = agent.line("source", "the sender", |line| line["admitted"] == 1);
     assert_eq!(source["address"], "10.78.0.2");
-    assert_eq!((&source["refused"], &source["dropped"]), (&1.into(), &BURST.into()));
+    assert_eq!(
+        (&source["refused"], &source["dropped"]),
+        (&1.into(), &BURST.into())
+    );
 
     let programs = programs_of(agent.0.pid());
     agent.end(Signal::SIGKILL);
@@ -125,10 +135,17 @@ fn a_queue_that_cannot_be_had_is_refused_with_the_command_that_helps() {
     let site = Site::build("refused");
     let here = format!("--interface {VANTAGE_SERVER_LINK}");
     let none = admit(&site, &here);
-    assert_refused(&none, 1, &["no queue of its own", "tc qdisc replace dev bw-srv root"]);
+    assert_refused(
+        &none,
+        1,
+        &["no queue of its own", "tc qdisc replace dev bw-srv root"],
+    );
     // what is said helps
     let said = String::from_utf8_lossy(&none.stderr).into_owned();
-    let command = said.split("tc ").nth(1).and_then(|rest| rest.lines().next());
+    let command = said
+        .split("tc ")
+        .nth(1)
+        .and_then(|rest| rest.lines().next());
     let command = command.expect("a command").trim();
     site.router().namespace().tc(command).expect("the remedy");
     let output = admit(&site, &here);
@@ -148,7 +165,11 @@ fn a_queue_that_cannot_be_had_is_refused_with_the_command_that_helps() {
     queue(&site, "bfifo limit 9000");
     assert_refused(&admit(&site, &here), 1, &["no room for bursts"]);
     assert_refused(&admit(&site, "--interface nosuch0"), 1, &["nosuch0"]);
-    assert_refused(&admit(&site, &format!("{here} --rate fast")), 2, &["100mbit"]);
+    assert_refused(
+        &admit(&site, &format!("{here} --rate fast")),
+        2,
+        &["100mbit"],
+    );
     let other = admit(&site, &format!("--interface {VANTAGE_LINK}"));
     assert_refused(&other, 1, &["no queue of its own"]);
 }
@@ -160,7 +181,13 @@ fn an_agent_ends_when_its_queue_is_changed() {
     let args = format!("admit --interface {VANTAGE_SERVER_LINK}");
     let mut agent = Agent::start(site.router(), &args);
     queue(&site, "pfifo limit 100");
-    let ended = agent.0.wait(&Default::default(), batchwise_testbed::stage::PATIENCE);
+    let ended = agent
+        .0
+        .wait(&Default::default(), batchwise_testbed::stage::PATIENCE);
     assert_eq!(ended.expect("it ends").code(), Some(1));
-    assert!(agent.0.quote().contains("was changed"), "{}", agent.0.quote());
+    assert!(
+        agent.0.quote().contains("was changed"),
+        "{}",
+        agent.0.quote()
+    );
 }

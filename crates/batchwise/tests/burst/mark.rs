@@ -69,7 +69,10 @@ fn a_burst_is_marked_with_what_is_left_of_it_and_its_ecn_stays() {
     assert!(line["too_short"].as_u64() >= Some(4), "{line}");
     agent.end(Signal::SIGTERM);
     let seen = send_window(&site, SERVER_IP.into(), 0, ("router", VANTAGE_LINK));
-    assert!(seen.iter().all(|packet| packet.tos == ECT0), "nobody marks any more");
+    assert!(
+        seen.iter().all(|packet| packet.tos == ECT0),
+        "nobody marks any more"
+    );
 }
 
 #[test]
@@ -87,7 +90,9 @@ fn a_dscp_of_others_stays_and_ports_that_were_not_asked_for_are_left_alone() {
     let one = Agent::start(site.sender(), &args);
     let seen = send_window(&site, SERVER_IP.into(), 0, ("router", VANTAGE_LINK));
     assert!(seen.iter().all(|packet| packet.tos == 0));
-    one.line("mark", "other ports", |line| line["other_port"].as_u64() > Some(0));
+    one.line("mark", "other ports", |line| {
+        line["other_port"].as_u64() > Some(0)
+    });
     one.end(Signal::SIGTERM);
 }
 

@@ -54,7 +54,9 @@ impl Site {
             .expect("a listener");
         let stream = connect(self.sender(), listener.local_addr().expect("an address"));
         let (received, _) = listener.accept().expect("the other end");
-        received.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        received
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a timeout");
         let socket = socket2::SockRef::from(&stream);
         match address {
             IpAddr::V4(_) => socket.set_tos_v4(tos.into()),
@@ -98,7 +100,9 @@ impl Agent {
         let found = || {
             self.0.with_lines(|lines| {
                 let mut last = lines.iter().rev();
-                last.find(|line| line["kind"] == kind).filter(|line| fits(line)).cloned()
+                last.find(|line| line["kind"] == kind)
+                    .filter(|line| fits(line))
+                    .cloned()
             })
         };
         eventually(what, found, || {
