@@ -43,8 +43,8 @@ pub struct Counts {
     pub promised: u64,
     /// More packets of refused bursts, which were dropped.
     pub denied: u64,
-    /// Packets with a mark that was not heard, which were let in: the source has used up its credit, too
-    /// much is reserved already, or there is no place to keep the burst.
+    /// Packets with a mark that was not heard, which were let in: the source has used up its credit, or
+    /// there is no place to keep the burst.
     pub ignored: u64,
     /// The same, dropped; and packets of admitted bursts that were longer than they said.
     pub overflowed: u64,

@@ -82,7 +82,7 @@ BW_INLINE __u32 bw_left(const struct tcp_sock *tp, __u32 seq, __u32 own)
 BW_INLINE __u32 bw_told(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_mark_fates *count)
 {
 	int begins = left >= least;
-	__u32 *end = bpf_sk_storage_get(&bursts, tp, NULL,
+	__u32 *end = bpf_sk_storage_get(&bursts, tp, &seq,
 					begins ? BPF_SK_STORAGE_GET_F_CREATE : 0);
 	__u32 until = seq + left * tp->mss_cache;
 

@@ -186,7 +186,7 @@ BW_INLINE __u8 bw_burst_mark(__u8 tos, __u32 segments)
 	if (tos & ~BW_BURST_ECN || segments < 2)
 		return tos;
 	for (__u32 i = 0; i < 15; i++)
-		class += bw_burst_length(i) < segments;
+		class += bw_less(bw_burst_length(i), segments);
 	return (class << 2 | BW_BURST_POOL) << 2 | tos;
 }
 
