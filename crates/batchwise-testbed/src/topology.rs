@@ -174,6 +174,12 @@ impl TwoHosts {
         self.client.receive_on_own_cpu(LINK)
     }
 
+    /// Has each host's link polled on its CPU; see [`Host::poll_on_own_cpu`].
+    pub fn poll_on_own_cpus(&self) -> Result<()> {
+        self.server.poll_on_own_cpu(LINK)?;
+        self.client.poll_on_own_cpu(LINK)
+    }
+
     /// The settings of the network as the kernel has them.
     pub fn settings(&self) -> Result<NetworkSettings> {
         NetworkSettings::of(&self.server, &self.client, 1500)

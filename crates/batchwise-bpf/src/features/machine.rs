@@ -43,8 +43,8 @@ pub struct Machine {
     pub cgroup2: Option<PathBuf>,
     /// Whether programs and maps can be pinned where `balance` does.
     pub bpffs: bool,
-    /// What CPUs can be sampled by, or why by nothing.
-    pub clock: Result<Clock, String>,
+    /// Tries what CPUs can be sampled by, or says why by nothing. Only `profile` has it tried.
+    pub clock: fn() -> Result<Clock, String>,
     /// Whether the kernel tells the addresses of its functions.
     pub symbols: bool,
 }
@@ -64,7 +64,7 @@ impl Machine {
             settings: settings(),
             cgroup2: mount_point().ok(),
             bpffs: bpffs_is_mounted(),
-            clock: best_clock().map_err(|error| error.to_string()),
+            clock: || best_clock().map_err(|error| error.to_string()),
             symbols: shows_symbols(),
         }
     }

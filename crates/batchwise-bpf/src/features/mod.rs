@@ -397,7 +397,7 @@ fn jit(machine: &Machine) -> Finding {
 }
 
 fn clock(machine: &Machine) -> Finding {
-    match &machine.clock {
+    match (machine.clock)() {
         Ok(profile::Clock::Cycles) => Finding::ok("the processor's counter of cycles"),
         Ok(profile::Clock::Timer) => Finding::new(
             Status::Degraded,

@@ -25,13 +25,14 @@ struct {
 } pids SEC(".maps");
 
 const volatile _Bool only_pids;
+const volatile _Bool user_stacks;
 /* Looked at is what runs in this cgroup and below it; 0: all. */
 const volatile __u64 cgroup;
 /* How deep in the hierarchy that is. */
 const volatile int cgroup_level;
 
-/* Ticks of what is looked at, and those of them that found no room. */
-__u64 ticks, lost;
+/* Samples that found no room. */
+__u64 lost;
 
 SEC("perf_event")
 int bw_tick(void *ctx)
@@ -43,7 +44,6 @@ int bw_tick(void *ctx)
 		return 0;
 	if (cgroup && bpf_get_current_ancestor_cgroup_id(cgroup_level) != cgroup)
 		return 0;
-	__sync_fetch_and_add(&ticks, 1);
 	sample = bpf_ringbuf_reserve(&samples, sizeof(*sample), 0);
 	if (!sample) {
 		__sync_fetch_and_add(&lost, 1);
@@ -53,8 +53,10 @@ int bw_tick(void *ctx)
 	sample->cpu = bpf_get_smp_processor_id();
 	bpf_get_current_comm(sample->name, sizeof(sample->name));
 	sample->kernel_bytes = bpf_get_stack(ctx, sample->kernel, sizeof(sample->kernel), 0);
-	sample->user_bytes = bpf_get_stack(ctx, sample->user, sizeof(sample->user),
-					   BPF_F_USER_STACK);
+	sample->user_bytes = 0;
+	if (user_stacks)
+		sample->user_bytes = bpf_get_stack(ctx, sample->user, sizeof(sample->user),
+						   BPF_F_USER_STACK);
 	bpf_ringbuf_submit(sample, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -80,6 +80,23 @@ impl Component {
             Self::Unclassified => "unclassified",
         }
     }
+
+    /// Red, green, blue: told apart also by who does not see red and green.
+    pub fn colour(self) -> [u8; 3] {
+        match self {
+            Self::Copy => [213, 94, 0],
+            Self::TcpIp => [0, 114, 178],
+            Self::Device => [0, 158, 115],
+            Self::Skb => [86, 180, 233],
+            Self::Memory => [204, 121, 167],
+            Self::Lock => [240, 228, 66],
+            Self::Scheduling => [230, 159, 0],
+            Self::Other => [170, 170, 190],
+            Self::Application => [150, 200, 120],
+            Self::Masked => [90, 90, 90],
+            Self::Unclassified => [220, 50, 50],
+        }
+    }
 }
 
 /// In which way the CPU came to what it did.

@@ -65,6 +65,8 @@ pub struct Line {
 pub struct Share {
     /// Which.
     pub component: Component,
+    /// Its samples.
+    pub samples: u64,
     /// Its share.
     pub share: f64,
     /// What of it was in softirqs, as a share of all samples.
@@ -81,7 +83,7 @@ pub struct PhaseShare {
     pub share: f64,
 }
 
-/// Of a CPU: shares of its own samples, idle ones included.
+/// Of a CPU: shares of the interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CpuShare {
@@ -232,7 +234,7 @@ impl Line {
             cpus_busy: tally.busy() as f64 / expected.max(1.0),
             components: tally.components(),
             phases: tally.phases(),
-            cpus: tally.cpus(),
+            cpus: tally.cpus(expected),
             processes: tally.processes(),
             functions: tally.functions(),
             traffic: None,

@@ -107,10 +107,14 @@ impl Tally {
 
     /// Every component, also one without samples.
     pub fn components(&self) -> Vec<Share> {
-        let share = |component| Share {
-            component,
-            share: self.share(self.count(|c, _| c == component)),
-            softirq: self.share(self.count(|c, p| c == component && p == Phase::SoftIrq)),
+        let share = |component| {
+            let samples = self.count(|c, _| c == component);
+            Share {
+                component,
+                samples,
+                share: self.share(samples),
+                softirq: self.share(self.count(|c, p| c == component && p == Phase::SoftIrq)),
+            }
         };
         Component::ALL.into_iter().map(share).collect()
     }
@@ -128,19 +132,19 @@ impl Tally {
         phases.into_iter().map(share).collect()
     }
 
-    /// Every CPU that was seen.
-    pub fn cpus(&self) -> Vec<CpuShare> {
-        let mut cpus: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
+    /// Every CPU that was seen, of which so many samples were due. An idle CPU may bring fewer: its timer can sleep.
+    pub fn cpus(&self, due: f64) -> Vec<CpuShare> {
+        let mut cpus: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
         for ((cpu, phase), count) in &self.cpus {
-            let [all, busy, softirq] = cpus.entry(*cpu).or_default();
-            *all += count;
+            let [busy, softirq] = cpus.entry(*cpu).or_default();
             *busy += if *phase == Phase::Idle { 0 } else { *count };
             *softirq += if *phase == Phase::SoftIrq { *count } else { 0 };
         }
-        let share = |(cpu, [all, busy, softirq]): (u32, [u64; 3])| CpuShare {
+        let of_due = |count: u64| (count as f64 / due.max(1.0)).min(1.0);
+        let share = |(cpu, [busy, softirq]): (u32, [u64; 2])| CpuShare {
             cpu,
-            busy: busy as f64 / all.max(1) as f64,
-            softirq: softirq as f64 / all.max(1) as f64,
+            busy: of_due(busy),
+            softirq: of_due(softirq),
         };
         cpus.into_iter().map(share).collect()
     }

@@ -118,7 +118,11 @@ impl Pattern {
         for host in [&hosts.client, &hosts.server] {
             let network = host.namespace();
             match self {
-                Self::Plain => network.set_offloads(LINK, &["tso", "gso", "gro"], false)?,
+                Self::Plain => {
+                    network.set_offloads(LINK, &["tso", "gso", "gro"], false)?;
+                    // veth polls nothing without GRO
+                    host.receive_on_own_cpu(LINK)?;
+                }
                 Self::Jumbo => network.ip(&format!("link set {LINK} mtu 9000"))?,
                 // a packet is lost, not a burst of them
                 Self::Loss0 | Self::Loss015 | Self::Loss15 | Self::Loss150 => {
@@ -129,11 +133,13 @@ impl Pattern {
         }
         match self.loss() {
             0 => Ok(()),
+            // to an address that is nobody's: TCP knows of a packet that this host drops, and counts it as not sent
             of_100_000 => filter(
                 &hosts.client,
                 &format!(
-                    "table inet bw-loss {{ chain out {{ type filter hook postrouting priority 0; \
-                     tcp dport {} numgen random mod 100000 < {of_100_000} drop; }} }}\n",
+                    "table netdev bw-loss {{\nchain out {{\n\
+                     type filter hook egress device {LINK} priority 0\n\
+                     tcp dport {} numgen random mod 100000 < {of_100_000} ether daddr set {NOBODY}\n}}\n}}\n",
                     super::PORT
                 ),
             ),
@@ -143,17 +149,21 @@ impl Pattern {
     /// Has it as before.
     pub fn undo(self, hosts: &TwoHosts) -> Result<()> {
         if self.loss() > 0 {
-            filter(&hosts.client, "delete table inet bw-loss\n")?;
+            filter(&hosts.client, "delete table netdev bw-loss\n")?;
         }
         for host in [&hosts.client, &hosts.server] {
             let network = host.namespace();
             network.set_offloads(LINK, &["tso", "gso"], true)?;
-            network.set_offloads(LINK, &["gro"], true)?;
+            host.poll_on_own_cpu(LINK)?;
+            host.receive_where_it_comes(LINK)?;
             network.ip(&format!("link set {LINK} mtu 1500"))?;
         }
         Ok(())
     }
 }
+
+/// Locally administered, and no host's.
+const NOBODY: &str = "02:00:00:00:77:99";
 
 fn filter(host: &Host, rules: &str) -> Result<()> {
     let rules = rules.to_owned();

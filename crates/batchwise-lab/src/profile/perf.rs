@@ -13,76 +13,91 @@ use batchwise_testbed::process::Process;
 use super::END;
 use crate::Context;
 
+/// perf takes so long to begin, and samples for so much longer than ours.
+pub const BEFORE: Duration = Duration::from_secs(2);
+const AFTER: Duration = Duration::from_secs(3);
 /// Functions that are compared.
 const HOTTEST: usize = 20;
 
-/// A recording that goes on.
-pub struct Recording {
+/// Samples a second of each CPU. Not the same for all: their timers would keep their distance, so that one CPU is
+/// always seen at the same time after the other was held up.
+const RATES: [u32; 2] = [997, 983];
+
+/// A recording of a CPU that goes on.
+struct Cpu {
     perf: Process,
     file: PathBuf,
+    hz: u32,
 }
 
-/// Records the whole machine for this time.
+/// Recordings of both CPUs.
+pub struct Recording(Vec<Cpu>);
+
+/// Records before, for this time, and after. The wall clock tells the samples of our interval.
 pub fn record(context: &Context, host: &Host, time: Duration) -> Result<Recording> {
-    let file = context.output.dir().join("perf.data");
-    let mut command = Command::new("perf");
-    command.args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "997", "-o"]);
-    command.arg(&file);
-    command.args(["--", "sleep", &time.as_secs_f64().to_string()]);
-    let perf = host.spawn("perf", command, Role::Observer);
-    let perf = perf.context("perf is needed for this part: apt-get install linux-perf")?;
-    Ok(Recording { perf, file })
+    let time = (BEFORE + time + AFTER).as_secs_f64().to_string();
+    let record = |(cpu, hz): (usize, u32)| {
+        let file = context.output.dir().join(format!("perf-{cpu}.data"));
+        let mut command = Command::new("perf");
+        command.args(["record", "-q", "-e", "cpu-clock", "-k", "CLOCK_REALTIME"]);
+        command.args(["-C", &cpu.to_string(), "-F", &hz.to_string(), "-o"]);
+        command.arg(&file).args(["--", "sleep", &time]);
+        let perf = host.spawn("perf", command, Role::Observer);
+        let perf = perf.context("perf is needed for this part: apt-get install linux-perf")?;
+        Ok(Cpu { perf, file, hz })
+    };
+    let cpus = RATES.into_iter().enumerate().map(record);
+    Ok(Recording(cpus.collect::<Result<_>>()?))
 }
 
-/// Name, our share and that of perf, of our hottest functions. perf's shares are of all samples, as ours but for
-/// those of idle CPUs.
+/// Name, our share and that of perf in the same interval, of our hottest functions. Shares are of all samples
+/// in which a CPU did something.
 pub fn compare(
     line: &Line,
-    mut recording: Recording,
+    recording: Recording,
     context: &Context,
 ) -> Result<Vec<(String, f64, f64)>> {
-    recording.perf.wait(&context.stop, END)?;
-    let mut command = Command::new("perf");
-    command.args([
-        "report",
-        "--stdio",
-        "-q",
-        "-n",
-        "--no-children",
-        "-F",
-        "sample,symbol",
-        "-i",
-    ]);
-    let said = command
-        .arg(&recording.file)
-        .output()
-        .context("starting perf report")?;
-    ensure!(
-        said.status.success(),
-        "perf report failed: {}",
-        String::from_utf8_lossy(&said.stderr)
-    );
-    let text = String::from_utf8_lossy(&said.stdout);
-    let mut counts: HashMap<&str, f64> = HashMap::new();
-    for line in text.lines() {
-        // 123  [k] tcp_ack
-        let mut fields = line.split_whitespace();
-        let (Some(samples), Some(_), Some(name)) = (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        if let Ok(samples) = samples.parse::<f64>() {
-            *counts.entry(name).or_default() += samples;
+    let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let interval = [line.ts_ns - line.interval_ns, line.ts_ns].map(seconds);
+    let mut times: HashMap<String, f64> = HashMap::new();
+    for mut cpu in recording.0 {
+        cpu.perf.wait(&context.stop, END)?;
+        let mut command = Command::new("perf");
+        command.args(["report", "--stdio", "-q", "-n", "--no-children"]);
+        command.args(["-F", "sample,comm,symbol", "--time", &interval.join(",")]);
+        let said = command.arg("-i").arg(&cpu.file).output();
+        let said = said.context("starting perf report")?;
+        let error = String::from_utf8_lossy(&said.stderr);
+        ensure!(said.status.success(), "perf report failed: {error}");
+        for line in String::from_utf8_lossy(&said.stdout).lines() {
+            if let Some((name, samples)) = parse(line) {
+                *times.entry(name).or_default() += samples / f64::from(cpu.hz);
+            }
         }
+        std::fs::remove_file(&cpu.file)?;
     }
-    let is_idle = |name: &str| name.contains("safe_halt") || name.contains("default_idle");
-    let busy = counts.iter().filter(|(name, _)| !is_idle(name));
-    let all: f64 = busy.map(|(_, samples)| samples).sum();
+    let all: f64 = times.values().sum();
     ensure!(all > 0.0, "perf report told of no samples");
-    std::fs::remove_file(&recording.file)?;
-    let share = |name: &str| counts.get(name).map_or(0.0, |samples| samples / all);
+    let share = |name: &str| times.get(name).map_or(0.0, |time| time / all);
     let hottest = line.functions.iter().take(HOTTEST);
     Ok(hottest
         .map(|f| (f.name.clone(), f.share, share(&f.name)))
         .collect())
+}
+
+/// The idle task's functions, also at its end: to us it is idle.
+const IDLE: &[&str] = &[
+    "pv_native_safe_halt",
+    "default_idle",
+    "finish_task_switch.isra.0",
+];
+
+/// A line of the report: 123  comm  [k] tcp_ack
+fn parse(line: &str) -> Option<(String, f64)> {
+    let (before, name) = line.split_once("] ")?;
+    let (before, _) = before.rsplit_once('[')?;
+    let (samples, comm) = before.trim().split_once(char::is_whitespace)?;
+    let name = name.trim();
+    let is_idle = comm.trim() == "swapper" && IDLE.contains(&name);
+    (!is_idle).then(|| Some((name.to_owned(), samples.parse().ok()?)))?
 }

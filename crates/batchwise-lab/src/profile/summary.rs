@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use batchwise_core::profile::Component;
 use serde::Serialize;
 
+use super::published::{Beside, beside};
 use super::{Arm, End, Pattern, Point};
 use crate::engine::{Ratio, Verdict};
 use crate::stats::median;
@@ -26,8 +27,8 @@ pub type Shares = BTreeMap<Component, [f64; 3]>;
 pub struct Compared {
     pub pattern: Pattern,
     pub bytes_per_s: f64,
-    /// Gbit/s over the CPUs' worth of time at the busier end.
-    pub gbit_per_core: f64,
+    /// Gbit/s over the CPUs' worth of time at the busier end: the median over rounds, the lowest and the highest.
+    pub gbit_per_core: [f64; 3],
     pub sender: Shares,
     pub receiver: Shares,
     /// The worse end's.
@@ -57,6 +58,8 @@ pub struct Summary {
     /// Samples that were lost.
     pub lost: u64,
     pub patterns: Vec<Compared>,
+    /// Beside what was published.
+    pub published: Vec<Beside>,
     /// Name, our share, that of `perf`: medians over rounds.
     pub functions: Vec<(String, f64, f64)>,
 }
@@ -105,6 +108,7 @@ impl Summary {
             perf_verdict: at_most(perf, PERF),
             perf_difference: perf,
             lost: ends.map(|end| end.lost).sum(),
+            published: beside(&patterns),
             patterns,
             functions,
         }
@@ -133,7 +137,8 @@ impl Compared {
         Self {
             pattern,
             bytes_per_s: middle(&|p| p.bytes_per_s),
-            gbit_per_core: middle(&|p| p.bytes_per_s * 8e-9 / busiest(p)),
+            gbit_per_core: spread_of(points.iter().map(|p| p.bytes_per_s * 8e-9 / busiest(p)))
+                .unwrap_or([f64::NAN; 3]),
             unclassified: highest(unknown.map(|(_, [.., high])| *high)).unwrap_or(f64::NAN),
             spread: highest(both().map(|(_, share)| far(share))).unwrap_or(f64::NAN),
             sender,
@@ -147,12 +152,17 @@ fn shares(ends: &[&End]) -> Shares {
         let of_ends = ends
             .iter()
             .filter_map(|end| end.shares.get(&component).copied());
-        let all: Vec<_> = of_ends.collect();
-        let low = all.iter().copied().reduce(f64::min)?;
-        let high = all.iter().copied().reduce(f64::max)?;
-        Some((component, [median(&all)?, low, high]))
+        Some((component, spread_of(of_ends)?))
     };
     Component::ALL.into_iter().filter_map(share).collect()
+}
+
+/// The median, the lowest and the highest.
+fn spread_of(values: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
+    let all: Vec<_> = values.collect();
+    let low = all.iter().copied().reduce(f64::min)?;
+    let high = all.iter().copied().reduce(f64::max)?;
+    Some([median(&all)?, low, high])
 }
 
 fn functions(points: &[Point]) -> Vec<(String, f64, f64)> {

@@ -320,7 +320,12 @@ impl Sender<'_> {
 
     fn end(&mut self, id: u64, error: &io::Error) {
         let resets = self.lives.get(&id).is_some_and(|life| life.resets);
-        let gone = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+        // the last: it was reset before the set took it in
+        let gone = [
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+            io::ErrorKind::NotConnected,
+        ];
         self.over(
             id,
             match resets && gone.contains(&error.kind()) {

@@ -22,7 +22,7 @@ fn whole() -> Machine {
     machine.settings = BTreeMap::from([("net.core.bpf_jit_enable", "1".to_owned())]);
     machine.cgroup2 = Some("/sys/fs/cgroup".into());
     machine.bpffs = true;
-    machine.clock = Ok(Clock::Cycles);
+    machine.clock = || Ok(Clock::Cycles);
     machine.symbols = true;
     machine
 }

@@ -2,9 +2,12 @@
 //! on the live service; `batchwise tune --hold` holds them, and its guard gives every socket back.
 
 use std::env;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, BufRead as _, BufReader, IsTerminal as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -14,11 +17,13 @@ use batchwise_core::profile::report::{Line, Traffic};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Serialize;
 
 use super::ProfileArgs;
 use super::diff::{Change, compare};
 use super::sampling::Sampling;
 use crate::frame::human::rate;
+use crate::frame::rows::Form;
 use crate::frame::signals::stop_flag;
 use crate::frame::ticks::sleep;
 
@@ -29,28 +34,59 @@ pub enum What {
     Nagle,
 }
 
-/// From the start of `tune` until the setting is in force and what was under way has left.
-const SETTLE: Duration = Duration::from_millis(1_500);
+/// `tune` holds a service that carries anything by then.
+const HELD: Duration = Duration::from_secs(10);
+/// What was under way has left by then.
+const SETTLE: Duration = Duration::from_millis(200);
 /// An interval; its traffic is counted all the time, in both settings alike.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Intervals of a turn.
 const TURN: u32 = 4;
+/// Fewer intervals of a setting say nothing about noise.
+const FEWEST: usize = 5;
 
 /// `tune --hold`, until dropped.
 struct Hold(Child);
 
 impl Hold {
-    fn start(ports: &[u16], setting: &str) -> anyhow::Result<Self> {
+    /// Waits until the setting is in force.
+    fn start(ports: &[u16], setting: &str, stop: &AtomicBool) -> anyhow::Result<Self> {
         let mut command = Command::new(env::current_exe().context("finding this program")?);
         command.args(["tune", "--hold", setting, "--format", "jsonl"]);
         for port in ports {
             command.args(["--port", &port.to_string()]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         let die_with_us = || set_pdeathsig(Signal::SIGTERM).map_err(io::Error::from);
         // SAFETY: it is one system call, which a child may make between fork and exec.
         unsafe { command.pre_exec(die_with_us) };
-        Ok(Self(command.spawn().context("starting batchwise tune")?))
+        let mut child = command.spawn().context("starting batchwise tune")?;
+        let said = child.stdout.take();
+        let hold = Self(child);
+        let (told, heard) = mpsc::channel();
+        // ends with `tune`, whose standard output it reads to the end
+        thread::spawn(move || {
+            let lines = said.map(|said| BufReader::new(said).lines());
+            for line in lines.into_iter().flatten().map_while(Result::ok) {
+                // in the end nobody listens
+                let _ = told.send(line);
+            }
+        });
+        let until = Instant::now() + HELD;
+        while !stop.load(Ordering::Relaxed) {
+            // it tells of a service when it has switched it
+            match heard.recv_timeout(Duration::from_millis(50)) {
+                Ok(_) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("`batchwise tune --hold {setting}` ended")
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
+                    bail!("no connection at the port carried anything for {HELD:?}")
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        Ok(hold)
     }
 }
 
@@ -91,6 +127,7 @@ fn moved(traffic: &Traffic) -> u64 {
 /// Compares for the duration that the arguments say.
 pub fn run(
     args: &ProfileArgs,
+    form: Form,
     mut sampling: Sampling,
     counter: Option<Counter>,
 ) -> anyhow::Result<ExitCode> {
@@ -105,7 +142,7 @@ pub fn run(
                 let (passed, all) = (begin.elapsed().as_secs(), duration.as_secs());
                 eprint!("\r{passed} of {all} s: Nagle {setting} ");
             }
-            let mut hold = Hold::start(&args.port, setting)?;
+            let mut hold = Hold::start(&args.port, setting, &stop)?;
             sleep(SETTLE)?;
             sampling.take()?;
             sampling.end_interval();
@@ -116,7 +153,7 @@ pub fn run(
                 sampling.take()?;
                 let (tally, lost) = sampling.end_interval();
                 let line = args.line(&tally, since.elapsed(), lost, &sampling);
-                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
                     break 'turns;
                 }
                 if let Some(status) = hold.0.try_wait()? {
@@ -131,56 +168,93 @@ pub fn run(
     if io::stderr().is_terminal() {
         eprintln!();
     }
-    show(&spent)
-}
-
-fn show([off, on]: &[Vec<Spent>; 2]) -> anyhow::Result<ExitCode> {
-    if off.len() < 5 || on.len() < 5 {
-        bail!("the service moved no bytes for long enough: profile for longer, under load");
-    }
-    let change = |component: Option<Component>| {
-        let of = |spent: &[Spent]| {
-            spent
-                .iter()
-                .map(|s| s.ns_per_kb(component))
-                .collect::<Vec<_>>()
-        };
-        compare(component, &of(off), &of(on))
-    };
-    println!("ns of CPU time a KB that applications read; 95 % intervals\n");
-    println!("component       TCP_NODELAY     Nagle   what Nagle changes");
-    let all = std::iter::once(None)
-        .chain(Component::ALL.map(Some))
-        .map(change);
-    let all: Vec<Change> = all.filter(|c| c.before > 0.0 || c.after > 0.0).collect();
-    for change in &all {
-        let name = change.component.map_or("all", Component::label);
-        let noise = if change.is_more_than_noise() {
-            ""
-        } else {
-            "   within noise"
-        };
-        println!(
-            "{name:<14} {:>12.1} {:>9.1} {:>+9.1} ({:+.1} to {:+.1}){noise}",
-            change.before, change.after, change.change, change.low, change.high
-        );
-    }
-    let mean = |spent: &[Spent], of: fn(&Spent) -> f64| {
-        spent.iter().map(of).sum::<f64>() / spent.len() as f64
-    };
-    let [before, after] = [off, on].map(|spent| mean(spent, Spent::packets_per_kb));
-    println!("\npackets a KB: {before:.2} and {after:.2}");
-    let fewer = before - after;
-    if let Some(whole) = all
-        .first()
-        .filter(|c| c.is_more_than_noise() && fewer > 0.05 * before)
-    {
-        let beta = -whole.change / fewer;
-        let alpha = whole.before - beta * before;
-        println!(
-            "a packet less saves {beta:.0} ns (the paper's β); what does not depend on packets is {} ns a KB (α)",
-            rate(alpha)
-        );
+    let comparison = Comparison::of(&spent)?;
+    match form {
+        Form::Jsonl => println!("{}", serde_json::to_string(&comparison)?),
+        Form::Live | Form::Text => comparison.print(),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What Nagle's algorithm changes. The field names are a contract.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Comparison {
+    /// Always `profile-comparison`.
+    kind: &'static str,
+    /// ns of CPU time a KB that applications read, of all components and of each: with TCP_NODELAY (before) and
+    /// with Nagle's algorithm (after).
+    changes: Vec<Change>,
+    /// Packets a KB with TCP_NODELAY.
+    packets_before: f64,
+    /// Packets a KB with Nagle's algorithm.
+    packets_after: f64,
+    /// ns that a packet less saves: the paper's β. null: no fewer packets, or no difference beyond noise.
+    packet_ns: Option<f64>,
+    /// ns a KB that does not depend on packets: the paper's α. null: as `packet_ns`.
+    rest_ns: Option<f64>,
+}
+
+/// A smaller share of packets less says nothing about what a packet costs.
+const FEWER: f64 = 0.05;
+
+impl Comparison {
+    fn of([off, on]: &[Vec<Spent>; 2]) -> anyhow::Result<Self> {
+        if off.len() < FEWEST || on.len() < FEWEST {
+            bail!("the service moved no bytes for long enough: profile for longer, under load");
+        }
+        let change = |component: Option<Component>| {
+            let of = |spent: &[Spent]| {
+                let all = spent.iter().map(|s| s.ns_per_kb(component));
+                all.collect::<Vec<_>>()
+            };
+            compare(component, &of(off), &of(on))
+        };
+        let all = std::iter::once(None).chain(Component::ALL.map(Some));
+        let all = all.map(change);
+        let changes: Vec<Change> = all.filter(|c| c.before > 0.0 || c.after > 0.0).collect();
+        let [packets_before, packets_after] = [off, on].map(|spent| {
+            let packets = spent.iter().map(Spent::packets_per_kb);
+            packets.sum::<f64>() / spent.len() as f64
+        });
+        let fewer = packets_before - packets_after;
+        let whole = changes.first().filter(|c| {
+            c.component.is_none() && c.is_more_than_noise() && fewer > FEWER * packets_before
+        });
+        let packet_ns = whole.map(|whole| -whole.change / fewer);
+        Ok(Self {
+            kind: "profile-comparison",
+            rest_ns: whole
+                .zip(packet_ns)
+                .map(|(whole, ns)| whole.before - ns * packets_before),
+            changes,
+            packets_before,
+            packets_after,
+            packet_ns,
+        })
+    }
+
+    fn print(&self) {
+        println!("ns of CPU time a KB that applications read; 95 % intervals\n");
+        println!("component       TCP_NODELAY     Nagle   what Nagle changes");
+        for change in &self.changes {
+            let name = change.component.map_or("all", Component::label);
+            let noise = match change.is_more_than_noise() {
+                true => "",
+                false => "   within noise",
+            };
+            println!(
+                "{name:<14} {:>12.1} {:>9.1} {:>+9.1} ({:+.1} to {:+.1}){noise}",
+                change.before, change.after, change.change, change.low, change.high
+            );
+        }
+        let (before, after) = (self.packets_before, self.packets_after);
+        println!("\npackets a KB: {before:.2} with TCP_NODELAY, {after:.2} with Nagle's algorithm");
+        if let (Some(packet), Some(rest)) = (self.packet_ns, self.rest_ns) {
+            println!(
+                "a packet less saves {packet:.0} ns (the paper's β); what does not depend on packets is {} ns a KB (α)",
+                rate(rest)
+            );
+        }
+    }
 }

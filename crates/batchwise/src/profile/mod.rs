@@ -32,6 +32,8 @@ use crate::frame::signals::stop_flag;
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 #[cfg(test)]
+pub use compare::Comparison;
+#[cfg(test)]
 pub use diff::Change;
 pub use report::ProfileMetrics;
 use report::Shown;
@@ -127,13 +129,14 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         cpus: args.cpu.clone(),
         only_pids: args.only_some(),
         cgroup: args.cgroup.clone(),
+        user_stacks: args.wants_stacks(),
     })
     .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
     args.choose(&sampler)?;
     let mut counter = counter();
     let mut sampling = Sampling::start(sampler, kernel::read()?, args.wants_stacks())?;
     if args.compare.is_some() {
-        return compare::run(&args, sampling, counter);
+        return compare::run(&args, form, sampling, counter);
     }
     let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let mut ticks = Ticks::new(stop, args.interval, args.duration());
@@ -207,10 +210,16 @@ impl ProfileArgs {
         Line::of(tally, sampled)
     }
 
+    /// Whose processes are sampled. In a comparison ports say what is switched, and all is sampled.
+    fn sampled_ports(&self) -> &[u16] {
+        match self.compare {
+            None => &self.port,
+            Some(_) => &[],
+        }
+    }
+
     fn only_some(&self) -> bool {
-        // what both settings of a comparison take is the whole machine's
-        let port = !self.port.is_empty() && self.compare.is_none();
-        port || !self.pid.is_empty()
+        !self.sampled_ports().is_empty() || !self.pid.is_empty()
     }
 
     fn wants_stacks(&self) -> bool {
@@ -229,8 +238,9 @@ impl ProfileArgs {
             return Ok(());
         }
         let mut pids = self.pid.clone();
-        if !self.port.is_empty() && self.compare.is_none() {
-            pids.extend(owners::of_ports(&self.port)?);
+        let ports = self.sampled_ports();
+        if !ports.is_empty() {
+            pids.extend(owners::of_ports(ports)?);
         }
         Ok(sampler.set_pids(&pids)?)
     }

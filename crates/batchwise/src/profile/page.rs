@@ -15,23 +15,8 @@ use super::report::{most, traffic};
 use crate::frame::human::{UNKNOWN, percent};
 use crate::frame::page::document;
 
-/// Colours that are told apart, also by who does not see red and green.
-fn colour(component: Option<Component>) -> [u8; 3] {
-    match component {
-        Some(Component::Copy) => [213, 94, 0],
-        Some(Component::TcpIp) => [0, 114, 178],
-        Some(Component::Device) => [0, 158, 115],
-        Some(Component::Skb) => [86, 180, 233],
-        Some(Component::Memory) => [204, 121, 167],
-        Some(Component::Lock) => [240, 228, 66],
-        Some(Component::Scheduling) => [230, 159, 0],
-        Some(Component::Other) => [170, 170, 190],
-        Some(Component::Application) => [150, 200, 120],
-        Some(Component::Masked) => [90, 90, 90],
-        Some(Component::Unclassified) => [220, 50, 50],
-        None => [215, 215, 215],
-    }
-}
+/// What works for whoever calls it.
+const GREY: [u8; 3] = [215, 215, 215];
 
 /// The page.
 pub fn page(title: &str, summary: &str, line: &Line, stacks: &[Named]) -> anyhow::Result<String> {
@@ -80,7 +65,7 @@ fn components(line: &Line) -> Markup {
 }
 
 fn bar(component: Component, share: f64) -> String {
-    let [red, green, blue] = colour(Some(component));
+    let [red, green, blue] = component.colour();
     format!(
         "height:.9em;width:{:.1}%;background:rgb({red},{green},{blue})",
         share * 100.0
@@ -146,7 +131,7 @@ fn flames(stacks: &[Named]) -> anyhow::Result<String> {
     }
     let mut colours = String::new();
     for frame in stacks.iter().flat_map(|stack| &stack.frames) {
-        let [red, green, blue] = colour(frame.component);
+        let [red, green, blue] = frame.component.map_or(GREY, Component::colour);
         // writing to a string does not fail
         let _ = writeln!(colours, "{}->rgb({red},{green},{blue})", frame.name);
     }

@@ -214,8 +214,7 @@ pub struct ProfileMetrics {
 impl ProfileMetrics {
     pub fn take(&mut self, line: &Line) {
         for share in &line.components {
-            let samples = (share.share * line.samples as f64).round() as u64;
-            *self.samples.entry(share.component).or_default() += samples;
+            *self.samples.entry(share.component).or_default() += share.samples;
         }
         self.lost += line.lost;
         self.cpus_busy = line.cpus_busy;

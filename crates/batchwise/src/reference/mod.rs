@@ -102,6 +102,7 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("window", lines::<crate::window::Line>()),
             ("profile", lines::<profile::report::Line>()),
             ("change", lines::<crate::profile::Change>()),
+            ("comparison", lines::<crate::profile::Comparison>()),
             ("burst", lines::<crate::burst::Line>()),
             ("forward", lines::<crate::burst::ForwardLine>()),
             ("doctor", lines::<crate::doctor::Report>()),

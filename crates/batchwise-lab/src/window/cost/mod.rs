@@ -135,9 +135,6 @@ pub struct Point {
     pub runs_per_segment: Option<f64>,
     /// … and their time, ns.
     pub ns_per_segment: Option<f64>,
-    /// Bytes of objects in all of the kernel's slab caches, at the end of the measurement.
-    #[serde(default)]
-    pub slab_bytes: Option<f64>,
 }
 
 /// What has been counted so far.
@@ -238,7 +235,6 @@ impl Experiment for WindowCost {
         let before = see()?;
         context.stop.sleep(Duration::from_secs(seconds))?;
         let after = see()?;
-        let slab_bytes = slab_bytes()?;
         let seen = last(clients, "the clients", context)?;
         let did = last(server, "the server", context)?;
         if let Some(agent) = agent {
@@ -263,7 +259,6 @@ impl Experiment for WindowCost {
             lag_p99_ns: number(&did, "lag_p99_ns"),
             runs_per_segment: of_programs(after.runs - before.runs),
             ns_per_segment: of_programs(after.time_ns - before.time_ns),
-            slab_bytes: Some(slab_bytes),
         }])
     }
 
@@ -299,18 +294,6 @@ impl Experiment for WindowCost {
              counts it (`kernel.bpf_stats_enabled`), which reads a clock twice a run.",
         )
     }
-}
-
-/// Bytes of objects that are in use, of all slab caches.
-fn slab_bytes() -> Result<f64> {
-    let text = fs::read_to_string("/proc/slabinfo").context("reading /proc/slabinfo")?;
-    // name, active objects, objects, bytes of one
-    let bytes = text.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        let (active, size) = (fields.next()?.parse::<f64>().ok()?, fields.nth(1)?);
-        Some(active * size.parse::<f64>().ok()?)
-    });
-    Ok(bytes.sum())
 }
 
 /// Segments that TCP took in, in the host's network.

@@ -12,11 +12,8 @@ const CALLS: f64 = 1.0 / 50.0;
 const LAG: f64 = 100_000.0;
 /// … and a segment must cost no more, ns.
 const SEGMENT: f64 = 100.0;
-/// The number of connections that the bars are about, …
+/// The number of connections that the bars are about.
 const JUDGED: u32 = 100;
-/// … but that of memory: a registered socket may take so many bytes of the kernel, of so many at once.
-const MEMORY: f64 = 256.0;
-const MANY_SOCKETS: u32 = 10_000;
 
 /// A way to write with so many connections. Medians over rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -57,12 +54,6 @@ pub struct Summary {
     pub ack_verdict: Verdict,
     /// Runs of the programs for a segment of a connection that is not registered.
     pub runs_per_ack_of_others: Option<f64>,
-    /// Bytes of the kernel's slab caches for a registered socket, 10,000 at once: with `batchwise window` less those
-    /// with the default beside the agent; with its interval.
-    pub memory_per_socket: Option<f64>,
-    pub memory_per_socket_interval: Option<[f64; 2]>,
-    /// Whether that is at most 256 B.
-    pub memory_verdict: Verdict,
     pub arms: Vec<Compared>,
 }
 
@@ -93,17 +84,6 @@ impl Summary {
         };
         let judged_points = points.iter().filter(|p| p.arm == window).count();
         let (lag, segment) = (interval(|p| p.lag_p99_ns), interval(|p| p.ns_per_segment));
-        let many = |way| Arm {
-            connections: MANY_SOCKETS,
-            way,
-        };
-        let slabs = |p: &Point| p.slab_bytes.unwrap_or(f64::NAN);
-        let slabs = compare(points, many(Way::Window), many(Way::Beside), slabs);
-        let slabs = slabs
-            .into_iter()
-            .map(|(with, without)| (with - without) / f64::from(MANY_SOCKETS));
-        let slabs: Vec<_> = slabs.filter(|bytes| bytes.is_finite()).collect();
-        let (memory, sockets) = (MedianInterval::of(&slabs), slabs.len());
         let beside = arms.iter().find(|c| c.arm == judged(Way::Beside));
         Self {
             syscalls_vs_kist: calls.map(|r| r.median),
@@ -116,9 +96,6 @@ impl Summary {
             ns_per_ack_interval: segment.map(|i| [i.low, i.high]),
             ack_verdict: at_most(judged_points, segment, SEGMENT),
             runs_per_ack_of_others: beside.and_then(|c| c.runs_per_segment),
-            memory_per_socket: memory.map(|i| i.median),
-            memory_per_socket_interval: memory.map(|i| [i.low, i.high]),
-            memory_verdict: at_most(sockets, memory, MEMORY),
             arms,
         }
     }
