@@ -16,15 +16,18 @@ fn main() {
 
     println!("cargo:rerun-if-env-changed=CLANG");
     for folder in [
-        "sense", "passive", "balance", "decap", "probe", "window", "profile", "traffic", "flows",
-        "lib",
+        "sense", "passive", "balance", "decap", "probe", "window", "profile", "traffic", "burst",
+        "flows", "lib",
     ] {
         watch(&Path::new("src").join(folder));
     }
     for system in [
         "sense", "flows", "passive", "balance", "decap", "probe", "window", "profile", "traffic",
     ] {
-        skeleton(system, &out, kernel_arch, multiarch);
+        skeleton(system, system, &out, kernel_arch, multiarch);
+    }
+    for part in ["mark", "admit", "forward"] {
+        skeleton("burst", part, &out, kernel_arch, multiarch);
     }
 }
 
@@ -38,9 +41,9 @@ fn watch(folder: &Path) {
     }
 }
 
-/// `src/<system>/<system>.bpf.c` to `<system>.skel.rs`.
-fn skeleton(system: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
-    let source = format!("src/{system}/{system}.bpf.c");
+/// `src/<folder>/<name>.bpf.c` to `<name>.skel.rs`.
+fn skeleton(folder: &str, name: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
+    let source = format!("src/{folder}/{name}.bpf.c");
     let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang-19"));
     SkeletonBuilder::new()
         .source(&source)
@@ -54,7 +57,7 @@ fn skeleton(system: &str, out: &Path, kernel_arch: &str, multiarch: &str) {
             &format!("-I/usr/include/{multiarch}"),
             &format!("-I/usr/{multiarch}/include"),
         ])
-        .build_and_generate(out.join(format!("{system}.skel.rs")))
+        .build_and_generate(out.join(format!("{name}.skel.rs")))
         .unwrap_or_else(|e| {
             panic!("{source} does not build (is clang-19 installed? `make setup`): {e:?}")
         });

@@ -14,7 +14,9 @@ fn main() {
         println!("cargo:rerun-if-changed=../batchwise-bpf/src/{room}");
     }
     cc::Build::new()
-        .files(["asks", "endpoint", "gaps", "packet", "space"].map(|f| format!("src/{f}.c")))
+        .files(
+            ["admit", "asks", "endpoint", "gaps", "packet", "space"].map(|f| format!("src/{f}.c")),
+        )
         .include("../batchwise-bpf/src")
         .warnings(true)
         .compile("bw_twins");

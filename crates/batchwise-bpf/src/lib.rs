@@ -11,6 +11,7 @@
 
 mod attach;
 pub mod balance;
+pub mod burst;
 pub mod decap;
 mod error;
 pub mod features;
@@ -59,8 +60,11 @@ skeletons! {
     flows_skel: "flows.skel.rs",
     balance_skel: "balance.skel.rs",
     decap_skel: "decap.skel.rs",
+    forward_skel: "forward.skel.rs",
     probe_skel: "probe.skel.rs",
     window_skel: "window.skel.rs",
     profile_skel: "profile.skel.rs",
-    traffic_skel: "traffic.skel.rs"
+    traffic_skel: "traffic.skel.rs",
+    mark_skel: "mark.skel.rs",
+    admit_skel: "admit.skel.rs"
 }

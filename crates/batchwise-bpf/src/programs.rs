@@ -13,6 +13,7 @@ use libbpf_rs::skel::Skel;
 use serde::Serialize;
 
 use crate::balance::{Balancer, Measure, Options};
+use crate::burst::{Admitter, Bottleneck, Marker, Marking, forward};
 use crate::decap::{Decap, DecapConfig};
 use crate::features::{Machine, SendHook, Subcommand};
 use crate::object::info;
@@ -75,6 +76,22 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
         Subcommand::Profile => {
             all.add(profile::load_alone()?.object());
             all.add(Counter::load()?.object());
+        }
+        Subcommand::Burst => {
+            let marking = Marking::Mark {
+                ports: vec![1],
+                least: 2,
+            };
+            let bottleneck = Bottleneck {
+                limit: 1 << 17,
+                rate: 1_000_000_000,
+                packet_bytes: None,
+                border: true,
+            };
+            all.add(Marker::load(&marking)?.skel.object());
+            all.add(Marker::load(&Marking::Border)?.skel.object());
+            all.add(Admitter::load(&bottleneck)?.skel.object());
+            all.add(forward::load(0)?.object());
         }
     }
     Ok(all.0.into_values().collect())

@@ -5,6 +5,7 @@ mod accuracy;
 mod arm;
 pub mod balance;
 mod budget;
+mod burst;
 mod busy;
 pub mod cli;
 mod client_cost;
@@ -112,6 +113,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &budget::Budget,
         &others::Others,
         &regret::Regret,
+        &burst::BurstSim,
+        &burst::cost::BurstCost,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,
         &passive::transports::TRANSPORTS,

@@ -19,6 +19,7 @@ const WITH_INTERVALS: &[&str] = &[
     "balance-cost",
     "balance-faults",
     "balance-tail",
+    "burst-cost",
     "demo",
     "overhead",
     "passive-cost",
@@ -29,6 +30,7 @@ const WITH_INTERVALS: &[&str] = &[
 const WITHOUT_FIGURE: &[&str] = &[
     "balance-cost",
     "balance-faults",
+    "burst-cost",
     "passive-accuracy",
     "passive-transports",
     "window-cost",

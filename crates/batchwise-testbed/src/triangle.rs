@@ -25,8 +25,11 @@ pub const CLIENT_LINK: &str = "bw-up";
 /// The link between server and client, at both: responses take it.
 pub const BACK_LINK: &str = "bw-back";
 
-const VANTAGE_SERVER_LINK: &str = "bw-srv";
-const SERVER_LINK: &str = "bw-van";
+/// The vantage's link to the server: what it forwards leaves by it.
+pub const VANTAGE_SERVER_LINK: &str = "bw-srv";
+/// The server's link to the vantage: requests arrive by it.
+pub const SERVER_LINK: &str = "bw-van";
+
 const ROLES: [&str; 5] = ["cli", "van", "srv", "wire", "back"];
 
 /// Which links have a [`Wire`] in them.

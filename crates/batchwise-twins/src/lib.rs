@@ -17,8 +17,9 @@ mod skel {
 pub use skel::types;
 
 use types::{
-    bw_asks, bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_hist, bw_packet, bw_peer_queue,
-    bw_queue, bw_sender, bw_sock_view, bw_stream,
+    bw_asks, bw_burst_credit, bw_burst_lease, bw_burst_packet, bw_burst_reserved, bw_burst_rules,
+    bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_hist, bw_packet, bw_peer_queue, bw_queue,
+    bw_sender, bw_sock_view, bw_stream,
 };
 
 /// Length of an option of the exchange, as `BW_OPT_LEN`.
@@ -129,6 +130,24 @@ unsafe extern "C" {
     pub safe fn bw_twin_space(s: &bw_sender, slack: u32) -> u32;
     /// `bw_allowed`.
     pub safe fn bw_twin_allowed(s: &bw_sender) -> u32;
+
+    /// `enum bw_burst_verdict`. An `Option` of a reference is a pointer that may be null.
+    #[rustfmt::skip]
+    pub safe fn bw_twin_burst_decide(
+        rules: &bw_burst_rules,
+        reserved: &mut bw_burst_reserved,
+        lease: Option<&mut bw_burst_lease>,
+        source: Option<&mut bw_burst_credit>,
+        now: u64,
+        queued: u32,
+        packet: &bw_burst_packet,
+    ) -> u32;
+    /// Segments that a TOS byte tells of.
+    pub safe fn bw_twin_burst_segments(tos: u8) -> u32;
+    /// The TOS byte of a burst's packet.
+    pub safe fn bw_twin_burst_mark(tos: u8, segments: u32) -> u8;
+    /// What it was before.
+    pub safe fn bw_twin_burst_unmark(tos: u8) -> u8;
 
     /// Reads a frame: `enum bw_parse`.
     ///

@@ -10,6 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 mod balance;
+mod burst;
 mod decap;
 mod doctor;
 mod frame;
@@ -88,6 +89,10 @@ enum Command {
     #[command(after_long_help = profile::EXAMPLES)]
     Profile(profile::ProfileArgs),
 
+    /// Mark bursts on senders; admit them whole or not at all on routers
+    #[command(after_long_help = burst::EXAMPLES)]
+    Burst(burst::BurstArgs),
+
     /// Give all sockets back when the agent is gone (started by `tune`)
     #[command(hide = true)]
     Guard(tune::GuardArgs),
@@ -122,6 +127,7 @@ pub fn main() -> ExitCode {
         Command::Balance(args) => balance::run(args),
         Command::Window(args) => window::run(args),
         Command::Profile(args) => profile::run(args),
+        Command::Burst(args) => burst::run(args),
         Command::Guard(args) => tune::guard(args),
         Command::Load(args) => sibling::run("load", &args).map(|never| match never {}),
         Command::Lab(args) => sibling::run("lab", &args).map(|never| match never {}),

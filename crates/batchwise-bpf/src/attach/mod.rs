@@ -2,6 +2,7 @@
 //! and what is pinned in bpffs.
 
 pub(crate) mod cgroup;
+pub(crate) mod device;
 pub(crate) mod interface;
 pub(crate) mod netns;
 pub(crate) mod pins;

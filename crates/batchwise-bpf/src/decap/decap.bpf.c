@@ -131,30 +131,13 @@ BW_INLINE int bw_read_inner(const __u8 *q, const __u8 *end, const struct bw_oute
 	return q[0] >> 4 == 6 && bw_be16(q + 4) + 40 <= o->rest && !bw_is_ipv4(dst);
 }
 
-/* The mark of congestion on the way of the tunnel (RFC 6040 4.2) goes on with what was inside. */
-BW_INLINE void bw_mark_congestion(__u8 *ip, int v6)
-{
-	__u32 sum, before;
-
-	if (v6) {
-		ip[1] |= BW_ECN_CE << 4;
-		return;
-	}
-	before = bw_be16(ip);
-	ip[1] |= BW_ECN_CE;
-	sum = (~bw_be16(ip + 10) & 0xffff) + (~before & 0xffff) + bw_be16(ip); /* RFC 1624 */
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	*(bw_wire16 *)(ip + 10) = __builtin_bswap16(~sum);
-}
-
 /* Moves the Ethernet header over the outer one: 0, or the frame is as it was. */
 BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
 {
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	const __u8 *outer = data + BW_ETH_HEADER;
 	int v6 = o->proto == BW_PROTO_IPV6;
-	__u32 mac[3], congested;
+	__u32 mac[3], congested, tos;
 	__u8 *to;
 
 	if (outer + 2 > end)
@@ -173,8 +156,10 @@ BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
 	*(bw_wire32 *)(to + 4) = mac[1];
 	*(bw_wire32 *)(to + 8) = mac[2];
 	bw_put_type(to, v6 ? BW_TYPE_IPV6 : BW_TYPE_IPV4);
-	if (congested && bw_tos(to + BW_ETH_HEADER, v6) & BW_ECN)
-		bw_mark_congestion(to + BW_ETH_HEADER, v6);
+	to += BW_ETH_HEADER;
+	tos = bw_tos(to, v6);
+	if (congested && tos & BW_ECN) /* what was inside goes on with it (RFC 6040 4.2) */
+		bw_set_tos(to, v6, tos | BW_ECN_CE);
 	return 0;
 }
 

@@ -45,11 +45,13 @@ pub enum Subcommand {
     Window,
     /// `batchwise profile`
     Profile,
+    /// `batchwise burst`
+    Burst,
 }
 
 impl Subcommand {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Watch,
         Self::Tune,
         Self::Passive,
@@ -57,6 +59,7 @@ impl Subcommand {
         Self::Decap,
         Self::Window,
         Self::Profile,
+        Self::Burst,
     ];
 
     /// Its name on the command line.
@@ -69,6 +72,7 @@ impl Subcommand {
             Self::Decap => "decap",
             Self::Window => "window",
             Self::Profile => "profile",
+            Self::Burst => "burst",
         }
     }
 

@@ -6,7 +6,7 @@
 use super::Probe::{
     Bpffs, Btf, Cgroup2, Clock, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting, Symbols,
 };
-use super::Subcommand::{Balance, Decap, Passive, Profile, Tune, Watch, Window};
+use super::Subcommand::{Balance, Burst, Decap, Passive, Profile, Tune, Watch, Window};
 use super::{Feature, Name, Need, User};
 
 /// Without it the subcommand cannot run.
@@ -55,6 +55,8 @@ impl SendHook {
 
 /// The socket option that sets a socket's callbacks from a walk.
 pub(crate) const LATE_CALLBACKS: Name = ("socket option", "TCP_BPF_SOCK_OPS_CB_FLAGS");
+/// What only a kernel that is built with AF_XDP sockets has.
+const AF_XDP: Name = ("function", "xsk_generic_rcv");
 /// The helper that came with XDP frames of more than one part.
 pub(super) const FRAGS: Name = ("helper", "BPF_FUNC_xdp_get_buff_len");
 
@@ -67,6 +69,7 @@ const LOADERS: &[User] = &[
     needs(Decap, ""),
     needs(Window, ""),
     needs(Profile, ""),
+    needs(Burst, ""),
 ];
 const QUEUES: &[User] = &[
     needs(Watch, "the queues of a socket"),
@@ -95,6 +98,7 @@ pub const FEATURES: &[Feature] = &[
             needs(Watch, ""),
             needs(Tune, ""),
             needs(Window, ""),
+            needs(Burst, ""),
             uses(Profile, "to know what the kernel has"),
             uses(Passive, "the same"),
             uses(Balance, "the same"),
@@ -110,6 +114,7 @@ pub const FEATURES: &[Feature] = &[
             needs(Tune, ""),
             needs(Window, ""),
             needs(Profile, ""),
+            needs(Burst, ""),
         ],
     },
     Feature {
@@ -200,6 +205,15 @@ pub const FEATURES: &[Feature] = &[
         ],
     },
     Feature {
+        name: "AF_XDP sockets",
+        since: Some((5, 10)),
+        probe: InBtf(AF_XDP),
+        users: &[uses(
+            Burst,
+            "forward: two interfaces that share their frames",
+        )],
+    },
+    Feature {
         name: "tc links (tcx)",
         since: Some((6, 6)),
         probe: InBtf(("attach type", "BPF_TCX_INGRESS")),
@@ -209,7 +223,14 @@ pub const FEATURES: &[Feature] = &[
                 "--attach tc that ends with its agent, even a killed one",
             ),
             uses(Balance, "health checks that do"),
+            uses(Burst, "mark and admit that do"),
         ],
+    },
+    Feature {
+        name: "kernel's view of a packet",
+        since: Some((6, 2)),
+        probe: InBtf(("function", "bpf_cast_to_kern_ctx")),
+        users: &[uses(Burst, "admit: to read the queue at little cost")],
     },
     Feature {
         name: "bpffs",
@@ -250,6 +271,7 @@ pub const FEATURES: &[Feature] = &[
             uses(Passive, "the same"),
             uses(Balance, "the same"),
             uses(Decap, "the same"),
+            uses(Burst, "the same"),
         ],
     },
     Feature {

@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "flows_intf.h"
+#include "tag.h"
 #include "../lib/gaps.h"
 #include "../lib/packet.h"
 
@@ -23,7 +24,6 @@
 
 /* Set before loading. */
 const volatile struct bw_gaps_params gaps_params;
-const volatile __u64 hash_keys[2]; /* random; the second is odd */
 const volatile __u32 n_buckets = 1;
 
 /* The loader's own memory has it, too: that makes buckets begin on cache lines. */
@@ -67,32 +67,6 @@ BW_INLINE struct bw_counters *bw_counters(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&counters, &zero);
-}
-
-BW_INLINE __u64 bw_mix(__u64 h, __u64 word)
-{
-	h = (h ^ word) * hash_keys[1];
-	return h ^ h >> 32;
-}
-
-/* Names a flow; neither half is 0. */
-BW_INLINE __u64 bw_tag(const struct bw_tuple *t)
-{
-	const bw_word64 *w = (const bw_word64 *)t;
-	__u64 h = hash_keys[0];
-
-	if (w[0] | w[2]) { /* not IPv4 */
-		h = bw_mix(h, w[0]);
-		h = bw_mix(h, w[2]);
-	}
-	h = bw_mix(h, w[1]);
-	h = bw_mix(h, w[3]);
-	h = bw_mix(h, w[4]);
-	h *= 0x9e3779b97f4a7c15ULL;
-	h ^= h >> 29;
-	if (!(__u32)h)
-		h |= 1;
-	return h >> 32 ? h : h | 1ULL << 32;
 }
 
 BW_INLINE struct bw_bucket *bw_bucket(__u64 tag, int second)

@@ -8,6 +8,7 @@
 
 #include "../balance/balance_intf.h"
 #include "packet.h"
+#include "tos.h"
 
 #define BW_IPV4_HEADER 20
 #define BW_IPV6_HEADER 40
@@ -84,12 +85,6 @@ BW_INLINE void bw_put_ipv6(__u8 *p, const __u8 *src, const __u8 *dst, __u32 payl
 	w[1] = (__u32)__builtin_bswap16(payload) | proto << 16 | (__u32)BW_HOPS << 24;
 	bw_copy_ipv6(p + 8, src);
 	bw_copy_ipv6(p + 24, dst);
-}
-
-/* The class of traffic, with the congestion mark, that the outer header copies (RFC 6040). */
-BW_INLINE __u32 bw_tos(const __u8 *ip, int v6)
-{
-	return v6 ? bw_be16(ip) >> 4 & 0xff : ip[1];
 }
 
 /*

@@ -17,6 +17,7 @@
 #define TCP_LISTEN 10
 #define IPPROTO_TCP 6
 #define SOL_TCP 6
+#define SK_PACING_NONE 0
 #define TCPHDR_FIN 0x01
 #define TCPHDR_SYN 0x02
 #define TCPHDR_RST 0x04
@@ -93,6 +94,7 @@ struct sock {
 	int sk_wmem_queued;
 	refcount_t sk_wmem_alloc;
 	unsigned long sk_pacing_rate;
+	__u32 sk_pacing_status;
 };
 
 struct inet_sock {
@@ -148,7 +150,29 @@ struct skb_shared_info {
 	unsigned short gso_segs;
 };
 
+struct qdisc_skb_head {
+	__u32 qlen;
+};
+
+struct gnet_stats_queue {
+	__u32 backlog;
+};
+
+struct Qdisc {
+	struct qdisc_skb_head q;
+	struct gnet_stats_queue qstats;
+};
+
+struct netdev_queue {
+	struct Qdisc *qdisc;
+};
+
+struct net_device {
+	struct netdev_queue *_tx;
+};
+
 struct sk_buff {
+	struct net_device *dev;
 	unsigned char *head;
 	unsigned char *data;
 	unsigned int end;

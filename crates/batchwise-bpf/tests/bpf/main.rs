@@ -1,6 +1,7 @@
 //! The BPF programs in the kernel, packet in and packet out (needs root), and their helper-free C against
 //! its references.
 
+mod admit;
 mod asks;
 mod balance;
 mod decap;

@@ -89,25 +89,38 @@ pub enum Measured<'a> {
 /// The programs of `again.bpf.c`: one hands packets to what is measured.
 pub struct Repeater {
     skel: AgainSkel<'static>,
-    _sink: OwnedFd,
+    _sink: Option<OwnedFd>,
 }
 
 impl Repeater {
     /// Loads them; what is measured has these flags of `BPF_PROG_LOAD`. Packets that are forwarded
     /// leave the server over its link and end at the client.
     pub fn load(hosts: &TwoHosts, flags: u32) -> Result<Self> {
+        let mut repeater = Self::leaving(&hosts.server, flags)?;
+        let sink = repeater.skel.progs.sink.as_fd().as_raw_fd();
+        let sink = hosts.client.inside(|| attach_program(LINK, sink))?;
+        repeater._sink = Some(sink);
+        Ok(repeater)
+    }
+
+    /// The same of packets that leave this host over its link and end wherever they come to.
+    pub fn leaving(host: &Host, flags: u32) -> Result<Self> {
         let mut open = AgainSkelBuilder::default().open(holder())?;
         for mut program in open.open_object_mut().progs_mut() {
             program.set_flags(flags);
         }
         let bss = open.maps.bss_data.as_deref_mut();
-        bss.context("again.bpf.c has no .bss")?.out =
-            hosts.server.inside(|| Ok(if_nametoindex(LINK)?))?;
+        bss.context("again.bpf.c has no .bss")?.out = host.inside(|| Ok(if_nametoindex(LINK)?))?;
         let skel = open.load()?;
-        let sink = skel.progs.sink.as_fd().as_raw_fd();
-        let sink = hosts.client.inside(|| attach_program(LINK, sink))?;
         set_callee(&skel.maps.onward, skel.progs.forward.as_fd())?;
-        Ok(Self { skel, _sink: sink })
+        Ok(Self { skel, _sink: None })
+    }
+
+    /// From now on each flow of IPv4 has a source address of its own, not only a port.
+    pub fn set_own_sources(&mut self) -> Result<()> {
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        bss.context("again.bpf.c has no .bss")?.own_sources = 1;
+        Ok(())
     }
 
     /// Pins the forwarder in bpffs.

@@ -34,8 +34,20 @@ const RECEIVE_BUFFER: libc::c_int = 8 << 20;
 const LOOK: Duration = Duration::from_millis(50);
 /// Longer than any frame of a link with offloads off.
 const FRAME: usize = 9216;
-/// The wire's own links.
-const ENDS: [&str; 2] = ["bw-a", "bw-b"];
+/// The links of what is in the middle.
+pub(crate) const ENDS: [&str; 2] = ["bw-a", "bw-b"];
+
+/// Gives `middle` a link to each of two others, each in a namespace, and no address.
+pub(crate) fn join(middle: &Namespace, others: [(&Namespace, &str); 2]) -> Result<()> {
+    for device in ["all", "default"] {
+        middle.set_sysctl(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1")?;
+    }
+    for (end, link) in ENDS.into_iter().zip(others) {
+        veth(link, (middle, end))?;
+        middle.ip(&format!("link set {end} mtu 1500 up"))?;
+    }
+    Ok(())
+}
 
 /// A running wire. Dropping it ends it.
 #[derive(Debug)]
@@ -62,13 +74,7 @@ impl Wire {
         a: (&Namespace, &str),
         b: (&Namespace, &str),
     ) -> Result<Self> {
-        for device in ["all", "default"] {
-            middle.set_sysctl(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1")?;
-        }
-        for (end, link) in ENDS.into_iter().zip([a, b]) {
-            veth(link, (middle, end))?;
-            middle.ip(&format!("link set {end} mtu 1500 up"))?;
-        }
+        join(middle, [a, b])?;
         let sockets = middle.inside(|| Ok([packet_socket(ENDS[0])?, packet_socket(ENDS[1])?]))?;
         let shared = Arc::new(Shared {
             line: Mutex::new(Line::new(spec)),

@@ -19,6 +19,15 @@ pub fn maybe_duration(ns: Option<u64>) -> String {
     ns.map_or_else(|| UNKNOWN.to_owned(), duration)
 }
 
+/// An amount as "850 B", "34.1 kB" or "1.20 MB".
+pub fn bytes(bytes: u64) -> String {
+    scaled(
+        bytes as f64,
+        &[(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")],
+        0,
+    )
+}
+
 /// A share as "14.3 %" or "0.97 %".
 pub fn percent(share: f64) -> String {
     let percent = 100.0 * share;

@@ -103,13 +103,15 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("profile", lines::<profile::report::Line>()),
             ("change", lines::<crate::profile::Change>()),
             ("comparison", lines::<crate::profile::Comparison>()),
+            ("burst", lines::<crate::burst::Line>()),
+            ("forward", lines::<crate::burst::ForwardLine>()),
             ("doctor", lines::<crate::doctor::Report>()),
         ],
     );
 }
 
 /// What each agent exports besides the heartbeat.
-fn exported() -> [(&'static str, Vec<Exported>); 7] {
+fn exported() -> [(&'static str, Vec<Exported>); 8] {
     [
         (
             "watch",
@@ -135,6 +137,16 @@ fn exported() -> [(&'static str, Vec<Exported>); 7] {
         (
             "profile",
             metrics::exported::<crate::profile::ProfileMetrics>(),
+        ),
+        (
+            "burst",
+            [
+                metrics::exported::<crate::burst::BurstMetrics>(),
+                metrics::exported::<crate::burst::ForwardMetrics>(),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
         ),
     ]
 }

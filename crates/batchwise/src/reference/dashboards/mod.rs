@@ -2,6 +2,7 @@
 //! The top row answers what users feel, the next why, the last what the agent itself does.
 
 mod balance;
+mod burst;
 mod decap;
 mod grafana;
 mod passive;
@@ -244,6 +245,7 @@ fn the_dashboards_show_metrics_that_exist_and_all_of_them() {
         decap::DASHBOARD,
         window::DASHBOARD,
         profile::DASHBOARD,
+        burst::DASHBOARD,
     ];
     for ((agent, metrics), dashboard) in exported().into_iter().zip(all) {
         assert_eq!(agent, dashboard.agent);

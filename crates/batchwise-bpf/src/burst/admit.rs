@@ -1,0 +1,231 @@
+//! The loader of the program that admits bursts to a router's queue.
+
+use std::mem::take;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use batchwise_core::burst::Rules;
+use batchwise_core::passive::address;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::Error;
+use crate::admit_skel::{AdmitSkel, AdmitSkelBuilder, types};
+use crate::attach::interface::{Attachment, Interface, Tc};
+use crate::features::{self, Machine, Subcommand};
+use crate::flows::events::hash_keys;
+use crate::object::{holder, rodata};
+use crate::plain::{Plain, read};
+use crate::sense::monotonic_ns;
+
+/// A queue, and what is before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bottleneck {
+    /// Bytes that it takes.
+    pub limit: u32,
+    /// Bits a second that leave it.
+    pub rate: u64,
+    /// Its length is counted in packets, and each counts as so many bytes.
+    pub packet_bytes: Option<u32>,
+    /// Marks are taken off.
+    pub border: bool,
+}
+
+/// What was decided, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Counts {
+    /// Bursts that had room: their first packet was let in.
+    pub bursts_admitted: u64,
+    /// Bursts that had none: their first packet was dropped.
+    pub bursts_refused: u64,
+    /// More packets of admitted bursts, which were let in.
+    pub promised: u64,
+    /// More packets of refused bursts, which were dropped.
+    pub denied: u64,
+    /// Packets with a mark that was not heard, which were let in: the source has used up its credit, or
+    /// there is no place to keep the burst.
+    pub ignored: u64,
+    /// The same, dropped; and packets of admitted bursts that were longer than they said.
+    pub overflowed: u64,
+    /// Packets without a mark that were let in.
+    pub unmarked: u64,
+    /// Packets without a mark that were dropped.
+    pub unmarked_dropped: u64,
+    /// Leases that ended before all of their burst had come.
+    pub leases_lost: u64,
+    /// Bytes that were reserved and did not come in time.
+    pub lost_bytes: u64,
+    /// Bytes that are reserved now and have not come.
+    pub reserved_bytes: u64,
+    /// Packets of this host itself, which always pass.
+    pub own: u64,
+    /// Packets with a mark whose headers could not be read: treated as if they had none.
+    pub unreadable: u64,
+    /// Sources of marked packets that are known.
+    pub sources: u64,
+}
+
+impl Counts {
+    /// Packets by what became of them, the first of bursts left out.
+    pub fn packets(&self) -> [(&'static str, u64); 8] {
+        [
+            ("promised", self.promised),
+            ("denied", self.denied),
+            ("ignored", self.ignored),
+            ("overflowed", self.overflowed),
+            ("unmarked", self.unmarked),
+            ("unmarked_dropped", self.unmarked_dropped),
+            ("own", self.own),
+            ("unreadable", self.unreadable),
+        ]
+    }
+}
+
+/// A source of marked packets, since it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its address.
+    pub address: IpAddr,
+    /// Bursts.
+    pub admitted: u32,
+    /// Bursts.
+    pub refused: u32,
+    /// Packets whose marks were not heard.
+    pub ignored: u32,
+    /// Packets with marks that were dropped.
+    pub dropped: u32,
+}
+
+/// The program, at an interface until this is dropped.
+pub struct Admitter {
+    // before the program: what is attached goes first
+    attached: Option<Attachment>,
+    pub(crate) skel: AdmitSkel<'static>,
+}
+
+impl Admitter {
+    /// Loads the program and attaches it before this interface's queue.
+    ///
+    /// # Errors
+    /// When the interface or the kernel does not allow it; each says the remedy.
+    pub fn attach(interface: &str, bottleneck: &Bottleneck) -> Result<Self, Error> {
+        let interface = Interface::find(interface)?;
+        let mut admitter = Self::load(bottleneck)?;
+        admitter.attached = Some(interface.tc(admitter.program(), Tc::Egress)?);
+        Ok(admitter)
+    }
+
+    /// Loads the program and attaches it nowhere.
+    pub fn load(bottleneck: &Bottleneck) -> Result<Self, Error> {
+        features::require(&Machine::look(), Subcommand::Burst)?;
+        let mut open = AdmitSkelBuilder::default()
+            .open(holder())
+            .map_err(Error::bpf("opening the BPF object"))?;
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        ro.rules = rules(&Rules::new(bottleneck.limit, bottleneck.rate));
+        ro.hash_keys = hash_keys();
+        ro.packet_bytes = bottleneck.packet_bytes.unwrap_or(0);
+        ro.border = bottleneck.border;
+        let skel = open.load();
+        Ok(Self {
+            attached: None,
+            skel: skel.map_err(Error::bpf("loading the BPF programs"))?,
+        })
+    }
+
+    /// The program, for tests.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.skel.progs.bw_admit.as_fd()
+    }
+
+    /// Whether it is still where it was attached: interfaces go.
+    pub fn is_attached(&self) -> bool {
+        let at = self.attached.as_ref();
+        at.is_some_and(|attached| attached.ifindex().is_some())
+    }
+
+    /// What was decided so far.
+    pub fn counts(&self) -> Result<Counts, Error> {
+        let reading = "reading the counters";
+        let map = &self.skel.maps.queue;
+        let queue = map.lookup(&0u32.to_ne_bytes(), MapFlags::LOCK);
+        let queue = queue.map_err(Error::bpf(reading))?;
+        let queue = queue.and_then(|bytes| read::<types::bw_queue>(&bytes));
+        let queue = queue.ok_or(Error::Io {
+            doing: reading,
+            source: std::io::ErrorKind::InvalidData.into(),
+        })?;
+        let rodata = self.skel.maps.rodata_data;
+        let bss = self.skel.maps.bss_data.as_deref();
+        let epoch_shift = rodata.map_or(0, |ro| ro.rules.epoch_shift);
+        let epoch = (monotonic_ns() >> epoch_shift).max(queue.reserved.epoch);
+        let flows = bss.into_iter().flat_map(|bss| &bss.flows);
+        // what nobody has looked at since is counted when its place is taken
+        let ended = |flow: &&types::bw_flow| {
+            let lease = &flow.lease;
+            lease.left > 0 && lease.refused == 0 && lease.epoch < epoch
+        };
+        let counts = &queue.counts;
+        Ok(Counts {
+            bursts_admitted: counts.admitted,
+            bursts_refused: counts.refused,
+            promised: counts.promised,
+            denied: counts.denied,
+            ignored: counts.ignored,
+            overflowed: counts.overflowed,
+            unmarked: counts.taken,
+            unmarked_dropped: counts.full,
+            leases_lost: counts.lost + flows.filter(ended).count() as u64,
+            lost_bytes: counts.lost_bytes + u64::from(ended_bytes(&queue.reserved, epoch)),
+            reserved_bytes: (queue.reserved.bytes - ended_bytes(&queue.reserved, epoch)).into(),
+            own: bss.map_or(0, |bss| bss.own),
+            unreadable: bss.map_or(0, |bss| bss.unreadable),
+            sources: self.known().count() as u64,
+        })
+    }
+
+    /// The longest that a packet has found the queue since the last call, bytes.
+    pub fn take_highest(&mut self) -> u32 {
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        bss.map_or(0, |bss| take(&mut bss.highest))
+    }
+
+    /// The sources that are known.
+    pub fn sources(&self) -> Vec<Source> {
+        let source = |source: &types::bw_source| Source {
+            address: address(source.addr),
+            admitted: source.admitted,
+            refused: source.refused,
+            ignored: source.ignored,
+            dropped: source.dropped,
+        };
+        self.known().map(source).collect()
+    }
+
+    fn known(&self) -> impl Iterator<Item = &types::bw_source> {
+        let bss = self.skel.maps.bss_data.as_deref();
+        let all = bss.into_iter().flat_map(|bss| &bss.sources);
+        all.filter(|source| source.addr != [0; 16])
+    }
+}
+
+/// What was promised until an epoch that has ended, and that no packet has come behind.
+fn ended_bytes(reserved: &types::bw_burst_reserved, epoch: u64) -> u32 {
+    let epochs = reserved.until.len() as u64;
+    let ended = reserved.epoch..epoch.min(reserved.epoch + epochs);
+    ended.map(|e| reserved.until[(e % epochs) as usize]).sum()
+}
+
+fn rules(rules: &Rules) -> types::bw_burst_rules {
+    types::bw_burst_rules {
+        send_time: rules.send_time,
+        refill_time: rules.refill_time,
+        limit: rules.limit,
+        source_bytes: rules.source_bytes,
+        epoch_shift: rules.epoch_shift,
+        pad: 0,
+    }
+}
+
+impl Plain for types::bw_queue {}

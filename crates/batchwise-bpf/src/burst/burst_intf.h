@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What marking and admission share with their loaders: the only definition of each struct. */
+#ifndef BW_BURST_INTF_H
+#define BW_BURST_INTF_H
+
+#include "../lib/admit.h"
+
+/* Packets of a sender by their one fate; a GSO buffer is one packet. All but the first go as they are. */
+struct bw_mark_fates {
+	__u64 marked[16];     /* by class of what was left of the burst */
+	__u64 bursts;	      /* of these: the first of their burst */
+	__u64 too_short;      /* what TCP sends at once is no burst */
+	__u64 dscp_used;      /* its DSCP is not 0 */
+	__u64 taken;	      /* its DSCP is one of those that marks have */
+	__u64 no_data;	      /* no payload, or SYN */
+	__u64 other_port;     /* not asked for */
+	__u64 no_socket;      /* of no TCP socket of this host */
+	__u64 unreadable;     /* its headers */
+	__u64 cleared;	      /* at the border: had a mark, and has none any more */
+};
+
+/* ---- Admission ---- */
+
+#define BW_SOURCES 8192 /* that are known at a time, and bursts at a time */
+#define BW_PLACES 8	/* in which one may be */
+
+/* A source that has sent marks: 40 bytes, and 24 of a burst. */
+struct bw_source {
+	__u8 addr[16];	/* IPv4 as IPv4-mapped IPv6 */
+	struct bw_burst_credit credit;
+	__u32 admitted; /* bursts */
+	__u32 refused;	/* bursts */
+	__u32 ignored;	/* packets whose marks were not heard */
+	__u32 dropped;	/* packets that had marks */
+};
+
+/* What became of packets, since the start. */
+struct bw_admit_counts {
+	__u64 admitted;	  /* let in: the first of a burst that has room */
+	__u64 promised;	  /* let in: more of it */
+	__u64 refused;	  /* dropped: the first of a burst that has no room */
+	__u64 denied;	  /* dropped: more of it */
+	__u64 ignored;	  /* let in: marked, and treated as if it were not */
+	__u64 overflowed; /* dropped: marked, and treated so, or more than was told of */
+	__u64 taken;	  /* let in: without a mark */
+	__u64 full;	  /* dropped: without a mark, there was no room but what is reserved */
+	__u64 lost;	  /* leases that ended before all of their burst had come */
+	__u64 lost_bytes; /* reserved, and not come in time */
+};
+
+#endif

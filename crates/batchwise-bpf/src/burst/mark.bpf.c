@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * Marks bursts where they leave a sender, and takes marks off where the network that knows them ends.
+ * Packets are seen in tc egress: as TCP hands them over, before a GSO buffer is cut. All segments of a
+ * buffer bear its mark.
+ */
+#include "../lib/kernel.h"
+
+#include <bpf/bpf_helpers.h>
+
+#include "burst.h"
+#include "burst_intf.h"
+
+#define BW_UNPACED 10 /* segments of a connection that are sent before its pacing: tcp_update_skb_after_send() */
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading. */
+const volatile __u32 least;	/* segments of a burst */
+const volatile bool some_ports; /* else all */
+const volatile __u64 port_bits[65536 / 64];
+
+/* Until where a socket's burst reaches. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} bursts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_mark_fates);
+} fates SEC(".maps");
+
+BW_INLINE struct bw_mark_fates *bw_fates(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&fates, &zero);
+}
+
+BW_INLINE int bw_has_port(__u32 port)
+{
+	__u32 word = port / 64;
+
+	barrier_var(word); /* one register for the bound and the index */
+	return word < 65536 / 64 && port_bits[word] >> (port % 64) & 1;
+}
+
+/*
+ * Segments that are left of what TCP sends at once, this buffer's `own` included. TCP counts the buffer
+ * as sent only when it is through here (tcp_event_new_data_sent()).
+ */
+BW_INLINE __u32 bw_left(const struct tcp_sock *tp, __u32 seq, __u32 own)
+{
+	const struct sock *sk = (const struct sock *)tp;
+	__u32 flight = tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+	__s32 window = tp->snd_cwnd - flight, peer = tp->snd_una + tp->snd_wnd - tp->snd_nxt;
+	__u32 mss = tp->mss_cache, bytes = tp->write_seq - tp->snd_nxt, left;
+
+	if (seq != tp->snd_nxt) /* sent once more */
+		return own;
+	/* what a pacer spreads is no burst */
+	if (sk->sk_pacing_status != SK_PACING_NONE && tp->data_segs_out > BW_UNPACED)
+		return own;
+	if (window <= (__s32)own || peer <= 0)
+		return own;
+	if (bytes > peer)
+		bytes = peer;
+	left = (bytes + mss - 1) / mss;
+	left = left < window ? left : window;
+	return left < own ? own : left;
+}
+
+/*
+ * The segments that the mark tells of; 0: there is no burst. The end of a burst is told of however short
+ * it is: it is what a loss delays most.
+ */
+BW_INLINE __u32 bw_told(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_mark_fates *count)
+{
+	int begins = left >= least;
+	__u32 *end = bpf_sk_storage_get(&bursts, tp, &seq,
+					begins ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+	__u32 until = seq + left * tp->mss_cache;
+
+	if (!end)
+		return begins ? left : 0;
+	if (bw_after(until, tp->write_seq)) /* its last segment is not full */
+		until = tp->write_seq;
+	if (bw_after(*end, seq)) {
+		if (begins && bw_after(until, *end))
+			*end = until;
+		return left < 2 ? 2 : left;
+	}
+	*end = begins ? until : seq;
+	count->bursts += begins;
+	return begins ? left : 0;
+}
+
+SEC("?tc")
+int bw_mark(struct __sk_buff *skb)
+{
+	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *ip;
+	struct bw_mark_fates *count = bw_fates();
+	__u32 own = skb->gso_segs, left, tos, marked;
+	struct bpf_sock *sk = skb->sk;
+	struct bw_packet pkt;
+	struct tcp_sock *tp;
+	int v6;
+
+	if (!count)
+		return TCX_NEXT;
+	tp = sk ? bpf_skc_to_tcp_sock(sk) : NULL;
+	if (!tp) {
+		count->no_socket++;
+		return TCX_NEXT;
+	}
+	if (bw_parse_packet(data, end, &pkt) != BW_PARSED) {
+		count->unreadable++;
+		return TCX_NEXT;
+	}
+	if (some_ports && !bw_has_port(pkt.tuple.sport) && !bw_has_port(pkt.tuple.dport)) {
+		count->other_port++;
+		return TCX_NEXT;
+	}
+	if (!pkt.payload || pkt.flags & BW_TCP_SYN) {
+		count->no_data++;
+		return TCX_NEXT;
+	}
+	left = bw_left(tp, pkt.seq, own ? own : 1);
+	left = bw_told(tp, pkt.seq, left, count);
+	if (!left) {
+		count->too_short++;
+		return TCX_NEXT;
+	}
+	ip = data + (pkt.link & 0xff);
+	if (ip + BW_HEAD > end) {
+		count->unreadable++;
+		return TCX_NEXT;
+	}
+	v6 = ip[0] >> 4 == 6;
+	tos = bw_tos(ip, v6);
+	marked = bw_burst_mark(tos, left);
+	if (bw_burst_segments(tos))
+		count->taken++;
+	else if (marked == tos)
+		count->dscp_used++;
+	else if (bw_store_tos(skb, ip, pkt.link, v6, marked))
+		count->unreadable++;
+	else
+		count->marked[marked >> 4 & 0xf]++;
+	return TCX_NEXT;
+}
+
+/* The byte is looked at in every packet, whatever it carries. */
+SEC("?tc")
+int bw_border(struct __sk_buff *skb)
+{
+	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct bw_mark_fates *count = bw_fates();
+	__u32 link, tos;
+	const __u8 *ip;
+	int v6;
+
+	if (!count)
+		return TCX_NEXT;
+	link = bw_link(data, end);
+	ip = data + link;
+	if (!link || ip + BW_HEAD > end)
+		return TCX_NEXT;
+	v6 = ip[0] >> 4 == 6;
+	tos = bw_tos(ip, v6);
+	if (!bw_burst_segments(tos))
+		return TCX_NEXT;
+	if (bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos)))
+		count->unreadable++;
+	else
+		count->cleared++;
+	return TCX_NEXT;
+}

@@ -1,0 +1,128 @@
+//! `batchwise burst admit`: has a router's queue take bursts whole, or not at all.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Error, bail};
+use batchwise_bpf::burst::{Admitter, Bottleneck};
+use clap::Args;
+
+use super::kernel::Kernel;
+use super::limit::{Limit, parse_limit, parse_rate};
+use super::metrics::BurstMetrics;
+use super::report::{AdmitLine, AdmitReport, SourceLine};
+use crate::frame::args::{parse_duration, parse_interval};
+use crate::frame::clock::wall_clock_ns;
+use crate::frame::metrics::Exporter;
+use crate::frame::rows::{Format, Output};
+use crate::frame::signals::stop_flag;
+use crate::frame::stdout::WhenUnread;
+use crate::frame::ticks::{Ticks, Turn};
+
+/// Admit marked bursts to this router's queue whole, or not at all
+#[derive(Debug, Args)]
+pub struct AdmitArgs {
+    /// Where packets leave the router: it must have one queue, first in, first out
+    #[arg(long, value_name = "IF")]
+    interface: String,
+    /// What the queue takes, in bytes or packets as it is limited itself [default: its own limit]
+    #[arg(long, value_name = "BYTES|PACKETS", value_parser = parse_limit)]
+    limit: Option<Limit>,
+    /// How fast it empties, bits a second [default: what tbf says, or the link's speed]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    rate: Option<u64>,
+    /// Take the marks off behind the queue's door: the network that knows them ends here
+    #[arg(long)]
+    border: bool,
+    /// Sources that are shown, those with most bursts first
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    top: usize,
+    /// Time between two reports
+    #[arg(long, default_value = "1s", value_parser = parse_interval)]
+    interval: Duration,
+    /// Stop after this time; without it, at Ctrl-C
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    format: Format,
+    /// Serve Prometheus metrics here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+}
+
+pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
+    let stop = stop_flag()?;
+    let exporter = args.metrics.as_deref().map(Exporter::<BurstMetrics>::bind);
+    let exporter = exporter.transpose()?;
+    let form = args.format.resolve()?;
+    let name = &args.interface;
+    let kernel = Kernel::open(name)?;
+    let queue = || {
+        let found = kernel.look()?;
+        let queue = found.queue(args.limit, args.rate).map_err(Error::msg)?;
+        let root = found.root().map_err(Error::msg)?.clone();
+        anyhow::Ok((queue, root))
+    };
+    let (at_start, root) = queue()?;
+    let mut admitter = Admitter::attach(
+        name,
+        &Bottleneck {
+            limit: at_start.bytes(),
+            rate: at_start.rate,
+            packet_bytes: match at_start.limit {
+                Limit::Bytes(_) => None,
+                Limit::Packets(_) => Some(at_start.longest),
+            },
+            border: args.border,
+        },
+    )
+    .with_context(|| {
+        format!("cannot admit at {name} (`batchwise doctor --for burst` checks what is needed)")
+    })?;
+    let waiting = format!("waiting for marked packets that leave by {name}…");
+    let mut output = Output::open(form, WhenUnread::GoOn, waiting)?;
+    let mut ticks = Ticks::new(stop, args.interval, args.duration);
+    loop {
+        let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;
+        if turn == Turn::Look {
+            continue;
+        }
+        if !admitter.is_attached() {
+            bail!("{name} is gone, or another agent has taken it over");
+        }
+        let (now, root_now) = queue()?;
+        if now != at_start {
+            bail!("the queue of {name} was changed: start again");
+        }
+        let counts = admitter.counts()?;
+        let ts_ns = wall_clock_ns();
+        let line = AdmitLine {
+            ts_ns,
+            interface: name.clone(),
+            limit_bytes: at_start.bytes().into(),
+            rate_bits_per_s: at_start.rate,
+            queue_bytes: root_now.backlog.into(),
+            queue_packets: root_now.packets.into(),
+            queue_highest_bytes: admitter.take_highest().into(),
+            queue_drops: root_now.drops.wrapping_sub(root.drops).into(),
+            counts,
+        };
+        let sources = admitter.sources();
+        let mut sources: Vec<_> = sources
+            .into_iter()
+            .map(|source| SourceLine::new(ts_ns, name.clone(), source))
+            .collect();
+        sources.sort_by_key(|s| std::cmp::Reverse(s.bursts()));
+        sources.truncate(args.top);
+        if let Some(exporter) = &exporter {
+            exporter.update(|metrics| metrics.admit = Some(line.clone()));
+        }
+        output.show(&AdmitReport { line, sources })?;
+        if turn != Turn::Interval {
+            break;
+        }
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
