@@ -218,9 +218,9 @@ impl Comparison {
             packets.sum::<f64>() / spent.len() as f64
         });
         let fewer = packets_before - packets_after;
-        let whole = changes.first().filter(|c| {
-            c.component.is_none() && c.high < 0.0 && fewer > FEWER * packets_before
-        });
+        let whole = changes
+            .first()
+            .filter(|c| c.component.is_none() && c.high < 0.0 && fewer > FEWER * packets_before);
         let packet_ns = whole.map(|whole| -whole.change / fewer);
         Ok(Self {
             kind: "profile-comparison",
