@@ -1,15 +1,15 @@
 //! Experiment `burst-mixed`: bursts of two short flows beside 25 that never end (the paper's section 5.4, live).
 //! When are the short ones there, and what do the endless ones lose?
 
-use anyhow::{Context as _, Result, ensure};
-use batchwise_testbed::lines::Printing;
-use batchwise_testbed::triangle::SERVER_IP;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::time::Duration;
 
+use anyhow::Result;
+use batchwise_testbed::lines::Printing;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
 use super::summary::{Compared, p99};
-use super::{Answers, Fates, PATIENCE, SEGMENT, Site, Way, answering};
+use super::{Answers, Endless, Fates, SEGMENT, Site, Way, answering};
 use crate::Context;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, name};
@@ -23,15 +23,8 @@ const ENDLESS: usize = 25;
 /// Packets of a short flow, of which two come at a time.
 const PACKETS: u64 = 10;
 const RATES: [u32; 2] = [100, 1_000];
-/// Where endless flows go.
-const PORT: u16 = 7091;
 /// They carry less than so much less than beside drop-tail.
 const LOSS_BAR: f64 = 0.01;
-/// A server listens by then.
-const LISTENING: Duration = Duration::from_millis(150);
-/// Before what is measured: endless flows have left slow start.
-const WARM_UP: Duration = Duration::from_millis(500);
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Arm {
     pub(crate) mbit: u32,
@@ -155,27 +148,14 @@ impl Experiment for BurstMixed {
         let measured = Duration::from_millis(if context.quick { 1_500 } else { 5_000 });
         site.set_queue(arm.mbit)?;
         let agents = site.agents(context, arm.way)?;
-        let args = format!("streams-server --format json --addr {SERVER_IP}:{PORT} --duration 1m");
-        let sink = site.load(context, site.receiver(), &args)?;
-        let args = format!(
-            "streams --format json --addr {SERVER_IP}:{PORT} --connections {ENDLESS} --warmup {}ms --duration {}ms",
-            WARM_UP.as_millis(),
-            measured.as_millis()
-        );
-        context.stop.sleep(LISTENING)?;
-        let mut endless = site.load(context, site.senders(), &args)?;
-        context.stop.sleep(WARM_UP)?;
+        let endless = Endless::start(site, context, ENDLESS, measured)?;
         let questions = measured.as_millis() / 75;
         let args = format!(
             "--senders 2 --bytes {} --questions {questions} --pause 20ms",
             SEGMENT * PACKETS
         );
         let answers = Answers::to(site, context, &args)?;
-        let status = endless.wait(&context.stop, PATIENCE)?;
-        ensure!(status.success(), "the endless flows failed{}", endless.quote());
-        let carried = endless.take_lines().pop();
-        let carried = carried.context("the endless flows said nothing")?;
-        drop(sink);
+        let carried = endless.finish(context)?;
         let fates = agents.map(super::Agents::finish).transpose()?;
         let times = &answers.completions_ns;
         Ok(vec![Point {
@@ -186,8 +166,8 @@ impl Experiment for BurstMixed {
             flows: times.len(),
             incomplete: answers.incomplete,
             retransmissions: answers.retransmissions,
-            endless_per_s: carried["written_per_s"].as_f64().unwrap_or_default(),
-            broken: carried["broken"].as_u64().unwrap_or_default(),
+            endless_per_s: carried.per_s,
+            broken: carried.broken,
             fates,
         }])
     }

@@ -1,6 +1,7 @@
 //! Bursts through a real queue: senders, a router and a receiver, which are network namespaces; `batchwise burst
 //! mark` at the senders, `admit` at the router. This file owns that site, and what its parts count.
 
+pub(crate) mod abuse;
 pub(crate) mod incast;
 pub(crate) mod mixed;
 mod summary;
@@ -12,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::triangle::{
-    BACK_LINK, CLIENT_LINK, Triangle, TriangleSpec, VANTAGE_SERVER_LINK,
+    BACK_LINK, CLIENT_LINK, SERVER_IP, Triangle, TriangleSpec, VANTAGE_SERVER_LINK,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,6 +28,12 @@ const PACKET: u32 = 1_514;
 /// The first sender's address.
 const SENDERS: &str = "10.79.0.1:7090";
 const PORT: u16 = 7090;
+/// Where endless flows go.
+const ENDLESS_PORT: u16 = 7091;
+/// Their server listens by then.
+const LISTENING: Duration = Duration::from_millis(150);
+/// Before what is measured: endless flows have left slow start.
+const WARM_UP: Duration = Duration::from_millis(500);
 /// No agent and no load takes longer to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -207,4 +214,48 @@ fn answering(site: &Site, context: &Context) -> Result<Printing<Value>> {
     let listening = context.stop.wait_until(PATIENCE, listens)?;
     ensure!(listening.is_some(), "the senders do not listen");
     Ok(senders)
+}
+
+/// Connections from the senders that are written to without an end.
+struct Endless {
+    flows: Printing<Value>,
+    _sink: Printing<Value>,
+}
+
+/// What they carried.
+struct Carried {
+    /// Bytes a second.
+    per_s: f64,
+    /// Connections that broke off.
+    broken: u64,
+}
+
+impl Endless {
+    /// So many, warmed up, which go on for this time.
+    fn start(site: &Site, context: &Context, count: usize, measured: Duration) -> Result<Self> {
+        let to = format!("--format json --addr {SERVER_IP}:{ENDLESS_PORT}");
+        let args = format!("streams-server {to} --duration 1m");
+        let sink = site.load(context, site.receiver(), &args)?;
+        context.stop.sleep(LISTENING)?;
+        let args = format!(
+            "streams {to} --connections {count} --warmup {}ms --duration {}ms",
+            WARM_UP.as_millis(),
+            measured.as_millis()
+        );
+        let flows = site.load(context, site.senders(), &args)?;
+        context.stop.sleep(WARM_UP)?;
+        Ok(Self { flows, _sink: sink })
+    }
+
+    fn finish(mut self, context: &Context) -> Result<Carried> {
+        let status = self.flows.wait(&context.stop, PATIENCE)?;
+        let quote = self.flows.quote();
+        ensure!(status.success(), "the endless flows failed{quote}");
+        let said = self.flows.take_lines().pop();
+        let said = said.context("the endless flows said nothing")?;
+        Ok(Carried {
+            per_s: said["written_per_s"].as_f64().unwrap_or_default(),
+            broken: said["broken"].as_u64().unwrap_or_default(),
+        })
+    }
 }
