@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::web::{Description, Site};
 use crate::{
-    Config, downloads, incast, lives, memcached, multiplexed, priority, quic, streams, web, write_hdr,
+    Config, downloads, incast, lives, memcached, multiplexed, priority, quic, streams, web,
+    write_hdr,
 };
 
 /// Load a service and measure its latency honestly, from the intended send times

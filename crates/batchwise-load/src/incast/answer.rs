@@ -65,11 +65,7 @@ pub fn answer(config: &AnswerConfig) -> Result<()> {
     Ok(())
 }
 
-fn accept(
-    listener: &TcpListener,
-    epoll: &Epoll,
-    senders: &mut HashMap<u64, Sender>,
-) -> Result<()> {
+fn accept(listener: &TcpListener, epoll: &Epoll, senders: &mut HashMap<u64, Sender>) -> Result<()> {
     while let Ok((socket, _)) = listener.accept() {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;

@@ -11,9 +11,9 @@ use super::{Answers, Fates, SEGMENT, Site, Way, answering};
 use crate::Context;
 use crate::engine::color::{BATCHWISE, GREY};
 use crate::engine::ratio::ENOUGH_PAIRS;
-use crate::engine::text::duration;
+use crate::engine::text::{duration, percent};
 use crate::engine::{
-    Axis, Experiment, Figure, Judgement, NoMore, Report, Results, Round, Run, Table, Turn, Unit,
+    Axis, Experiment, Figure, Judgement, NoMore, Report, Results, Round, Run, Turn, Unit,
 };
 use crate::stats::median;
 
@@ -100,7 +100,10 @@ impl Summary {
         let mut all: Vec<_> = points.iter().map(|point| point.arm.case).collect();
         all.sort_unstable();
         all.dedup();
-        let cases: Vec<_> = all.into_iter().map(|case| Self::case(points, case)).collect();
+        let cases: Vec<_> = all
+            .into_iter()
+            .map(|case| Self::case(points, case))
+            .collect();
         let main = Case {
             mbit: 1_000,
             packets: 10,
@@ -158,7 +161,10 @@ impl Experiment for BurstIncast {
         let cases = RATES.map(|mbit| PACKETS.map(|packets| Case { mbit, packets }));
         let arms = cases.concat().into_iter();
         let arms = arms.flat_map(|case| [Way::DropTail, Way::Bursts].map(|way| Arm { case, way }));
-        Ok(Round::shuffled(ENOUGH_PAIRS as u32, &arms.collect::<Vec<_>>()))
+        Ok(Round::shuffled(
+            ENOUGH_PAIRS as u32,
+            &arms.collect::<Vec<_>>(),
+        ))
     }
 
     fn part(&self, arm: &Arm) -> Option<String> {
@@ -235,21 +241,25 @@ impl Experiment for BurstIncast {
     }
 
     fn report(&self, results: &Results<Point, NoMore>, summary: &Summary) -> Report {
-        let share = |of: Option<f64>| crate::engine::text::percent(of);
-        let mut columns = Compared::columns(|c: &CaseSummary| &c.compared);
-        columns.push(("sent again, drop-tail", Box::new(move |c| share(c.sent_again_drop_tail))));
-        columns.push(("sent again, admitted whole", Box::new(move |c| share(c.sent_again))));
-        columns.push(("bursts admitted", Box::new(move |c| share(c.admitted))));
-        let mut table = vec![("", Box::new(|c: &CaseSummary| c.case.label()) as Box<dyn Fn(&CaseSummary) -> String>)];
-        table.extend(columns);
-        let table: Vec<_> = table.iter().map(|(name, cell)| (*name, &**cell)).collect();
+        let table = Compared::table(
+            &summary.cases,
+            &[("", &|c| c.case.label())],
+            |c| &c.compared,
+            &[
+                ("sent again, drop-tail", &|c| {
+                    percent(c.sent_again_drop_tail)
+                }),
+                ("sent again, admitted whole", &|c| percent(c.sent_again)),
+                ("bursts admitted", &|c| percent(c.admitted)),
+            ],
+        );
         let report = Report::new(
             "Incast: 50 senders answer at once",
             "Each answer is a connection's first window (50 × 10), or ten times that. A tbf of the router is the \
              bottleneck: it has a queue of 100 packets of 1514 bytes.",
         )
         .heading("Completion")
-        .table(Table::of(&summary.cases, &table))
+        .table(table)
         .text(
             "Medians over rounds; ratios are to drop-tail in the same round, with 95 % intervals. Senders share a \
              CPU, which sends one answer after the other: bursts follow each other closely, but are not mixed.",
@@ -266,16 +276,19 @@ fn figure(points: &[Point], case: Case) -> Figure {
     let file = format!("fct-{}-{}.svg", case.mbit, case.packets);
     let title = format!("Completion of answers, {}", case.label());
     let figure = Figure::distribution(file, title, x, "of answers");
-    [(Way::DropTail, "drop-tail", GREY), (Way::Bursts, "bursts admitted whole", BATCHWISE)]
-        .into_iter()
-        .fold(figure, |figure, (way, label, color)| {
-            let arm = Arm { case, way };
-            let of: Vec<_> = points.iter().filter(|p| p.arm == arm).collect();
-            let at = |percent: usize| {
-                let all: Vec<_> = of.iter().map(|p| p.fct_percentiles_ns[percent]).collect();
-                Some((median(&all)?, percent as f64 / 100.0))
-            };
-            figure.line(label, color, (0..=100).filter_map(at).collect())
-        })
-        .note("Percentiles of a turn, the median over rounds.")
+    [
+        (Way::DropTail, "drop-tail", GREY),
+        (Way::Bursts, "bursts admitted whole", BATCHWISE),
+    ]
+    .into_iter()
+    .fold(figure, |figure, (way, label, color)| {
+        let arm = Arm { case, way };
+        let of: Vec<_> = points.iter().filter(|p| p.arm == arm).collect();
+        let at = |percent: usize| {
+            let all: Vec<_> = of.iter().map(|p| p.fct_percentiles_ns[percent]).collect();
+            Some((median(&all)?, percent as f64 / 100.0))
+        };
+        figure.line(label, color, (0..=100).filter_map(at).collect())
+    })
+    .note("Percentiles of a turn, the median over rounds.")
 }

@@ -94,7 +94,8 @@ impl Site {
         command.args(["-n", name, "-j", "-s", "qdisc", "show"]);
         command.args(["dev", VANTAGE_SERVER_LINK]);
         let output = command.output().context("running tc")?;
-        let shown: Value = serde_json::from_slice(&output.stdout).context("reading what tc says")?;
+        let shown: Value =
+            serde_json::from_slice(&output.stdout).context("reading what tc says")?;
         let drops = |queue: &Value| queue["drops"].as_u64();
         let all = shown.as_array().into_iter().flatten();
         Ok(all.filter_map(drops).max().unwrap_or_default())
@@ -218,44 +219,36 @@ fn answering(site: &Site, context: &Context) -> Result<Printing<Value>> {
 
 /// Connections from the senders that are written to without an end.
 struct Endless {
-    flows: Printing<Value>,
-    _sink: Printing<Value>,
-}
-
-/// What they carried.
-struct Carried {
-    /// Bytes a second.
-    per_s: f64,
-    /// Connections that broke off.
-    broken: u64,
+    _flows: Printing<Value>,
+    sink: Printing<Value>,
 }
 
 impl Endless {
     /// So many, warmed up, which go on for this time.
     fn start(site: &Site, context: &Context, count: usize, measured: Duration) -> Result<Self> {
         let to = format!("--format json --addr {SERVER_IP}:{ENDLESS_PORT}");
-        let args = format!("streams-server {to} --duration 1m");
+        let all = (LISTENING + WARM_UP + measured).as_millis();
+        let args = format!("streams-server {to} --duration {all}ms");
         let sink = site.load(context, site.receiver(), &args)?;
         context.stop.sleep(LISTENING)?;
-        let args = format!(
-            "streams {to} --connections {count} --warmup {}ms --duration {}ms",
-            WARM_UP.as_millis(),
-            measured.as_millis()
-        );
+        let args = format!("streams {to} --connections {count} --duration 1m");
         let flows = site.load(context, site.senders(), &args)?;
         context.stop.sleep(WARM_UP)?;
-        Ok(Self { flows, _sink: sink })
+        Ok(Self {
+            _flows: flows,
+            sink,
+        })
     }
 
-    fn finish(mut self, context: &Context) -> Result<Carried> {
-        let status = self.flows.wait(&context.stop, PATIENCE)?;
-        let quote = self.flows.quote();
-        ensure!(status.success(), "the endless flows failed{quote}");
-        let said = self.flows.take_lines().pop();
-        let said = said.context("the endless flows said nothing")?;
-        Ok(Carried {
-            per_s: said["written_per_s"].as_f64().unwrap_or_default(),
-            broken: said["broken"].as_u64().unwrap_or_default(),
-        })
+    /// Waits for their end; what arrived, bytes a second, the warm-up included.
+    fn finish(mut self, context: &Context) -> Result<f64> {
+        let status = self.sink.wait(&context.stop, PATIENCE)?;
+        let quote = self.sink.quote();
+        ensure!(status.success(), "who serves endless flows failed{quote}");
+        let said = self.sink.take_lines().pop();
+        let arrived = said.and_then(|said| said["read_per_s"].as_f64());
+        arrived
+            .filter(|&arrived| arrived > 0.0)
+            .context("nothing of the endless flows arrived")
     }
 }

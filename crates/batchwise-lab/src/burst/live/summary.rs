@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
+use crate::engine::report::Column;
 use crate::engine::text::maybe_duration;
-use crate::engine::{Ratio, Verdict, pairs};
+use crate::engine::{Ratio, Table, Verdict, pairs};
 use crate::stats::{median, quantile};
 
 /// The mean is to be at most so much of drop-tail's, and p99 no worse.
@@ -35,8 +36,6 @@ pub(crate) struct Compared {
     /// Whether it is at most 1.
     pub(crate) p99_verdict: Verdict,
 }
-
-type Columns<'a, T> = Vec<(&'static str, Box<dyn Fn(&T) -> String + 'a>)>;
 
 impl Compared {
     /// Of two arms: with admission, and drop-tail. `value` gives a point's mean and p99.
@@ -76,36 +75,28 @@ impl Compared {
         Ratio::decided(self.fct_ratio_p99.as_ref())
     }
 
-    /// For a table of what has one.
-    pub(super) fn columns<'a, T>(of: impl Fn(&T) -> &Self + Copy + 'a) -> Columns<'a, T> {
-        vec![
-            (
-                "mean, drop-tail",
-                Box::new(move |t| maybe_duration(of(t).fct_mean_drop_tail_ns)),
-            ),
-            ("mean", Box::new(move |t| maybe_duration(of(t).fct_mean_ns))),
-            (
-                "ratio",
-                Box::new(move |t| Ratio::text(of(t).fct_ratio_mean.as_ref())),
-            ),
-            (
-                "at most 0.8",
-                Box::new(move |t| of(t).mean_verdict.name().to_owned()),
-            ),
-            (
-                "p99, drop-tail",
-                Box::new(move |t| maybe_duration(of(t).fct_p99_drop_tail_ns)),
-            ),
-            ("p99", Box::new(move |t| maybe_duration(of(t).fct_p99_ns))),
-            (
-                "ratio",
-                Box::new(move |t| Ratio::text(of(t).fct_ratio_p99.as_ref())),
-            ),
-            (
-                "no worse",
-                Box::new(move |t| of(t).p99_verdict.name().to_owned()),
-            ),
-        ]
+    /// A table of what has one, with columns before and after its own.
+    pub(super) fn table<T: Clone>(
+        rows: &[T],
+        before: &[Column<'_, T>],
+        of: impl Fn(&T) -> &Self + Copy,
+        after: &[Column<'_, T>],
+    ) -> Table {
+        let own: [Column<'_, T>; 8] = [
+            ("mean, drop-tail", &|t| {
+                maybe_duration(of(t).fct_mean_drop_tail_ns)
+            }),
+            ("mean", &|t| maybe_duration(of(t).fct_mean_ns)),
+            ("ratio", &|t| Ratio::text(of(t).fct_ratio_mean.as_ref())),
+            ("at most 0.8", &|t| of(t).mean_verdict.name().to_owned()),
+            ("p99, drop-tail", &|t| {
+                maybe_duration(of(t).fct_p99_drop_tail_ns)
+            }),
+            ("p99", &|t| maybe_duration(of(t).fct_p99_ns)),
+            ("ratio", &|t| Ratio::text(of(t).fct_ratio_p99.as_ref())),
+            ("no worse", &|t| of(t).p99_verdict.name().to_owned()),
+        ];
+        Table::of(rows.iter().cloned(), &[before, &own, after].concat())
     }
 }
 
