@@ -32,6 +32,11 @@ impl Case {
         format!("50 × {}, {} Mbit/s", self.packets, self.mbit)
     }
 
+    /// Until a source's credit is full again: a tenth of the queue comes back at 1 % of the rate.
+    fn pause_ms(self) -> u32 {
+        15_000 / self.mbit + 5
+    }
+
     /// Questions of a turn: about half a second of them.
     fn questions(self, quick: bool) -> u32 {
         let few = match (self.mbit, self.packets) {
@@ -195,7 +200,9 @@ impl Experiment for BurstIncast {
             arm.case.questions(context.quick),
         );
         let before = site.dropped()?;
-        let args = format!("--senders 50 --bytes {bytes} --questions {questions}");
+        let pause = arm.case.pause_ms();
+        let args =
+            format!("--senders 50 --bytes {bytes} --questions {questions} --pause {pause}ms");
         let answers = Answers::to(site, context, &args)?;
         let by_queue = site.dropped()? - before;
         let fates = agents.map(super::Agents::finish).transpose()?;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::triangle::{
-    BACK_LINK, CLIENT_LINK, SERVER_IP, Triangle, TriangleSpec, VANTAGE_SERVER_LINK,
+    BACK_LINK, CLIENT_LINK, SERVER_IP, SERVER_LINK, Triangle, TriangleSpec, VANTAGE_SERVER_LINK,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,7 +57,8 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn build(tag: &str) -> Result<(Self, Value)> {
         let triangle = Triangle::build(tag, &TriangleSpec::default())?;
-        triangle.receive_on_own_cpus()?;
+        // the senders' CPU hands packets over, and has nothing to do with what becomes of them there
+        triangle.server.poll_on_own_cpu(SERVER_LINK)?;
         let (senders, receiver) = (triangle.client.namespace(), triangle.server.namespace());
         // each address of the network is a sender
         senders.ip("route add local 10.79.0.0/24 dev lo")?;
