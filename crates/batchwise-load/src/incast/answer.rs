@@ -21,6 +21,9 @@ pub struct AnswerConfig {
     /// Where to listen, such as 0.0.0.0:7090: each address of the host is a sender
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_addr)]
     pub addr: SocketAddr,
+    /// Answer when so many questions are there, all at once: one CPU that plays many senders is slow to hear them
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub gather: usize,
     /// For how long
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     pub duration: Duration,
@@ -36,6 +39,8 @@ struct Sender {
     heard: usize,
     /// Bytes of the answer that TCP has not taken yet.
     left: usize,
+    /// It waits until the others have heard their questions.
+    waits: bool,
 }
 
 /// Answers until the time is over.
@@ -54,15 +59,29 @@ pub fn answer(config: &AnswerConfig) -> Result<()> {
         for event in &events[..ready] {
             if event.data() == LISTENER {
                 accept(&listener, &epoll, &mut senders)?;
-            } else if let Some(sender) = senders.get_mut(&event.data())
-                && sender.go().is_err()
-            {
-                // closing it takes it out of epoll
-                senders.remove(&event.data());
+            } else {
+                go(&mut senders, event.data());
+            }
+        }
+        let wait: Vec<_> = senders.iter().filter(|(_, s)| s.waits).collect();
+        if wait.len() >= config.gather.max(1) {
+            let all: Vec<_> = wait.into_iter().map(|(&id, _)| id).collect();
+            for id in all {
+                senders.entry(id).and_modify(|sender| sender.waits = false);
+                go(&mut senders, id);
             }
         }
     }
     Ok(())
+}
+
+/// This one goes on; one that has ended is forgotten.
+fn go(senders: &mut HashMap<u64, Sender>, id: u64) {
+    let ended = senders.get_mut(&id).is_some_and(|s| s.go().is_err());
+    if ended {
+        // closing it takes it out of epoll
+        senders.remove(&id);
+    }
 }
 
 fn accept(listener: &TcpListener, epoll: &Epoll, senders: &mut HashMap<u64, Sender>) -> Result<()> {
@@ -77,6 +96,7 @@ fn accept(listener: &TcpListener, epoll: &Epoll, senders: &mut HashMap<u64, Send
             question: [0; WORD],
             heard: 0,
             left: 0,
+            waits: false,
         };
         senders.insert(id, sender);
     }
@@ -86,7 +106,7 @@ fn accept(listener: &TcpListener, epoll: &Epoll, senders: &mut HashMap<u64, Send
 impl Sender {
     /// Goes on as far as it can. An error: the connection has ended.
     fn go(&mut self) -> io::Result<()> {
-        loop {
+        while !self.waits {
             let done = if self.left > 0 {
                 self.write()
             } else {
@@ -98,6 +118,7 @@ impl Sender {
                 done => done?,
             }
         }
+        Ok(())
     }
 
     fn read(&mut self) -> io::Result<()> {
@@ -116,6 +137,7 @@ impl Sender {
             }
             bytes => {
                 self.left = bytes as usize;
+                self.waits = true;
                 Ok(())
             }
         }

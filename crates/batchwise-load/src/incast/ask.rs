@@ -182,6 +182,7 @@ mod tests {
         drop(free);
         let senders = AnswerConfig {
             addr: SocketAddr::from(([0, 0, 0, 0], addr.port())),
+            gather: 3,
             duration: Duration::from_secs(60),
         };
         thread::spawn(move || answer(&senders));

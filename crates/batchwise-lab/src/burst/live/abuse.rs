@@ -181,7 +181,7 @@ impl Experiment for BurstAbuse {
         turn: Turn<'_, Arm>,
     ) -> Result<Vec<Point>> {
         let (context, arm, site) = (run.context, *turn.arm, &*site);
-        let measured = Duration::from_millis(if context.quick { 1_000 } else { 4_000 });
+        let measured = Duration::from_millis(if context.quick { 800 } else { 4_000 });
         site.set_queue(MBIT)?;
         let agents = site.agents(context, arm.way)?;
         let sink = site

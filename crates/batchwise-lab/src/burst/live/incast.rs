@@ -48,8 +48,9 @@ impl Case {
     }
 }
 
-/// The last is the most that the senders' CPU clearly fills (see the report).
-const RATES: [u32; 3] = [100, 1_000, 2_500];
+/// At the last the queue fills as fast as one CPU that plays all senders can do it.
+const RATES: [u32; 3] = [100, 300, 1_000];
+const SENDERS: usize = 50;
 const PACKETS: [u64; 2] = [10, 100];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -178,7 +179,7 @@ impl Experiment for BurstIncast {
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
         let (site, network) = Site::build("b-incast")?;
-        let senders = answering(&site, context)?;
+        let senders = answering(&site, context, SENDERS)?;
         let stage = Stage {
             site,
             _senders: senders,
@@ -201,8 +202,9 @@ impl Experiment for BurstIncast {
         );
         let before = site.dropped()?;
         let pause = arm.case.pause_ms();
-        let args =
-            format!("--senders 50 --bytes {bytes} --questions {questions} --pause {pause}ms");
+        let args = format!(
+            "--senders {SENDERS} --bytes {bytes} --questions {questions} --pause {pause}ms"
+        );
         let answers = Answers::to(site, context, &args)?;
         let by_queue = site.dropped()? - before;
         let fates = agents.map(super::Agents::finish).transpose()?;
@@ -215,7 +217,7 @@ impl Experiment for BurstIncast {
             fct_percentiles_ns: percentiles(times),
             incomplete: answers.incomplete,
             retransmissions: answers.retransmissions,
-            segments: 50 * arm.case.packets * u64::from(questions),
+            segments: SENDERS as u64 * arm.case.packets * u64::from(questions),
             dropped: by_queue + fates.map_or(0, |f| f.denied),
             fates,
         }])

@@ -131,7 +131,7 @@ impl Experiment for BurstMixed {
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
         let (site, network) = Site::build("b-mixed")?;
-        let senders = answering(&site, context)?;
+        let senders = answering(&site, context, 2)?;
         let stage = Stage {
             site,
             _senders: senders,
@@ -146,7 +146,7 @@ impl Experiment for BurstMixed {
         turn: Turn<'_, Arm>,
     ) -> Result<Vec<Point>> {
         let (context, arm, site) = (run.context, *turn.arm, &stage.site);
-        let measured = Duration::from_millis(if context.quick { 1_500 } else { 5_000 });
+        let measured = Duration::from_millis(if context.quick { 1_200 } else { 5_000 });
         site.set_queue(arm.mbit)?;
         let agents = site.agents(context, arm.way)?;
         let endless = Endless::start(site, context, ENDLESS, measured)?;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::triangle::{
-    BACK_LINK, CLIENT_LINK, SERVER_IP, SERVER_LINK, Triangle, TriangleSpec, VANTAGE_SERVER_LINK,
+    BACK_LINK, CLIENT_LINK, SERVER_IP, Triangle, TriangleSpec, VANTAGE_SERVER_LINK,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -33,7 +33,7 @@ const ENDLESS_PORT: u16 = 7091;
 /// Their server listens by then.
 const LISTENING: Duration = Duration::from_millis(150);
 /// Before what is measured: endless flows have left slow start.
-const WARM_UP: Duration = Duration::from_millis(500);
+const WARM_UP: Duration = Duration::from_millis(300);
 /// No agent and no load takes longer to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -57,8 +57,6 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn build(tag: &str) -> Result<(Self, Value)> {
         let triangle = Triangle::build(tag, &TriangleSpec::default())?;
-        // the senders' CPU hands packets over, and has nothing to do with what becomes of them there
-        triangle.server.poll_on_own_cpu(SERVER_LINK)?;
         let (senders, receiver) = (triangle.client.namespace(), triangle.server.namespace());
         // each address of the network is a sender
         senders.ip("route add local 10.79.0.0/24 dev lo")?;
@@ -83,7 +81,7 @@ impl Site {
     fn set_queue(&self, mbit: u32) -> Result<()> {
         let limit = QUEUE * PACKET;
         let set = format!(
-            "qdisc replace dev {VANTAGE_SERVER_LINK} root tbf rate {mbit}mbit burst 3200 limit {limit}"
+            "qdisc replace dev {VANTAGE_SERVER_LINK} root tbf rate {mbit}mbit burst 16kb limit {limit}"
         );
         self.triangle.vantage.namespace().tc(&set)
     }
@@ -202,9 +200,9 @@ impl Answers {
     }
 }
 
-/// Senders that answer, until this is dropped.
-fn answering(site: &Site, context: &Context) -> Result<Printing<Value>> {
-    let args = format!("incast-server --addr 0.0.0.0:{PORT} --duration 1h");
+/// Senders that answer, until this is dropped: so many at once.
+fn answering(site: &Site, context: &Context, count: usize) -> Result<Printing<Value>> {
+    let args = format!("incast-server --addr 0.0.0.0:{PORT} --gather {count} --duration 1h");
     let senders = site.load(context, site.senders(), &args)?;
     let listens = || {
         let there = site.senders().inside(|| {
