@@ -1,7 +1,6 @@
 //! Bursts through a real queue: senders, a router and a receiver, which are network namespaces; `batchwise burst
 //! mark` at the senders, `admit` at the router. This file owns that site, and what its parts count.
 
-pub(crate) mod abuse;
 pub(crate) mod incast;
 pub(crate) mod mixed;
 mod summary;
