@@ -294,7 +294,8 @@ fn figure(points: &[Point], case: Case) -> Figure {
         let arm = Arm { case, way };
         let of: Vec<_> = points.iter().filter(|p| p.arm == arm).collect();
         let at = |percent: usize| {
-            let all: Vec<_> = of.iter().map(|p| p.fct_percentiles_ns[percent]).collect();
+            let all = of.iter().filter_map(|p| p.fct_percentiles_ns.get(percent));
+            let all: Vec<_> = all.copied().collect();
             Some((median(&all)?, percent as f64 / 100.0))
         };
         figure.line(label, color, (0..=100).filter_map(at).collect())
