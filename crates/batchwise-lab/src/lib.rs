@@ -115,6 +115,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &regret::Regret,
         &burst::BurstSim,
         &burst::cost::BurstCost,
+        &burst::live::incast::BurstIncast,
+        &burst::live::mixed::BurstMixed,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,
         &passive::transports::TRANSPORTS,

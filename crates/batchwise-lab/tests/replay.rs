@@ -31,6 +31,7 @@ const WITHOUT_FIGURE: &[&str] = &[
     "balance-cost",
     "balance-faults",
     "burst-cost",
+    "burst-mixed",
     "passive-accuracy",
     "passive-transports",
     "window-cost",

@@ -28,6 +28,7 @@ mod cpu;
 pub mod downloads;
 mod engine;
 mod hdr;
+pub mod incast;
 pub mod lives;
 pub mod memcached;
 pub mod multiplexed;

@@ -38,6 +38,7 @@ pub struct Info {
     sending: bool,
     connected: bool,
     round_trip: u64,
+    retransmitted: u32,
 }
 
 impl Info {
@@ -80,6 +81,7 @@ impl Info {
             sending: SENDING.contains(&i.tcpi_state),
             connected: !UNCONNECTED.contains(&i.tcpi_state),
             round_trip: u64::from(i.tcpi_rtt) * 1_000,
+            retransmitted: i.tcpi_total_retrans,
         })
     }
 
@@ -132,6 +134,11 @@ impl Info {
     /// Smoothed round trip, ns.
     pub fn round_trip(&self) -> u64 {
         self.round_trip
+    }
+
+    /// Segments that were sent again so far.
+    pub fn retransmitted(&self) -> u32 {
+        self.retransmitted
     }
 }
 

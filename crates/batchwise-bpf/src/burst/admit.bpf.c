@@ -237,8 +237,8 @@ BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 s
 		return -1;
 	asked->tag = bw_tag(&pkt.tuple);
 	__builtin_memcpy(asked->source, pkt.tuple.src, sizeof(asked->source));
-	asked->hash = bw_mix(bw_mix(hash_keys[0], ((bw_word64 *)asked->source)[0]),
-			     ((bw_word64 *)asked->source)[1]);
+	asked->hash = bw_mix(hash_keys[0], ((bw_word64 *)asked->source)[0]);
+	asked->hash = bw_finish(bw_mix(asked->hash, ((bw_word64 *)asked->source)[1]));
 	asked->segments = segments;
 	return 0;
 }

@@ -16,6 +16,13 @@ BW_INLINE __u64 bw_mix(__u64 h, __u64 word)
 	return h ^ h >> 32;
 }
 
+/* Brings what only the high bits differ in to the low ones: the end of an IPv4 address is such. */
+BW_INLINE __u64 bw_finish(__u64 h)
+{
+	h *= 0x9e3779b97f4a7c15ULL;
+	return h ^ h >> 29;
+}
+
 /* Names a flow; neither half is 0. */
 BW_INLINE __u64 bw_tag(const struct bw_tuple *t)
 {
@@ -29,8 +36,7 @@ BW_INLINE __u64 bw_tag(const struct bw_tuple *t)
 	h = bw_mix(h, w[1]);
 	h = bw_mix(h, w[3]);
 	h = bw_mix(h, w[4]);
-	h *= 0x9e3779b97f4a7c15ULL;
-	h ^= h >> 29;
+	h = bw_finish(h);
 	if (!(__u32)h)
 		h |= 1;
 	return h >> 32 ? h : h | 1ULL << 32;

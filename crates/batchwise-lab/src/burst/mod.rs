@@ -5,6 +5,7 @@
 mod abuse;
 pub(crate) mod cost;
 mod discipline;
+pub(crate) mod live;
 mod network;
 mod packet;
 mod report;

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::web::{Description, Site};
 use crate::{
-    Config, downloads, lives, memcached, multiplexed, priority, quic, streams, web, write_hdr,
+    Config, downloads, incast, lives, memcached, multiplexed, priority, quic, streams, web,
+    write_hdr,
 };
 
 /// Load a service and measure its latency honestly, from the intended send times
@@ -60,6 +61,10 @@ enum Workload {
     StreamsServer(Box<Load<streams::ServeConfig>>),
     /// The receiver for `load lives`
     LivesServer(Box<Load<lives::ReceiveConfig>>),
+    /// One question to many senders at once: when is each answer there?
+    Incast(Box<Load<incast::AskConfig>>),
+    /// The senders for `load incast`
+    IncastServer(incast::AnswerConfig),
 }
 
 /// A load, and how it is reported.
@@ -138,6 +143,8 @@ pub fn run() -> Result<()> {
         Workload::LivesServer(load) => load
             .format
             .print(&lives::receive(&load.config)?, text::lives_server),
+        Workload::Incast(load) => load.format.print(&incast::ask(&load.config)?, text::incast),
+        Workload::IncastServer(config) => incast::answer(&config),
     }
 }
 

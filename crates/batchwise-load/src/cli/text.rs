@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::downloads::{FetchReport, ServeReport};
+use crate::incast::AskReport as IncastReport;
 use crate::lives::{ReceiveReport, SendReport};
 use crate::priority::AskReport;
 use crate::streams::StreamsReport;
@@ -237,4 +238,22 @@ pub fn lives_server(out: &mut dyn Write, report: &ReceiveReport) -> io::Result<(
 pub fn priority(out: &mut dyn Write, report: &AskReport) -> io::Result<()> {
     writeln!(out, "download {:.2} MB/s", report.bytes_per_s / 1e6)?;
     latency(out, "first byte", &report.first_byte_ns)
+}
+
+/// The report of `load incast`.
+pub fn incast(out: &mut dyn Write, report: &IncastReport) -> io::Result<()> {
+    let count = report.completions_ns.len();
+    let at = |share: f64| {
+        let place = (share * count as f64) as usize;
+        human(report.completions_ns.get(place).copied())
+    };
+    writeln!(
+        out,
+        "{count} answers: p50 {}, p99 {}, longest {}; {} segments sent again, {} answers missing",
+        at(0.5),
+        at(0.99),
+        human(report.completions_ns.last().copied()),
+        report.retransmissions,
+        report.incomplete,
+    )
 }

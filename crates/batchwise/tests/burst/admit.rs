@@ -1,7 +1,7 @@
 //! Admission: a burst is let in whole or dropped whole; queues that cannot be had are refused with the command
 //! that helps.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Output;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::site::{Agent, Site};
 /// Bytes of a datagram.
 const DATAGRAM: usize = 1_400;
 const BURST: u32 = 3;
+const SOURCES: u8 = 50;
 /// Bytes of the queue: a burst is less than a tenth of it.
 const LIMIT: usize = 60 * 1_514;
 
@@ -101,6 +102,38 @@ fn a_burst_is_let_in_whole_or_dropped_whole() {
     let programs = programs_of(agent.0.pid());
     agent.end(Signal::SIGKILL);
     until_freed(&programs);
+}
+
+#[test]
+fn sources_whose_addresses_follow_each_other_are_all_known() {
+    let site = Site::build("sources");
+    queue(&site, "tbf rate 100mbit burst 3000 limit 1514000");
+    let range = "route add local 10.79.0.0/24 dev lo";
+    site.sender().namespace().ip(range).expect("addresses");
+    let args = format!("admit --interface {VANTAGE_SERVER_LINK}");
+    let agent = Agent::start(site.router(), &args);
+    let marked = mark::mark(0, BURST).expect("a mark");
+    // each has used some of its credit when the next one comes
+    let send = site.sender().inside(|| {
+        for end in 1..=SOURCES {
+            let socket = UdpSocket::bind((Ipv4Addr::new(10, 79, 0, end), 0))?;
+            socket2::SockRef::from(&socket).set_tos_v4(marked.into())?;
+            for _ in 0..BURST {
+                socket.send_to(&[b's'; DATAGRAM], (SERVER_IP, 9))?;
+            }
+        }
+        Ok(())
+    });
+    send.expect("sent");
+    let line = agent.line("admit", "all bursts", |line| {
+        line["bursts_admitted"] == SOURCES
+    });
+    assert_eq!(
+        (&line["sources"], &line["ignored"]),
+        (&SOURCES.into(), &0.into()),
+        "{line}"
+    );
+    agent.end(Signal::SIGTERM);
 }
 
 #[test]
