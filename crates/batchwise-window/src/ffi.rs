@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::set::{Key, Mode, Set};
+use crate::key::Key;
+use crate::set::{Mode, Set};
 
 /// A set, and keys that found no room in the last answer.
 pub struct Handle {

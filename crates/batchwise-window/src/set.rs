@@ -15,33 +15,12 @@ use rustix::net::sockopt::socket_protocol;
 
 use crate::agent::Agent;
 use crate::info::{Info, low_water, not_sent_low_water};
+use crate::key::Key;
 use crate::level::Level;
 use crate::link::{Link, Refusal};
 use crate::protocol::MOST_SLOTS;
 use crate::stats::Stats;
 use crate::timer::{Timer, now};
-
-/// A socket of a [`Set`]. It stays one until it is removed, also if it is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    slot: u32,
-    /// The slot was used before.
-    turn: u32,
-}
-
-impl Key {
-    /// For C: never negative.
-    pub(crate) fn to_number(self) -> i64 {
-        i64::from(self.turn) << 32 | i64::from(self.slot)
-    }
-
-    pub(crate) fn from_number(number: i64) -> Self {
-        Self {
-            slot: number as u32,
-            turn: (number >> 32) as u32,
-        }
-    }
-}
 
 /// Who rings.
 #[derive(Clone, Debug, PartialEq, Eq)]

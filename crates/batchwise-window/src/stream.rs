@@ -9,7 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::driver::Driver;
-use crate::set::{Key, Mode};
+use crate::key::Key;
+use crate::set::Mode;
 
 /// Wraps a `TcpStream`: a write takes as many bytes as TCP can send at once, and waits where it can send
 /// none. What is written next is chosen when it can leave, not a buffer's length earlier.

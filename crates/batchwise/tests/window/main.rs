@@ -6,7 +6,6 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use batchwise_testbed::bpf_stats::wait_attached;
@@ -414,20 +413,18 @@ fn sockets_that_register_do_not_make_another_thread_take_the_agent_for_dead() {
     let mut agent = place.agent();
     let set = place.set();
     let (client, _server) = place.connection();
-    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                set.ready(&mut Vec::new()).expect("what is ready");
+        let registering = scope.spawn(|| {
+            for _ in 0..5_000 {
+                let key = set.add(client.as_fd(), 1).expect("a key");
+                assert!(set.wait(key, client.as_fd()).expect("an answer").is_some());
+                assert_eq!(set.mode_of(key), Mode::Agent);
+                set.remove(key);
             }
         });
-        for _ in 0..5_000 {
-            let key = set.add(client.as_fd(), 1).expect("a key");
-            assert!(set.wait(key, client.as_fd()).expect("an answer").is_some());
-            assert_eq!(set.mode_of(key), Mode::Agent);
-            set.remove(key);
+        while !registering.is_finished() {
+            set.ready(&mut Vec::new()).expect("what is ready");
         }
-        over.store(true, Ordering::Relaxed);
     });
     agent.signal(Signal::SIGTERM);
 }
