@@ -14,6 +14,7 @@ use rustix::net::sockopt::{
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, connect, ipproto, listen, socket, socket_with,
 };
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -89,7 +90,8 @@ fn a_connecting_socket_may_be_added_and_has_any_space() {
 #[tokio::test]
 async fn an_edge_tells_tokio_of_every_socket_however_many_ring_at_once() {
     const SOCKETS: usize = 300;
-    let set = tokio::io::unix::AsyncFd::new(alone()).expect("a set in a runtime");
+    // SAFETY: a set owns its descriptor, which stays the same until it is dropped.
+    let set = unsafe { AsyncFd::register(alone()) }.expect("a set in a runtime");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     set_socket_recv_buffer_size(&listener, 4_096).expect("little room");
     let address = listener.local_addr().expect("its address");
