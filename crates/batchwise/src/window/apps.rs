@@ -181,7 +181,7 @@ impl App {
     }
 
     fn has_hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLRDHUP)];
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ended| ended > 0)
     }
 
