@@ -30,15 +30,22 @@ int bw_window_fd(const bw_window_t *window);
  */
 int bw_window_mode(const bw_window_t *window, char *why, size_t length);
 
-/* Takes in a connected TCP socket, which remains the caller's; gives its key. */
+/* The same of one socket: the agent may be there, and not be able to. */
+int bw_window_mode_of(const bw_window_t *window, int64_t key, char *why, size_t length);
+
+/*
+ * Takes in a connected or connecting TCP socket, which remains the caller's; gives its key. -EPROTONOSUPPORT:
+ * it is not TCP's (MPTCP's is not); -ENOTCONN: it has no peer; -ENOSPC: the set is full (16,383 sockets).
+ */
 int64_t bw_window_add(bw_window_t *window, int sockfd, uint32_t at_least);
 
-/* Lets go of a socket: before it is closed. */
+/* Lets go of a socket, before it is closed: bw_window_ready() gives its key no more. */
 void bw_window_remove(bw_window_t *window, int64_t key);
 
 /*
  * How many bytes may be written now, so that none waits in the kernel. 0: not `at_least`, and
- * bw_window_ready() will give the key when this should be asked again.
+ * bw_window_ready() will give the key when this should be asked again. On a socket that is connecting, closed
+ * or was reset there is any space: a write tells what is the matter. -ENOENT: the key was removed.
  */
 int64_t bw_window_wait(bw_window_t *window, int64_t key, int sockfd);
 

@@ -10,8 +10,8 @@ use crate::timer::now;
 
 /// An agent is looked for so often, ns; …
 const LOOK: u64 = 1_000_000_000;
-/// … one that lets us wait ever less often, down to this.
-const LONGEST_PAUSE: u64 = 64 * LOOK;
+/// … one that did not answer in time, so often.
+const BUSY: u64 = 2 * LOOK;
 
 pub struct Agent {
     link: Option<Arc<Link>>,
@@ -19,10 +19,14 @@ pub struct Agent {
     pub links: u32,
     /// Why there is none.
     why: String,
-    /// When one is looked for next, ns, …
+    /// When one is looked for next, ns.
     look_at: u64,
-    /// … and how long after that, if it lets us wait.
-    pause: u64,
+}
+
+/// Up to a quarter sooner, so that many applications do not ask together.
+fn after(pause: u64) -> u64 {
+    let now = now();
+    now + pause - now % (pause / 4)
 }
 
 impl Agent {
@@ -33,7 +37,6 @@ impl Agent {
             links: 0,
             why: String::new(),
             look_at: 0,
-            pause: LOOK,
         }
     }
 
@@ -59,36 +62,39 @@ impl Agent {
     pub fn is_wanted(&mut self) -> bool {
         let wanted = self.link.is_none() && now() >= self.look_at;
         if wanted {
-            self.look_at = now() + self.pause;
+            self.look_at = after(LOOK);
         }
         wanted
     }
 
     /// What came of looking for one.
     pub fn found(&mut self, looked: io::Result<Link>) {
+        let mut pause = LOOK;
         match looked {
             Ok(link) => {
                 self.link = Some(Arc::new(link));
                 self.links += 1;
-                self.pause = LOOK;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 "the agent does not answer".clone_into(&mut self.why);
-                self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+                pause = BUSY;
             }
-            Err(error) => {
-                self.why = error.to_string();
-                self.pause = LOOK;
-            }
+            Err(error) => self.why = error.to_string(),
         }
-        self.look_at = now() + self.pause;
+        self.look_at = after(pause);
     }
 
-    /// It has hung up: the link that there was.
-    pub fn lose(&mut self) -> Option<Arc<Link>> {
-        let link = self.link.take()?;
+    /// The link that there was, if the agent has hung up.
+    pub fn lose_dead(&mut self) -> io::Result<Option<Arc<Link>>> {
+        if !self
+            .link
+            .as_ref()
+            .map_or(Ok(false), |link| link.is_dead())?
+        {
+            return Ok(None);
+        }
         "the agent ended".clone_into(&mut self.why);
-        self.look_at = now() + self.pause;
-        Some(link)
+        self.look_at = after(LOOK);
+        Ok(self.link.take())
     }
 }

@@ -8,7 +8,8 @@ use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::set::{Key, Set};
+use crate::key::Key;
+use crate::set::Set;
 
 pub struct Driver {
     pub set: Set,

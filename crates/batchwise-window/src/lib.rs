@@ -13,6 +13,7 @@ mod agent;
 mod driver;
 mod ffi;
 mod info;
+mod key;
 mod level;
 mod link;
 mod protocol;
@@ -25,10 +26,11 @@ mod timer;
 
 pub use batchwise_core::window::patience;
 pub use info::{Info, not_sent_low_water, space};
+pub use key::Key;
 pub use link::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 #[doc(hidden)]
 pub use protocol::*;
-pub use set::{Key, Mode, Set};
+pub use set::{Mode, Set};
 #[doc(hidden)]
 pub use slots::Slots;
 pub use stats::Stats;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -31,6 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub enum Refusal {
     /// It is none that could be.
     Wrong(io::Error),
+    /// It has no peer: it is connecting, or was reset.
+    Unconnected,
     /// The agent cannot, for this reason.
     Cannot(String),
 }
@@ -39,9 +42,8 @@ pub enum Refusal {
 fn refusal(errno: i32) -> Refusal {
     let error = io::Error::from_raw_os_error(errno);
     match Errno::from_raw_os_error(errno) {
-        Errno::NOTCONN | Errno::NOTSOCK | Errno::PROTONOSUPPORT | Errno::BADF => {
-            Refusal::Wrong(error)
-        }
+        Errno::NOTCONN => Refusal::Unconnected,
+        Errno::NOTSOCK | Errno::PROTONOSUPPORT | Errno::BADF => Refusal::Wrong(error),
         Errno::NOPROTOOPT => {
             Refusal::Cannot("the socket was not made in the agent's --cgroup".to_owned())
         }
@@ -77,6 +79,12 @@ impl Link {
             asking: Mutex::default(),
             socket,
         })
+    }
+
+    /// The agent has hung up, or we have.
+    pub fn is_dead(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        Ok(retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? > 0)
     }
 
     /// Has the agent register a socket for this turn of a slot.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Both ends must speak the same.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Begins every message.
 pub const MAGIC: u32 = 0x6277_7764;
 /// Sockets of one application; slot 0 is none's.
@@ -59,6 +59,8 @@ pub struct Slot {
     pub events: AtomicU32,
     /// How often they woke the application.
     pub rung: AtomicU32,
+    /// How often the application looked again as nothing had rung.
+    pub fallbacks: AtomicU32,
     /// Of the socket that has the slot now; 0: none has. What the programs find out of another is lost.
     pub turn: AtomicU32,
     /// Of a wake-up that the application has not heard of yet, ns, CLOCK_MONOTONIC.

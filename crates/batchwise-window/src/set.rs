@@ -1,5 +1,6 @@
 //! Sockets whose application waits until TCP can send.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
@@ -8,37 +9,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use batchwise_core::window::patience;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::ipproto;
+use rustix::net::sockopt::socket_protocol;
 
 use crate::agent::Agent;
 use crate::info::{Info, low_water, not_sent_low_water};
+use crate::key::Key;
 use crate::level::Level;
 use crate::link::{Link, Refusal};
 use crate::protocol::MOST_SLOTS;
 use crate::stats::Stats;
 use crate::timer::{Timer, now};
-
-/// A socket of a [`Set`]. It stays one until it is removed, also if it is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    slot: u32,
-    /// The slot was used before.
-    turn: u32,
-}
-
-impl Key {
-    /// For C: never negative.
-    pub(crate) fn to_number(self) -> i64 {
-        i64::from(self.turn) << 32 | i64::from(self.slot)
-    }
-
-    pub(crate) fn from_number(number: i64) -> Self {
-        Self {
-            slot: number as u32,
-            turn: (number >> 32) as u32,
-        }
-    }
-}
 
 /// Who rings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +30,8 @@ pub enum Mode {
     /// There is no agent, for this reason: the kernel rings when nothing waits any more
     /// (`TCP_NOTSENT_LOWAT`), and up to two segments more than TCP can send are handed over.
     Fallback(String),
+    /// The socket is in no set, for this reason: a write takes what the buffer has room for.
+    Unwindowed(String),
 }
 
 /// Sockets that wait until TCP can send. Its descriptor is readable when [`Self::ready`] has something to
@@ -64,6 +48,8 @@ struct Inner {
     /// By slot; that of slot 0 is never used.
     members: Vec<Member>,
     free: Vec<u32>,
+    /// The slots of the descriptors that epoll has.
+    watched: HashMap<RawFd, u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,7 +69,7 @@ struct Member {
     level: Option<Level>,
     /// What [`Set::wait`] gave, until it is told what was written of that.
     given: Option<Level>,
-    /// The descriptor that epoll has of it.
+    /// Its descriptor, which epoll has.
     watched: Option<RawFd>,
     /// TCP_NOTSENT_LOWAT before we have set it.
     low_water: Option<u32>,
@@ -113,6 +99,7 @@ impl Set {
                 timer,
                 members: vec![Member::default()],
                 free: Vec::new(),
+                watched: HashMap::new(),
             }),
         };
         set.look();
@@ -129,12 +116,9 @@ impl Set {
             return;
         }
         let looked = Link::reach().and_then(|link| {
-            epoll::add(
-                &self.epoll,
-                &link,
-                EventData::new_u64(AGENT),
-                EventFlags::IN,
-            )?;
+            // its end only: an answer is for whoever asked
+            let end = EventFlags::RDHUP;
+            epoll::add(&self.epoll, &link, EventData::new_u64(AGENT), end)?;
             Ok(link)
         });
         self.lock().agent.found(looked);
@@ -163,11 +147,15 @@ impl Set {
     }
 
     /// Takes in a connected TCP socket, whose application wants to be woken when congestion window and peer
-    /// allow `at_least` so many bytes, and the device takes some.
+    /// allow `at_least` so many bytes, and the device takes some. One that is still connecting may be added:
+    /// it has any space until it is connected.
     ///
     /// # Errors
-    /// When it is not TCP's, or not connected, or the set is full (16,383 sockets).
+    /// When it is not TCP's (MPTCP's is not), or not connected, or the set is full (16,383 sockets).
     pub fn add(&self, socket: BorrowedFd<'_>, at_least: u32) -> io::Result<Key> {
+        if socket_protocol(socket)? != Some(ipproto::TCP) {
+            return Err(Errno::PROTONOSUPPORT.into());
+        }
         if !Info::of(socket)?.is_connected() {
             return Err(io::ErrorKind::NotConnected.into());
         }
@@ -178,7 +166,10 @@ impl Set {
                 inner.members.push(Member::default());
                 inner.members.len() as u32 - 1
             }
-            None => return Err(io::Error::other("the set is full")),
+            None => {
+                let full = io::ErrorKind::StorageFull;
+                return Err(io::Error::new(full, "the set is full"));
+            }
         };
         let member = &mut inner.members[slot as usize];
         *member = Member {
@@ -201,16 +192,13 @@ impl Set {
             return;
         };
         member.used = false;
-        if let Some(fd) = member.watched.take() {
-            // it may be another's by now, if the socket is closed already
-            let is_anothers = inner
-                .members
-                .iter()
-                .any(|m| m.used && m.watched == Some(fd));
-            if !is_anothers {
-                // SAFETY: a number only: epoll refuses one that it does not have.
-                let _ = epoll::delete(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) });
-            }
+        // it may be another's by now, if the socket is closed already
+        if let Some(fd) = member.watched.take()
+            && inner.watched.get(&fd) == Some(&key.slot)
+        {
+            inner.watched.remove(&fd);
+            // SAFETY: a number only: epoll refuses one that it does not have.
+            let _ = epoll::delete(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) });
         }
         inner.disarm(key.slot);
         if let Some(slot) = inner.agent.slot(key.slot) {
@@ -220,7 +208,8 @@ impl Set {
     }
 
     /// How many bytes TCP can send on the socket with this key; `None`: not enough, and [`Self::ready`]
-    /// will name the key when this should be asked again.
+    /// will name the key when this should be asked again. On a socket that is connecting, closed or was reset
+    /// there is any space: a write tells what is the matter.
     ///
     /// # Errors
     /// When the key was removed, or the socket is not the one that was added.
@@ -238,11 +227,12 @@ impl Set {
             drop(inner);
             let registered = link.register(socket, key.slot, key.turn);
             inner = self.lock();
-            let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
             match registered {
-                Ok(()) => self.registered(member, links, key, socket)?,
+                Ok(()) => self.registered(&mut inner, links, key, socket)?,
                 Err(Refusal::Wrong(error)) => return Err(error),
+                Err(Refusal::Unconnected) => return self.wait_without(&mut inner, key, socket),
                 Err(Refusal::Cannot(why)) => {
+                    let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
                     (member.refused, member.why) = (links, why);
                     return self.wait_without(&mut inner, key, socket);
                 }
@@ -293,35 +283,38 @@ impl Set {
     /// The agent rings for the socket: it is a wake-up that makes it writable.
     fn registered(
         &self,
-        member: &mut Member,
+        inner: &mut Inner,
         links: u32,
         key: Key,
         socket: BorrowedFd<'_>,
     ) -> io::Result<()> {
+        let member = inner.member(key).ok_or(io::ErrorKind::NotFound)?;
         (member.link, member.level, member.given) = (links, None, None);
         if let Some(before) = member.low_water.take() {
             not_sent_low_water(socket, before)?;
         }
-        self.watch(member, key, socket, EventFlags::OUT | EventFlags::ET)
+        self.watch(inner, key, socket, EventFlags::OUT | EventFlags::ET)
     }
 
     /// epoll says so when the socket becomes writable.
     fn watch(
         &self,
-        member: &mut Member,
+        inner: &mut Inner,
         key: Key,
         socket: BorrowedFd<'_>,
         flags: EventFlags,
     ) -> io::Result<()> {
         let (fd, data) = (socket.as_raw_fd(), EventData::new_u64(key.slot.into()));
-        if member.watched == Some(fd) {
-            return Ok(epoll::modify(&self.epoll, socket, data, flags)?);
-        }
-        match epoll::add(&self.epoll, socket, data, flags) {
+        let known = inner.watched.insert(fd, key.slot) == Some(key.slot);
+        let watch = if known { epoll::modify } else { epoll::add };
+        match watch(&self.epoll, socket, data, flags) {
             Err(Errno::EXIST) => epoll::modify(&self.epoll, socket, data, flags)?,
+            Err(Errno::NOENT) => epoll::add(&self.epoll, socket, data, flags)?,
             other => other?,
         }
-        member.watched = Some(fd);
+        if let Some(member) = inner.member(key) {
+            member.watched = Some(fd);
+        }
         Ok(())
     }
 
@@ -358,7 +351,7 @@ impl Set {
             member.low_water = Some(low_water(socket)?);
             not_sent_low_water(socket, 1)?;
         }
-        self.watch(member, key, socket, EventFlags::OUT | EventFlags::ONESHOT)?;
+        self.watch(inner, key, socket, EventFlags::OUT | EventFlags::ONESHOT)?;
         inner.sleep(key, now() + FALLBACK.max(patience(info.round_trip())))?;
         Ok(None)
     }
@@ -376,23 +369,26 @@ impl Set {
     pub fn ready(&self, keys: &mut Vec<Key>) -> io::Result<()> {
         let mut events = Vec::with_capacity(BATCH);
         let none = Timespec::default();
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut events),
-            Some(&none),
-        ) {
-            Err(Errno::INTR) => return Ok(()),
-            other => other?,
-        };
-        let mut inner = self.lock();
-        for event in events {
-            match event.data.u64() {
-                TIMER => inner.expired(keys)?,
-                AGENT => inner.lost_agent(&self.epoll, keys),
-                slot => inner.rung(slot as u32, keys),
+        loop {
+            events.clear();
+            let take = || {
+                let room = rustix::buffer::spare_capacity(&mut events);
+                epoll::wait(&self.epoll, room, Some(&none))
+            };
+            retry_on_intr(take)?;
+            let mut inner = self.lock();
+            for event in &events {
+                match event.data.u64() {
+                    TIMER => inner.expired(keys)?,
+                    AGENT => inner.lost_agent(&self.epoll, keys)?,
+                    slot => inner.rung(slot as u32, keys),
+                }
+            }
+            // whoever polls us for edges is told of no rest
+            if events.len() < BATCH {
+                return Ok(());
             }
         }
-        Ok(())
     }
 }
 
@@ -461,24 +457,35 @@ impl Inner {
         self.timer.expired(waits, &mut over)?;
         for key in over {
             self.members[key.slot as usize].level = None;
+            if let Some(slot) = self.agent.slot(key.slot) {
+                slot.fallbacks.fetch_add(1, Ordering::Relaxed);
+            }
             self.wake(key.slot, keys);
         }
         Ok(())
     }
 
     /// Everybody falls back, until there is another.
-    fn lost_agent(&mut self, epoll: &OwnedFd, keys: &mut Vec<Key>) {
-        let Some(link) = self.agent.lose() else {
-            return;
+    fn lost_agent(&mut self, epoll: &OwnedFd, keys: &mut Vec<Key>) -> io::Result<()> {
+        // another thread may have found the next one meanwhile
+        let Some(link) = self.agent.lose_dead()? else {
+            return Ok(());
         };
         // it is closed anyway
         let _ = epoll::delete(epoll, &*link);
         self.wake_all(keys);
+        Ok(())
     }
 }
 
 impl AsFd for Set {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+impl AsRawFd for Set {
+    fn as_raw_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
     }
 }

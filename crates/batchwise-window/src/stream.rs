@@ -9,34 +9,37 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::driver::Driver;
-use crate::set::{Key, Mode};
+use crate::key::Key;
+use crate::set::Mode;
 
 /// Wraps a `TcpStream`: a write takes as many bytes as TCP can send at once, and waits where it can send
 /// none. What is written next is chosen when it can leave, not a buffer's length earlier.
 pub struct WindowedStream {
     stream: TcpStream,
-    key: Key,
-    driver: &'static Driver,
+    /// Its place in the process's set, or why it has none.
+    place: Result<(&'static Driver, Key), String>,
 }
 
 impl WindowedStream {
-    /// As [`Set::add`](crate::Set::add).
-    ///
-    /// # Errors
-    /// When the stream is not connected, or the process may have no more descriptors or threads.
-    pub fn new(stream: TcpStream) -> io::Result<Self> {
-        let driver = Driver::get()?;
-        let key = driver.set.add(stream.as_fd(), 1)?;
-        Ok(Self {
+    /// Never loses the stream: one that [`Set::add`](crate::Set::add) does not take goes on as it is, and
+    /// [`Self::mode`] says why. A server's loop need not end for a client that has reset already.
+    pub fn new(stream: TcpStream) -> Self {
+        let place = Driver::get().and_then(|driver| {
+            let key = driver.set.add(stream.as_fd(), 1)?;
+            Ok((driver, key))
+        });
+        Self {
             stream,
-            key,
-            driver,
-        })
+            place: place.map_err(|error| error.to_string()),
+        }
     }
 
     /// Who rings for it, now.
     pub fn mode(&self) -> Mode {
-        self.driver.set.mode_of(self.key)
+        match &self.place {
+            Ok((driver, key)) => driver.set.mode_of(*key),
+            Err(why) => Mode::Unwindowed(why.clone()),
+        }
     }
 
     /// The stream.
@@ -46,9 +49,12 @@ impl WindowedStream {
 
     /// Bytes that can be written now.
     fn poll_space(&self, cx: &Context<'_>) -> Poll<io::Result<usize>> {
+        let Ok((driver, key)) = self.place else {
+            return Poll::Ready(Ok(usize::MAX));
+        };
         // first, so that a wake-up that comes meanwhile finds it
-        self.driver.wake(self.key, cx.waker());
-        match self.driver.set.wait(self.key, self.stream.as_fd())? {
+        driver.wake(key, cx.waker());
+        match driver.set.wait(key, self.stream.as_fd())? {
             Some(space) => Poll::Ready(Ok(space as usize)),
             None => Poll::Pending,
         }
@@ -56,8 +62,8 @@ impl WindowedStream {
 
     /// Lets the set know what was written.
     fn told(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.driver.set.wrote(self.key, bytes);
+        if let (Poll::Ready(Ok(bytes)), Ok((driver, key))) = (&written, &self.place) {
+            driver.set.wrote(*key, *bytes);
         }
         written
     }
@@ -65,7 +71,9 @@ impl WindowedStream {
 
 impl Drop for WindowedStream {
     fn drop(&mut self) {
-        self.driver.forget(self.key);
+        if let Ok((driver, key)) = self.place {
+            driver.forget(key);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-use crate::set::Key;
+use crate::key::Key;
 
 pub struct Timer {
     fd: OwnedFd,

@@ -7,6 +7,14 @@ use std::time::Duration;
 
 use batchwise_window::{Info, Mode, Set, WindowedStream, space};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size,
+};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, connect, ipproto, listen, socket, socket_with,
+};
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -55,6 +63,70 @@ fn what_is_not_a_connection_of_tcp_is_refused() {
     assert!(set.add(udp.as_fd(), 1).is_err());
     let file = std::fs::File::open("/dev/null").expect("a file");
     assert!(set.add(file.as_fd(), 1).is_err());
+    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+    let mptcp = socket(family, kind, Some(ipproto::MPTCP)).expect("net.mptcp.enabled");
+    let refused = set.add(mptcp.as_fd(), 1).expect_err("none of TCP's");
+    assert_eq!(refused.raw_os_error(), Some(libc::EPROTONOSUPPORT));
+    let tcp = socket(family, kind, None).expect("a socket");
+    let refused = set.add(tcp.as_fd(), 1).expect_err("no peer");
+    assert_eq!(refused.kind(), std::io::ErrorKind::NotConnected);
+}
+
+#[test]
+fn a_connecting_socket_may_be_added_and_has_any_space() {
+    let set = alone();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    listen(&listener, 0).expect("room for one");
+    let _first = TcpStream::connect(address).expect("a connection");
+    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+    let second = socket_with(family, kind, SocketFlags::NONBLOCK, None).expect("a socket");
+    assert_eq!(connect(&second, &address), Err(Errno::INPROGRESS));
+    let key = set.add(second.as_fd(), 1).expect("a key");
+    assert!(set.wait(key, second.as_fd()).expect("an answer").is_some());
+}
+
+/// An outer poller that is told of edges only, as tokio's, hears of all.
+#[tokio::test]
+async fn an_edge_tells_tokio_of_every_socket_however_many_ring_at_once() {
+    const SOCKETS: usize = 300;
+    // SAFETY: a set owns its descriptor, which stays the same until it is dropped.
+    let set = unsafe { AsyncFd::register(alone()) }.expect("a set in a runtime");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    set_socket_recv_buffer_size(&listener, 4_096).expect("little room");
+    let address = listener.local_addr().expect("its address");
+    let mut servers = Vec::new();
+    let mut clients = Vec::new();
+    for _ in 0..SOCKETS {
+        let client = TcpStream::connect(address).expect("a connection");
+        servers.push(listener.accept().expect("its other end").0);
+        set_socket_send_buffer_size(&client, 65_536).expect("little room");
+        let key = set.get_ref().add(client.as_fd(), 1).expect("a key");
+        stuff(&client);
+        let space = set.get_ref().wait(key, client.as_fd());
+        assert_eq!(space.expect("an answer"), None);
+        clients.push(client);
+    }
+    drop(servers); // with data that was not read: resets
+    let mut keys = Vec::new();
+    let mut guard = set.readable().await.expect("an edge");
+    set.get_ref().ready(&mut keys).expect("what is ready");
+    guard.clear_ready();
+    assert_eq!(keys.len(), SOCKETS);
+}
+
+#[tokio::test]
+async fn a_stream_that_no_set_takes_is_not_lost_and_says_why() {
+    let (client, server) = pair();
+    client.set_nonblocking(true).expect("no blocking");
+    set_socket_linger(&server, Some(Duration::ZERO)).expect("a reset at the end");
+    drop(server);
+    let stream = tokio::net::TcpStream::from_std(client).expect("a stream");
+    stream.readable().await.expect("the reset is there");
+    let mut stream = WindowedStream::new(stream);
+    assert!(matches!(stream.mode(), Mode::Unwindowed(why) if !why.is_empty()));
+    let error = stream.write_all(&[1]).await.expect_err("it was reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 #[test]
@@ -121,7 +193,7 @@ async fn a_windowed_stream_carries_every_byte_and_leaves_little_in_the_kernel() 
         .await
         .expect("a connection");
     let (mut server, _) = listener.accept().await.expect("its other end");
-    let mut stream = WindowedStream::new(client).expect("a windowed stream");
+    let mut stream = WindowedStream::new(client);
     let sent: Vec<u8> = (0..4_000_000_u32).map(|i| (i % 251) as u8).collect();
     let expected = sent.clone();
     let writer = tokio::spawn(async move {

@@ -41,8 +41,13 @@ struct ns_common {
 	unsigned int inum;
 };
 
+struct netns_ipv4 {
+	unsigned int sysctl_tcp_notsent_lowat;
+};
+
 struct net {
 	struct ns_common ns;
+	struct netns_ipv4 ipv4;
 };
 
 typedef struct {

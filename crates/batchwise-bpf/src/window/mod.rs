@@ -2,6 +2,7 @@
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::{fs::File, io};
 
@@ -70,6 +71,8 @@ impl Window {
     /// Loads the programs, and attaches them nowhere.
     pub(crate) fn load() -> Result<Self, Error> {
         features::require(&Machine::look(), Subcommand::Window)?;
+        let namespace = std::fs::metadata("/proc/self/ns/pid");
+        let namespace = namespace.map_err(Error::io("looking at our PID namespace"))?;
         let mut skel = WindowSkelBuilder::default()
             .open(holder())
             .map_err(Error::bpf("opening the BPF object"))?
@@ -77,6 +80,10 @@ impl Window {
             .map_err(Error::bpf("loading the BPF programs"))?;
         if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
             bss.agent = std::process::id();
+            // the kernel's dev_t has 20 bits for the minor number (MKDEV, linux/kdev_t.h)
+            let (dev, inode) = (namespace.dev(), namespace.ino());
+            bss.namespace_dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
+            bss.namespace_inode = inode;
         }
         Ok(Self {
             _links: Vec::new(),
@@ -152,6 +159,7 @@ impl Window {
             generation,
             slot,
             turn,
+            flags: 0,
         };
         let value = bytes(&wish);
         // SAFETY: the kernel, and our program, read so many bytes.

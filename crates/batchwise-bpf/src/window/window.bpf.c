@@ -46,8 +46,10 @@ struct {
 /* Of the applications that have these numbers now; 0: nobody. */
 volatile __u32 generations[BW_WINDOW_APPS];
 
-/* The agent's process: nobody else registers sockets. */
+/* The agent's process, as its PID namespace knows it: nobody else registers sockets. */
 volatile __u32 agent;
+volatile __u64 namespace_dev;
+volatile __u64 namespace_inode;
 
 /* Ports of applications that do not ask themselves; 0: none. */
 volatile __u32 gates[BW_WINDOW_GATES];
@@ -70,10 +72,10 @@ BW_INLINE struct bw_slot *bw_slot_of(const struct bw_wish *wish)
 	return slot && slot->turn == wish->turn ? slot : NULL;
 }
 
-/* The socket has no callbacks any more, and costs nothing. */
-BW_INLINE void bw_let_go(struct bpf_sock_ops *ops, struct bpf_sock *sk)
+/* The socket has no callbacks of ours any more, and costs nothing. */
+BW_INLINE void bw_let_go(struct bpf_sock_ops *ops, struct bpf_sock *sk, const struct bw_wish *wish)
 {
-	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags & ~BW_CALLBACKS);
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags & ~wish->flags);
 	bpf_sk_storage_delete(&sockets, sk);
 }
 
@@ -118,6 +120,21 @@ BW_INLINE void bw_anticipate(struct bpf_sock_ops *ops, const struct tcp_sock *tp
 }
 
 /*
+ * Whether who polls the socket would be told that it is writable: less than a third of the buffer free, or
+ * too much unsent, and nobody is (sk_stream_write_space(), tcp_stream_memory_free()).
+ */
+BW_INLINE bool bw_would_wake(const struct tcp_sock *tp)
+{
+	const struct sock *sk = (const struct sock *)tp;
+	__u32 low_water = tp->notsent_lowat, unsent = tp->write_seq - tp->snd_nxt;
+
+	if (!low_water)
+		low_water = sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_notsent_lowat;
+	return sk->sk_sndbuf - sk->sk_wmem_queued >= sk->sk_wmem_queued >> 1 &&
+	       unsent << 1 < low_water;
+}
+
+/*
  * Wakes the application if it waits: to set TCP_NOTSENT_LOWAT, here to what it is, tells whoever polls the
  * socket that it is writable (tcp_set_notsent_lowat()).
  */
@@ -125,7 +142,7 @@ BW_INLINE void bw_wake(struct bpf_sock_ops *ops, const struct tcp_sock *tp, stru
 {
 	__u32 low_water = tp->notsent_lowat;
 
-	if (__sync_val_compare_and_swap(&slot->armed, 1, 0) != 1)
+	if (!bw_would_wake(tp) || __sync_val_compare_and_swap(&slot->armed, 1, 0) != 1)
 		return;
 	slot->rung_at = bpf_ktime_get_ns();
 	slot->rung++;
@@ -181,7 +198,7 @@ int bw_acked(struct bpf_sock_ops *ops)
 		return 1;
 	slot = bw_slot_of(wish);
 	if (!slot) {
-		bw_let_go(ops, sk);
+		bw_let_go(ops, sk, wish);
 		return 1;
 	}
 	tp = bpf_skc_to_tcp_sock(sk);
@@ -216,18 +233,25 @@ SEC("cgroup/setsockopt")
 int bw_register(struct bpf_sockopt *ctx)
 {
 	struct bw_wish *asked = ctx->optval, *wish;
+	struct bpf_pidns_info who = {};
+	__u32 ours;
 	int flags = 0;
 
-	if (ctx->level != BW_WINDOW_LEVEL || bpf_get_current_pid_tgid() >> 32 != agent)
+	if (ctx->level != BW_WINDOW_LEVEL)
+		return 1;
+	if (bpf_get_ns_current_pid_tgid(namespace_dev, namespace_inode, &who, sizeof(who)) ||
+	    who.tgid != agent)
 		return 1;
 	if ((void *)(asked + 1) > ctx->optval_end || !ctx->sk)
 		return 0;
 	wish = bpf_sk_storage_get(&sockets, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!wish)
 		return 0;
-	*wish = *asked;
 	if (bpf_getsockopt(ctx->sk, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
 		return 0;
+	ours = wish->flags | (BW_CALLBACKS & ~flags);
+	*wish = *asked;
+	wish->flags = ours;
 	flags |= BW_CALLBACKS;
 	if (bpf_setsockopt(ctx->sk, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)))
 		return 0;

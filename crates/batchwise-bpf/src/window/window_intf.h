@@ -12,8 +12,8 @@
 #define BW_WINDOW_LEVEL 0x6277 /* of the agent's setsockopt() on a socket that it registers */
 
 /*
- * A registered socket in its application's memory. The application writes the first three and `turn`, and
- * takes `rung_at`; the programs write the rest. Slot 0 is no socket's.
+ * A registered socket in its application's memory. The application writes the first three, `fallbacks` and
+ * `turn`, and takes `rung_at`; the programs write the rest. Slot 0 is no socket's.
  */
 struct bw_slot {
 	__u32 armed;	/* 1: the application sleeps, or is about to */
@@ -25,6 +25,7 @@ struct bw_slot {
 	__u32 rtt_us;	/* smoothed */
 	__u32 events;	/* how often the programs looked */
 	__u32 rung;	/* how often they woke the application */
+	__u32 fallbacks; /* how often it looked again as nothing had rung */
 	__u32 turn;	/* of the socket that has the slot now; 0: none */
 	__u64 rung_at;	/* of a wake-up that the application has not heard of yet, ns, CLOCK_MONOTONIC */
 };
@@ -38,6 +39,7 @@ struct bw_wish {
 	__u32 generation;
 	__u32 slot;
 	__u32 turn;
+	__u32 flags;	/* callbacks that nobody else had asked for before: the programs write it */
 };
 
 #endif

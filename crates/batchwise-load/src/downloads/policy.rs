@@ -19,8 +19,8 @@ pub enum Policy {
     /// The same with TCP_NOTSENT_LOWAT at so many bytes.
     Lowat(u32),
     /// Tor's KIST: every so often all sockets are asked (TCP_INFO); each gets what its congestion window has
-    /// room for, and a window more, less what waits.
-    Kist(Duration),
+    /// room for, and so many windows more (1 as published), less what waits.
+    Kist(Duration, u32),
     /// h2o's: TCP_NOTSENT_LOWAT at 1, and then two segments more than the congestion window has room for.
     H2o,
     /// `batchwise-window`; woken when TCP can send so many bytes.
@@ -31,16 +31,21 @@ impl FromStr for Policy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "default, lowat:BYTES, kist:TIME, h2o, window or window:BYTES".to_owned();
+        let wrong = || {
+            "default, lowat:BYTES, kist:TIME, kist:TIME:WINDOWS, h2o, window or window:BYTES"
+                .to_owned()
+        };
         match (text, text.split_once(':')) {
             ("default", _) => Ok(Self::Default),
             ("h2o", _) => Ok(Self::H2o),
             ("window", _) => Ok(Self::Window(1)),
             (_, Some(("lowat", bytes))) => bytes.parse().map(Self::Lowat).map_err(|_| wrong()),
             (_, Some(("window", bytes))) => bytes.parse().map(Self::Window).map_err(|_| wrong()),
-            (_, Some(("kist", time))) => humantime::parse_duration(time)
-                .map(Self::Kist)
-                .map_err(|_| wrong()),
+            (_, Some(("kist", how))) => {
+                let (time, windows) = how.split_once(':').unwrap_or((how, "1"));
+                let time = humantime::parse_duration(time).map_err(|_| wrong())?;
+                Ok(Self::Kist(time, windows.parse().map_err(|_| wrong())?))
+            }
             _ => Err(wrong()),
         }
     }
@@ -97,7 +102,7 @@ impl Writer {
     /// How often all sockets are looked at.
     pub fn tick(&self) -> Option<Duration> {
         match self.policy {
-            Policy::Kist(every) => Some(every),
+            Policy::Kist(every, _) => Some(every),
             _ => None,
         }
     }
@@ -109,12 +114,12 @@ impl Writer {
             (Policy::Window(_), Some(set), Some(key)) => {
                 Ok(set.wait(key, socket.as_fd())?.unwrap_or(0) as usize)
             }
-            (Policy::Kist(_), ..) => {
+            (Policy::Kist(_, slack), ..) => {
                 self.asked += 1;
                 let info = Info::of(socket.as_fd())?;
                 let window = i64::from(info.window());
                 let free = (window - i64::from(info.unacked())).max(0);
-                let limit = (free + window) * i64::from(info.segment());
+                let limit = (free + i64::from(slack) * window) * i64::from(info.segment());
                 Ok((limit - i64::from(info.unsent())).max(0) as usize)
             }
             _ => {

@@ -24,7 +24,7 @@ pub struct ServeConfig {
     /// Where to listen, such as 127.0.0.1:7070
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_addr)]
     pub addr: SocketAddr,
-    /// What it writes by: default, lowat:BYTES, kist:TIME, h2o, window or window:BYTES
+    /// What it writes by: default, lowat:BYTES, kist:TIME, kist:TIME:WINDOWS, h2o, window or window:BYTES
     #[arg(long, default_value = "default")]
     pub policy: Policy,
     /// Sample what waits in the kernel every 10 ms: two system calls for each connection with a download

@@ -77,7 +77,7 @@ async fn accept(listener: &TcpListener, wrap: Wrap) -> Result<Infallible> {
                 not_sent_low_water(stream.as_fd(), 16_384)?;
                 begin(stream);
             }
-            Wrap::Window => begin(WindowedStream::new(stream)?),
+            Wrap::Window => begin(WindowedStream::new(stream)),
         }
     }
 }

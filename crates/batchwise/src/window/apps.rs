@@ -9,6 +9,7 @@ use anyhow::Context;
 use batchwise_bpf::window::{MOST_APPS, Window};
 use batchwise_window::{Answer, Ask, MAGIC, MOST_SLOTS, Slots, VERSION};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{AcceptConn, PeerCredentials};
 use nix::sys::socket::{
     ControlMessage, MsgFlags, SockaddrStorage, getpeername, getsockopt, sendmsg,
@@ -46,6 +47,7 @@ pub struct App {
 struct Sums {
     events: u32,
     rung: u32,
+    fallbacks: u32,
 }
 
 /// What an application's sockets did since the last reading.
@@ -63,6 +65,8 @@ pub struct Seen {
     pub events: u64,
     /// Times that the application was woken.
     pub rung: u64,
+    /// Times that it looked again as nothing had rung.
+    pub fallbacks: u64,
     /// The longest of the sockets' last wake-ups, until the application heard of them, ns.
     pub lag_ns: u64,
 }
@@ -148,6 +152,8 @@ impl App {
             return false;
         }
         let goes_on = match (&self.memory, sockets.first()) {
+            // it has not waited for its turn: its memory would delay those that do
+            (None, None) if self.has_hung_up() => false,
             (None, None) => match self.begin(window, free) {
                 Ok(()) => true,
                 Err(error) => {
@@ -172,6 +178,11 @@ impl App {
         };
         door::let_go(sockets);
         goes_on
+    }
+
+    fn has_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ended| ended > 0)
     }
 
     /// Gives it its memory.
@@ -202,6 +213,7 @@ impl App {
             let of = |counter: &std::sync::atomic::AtomicU32| counter.load(Ordering::Relaxed);
             now.events = now.events.wrapping_add(of(&slot.events));
             now.rung = now.rung.wrapping_add(of(&slot.rung));
+            now.fallbacks = now.fallbacks.wrapping_add(of(&slot.fallbacks));
             if of(&slot.turn) == 0 {
                 continue; // the application has let go of it
             }
@@ -212,6 +224,7 @@ impl App {
         }
         seen.events = now.events.wrapping_sub(self.before.events).into();
         seen.rung = now.rung.wrapping_sub(self.before.rung).into();
+        seen.fallbacks = now.fallbacks.wrapping_sub(self.before.fallbacks).into();
         self.before = now;
         seen
     }

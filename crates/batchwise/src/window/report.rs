@@ -30,6 +30,8 @@ pub struct Line {
     events: u64,
     /// Times that the application was woken since then.
     wakeups: u64,
+    /// Times that it looked again as nothing had rung in time.
+    fallbacks: u64,
     /// The longest of the sockets' last wake-ups, from the program to the application's hearing of it.
     lag_ns: u64,
 }
@@ -38,6 +40,8 @@ pub struct Line {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     lines: Vec<Line>,
+    /// Bytes that wait in the kernel, of all sockets.
+    unsent: u64,
     refused: u64,
     gated: u64,
 }
@@ -45,6 +49,7 @@ pub struct Report {
 impl Report {
     pub fn of(seen: Vec<Seen>, refused: u64, gated: u64) -> Self {
         let ts_ns = wall_clock_ns();
+        let unsent = seen.iter().map(|seen| seen.unsent).sum();
         let line = |seen: Seen| Line {
             kind: "window",
             ts_ns,
@@ -55,10 +60,12 @@ impl Report {
             unsent_bytes: seen.unsent / seen.sockets.max(1),
             events: seen.events,
             wakeups: seen.rung,
+            fallbacks: seen.fallbacks,
             lag_ns: seen.lag_ns,
         };
         Self {
             lines: seen.into_iter().map(line).collect(),
+            unsent,
             refused,
             gated,
         }
@@ -76,6 +83,7 @@ impl View for Report {
         Column::right("unsent B", 10, |line| plain(line.unsent_bytes.to_string())),
         Column::right("looks", 10, |line| plain(line.events.to_string())),
         Column::right("wakeups", 10, |line| plain(line.wakeups.to_string())),
+        Column::right("fallbacks", 10, |line| plain(line.fallbacks.to_string())),
         Column::right("lag", 8, |line| plain(human::duration(line.lag_ns))),
     ];
     const NAME: &'static str = "window";
@@ -96,6 +104,7 @@ pub struct WindowMetrics {
     unsent: u64,
     events: u64,
     wakeups: u64,
+    fallbacks: u64,
     refused: u64,
     lag_ns: u64,
     gated: u64,
@@ -105,9 +114,10 @@ impl WindowMetrics {
     pub fn take(&mut self, report: &Report) {
         let sum = |of: fn(&Line) -> u64| report.lines.iter().map(of).sum::<u64>();
         self.sockets = sum(|line| line.sockets);
-        self.unsent = sum(|line| line.unsent_bytes * line.sockets);
+        self.unsent = report.unsent;
         self.events += sum(|line| line.events);
         self.wakeups += sum(|line| line.wakeups);
+        self.fallbacks += sum(|line| line.fallbacks);
         (self.refused, self.gated) = (report.refused, report.gated);
         self.lag_ns = report
             .lines
@@ -137,6 +147,11 @@ impl Metrics for WindowMetrics {
             "window_wakeups",
             "Times that an application was woken as TCP could send",
             |m| alone(m.wakeups),
+        ),
+        Family::counter(
+            "window_fallbacks",
+            "Times that an application looked again as nothing had rung in time",
+            |m| alone(m.fallbacks),
         ),
         Family::gauge(
             "window_lag_seconds",

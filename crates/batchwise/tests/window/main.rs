@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use batchwise_testbed::bpf_stats::wait_attached;
@@ -25,14 +26,19 @@ struct Agent(Process);
 
 impl Agent {
     fn start(host: &Host, socket: &Path, args: &[&str]) -> Self {
-        let mut command = batchwise();
+        let mut agent = Self::run(host, batchwise(), socket, args);
+        let attached = wait_attached(&mut agent.0, "the agent", &Stop::default());
+        attached.expect("its programs are attached");
+        agent
+    }
+
+    /// By this command; it listens.
+    fn run(host: &Host, mut command: Command, socket: &Path, args: &[&str]) -> Self {
         command.arg("window").arg("--socket").arg(socket);
         command.arg("--cgroup").arg(host.cgroup()).args(args);
         let spawned = host.spawn("the agent", command, Role::Observer);
         let mut process = spawned.expect("an agent");
         process.on_line(drop);
-        let attached = wait_attached(&mut process, "the agent", &Stop::default());
-        attached.expect("its programs are attached");
         let there = || socket.exists().then_some(());
         eventually("the agent to listen", there, || process.quote());
         Self(process)
@@ -255,7 +261,7 @@ fn a_stream_takes_only_what_tcp_can_send_and_all_of_it_arrives() {
         .build();
     runtime.expect("a runtime").block_on(async {
         let stream = tokio::net::TcpStream::from_std(client).expect("a stream");
-        let mut stream = WindowedStream::new(stream).expect("a stream");
+        let mut stream = WindowedStream::new(stream);
         assert_eq!(stream.mode(), Mode::Agent);
         let (some, mut left) = ([7; 65_536], BYTES);
         while left > 0 {
@@ -399,4 +405,62 @@ fn an_application_of_another_version_is_told_which_the_agent_speaks() {
         Ok(0)
     );
     agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn sockets_that_register_do_not_make_another_thread_take_the_agent_for_dead() {
+    let place = Place::build("threads");
+    let mut agent = place.agent();
+    let set = place.set();
+    let (client, _server) = place.connection();
+    std::thread::scope(|scope| {
+        let registering = scope.spawn(|| {
+            for _ in 0..5_000 {
+                let key = set.add(client.as_fd(), 1).expect("a key");
+                assert!(set.wait(key, client.as_fd()).expect("an answer").is_some());
+                assert_eq!(set.mode_of(key), Mode::Agent);
+                set.remove(key);
+            }
+        });
+        while !registering.is_finished() {
+            set.ready(&mut Vec::new()).expect("what is ready");
+        }
+    });
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn a_socket_that_was_reset_before_it_is_registered_has_any_space_and_a_write_tells() {
+    let place = Place::build("early");
+    let mut agent = place.agent();
+    let set = place.set();
+    let (client, server) = place.connection();
+    let key = set.add(client.as_fd(), 1).expect("a key");
+    stuff(&client);
+    drop(server); // with data that was not read
+    let reset = || (!is_connected(&client)).then_some(());
+    eventually("the reset", reset, || agent.0.quote());
+    assert!(set.wait(key, client.as_fd()).expect("an answer").is_some());
+    let error = (&client).write(&[7]).expect_err("it was reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+    agent.signal(Signal::SIGTERM);
+}
+
+fn is_connected(stream: &TcpStream) -> bool {
+    stream.peer_addr().is_ok()
+}
+
+#[test]
+fn an_agent_in_another_pid_namespace_registers_sockets() {
+    let place = Place::build("pids");
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child"]);
+    command.arg(batchwise().get_program());
+    let mut agent = Agent::run(place.scene.client(), command, &place.socket(), &[]);
+    let set = place.set();
+    let (client, _server) = place.connection();
+    let key = set.add(client.as_fd(), 1).expect("a key");
+    assert!(set.wait(key, client.as_fd()).expect("an answer").is_some());
+    assert_eq!(set.mode_of(key), Mode::Agent, "{}", agent.0.quote());
+    agent.signal(Signal::SIGKILL);
 }

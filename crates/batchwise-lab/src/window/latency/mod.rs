@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{DELAY, END, QUEUE, RATE, agent, last, narrow};
 use crate::Context;
-use crate::engine::color::{BATCHWISE, BLACK, GREY, NAGLE, NODELAY, PARTS};
+use crate::engine::color::{BATCHWISE, BLACK, Color, GREY, NAGLE, NODELAY, PARTS};
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, thousands};
 use crate::engine::{
@@ -28,6 +28,8 @@ use summary::{Compared, Summary};
 pub struct WindowLatency;
 
 const PORT: u16 = 7070;
+/// The ten arms have more lines than there are colours of others.
+const KIST_NO_SLACK: Color = Color(200, 160, 40);
 /// Before what is measured: connections have left slow start.
 const WARM_UP: u64 = 3;
 /// After it, so that the server outlives its clients.
@@ -42,6 +44,8 @@ pub enum Arm {
     Lowat1,
     Kist10,
     Kist2,
+    /// The same without the window that its formula hands over beyond what there is room for.
+    Kist2NoSlack,
     H2o,
     /// The default, behind `batchwise window --gate`.
     Gate,
@@ -52,12 +56,13 @@ pub enum Arm {
 }
 
 impl Arm {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Default,
         Self::Lowat16k,
         Self::Lowat1,
         Self::Kist10,
         Self::Kist2,
+        Self::Kist2NoSlack,
         Self::H2o,
         Self::Gate,
         Self::Alone,
@@ -72,6 +77,7 @@ impl Arm {
             Self::Lowat1 => "lowat:1",
             Self::Kist10 => "kist:10ms",
             Self::Kist2 => "kist:2ms",
+            Self::Kist2NoSlack => "kist:2ms:0",
             Self::H2o => "h2o",
             Self::Alone | Self::Window => "window",
         }
@@ -84,6 +90,7 @@ impl Arm {
             Self::Lowat1 => "TCP_NOTSENT_LOWAT 1",
             Self::Kist10 => "KIST, 10 ms",
             Self::Kist2 => "KIST, 2 ms",
+            Self::Kist2NoSlack => "KIST, 2 ms, no slack",
             Self::H2o => "h2o",
             Self::Gate => "default, gated",
             Self::Alone => "library alone",
@@ -232,6 +239,7 @@ impl Experiment for WindowLatency {
             Arm::Lowat1 => NODELAY,
             Arm::Kist10 => PARTS[2],
             Arm::Kist2 => NAGLE,
+            Arm::Kist2NoSlack => KIST_NO_SLACK,
             Arm::H2o => PARTS[1],
             Arm::Gate => BLACK,
             Arm::Alone => PARTS[3],

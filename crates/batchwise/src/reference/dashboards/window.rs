@@ -34,7 +34,7 @@ pub const DASHBOARD: Dashboard = Dashboard {
             title: "Why",
             panels: &[
                 Panel::lines(
-                    "Wake-ups and looks",
+                    "Wake-ups, fallbacks and looks",
                     Unit::EventsPerSecond,
                     &[
                         (
@@ -42,11 +42,16 @@ pub const DASHBOARD: Dashboard = Dashboard {
                             "wake-ups at {{instance}}",
                         ),
                         (
+                            "rate(batchwise_window_fallbacks_total{@agent}[$__rate_interval])",
+                            "fallbacks at {{instance}}",
+                        ),
+                        (
                             "rate(batchwise_window_events_total{@agent}[$__rate_interval])",
                             "looks at {{instance}}",
                         ),
                     ],
-                ),
+                )
+                .help("A fallback: nothing rang in half a round trip, and the application looked again"),
                 Panel::lines(
                     "Lag of a wake-up",
                     Unit::Seconds,
