@@ -214,7 +214,7 @@ fn timer_period(cpu: u32, hz: u32) -> u64 {
     let period = 1_000_000_000 / i64::from(hz);
     // 0, 1, -1, 2, -2, …
     let place = (i64::from(cpu) % (2 * MOST_APART + 1) + 1) / 2;
-    let place = if cpu % 2 == 0 { -place } else { place };
+    let place = if cpu.is_multiple_of(2) { -place } else { place };
     // a high rate has no room for as much
     (period + place * APART.min(period / 1_000)) as u64
 }
