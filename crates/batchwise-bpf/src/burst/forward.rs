@@ -67,9 +67,12 @@ impl Forwarder {
         }
         let index = |i: usize| interfaces[i].index().cast_unsigned();
         let skel = load(index(1))?;
-        let frames = Frames::allocate(held.min(MOST_HELD) + IN_KERNEL, longest)?;
-        let from = Port::open(index(0), &frames, None)?;
-        let to = Port::open(index(1), &frames, Some(&from))?;
+        let mut frames = Frames::allocate(held.min(MOST_HELD) + IN_KERNEL, longest)?;
+        let mut from = Port::open(index(0), &frames, None)?;
+        let mut to = Port::open(index(1), &frames, Some(&from))?;
+        // else what arrives first finds no frame
+        from.exchange(&mut frames);
+        to.exchange(&mut frames);
         let ports = [
             (bw_forward_port::BW_FORWARD_FROM, &from),
             (bw_forward_port::BW_FORWARD_TO, &to),

@@ -11,7 +11,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Func, Typedef};
 
 use super::table::FRAGS;
-use super::{FEATURES, Name, Probe, SendHook, Subcommand, Version};
+use super::{FEATURES, Name, Probe, SendHook, Subcommand, Version, require};
 use crate::attach::cgroup::mount_point;
 use crate::attach::pins::bpffs_is_mounted;
 use crate::profile::{Clock, best_clock};
@@ -70,12 +70,14 @@ impl Machine {
     }
 
     /// The same, and where the privileges are there the kernel is given the programs of these
-    /// subcommands to load.
+    /// subcommands to load, but those for which it is known to lack something.
     pub fn examine(subcommands: impl Iterator<Item = Subcommand>) -> Self {
         let mut machine = Self::look();
         if machine.missing_capabilities().is_empty() {
             let loaded = |s| (s, programs::load(s).map_err(|e| e.to_string()));
-            machine.loads = subcommands.map(loaded).collect();
+            let can = |s: &Subcommand| require(&machine, *s).is_ok();
+            let loads = subcommands.filter(can).map(loaded).collect();
+            machine.loads = loads;
         }
         machine
     }
@@ -138,11 +140,15 @@ fn read(path: &str) -> Option<String> {
 
 /// All addresses are 0 where they are hidden.
 fn shows_symbols() -> bool {
-    let mut line = String::new();
-    let first = fs::File::open("/proc/kallsyms").map(BufReader::new);
-    let read = first.and_then(|mut all| all.read_line(&mut line));
-    let address = line.split(' ').next().unwrap_or_default();
-    read.is_ok() && address.bytes().any(|digit| digit != b'0')
+    let Ok(file) = fs::File::open("/proc/kallsyms") else {
+        return false;
+    };
+    // the first are addresses within a CPU's own memory, which begin at 0
+    let mut first = BufReader::new(file).lines().take(1_000).flatten();
+    first.any(|line| {
+        let address = line.split(' ').next().unwrap_or_default();
+        address.bytes().any(|digit| digit != b'0')
+    })
 }
 
 fn settings() -> BTreeMap<&'static str, String> {

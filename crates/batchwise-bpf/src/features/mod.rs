@@ -306,11 +306,17 @@ impl Feature {
             .iter()
             .filter(|(s, _)| self.user(**s).is_some());
         if tried.clone().next().is_none() {
-            return Finding::new(
-                Status::Degraded,
-                "not tried without the privileges",
-                "run the doctor with the privileges too",
-            );
+            let (found, remedy) = match machine.missing_capabilities().is_empty() {
+                true => (
+                    "not tried: the kernel lacks what they need",
+                    "see what is missing",
+                ),
+                false => (
+                    "not tried without the privileges",
+                    "run the doctor with the privileges too",
+                ),
+            };
+            return Finding::new(Status::Degraded, found, remedy);
         }
         let refused = tried.try_for_each(|(s, loaded)| match loaded {
             Ok(loaded) => {

@@ -215,7 +215,10 @@ fn there_is_no_verdict_where_too_much_is_unknown() {
 }
 
 /// Lines of `/proc/kallsyms` around the labelled functions, by kernel.
-const KERNELS: [(&str, &str); 1] = [("6.18", include_str!("kallsyms-6.18.txt"))];
+const KERNELS: [(&str, &str); 2] = [
+    ("6.1", include_str!("kallsyms-6.1.txt")),
+    ("6.18", include_str!("kallsyms-6.18.txt")),
+];
 
 #[test]
 fn functions_are_of_the_component_that_a_developer_says() {
