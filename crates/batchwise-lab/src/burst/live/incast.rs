@@ -2,12 +2,11 @@
 //! answer there, with a router that admits bursts whole and with drop-tail (the paper's Figures 3 and 4, live)?
 
 use anyhow::Result;
-use batchwise_testbed::lines::Printing;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::summary::{Compared, p99, percentiles};
-use super::{Answers, Fates, SEGMENT, Site, Way, answering};
+use super::{Answers, Fates, SEGMENT, Stage, Way};
 use crate::Context;
 use crate::engine::color::{BATCHWISE, GREY};
 use crate::engine::ratio::ENOUGH_PAIRS;
@@ -143,11 +142,6 @@ impl Summary {
     }
 }
 
-pub(crate) struct Stage {
-    site: Site,
-    _senders: Printing<Value>,
-}
-
 impl Experiment for BurstIncast {
     type Stage = Stage;
     type Arm = Arm;
@@ -178,13 +172,7 @@ impl Experiment for BurstIncast {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (site, network) = Site::build("b-incast")?;
-        let senders = answering(&site, context, SENDERS)?;
-        let stage = Stage {
-            site,
-            _senders: senders,
-        };
-        Ok((stage, network))
+        Stage::build("b-incast", context, SENDERS)
     }
 
     fn measure(

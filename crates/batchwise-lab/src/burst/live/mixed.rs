@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use batchwise_testbed::lines::Printing;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::summary::{Compared, p99};
-use super::{Answers, Endless, Fates, SEGMENT, Site, Way, answering};
+use super::{Answers, Endless, Fates, SEGMENT, Stage, Way};
 use crate::Context;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, name};
@@ -99,11 +98,6 @@ impl Summary {
     }
 }
 
-pub(crate) struct Stage {
-    site: Site,
-    _senders: Printing<Value>,
-}
-
 impl Experiment for BurstMixed {
     type Stage = Stage;
     type Arm = Arm;
@@ -130,13 +124,7 @@ impl Experiment for BurstMixed {
     }
 
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
-        let (site, network) = Site::build("b-mixed")?;
-        let senders = answering(&site, context, 2)?;
-        let stage = Stage {
-            site,
-            _senders: senders,
-        };
-        Ok((stage, network))
+        Stage::build("b-mixed", context, 2)
     }
 
     fn measure(

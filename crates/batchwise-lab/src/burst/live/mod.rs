@@ -199,6 +199,24 @@ impl Answers {
     }
 }
 
+/// The site, and senders that answer until it is dropped.
+pub(crate) struct Stage {
+    site: Site,
+    _senders: Printing<Value>,
+}
+
+impl Stage {
+    fn build(tag: &str, context: &Context, senders: usize) -> Result<(Self, Value)> {
+        let (site, network) = Site::build(tag)?;
+        let senders = answering(&site, context, senders)?;
+        let stage = Self {
+            site,
+            _senders: senders,
+        };
+        Ok((stage, network))
+    }
+}
+
 /// Senders that answer, until this is dropped: so many at once.
 fn answering(site: &Site, context: &Context, count: usize) -> Result<Printing<Value>> {
     let args = format!("incast-server --addr 0.0.0.0:{PORT} --gather {count} --duration 1h");
