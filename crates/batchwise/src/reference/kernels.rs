@@ -67,10 +67,14 @@ impl Measured {
         match results.into_iter().collect::<Vec<_>>().as_slice() {
             ["ok"] => "works".to_owned(),
             ["refused"] => "refused".to_owned(),
+            [] => NOT_TRIED.to_owned(),
             _ => "**fails**".to_owned(),
         }
     }
 }
+
+/// A row that is newer than what was measured of a kernel.
+const NOT_TRIED: &str = "not tried";
 
 /// Where each kernel is from.
 fn packages() -> String {
@@ -109,7 +113,10 @@ fn subcommands(kernels: &[Measured]) -> String {
 fn lacks(kernels: &[Measured]) -> String {
     let subcommands: BTreeSet<_> = kernels.iter().flat_map(|k| k.doctor.keys()).collect();
     let row_of = |name: &&String| {
-        let cells = kernels.iter().map(|k| k.doctor[*name].lacks.join(", "));
+        let cells = kernels.iter().map(|k| {
+            let said = k.doctor.get(*name);
+            said.map_or_else(|| NOT_TRIED.to_owned(), |d| d.lacks.join(", "))
+        });
         row(&format!("`{name}`"), cells)
     };
     head("", kernels) + &subcommands.iter().map(row_of).collect::<String>()
