@@ -117,6 +117,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &burst::cost::BurstCost,
         &burst::live::incast::BurstIncast,
         &burst::live::mixed::BurstMixed,
+        &burst::live::jumbo::BurstJumbo,
+        &burst::live::abuse::BurstAbuse,
         &passive::accuracy::ACCURACY,
         &passive::robustness::ROBUSTNESS,
         &passive::transports::TRANSPORTS,

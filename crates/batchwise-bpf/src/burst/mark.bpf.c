@@ -91,6 +91,8 @@ BW_INLINE __u32 bw_told(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_ma
 	if (bw_after(until, tp->write_seq)) /* its last segment is not full */
 		until = tp->write_seq;
 	if (bw_after(*end, seq)) {
+		if (seq != tp->snd_nxt) /* sent once more: alone, or as long as it is */
+			return begins ? left : 0;
 		if (begins && bw_after(until, *end))
 			*end = until;
 		return left < 2 ? 2 : left;

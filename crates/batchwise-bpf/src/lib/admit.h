@@ -101,8 +101,11 @@ BW_INLINE enum bw_burst_verdict bw_burst_follow(const struct bw_burst_rules *rul
 	__u32 used = bytes < lease->left ? bytes : lease->left;
 
 	lease->left -= used;
-	if (lease->refused)
+	if (lease->refused && lease->left)
 		return BW_BURST_DENIED;
+	if (lease->refused) /* its last packet tells the sender at once what is lost */
+		return bw_burst_fits(rules, queued, r->bytes, bytes) ? BW_BURST_TAKEN :
+								       BW_BURST_FULL;
 	r->until[lease->epoch & (BW_BURST_EPOCHS - 1)] -= used;
 	r->bytes -= used;
 	return bw_burst_fits(rules, queued, r->bytes, bytes) ? BW_BURST_PROMISED : BW_BURST_FULL;

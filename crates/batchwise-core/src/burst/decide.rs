@@ -164,7 +164,11 @@ fn follow(
     let used = bytes.min(lease.left);
     lease.left -= used;
     if lease.refused {
-        return Verdict::Denied;
+        // its last packet tells the sender at once what is lost, where a probe would come later
+        return match lease.left {
+            0 => plain(rules, reserved, queued, bytes),
+            _ => Verdict::Denied,
+        };
     }
     reserved.take(lease.epoch, used);
     // it may be larger than what was promised

@@ -2,6 +2,7 @@
 //! answer there, with a router that admits bursts whole and with drop-tail (the paper's Figures 3 and 4, live)?
 
 use anyhow::Result;
+use batchwise_testbed::bpf_stats::StatsEnabled;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -84,6 +85,9 @@ pub(crate) struct Summary {
     /// Of 50 × 10 at 1 Gbit/s: over drop-tail's, if there are enough rounds.
     pub(crate) fct_ratio_mean: Option<f64>,
     pub(crate) fct_ratio_p99: Option<f64>,
+    /// Time of a packet in the programs at the router and at the senders, ns: medians over turns.
+    pub(crate) admit_packet_ns: Option<f64>,
+    pub(crate) mark_packet_ns: Option<f64>,
     pub(crate) cases: Vec<CaseSummary>,
 }
 
@@ -114,9 +118,15 @@ impl Summary {
             packets: 10,
         };
         let main = cases.iter().find(|c| c.case == main);
+        let ns = |of: fn(Fates) -> Option<f64>| {
+            let all = points.iter().filter_map(|p| p.fates.and_then(of));
+            median(&all.collect::<Vec<_>>())
+        };
         Self {
             fct_ratio_mean: main.and_then(|c| c.compared.mean_decided()),
             fct_ratio_p99: main.and_then(|c| c.compared.p99_decided()),
+            admit_packet_ns: ns(|f| f.admit_ns),
+            mark_packet_ns: ns(|f| f.mark_ns),
             cases,
         }
     }
@@ -183,6 +193,8 @@ impl Experiment for BurstIncast {
     ) -> Result<Vec<Point>> {
         let (context, arm, site) = (run.context, *turn.arm, &stage.site);
         site.set_queue(arm.case.mbit)?;
+        // in both arms
+        let counting = StatsEnabled::new()?;
         let agents = site.agents(context, arm.way)?;
         let (bytes, questions) = (
             SEGMENT * arm.case.packets,
@@ -196,6 +208,7 @@ impl Experiment for BurstIncast {
         let answers = Answers::to(site, context, &args)?;
         let by_queue = site.dropped()? - before;
         let fates = agents.map(super::Agents::finish).transpose()?;
+        drop(counting);
         let times = &answers.completions_ns;
         Ok(vec![Point {
             round: turn.round,
@@ -217,12 +230,7 @@ impl Experiment for BurstIncast {
 
     fn describe(&self, point: &Point) -> String {
         let (mean, p99) = (duration(point.fct_mean_ns), duration(point.fct_p99_ns));
-        let bursts = point.fates.map_or_else(String::new, |f| {
-            format!(
-                "; bursts: {} marked, {} admitted, {} refused, {} packets ignored, {} dropped behind the door",
-                f.begun, f.admitted, f.refused, f.ignored, f.queue_drops
-            )
-        });
+        let bursts = point.fates.map_or_else(String::new, |f| format!("; {f}"));
         format!(
             "round {}: {}, {:?}: {mean}, p99 {p99}; {} dropped, {} sent again{bursts}",
             point.round + 1,

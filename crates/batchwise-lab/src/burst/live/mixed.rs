@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::summary::{Compared, p99};
-use super::{Answers, Endless, Fates, SEGMENT, Stage, Way};
+use super::{Answers, Endless, Fates, SEGMENT, Stage, Way, endless};
 use crate::Context;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, name};
@@ -137,14 +137,14 @@ impl Experiment for BurstMixed {
         let measured = Duration::from_millis(if context.quick { 1_200 } else { 5_000 });
         site.set_queue(arm.mbit)?;
         let agents = site.agents(context, arm.way)?;
-        let endless = Endless::start(site, context, ENDLESS, measured)?;
+        let flows = Endless::start(site, context, &[endless(ENDLESS)], measured)?;
         let questions = measured.as_millis() / 75;
         let args = format!(
             "--senders 2 --bytes {} --questions {questions} --pause 20ms",
             SEGMENT * PACKETS
         );
         let answers = Answers::to(site, context, &args)?;
-        let carried = endless.finish(context)?;
+        let carried = flows.finish(context)?.iter().sum();
         let fates = agents.map(super::Agents::finish).transpose()?;
         let times = &answers.completions_ns;
         Ok(vec![Point {
@@ -166,12 +166,7 @@ impl Experiment for BurstMixed {
 
     fn describe(&self, point: &Point) -> String {
         let (mean, p99) = (duration(point.fct_mean_ns), duration(point.fct_p99_ns));
-        let bursts = point.fates.map_or_else(String::new, |f| {
-            format!(
-                "; bursts: {} marked, {} admitted, {} refused, {} packets ignored",
-                f.begun, f.admitted, f.refused, f.ignored
-            )
-        });
+        let bursts = point.fates.map_or_else(String::new, |f| format!("; {f}"));
         format!(
             "round {}: {} Mbit/s, {}: {mean}, p99 {p99}, endless {:.1} Mbit/s; {} sent again{bursts}",
             point.round + 1,

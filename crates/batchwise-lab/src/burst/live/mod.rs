@@ -1,14 +1,19 @@
 //! Bursts through a real queue: senders, a router and a receiver, which are network namespaces; `batchwise burst
 //! mark` at the senders, `admit` at the router. This file owns that site, and what its parts count.
 
+pub(crate) mod abuse;
 pub(crate) mod incast;
+pub(crate) mod jumbo;
 pub(crate) mod mixed;
 mod summary;
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use batchwise_testbed::bpf_stats::runs_of;
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::triangle::{
@@ -80,9 +85,15 @@ impl Site {
     fn set_queue(&self, mbit: u32) -> Result<()> {
         let limit = QUEUE * PACKET;
         let set = format!(
-            "qdisc replace dev {VANTAGE_SERVER_LINK} root tbf rate {mbit}mbit burst 16kb limit {limit}"
+            "qdisc replace dev {VANTAGE_SERVER_LINK} root handle 1: tbf rate {mbit}mbit burst 16kb limit {limit}"
         );
         self.triangle.vantage.namespace().tc(&set)
+    }
+
+    /// Makes that queue one of 100 packets of any length.
+    fn count_packets(&self) -> Result<()> {
+        let inner = format!("qdisc replace dev {VANTAGE_SERVER_LINK} parent 1: pfifo limit {QUEUE}");
+        self.triangle.vantage.namespace().tc(&inner)
     }
 
     /// Packets that the router's queue has dropped, whoever decided that.
@@ -139,7 +150,7 @@ struct Agents {
 }
 
 /// What became of bursts, as the agents count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fates {
     /// Bursts that senders marked.
     pub(crate) begun: u64,
@@ -151,10 +162,32 @@ pub(crate) struct Fates {
     pub(crate) denied: u64,
     /// Packets that the queue itself dropped.
     pub(crate) queue_drops: u64,
+    /// Time of a packet in the programs at the router and at the senders, ns, while the kernel counts it.
+    pub(crate) admit_ns: Option<f64>,
+    pub(crate) mark_ns: Option<f64>,
+}
+
+impl fmt::Display for Fates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "bursts: {} marked, {} admitted, {} refused; packets: {} ignored, {} dropped by the queue",
+            self.begun, self.admitted, self.refused, self.ignored, self.queue_drops
+        )?;
+        let ns = self.admit_ns.zip(self.mark_ns);
+        ns.map_or(Ok(()), |(admit, mark)| {
+            write!(f, "; {admit:.0} ns a packet at the router, {mark:.0} at the senders")
+        })
+    }
 }
 
 impl Agents {
     fn finish(self) -> Result<Fates> {
+        let ran = runs_of(&[self.admit.pid(), self.mark.pid()])?;
+        let ns = |name: &str| {
+            let ran = ran.get(name).filter(|ran| ran.count > 0)?;
+            Some(ran.time_ns as f64 / ran.count as f64)
+        };
         let last = |agent: Printing<Value>, kind: &str| {
             let lines = agent.finish(PATIENCE)?;
             let mut lines = lines.into_iter().rev();
@@ -174,6 +207,8 @@ impl Agents {
                 .iter()
                 .sum(),
             queue_drops: of("queue_drops"),
+            admit_ns: ns("bw_admit"),
+            mark_ns: ns("bw_mark"),
         })
     }
 }
@@ -233,38 +268,57 @@ fn answering(site: &Site, context: &Context, count: usize) -> Result<Printing<Va
     Ok(senders)
 }
 
-/// Connections from the senders that are written to without an end.
+/// Where endless flows of the usual kind go.
+fn endless(count: usize) -> (SocketAddr, usize) {
+    (SocketAddr::from((SERVER_IP, ENDLESS_PORT)), count)
+}
+
+/// Groups of connections from the senders that are written to without an end.
 struct Endless {
-    _flows: Printing<Value>,
-    sink: Printing<Value>,
+    _flows: Vec<Printing<Value>>,
+    sinks: Vec<Printing<Value>>,
 }
 
 impl Endless {
-    /// So many, warmed up, which go on for this time.
-    fn start(site: &Site, context: &Context, count: usize, measured: Duration) -> Result<Self> {
-        let to = format!("--format json --addr {SERVER_IP}:{ENDLESS_PORT}");
+    /// So many to each of these addresses, warmed up, which go on for this time.
+    fn start(
+        site: &Site,
+        context: &Context,
+        groups: &[(SocketAddr, usize)],
+        measured: Duration,
+    ) -> Result<Self> {
         let all = (LISTENING + WARM_UP + measured).as_millis();
-        let args = format!("streams-server {to} --duration {all}ms");
-        let sink = site.load(context, site.receiver(), &args)?;
+        let sink = |&(to, _)| {
+            let args = format!("streams-server --format json --addr {to} --duration {all}ms");
+            site.load(context, site.receiver(), &args)
+        };
+        let sinks = groups.iter().map(sink).collect::<Result<_>>()?;
         context.stop.sleep(LISTENING)?;
-        let args = format!("streams {to} --connections {count} --duration 1m");
-        let flows = site.load(context, site.senders(), &args)?;
+        let flows = |&(to, count)| {
+            let args =
+                format!("streams --format json --addr {to} --connections {count} --duration 1m");
+            site.load(context, site.senders(), &args)
+        };
+        let flows = groups.iter().map(flows).collect::<Result<_>>()?;
         context.stop.sleep(WARM_UP)?;
         Ok(Self {
             _flows: flows,
-            sink,
+            sinks,
         })
     }
 
-    /// Waits for their end; what arrived, bytes a second, the warm-up included.
-    fn finish(mut self, context: &Context) -> Result<f64> {
-        let status = self.sink.wait(&context.stop, PATIENCE)?;
-        let quote = self.sink.quote();
-        ensure!(status.success(), "who serves endless flows failed{quote}");
-        let said = self.sink.take_lines().pop();
-        let arrived = said.and_then(|said| said["read_per_s"].as_f64());
-        arrived
-            .filter(|&arrived| arrived > 0.0)
-            .context("nothing of the endless flows arrived")
+    /// Waits for their end; what arrived of each group, bytes a second, the warm-up included.
+    fn finish(self, context: &Context) -> Result<Vec<f64>> {
+        let arrived = |mut sink: Printing<Value>| {
+            let status = sink.wait(&context.stop, PATIENCE)?;
+            let quote = sink.quote();
+            ensure!(status.success(), "who serves endless flows failed{quote}");
+            let said = sink.take_lines().pop();
+            let arrived = said.and_then(|said| said["read_per_s"].as_f64());
+            arrived
+                .filter(|&arrived| arrived > 0.0)
+                .context("nothing of the endless flows arrived")
+        };
+        self.sinks.into_iter().map(arrived).collect()
     }
 }
