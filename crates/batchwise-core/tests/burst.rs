@@ -92,9 +92,14 @@ fn a_burst_without_room_is_dropped_whole_and_the_next_one_asks_anew() {
         assert_eq!(router.full(0, 1000 + who, None), Verdict::Taken);
     }
     assert_eq!(router.full(0, 1, Some(10)), Verdict::Refused);
-    for _ in 1..10 {
+    for _ in 1..9 {
         assert_eq!(router.full(0, 1, Some(10)), Verdict::Denied);
     }
+    assert_eq!(
+        router.full(0, 1, Some(10)),
+        Verdict::Last,
+        "its sender hears of it"
+    );
     assert_eq!(
         router.full(0, 2, None),
         Verdict::Taken,

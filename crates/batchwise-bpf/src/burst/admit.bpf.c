@@ -155,6 +155,7 @@ BW_INLINE void bw_count(struct bw_admit_counts *count, struct bw_source *source,
 {
 	count->admitted += verdict == BW_BURST_ADMITTED;
 	count->promised += verdict == BW_BURST_PROMISED;
+	count->last += verdict == BW_BURST_LAST;
 	count->refused += verdict == BW_BURST_REFUSED;
 	count->denied += verdict == BW_BURST_DENIED;
 	if (marked) {
@@ -168,7 +169,7 @@ BW_INLINE void bw_count(struct bw_admit_counts *count, struct bw_source *source,
 		source->admitted += verdict == BW_BURST_ADMITTED;
 		source->refused += verdict == BW_BURST_REFUSED;
 		source->ignored += verdict == BW_BURST_TAKEN;
-		source->dropped += verdict > BW_BURST_PROMISED;
+		source->dropped += verdict > BW_BURST_LAST;
 	}
 }
 
@@ -271,7 +272,7 @@ int bw_admit(struct __sk_buff *skb)
 	asked.queued = bw_queued(skb);
 	if (highest < asked.queued)
 		highest = asked.queued;
-	if (bw_ask(&asked) > BW_BURST_PROMISED)
+	if (bw_ask(&asked) > BW_BURST_LAST)
 		return TC_ACT_SHOT;
 	if (border && segments) {
 		data = (void *)(long)skb->data;

@@ -41,6 +41,8 @@ pub struct Counts {
     pub bursts_refused: u64,
     /// More packets of admitted bursts, which were let in.
     pub promised: u64,
+    /// The last packets of refused bursts that were let in: by them senders hear at once what is lost.
+    pub last: u64,
     /// More packets of refused bursts, which were dropped.
     pub denied: u64,
     /// Packets with a mark that was not heard, which were let in: the source has used up its credit, or
@@ -68,9 +70,10 @@ pub struct Counts {
 
 impl Counts {
     /// Packets by what became of them, the first of bursts left out.
-    pub fn packets(&self) -> [(&'static str, u64); 8] {
+    pub fn packets(&self) -> [(&'static str, u64); 9] {
         [
             ("promised", self.promised),
+            ("last", self.last),
             ("denied", self.denied),
             ("ignored", self.ignored),
             ("overflowed", self.overflowed),
@@ -171,6 +174,7 @@ impl Admitter {
             bursts_admitted: counts.admitted,
             bursts_refused: counts.refused,
             promised: counts.promised,
+            last: counts.last,
             denied: counts.denied,
             ignored: counts.ignored,
             overflowed: counts.overflowed,

@@ -39,6 +39,7 @@ struct bw_admit_counts {
 	__u64 admitted;	  /* let in: the first of a burst that has room */
 	__u64 promised;	  /* let in: more of it */
 	__u64 refused;	  /* dropped: the first of a burst that has no room */
+	__u64 last;	  /* let in: the last of it, by which its sender hears what is lost */
 	__u64 denied;	  /* dropped: more of it */
 	__u64 ignored;	  /* let in: marked, and treated as if it were not */
 	__u64 overflowed; /* dropped: marked, and treated so, or more than was told of */

@@ -46,11 +46,12 @@ struct bw_burst_packet {
 	__u32 segments; /* what its mark says, 0 without one */
 };
 
-/* As Rust's Verdict: those up to BW_BURST_PROMISED are in the queue. */
+/* As Rust's Verdict: those up to BW_BURST_LAST are in the queue. */
 enum bw_burst_verdict {
 	BW_BURST_TAKEN,
 	BW_BURST_ADMITTED,
 	BW_BURST_PROMISED,
+	BW_BURST_LAST,
 	BW_BURST_FULL,
 	BW_BURST_REFUSED,
 	BW_BURST_DENIED,
@@ -101,11 +102,10 @@ BW_INLINE enum bw_burst_verdict bw_burst_follow(const struct bw_burst_rules *rul
 	__u32 used = bytes < lease->left ? bytes : lease->left;
 
 	lease->left -= used;
-	if (lease->refused && lease->left)
-		return BW_BURST_DENIED;
-	if (lease->refused) /* its last packet tells the sender at once what is lost */
-		return bw_burst_fits(rules, queued, r->bytes, bytes) ? BW_BURST_TAKEN :
-								       BW_BURST_FULL;
+	if (lease->refused) /* by its last packet the sender hears at once what is lost */
+		return !lease->left && bw_burst_fits(rules, queued, r->bytes, bytes) ?
+			       BW_BURST_LAST :
+			       BW_BURST_DENIED;
 	r->until[lease->epoch & (BW_BURST_EPOCHS - 1)] -= used;
 	r->bytes -= used;
 	return bw_burst_fits(rules, queued, r->bytes, bytes) ? BW_BURST_PROMISED : BW_BURST_FULL;

@@ -10,10 +10,11 @@ use batchwise_twins::{
 use proptest::prelude::*;
 
 /// `enum bw_burst_verdict`, in order.
-const VERDICTS: [Verdict; 6] = [
+const VERDICTS: [Verdict; 7] = [
     Verdict::Taken,
     Verdict::Admitted,
     Verdict::Promised,
+    Verdict::Last,
     Verdict::Full,
     Verdict::Refused,
     Verdict::Denied,

@@ -92,6 +92,8 @@ pub enum Verdict {
     Admitted,
     /// In the queue: another packet of such a burst.
     Promised,
+    /// In the queue: the last packet of a burst that was refused.
+    Last,
     /// Dropped: the first of a burst that has no room.
     Refused,
     /// Dropped: another packet of such a burst.
@@ -101,7 +103,7 @@ pub enum Verdict {
 impl Verdict {
     /// Whether it goes into the queue.
     pub fn is_in(self) -> bool {
-        matches!(self, Self::Taken | Self::Admitted | Self::Promised)
+        matches!(self, Self::Taken | Self::Admitted | Self::Promised | Self::Last)
     }
 }
 
@@ -164,11 +166,9 @@ fn follow(
     let used = bytes.min(lease.left);
     lease.left -= used;
     if lease.refused {
-        // its last packet tells the sender at once what is lost, where a probe would come later
-        return match lease.left {
-            0 => plain(rules, reserved, queued, bytes),
-            _ => Verdict::Denied,
-        };
+        // by its last packet the sender hears at once what is lost; its own probe would come later, and alone
+        let told = lease.left == 0 && fits(rules, queued, reserved.bytes, bytes);
+        return if told { Verdict::Last } else { Verdict::Denied };
     }
     reserved.take(lease.epoch, used);
     // it may be larger than what was promised

@@ -44,6 +44,7 @@ pub struct Counts {
     pub full: u64,
     pub admitted: u64,
     pub promised: u64,
+    pub last: u64,
     pub refused: u64,
     pub denied: u64,
     /// Packets on their way back for which there was no room.
@@ -65,6 +66,7 @@ impl Counts {
             Verdict::Full => &mut self.full,
             Verdict::Admitted => &mut self.admitted,
             Verdict::Promised => &mut self.promised,
+            Verdict::Last => &mut self.last,
             Verdict::Refused => &mut self.refused,
             Verdict::Denied => &mut self.denied,
         } += 1;
