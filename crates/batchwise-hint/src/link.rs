@@ -23,7 +23,7 @@ use crate::segment::{Segment, TIMED_BY};
 use crate::{clock, threads};
 
 /// Where the agent listens, unless [`SOCKET_VARIABLE`] says otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/batchwise/hint.sock";
+pub const DEFAULT_SOCKET: &str = "/run/batchwise/hint/hint.sock";
 /// The environment variable with the path of the agent's socket.
 pub const SOCKET_VARIABLE: &str = "BATCHWISE_HINT_SOCKET";
 

@@ -31,6 +31,8 @@ const WITHOUT_FIGURE: &[&str] = &[
     "balance-cost",
     "balance-faults",
     "burst-cost",
+    "burst-abuse",
+    "burst-jumbo",
     "burst-mixed",
     "passive-accuracy",
     "passive-transports",

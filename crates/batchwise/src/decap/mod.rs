@@ -177,14 +177,16 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All addresses of this network namespace's interfaces.
+/// All addresses of this network namespace's interfaces at which others may reach it: what listens on loopback alone
+/// has no reason to trust them.
 fn local_addresses() -> anyhow::Result<BTreeSet<IpAddr>> {
     let all = getifaddrs().context("reading the addresses of this host")?;
     let ip = |address: nix::sys::socket::SockaddrStorage| {
         let v4 = address.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
         v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::from(a.ip())))
     };
-    Ok(all.filter_map(|a| a.address.and_then(ip)).collect())
+    let all = all.filter_map(|a| a.address.and_then(ip));
+    Ok(all.filter(|ip| !ip.is_loopback()).collect())
 }
 
 /// The line for programs. The field names are a contract.
@@ -242,6 +244,12 @@ mod tests {
         fn example() -> Self {
             Self::default()
         }
+    }
+
+    #[test]
+    fn services_on_loopback_are_not_reached_through_tunnels() {
+        let local = local_addresses().expect("addresses");
+        assert!(local.iter().all(|ip| !ip.is_loopback()), "{local:?}");
     }
 
     #[test]

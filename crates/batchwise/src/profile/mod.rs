@@ -117,6 +117,9 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(Action::Diff(args)) = &args.action {
         return diff::run(args);
     }
+    if args.only_some() {
+        owners::have_their_own_numbers()?;
+    }
     let stop = stop_flag()?;
     let exporter = args
         .metrics

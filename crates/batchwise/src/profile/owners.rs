@@ -1,8 +1,24 @@
-//! Which processes have sockets at given ports, in any network namespace.
+//! Which processes are meant: by number, or by the ports that they have sockets at, in any network namespace.
 
 use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt as _;
 
+use anyhow::{Context as _, ensure};
 use procfs::process::{FDTarget, Process, all_processes};
+
+/// PROC_PID_INIT_INO (include/linux/proc_ns.h).
+const MACHINES_NAMESPACE: u64 = 0xefff_fffc;
+
+/// Fails in a PID namespace of a container: samples have the numbers that processes have on the machine.
+pub fn have_their_own_numbers() -> anyhow::Result<()> {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").context("looking at the PID namespace")?;
+    ensure!(
+        namespace.ino() == MACHINES_NAMESPACE,
+        "--pid and --port need the machine's PID namespace: in this one processes have other numbers. Start the container \
+         with --pid=host (Kubernetes: hostPID: true), or sample the whole machine or a --cgroup"
+    );
+    Ok(())
+}
 
 /// Processes with TCP or UDP sockets whose local or remote port is one of these.
 pub fn of_ports(ports: &[u16]) -> anyhow::Result<Vec<u32>> {

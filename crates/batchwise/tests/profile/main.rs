@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{self, Output};
+use std::process::{self, Command, Output};
 use std::thread::{self, JoinHandle};
 
 use batchwise_core::profile::report::Line;
 use batchwise_core::profile::{Component, Phase};
+use batchwise_testbed::commands;
 use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
 use batchwise_testbed::stage::{batchwise, turn};
 
@@ -176,6 +177,15 @@ fn two_profiles_are_compared() {
     let same = profile(&["diff", &before, &before]);
     let text = String::from_utf8_lossy(&same.stdout);
     assert!(text.contains("within noise"), "{text}");
+}
+
+#[test]
+fn a_container_where_processes_have_other_numbers_is_told_so() {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]);
+    command.arg(commands::required("batchwise"));
+    command.args(["profile", "--pid", "1", "--duration", "1s"]);
+    assert_refused(&run(&mut command), 1, &["--pid=host", "hostPID"]);
 }
 
 #[test]

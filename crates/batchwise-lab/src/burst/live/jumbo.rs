@@ -137,7 +137,7 @@ impl Experiment for BurstJumbo {
         turn: Turn<'_, One>,
     ) -> Result<Vec<Point>> {
         let (context, one, site) = (run.context, *turn.arm, &*site);
-        let measured = Duration::from_millis(if context.quick { 2_000 } else { 8_000 });
+        let measured = Duration::from_millis(if context.quick { 4_000 } else { 12_000 });
         site.set_queue(MBIT)?;
         site.count_packets()?;
         let mtu = if one == One::Jumbo { JUMBO } else { USUAL };

@@ -315,10 +315,11 @@ impl Endless {
             ensure!(status.success(), "who serves endless flows failed{quote}");
             let said = sink.take_lines().pop();
             let arrived = said.and_then(|said| said["read_per_s"].as_f64());
-            arrived
-                .filter(|&arrived| arrived > 0.0)
-                .context("nothing of the endless flows arrived")
+            arrived.context("who serves endless flows does not say what arrived")
         };
-        self.sinks.into_iter().map(arrived).collect()
+        let all: Vec<f64> = self.sinks.into_iter().map(arrived).collect::<Result<_>>()?;
+        // a group of one may find no room for all of the time
+        ensure!(all[0] > 0.0, "nothing of the endless flows arrived");
+        Ok(all)
     }
 }
