@@ -11,7 +11,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test test-kernels test-metrics test-package build bench package package-rpm setup lint kernel-functions \
+.PHONY: demo test fuzz test-kernels test-metrics test-package build bench package package-rpm setup lint kernel-functions \
         coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
@@ -19,9 +19,17 @@ export CARGO_TERM_COLOR ?= auto
 demo: build
 	$(BATCHWISE) lab run demo --out out/demo
 
-## everything that guards main: formatting, lints, all tests
+## everything that guards main: formatting, lints, all tests, a minute of fuzzing
+test: PACKAGES += libclang-rt-19-dev
 test: setup lint
 	cargo test --workspace --release --locked
+	crates/batchwise-fuzz/run
+
+## all that reads what others wrote, fed with what nobody would write: FOR=60s in total, TARGET=options FOR=8h for one;
+## INPUT=FILE TARGET=options for one input, DEEP=1 to reach into libraries
+fuzz: PACKAGES += libclang-rt-19-dev
+fuzz: setup
+	crates/batchwise-fuzz/run
 
 ## what works on each kernel of amd64 in kernels/list, or on KERNELS="6.1 6.12-arm64 /path/bzImage", in
 ## virtual machines; BLESS=1 makes it what docs/reference/kernels.md tells

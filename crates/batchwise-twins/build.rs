@@ -10,16 +10,28 @@ fn main() {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-changed=src");
-    for room in ["lib", "sense", "flows"] {
+    for room in ["lib", "sense", "flows", "balance"] {
         println!("cargo:rerun-if-changed=../batchwise-bpf/src/{room}");
     }
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    build
         .files(
-            ["admit", "asks", "endpoint", "gaps", "packet", "space"].map(|f| format!("src/{f}.c")),
+            [
+                "admit", "asks", "endpoint", "gaps", "icmp", "packet", "space",
+            ]
+            .map(|f| format!("src/{f}.c")),
         )
         .include("../batchwise-bpf/src")
         .warnings(true)
-        .compile("bw_twins");
+        .flag("-Wno-unknown-pragmas");
+    // `make fuzz`
+    println!("cargo:rerun-if-env-changed=BATCHWISE_SANITIZE");
+    if let Some(flags) = env::var_os("BATCHWISE_SANITIZE") {
+        build
+            .compiler("clang-19")
+            .flags(flags.to_string_lossy().split(' '));
+    }
+    build.compile("bw_twins");
     let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang-19"));
     SkeletonBuilder::new()
         .source("src/types.bpf.c")

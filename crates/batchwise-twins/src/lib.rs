@@ -2,6 +2,10 @@
 //! hold it against its reference in batchwise-core: the same input must leave the same bits. Only tests
 //! use this crate.
 
+pub mod endpoint;
+pub mod gaps;
+pub mod packet;
+
 use std::ffi::c_int;
 
 #[allow(
@@ -19,7 +23,7 @@ pub use skel::types;
 use types::{
     bw_asks, bw_burst_credit, bw_burst_lease, bw_burst_packet, bw_burst_reserved, bw_burst_rules,
     bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_hist, bw_packet, bw_peer_queue, bw_queue,
-    bw_sender, bw_sock_view, bw_stream,
+    bw_sender, bw_sock_view, bw_stream, bw_tuple,
 };
 
 /// Length of an option of the exchange, as `BW_OPT_LEN`.
@@ -153,5 +157,17 @@ unsafe extern "C" {
     ///
     /// # Safety
     /// `len` bytes from `data` on can be read, and `pkt` is aligned to 8 bytes.
-    pub fn bw_twin_packet(data: *const u8, len: u32, pkt: *mut bw_packet) -> c_int;
+    fn bw_twin_packet(data: *const u8, len: u32, pkt: *mut bw_packet) -> c_int;
+
+    /// The client's tuple of the connection that an ICMP error is about: 0, or -1.
+    ///
+    /// # Safety
+    /// `len` bytes from `data` on can be read, at least 8, and `t` is aligned to 8 bytes.
+    fn bw_twin_quoted(data: *const u8, len: u32, v6: c_int, t: *mut bw_tuple) -> c_int;
+
+    /// A frame's TOS or traffic class, or -1.
+    ///
+    /// # Safety
+    /// `len` bytes from `data` on can be read.
+    fn bw_twin_tos(data: *const u8, len: u32) -> c_int;
 }

@@ -14,6 +14,8 @@ mod burst;
 mod decap;
 mod doctor;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hints;
 mod passive;
 mod profile;

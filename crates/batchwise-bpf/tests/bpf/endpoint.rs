@@ -3,95 +3,11 @@
 
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::wire::{ITEMS, LEN, PeerQueue, QUEUES, Tuple};
-use batchwise_reference::{Endpoint, Segment, SockView};
-use batchwise_twins::types::{bw_endpoint, bw_peer_queue, bw_queue, bw_sock_view};
-use batchwise_twins::{
-    bw_twin_drain, bw_twin_encode, bw_twin_hear, bw_twin_read, bw_twin_resync, bw_twin_segment,
-    bw_twin_send,
-};
+use batchwise_reference::{Segment, SockView};
+use batchwise_twins::endpoint::{Event, Pair};
+use batchwise_twins::types::{bw_peer_queue, bw_queue};
+use batchwise_twins::{bw_twin_encode, bw_twin_hear};
 use proptest::prelude::*;
-
-fn c_view(v: &SockView) -> bw_sock_view {
-    bw_sock_view {
-        write_seq: v.write_seq,
-        rcv_nxt: v.rcv_nxt,
-        copied_seq: v.copied_seq,
-        rcv_wup: v.rcv_wup,
-        last_tx: v.last_tx,
-    }
-}
-
-/// Both sides of one connection.
-struct Pair {
-    ours: Endpoint,
-    twin: Box<bw_endpoint>,
-}
-
-impl Pair {
-    fn new(now: u64, v: &SockView, snd_una: u32) -> Self {
-        let ours = Endpoint::new(now, v, snd_una);
-        let mut twin = Box::new(bw_endpoint::default());
-        bw_twin_resync(&mut twin, now, &c_view(v), snd_una);
-        Self { ours, twin }
-    }
-
-    fn apply(&mut self, now: u64, view: &SockView, event: &Event) {
-        let (ours, twin, v) = (&mut self.ours, &mut *self.twin, c_view(view));
-        match event {
-            Event::Send { end, more, mss } => {
-                ours.on_send(now, view, *end, *more, *mss);
-                bw_twin_send(twin, now, &v, *end, i32::from(*more), *mss);
-            }
-            Event::Segment(s) => {
-                ours.on_segment(now, view, s);
-                let len = s.end.wrapping_sub(s.seq);
-                let (segs, push) = (s.segs.into(), i32::from(s.push));
-                bw_twin_segment(twin, now, &v, s.seq, len, s.ack, segs, push);
-            }
-            Event::Read => {
-                ours.on_read(now, view);
-                bw_twin_read(twin, now, &v);
-            }
-            Event::Resync { una } => {
-                ours.resync(now, view, *una);
-                bw_twin_resync(twin, now, &v, *una);
-            }
-        }
-    }
-
-    /// Once the arrivals that wait in the log are worked off.
-    fn same_counters(&mut self) {
-        bw_twin_drain(&mut self.twin);
-        for item in ITEMS {
-            for queue in QUEUES {
-                let q = self.twin.rec.q[item as usize][queue as usize];
-                let theirs = QueueState {
-                    time: q.time,
-                    integral: q.integral,
-                    total: q.total,
-                    size: q.size,
-                };
-                assert_eq!(*self.ours.queue(item, queue), theirs, "{item:?} {queue:?}");
-            }
-        }
-        assert_eq!(self.ours.overlaps(), self.twin.rec.overlaps);
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Event {
-    Send {
-        end: u32,
-        more: bool,
-        mss: u32,
-    },
-    Segment(Segment),
-    Read,
-    /// Counting begins again after a pause.
-    Resync {
-        una: u32,
-    },
-}
 
 /// Any time step (none, too), any view and any event near the given point of sequence space:
 /// orderly traffic, wraps, steps back, acknowledgments of what was never sent.
@@ -262,7 +178,7 @@ fn play(text: &str, name: &str) {
             "expect" => {
                 let item = ITEMS[need("item") as usize];
                 let queue = QUEUES[need("queue") as usize];
-                let q = pair.ours.queue(item, queue);
+                let q = pair.queue(item, queue);
                 let got = (u64::from(q.size), q.total, q.integral);
                 assert_eq!(
                     got,

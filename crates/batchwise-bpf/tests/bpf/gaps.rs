@@ -4,32 +4,14 @@
 use batchwise_bpf::gaps_from;
 use batchwise_core::passive::stream::{Segment, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, Params, Stream};
-use batchwise_twins::types::{
-    bw_estimate, bw_gaps, bw_gaps_algorithm, bw_gaps_flag, bw_gaps_params, bw_stream,
-};
+use batchwise_twins::types::{bw_gaps, bw_gaps_flag, bw_gaps_params, bw_stream};
 use batchwise_twins::{
-    bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_estimate, bw_twin_gaps_open,
-    bw_twin_gaps_packet, bw_twin_gaps_tcp, bw_twin_gaps_tcp_ack,
+    bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_open, bw_twin_gaps_packet,
+    bw_twin_gaps_tcp, bw_twin_gaps_tcp_ack, gaps as twins,
 };
 use proptest::prelude::*;
 
 const ACKS: u8 = bw_gaps_flag::BW_GAPS_ACKS.0 as u8;
-
-fn c_params(p: &Params) -> bw_gaps_params {
-    let (algorithm, fixed_ns) = match p.algorithm {
-        Algorithm::Auto => (bw_gaps_algorithm::BW_GAPS_AUTO, 0),
-        Algorithm::Modes => (bw_gaps_algorithm::BW_GAPS_MODES, 0),
-        Algorithm::Fixed(delta) => (bw_gaps_algorithm::BW_GAPS_FIXED, delta),
-    };
-    bw_gaps_params {
-        epoch_ns: p.epoch_ns,
-        max_ns: p.max_ns,
-        idle_ns: p.idle_ns,
-        fixed_ns,
-        algorithm,
-        min_gaps: p.min_gaps,
-    }
-}
 
 /// Both sides of one flow.
 struct Pair {
@@ -54,7 +36,7 @@ impl Pair {
             flags: if acks { ACKS } else { 0 },
             ..bw_gaps::default()
         };
-        let c_params = c_params(&params);
+        let c_params = twins::params(&params);
         let mut pair = Self {
             ours,
             twin,
@@ -83,19 +65,7 @@ impl Pair {
     }
 
     fn estimate(&self) -> Estimate {
-        let mut out = bw_estimate::default();
-        bw_twin_gaps_estimate(&self.twin, &self.c_params, &mut out);
-        let known = |ns| (out.batches > 0).then_some(ns);
-        let in_flight = self.ours.kind == Kind::Flight;
-        let theirs = Estimate {
-            latency: known(out.latency),
-            ibg: known(out.ibg).filter(|_| !in_flight),
-            batches: out.batches,
-            gaps: out.gaps,
-            idle: out.idle,
-            confidence: out.confidence,
-            stalled: out.flags & 1 != 0,
-        };
+        let theirs = twins::estimate(&self.twin, &self.c_params, self.ours.kind);
         assert_eq!(self.ours.estimate(&self.params), theirs);
         theirs
     }

@@ -6,31 +6,13 @@
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
-use batchwise_twins::bw_twin_packet;
-use batchwise_twins::types::bw_packet;
-use etherparse::{EtherType, LinkExtSlice, NetSlice, SlicedPacket, TransportSlice, ether_type};
+use batchwise_reference::packet::{Read, read};
+use batchwise_twins::packet::read as twin;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::frames;
-
-/// As aligned as the C side has it: the generated type does not know of it.
-#[repr(align(8))]
-struct Aligned(bw_packet);
-
-/// What both parsers are asked for.
-#[derive(Debug, PartialEq, Eq)]
-struct Read {
-    src: [u8; 16],
-    dst: [u8; 16],
-    ports: (u16, u16),
-    protocol: u8,
-    link: usize,
-    payload: usize,
-    /// Sequence number, acknowledgment, FIN, SYN, RST, ACK.
-    tcp: Option<(u32, u32, [bool; 4])>,
-}
 
 const SPACE: usize = 4096;
 
@@ -51,27 +33,13 @@ impl Page {
 
     fn parse(&mut self, frame: &[u8]) -> Option<Read> {
         assert!(frame.len() <= SPACE);
-        let mut packet = Aligned(bw_packet::default());
-        // SAFETY: the frame fits into the page's end, and `packet` is aligned.
-        let parsed = unsafe {
+        // SAFETY: the frame fits into the page's end.
+        let copy = unsafe {
             let at = self.0.add(SPACE - frame.len());
             at.copy_from_nonoverlapping(NonNull::from(frame).cast(), frame.len());
-            bw_twin_packet(at.as_ptr(), frame.len() as u32, &mut packet.0)
+            std::slice::from_raw_parts(at.as_ptr(), frame.len())
         };
-        let p = &packet.0;
-        // as the program does
-        let whole = parsed == 0 && (p.link + p.length) as usize <= frame.len();
-        let flag = |bit: u8| p.flags & u32::from(bit) != 0;
-        let flags = [frames::FIN, frames::SYN, frames::RST, frames::ACK].map(flag);
-        whole.then_some(Read {
-            src: p.tuple.src,
-            dst: p.tuple.dst,
-            ports: (p.tuple.sport, p.tuple.dport),
-            protocol: p.tuple.proto,
-            link: p.link as usize,
-            payload: p.payload as usize,
-            tcp: (p.tuple.proto == frames::TCP).then_some((p.seq, p.ack, flags)),
-        })
+        twin(copy)
     }
 }
 
@@ -79,66 +47,6 @@ impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: mapped in `new`, and nothing borrows it.
         unsafe { munmap(self.0.cast(), 2 * SPACE).unwrap() }
-    }
-}
-
-/// What etherparse reads, within the limits that packet.h states.
-fn reference(frame: &[u8]) -> Option<Read> {
-    let sliced = SlicedPacket::from_ethernet(frame).ok()?;
-    let tag = |kind: EtherType| {
-        [ether_type::VLAN_TAGGED_FRAME, ether_type::PROVIDER_BRIDGING].contains(&kind)
-    };
-    let mut kind = EtherType(u16::from_be_bytes([frame[12], frame[13]]));
-    for extension in &sliced.link_exts {
-        let LinkExtSlice::Vlan(vlan) = extension else {
-            return None;
-        };
-        if !tag(kind) {
-            return None;
-        }
-        kind = vlan.ether_type();
-    }
-    if sliced.link_exts.len() > 2 {
-        return None;
-    }
-    let (src, dst) = match sliced.net.as_ref()? {
-        NetSlice::Ipv4(ip) if ip.extensions().auth.is_none() => (
-            ip.header().source_addr().to_ipv6_mapped().octets(),
-            ip.header().destination_addr().to_ipv6_mapped().octets(),
-        ),
-        NetSlice::Ipv6(ip)
-            if ip.header().payload_length() > 0
-                && ip.extensions().clone().into_iter().count() <= 6 =>
-        {
-            (ip.header().source(), ip.header().destination())
-        }
-        _ => return None,
-    };
-    let link = 14 + 4 * sliced.link_exts.len();
-    match sliced.transport.as_ref()? {
-        TransportSlice::Tcp(tcp) => Some(Read {
-            src,
-            dst,
-            ports: (tcp.source_port(), tcp.destination_port()),
-            protocol: frames::TCP,
-            link,
-            payload: tcp.payload().len(),
-            tcp: Some((
-                tcp.sequence_number(),
-                tcp.acknowledgment_number(),
-                [tcp.fin(), tcp.syn(), tcp.rst(), tcp.ack()],
-            )),
-        }),
-        TransportSlice::Udp(udp) if udp.length() > 0 => Some(Read {
-            src,
-            dst,
-            ports: (udp.source_port(), udp.destination_port()),
-            protocol: frames::UDP,
-            link,
-            payload: udp.payload().len(),
-            tcp: None,
-        }),
-        _ => None,
     }
 }
 
@@ -172,7 +80,7 @@ fn compare(count: u64, seed: u64) {
     for _ in 0..count {
         frame.clone_from(&kinds[rng.random_range(0..kinds.len())]);
         mutate(&mut rng, &mut frame);
-        let (ours, theirs) = (page.parse(&frame), reference(&frame));
+        let (ours, theirs) = (page.parse(&frame), read(&frame));
         assert_eq!(ours, theirs, "{frame:02x?}");
         read += u64::from(ours.is_some());
     }
@@ -189,7 +97,7 @@ fn valid_frames_are_read() {
     for frame in frames::kinds() {
         let ours = page.parse(&frame);
         assert!(ours.is_some(), "{frame:02x?}");
-        assert_eq!(ours, reference(&frame));
+        assert_eq!(ours, read(&frame));
     }
 }
 

@@ -2,6 +2,8 @@
 //! `lib/queue.h` of batchwise-bpf, which run in the kernel and are tested against this crate. Only
 //! tests use it.
 
+pub mod packet;
+
 use std::collections::VecDeque;
 
 use batchwise_core::sense::queue::QueueState;

@@ -200,7 +200,7 @@ async fn get(stream: &mut TcpStream, path: &str, host: &str) -> Result<u16, Trou
 }
 
 /// The status in the head of an answer, once it is whole.
-fn status(head: &[u8]) -> Result<Option<u16>, String> {
+pub fn status(head: &[u8]) -> Result<Option<u16>, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut answer = httparse::Response::new(&mut headers);
     match answer.parse(head) {

@@ -11,10 +11,10 @@ use batchwise_core::balance::report::Policy;
 use clap::{Args, Subcommand, ValueEnum};
 
 mod agent;
-mod attempt;
+pub mod attempt;
 mod backend;
 pub mod config;
-mod control;
+pub mod control;
 mod health;
 mod journal;
 mod judge;

@@ -2,7 +2,7 @@
 //! they send at once, routers hear it.
 
 mod admit;
-mod forward;
+pub mod forward;
 mod kernel;
 mod limit;
 mod mark;

@@ -186,7 +186,8 @@ pub fn lock(path: &Path) -> anyhow::Result<Option<Flock<File>>> {
     }
 }
 
-fn serve<R: Request>(mut stream: UnixStream, tell: &Sender<Asked<R>>) -> io::Result<()> {
+/// Answers one request.
+pub fn serve<R: Request>(mut stream: UnixStream, tell: &Sender<Asked<R>>) -> io::Result<()> {
     let (_serving, served) = channel();
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = match read_line(&mut stream) {
@@ -243,7 +244,7 @@ fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-fn parse<R: Request>(line: &[u8]) -> Result<R, String> {
+pub fn parse<R: Request>(line: &[u8]) -> Result<R, String> {
     serde_json::from_slice(line).map_err(|e| format!("not a request ({e}): {}", R::USAGE))
 }
 

@@ -20,10 +20,10 @@ pub struct HintArgs {
     /// Take hints from applications that link batchwise-hint, at this Unix socket
     #[arg(long = "hints", value_name = "PATH", num_args = 0..=1)]
     #[arg(default_missing_value = batchwise_hint::DEFAULT_SOCKET)]
-    socket: Option<PathBuf>,
+    pub socket: Option<PathBuf>,
     /// Take hints from processes of this user, too (may be repeated; default: root and our own)
     #[arg(long = "hints-uid", value_name = "UID", requires = "socket")]
-    uids: Vec<u32>,
+    pub uids: Vec<u32>,
 }
 
 impl HintArgs {

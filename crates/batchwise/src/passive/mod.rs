@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 mod args;
-mod capture;
+pub mod capture;
 mod interval;
 mod live;
 pub mod metrics;

@@ -230,13 +230,19 @@ impl App {
     }
 }
 
-/// Only a connected TCP socket, for a slot that there is.
 fn register(
     window: &Window,
     socket: BorrowedFd<'_>,
     app: (u32, u32),
     ask: &Ask,
 ) -> Result<(), Errno> {
+    check(socket, ask)?;
+    let registered = window.register(socket, app, ask.slot, ask.turn);
+    registered.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(Errno::EIO as i32)))
+}
+
+/// Only a connected TCP socket, for a slot that there is.
+pub fn check(socket: BorrowedFd<'_>, ask: &Ask) -> Result<(), Errno> {
     if !(1..MOST_SLOTS).contains(&ask.slot) || ask.turn == 0 {
         return Err(Errno::EINVAL);
     }
@@ -248,13 +254,11 @@ fn register(
     if getsockopt(&socket, AcceptConn)? {
         return Err(Errno::ENOTCONN);
     }
-    getpeername::<SockaddrStorage>(socket.as_raw_fd())?;
-    let registered = window.register(socket, app, ask.slot, ask.turn);
-    registered.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(Errno::EIO as i32)))
+    getpeername::<SockaddrStorage>(socket.as_raw_fd()).map(drop)
 }
 
 /// A question and its descriptors. `None`: the application has hung up.
-fn receive(from: BorrowedFd<'_>) -> Result<Option<(Ask, Vec<OwnedFd>)>, Errno> {
+pub fn receive(from: BorrowedFd<'_>) -> Result<Option<(Ask, Vec<OwnedFd>)>, Errno> {
     let mut bytes = [0; size_of::<Ask>()];
     let (length, fds) = door::receive(from, &mut bytes)?;
     if length != bytes.len() {

@@ -1,6 +1,6 @@
 //! `batchwise window`: the agent for applications that want to know when TCP can send on their sockets.
 
-mod apps;
+pub mod apps;
 mod report;
 
 use std::os::fd::AsFd;

@@ -3,7 +3,7 @@
 
 mod discipline;
 mod engine;
-mod packet;
+pub mod packet;
 mod queue;
 mod report;
 

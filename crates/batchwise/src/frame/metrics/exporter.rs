@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -138,7 +138,7 @@ async fn serve(listener: TcpListener, page: Arc<Page>, mut stop: oneshot::Receiv
     }
 }
 
-async fn connection(stream: TcpStream, page: Arc<Page>) {
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, page: Arc<Page>) {
     let service = service_fn(move |request: Request<Incoming>| {
         let response = answer(&request, &page);
         async { Ok::<_, Infallible>(response) }
@@ -154,6 +154,21 @@ async fn connection(stream: TcpStream, page: Arc<Page>) {
         Ok(Err(error)) => tracing::debug!(%error, "a metrics client"),
         Err(_) => tracing::debug!("a metrics client took too long"),
     }
+}
+
+/// What a client that sends this, and no more, is answered: for the fuzzer.
+pub fn answer_to<M: Metrics>(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let page = Arc::new(Page::new(Arc::new(Mutex::new(State::<M>::default()))));
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().build()?.block_on(async {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        client.write_all(bytes).await?;
+        client.shutdown().await?;
+        connection(server, page).await;
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await?;
+        Ok(answer)
+    })
 }
 
 fn answer(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {

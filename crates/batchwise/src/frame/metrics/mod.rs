@@ -15,7 +15,7 @@ use prometheus_client::registry;
 
 use crate::frame::human;
 
-mod exporter;
+pub mod exporter;
 mod form;
 mod native;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `batchwise passive --pcap`: the same estimator over a capture, whose packets bring their own time.
 
+use std::io::Cursor;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 mod direction;
 mod file;
 mod flows;
-mod frame;
+pub mod frame;
 
 use super::args::{Estimator, PassiveArgs};
 use super::session::Session;
@@ -30,7 +31,10 @@ pub fn run(
         "the live view needs --iface; use --format text or --format jsonl for a capture"
     );
     let form = if form == Form::Live { Form::Text } else { form };
-    let mut capture = Capture::open(path, stop)?;
+    replay(args, Capture::open(path, stop)?, form)
+}
+
+fn replay(args: &PassiveArgs, mut capture: Capture, form: Form) -> anyhow::Result<()> {
     let mut session = Session::open(args, form, capture.name().to_owned())?;
     let settings = Settings {
         params: args.params(),
@@ -51,6 +55,16 @@ pub fn run(
     let read = replay.read(&mut capture, args.duration.map(nanos), &mut session);
     replay.finish(&mut session)?;
     read
+}
+
+/// As [`run`], with the bytes of a file, for the fuzzer.
+pub fn read(args: &PassiveArgs, bytes: Vec<u8>) -> anyhow::Result<()> {
+    let (source, stop) = (Box::new(Cursor::new(bytes)), Arc::default());
+    replay(
+        args,
+        Capture::read("-".to_owned(), source, &stop)?,
+        Form::Jsonl,
+    )
 }
 
 /// Time as the capture tells it.

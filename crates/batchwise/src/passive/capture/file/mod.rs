@@ -72,7 +72,7 @@ impl Capture {
         Self::read(name, Box::new(file), stop)
     }
 
-    fn read(
+    pub fn read(
         name: String,
         mut source: Box<dyn Read>,
         stop: &Arc<AtomicBool>,

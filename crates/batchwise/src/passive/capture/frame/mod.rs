@@ -118,7 +118,14 @@ pub fn dissect(link: DataLink, data: &[u8], length: u32) -> Frame {
         _ if sliced.stop_err.is_some() => return Frame::Malformed,
         _ => return Frame::Other,
     };
-    let Some(payload) = (ip.length - ip.headers).checked_sub(header) else {
+    // a datagram may end before its packet does (RFC 9868)
+    let rest = ip.length - ip.headers;
+    let declared = match &sliced.transport {
+        Some(TransportSlice::Udp(udp)) if udp.length() > 0 => usize::from(udp.length()),
+        _ => rest,
+    };
+    let payload = declared.checked_sub(header);
+    let Some(payload) = payload.filter(|_| declared <= rest) else {
         return Frame::Malformed;
     };
     Frame::Segment(Segment {

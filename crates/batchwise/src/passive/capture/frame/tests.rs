@@ -63,6 +63,23 @@ fn tcp_over_ipv4_is_read_with_vlan_tags_and_without() {
 }
 
 #[test]
+fn a_datagram_that_ends_before_its_packet_has_the_payload_that_it_says() {
+    let step = ethernet().ipv4(CLIENT, SERVER, 64).udp(40_000, 80);
+    let mut bytes = Vec::new();
+    step.write(&mut bytes, &[9; 20]).expect("a packet");
+    let payload = |bytes: &[u8]| match whole(DataLink::ETHERNET, bytes) {
+        Frame::Segment(segment) => Some((segment.payload, segment.ip_length)),
+        _ => None,
+    };
+    assert_eq!(payload(&bytes), Some((20, 48)));
+    let length = 14 + 20 + 5;
+    for (declared, read) in [(8 + 2, Some((2, 48))), (8 + 21, None), (7, None)] {
+        bytes[length] = declared;
+        assert_eq!(payload(&bytes), read, "{declared}");
+    }
+}
+
+#[test]
 fn raw_cooked_and_loopback_captures_hold_the_same() {
     let ip = &over_ipv4(10)[14..];
     let cooked: Vec<u8> = [&[0; 14][..], &[8, 0], ip].concat();
