@@ -103,7 +103,10 @@ pub enum Verdict {
 impl Verdict {
     /// Whether it goes into the queue.
     pub fn is_in(self) -> bool {
-        matches!(self, Self::Taken | Self::Admitted | Self::Promised | Self::Last)
+        matches!(
+            self,
+            Self::Taken | Self::Admitted | Self::Promised | Self::Last
+        )
     }
 }
 

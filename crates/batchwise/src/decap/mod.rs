@@ -133,7 +133,7 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
              filters that stand before it; name the balancers with --from ADDR/PREFIX"
         );
     }
-    let mut output = Output::open(form, WhenUnread::End, String::new())?;
+    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let hook = if decap.native() {
         "native XDP"
     } else {
@@ -142,7 +142,6 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
     output.say(&format!("decapsulating on {} ({hook})\n", args.iface))?;
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
-        // a reader of text may be gone long before there is something to say
         let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;
         if turn == Turn::Look {
             continue;

@@ -11,7 +11,8 @@ const MACHINES_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Fails in a PID namespace of a container: samples have the numbers that processes have on the machine.
 pub fn have_their_own_numbers() -> anyhow::Result<()> {
-    let namespace = std::fs::metadata("/proc/self/ns/pid").context("looking at the PID namespace")?;
+    let namespace =
+        std::fs::metadata("/proc/self/ns/pid").context("looking at the PID namespace")?;
     ensure!(
         namespace.ino() == MACHINES_NAMESPACE,
         "--pid and --port need the machine's PID namespace: in this one processes have other numbers. Start the container \

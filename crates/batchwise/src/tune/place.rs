@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ impl Place {
             let _ = write!(text, "\n{cookie} {port} {}", u8::from(*nodelay));
         }
         let new = self.record.with_extension("new");
-        fs::write(&new, text).with_context(name)?;
+        write_anew(&new, &text).with_context(name)?;
         fs::rename(&new, &self.record).with_context(name)?;
         self.written = settings;
         Ok(())
@@ -138,6 +138,17 @@ fn try_take(folder: &Path, inode: u64, cgroup: &Path) -> anyhow::Result<Option<F
     Ok(Some(taken))
 }
 
+/// What is in the way goes: it may be a link that leads elsewhere.
+fn write_anew(path: &Path, text: &str) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file?.write_all(text.as_bytes())
+}
+
 /// Of this boot; nothing if there is none.
 fn read(record: &Path) -> Settings {
     let text = fs::read_to_string(record).unwrap_or_default();
@@ -157,4 +168,25 @@ fn read(record: &Path) -> Settings {
 fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_way_of_a_record_is_replaced_and_not_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (elsewhere, record) = (folder.path().join("a"), folder.path().join("b"));
+        fs::write(&elsewhere, "as it was").expect("a file");
+        std::os::unix::fs::symlink(&elsewhere, &record).expect("a link");
+        write_anew(&record, "new").expect("written");
+        let read = |path| fs::read_to_string(path).expect("text");
+        assert_eq!(
+            (read(&elsewhere), read(&record)),
+            ("as it was".into(), "new".into())
+        );
+        let mode = fs::symlink_metadata(&record).expect("a file").mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    }
 }

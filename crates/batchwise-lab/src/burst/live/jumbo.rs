@@ -126,7 +126,9 @@ impl Experiment for BurstJumbo {
             host.ip(&format!("link set {link} mtu {JUMBO}"))?;
         }
         receiver.ip(&format!("addr add {ONE} dev lo"))?;
-        router.ip(&format!("route add {ONE} via 10.78.2.2 dev {VANTAGE_SERVER_LINK}"))?;
+        router.ip(&format!(
+            "route add {ONE} via 10.78.2.2 dev {VANTAGE_SERVER_LINK}"
+        ))?;
         Ok((site, network))
     }
 
@@ -146,7 +148,11 @@ impl Experiment for BurstJumbo {
             let senders = site.senders().namespace();
             senders.ip(&format!("route replace {to} {by} mtu {mtu}"))?;
         }
-        let way = if one == One::Marks { Way::Bursts } else { Way::DropTail };
+        let way = if one == One::Marks {
+            Way::Bursts
+        } else {
+            Way::DropTail
+        };
         let agents = site.agents(context, way)?;
         let groups = [endless(OTHERS), (SocketAddr::from((ONE, PORT)), 1)];
         let carried = Endless::start(site, context, &groups, measured)?.finish(context)?;
@@ -163,7 +169,9 @@ impl Experiment for BurstJumbo {
         let bursts = point.fates.map_or_else(String::new, |f| format!("; {f}"));
         let (round, one, share) = (point.round + 1, name(point.one), point.share());
         let all = (point.one_per_s + point.others_per_s) * 8e-6;
-        format!("round {round}: {one}: {share:.2} of the mean of the others, all {all:.1} Mbit/s{bursts}")
+        format!(
+            "round {round}: {one}: {share:.2} of the mean of the others, all {all:.1} Mbit/s{bursts}"
+        )
     }
 
     fn summary(&self, results: &Results<Point, NoMore>) -> Summary {

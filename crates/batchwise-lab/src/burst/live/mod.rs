@@ -92,7 +92,8 @@ impl Site {
 
     /// Makes that queue one of 100 packets of any length.
     fn count_packets(&self) -> Result<()> {
-        let inner = format!("qdisc replace dev {VANTAGE_SERVER_LINK} parent 1: pfifo limit {QUEUE}");
+        let inner =
+            format!("qdisc replace dev {VANTAGE_SERVER_LINK} parent 1: pfifo limit {QUEUE}");
         self.triangle.vantage.namespace().tc(&inner)
     }
 
@@ -176,7 +177,10 @@ impl fmt::Display for Fates {
         )?;
         let ns = self.admit_ns.zip(self.mark_ns);
         ns.map_or(Ok(()), |(admit, mark)| {
-            write!(f, "; {admit:.0} ns a packet at the router, {mark:.0} at the senders")
+            write!(
+                f,
+                "; {admit:.0} ns a packet at the router, {mark:.0} at the senders"
+            )
         })
     }
 }
