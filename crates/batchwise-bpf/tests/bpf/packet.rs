@@ -6,7 +6,7 @@
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
-use batchwise_reference::packet::{Read, read};
+use batchwise_reference::packet::{Read, read as reference};
 use batchwise_twins::packet::read as twin;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rand::rngs::SmallRng;
@@ -80,7 +80,7 @@ fn compare(count: u64, seed: u64) {
     for _ in 0..count {
         frame.clone_from(&kinds[rng.random_range(0..kinds.len())]);
         mutate(&mut rng, &mut frame);
-        let (ours, theirs) = (page.parse(&frame), read(&frame));
+        let (ours, theirs) = (page.parse(&frame), reference(&frame));
         assert_eq!(ours, theirs, "{frame:02x?}");
         read += u64::from(ours.is_some());
     }
@@ -97,7 +97,7 @@ fn valid_frames_are_read() {
     for frame in frames::kinds() {
         let ours = page.parse(&frame);
         assert!(ours.is_some(), "{frame:02x?}");
-        assert_eq!(ours, read(&frame));
+        assert_eq!(ours, reference(&frame));
     }
 }
 
