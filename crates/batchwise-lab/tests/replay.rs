@@ -30,8 +30,8 @@ const WITH_INTERVALS: &[&str] = &[
 const WITHOUT_FIGURE: &[&str] = &[
     "balance-cost",
     "balance-faults",
-    "burst-cost",
     "burst-abuse",
+    "burst-cost",
     "burst-jumbo",
     "burst-mixed",
     "passive-accuracy",
