@@ -18,9 +18,9 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
 /// So many bytes can be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn LLVMFuzzerTestOneInput(data: *const u8, size: usize) -> c_int {
-    // SAFETY: as above; no input has no address.
     let input = match size {
-        0 => &[],
+        0 => &[], // which may have no address
+        // SAFETY: as above.
         _ => unsafe { std::slice::from_raw_parts(data, size) },
     };
     (*TARGET)(input);

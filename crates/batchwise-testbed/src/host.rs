@@ -229,6 +229,13 @@ impl Host {
         self.namespace.inside(work)
     }
 
+    /// Keeps the calling thread on this host's CPU, where its processes are.
+    pub fn stay_on_its_cpu(&self) -> Result<()> {
+        let mut cpus = CpuSet::new();
+        cpus.set(self.cpu())?;
+        sched_setaffinity(Pid::from_raw(0), &cpus).context("pinning a thread")
+    }
+
     /// Reads a sysctl of this host's network namespace.
     pub fn sysctl(&self, path: &str) -> Result<String> {
         let file = Path::new("/proc/sys").join(path);

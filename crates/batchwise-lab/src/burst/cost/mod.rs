@@ -12,8 +12,6 @@ use batchwise_core::burst::mark;
 use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::topology::{Around, LINK};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -140,9 +138,7 @@ impl Experiment for BurstCost {
         let client = &around.hosts.client;
         let measured = std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
-                let mut cpus = CpuSet::new();
-                cpus.set(client.cpu())?;
-                sched_setaffinity(Pid::from_raw(0), &cpus)?;
+                client.stay_on_its_cpu()?;
                 let what = (&packet[..], FLOWS);
                 let ns = repeater.run(Measured::Forward, what, LEARNING, Some(client));
                 began.store(true, Ordering::Relaxed);

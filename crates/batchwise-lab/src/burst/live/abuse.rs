@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use batchwise_core::burst::mark;
 use batchwise_testbed::triangle::SERVER_IP;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Endless, Fates, Site, Way, endless};
+use super::{Endless, Fates, Site, Way, endless, told};
 use crate::Context;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::name;
@@ -188,13 +186,10 @@ impl Experiment for BurstAbuse {
             .receiver()
             .inside(|| Ok(UdpSocket::bind((SERVER_IP, 0))?))?;
         let (to, stop) = (sink.local_addr()?, AtomicBool::new(false));
-        let cpu = site.senders().cpu();
         let carried = std::thread::scope(|scope| {
             let liar = scope.spawn(|| {
                 site.senders().inside(|| {
-                    let mut cpus = CpuSet::new();
-                    cpus.set(cpu)?;
-                    sched_setaffinity(Pid::from_raw(0), &cpus)?;
+                    site.senders().stay_on_its_cpu()?;
                     arm.lie.tell(to, &stop)
                 })
             });
@@ -214,7 +209,7 @@ impl Experiment for BurstAbuse {
     }
 
     fn describe(&self, point: &Point) -> String {
-        let bursts = point.fates.map_or_else(String::new, |f| format!("; {f}"));
+        let bursts = told(point.fates);
         let (lie, way) = (name(point.arm.lie), name(point.arm.way));
         let mbit = point.honest_per_s * 8e-6;
         format!(

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::summary::{Compared, p99, percentiles};
-use super::{Answers, Fates, SEGMENT, Stage, Way};
+use super::{Answers, Fates, SEGMENT, Stage, Way, told};
 use crate::Context;
 use crate::engine::color::{BATCHWISE, GREY};
 use crate::engine::ratio::ENOUGH_PAIRS;
@@ -230,7 +230,7 @@ impl Experiment for BurstIncast {
 
     fn describe(&self, point: &Point) -> String {
         let (mean, p99) = (duration(point.fct_mean_ns), duration(point.fct_p99_ns));
-        let bursts = point.fates.map_or_else(String::new, |f| format!("; {f}"));
+        let bursts = told(point.fates);
         format!(
             "round {}: {}, {:?}: {mean}, p99 {p99}; {} dropped, {} sent again{bursts}",
             point.round + 1,

@@ -11,7 +11,7 @@ use batchwise_testbed::triangle::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Endless, Fates, PORT, Site, Way, endless};
+use super::{Endless, Fates, PORT, Site, Way, endless, told};
 use crate::Context;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::name;
@@ -166,7 +166,7 @@ impl Experiment for BurstJumbo {
     }
 
     fn describe(&self, point: &Point) -> String {
-        let bursts = point.fates.map_or_else(String::new, |f| format!("; {f}"));
+        let bursts = told(point.fates);
         let (round, one, share) = (point.round + 1, name(point.one), point.share());
         let all = (point.one_per_s + point.others_per_s) * 8e-6;
         format!(

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::summary::{Compared, p99};
-use super::{Answers, Endless, Fates, SEGMENT, Stage, Way, endless};
+use super::{Answers, Endless, Fates, SEGMENT, Stage, Way, endless, told};
 use crate::Context;
 use crate::engine::ratio::ENOUGH_PAIRS;
 use crate::engine::text::{duration, name};
@@ -166,7 +166,7 @@ impl Experiment for BurstMixed {
 
     fn describe(&self, point: &Point) -> String {
         let (mean, p99) = (duration(point.fct_mean_ns), duration(point.fct_p99_ns));
-        let bursts = point.fates.map_or_else(String::new, |f| format!("; {f}"));
+        let bursts = told(point.fates);
         format!(
             "round {}: {} Mbit/s, {}: {mean}, p99 {p99}, endless {:.1} Mbit/s; {} sent again{bursts}",
             point.round + 1,

@@ -185,6 +185,11 @@ impl fmt::Display for Fates {
     }
 }
 
+/// To be put behind what else a point says.
+fn told(fates: Option<Fates>) -> String {
+    fates.map_or_else(String::new, |fates| format!("; {fates}"))
+}
+
 impl Agents {
     fn finish(self) -> Result<Fates> {
         let ran = runs_of(&[self.admit.pid(), self.mark.pid()])?;
