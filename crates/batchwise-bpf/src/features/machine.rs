@@ -2,9 +2,10 @@
 //! settings. Only looking.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
 
 use libbpf_rs::btf::Btf;
@@ -47,6 +48,8 @@ pub struct Machine {
     pub clock: fn() -> Result<Clock, String>,
     /// Whether the kernel tells the addresses of its functions.
     pub symbols: bool,
+    /// Tries whether the kernel takes the iterator of all sockets with a storage; hardened kernels do not.
+    pub storage_iterator: fn() -> bool,
 }
 
 impl Machine {
@@ -66,6 +69,7 @@ impl Machine {
             bpffs: bpffs_is_mounted(),
             clock: || best_clock().map_err(|error| error.to_string()),
             symbols: shows_symbols(),
+            storage_iterator: || takes_iterator(c"bpf_sk_storage_map"),
         }
     }
 
@@ -149,6 +153,45 @@ fn shows_symbols() -> bool {
         let address = line.split(' ').next().unwrap_or_default();
         address.bytes().any(|digit| digit != b'0')
     })
+}
+
+/// Loads the smallest iterator there is. By hand, since libbpf writes of a program that is refused.
+fn takes_iterator(of: &CStr) -> bool {
+    let kind = libbpf_sys::BPF_TRACE_ITER;
+    let ins = |code: u32| libbpf_sys::bpf_insn {
+        code: code as u8,
+        ..Default::default()
+    };
+    let returns_0 = [
+        ins(libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K),
+        ins(libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT),
+    ];
+    // SAFETY: the name ends with a 0, and is only read.
+    let id = unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(of.as_ptr(), kind) };
+    let Ok(attach_btf_id) = id.try_into() else {
+        return false;
+    };
+    let mut options = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: kind,
+        attach_btf_id,
+        ..Default::default()
+    };
+    // SAFETY: what is pointed to lives until the call ends, and is as long as it says.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_TRACING,
+            c"bw_tries".as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            returns_0.as_ptr(),
+            returns_0.len() as _,
+            &raw mut options,
+        )
+    };
+    // SAFETY: a descriptor that was just opened, and is nobody else's.
+    (fd >= 0)
+        .then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+        .is_some()
 }
 
 fn settings() -> BTreeMap<&'static str, String> {

@@ -4,7 +4,8 @@
 //! distribution ported back is found by looking, never by version.
 
 use super::Probe::{
-    Bpffs, Btf, Cgroup2, Clock, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting, Symbols,
+    Bpffs, Btf, Cgroup2, Clock, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting,
+    StorageIterator, Symbols,
 };
 use super::Subcommand::{Balance, Burst, Decap, Passive, Profile, Tune, Watch, Window};
 use super::{Feature, Name, Need, User};
@@ -163,10 +164,13 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         name: "iter/bpf_sk_storage_map",
         since: Some((5, 9)),
-        probe: InBtf(("iterator", "bpf_iter_bpf_sk_storage_map")),
+        probe: StorageIterator,
         users: &[
-            needs(Watch, "reading the counters of all sockets"),
-            needs(Tune, "the same"),
+            uses(
+                Watch,
+                "reading the counters without a walk over all sockets",
+            ),
+            uses(Tune, "the same"),
         ],
     },
     Feature {

@@ -285,26 +285,18 @@ BW_APART int bw_censor(struct bw_endpoint *e)
 	return 0;
 }
 
-/* Hands the connections to the agent. */
-SEC("iter/bpf_sk_storage_map")
-int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
+/* Hands a connection to the agent. */
+BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 {
-	struct seq_file *seq = ctx->meta->seq;
-	struct bw_endpoint *e = ctx->value;
-	struct sock *sk = ctx->sk;
-	struct tcp_sock *tp;
+	struct bw_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
 	__u64 entry, version;
 	bool holds;
 
-	if (!e || !sk)
-		return 0;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
+	if (!e)
 		return 0;
 	if (paused && e->rec.epoch == epoch && e->censored != epoch) {
 		e->censored = epoch;
-		/* an iterator's own pointer takes no index */
-		bw_censor(bpf_sk_storage_get(&endpoints, sk, NULL, 0));
+		bw_censor(e);
 	}
 	version = bw_load(&e->rec.version);
 	holds = bw_holds(e, tp);
@@ -332,6 +324,24 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 		version = -1;
 	bpf_seq_write(seq, &version, sizeof(version));
 	return 0;
+}
+
+/* One of the two reads the connections: features/table.rs. This one meets nothing but members. */
+SEC("?iter/bpf_sk_storage_map")
+int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock *sk = ctx->sk;
+
+	return sk ? bw_tell(ctx->meta->seq, bpf_skc_to_tcp_sock(sk)) : 0;
+}
+
+/* All sockets of a network namespace, each locked. */
+SEC("?iter/tcp")
+int bw_dump_walk(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+
+	return skc ? bw_tell(ctx->meta->seq, bpf_skc_to_tcp_sock(skc)) : 0;
 }
 
 /* No struct has these: they tell the loader's generator of them. */

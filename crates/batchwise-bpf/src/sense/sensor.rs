@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +29,7 @@ use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 /// The attached programs.
 pub struct Sensor {
     pub(super) skel: SenseSkel<'static>,
-    dump: Link,
+    dump: Readout,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
     pub(super) doorbell: RingBuffer<'static>,
@@ -47,7 +48,31 @@ pub struct Sensor {
     /// Missed beginnings of connections that were looked for.
     looked_for: AtomicU64,
     warned: AtomicBool,
+    /// A network namespace could not be searched, and that was said.
+    unsearched: AtomicBool,
     _links: Vec<Link>,
+}
+
+/// What reads the counters of all connections.
+enum Readout {
+    /// An iterator of nothing but them, in all network namespaces.
+    Members(Link),
+    /// A walk over all sockets of a network namespace, where the kernel refuses that.
+    Walk(Link),
+}
+
+impl Readout {
+    fn open(skel: &SenseSkel<'_>) -> Result<Self, Error> {
+        let progs = &skel.progs;
+        let opened = match progs.bw_dump.autoload() {
+            true => progs
+                .bw_dump
+                .attach_iter(skel.maps.endpoints.as_fd())
+                .map(Self::Members),
+            false => progs.bw_dump_walk.attach().map(Self::Walk),
+        };
+        opened.map_err(Error::bpf("creating the iterator of connections"))
+    }
 }
 
 pub(super) const STATE: &str = "attaching to inet_sock_set_state";
@@ -100,8 +125,7 @@ impl Sensor {
         }
         let attached = extension.attach(&mut loaded)?;
         let Loaded { links, walks, .. } = loaded;
-        let dump = progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd());
-        let dump = dump.map_err(Error::bpf("creating the iterator of connections"))?;
+        let dump = Readout::open(&skel)?;
         let closed = Arc::<Mutex<Vec<_>>>::default();
         let closed_ring = ring(&skel.maps.closed, &closed, |closed, bytes| {
             closed.extend(parse_closed(bytes));
@@ -126,9 +150,10 @@ impl Sensor {
             cgroup: config.cgroup.clone(),
             looked_for: AtomicU64::new(0),
             warned: AtomicBool::new(false),
+            unsearched: AtomicBool::new(false),
             _links: links,
         };
-        sensor.adopt()?;
+        sensor.walk(&sensor.walks)?;
         Ok((sensor, attached))
     }
 
@@ -144,7 +169,12 @@ impl Sensor {
         let mut quiet = BTreeMap::new();
         let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
-            let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
+            let bytes = match &self.dump {
+                Readout::Members(link) => {
+                    read_iter(link).map_err(Error::io("reading the connections"))?
+                }
+                Readout::Walk(link) => self.walk(slice::from_ref(link))?,
+            };
             let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
             let dump = Dump::parse(&bytes, epoch, began);
             for c in dump.whole {
@@ -186,7 +216,7 @@ impl Sensor {
             return Ok(());
         }
         if self.state_stays {
-            self.adopt()?; // others become members at their next event
+            self.walk(&self.walks)?; // others become members at their next event
         }
         let left = refused() - before;
         if left > 0 && !self.warned.swap(true, Relaxed) {
@@ -199,22 +229,26 @@ impl Sensor {
         Ok(())
     }
 
-    /// Runs the walks over the sockets that are already there, in every network namespace that the
-    /// cgroup's processes live in.
-    fn adopt(&self) -> Result<(), Error> {
-        for link in &self.walks {
-            read_iter(link).map_err(Error::io("searching our network namespace"))?;
+    /// Runs walks over all sockets, in every network namespace that the cgroup's processes live in.
+    /// What they wrote.
+    fn walk(&self, links: &[Link]) -> Result<Vec<u8>, Error> {
+        let mut written = Vec::new();
+        for link in links {
+            written.extend(read_iter(link).map_err(Error::io("searching our network namespace"))?);
         }
         for ns in netns::others(self.cgroup.as_deref()) {
-            for link in &self.walks {
-                let walked = netns::within(&ns, || read_iter(link).map(drop));
-                if let Err(e) = walked {
+            for link in links {
+                match netns::within(&ns, || read_iter(link)) {
+                    Ok(bytes) => written.extend(bytes),
                     // the namespace's last process may just have ended
-                    tracing::warn!("a network namespace could not be searched: {e}");
+                    Err(e) if !self.unsearched.swap(true, Relaxed) => {
+                        tracing::warn!("a network namespace could not be searched: {e}");
+                    }
+                    Err(_) => {}
                 }
             }
         }
-        Ok(())
+        Ok(written)
     }
 
     /// What the programs and we share, at this moment.
@@ -287,6 +321,9 @@ fn load_for(
     progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
     progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
     progs.bw_send_late.set_autoload(hook == SendHook::Ended);
+    let storage = (machine.storage_iterator)();
+    progs.bw_dump.set_autoload(storage);
+    progs.bw_dump_walk.set_autoload(!storage);
     extension.configure(&mut open);
     let skel = open
         .load()

@@ -24,6 +24,7 @@ fn whole() -> Machine {
     machine.bpffs = true;
     machine.clock = || Ok(Clock::Cycles);
     machine.symbols = true;
+    machine.storage_iterator = || true;
     machine
 }
 
@@ -47,6 +48,7 @@ fn lacking(what: &str) -> Machine {
             "XDP programs" => refuse(&mut m, &[Subcommand::Balance]),
             "cgroup v2" => m.cgroup2 = None,
             "bpffs" => m.bpffs = false,
+            "iter/bpf_sk_storage_map" => m.storage_iterator = || false,
             "mounts" => m.capabilities &= !(1 << 21), // CAP_SYS_ADMIN
             "Linux 6.1" => m.release = "5.19.0".to_owned(),
             "its version" => m.release.clear(),
@@ -82,7 +84,7 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         ("tcp_rcv_space_adjust", "watch 1, passive 0"),
         ("inet_sock_set_state", "watch 1, passive 0"),
         ("bpf_iter_tcp", "watch 1, passive 0"),
-        ("bpf_iter_bpf_sk_storage_map", "watch 1, passive 0"),
+        ("iter/bpf_sk_storage_map", "watch 3, passive 0"),
         // the function's entry stands in, and for that the older tracepoint
         ("tracepoint tcp_sendmsg_locked", "watch 0, all 0"),
         ("tcp_sendmsg_locked", "watch 3, all 3"),
