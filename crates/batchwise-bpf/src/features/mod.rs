@@ -314,7 +314,7 @@ impl Feature {
             false => Finding::new(
                 Status::Degraded,
                 "the kernel refuses it: a reading walks all sockets, in 1 to 3 ms for each network namespace",
-                self.newer(),
+                "use a kernel of a distribution; hardened ones may forbid it",
             ),
         }
     }
