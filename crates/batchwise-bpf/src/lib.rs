@@ -35,8 +35,8 @@ pub use error::Error;
 pub use flows::gaps_from;
 pub use object::holder;
 pub use sense::{
-    Actuator, Advertiser, Clocks, Config, Exchange, Extension, GuardFds, Hints, Owners, Ping,
-    Sensor, Socket, Tuning, Units, monotonic_ns, release,
+    Actuator, Advertiser, Clocks, Config, Exchange, Extension, GuardFds, Hints, MOST_SERVICES,
+    Owners, Ping, Sensor, Socket, Tuning, Units, monotonic_ns, release,
 };
 
 /// A module for each skeleton that the build script makes.

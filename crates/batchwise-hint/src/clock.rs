@@ -30,13 +30,32 @@ pub fn ticks(kind: u32) -> u64 {
 
 /// CLOCK_MONOTONIC, ns.
 pub fn monotonic_ns() -> u64 {
+    kernels_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// How long the machine was suspended since it was booted, ns.
+#[cfg(feature = "reader")]
+pub fn suspended_ns() -> u64 {
+    let monotonic = monotonic_ns();
+    kernels_ns(libc::CLOCK_BOOTTIME).saturating_sub(monotonic)
+}
+
+fn kernels_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the pointer is to a timespec of ours; this clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    // SAFETY: the pointer is to a timespec of ours; both clocks exist on every Linux.
+    unsafe { libc::clock_gettime(clock, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CPUs that the machine can have.
+#[cfg(feature = "reader")]
+pub fn cpus() -> usize {
+    // SAFETY: it takes a number and reads the system's settings.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    cpus.try_into().unwrap_or(1)
 }
 
 /// The clock and CLOCK_MONOTONIC (ns) at the same moment: of several tries the one that was

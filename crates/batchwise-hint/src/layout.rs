@@ -162,6 +162,12 @@ pub const fn segment_size(shards: usize) -> usize {
     (size_of::<Header>() + shards * size_of::<Shard>()).next_multiple_of(PAGE)
 }
 
+/// The shards of a segment on a machine of so many CPUs, at least: one for every thread that can run at a
+/// time, twice over, and one for all others.
+pub const fn shards_for(cpus: usize) -> usize {
+    2 * cpus + 1
+}
+
 /// The shards for which a segment of `size` bytes has room.
 pub const fn shards_in(size: usize) -> usize {
     size.saturating_sub(size_of::<Header>()) / size_of::<Shard>()

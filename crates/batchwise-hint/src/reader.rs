@@ -54,12 +54,16 @@ impl std::fmt::Display for Refused {
 #[derive(Clone, Copy, Debug)]
 pub struct Calibration {
     clock: u32,
-    ticks: u64,
-    ns: u64,
+    base: (u64, u64),
+    last: (u64, u64),
+    /// Of the time before `base`; 0: there was none.
+    ns_per_tick: f64,
 }
 
 /// A rate taken over less time than this would be too rough.
 const SHORTEST_BASE_NS: u64 = 10_000_000;
+/// No clock drifts so much, as a share: it stood still, or went on while the other did.
+const JUMP: f64 = 0.01;
 /// How far a segment's clock may seem off, ns, …
 const CLOCK_SLACK_NS: f64 = 10e6;
 /// … and as a share of its age: CLOCK_MONOTONIC may be slewed by 500 ppm.
@@ -69,9 +73,36 @@ impl Calibration {
     /// Begins now. Waits for 10 ms, so that rates can be told at once.
     pub fn start() -> Self {
         let clock = clock::kind();
-        let (ticks, ns) = clock::pair(clock);
+        let base = clock::pair(clock);
         thread::sleep(Duration::from_nanos(SHORTEST_BASE_NS));
-        Self { clock, ticks, ns }
+        Self {
+            clock,
+            base,
+            last: base,
+            ns_per_tick: 0.0,
+        }
+    }
+
+    /// Notices that the machine was suspended, when CLOCK_MONOTONIC stands and a counter may go on or
+    /// begin anew. To be called again and again.
+    pub fn follow(&mut self) {
+        self.follow_to(clock::pair(self.clock));
+    }
+
+    fn follow_to(&mut self, now: (u64, u64)) {
+        if now.1.wrapping_sub(self.last.1) < SHORTEST_BASE_NS {
+            return;
+        }
+        let before = match self.last == self.base {
+            true => self.ns_per_tick,
+            false => rate(self.base, self.last),
+        };
+        let since = rate(self.last, now);
+        if before > 0.0 && (since / before - 1.0).abs() > JUMP {
+            self.ns_per_tick = before;
+            self.base = now;
+        }
+        self.last = now;
     }
 
     /// The length of one tick of a clock, ns.
@@ -79,9 +110,12 @@ impl Calibration {
         if clock == CLOCK_MONOTONIC {
             return 1.0;
         }
-        let (ticks, ns) = clock::pair(self.clock);
-        let passed = ticks.wrapping_sub(self.ticks).max(1);
-        ns.wrapping_sub(self.ns) as f64 / passed as f64
+        let now = clock::pair(self.clock);
+        let is_long = now.1.wrapping_sub(self.base.1) >= SHORTEST_BASE_NS;
+        match is_long || self.ns_per_tick == 0.0 {
+            true => rate(self.base, now),
+            false => self.ns_per_tick,
+        }
     }
 
     /// Whether `ticks` of a segment's clock and `ns` of CLOCK_MONOTONIC were at the same moment, not
@@ -91,15 +125,22 @@ impl Calibration {
         let same = match clock {
             CLOCK_MONOTONIC => ticks == ns,
             CLOCK_TSC if self.clock == CLOCK_TSC => {
-                let by_ticks = ticks.wrapping_sub(self.ticks) as i64 as f64;
-                let by_ns = ns.wrapping_sub(self.ns) as i64 as f64;
+                let by_ticks = ticks.wrapping_sub(self.base.0) as i64 as f64;
+                let by_ns = ns.wrapping_sub(self.base.1) as i64 as f64;
                 let off = (by_ticks * self.ns_per_tick(clock) - by_ns).abs();
-                off <= CLOCK_SLACK_NS + CLOCK_DRIFT * by_ns.abs()
+                // the segment may be older than a suspend
+                off <= CLOCK_SLACK_NS + CLOCK_DRIFT * by_ns.abs() + clock::suspended_ns() as f64
             }
             _ => false,
         };
         same && ns <= now
     }
+}
+
+/// ns a tick from one pair of times to a later one.
+fn rate((ticks, ns): (u64, u64), later: (u64, u64)) -> f64 {
+    let passed = later.0.wrapping_sub(ticks).max(1);
+    later.1.wrapping_sub(ns) as f64 / passed as f64
 }
 
 /// What a segment says at one moment.
@@ -188,7 +229,9 @@ impl Mapping {
         if magic != MAGIC || header.version.load(Ordering::Relaxed) != VERSION {
             return Err(Refused::WrongVersion);
         }
-        if shards == 0 || shards > layout::shards_in(self.size) {
+        // more than `Segment::new` makes on this machine would only cost us memory and time
+        let most = layout::shards_in(layout::segment_size(layout::shards_for(clock::cpus())));
+        if shards == 0 || shards > most.min(layout::shards_in(self.size)) {
             return Err(Refused::WrongSize);
         }
         if !calibration.agrees(clock, anchor_ticks, anchor_ns) {
@@ -256,5 +299,53 @@ impl Drop for Mapping {
         // SAFETY: the mapping that new() made; nothing refers to it any more. It can only fail
         // for a wrong address.
         let _ = unsafe { munmap(self.base.cast::<c_void>(), self.size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A clock of two ticks a nanosecond, that a poll looks at each second.
+    fn polled(seconds: u64) -> Calibration {
+        let mut calibration = Calibration {
+            clock: CLOCK_TSC,
+            base: (0, 0),
+            last: (0, 0),
+            ns_per_tick: 0.0,
+        };
+        for second in 1..=seconds {
+            calibration.follow_to((2 * second * SECOND, second * SECOND));
+        }
+        calibration
+    }
+
+    #[test]
+    fn the_rate_is_of_all_the_time_that_clocks_went_together() {
+        let calibration = polled(10);
+        assert_eq!(calibration.base, (0, 0));
+        assert_eq!(rate(calibration.base, calibration.last), 0.5);
+    }
+
+    #[test]
+    fn a_suspend_does_not_change_the_rate() {
+        let mut calibration = polled(10);
+        // for an hour only the counter went on
+        let hour = 3_600 * SECOND;
+        let after = (2 * (11 * SECOND + hour), 11 * SECOND);
+        calibration.follow_to(after);
+        assert_eq!((calibration.base, calibration.ns_per_tick), (after, 0.5));
+        calibration.follow_to((after.0 + 2 * SECOND, after.1 + SECOND));
+        assert_eq!(rate(calibration.base, calibration.last), 0.5);
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_does_not_change_the_rate_either() {
+        let mut calibration = polled(10);
+        calibration.follow_to((7, 11 * SECOND));
+        assert_eq!(calibration.ns_per_tick, 0.5);
+        assert_eq!(calibration.base, (7, 11 * SECOND));
     }
 }

@@ -47,13 +47,13 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Makes the memory: a shard for every thread that can run at a time, twice over.
+    /// Makes the memory.
     ///
     /// # Errors
     /// No descriptor or no memory is left.
     pub fn new(identity: Identity) -> io::Result<Self> {
         let cpus = available_parallelism().map_or(1, NonZeroUsize::get);
-        let size = layout::segment_size(2 * cpus + 1).min(LARGEST);
+        let size = layout::segment_size(layout::shards_for(cpus)).min(LARGEST);
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let memory = memfd_create(c"batchwise-hint", flags)?;
         ftruncate(&memory, size as i64)?;

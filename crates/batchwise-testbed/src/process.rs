@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
@@ -16,6 +17,8 @@ use crate::stop::Stop;
 
 /// How many lines of standard error are kept for error messages.
 const TAIL_LINES: usize = 12;
+/// For what a process that has ended wrote last to be read.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// A running child and the last lines that it wrote to standard error.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub struct Process {
     name: String,
     child: Child,
     tail: Arc<Mutex<VecDeque<String>>>,
+    errors: Reader,
 }
 
 impl Process {
@@ -36,9 +40,10 @@ impl Process {
             )
         })?;
         let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let mut errors = Reader(None);
         if let Some(stderr) = child.stderr.take() {
             let tail = tail.clone();
-            read_lines(stderr, move |line| {
+            errors = read_lines(stderr, move |line| {
                 let mut tail = lock(&tail);
                 if tail.len() == TAIL_LINES {
                     tail.pop_front();
@@ -50,6 +55,7 @@ impl Process {
             name: name.to_owned(),
             child,
             tail,
+            errors,
         })
     }
 
@@ -88,7 +94,12 @@ impl Process {
     pub fn wait(&mut self, stop: &Stop, limit: Duration) -> Result<ExitStatus> {
         let child = &mut self.child;
         match stop.wait_until(limit, || Ok(child.try_wait()?))? {
-            Some(status) => Ok(status),
+            Some(status) => {
+                // a child of its own may keep the pipe open
+                let read = || Ok(self.errors.is_done().then_some(()));
+                stop.wait_until(LAST_LINES, read)?;
+                Ok(status)
+            }
             None => {
                 self.kill();
                 bail!(
@@ -137,9 +148,13 @@ impl Drop for Process {
 
 /// A thread that reads lines until the pipe is closed.
 #[derive(Debug)]
-pub struct Reader(Option<std::thread::JoinHandle<()>>);
+pub struct Reader(Option<JoinHandle<()>>);
 
 impl Reader {
+    fn is_done(&self) -> bool {
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Waits until every line was handed over: the writer has closed its end.
     pub fn finish(mut self) {
         if let Some(thread) = self.0.take() {

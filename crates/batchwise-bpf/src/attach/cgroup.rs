@@ -58,6 +58,22 @@ impl Cgroup {
             level,
         })
     }
+
+    /// Whether the path still is this cgroup: a service that is started again may have another one.
+    pub fn check(&self) -> Result<(), Error> {
+        let now = fs::metadata(&self.path).map(|folder| folder.ino());
+        match now {
+            Ok(id) if id == self.id => Ok(()),
+            now => Err(Error::Refused(format!(
+                "the cgroup {} {}: start again when its service runs",
+                self.path.display(),
+                match now {
+                    Ok(_) => "is another one than at the start",
+                    Err(_) => "is gone",
+                }
+            ))),
+        }
+    }
 }
 
 #[cfg(test)]

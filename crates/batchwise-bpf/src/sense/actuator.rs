@@ -22,6 +22,9 @@ use crate::features::Subcommand;
 use crate::plain::{Plain, bytes, octets};
 use crate::sense_skel::{OpenSenseSkel, types};
 
+/// Services that can be switched at a time.
+pub const MOST_SERVICES: usize = types::bw_controls_size::BW_CONTROLS.0 as usize;
+
 /// A socket, and what it is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {

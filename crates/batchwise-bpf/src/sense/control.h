@@ -10,7 +10,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, BW_CONTROLS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct bw_service);
 	__type(value, struct bw_control);

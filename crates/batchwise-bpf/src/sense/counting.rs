@@ -110,6 +110,9 @@ impl Sensor {
             fence(Ordering::SeqCst);
             bss.paused = 0;
         }
+        if self.skel.maps.rodata_data.is_some_and(|ro| ro.exchanging) {
+            self.look_for_others();
+        }
         if self.exchanges_alone() {
             // The callbacks went silent in the pause; with an actuator its own walk wakes them.
             let walk = self.skel.progs.bw_apply.attach();

@@ -1,13 +1,21 @@
 //! The exchange: peers advertise their queue states to each other in TCP options (docs/research/exchange.md). The C side
 //! is `exchange.h`.
 
-use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::ProgramType;
+use libbpf_rs::query::ProgInfoIter;
 
 use super::config::ACKDELAYS;
 use super::extension::{Extension, Loaded};
+use super::sensor::Sensor;
 use crate::Error;
+use crate::object::info;
 use crate::sense_skel::OpenSenseSkel;
+
+/// Between two looks for other programs.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Advertises our queue states to peers, and hears theirs.
 #[derive(Clone, Copy, Debug)]
@@ -46,5 +54,23 @@ impl Extension for Exchange {
         let walk = walk.map_err(Error::bpf("creating iter/tcp for listeners"))?;
         loaded.walks.push(walk);
         Ok(())
+    }
+}
+
+impl Sensor {
+    /// Which callbacks a socket has, all sock_ops programs share. Those of our sockets that do not exchange
+    /// are taken off, since they cost; not while another program may want them.
+    pub(super) fn look_for_others(&mut self) {
+        if self.looked.is_some_and(|at| at.elapsed() < LOOK) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        // of its code, not of this process: agents do not disturb each other
+        let own = info(self.skel.progs.bw_exchange.as_fd()).tag;
+        let mut programs = ProgInfoIter::default();
+        let others = programs.any(|p| p.ty == ProgramType::SockOps && p.tag.0 != own);
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.others = others.into();
+        }
     }
 }

@@ -42,6 +42,9 @@ volatile __u32 epoch;
 volatile __u64 epoch_began; /* ns, CLOCK_MONOTONIC */
 volatile __u64 epoch_ended; /* while `paused` */
 
+/* Other sock_ops programs are loaded: what is set on a socket may be theirs, and is left as it is. */
+volatile __u32 others;
+
 /* The agent wants no records that it has already. */
 volatile __u32 brief;
 

@@ -10,6 +10,8 @@
 
 BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 {
+	if (others)
+		clear = 0;
 	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
 }
 

@@ -45,6 +45,10 @@ struct bw_service {
 /* The arm of Nagle's algorithm that a service's sockets are to use. */
 enum bw_arm { BW_ARM_ON, BW_ARM_OFF };
 
+enum bw_controls_size {
+	BW_CONTROLS = 1024, /* so many services, from either side, can be switched */
+};
+
 /* What the agent decided for a service. */
 struct bw_control {
 	enum bw_arm arm;

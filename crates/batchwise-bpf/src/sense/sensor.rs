@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use batchwise_core::sense::connection::{Connection, Reading};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -44,10 +44,12 @@ pub struct Sensor {
     pub(super) counting: Vec<Link>,
     /// They find the connections that are already there.
     walks: Vec<Link>,
-    cgroup: Option<PathBuf>,
+    cgroup: Option<Cgroup>,
     /// Missed beginnings of connections that were looked for.
     looked_for: AtomicU64,
     warned: AtomicBool,
+    /// When other programs were last looked for.
+    pub(super) looked: Option<Instant>,
     /// A network namespace could not be searched, and that was said.
     unsearched: AtomicBool,
     _links: Vec<Link>,
@@ -110,8 +112,8 @@ impl Sensor {
         let mut loaded = Loaded {
             skel: &skel,
             config,
-            cgroup: match cgroup.filter(|_| extension.needs_cgroup()) {
-                Some(c) => Some(File::open(c.path).map_err(Error::io("opening the cgroup"))?),
+            cgroup: match cgroup.as_ref().filter(|_| extension.needs_cgroup()) {
+                Some(c) => Some(File::open(&c.path).map_err(Error::io("opening the cgroup"))?),
                 None => None,
             },
             links: Vec::new(),
@@ -147,9 +149,10 @@ impl Sensor {
             state_stays,
             counting: Vec::new(),
             walks,
-            cgroup: config.cgroup.clone(),
+            cgroup: cgroup.filter(|_| config.cgroup.is_some()),
             looked_for: AtomicU64::new(0),
             warned: AtomicBool::new(false),
+            looked: None,
             unsearched: AtomicBool::new(false),
             _links: links,
         };
@@ -159,7 +162,11 @@ impl Sensor {
 
     /// Reads all counters. Between two events of a connection its record stands still, so a record
     /// that is written while it is copied is rare; it is read again.
+    ///
+    /// # Errors
+    /// When the cgroup that was given is gone: nothing would be seen any more.
     pub fn read(&self) -> Result<Reading, Error> {
+        self.cgroup.as_ref().map_or(Ok(()), Cgroup::check)?;
         // closed first: a connection that closes in between is then in neither, and in the next
         self.closed_ring
             .consume()
@@ -236,7 +243,7 @@ impl Sensor {
         for link in links {
             written.extend(read_iter(link).map_err(Error::io("searching our network namespace"))?);
         }
-        for ns in netns::others(self.cgroup.as_deref()) {
+        for ns in netns::others(self.cgroup.as_ref().map(|c| c.path.as_path())) {
             for link in links {
                 match netns::within(&ns, || read_iter(link)) {
                     Ok(bytes) => written.extend(bytes),
@@ -305,6 +312,7 @@ fn load_for(
     ro.bench_port = bench.unwrap_or(0);
     if let Some(bss) = open.maps.bss_data.as_deref_mut() {
         bss.paused = 1;
+        bss.others = 1; // until that is known
         bss.brief = u32::from(config.brief);
     }
     let ro = rodata(open.maps.rodata_data.as_deref_mut())?;

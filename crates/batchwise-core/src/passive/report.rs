@@ -209,4 +209,7 @@ pub struct TotalsLine {
     pub flows_live: u64,
     /// For how many flows there is room.
     pub flows_capacity: u64,
+    /// Epochs that closed and are in no server's line: 1024 servers are told apart at a time.
+    #[serde(default)]
+    pub epochs_left_out: u64,
 }

@@ -1,7 +1,7 @@
 //! `batchwise balance`: a layer-4 load balancer whose backends answer clients directly, and that
 //! moves new connections away from backends that have become slow.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ use crate::frame::stdout::{WhenUnread, print};
 use crate::frame::ticks::{Ticks, Turn};
 use agent::Agent;
 use config::Config;
+use config::kept::Kept;
 use control::{Drain, Request};
 use journal::Journal;
 use status::Status;
@@ -102,6 +103,9 @@ struct AgentArgs {
     /// Serve Prometheus metrics here, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
+    /// Keep the configuration that is in force here, and start with that where the file does not hold
+    #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY")]
+    state: Option<PathBuf>,
     /// Stop after this time; without it, at Ctrl-C
     #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -116,13 +120,46 @@ struct AgentArgs {
 impl AgentArgs {
     /// The file's configuration, as the command line changes it.
     fn read(&self) -> anyhow::Result<Config> {
-        let file = self.config.as_ref().context(
+        Ok(self.apply(Config::read(self.file()?)?))
+    }
+
+    fn file(&self) -> anyhow::Result<&Path> {
+        self.config.as_deref().context(
             "say which configuration with --config FILE (`batchwise balance --help` shows one)",
-        )?;
-        let mut config = Config::read(file)?;
+        )
+    }
+
+    fn apply(&self, mut config: Config) -> Config {
         config.policy = self.policy.map_or(config.policy, Policy::from);
         config.interval = self.interval.unwrap_or(config.interval);
-        Ok(config)
+        config
+    }
+
+    /// The file's configuration, or where that does not hold the one that was in force last, and why the
+    /// file does not.
+    fn read_or_kept(&self) -> anyhow::Result<(Config, Option<String>)> {
+        let refused = match self.read() {
+            Ok(config) => return Ok((config, None)),
+            Err(refused) => refused,
+        };
+        let file = self.file()?;
+        let kept = self.state.as_ref().map(|folder| Kept::of(file, folder));
+        match kept.map(|kept| kept.read(file)) {
+            Some(Ok(config)) => {
+                let refused = format!("what was in force last is used: {refused:#}");
+                Ok((self.apply(config), Some(refused)))
+            }
+            Some(Err(_)) | None => Err(refused),
+        }
+    }
+
+    /// Keeps the file, which says what is in force.
+    fn keep(&self, config: &Config) -> anyhow::Result<()> {
+        let Some(folder) = &self.state else {
+            return Ok(());
+        };
+        let file = self.file()?;
+        Kept::of(file, folder).keep(file, |read| self.apply(read) == *config)
     }
 }
 
@@ -214,13 +251,14 @@ fn tell(text: &str) -> anyhow::Result<ExitCode> {
 }
 
 fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
-    let config = args.read()?;
     if args.check {
+        let config = args.read()?;
         for doubt in config.doubts() {
             eprintln!("batchwise: warning: {}", doubt.what);
         }
         return tell(&about(&config));
     }
+    let (config, refused) = args.read_or_kept()?;
     // health checks of silent backends keep their sockets until their timeout
     raise_open_files();
     let form = args.format.resolve()?;
@@ -230,7 +268,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let journal = Journal::open(args.log.as_deref())?;
     let server = control::listen(&name)?;
-    let mut agent = Agent::start(args, config, journal)?;
+    let mut agent = Agent::start(args, config, refused, journal)?;
     let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
     output.finish()?;

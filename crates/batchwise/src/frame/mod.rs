@@ -46,3 +46,4 @@ pub mod rows;
 pub mod signals;
 pub mod stdout;
 pub mod ticks;
+pub mod whole;

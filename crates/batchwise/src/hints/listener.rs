@@ -1,9 +1,10 @@
 //! The socket at which applications hand over their hints. Who may is checked, what they hand over
 //! is checked, and what they say is not believed beyond what can be.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use batchwise_core::sense::hint::{HintQueue, HintSums, Implausible, Moment};
 use batchwise_hint::layout::REGISTRATION_LEN;
@@ -16,12 +17,20 @@ use nix::unistd::geteuid;
 use super::windows::HintReading;
 use crate::frame::door::{self, Door};
 
-/// Processes that may hand over hints at a time.
+/// Processes that may hand over hints at a time, …
 const MOST_PEERS: usize = 1024;
-/// Handles that one process may have.
+/// … and those of a user but root.
+const MOST_OF_USER: usize = MOST_PEERS / 4;
+/// Handles that one process may have, …
 const MOST_HINTS: usize = 8192;
+/// … and all processes of a user. The kernel lets us map 65,530 (vm.max_map_count).
+const MOST_HINTS_OF_USER: usize = 2 * MOST_HINTS;
 /// Processes that are accepted in one poll.
 const AT_ONCE: usize = 256;
+/// What a poll may take; who finds no time is first in the next.
+const POLL: Duration = Duration::from_millis(10);
+/// What one process may take of it.
+const POLL_OF_PEER: Duration = Duration::from_millis(3);
 /// Different complaints that are remembered, so that each is made once.
 const MOST_COMPLAINTS: usize = 1024;
 
@@ -52,6 +61,8 @@ struct Hint {
     memory: Mapping,
     queue: HintQueue,
     born: u64,
+    /// When it was read last.
+    at: u64,
 }
 
 impl HintListener {
@@ -69,17 +80,33 @@ impl HintListener {
         })
     }
 
-    /// Takes in what is new, drops what is gone, and reads all hints; those that ended since the
-    /// last poll for the last time. Never blocks.
+    /// Takes in what is new, drops what is gone, and reads all hints, as far as there is time; those
+    /// that ended since the last poll for the last time. Never blocks.
     pub fn poll(&mut self) -> Vec<HintReading> {
+        self.calibration.follow();
         self.accept();
         let mut readings = Vec::new();
         let mut peers = std::mem::take(&mut self.peers);
+        let mut of_users = HashMap::<u32, usize>::new();
+        for peer in &peers {
+            *of_users.entry(peer.uid).or_default() += peer.hints.len();
+        }
+        let end = Instant::now() + POLL;
+        let mut served = 0;
         peers.retain_mut(|peer| {
-            let received = self.receive(peer);
-            let read = peer.read(&self.calibration, &mut readings);
+            let now = Instant::now();
+            let until = end.min(now + POLL_OF_PEER);
+            let of_user = of_users.entry(peer.uid).or_default();
+            let received = match now < end {
+                true => self.receive(peer, of_user, until),
+                false => Ok(true),
+            };
+            let read = peer.read(&self.calibration, until, &mut readings);
             match received.and_then(|is_open| read.map_err(implausible).map(|()| is_open)) {
-                Ok(is_open) => is_open,
+                Ok(is_open) => {
+                    served += usize::from(is_open && now < end);
+                    is_open
+                }
                 Err(why) => {
                     let (pid, uid) = (peer.pid, peer.uid);
                     self.complain(&format!(
@@ -89,6 +116,7 @@ impl HintListener {
                 }
             }
         });
+        peers.rotate_left(served);
         self.peers = peers;
         readings
     }
@@ -116,6 +144,11 @@ impl HintListener {
                 self.complain(&format!(
                     "hints of more than {MOST_PEERS} processes refused"
                 ));
+            } else if who.uid() != 0 && self.places_of(who.uid()) >= MOST_OF_USER {
+                self.complain(&format!(
+                    "hints of more than {MOST_OF_USER} processes of user {} refused",
+                    who.uid()
+                ));
             } else {
                 self.peers.push(Peer {
                     socket,
@@ -127,9 +160,19 @@ impl HintListener {
         }
     }
 
+    fn places_of(&self, uid: u32) -> usize {
+        self.peers.iter().filter(|peer| peer.uid == uid).count()
+    }
+
     /// Takes in a process's new handles; whether its socket is still open, or why it is to be dropped.
-    fn receive(&mut self, peer: &mut Peer) -> Result<bool, String> {
-        while peer.hints.len() < MOST_HINTS {
+    /// `of_user`: handles of all its user's processes.
+    fn receive(
+        &mut self,
+        peer: &mut Peer,
+        of_user: &mut usize,
+        until: Instant,
+    ) -> Result<bool, String> {
+        while Instant::now() < until {
             let (registration, memory) = match receive(&peer.socket) {
                 Ok(Some(it)) => it,
                 Ok(None) | Err(Errno::ECONNRESET) => return Ok(false),
@@ -137,6 +180,16 @@ impl HintListener {
                 Err(Errno::EPROTO) => return Err("it sent no registration".to_owned()),
                 Err(error) => return Err(error.to_string()),
             };
+            if peer.hints.len() >= MOST_HINTS {
+                door::let_go(vec![memory]);
+                return Err(format!("it has more than {MOST_HINTS} handles"));
+            }
+            if *of_user >= MOST_HINTS_OF_USER {
+                door::let_go(vec![memory]);
+                return Err(format!(
+                    "its user's processes have more than {MOST_HINTS_OF_USER} handles"
+                ));
+            }
             let mapped = Mapping::new(&memory, &self.calibration);
             door::let_go(vec![memory]);
             let mut memory = mapped.map_err(|why| why.to_string())?;
@@ -156,9 +209,11 @@ impl HintListener {
                 memory,
                 queue,
                 born,
+                at: now.at,
             });
+            *of_user += 1;
         }
-        Err(format!("it has more than {MOST_HINTS} handles"))
+        Ok(true)
     }
 
     /// Once, however often the application comes back.
@@ -170,28 +225,47 @@ impl HintListener {
 }
 
 impl Peer {
+    /// Those for which there is no time say what they said last, and are first the next time.
     fn read(
         &mut self,
         calibration: &Calibration,
+        until: Instant,
         readings: &mut Vec<HintReading>,
     ) -> Result<(), Implausible> {
         let mut result = Ok(());
+        let mut read = 0;
         self.hints.retain_mut(|hint| {
+            if Instant::now() >= until {
+                readings.push(hint.reading());
+                return true;
+            }
             let now = hint.memory.read(calibration);
             match hint.queue.advance(sums(&now.sums), moment(&now)) {
-                Ok(queue) => readings.push(HintReading {
-                    id: hint.id,
-                    cookie: hint.identity.cookie,
-                    service: hint.identity.service,
-                    born: hint.born,
-                    at: now.at,
-                    queue,
-                }),
+                Ok(_) => {
+                    hint.at = now.at;
+                    readings.push(hint.reading());
+                }
                 Err(lie) => result = Err(lie),
             }
+            read += usize::from(!now.closed);
             !now.closed
         });
+        self.hints.rotate_left(read);
         result
+    }
+}
+
+impl Hint {
+    /// As it was read last.
+    fn reading(&self) -> HintReading {
+        HintReading {
+            id: self.id,
+            cookie: self.identity.cookie,
+            service: self.identity.service,
+            born: self.born,
+            at: self.at,
+            queue: self.queue.state(),
+        }
     }
 }
 

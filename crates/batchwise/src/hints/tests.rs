@@ -304,6 +304,44 @@ fn a_liar_is_dropped() {
 }
 
 #[test]
+fn hints_that_are_always_being_written_stay_at_what_they_said_last() {
+    let place = place();
+    let mut listener = place.listen();
+    let memory = memory(PAGE as i64, ALL, &header(1, monotonic_ns()));
+    write_shard(&memory, &[2, 0, 0, 0, 0, 3, 1]);
+    let peer = dial(&place.path);
+    send(&peer, &registration(), &[memory.as_raw_fd()]);
+    let before = find(&mut listener, SERVICE).queue;
+    // an odd version, and another number
+    write_shard(&memory, &[3, 0, 0, 0, 0, 9, 1]);
+    let after = find(&mut listener, SERVICE).queue;
+    assert_eq!((after.size, after.total), (before.size, before.total));
+}
+
+#[test]
+fn a_process_has_8192_handles_and_no_more() {
+    const MOST: usize = 8_192;
+    let place = place();
+    let mut listener = place.listen();
+    let memory = memory(PAGE as i64, ALL, &header(1, monotonic_ns()));
+    let peer = dial(&place.path);
+    let register = |handles: usize| {
+        for _ in 0..handles {
+            send(&peer, &registration(), &[memory.as_raw_fd()]);
+        }
+    };
+    thread::scope(|scope| {
+        // the socket takes a few hundred at a time
+        scope.spawn(|| register(MOST));
+        let all = || (listener.poll().len() == MOST).then_some(());
+        eventually("all of them", all, String::new);
+    });
+    assert_eq!(listener.poll().len(), MOST);
+    register(1);
+    assert_eq!(listener.poll().len(), 0, "it is dropped");
+}
+
+#[test]
 fn other_users_are_refused_unless_they_are_allowed() {
     // another test counts who has such memory
     let _turn = place();
@@ -312,7 +350,7 @@ fn other_users_are_refused_unless_they_are_allowed() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("a readable folder");
     let path = folder.path().join("hint.sock");
-    let call = || {
+    let call = |times: usize| {
         // credentials are a thread's own, as long as libc does not carry them to the others
         let path = path.clone();
         let caller = thread::spawn(move || {
@@ -320,20 +358,32 @@ fn other_users_are_refused_unless_they_are_allowed() {
             // SAFETY: the call takes integers, and changes this thread only.
             let result = unsafe { libc::syscall(libc::SYS_setresuid, keep, nobody, keep) };
             assert_eq!(result, 0, "run as root");
-            let peer = dial(&path);
             let now = monotonic_ns();
             let memory = memory(PAGE as i64, ALL, &header(1, now));
-            send(&peer, &registration(), &[memory.as_raw_fd()]);
-            peer
+            let peer = |_| {
+                let peer = dial(&path);
+                send(&peer, &registration(), &[memory.as_raw_fd()]);
+                peer
+            };
+            (0..times).map(peer).collect::<Vec<_>>()
         });
         caller.join().expect("it calls")
     };
     for (allowed, expected) in [(&[][..], 0), (&[NOBODY], 1)] {
         let mut listener = HintListener::bind(&path, allowed).expect("the socket is free");
-        let _peer = call();
+        let _peer = call(1);
         let readings = listener.poll();
         assert_eq!(readings.len(), expected, "{readings:?}");
     }
+    // a quarter of all places
+    let mut listener = HintListener::bind(&path, &[NOBODY]).expect("the socket is free");
+    let mut peers = Vec::new();
+    for _ in 0..3 {
+        peers.extend(call(100));
+        listener.poll();
+    }
+    let all = || (listener.poll().len() == 256).then_some(());
+    eventually("256 of 300", all, String::new);
 }
 
 #[test]

@@ -105,5 +105,6 @@ fn totals(sensor: &PassiveSensor) -> anyhow::Result<TotalsLine> {
         lost_events: counters.lost_events,
         flows_live: sensor.flows_live(),
         flows_capacity: sensor.flows_capacity(),
+        epochs_left_out: 0, // the session knows
     })
 }

@@ -168,6 +168,11 @@ impl Metrics for PassiveMetrics {
             |m| alone(m.totals.evicted),
         ),
         Family::counter(
+            "passive_epochs_left_out",
+            "Epochs of servers that are not served: 1024 servers are told apart at a time",
+            |m| alone(m.totals.epochs_left_out),
+        ),
+        Family::counter(
             "lost_events",
             "Events that this agent lost since it started",
             |m| alone(m.totals.lost_events),

@@ -120,6 +120,7 @@ pub fn interval() -> Interval {
             lost_events: 7,
             flows_live: 15,
             flows_capacity: 60,
+            epochs_left_out: 0,
         },
         over: false,
     }

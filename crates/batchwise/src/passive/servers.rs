@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use batchwise_core::passive::report::ServerLine;
 use batchwise_core::passive::{Epoch, server};
 
-use super::interval::Key;
+use super::interval::{Key, MOST_SERVERS};
 
 /// For so many intervals without an epoch a server still has a line: one that answers nobody any
 /// more must not vanish at that very moment.
@@ -14,6 +14,7 @@ const SILENT_INTERVALS: u32 = 10;
 #[derive(Debug, Default)]
 pub struct Servers {
     servers: BTreeMap<Key, Tracked>,
+    left_out: u64,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +26,16 @@ struct Tracked {
 impl Servers {
     /// An epoch of a flow to this server closed.
     pub fn add(&mut self, key: Key, epoch: &Epoch) {
+        if !self.servers.contains_key(&key) && self.servers.len() >= MOST_SERVERS {
+            self.left_out += 1;
+            return;
+        }
         self.servers.entry(key).or_default().sum.add(epoch);
+    }
+
+    /// Epochs so far that found no room.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// The lines of the interval that ends at `ts_ns`; the next one begins.
@@ -73,6 +83,22 @@ mod tests {
         }
         assert!(servers.lines(99, 1, 0).is_empty());
         assert!(servers.is_empty());
+    }
+
+    #[test]
+    fn servers_without_room_are_counted_and_those_that_have_it_keep_it() {
+        let mut servers = Servers::default();
+        let server = |number: u32| {
+            let address = std::net::Ipv4Addr::from_bits(number);
+            ((address, 80).into(), Transport::Tcp)
+        };
+        for number in (0..10_000).chain(0..10) {
+            servers.add(server(number), &samples::epoch());
+        }
+        let lines = servers.lines(1, 1, 0);
+        assert_eq!(lines.len(), MOST_SERVERS);
+        assert!(lines[..10].iter().all(|(_, line)| line.epochs == 2));
+        assert_eq!(servers.left_out(), 10_000 - MOST_SERVERS as u64);
     }
 
     #[test]

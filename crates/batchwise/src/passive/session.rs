@@ -8,7 +8,7 @@ use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::{EpochLine, TotalsLine};
 
 use super::args::PassiveArgs;
-use super::interval::{Interval, Key};
+use super::interval::{Interval, Key, MOST_SERVERS};
 use super::metrics::PassiveMetrics;
 use super::report;
 use super::rows::ending;
@@ -85,6 +85,15 @@ impl<'a> Session<'a> {
         totals: TotalsLine,
         over: bool,
     ) -> anyhow::Result<()> {
+        let totals = TotalsLine {
+            epochs_left_out: self.servers.left_out(),
+            ..totals
+        };
+        if totals.epochs_left_out > 0 && self.totals.epochs_left_out == 0 {
+            tracing::warn!(
+                "more than {MOST_SERVERS} servers: further ones are not shown; give --port"
+            );
+        }
         self.totals = totals;
         let interval = Interval {
             place: self.place.clone(),

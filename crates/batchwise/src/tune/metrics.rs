@@ -15,6 +15,7 @@ use crate::frame::metrics::{self, Family, Labels, Metrics, alone, seconds, with}
 #[derive(Debug, Default)]
 pub struct TuneMetrics {
     services: Vec<Tuned>,
+    left_alone: u64,
     lost_events: u64,
     log_lines_dropped: u64,
 }
@@ -39,6 +40,7 @@ impl TuneMetrics {
     pub fn tick(
         &mut self,
         services: &HashMap<(SocketAddr, Side), Service>,
+        left_alone: u64,
         lost_events: u64,
         log_lines_dropped: u64,
     ) {
@@ -48,6 +50,7 @@ impl TuneMetrics {
             Tuned::new(metrics::service(server.to_string(), *side), service)
         };
         self.services = keys.into_iter().map(tuned).collect();
+        self.left_alone = left_alone;
         self.lost_events = lost_events;
         self.log_lines_dropped = log_lines_dropped;
     }
@@ -152,6 +155,11 @@ impl Metrics for TuneMetrics {
             "tune_trials",
             "Tests of the other setting, by how they ended",
             |m| m.services.iter().flat_map(Tuned::outcomes).collect(),
+        ),
+        Family::gauge(
+            "tune_connections_left_alone",
+            "Connections of services for which there is no room: 1024 have it",
+            |m| alone(m.left_alone as f64),
         ),
         Family::counter(
             "lost_events",

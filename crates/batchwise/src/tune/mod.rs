@@ -7,6 +7,7 @@ mod place;
 mod service;
 mod test;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{
-    self as bpf, Actuator, Config, Reading, Sensor, Socket, Units, monotonic_ns, release,
+    self as bpf, Actuator, Config, MOST_SERVICES, Reading, Sensor, Socket, Units, monotonic_ns,
+    release,
 };
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::tracker::Tracker;
@@ -175,6 +177,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         stop,
         explained: Instant::now(),
         forgetful: false,
+        left_alone: 0,
     };
     agent.give_back_what_was_left()?;
     let ran = agent.run(hangup.as_deref());
@@ -206,6 +209,8 @@ struct Agent {
     explained: Instant,
     /// What applications asked for could not be written down when that was last tried.
     forgetful: bool,
+    /// Connections that were left alone in the last look, as there were too many services.
+    left_alone: u64,
 }
 
 impl Agent {
@@ -229,8 +234,11 @@ impl Agent {
                 self.decisions.reopen();
             }
             let begin = Instant::now();
+            // each step takes long where there are tens of thousands of connections
             let reading = self.sensor.read()?;
+            self.guard.beat();
             self.look(&reading)?;
+            self.guard.beat();
             let least = begin.elapsed() * LOOKING_SHARE;
             self.decide()?;
             self.export(reading.lost_events);
@@ -248,10 +256,19 @@ impl Agent {
         for service in self.services.values_mut() {
             service.begin_look(now);
         }
+        let before = std::mem::take(&mut self.left_alone);
         for c in self.tracker.connections() {
-            let new = || Service::new(params, now);
-            let key = (c.last.server(), c.last.side);
-            self.services.entry(key).or_insert_with(new).see(c);
+            let is_full = self.services.len() >= MOST_SERVICES;
+            match self.services.entry((c.last.server(), c.last.side)) {
+                Entry::Vacant(_) if is_full => self.left_alone += 1,
+                service => service.or_insert_with(|| Service::new(params, now)).see(c),
+            }
+        }
+        if self.left_alone > 0 && before == 0 {
+            tracing::warn!(
+                "more than {MOST_SERVICES} services: {} connections are left alone; give fewer ports, or a --cgroup",
+                self.left_alone
+            );
         }
         let mut held = Vec::new();
         for (key, service) in &mut self.services {
@@ -284,7 +301,9 @@ impl Agent {
             .flat_map(Service::stragglers)
             .collect();
         if !strays.is_empty() {
+            self.guard.beat();
             let owners = self.actuator.owners()?;
+            self.guard.beat();
             self.actuator.set(&owners, strays.into_iter())?;
         }
         let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
@@ -480,7 +499,7 @@ impl Agent {
     fn export(&mut self, lost_events: u64) {
         if let Some(exporter) = &self.exporter {
             let dropped = self.decisions.dropped();
-            exporter.update(|m| m.tick(&self.services, lost_events, dropped));
+            exporter.update(|m| m.tick(&self.services, self.left_alone, lost_events, dropped));
         }
     }
 

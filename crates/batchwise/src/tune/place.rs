@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use nix::fcntl::Flock;
 
 use crate::frame::control::{lock, run_folder};
+use crate::frame::whole::replace;
 
 /// For the guard of an agent that has just died to give the sockets back.
 const PATIENCE: Duration = Duration::from_millis(1_500);
@@ -82,9 +83,7 @@ impl Place {
             // to a string: that cannot fail
             let _ = write!(text, "\n{cookie} {port} {}", u8::from(*nodelay));
         }
-        let new = self.record.with_extension("new");
-        write_anew(&new, &text).with_context(name)?;
-        fs::rename(&new, &self.record).with_context(name)?;
+        replace(&self.record, &text).with_context(name)?;
         self.written = settings;
         Ok(())
     }
@@ -136,17 +135,6 @@ fn try_take(folder: &Path, inode: u64, cgroup: &Path) -> anyhow::Result<Option<F
     taken.set_len(0)?;
     taken.write_all(cgroup.as_os_str().as_encoded_bytes())?;
     Ok(Some(taken))
-}
-
-/// What is in the way goes: it may be a link that leads elsewhere.
-fn write_anew(path: &Path, text: &str) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    file?.write_all(text.as_bytes())
 }
 
 /// Of this boot; nothing if there is none.

@@ -64,6 +64,41 @@ fn a_second_agent_is_refused_and_only_the_owner_can_lock_one_out_or_talk_to_it()
 }
 
 #[test]
+fn an_agent_that_died_comes_back_although_its_file_was_broken_meanwhile() {
+    let site = Site::build("kpt");
+    let mut balancer = Balancer::new(&site.segment.balancer, "kpt");
+    let state = tempfile::TempDir::new().expect("a folder");
+    let state = ["--state", state.path().to_str().expect("a path")];
+    let right = balancer.text(&[1, 2]);
+    balancer.write(&right);
+    balancer.start_with(&state, 2);
+    balancer.end(Signal::SIGKILL);
+    balancer.write("interfaces = oops");
+    balancer.start_with(&state, 2);
+    let error = balancer.status()[0]["config_error"].clone();
+    let error = error.as_str().unwrap_or_default();
+    assert!(
+        error.contains("lb.toml:1") && error.contains("in force last"),
+        "{error}"
+    );
+    assert_eq!(site.answers(8).len(), 8);
+    // a reload that is right is kept in its turn
+    balancer.reload(&balancer.text(&[1]));
+    assert!(balancer.status()[0]["config_error"].is_null());
+    balancer.end(Signal::SIGKILL);
+    balancer.write("");
+    balancer.start_with(&state, 1);
+    assert_eq!(site.answers(4), ["s1"; 4]);
+    balancer.end(Signal::SIGTERM);
+    let refused = balancer.refused();
+    assert!(
+        !refused.status.success(),
+        "without a folder nothing is kept"
+    );
+    balancer.write(&right); // for what ends the test
+}
+
+#[test]
 fn a_takeover_with_a_backend_that_has_no_route_any_more_goes_on_without_it() {
     let site = Site::build("rou");
     let mut balancer = Balancer::running(&site.segment.balancer, "rou", &[1]);

@@ -7,6 +7,7 @@ mod sockets;
 
 mod app_settings;
 mod churn;
+mod crowd;
 mod death;
 mod dry_run;
 mod endings;

@@ -9,9 +9,10 @@ use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stage::generator::{LASTING, Load};
 use batchwise_testbed::stage::request::ask;
 use batchwise_testbed::stage::watch::{INTERVAL, Watch, now_ns};
-use batchwise_testbed::stage::{Stage, batchwise, eventually};
+use batchwise_testbed::stage::{Stage, batchwise, eventually, programs_of};
 use batchwise_testbed::topology::TwoHosts;
 use batchwise_testbed::{redis::RedisServer, stop::Stop};
+use nix::unistd::Pid;
 
 #[test]
 fn a_restart_of_the_server_makes_its_line_go_and_come_back() {
@@ -103,6 +104,39 @@ fn a_namespace_that_is_deleted_does_not_disturb_the_watcher() {
             .any(|l| l.side == Side::Server && l.throughput_per_s > 1000.0)
     });
     watch.finish();
+}
+
+#[test]
+fn a_cgroup_that_is_made_anew_ends_the_watcher_which_would_see_nothing() {
+    let stage = Stage::build("anew");
+    let folder = stage.hosts.server.cgroup().join("service");
+    fs::create_dir(&folder).expect("a cgroup");
+    let mut watcher = batchwise()
+        .args(["watch", "--port", "6379", "--interval", "100ms"])
+        .args(["--format", "jsonl", "--cgroup"])
+        .arg(&folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a watcher");
+    let watched = || {
+        let programs = programs_of(Pid::from_raw(watcher.id().cast_signed()));
+        (!programs.is_empty()).then_some(())
+    };
+    eventually("the watcher to begin", watched, String::new);
+    fs::remove_dir(&folder).expect("an empty cgroup");
+    fs::create_dir(&folder).expect("the same, and another one");
+    let ended = eventually(
+        "the watcher to end",
+        || watcher.try_wait().expect("its state"),
+        || "it runs on".to_owned(),
+    );
+    let mut errors = String::new();
+    let mut stderr = watcher.stderr.take().expect("its errors");
+    stderr.read_to_string(&mut errors).expect("text");
+    assert_eq!(ended.code(), Some(1), "{errors}");
+    assert!(errors.contains("start again"), "{errors}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod agreement;
 mod echo;
 mod nft;
+mod others;
 
 mod alone;
 mod exchange;

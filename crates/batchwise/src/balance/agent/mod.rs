@@ -160,8 +160,14 @@ fn options(config: &Config) -> Options {
 }
 
 impl Agent {
-    /// Checks the configuration, loads or takes over the programs, and forwards from then on.
-    pub fn start(args: AgentArgs, config: Config, mut journal: Journal) -> anyhow::Result<Self> {
+    /// Checks the configuration, loads or takes over the programs, and forwards from then on. `refused`:
+    /// why that is not what the file says.
+    pub fn start(
+        args: AgentArgs,
+        config: Config,
+        refused: Option<String>,
+        mut journal: Journal,
+    ) -> anyhow::Result<Self> {
         let kernel = Kernel::open()?;
         let name = config.name.clone();
         let pinned = Balancer::pinned(&name);
@@ -215,7 +221,22 @@ impl Agent {
             // the error is what matters; what cannot be removed now is taken over by the next start
             drop(Balancer::remove(&agent.config.name));
         }
-        installed.map(|()| agent)
+        installed?;
+        match refused {
+            Some(why) => {
+                agent.journal.warn("config_error", &[], &why);
+                agent.config_error = Some(why);
+            }
+            None => agent.keep(),
+        }
+        Ok(agent)
+    }
+
+    /// Keeps the configuration that has come into force.
+    fn keep(&mut self) {
+        if let Err(error) = self.args.keep(&self.config) {
+            self.journal.warn("config_kept", &[], &format!("{error:#}"));
+        }
     }
 
     /// Runs until the duration is over, the user quits, `stop` is set or a request ends it.

@@ -96,6 +96,7 @@ impl Agent {
                     let (file, generation) = (self.config.file.display(), self.generation);
                     let detail = format!("{file} is in force (generation {generation})");
                     self.journal.event("reload", &[], detail.clone());
+                    self.keep();
                     return Ok(detail);
                 }
                 Err(error) => {

@@ -13,6 +13,7 @@ use batchwise_core::balance::report::Policy;
 
 mod check;
 mod health;
+pub mod kept;
 #[cfg(test)]
 pub mod keys;
 mod raw;

@@ -1,0 +1,110 @@
+//! Beside another program of the same kind, whose socket callbacks must go on.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
+use batchwise_testbed::host::Host;
+use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stage::Stage;
+use batchwise_testbed::stage::request::ask;
+use batchwise_testbed::stage::watch::Watch;
+use libbpf_sys::{
+    BPF_ALU64, BPF_CALL, BPF_CGROUP_SOCK_OPS, BPF_EXIT, BPF_JMP, BPF_JNE, BPF_K, BPF_LDX, BPF_MEM,
+    BPF_MOV, BPF_OR, BPF_PROG_TYPE_SOCK_OPS, BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB,
+    BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, BPF_W, bpf_insn, bpf_link_create, bpf_prog_load,
+};
+use nix::unistd::Pid;
+
+const REQUESTS: u64 = 200;
+
+fn instruction(code: u32, registers: [u8; 2], off: i16, imm: i32) -> bpf_insn {
+    let mut instruction = bpf_insn {
+        code: code as u8,
+        off,
+        imm,
+        ..Default::default()
+    };
+    instruction.set_dst_reg(registers[0]);
+    instruction.set_src_reg(registers[1]);
+    instruction
+}
+
+fn opened(fd: i32) -> OwnedFd {
+    assert!(fd >= 0, "{}", io::Error::from_raw_os_error(-fd));
+    // SAFETY: a descriptor that the kernel just gave us.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// A program in the host's cgroup that asks for each connection's segments to be shown to it, and leaves
+/// alone what others have asked for. It is there until both are dropped.
+fn other(host: &Host) -> [OwnedFd; 2] {
+    const OP: i16 = 0; // offsets in struct bpf_sock_ops
+    const FLAGS: i16 = 84;
+    const CB_FLAGS_SET: i32 = 59;
+    let load = BPF_LDX | BPF_W | BPF_MEM;
+    let code = [
+        instruction(load, [2, 1], OP, 0),
+        instruction(
+            BPF_JMP | BPF_JNE | BPF_K,
+            [2, 0],
+            3,
+            BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB as i32,
+        ),
+        instruction(load, [2, 1], FLAGS, 0),
+        instruction(
+            BPF_ALU64 | BPF_OR | BPF_K,
+            [2, 0],
+            0,
+            BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG as i32,
+        ),
+        instruction(BPF_JMP | BPF_CALL, [0, 0], 0, CB_FLAGS_SET),
+        instruction(BPF_ALU64 | BPF_MOV | BPF_K, [0, 0], 0, 1),
+        instruction(BPF_JMP | BPF_EXIT, [0, 0], 0, 0),
+    ];
+    let cgroup = File::open(host.cgroup()).expect("its cgroup");
+    // SAFETY: names and instructions live through the calls; options may be absent.
+    let program = opened(unsafe {
+        bpf_prog_load(
+            BPF_PROG_TYPE_SOCK_OPS,
+            c"bw_other".as_ptr(),
+            c"GPL".as_ptr(),
+            code.as_ptr(),
+            code.len() as _,
+            std::ptr::null_mut(),
+        )
+    });
+    // SAFETY: as above.
+    let link = opened(unsafe {
+        bpf_link_create(
+            program.as_raw_fd(),
+            cgroup.as_raw_fd(),
+            BPF_CGROUP_SOCK_OPS,
+            std::ptr::null(),
+        )
+    });
+    [program, link]
+}
+
+#[test]
+fn what_another_program_set_on_a_socket_stays() {
+    let stage = Stage::build("others");
+    let _redis = stage.redis();
+    let _other = other(&stage.hosts.client);
+    let watch = Watch::host(&stage.hosts.client, PORT, &["--exchange"]);
+    let _stats = StatsEnabled::new().expect("statistics");
+    // the server has no agent: our own callbacks are of no use
+    let mut connection = stage.connect(stage.redis_address());
+    let runs = || {
+        let runs = runs_of(&[Pid::this()]).expect("its runs");
+        runs["bw_other"].count
+    };
+    let before = runs();
+    for _ in 0..REQUESTS {
+        ask(&mut connection, b"PING\r\n", b"+PONG\r\n");
+    }
+    let shown = runs() - before;
+    assert!(shown >= REQUESTS, "{shown} segments were shown to it");
+    watch.finish();
+}
