@@ -313,7 +313,7 @@ impl Feature {
             true => Finding::ok("the kernel takes it"),
             false => Finding::new(
                 Status::Degraded,
-                "the kernel refuses it: a reading walks all sockets, in 1 to 3 ms for each network namespace",
+                "the kernel refuses it: a reading looks at all descriptors of all processes, and not at connections that wait to be accepted",
                 "use a kernel of a distribution; hardened ones may forbid it",
             ),
         }

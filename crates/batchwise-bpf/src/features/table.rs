@@ -166,10 +166,7 @@ pub const FEATURES: &[Feature] = &[
         since: Some((5, 9)),
         probe: StorageIterator,
         users: &[
-            uses(
-                Watch,
-                "reading the counters without a walk over all sockets",
-            ),
+            uses(Watch, "reading the counters at little cost"),
             uses(Tune, "the same"),
         ],
     },

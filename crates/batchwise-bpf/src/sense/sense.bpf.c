@@ -335,13 +335,15 @@ int bw_dump(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return sk ? bw_tell(ctx->meta->seq, bpf_skc_to_tcp_sock(sk)) : 0;
 }
 
-/* All sockets of a network namespace, each locked. */
-SEC("?iter/tcp")
-int bw_dump_walk(struct bpf_iter__tcp *ctx)
+/* All descriptors of all processes. What nobody has accepted yet, or its owner has closed, has none. */
+SEC("?iter/task_file")
+int bw_dump_files(struct bpf_iter__task_file *ctx)
 {
-	struct sock_common *skc = ctx->sk_common;
+	struct file *file = ctx->file;
+	struct socket *socket = file ? bpf_sock_from_file(file) : NULL;
+	struct sock *sk = socket ? socket->sk : NULL;
 
-	return skc ? bw_tell(ctx->meta->seq, bpf_skc_to_tcp_sock(skc)) : 0;
+	return sk ? bw_tell(ctx->meta->seq, bpf_skc_to_tcp_sock(sk)) : 0;
 }
 
 /* No struct has these: they tell the loader's generator of them. */

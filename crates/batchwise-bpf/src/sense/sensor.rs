@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -29,7 +28,8 @@ use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 /// The attached programs.
 pub struct Sensor {
     pub(super) skel: SenseSkel<'static>,
-    dump: Readout,
+    /// Reads the counters of all connections.
+    dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
     pub(super) doorbell: RingBuffer<'static>,
@@ -50,31 +50,7 @@ pub struct Sensor {
     warned: AtomicBool,
     /// When other programs were last looked for.
     pub(super) looked: Option<Instant>,
-    /// A network namespace could not be searched, and that was said.
-    unsearched: AtomicBool,
     _links: Vec<Link>,
-}
-
-/// What reads the counters of all connections.
-enum Readout {
-    /// An iterator of nothing but them, in all network namespaces.
-    Members(Link),
-    /// A walk over all sockets of a network namespace, where the kernel refuses that.
-    Walk(Link),
-}
-
-impl Readout {
-    fn open(skel: &SenseSkel<'_>) -> Result<Self, Error> {
-        let progs = &skel.progs;
-        let opened = match progs.bw_dump.autoload() {
-            true => progs
-                .bw_dump
-                .attach_iter(skel.maps.endpoints.as_fd())
-                .map(Self::Members),
-            false => progs.bw_dump_walk.attach().map(Self::Walk),
-        };
-        opened.map_err(Error::bpf("creating the iterator of connections"))
-    }
 }
 
 pub(super) const STATE: &str = "attaching to inet_sock_set_state";
@@ -127,7 +103,11 @@ impl Sensor {
         }
         let attached = extension.attach(&mut loaded)?;
         let Loaded { links, walks, .. } = loaded;
-        let dump = Readout::open(&skel)?;
+        let dump = match progs.bw_dump.autoload() {
+            true => progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd()),
+            false => progs.bw_dump_files.attach(),
+        };
+        let dump = dump.map_err(Error::bpf("creating the iterator of connections"))?;
         let closed = Arc::<Mutex<Vec<_>>>::default();
         let closed_ring = ring(&skel.maps.closed, &closed, |closed, bytes| {
             closed.extend(parse_closed(bytes));
@@ -153,10 +133,9 @@ impl Sensor {
             looked_for: AtomicU64::new(0),
             warned: AtomicBool::new(false),
             looked: None,
-            unsearched: AtomicBool::new(false),
             _links: links,
         };
-        sensor.walk(&sensor.walks)?;
+        sensor.adopt()?;
         Ok((sensor, attached))
     }
 
@@ -176,12 +155,7 @@ impl Sensor {
         let mut quiet = BTreeMap::new();
         let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
-            let bytes = match &self.dump {
-                Readout::Members(link) => {
-                    read_iter(link).map_err(Error::io("reading the connections"))?
-                }
-                Readout::Walk(link) => self.walk(slice::from_ref(link))?,
-            };
+            let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
             let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
             let dump = Dump::parse(&bytes, epoch, began);
             for c in dump.whole {
@@ -223,7 +197,7 @@ impl Sensor {
             return Ok(());
         }
         if self.state_stays {
-            self.walk(&self.walks)?; // others become members at their next event
+            self.adopt()?; // others become members at their next event
         }
         let left = refused() - before;
         if left > 0 && !self.warned.swap(true, Relaxed) {
@@ -236,26 +210,22 @@ impl Sensor {
         Ok(())
     }
 
-    /// Runs walks over all sockets, in every network namespace that the cgroup's processes live in.
-    /// What they wrote.
-    fn walk(&self, links: &[Link]) -> Result<Vec<u8>, Error> {
-        let mut written = Vec::new();
-        for link in links {
-            written.extend(read_iter(link).map_err(Error::io("searching our network namespace"))?);
+    /// Runs the walks over the sockets that are already there, in every network namespace that the
+    /// cgroup's processes live in.
+    fn adopt(&self) -> Result<(), Error> {
+        for link in &self.walks {
+            read_iter(link).map_err(Error::io("searching our network namespace"))?;
         }
         for ns in netns::others(self.cgroup.as_ref().map(|c| c.path.as_path())) {
-            for link in links {
-                match netns::within(&ns, || read_iter(link)) {
-                    Ok(bytes) => written.extend(bytes),
+            for link in &self.walks {
+                let walked = netns::within(&ns, || read_iter(link).map(drop));
+                if let Err(e) = walked {
                     // the namespace's last process may just have ended
-                    Err(e) if !self.unsearched.swap(true, Relaxed) => {
-                        tracing::warn!("a network namespace could not be searched: {e}");
-                    }
-                    Err(_) => {}
+                    tracing::warn!("a network namespace could not be searched: {e}");
                 }
             }
         }
-        Ok(written)
+        Ok(())
     }
 
     /// What the programs and we share, at this moment.
@@ -331,7 +301,7 @@ fn load_for(
     progs.bw_send_late.set_autoload(hook == SendHook::Ended);
     let storage = (machine.storage_iterator)();
     progs.bw_dump.set_autoload(storage);
-    progs.bw_dump_walk.set_autoload(!storage);
+    progs.bw_dump_files.set_autoload(!storage);
     extension.configure(&mut open);
     let skel = open
         .load()

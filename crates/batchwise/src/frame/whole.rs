@@ -20,3 +20,28 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     file?.write_all(text.as_bytes())?;
     fs::rename(new, path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn links_in_the_way_are_replaced_and_not_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [elsewhere, path, new] = ["a", "b", "b.new"].map(|name| folder.path().join(name));
+        fs::write(&elsewhere, "as it was").expect("a file");
+        for link in [&path, &new] {
+            symlink(&elsewhere, link).expect("a link");
+        }
+        replace(&path, "new").expect("written");
+        let read = |path| fs::read_to_string(path).expect("text");
+        assert_eq!(
+            (read(&elsewhere), read(&path)),
+            ("as it was".into(), "new".into())
+        );
+        let mode = fs::symlink_metadata(&path).expect("a file").mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    }
+}

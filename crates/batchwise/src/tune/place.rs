@@ -157,24 +157,3 @@ fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default().trim().to_owned()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_in_the_way_of_a_record_is_replaced_and_not_followed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (elsewhere, record) = (folder.path().join("a"), folder.path().join("b"));
-        fs::write(&elsewhere, "as it was").expect("a file");
-        std::os::unix::fs::symlink(&elsewhere, &record).expect("a link");
-        write_anew(&record, "new").expect("written");
-        let read = |path| fs::read_to_string(path).expect("text");
-        assert_eq!(
-            (read(&elsewhere), read(&record)),
-            ("as it was".into(), "new".into())
-        );
-        let mode = fs::symlink_metadata(&record).expect("a file").mode();
-        assert_eq!(mode & 0o7777, 0o600);
-    }
-}

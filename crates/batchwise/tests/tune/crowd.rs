@@ -37,16 +37,15 @@ fn services_without_room_are_left_alone_and_counted_and_the_agent_goes_on() {
         let values = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         values.sum()
     };
-    let mut scraped = String::new();
     eventually(
         "all connections to be known",
         || {
-            scraped = scrape(scene.client(), METRICS);
+            let scraped = scrape(scene.client(), METRICS);
             let switched = told(&scraped, "batchwise_tune_connections{");
             let left = told(&scraped, "batchwise_tune_connections_left_alone ");
             ((switched, left) == (ROOM, open.len() as f64 - ROOM)).then_some(())
         },
-        || scraped.clone(),
+        || scrape(scene.client(), METRICS),
     );
     agent.assert_alive();
     assert_eq!(agent.guard(), guard, "the guard of the beginning");
