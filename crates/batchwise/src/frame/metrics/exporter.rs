@@ -38,6 +38,9 @@ const LONGEST_HEAD: usize = 16 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The answer must have been read by then.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// From one connection to the next, which may bring one request: a flood costs little more CPU time than
+/// scrapes do.
+const PACE: Duration = Duration::from_millis(10);
 /// After the system refused a connection, which is most often for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -135,6 +138,7 @@ async fn serve(listener: TcpListener, page: Arc<Page>, mut stop: oneshot::Receiv
         }
         let connection = tokio::spawn(connection(stream, Arc::clone(&page)));
         open.push_back(connection.abort_handle());
+        sleep(PACE).await;
     }
 }
 
