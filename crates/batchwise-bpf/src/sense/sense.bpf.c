@@ -289,8 +289,9 @@ BW_APART int bw_censor(struct bw_endpoint *e)
 BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 {
 	struct bw_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
-	__u64 entry, version;
+	__u64 entry, version, now;
 	bool holds;
+	long lost;
 
 	if (!e)
 		return 0;
@@ -316,13 +317,13 @@ BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 	}
 	bw_sock_info(e, tp);
 	entry = holds && e->rec.epoch != epoch ? BW_ENTRY_HELD : BW_ENTRY_RECORD;
-	bpf_seq_write(seq, &entry, sizeof(entry));
-	bpf_seq_write(seq, &e->rec, sizeof(e->rec));
-	if (bw_load(&e->rec.version) == version)
+	lost = bpf_seq_write(seq, &entry, sizeof(entry));
+	lost |= bpf_seq_write(seq, &e->rec, sizeof(e->rec));
+	now = bw_load(&e->rec.version) == version ? version : -1ULL;
+	lost |= bpf_seq_write(seq, &now, sizeof(now));
+	/* what has no room in the reader's buffer is thrown away, and asked for once more (bpf_seq_read()) */
+	if (now == version && !lost)
 		e->told = version;
-	else
-		version = -1;
-	bpf_seq_write(seq, &version, sizeof(version));
 	return 0;
 }
 

@@ -12,7 +12,7 @@ use batchwise_testbed::stage::request::ask;
 use batchwise_testbed::stage::watch::Watch;
 use libbpf_sys::{
     BPF_ALU64, BPF_CALL, BPF_CGROUP_SOCK_OPS, BPF_EXIT, BPF_JMP, BPF_JNE, BPF_K, BPF_LDX, BPF_MEM,
-    BPF_MOV, BPF_OR, BPF_PROG_TYPE_SOCK_OPS, BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB,
+    BPF_MOV, BPF_OR, BPF_PROG_TYPE_SOCK_OPS, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB,
     BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, BPF_W, bpf_insn, bpf_link_create, bpf_prog_load,
 };
 use nix::unistd::Pid;
@@ -50,7 +50,7 @@ fn other(host: &Host) -> [OwnedFd; 2] {
             BPF_JMP | BPF_JNE | BPF_K,
             [2, 0],
             3,
-            BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB as i32,
+            BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB as i32,
         ),
         instruction(load, [2, 1], FLAGS, 0),
         instruction(
@@ -91,10 +91,10 @@ fn other(host: &Host) -> [OwnedFd; 2] {
 fn what_another_program_set_on_a_socket_stays() {
     let stage = Stage::build("others");
     let _redis = stage.redis();
-    let _other = other(&stage.hosts.client);
-    let watch = Watch::host(&stage.hosts.client, PORT, &["--exchange"]);
+    let _other = other(&stage.hosts.server);
+    let watch = Watch::host(&stage.hosts.server, PORT, &["--exchange"]);
     let _stats = StatsEnabled::new().expect("statistics");
-    // the server has no agent: our own callbacks are of no use
+    // the client has no agent: our own callbacks are of no use
     let mut connection = stage.connect(stage.redis_address());
     let runs = || {
         let runs = runs_of(&[Pid::this()]).expect("its runs");
