@@ -6,6 +6,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer};
@@ -56,8 +57,12 @@ pub struct Sample {
 
 /// Bytes of samples for a CPU that may wait until they are taken: a second's at 997 Hz.
 const ROOM: u32 = 1 << 21;
-/// … and of all CPUs.
-const MOST_ROOM: u32 = 1 << 25;
+/// … and of all CPUs: it is mapped twice, and counts so.
+const MOST_ROOM: u32 = 1 << 22;
+/// Samples are taken so often …
+const SELDOM: Duration = Duration::from_millis(200);
+/// … or more often where the room is filled sooner; but not more often than this.
+const OFTEN: Duration = Duration::from_millis(10);
 
 /// Samples from its start until it is dropped.
 pub struct Sampler {
@@ -128,6 +133,11 @@ impl Sampler {
         Ok(())
     }
 
+    /// How often to take samples: when half of the room is full.
+    pub fn look_every(&self) -> Duration {
+        look_every(self.cpus.len() as u32, self.hz)
+    }
+
     /// What ticks.
     pub fn clock(&self) -> Clock {
         self.clock
@@ -171,8 +181,7 @@ fn load(config: &Config, cpus: u32) -> Result<ProfileSkel<'static>, Error> {
     let mut open = ProfileSkelBuilder::default()
         .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
-    let room = cpus.saturating_mul(ROOM).min(MOST_ROOM).next_power_of_two();
-    let resized = open.maps.samples.set_max_entries(room);
+    let resized = open.maps.samples.set_max_entries(room(cpus));
     resized.map_err(Error::bpf("sizing the ring buffer"))?;
     let data = rodata(open.maps.rodata_data.as_deref_mut())?;
     data.only_pids = config.only_pids;
@@ -182,6 +191,16 @@ fn load(config: &Config, cpus: u32) -> Result<ProfileSkel<'static>, Error> {
         (data.cgroup, data.cgroup_level) = (cgroup.id, cgroup.level as i32);
     }
     open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+fn room(cpus: u32) -> u32 {
+    cpus.saturating_mul(ROOM).min(MOST_ROOM).next_power_of_two()
+}
+
+fn look_every(cpus: u32, hz: u32) -> Duration {
+    let a_second = f64::from(cpus) * f64::from(hz) * size_of::<types::bw_sample>() as f64;
+    let until_half = f64::from(room(cpus)) / 2.0 / a_second.max(1.0);
+    Duration::from_secs_f64(until_half).clamp(OFTEN, SELDOM)
 }
 
 /// Loads the program as for one CPU, and attaches it nowhere.
@@ -294,3 +313,16 @@ impl Sample {
 }
 
 impl Plain for types::bw_sample {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_cpus_and_high_rates_get_no_more_room_but_are_looked_at_more_often() {
+        assert_eq!(look_every(2, 997), SELDOM);
+        assert!(look_every(2, 9973) < SELDOM);
+        assert!((OFTEN..SELDOM).contains(&look_every(64, 997)));
+        assert_eq!(room(2), room(256));
+    }
+}

@@ -25,7 +25,6 @@ use super::sampling::Sampling;
 use crate::frame::human::rate;
 use crate::frame::rows::Form;
 use crate::frame::signals::stop_flag;
-use crate::frame::ticks::sleep;
 
 /// What to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -143,14 +142,12 @@ pub fn run(
                 eprint!("\r{passed} of {all} s: Nagle {setting} ");
             }
             let mut hold = Hold::start(&args.port, setting, &stop)?;
-            sleep(SETTLE)?;
-            sampling.take()?;
+            sampling.go_on(SETTLE)?;
             sampling.end_interval();
             for _ in 0..TURN {
                 counter.start()?;
                 let since = Instant::now();
-                sleep(INTERVAL)?;
-                sampling.take()?;
+                sampling.go_on(INTERVAL)?;
                 let (tally, lost) = sampling.end_interval();
                 let line = args.line(&tally, since.elapsed(), lost, &sampling);
                 if stop.load(Ordering::Relaxed) {

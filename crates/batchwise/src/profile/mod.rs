@@ -2,6 +2,7 @@
 
 mod compare;
 mod diff;
+mod flames;
 mod folded;
 mod frames;
 mod kernel;
@@ -12,7 +13,8 @@ mod report;
 mod sampling;
 mod stacks;
 
-use std::fs;
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -107,9 +109,9 @@ enum Action {
 }
 
 const USUAL: Duration = Duration::from_secs(10);
-/// Samples are taken out of the kernel so often.
-const LOOK: Duration = Duration::from_millis(200);
-/// What else goes on is counted from one look to the next, so often: hooks cost at every packet.
+/// What else goes on is counted for so long …
+const COUNT_FOR: Duration = Duration::from_millis(200);
+/// … so often: hooks cost at every packet.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs until the duration is over or a signal comes.
@@ -145,17 +147,20 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let mut ticks = Ticks::new(stop, args.interval, args.duration());
     let (begin, mut since) = (Instant::now(), Instant::now());
     let (mut traffic, mut counted) = (None, None);
-    let mut count_next = begin;
+    let (mut count_next, mut count_until) = (begin, begin);
+    let look = sampling.sampler().look_every();
     loop {
         if let Some(counter) = &mut counter
             && Instant::now() >= count_next
         {
             counter.start()?;
+            count_until = Instant::now() + COUNT_FOR;
             count_next += COUNT_EVERY;
         }
-        let turn = ticks.turn(LOOK, |time| output.wait(time))?;
+        let turn = ticks.turn(look, |time| output.wait(time))?;
         sampling.take()?;
         if let Some(counter) = &mut counter
+            && (turn != Turn::Look || Instant::now() >= count_until)
             && let Some(now) = counter.stop()?
         {
             counted.get_or_insert_with(Traffic::default).add(&now);
@@ -189,7 +194,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
         print!("{}{rows}{}", whole.notes(), whole.below());
     }
-    args.write_files(&whole, &sampling)?;
+    args.write_files(&whole, &mut sampling)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -249,33 +254,32 @@ impl ProfileArgs {
     }
 
     /// What was asked for besides.
-    fn write_files(&self, whole: &Shown, sampling: &Sampling) -> anyhow::Result<()> {
-        let Some(sampled) = &sampling.stacks else {
+    fn write_files(&self, whole: &Shown, sampling: &mut Sampling) -> anyhow::Result<()> {
+        let Some(sampled) = sampling.stacks.take() else {
             return Ok(());
         };
-        let stacks = frames::name(sampled, &sampling.kernel);
-        let write = |path: &Option<PathBuf>, bytes: &dyn Fn() -> anyhow::Result<Vec<u8>>| {
+        let left_out: u64 = sampled.left_out.values().sum();
+        let graph = frames::name(sampled, &sampling.kernel);
+        let line = &whole.line;
+        type Writer<'a> = &'a dyn Fn(BufWriter<File>) -> anyhow::Result<()>;
+        let write = |path: &Option<PathBuf>, write: Writer| {
             let Some(path) = path else {
                 return Ok(());
             };
-            let written = fs::write(path, bytes()?);
+            let written = File::create(path).map_err(anyhow::Error::from);
+            let written = written.and_then(|file| write(BufWriter::new(file)));
             written.with_context(|| format!("writing {}", path.display()))
         };
-        write(&self.report, &|| {
-            let title = "Where the CPU time of the network stack goes";
-            Ok(page::page(title, &whole.summary(), &whole.line, &stacks)?.into_bytes())
+        write(&self.report, &|file| {
+            page::write(&whole.summary(), line, &graph, file)
         })?;
-        write(&self.folded, &|| {
-            Ok((folded::lines(&stacks).join("\n") + "\n").into_bytes())
-        })?;
-        write(&self.pprof, &|| {
-            let line = &whole.line;
+        write(&self.folded, &|file| Ok(folded::write(&graph, file)?))?;
+        write(&self.pprof, &|file| {
             let period = Duration::from_secs(1) / line.hz;
             let time = Duration::from_nanos(line.interval_ns);
-            Ok(pprof::encode(&stacks, line.ts_ns, time, period)?)
+            Ok(pprof::write(&graph, line.ts_ns, time, period, file)?)
         })?;
-        if sampled.left_out() > 0 {
-            let left_out = sampled.left_out();
+        if left_out > 0 {
             eprintln!(
                 "batchwise: {left_out} samples are in no stack: there were too many different ones"
             );

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::time::{Duration, Instant};
 
 use batchwise_bpf::profile::{Clock, Sample, Sampler};
 use batchwise_core::profile::{Counted, Kernel, Phase, Tally, attribute};
 
 use super::stacks::Stacks;
+use crate::frame::ticks::sleep;
 
 /// What is known while it is sampled.
 pub struct Sampling {
@@ -50,6 +52,19 @@ impl Sampling {
         Ok(())
     }
 
+    /// Takes samples in for so long.
+    pub fn go_on(&mut self, time: Duration) -> anyhow::Result<()> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            sleep(left.min(self.sampler.look_every()))?;
+            self.take()?;
+        }
+    }
+
     fn count(&mut self, sample: Sample, by_timer: bool) {
         let functions = sample.kernel.iter();
         let at = attribute(functions.map(|at| self.kernel.find(*at)), by_timer);
@@ -68,7 +83,7 @@ impl Sampling {
         if let Some(stacks) = &mut self.stacks
             && at.phase != Phase::Idle
         {
-            stacks.add(sample, name, at);
+            stacks.add(&sample, name, at, &self.kernel);
         }
     }
 

@@ -1,5 +1,7 @@
 //! `batchwise profile` as its users meet it, over traffic of this process. Needs root.
 
+mod memory;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
