@@ -143,6 +143,11 @@ impl Sampler {
         self.clock
     }
 
+    /// The CPUs that are sampled.
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
     /// From now on these are sampled, if the [`Config`] said only some are.
     pub fn set_pids(&self, pids: &[u32]) -> Result<(), Error> {
         let map = &self.skel.maps.pids;

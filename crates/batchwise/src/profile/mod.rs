@@ -23,7 +23,7 @@ use anyhow::Context;
 use batchwise_bpf::profile::{Config, Sampler};
 use batchwise_bpf::traffic::Counter;
 use batchwise_core::profile::Tally;
-use batchwise_core::profile::report::{Line, Sampled, Traffic};
+use batchwise_core::profile::report::{Line, Only, Sampled, Traffic};
 use clap::{Args, Subcommand};
 
 use crate::frame::args::{parse_duration, parse_interval};
@@ -213,6 +213,8 @@ impl ProfileArgs {
             interval_ns: time.as_nanos() as u64,
             clock: sampling.sampler().clock(),
             hz: self.hz,
+            only: self.only(),
+            cpus: sampling.sampler().cpus(),
             lost,
         };
         Line::of(tally, sampled)
@@ -223,6 +225,15 @@ impl ProfileArgs {
         match self.compare {
             None => &self.port,
             Some(_) => &[],
+        }
+    }
+
+    fn only(&self) -> Only {
+        Only {
+            ports: self.sampled_ports().to_vec(),
+            pids: self.pid.clone(),
+            cgroup: self.cgroup.as_ref().map(|dir| dir.display().to_string()),
+            cpus: self.cpu.clone(),
         }
     }
 

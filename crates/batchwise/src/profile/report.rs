@@ -50,9 +50,10 @@ impl Shown {
             Clock::Timer => "timer",
         };
         format!(
-            "{:.2} of {} CPUs busy   {} samples at {} Hz ({clock})",
+            "{:.2} of {} CPUs busy{}   {} samples at {} Hz ({clock})",
             line.cpus_busy,
             line.cpus.len(),
+            line.only.says(),
             line.samples,
             line.hz
         )
@@ -136,7 +137,8 @@ pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
         "beside",
         format!("{woken}/s wake-ups, {again}/s retransmissions"),
     ));
-    if moved > 0.0 {
+    // packets are the whole machine's
+    if moved > 0.0 && line.only.is_everything() {
         let ns = |of: f64| line.cpus_busy * 1e9 / of;
         let call = match t.rate(t.sends) {
             0.0 => String::new(),
@@ -251,5 +253,44 @@ impl crate::frame::metrics::testing::Example for ProfileMetrics {
             samples: BTreeMap::from([(Component::Copy, 1)]),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use batchwise_core::profile::Tally;
+    use batchwise_core::profile::report::{Only, Sampled, Traffic};
+
+    fn line(only: Only) -> Line {
+        let sampled = Sampled {
+            ts_ns: 0,
+            interval_ns: 1_000_000_000,
+            clock: Clock::Timer,
+            hz: 997,
+            only,
+            cpus: &[0, 1],
+            lost: 0,
+        };
+        let mut line = Line::of(&Tally::default(), sampled);
+        line.traffic = Some(Traffic {
+            ns: 1,
+            received_bytes: 1,
+            ..Traffic::default()
+        });
+        line
+    }
+
+    #[test]
+    fn what_some_processes_take_is_not_divided_by_the_traffic_of_all() {
+        let has_cost = |line: &Line| traffic(line).iter().any(|(name, _)| *name == "cost");
+        assert!(has_cost(&line(Only::default())));
+        let some = line(Only {
+            pids: vec![7],
+            ..Only::default()
+        });
+        assert!(!has_cost(&some));
+        let summary = Shown::new(some).summary();
+        assert!(summary.starts_with("0.00 of 2 CPUs busy with process 7   "));
     }
 }
