@@ -38,6 +38,7 @@ pub use compare::Comparison;
 #[cfg(test)]
 pub use diff::Change;
 pub use report::ProfileMetrics;
+use owners::Owners;
 use report::Shown;
 use sampling::Sampling;
 
@@ -121,6 +122,11 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     }
     if args.only_some() {
         owners::have_their_own_numbers()?;
+        owners::are_processes(&args.pid)?;
+    }
+    let ports = args.sampled_ports();
+    if !ports.is_empty() {
+        Owners::of(ports)?.are_there(ports)?;
     }
     let stop = stop_flag()?;
     let exporter = args
@@ -259,7 +265,7 @@ impl ProfileArgs {
         let mut pids = self.pid.clone();
         let ports = self.sampled_ports();
         if !ports.is_empty() {
-            pids.extend(owners::of_ports(ports)?);
+            pids.extend(Owners::of(ports)?.pids);
         }
         Ok(sampler.set_pids(&pids)?)
     }

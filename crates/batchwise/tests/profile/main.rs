@@ -200,6 +200,22 @@ fn what_is_wrong_is_named_with_its_remedy() {
     assert_refused(&cpu, 1, &["CPU 4000 is not online"]);
     let cgroup = profile(&["--cgroup", "/tmp", "--duration", "1s"]);
     assert_refused(&cgroup, 1, &["/tmp is not a cgroup v2 directory"]);
+    let pid = profile(&["--pid", "4194304", "--duration", "1s"]);
+    assert_refused(&pid, 1, &["--pid 4194304: there is no such process"]);
+    // SAFETY: it reads a number.
+    let thread = unsafe { libc::gettid() }.to_string();
+    let pid = profile(&["--pid", &thread, "--duration", "1s"]);
+    let process = format!("a thread of process {}", process::id());
+    assert_refused(&pid, 1, &[&process]);
+    let port = profile(&["--port", "1", "--duration", "1s"]);
+    assert_refused(&port, 1, &["no process has a socket at port 1"]);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]);
+    command.arg(commands::required("batchwise"));
+    let mut another = Command::new("sleep").arg("60").spawn().expect("sleep");
+    let blind = run(command.args(["profile", "--port", "1", "--duration", "1s"]));
+    another.kill().and_then(|()| another.wait()).expect("it ends");
+    assert_refused(&blind, 1, &["could not be looked into: CAP_SYS_PTRACE"]);
     let nobody = run_as_nobody(&["profile", "--duration", "1s"]);
     assert_refused(&nobody, 1, &["CAP_PERFMON"]);
 }
