@@ -2,6 +2,7 @@
 
 mod compare;
 mod diff;
+mod files;
 mod flames;
 mod folded;
 mod frames;
@@ -13,8 +14,6 @@ mod report;
 mod sampling;
 mod stacks;
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -31,12 +30,13 @@ use crate::frame::clock::wall_clock_ns;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output, TextTable, View};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::WhenUnread;
+use crate::frame::stdout::{self, WhenUnread};
 use crate::frame::ticks::{Ticks, Turn};
 #[cfg(test)]
 pub use compare::Comparison;
 #[cfg(test)]
 pub use diff::Change;
+use files::Files;
 pub use report::ProfileMetrics;
 use owners::Owners;
 use report::Shown;
@@ -144,6 +144,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     })
     .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
     args.choose(&sampler)?;
+    let files = args.open_files()?;
     let mut counter = counter();
     let mut sampling = Sampling::start(sampler, kernel::read()?, args.wants_stacks())?;
     if args.compare.is_some() {
@@ -196,11 +197,22 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let mut whole = args.line(&sampling.whole, time, sampling.lost(), &sampling);
     whole.traffic = counted;
     let whole = Shown::new(whole);
-    if form != Form::Jsonl {
-        let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
-        print!("{}{rows}{}", whole.notes(), whole.below());
+    // whoever reads no text may still want the files
+    let printed = match form {
+        Form::Jsonl => Ok(()),
+        Form::Live | Form::Text => {
+            let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
+            stdout::print(&format!("{}{rows}{}", whole.notes(), whole.below()))
+        }
+    };
+    if let Some(stacks) = sampling.stacks.take() {
+        let left_out: u64 = stacks.left_out.values().sum();
+        if left_out > 0 {
+            tracing::warn!("{left_out} samples are in no stack: there were too many different ones");
+        }
+        files.write(&whole, &frames::name(stacks, &sampling.kernel))?;
     }
-    args.write_files(&whole, &mut sampling)?;
+    printed?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -270,37 +282,9 @@ impl ProfileArgs {
         Ok(sampler.set_pids(&pids)?)
     }
 
-    /// What was asked for besides.
-    fn write_files(&self, whole: &Shown, sampling: &mut Sampling) -> anyhow::Result<()> {
-        let Some(sampled) = sampling.stacks.take() else {
-            return Ok(());
-        };
-        let left_out: u64 = sampled.left_out.values().sum();
-        let graph = frames::name(sampled, &sampling.kernel);
-        let line = &whole.line;
-        type Writer<'a> = &'a dyn Fn(BufWriter<File>) -> anyhow::Result<()>;
-        let write = |path: &Option<PathBuf>, write: Writer| {
-            let Some(path) = path else {
-                return Ok(());
-            };
-            let written = File::create(path).map_err(anyhow::Error::from);
-            let written = written.and_then(|file| write(BufWriter::new(file)));
-            written.with_context(|| format!("writing {}", path.display()))
-        };
-        write(&self.report, &|file| {
-            page::write(&whole.summary(), line, &graph, file)
-        })?;
-        write(&self.folded, &|file| Ok(folded::write(&graph, file)?))?;
-        write(&self.pprof, &|file| {
-            let period = Duration::from_secs(1) / line.hz;
-            let time = Duration::from_nanos(line.interval_ns);
-            Ok(pprof::write(&graph, line.ts_ns, time, period, file)?)
-        })?;
-        if left_out > 0 {
-            eprintln!(
-                "batchwise: {left_out} samples are in no stack: there were too many different ones"
-            );
-        }
-        Ok(())
+    /// The files that are written besides.
+    fn open_files(&self) -> anyhow::Result<Files> {
+        let Self { report, folded, pprof, .. } = self;
+        Files::open(report.as_deref(), folded.as_deref(), pprof.as_deref())
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{self, Command, Output};
+use std::process::{self, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
 use batchwise_core::profile::report::Line;
@@ -145,6 +145,44 @@ fn files_for_other_tools_have_the_stacks() {
     assert!(page.contains("<svg") && page.contains("tcp_sendmsg_locked"));
     let pprof = fs::read(pprof).expect("a profile for pprof");
     assert_eq!(pprof[..2], [0x1f, 0x8b], "gzip");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_at_once_and_loses_no_other() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folded = folder.path().join("p.folded");
+    let folded = folded.to_string_lossy();
+    let with = |report| {
+        let args = ["--duration", "1s", "--format", "text", "--report", report];
+        profile(&[&args[..], &["--folded", &folded]].concat())
+    };
+    let nowhere = with("/nosuch/p.html");
+    assert_refused(&nowhere, 1, &["cannot write /nosuch/p.html"]);
+    let full = with("/dev/full");
+    let said = String::from_utf8_lossy(&full.stderr);
+    assert!(said.contains("cannot write /dev/full") && !full.status.success());
+    let stacks = fs::read_to_string(&*folded).expect("folded stacks");
+    assert!(stacks.contains("_[k]"), "{stacks}");
+}
+
+#[test]
+fn files_are_written_also_where_nobody_reads_the_text() {
+    let _turn = turn();
+    let _flow = Flow::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folded = folder.path().join("p.folded");
+    let mut command = batchwise();
+    command.args(["profile", "--duration", "1s", "--format", "text", "--folded"]);
+    command.arg(&folded);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+    let stacks = fs::read_to_string(&folded).expect("folded stacks");
+    assert!(stacks.contains("tcp_sendmsg"), "{stacks}");
 }
 
 #[test]
