@@ -45,9 +45,9 @@ const MOST: usize = 4 << 20;
 /// Addresses that are looked up at once.
 const AT_ONCE: usize = 256;
 
-/// Gives all of them names.
-pub fn name(stacks: Stacks, kernel: &Kernel) -> Graph {
-    let (functions, numbers) = functions(&stacks.places, kernel);
+/// Gives all of them names; those of user space where processes are `numbered` as in the stacks.
+pub fn name(stacks: Stacks, kernel: &Kernel, numbered: bool) -> Graph {
+    let (functions, numbers) = functions(&stacks.places, kernel, numbered);
     let number = |place: &u32| numbers[*place as usize];
     let mut processes: Vec<String> = stacks.processes.iter().map(|name| clean(name)).collect();
     let named = stacks.counts.into_iter().map(|(stack, (at, count))| Named {
@@ -88,7 +88,11 @@ fn clean(name: &str) -> String {
 }
 
 /// All functions, and which of them each place is in.
-fn functions(places: &IndexSet<Place>, kernel: &Kernel) -> (IndexSet<Function>, Vec<u32>) {
+fn functions(
+    places: &IndexSet<Place>,
+    kernel: &Kernel,
+    numbered: bool,
+) -> (IndexSet<Function>, Vec<u32>) {
     let mut functions = IndexSet::new();
     let of_user = |name: &str| Function {
         name: clean(name),
@@ -99,7 +103,8 @@ fn functions(places: &IndexSet<Place>, kernel: &Kernel) -> (IndexSet<Function>, 
     let mut users = Vec::new();
     for (place, number) in places.iter().zip(0..) {
         match *place {
-            Place::User { pid, address } => users.push((pid, address, number)),
+            Place::User { pid, address } if numbered => users.push((pid, address, number)),
+            Place::User { .. } => {}
             Place::Kernel(symbol) => {
                 let function = of_kernel(symbol, kernel);
                 numbers[number] = functions.insert_full(function).0 as u32;
@@ -182,7 +187,7 @@ mod tests {
             };
             stacks.add(&sample, "a\nb", at, &kernel);
         }
-        let graph = name(stacks, &kernel);
+        let graph = name(stacks, &kernel, true);
         let count = |is: fn(&str) -> bool| {
             let of_it = graph.stacks.iter();
             let of_it = of_it.filter(|s| is(&graph.processes[s.process as usize]));

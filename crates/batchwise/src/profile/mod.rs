@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use batchwise_bpf::profile::{Config, Sampler};
 use batchwise_bpf::traffic::Counter;
 use batchwise_core::profile::Tally;
@@ -120,9 +120,19 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(Action::Diff(args)) = &args.action {
         return diff::run(args);
     }
+    let numbered = owners::are_numbered_as_on_the_machine()?;
     if args.only_some() {
-        owners::have_their_own_numbers()?;
+        ensure!(
+            numbered,
+            "--pid and --port need the machine's PID namespace: in this one processes have other numbers. Start the \
+             container with --pid=host (Kubernetes: hostPID: true), or sample the whole machine or a --cgroup"
+        );
         owners::are_processes(&args.pid)?;
+    } else if !numbered {
+        tracing::warn!(
+            "processes have other numbers in this PID namespace: they are called as their threads, and functions of user \
+             space have no names. A container has both with --pid=host (Kubernetes: hostPID: true)"
+        );
     }
     let ports = args.sampled_ports();
     if !ports.is_empty() {
@@ -146,7 +156,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     args.choose(&sampler)?;
     let files = args.open_files()?;
     let mut counter = counter();
-    let mut sampling = Sampling::start(sampler, kernel::read()?, args.wants_stacks())?;
+    let mut sampling = Sampling::start(sampler, kernel::read()?, numbered, args.wants_stacks())?;
     if args.compare.is_some() {
         return compare::run(&args, form, sampling, counter);
     }
@@ -210,7 +220,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         if left_out > 0 {
             tracing::warn!("{left_out} samples are in no stack: there were too many different ones");
         }
-        files.write(&whole, &frames::name(stacks, &sampling.kernel))?;
+        files.write(&whole, &frames::name(stacks, &sampling.kernel, numbered))?;
     }
     printed?;
     Ok(ExitCode::SUCCESS)

@@ -4,22 +4,17 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, bail, ensure};
-use procfs::{ProcError, ProcResult};
 use procfs::process::{FDTarget, Process, all_processes};
+use procfs::{ProcError, ProcResult};
 
 /// PROC_PID_INIT_INO (include/linux/proc_ns.h).
 const MACHINES_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Fails in a PID namespace of a container: samples have the numbers that processes have on the machine.
-pub fn have_their_own_numbers() -> anyhow::Result<()> {
+/// Whether processes have here the numbers that samples have: those of the machine. In a container they may have others.
+pub fn are_numbered_as_on_the_machine() -> anyhow::Result<bool> {
     let namespace =
         std::fs::metadata("/proc/self/ns/pid").context("looking at the PID namespace")?;
-    ensure!(
-        namespace.ino() == MACHINES_NAMESPACE,
-        "--pid and --port need the machine's PID namespace: in this one processes have other numbers. Start the container \
-         with --pid=host (Kubernetes: hostPID: true), or sample the whole machine or a --cgroup"
-    );
-    Ok(())
+    Ok(namespace.ino() == MACHINES_NAMESPACE)
 }
 
 /// Fails where one of these is no process.

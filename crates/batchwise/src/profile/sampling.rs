@@ -14,6 +14,7 @@ use crate::frame::ticks::sleep;
 pub struct Sampling {
     sampler: Sampler,
     pub kernel: Kernel,
+    numbered: bool,
     /// Names of the interval's processes.
     names: HashMap<u32, String>,
     interval: Tally,
@@ -26,9 +27,16 @@ pub struct Sampling {
 
 impl Sampling {
     /// Begins. What had to be read and loaded is not sampled.
-    pub fn start(mut sampler: Sampler, kernel: Kernel, with_stacks: bool) -> anyhow::Result<Self> {
+    /// `numbered`: processes have the same numbers here as in the samples.
+    pub fn start(
+        mut sampler: Sampler,
+        kernel: Kernel,
+        numbered: bool,
+        with_stacks: bool,
+    ) -> anyhow::Result<Self> {
         sampler.start()?;
         Ok(Self {
+            numbered,
             sampler,
             kernel,
             names: HashMap::new(),
@@ -69,8 +77,10 @@ impl Sampling {
         let functions = sample.kernel.iter();
         let at = attribute(functions.map(|at| self.kernel.find(*at)), by_timer);
         let name = self.names.entry(sample.pid).or_insert_with(|| {
-            let name = fs::read_to_string(format!("/proc/{}/comm", sample.pid));
-            name.map_or_else(|_| sample.name.clone(), |name| name.trim().to_owned())
+            let path = format!("/proc/{}/comm", sample.pid);
+            let name = self.numbered.then(|| fs::read_to_string(path).ok());
+            let name = name.flatten().map(|name| name.trim().to_owned());
+            name.unwrap_or_else(|| sample.name.clone())
         });
         let first = sample.kernel.first();
         self.interval.add(&Counted {

@@ -221,11 +221,28 @@ fn two_profiles_are_compared() {
 
 #[test]
 fn a_container_where_processes_have_other_numbers_is_told_so() {
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--mount-proc"]);
-    command.arg(commands::required("batchwise"));
-    command.args(["profile", "--pid", "1", "--duration", "1s"]);
-    assert_refused(&run(&mut command), 1, &["--pid=host", "hostPID"]);
+    let _turn = turn();
+    let contained = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc"]);
+        command.arg(commands::required("batchwise"));
+        run(command.args(["profile", "--duration", "1s"]).args(args))
+    };
+    assert_refused(&contained(&["--pid", "1"]), 1, &["--pid=host", "hostPID"]);
+    let _flow = Flow::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folded = folder.path().join("p.folded");
+    let whole = contained(&["--format", "text", "--folded", &folded.to_string_lossy()]);
+    let said = String::from_utf8_lossy(&whole.stderr);
+    assert!(whole.status.success(), "{said}");
+    assert_eq!(said.matches("--pid=host").count(), 1, "{said}");
+    let stacks = fs::read_to_string(&folded).expect("folded stacks");
+    for line in stacks.lines() {
+        let (stack, _) = line.rsplit_once(' ').expect("a count");
+        let mut functions = stack.split(';').skip(1);
+        let known = functions.find(|f| *f != "[unknown]" && !f.ends_with("_[k]"));
+        assert_eq!(known, None, "somebody else's function: {line}");
+    }
 }
 
 #[test]
