@@ -81,7 +81,7 @@ pub struct ProfileArgs {
     /// Time between two reports of the live view and of JSON
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
-    /// How long [default: 10s; with --metrics until Ctrl-C]
+    /// How long [default: 10s; with --compare 1m; with --metrics until Ctrl-C]
     #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
     /// How to show it; text comes at the end
@@ -91,7 +91,13 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
     /// Have both settings take turns on the service at --port, and tell what they cost
-    #[arg(long, value_enum, value_name = "WHAT", requires = "port")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        requires = "port",
+        conflicts_with_all = ["report", "folded", "pprof", "metrics", "interval"]
+    )]
     compare: Option<compare::What>,
     /// Write a page with all of it and a flame graph
     #[arg(long, value_name = "FILE.html")]
@@ -275,7 +281,11 @@ impl ProfileArgs {
 
     /// `None`: until it is stopped.
     fn duration(&self) -> Option<Duration> {
-        let usual = self.metrics.is_none().then_some(USUAL);
+        let usual = match (self.compare, &self.metrics) {
+            (Some(_), _) => Some(compare::USUAL),
+            (None, Some(_)) => None,
+            (None, None) => Some(USUAL),
+        };
         self.duration.or(usual)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use batchwise_bpf::profile::{Clock, Sample, Sampler};
@@ -60,12 +61,12 @@ impl Sampling {
         Ok(())
     }
 
-    /// Takes samples in for so long.
-    pub fn go_on(&mut self, time: Duration) -> anyhow::Result<()> {
+    /// Takes samples in for so long, or until it is stopped.
+    pub fn go_on(&mut self, time: Duration, stop: &AtomicBool) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             sleep(left.min(self.sampler.look_every()))?;

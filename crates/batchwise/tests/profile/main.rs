@@ -250,6 +250,10 @@ fn what_is_wrong_is_named_with_its_remedy() {
     assert_refused(&profile(&["--hz", "0"]), 2, &["--hz"]);
     assert_refused(&profile(&["--port", "0"]), 2, &["--port"]);
     assert_refused(&profile(&["diff", "nosuch", "nosuch"]), 1, &["nosuch"]);
+    for file in ["--report", "--folded", "--pprof", "--metrics"] {
+        let args = ["--compare", "nagle", "--port", "1", file, "x"];
+        assert_refused(&profile(&args), 2, &[file, "--compare"]);
+    }
     let _turn = turn();
     let cpu = profile(&["--cpu", "4000", "--duration", "1s"]);
     assert_refused(&cpu, 1, &["CPU 4000 is not online"]);
