@@ -108,8 +108,75 @@ fn palette(graph: &Graph) -> PaletteMap {
     // the root has no name
     paint("", GREY);
     graph.processes.iter().for_each(|name| paint(name, GREY));
-    for Function { name, component } in &graph.functions {
+    let is_masked = |function: &&Function| function.component == Some(Component::Masked);
+    let masked = graph.functions.iter().filter(is_masked);
+    let others = graph.functions.iter().filter(|function| !is_masked(function));
+    // a function that also calls others keeps its own colour
+    for Function { name, component } in masked.chain(others) {
         paint(name, component.map_or(GREY, Component::colour));
     }
     palette
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use batchwise_core::profile::{Attributed, Phase};
+
+    fn graph(functions: &[(&str, Component)], stacks: &[(&[u32], u64)]) -> Graph {
+        let function = |(name, component): &(&str, Component)| Function {
+            name: (*name).to_owned(),
+            component: Some(*component),
+        };
+        let named = |(frames, count): &(&[u32], u64)| Named {
+            process: 0,
+            frames: (*frames).into(),
+            at: Attributed {
+                component: Component::Application,
+                phase: Phase::User,
+            },
+            count: *count,
+        };
+        Graph {
+            functions: functions.iter().map(function).collect(),
+            processes: vec!["a->b c".to_owned()],
+            stacks: stacks.iter().map(named).collect(),
+        }
+    }
+
+    fn colour(svg: &str, title: &str) -> String {
+        let (_, after) = svg.split_once(title).expect(title);
+        let (_, fill) = after.split_once("fill=\"").expect("a colour");
+        fill.split('"').next().expect("its end").to_owned()
+    }
+
+    fn rgb(component: Component) -> String {
+        let [red, green, blue] = component.colour();
+        format!("rgb({red},{green},{blue})")
+    }
+
+    #[test]
+    fn each_name_has_its_components_colour_whatever_is_in_it() {
+        let functions = [
+            ("ptr::operator->()", Component::Application),
+            ("_raw_spin_unlock_irqrestore_[k]", Component::Masked),
+            ("interrupts off", Component::Masked),
+        ];
+        let graph = graph(&functions, &[(&[0, 1, 2], 3)]);
+        let svg = draw(&graph).expect("it is drawn").expect("something");
+        let svg = String::from_utf8(svg).expect("text");
+        let (application, masked) = (rgb(Component::Application), rgb(Component::Masked));
+        assert_eq!(colour(&svg, "ptr::operator-&gt;() ("), application);
+        assert_eq!(colour(&svg, "_raw_spin_unlock_irqrestore ("), masked);
+        assert_eq!(colour(&svg, "interrupts off ("), masked);
+        assert_eq!(colour(&svg, "a-&gt;b c ("), "rgb(215,215,215)");
+    }
+
+    #[test]
+    fn what_is_too_narrow_to_be_seen_is_its_callers() {
+        let functions = [("wide", Component::Copy), ("narrow", Component::Copy)];
+        let graph = graph(&functions, &[(&[0], 9_999), (&[0, 1], 1)]);
+        let lines = Lines::of(&graph).lines;
+        assert_eq!(lines, ["a->b c;wide 10000"]);
+    }
 }

@@ -1,10 +1,13 @@
 //! Names for the places of stacks: the kernel's functions, and those of user space where the processes' files
 //! have symbols. A name is kept once.
 
+use std::fmt::{self, Write as _};
+
 use batchwise_core::profile::{Attributed, Class, Component, Kernel};
 use blazesym::Pid;
 use blazesym::symbolize::source::{Process, Source};
 use blazesym::symbolize::{Input, Symbolizer};
+use cpp_demangle::DemangleOptions;
 use indexmap::IndexSet;
 
 use super::stacks::{Place, Stacks};
@@ -105,8 +108,18 @@ fn functions(
         match *place {
             Place::User { pid, address } if numbered => users.push((pid, address, number)),
             Place::User { .. } => {}
-            Place::Kernel(symbol) => {
-                let function = of_kernel(symbol, kernel);
+            Place::Kernel { symbol, masked } => {
+                let mut function = of_kernel(symbol, kernel);
+                if masked {
+                    function.component = Some(Component::Masked);
+                }
+                numbers[number] = functions.insert_full(function).0 as u32;
+            }
+            Place::Masked => {
+                let function = Function {
+                    name: Component::Masked.label().to_owned(),
+                    component: Some(Component::Masked),
+                };
                 numbers[number] = functions.insert_full(function).0 as u32;
             }
         }
@@ -115,7 +128,7 @@ fn functions(
     let mut bytes = 0;
     for process in users.chunk_by(|(pid, ..), (next, ..)| pid == next) {
         // a symbolizer keeps what it has read: one for each process keeps less
-        let symbolizer = Symbolizer::new();
+        let symbolizer = Symbolizer::builder().enable_demangling(false).build();
         for part in process.chunks(AT_ONCE) {
             for (number, name) in look_up(&symbolizer, part) {
                 let function = of_user(&name);
@@ -157,14 +170,56 @@ fn look_up(symbolizer: &Symbolizer, part: &[(u32, u64, usize)]) -> Vec<(usize, S
     let found = part.iter().zip(found.into_iter().flatten());
     let named = found.filter_map(|((.., number), symbol)| {
         let symbol = symbol.into_sym()?;
-        Some((*number, symbol.name.into_owned()))
+        Some((*number, readable(&symbol.name)))
     });
     named.collect()
+}
+
+/// The name as it is in the source, of C++ and Rust too.
+fn readable(symbol: &str) -> String {
+    let mut short = Short(String::new());
+    if let Ok(name) = rustc_demangle::try_demangle(symbol) {
+        // without the hash; ends with an error where it is too long
+        let _ = write!(short, "{name:#}");
+    } else if let Ok(name) = cpp_demangle::BorrowedSymbol::new(symbol.as_bytes()) {
+        let _ = name.structured_demangle(&mut short, &DemangleOptions::default());
+    }
+    match short.0 {
+        name if name.is_empty() => symbol.to_owned(),
+        name => name,
+    }
+}
+
+/// The beginning of a text: names that are made to be so grow without end when they are demangled.
+struct Short(String);
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend(text.chars().take(LONGEST));
+        match self.0.len() {
+            0..=LONGEST => Ok(()),
+            _ => Err(fmt::Error),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_as_in_the_source_and_short() {
+        for (symbol, name) in [
+            ("main", "main"),
+            ("_ZN3foo3barEv", "foo::bar()"),
+            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
+            ("_ZNK3ptrptEv", "ptr::operator->() const"),
+        ] {
+            assert_eq!(readable(symbol), name);
+        }
+        let long = format!("_ZN{}Ev", "3foo".repeat(1_000));
+        assert!(readable(&long).len() <= 2 * LONGEST);
+    }
     use batchwise_bpf::profile::Sample;
     use batchwise_core::profile::Phase;
 

@@ -3,18 +3,23 @@
 use std::collections::BTreeMap;
 
 use batchwise_bpf::profile::Sample;
-use batchwise_core::profile::{Attributed, Kernel};
+use batchwise_core::profile::{Attributed, Component, Kernel};
 use indexmap::{IndexMap, IndexSet};
 
 /// Where a function is. Those of the kernel are known by now, those of user space by their address alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Among the kernel's symbols.
-    Kernel(Option<u32>),
+    /// Among the kernel's symbols. The innermost may be where interrupts are turned on again: its time was spent before.
+    Kernel {
+        symbol: Option<u32>,
+        masked: bool,
+    },
     User {
         pid: u32,
         address: u64,
     },
+    /// What ran while interrupts were off.
+    Masked,
 }
 
 /// What a stack is: numbers of the process's name and of places, the outermost first.
@@ -46,7 +51,7 @@ impl Stacks {
     /// A sample more.
     pub fn add(&mut self, sample: &Sample, name: &str, at: Attributed, kernel: &Kernel) {
         let full = self.bytes >= ROOM;
-        let counted = self.stack(sample, name, kernel, full).and_then(|stack| {
+        let counted = self.stack(sample, name, at, kernel, full).and_then(|stack| {
             if !full && !self.counts.contains_key(&stack) {
                 self.bytes += STACK + size_of_val(&*stack.frames);
                 self.counts.insert(stack, (at, 0));
@@ -61,7 +66,14 @@ impl Stacks {
     }
 
     /// `None`: a part of it is new, and there is no room.
-    fn stack(&mut self, sample: &Sample, name: &str, kernel: &Kernel, full: bool) -> Option<Stack> {
+    fn stack(
+        &mut self,
+        sample: &Sample,
+        name: &str,
+        at: Attributed,
+        kernel: &Kernel,
+        full: bool,
+    ) -> Option<Stack> {
         let process = self.processes.get_index_of(name);
         let process = match process {
             None if full => return None,
@@ -77,8 +89,13 @@ impl Stacks {
             pid,
             address: *address,
         });
-        let inside = sample.kernel.iter().rev();
-        let inside = inside.map(|at| Place::Kernel(kernel.position(*at).map(|at| at as u32)));
+        let is_masked = at.component == Component::Masked;
+        let inside = sample.kernel.iter().enumerate().rev();
+        let inside = inside.map(|(depth, at)| Place::Kernel {
+            symbol: kernel.position(*at).map(|at| at as u32),
+            masked: is_masked && depth == 0,
+        });
+        let inside = inside.chain(is_masked.then_some(Place::Masked));
         let frames = user.chain(inside).map(|place| {
             if full {
                 return self.places.get_index_of(&place).map(|place| place as u32);
