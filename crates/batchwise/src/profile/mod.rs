@@ -169,7 +169,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let mut ticks = Ticks::new(stop, args.interval, args.duration());
     let (begin, mut since) = (Instant::now(), Instant::now());
-    let (mut traffic, mut counted) = (None, None);
+    let (mut traffic, mut seen, mut counted) = (None, None, None);
     let (mut count_next, mut count_until) = (begin, begin);
     let look = sampling.sampler().look_every();
     loop {
@@ -199,6 +199,12 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         line.traffic = traffic.take();
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.take(&line));
+        }
+        // it is counted more seldom than it is looked at
+        match &line.traffic {
+            Some(now) => seen = Some(now.clone()),
+            None if form == Form::Live => line.traffic.clone_from(&seen),
+            None => {}
         }
         if form != Form::Text {
             output.show(&Shown::new(line))?;
