@@ -1,18 +1,18 @@
 //! The sampler's loader: a clock for each CPU, and the stacks that it finds.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer};
 use libbpf_sys::{
-    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE,
-    PERF_TYPE_SOFTWARE, perf_event_attr, perf_event_attr__bindgen_ty_1,
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC,
+    PERF_FORMAT_TOTAL_TIME_RUNNING, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use nix::libc;
 
@@ -72,6 +72,8 @@ pub struct Sampler {
     ring: RingBuffer<'static>,
     skel: ProfileSkel<'static>,
     clock: Clock,
+    /// How much of it passes in a second.
+    speed: f64,
     cpus: Vec<u32>,
     hz: u32,
 }
@@ -93,7 +95,7 @@ impl Sampler {
             false => config.cpus.clone(),
         };
         let skel = load(config, cpus.len() as u32)?;
-        let clock = best_clock().map_err(|error| match error.raw_os_error() {
+        let (clock, speed) = best_clock().map_err(|error| match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {
                 Error::Refused(format!("not allowed to sample CPUs: {CLOCK_REMEDY}"))
             }
@@ -113,6 +115,7 @@ impl Sampler {
             ring,
             skel,
             clock,
+            speed,
             cpus,
             hz: config.hz,
         })
@@ -121,7 +124,7 @@ impl Sampler {
     /// Begins to sample.
     pub fn start(&mut self) -> Result<(), Error> {
         for cpu in &self.cpus {
-            let clock = open_clock(self.clock, *cpu, self.hz);
+            let clock = open_clock(self.clock, *cpu, period(*cpu, self.hz, self.speed));
             let clock = clock.map_err(Error::io("opening a CPU's clock"))?;
             let program = &self.skel.progs.bw_tick;
             let link = program.attach_perf_event(clock.as_raw_fd());
@@ -220,56 +223,80 @@ pub(crate) fn load_alone() -> Result<ProfileSkel<'static>, Error> {
     load(&config, 1)
 }
 
-/// The processor's counter where there is one, else a timer.
-pub(crate) fn best_clock() -> io::Result<Clock> {
-    let open = |clock| open_clock(clock, 0, 1).map(|_| clock);
-    open(Clock::Cycles).or_else(|_| open(Clock::Timer))
+/// The processor's counter where there is one, else a timer; and how much of it passes in a second.
+pub(crate) fn best_clock() -> io::Result<(Clock, f64)> {
+    let open = |clock, speed| open_clock(clock, 0, speed as u64).map(|_| (clock, speed));
+    let cycles = cycles_a_second().and_then(|speed| open(Clock::Cycles, speed));
+    cycles.or_else(|_| open(Clock::Timer, 1e9))
 }
 
-/// Timers of different CPUs tick at periods that differ by multiples of this, ns …
+/// It is counted for so long how fast the processor is.
+const CALIBRATE: Duration = Duration::from_millis(20);
+
+/// Cycles a second of this thread while it works: the period of samples is fixed by it. One that the kernel adapts would give
+/// the samples of an idle CPU, of which it takes as many, the weight of those of a busy one.
+fn cycles_a_second() -> io::Result<f64> {
+    let mut attr = clock_attr(Clock::Cycles);
+    attr.read_format = PERF_FORMAT_TOTAL_TIME_RUNNING.into();
+    let mut counter = fs::File::from(open(&attr, 0, -1)?);
+    let until = Instant::now() + CALIBRATE;
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+    let mut counted = [0; 16];
+    counter.read_exact(&mut counted)?;
+    let (cycles, ns) = counted.split_at(8);
+    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes) as f64;
+    let speed = number(cycles) * 1e9 / number(ns);
+    let is_plausible = speed.is_finite() && speed >= 1e6;
+    is_plausible.then_some(speed).ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Clocks of different CPUs tick at periods that differ by multiples of this, ns …
 const APART: i64 = 1_000;
 /// … from as many below the one that was asked for to as many above it.
 const MOST_APART: i64 = 16;
 
-/// ns between two ticks of a CPU's timer. With the same period everywhere a CPU would always be sampled when
-/// another one is, at the same distance: a receiver whenever its sender has just been held up. Where both keep
+/// How much of a clock of this speed passes between two ticks. With the same period everywhere a CPU would always be
+/// sampled when another one is, at the same distance: a receiver whenever its sender has just been held up. Where both keep
 /// their distance, a busy share of 0.45 was sampled as anything from 0.32 to 0.53.
-fn timer_period(cpu: u32, hz: u32) -> u64 {
+fn period(cpu: u32, hz: u32, speed: f64) -> u64 {
     let period = 1_000_000_000 / i64::from(hz);
     // 0, 1, -1, 2, -2, …
     let place = (i64::from(cpu) % (2 * MOST_APART + 1) + 1) / 2;
     let place = if cpu.is_multiple_of(2) { -place } else { place };
     // a high rate has no room for as much
-    (period + place * APART.min(period / 1_000)) as u64
+    let ns = period + place * APART.min(period / 1_000);
+    (ns as f64 * speed / 1e9) as u64
 }
 
-fn open_clock(clock: Clock, cpu: u32, hz: u32) -> io::Result<OwnedFd> {
+fn open_clock(clock: Clock, cpu: u32, period: u64) -> io::Result<OwnedFd> {
+    let mut attr = clock_attr(clock);
+    attr.__bindgen_anon_1.sample_period = period;
+    open(&attr, -1, cpu as i32)
+}
+
+fn clock_attr(clock: Clock) -> perf_event_attr {
     let (kind, config) = match clock {
         Clock::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
         Clock::Timer => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
     };
-    let rate = match clock {
-        Clock::Cycles => perf_event_attr__bindgen_ty_1 {
-            sample_freq: hz.into(),
-        },
-        Clock::Timer => perf_event_attr__bindgen_ty_1 {
-            sample_period: timer_period(cpu, hz),
-        },
-    };
-    let mut attr = perf_event_attr {
+    perf_event_attr {
         type_: kind,
         size: size_of::<perf_event_attr>() as u32,
         config: config.into(),
-        __bindgen_anon_1: rate,
         ..Default::default()
-    };
-    attr.set_freq(u64::from(clock == Clock::Cycles));
+    }
+}
+
+/// Of a thread (0: this one) or of all (-1), on a CPU or on all (-1).
+fn open(attr: &perf_event_attr, thread: i32, cpu: i32) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is as long as it says; the kernel only reads it.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attr,
-            -1,
+            &raw const *attr,
+            thread,
             cpu,
             -1,
             PERF_FLAG_FD_CLOEXEC,
@@ -329,5 +356,14 @@ mod tests {
         assert!(look_every(2, 9973) < SELDOM);
         assert!((OFTEN..SELDOM).contains(&look_every(64, 997)));
         assert_eq!(room(2), room(256));
+    }
+
+    #[test]
+    fn periods_are_fixed_and_differ_from_cpu_to_cpu() {
+        assert_eq!(period(0, 1_000, 1e9), 1_000_000);
+        assert_eq!(period(1, 1_000, 3e9), 3_003_000);
+        assert_eq!(period(2, 1_000, 3e9), 2_997_000);
+        let (clock, speed) = best_clock().expect("a clock");
+        assert!(speed >= 1e6, "{clock:?}: {speed}");
     }
 }
