@@ -1,15 +1,17 @@
 //! `--report`: one page with all of it: shares, where they were spent, and a flame graph coloured by component.
 
 use std::io::Write;
+use std::time::{Duration, SystemTime};
 
 use batchwise_core::profile::Component;
 use batchwise_core::profile::report::Line;
+use nix::sys::utsname::uname;
 use maud::{Markup, PreEscaped, html};
 
 use super::flames;
 use super::frames::Graph;
 use super::report::{most, traffic};
-use crate::frame::human::{UNKNOWN, percent};
+use crate::frame::human::{UNKNOWN, duration, percent};
 use crate::frame::page::document;
 
 const TITLE: &str = "Where the CPU time of the network stack goes";
@@ -21,7 +23,8 @@ pub fn write(summary: &str, line: &Line, graph: &Graph, mut out: impl Write) -> 
     let flames = flames::draw(graph)?;
     let body = html! {
         h1 { (TITLE) }
-        p class="lead" { (summary) " By batchwise " (env!("CARGO_PKG_VERSION")) "." }
+        p class="lead" { (summary) }
+        p class="note" { (about(line)) " By batchwise " (env!("CARGO_PKG_VERSION")) "." }
         @if let Some(doubt) = line.doubt() { p class="warn" { (doubt) } }
         @if line.lost > 0 { p class="warn" { (line.lost) " samples were lost." } }
         h2 { "Components" }
@@ -49,6 +52,21 @@ pub fn write(summary: &str, line: &Line, graph: &Graph, mut out: impl Write) -> 
     out.write_all(&flames.unwrap_or_default())?;
     out.write_all(after.as_bytes())?;
     Ok(())
+}
+
+/// Where and when it was.
+fn about(line: &Line) -> String {
+    let end = SystemTime::UNIX_EPOCH + Duration::from_nanos(line.ts_ns);
+    let end = humantime::format_rfc3339_seconds(end);
+    let took = duration(line.interval_ns);
+    let machine = uname().map_or_else(
+        |_| String::new(),
+        |name| {
+            let (host, release) = (name.nodename(), name.release());
+            format!(" on {}, Linux {}", host.display(), release.display())
+        },
+    );
+    format!("{took}{machine}, until {end}.")
 }
 
 fn components(line: &Line) -> Markup {

@@ -142,6 +142,10 @@ fn files_for_other_tools_have_the_stacks() {
         assert!(!stack.is_empty() && count.parse::<u64>().is_ok(), "{line}");
     }
     let page = fs::read_to_string(page).expect("a page");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's");
+    let about = format!(", Linux {}, until 20", release.trim());
+    assert!(page.contains(&about), "{about}");
+    assert!(page.contains("width: 100%"), "the flame graph's width");
     assert!(page.contains("<svg") && page.contains("tcp_sendmsg_locked"));
     let pprof = fs::read(pprof).expect("a profile for pprof");
     assert_eq!(pprof[..2], [0x1f, 0x8b], "gzip");
