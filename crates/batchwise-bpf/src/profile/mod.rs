@@ -249,7 +249,9 @@ fn cycles_a_second() -> io::Result<f64> {
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes) as f64;
     let speed = number(cycles) * 1e9 / number(ns);
     let is_plausible = speed.is_finite() && speed >= 1e6;
-    is_plausible.then_some(speed).ok_or_else(|| io::ErrorKind::Unsupported.into())
+    is_plausible
+        .then_some(speed)
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 /// Clocks of different CPUs tick at periods that differ by multiples of this, ns …

@@ -65,7 +65,11 @@ impl Only {
             says += &processes.join(" and ");
         }
         if let Some(cgroup) = &self.cgroup {
-            says += if says.is_empty() { " with what is in " } else { " in " };
+            says += if says.is_empty() {
+                " with what is in "
+            } else {
+                " in "
+            };
             says += cgroup;
         }
         if let Some(cpus) = list("CPU", "CPUs", &self.cpus) {

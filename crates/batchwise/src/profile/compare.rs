@@ -49,12 +49,7 @@ struct Hold(Child);
 
 impl Hold {
     /// Waits until the setting is in force.
-    fn start(
-        ports: &[u16],
-        setting: &str,
-        again: bool,
-        stop: &AtomicBool,
-    ) -> anyhow::Result<Self> {
+    fn start(ports: &[u16], setting: &str, again: bool, stop: &AtomicBool) -> anyhow::Result<Self> {
         let mut command = Command::new(env::current_exe().context("finding this program")?);
         command.args(["tune", "--hold", setting, "--format", "jsonl"]);
         for port in ports {
@@ -247,8 +242,7 @@ impl Comparison {
     }
 
     fn text(&self) -> String {
-        let mut text =
-            "ns of CPU time a KB that applications read; 95 % intervals\n\n".to_owned();
+        let mut text = "ns of CPU time a KB that applications read; 95 % intervals\n\n".to_owned();
         text += "component       TCP_NODELAY     Nagle   what Nagle changes\n";
         for change in &self.changes {
             let name = change.component.map_or("all", Component::label);

@@ -65,7 +65,11 @@ impl Change {
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (before, after) = (read(&args.a)?, read(&args.b)?);
     if let Some(why) = not_comparable(&before, &after) {
-        bail!("{} and {} cannot be compared: {why}", args.a.display(), args.b.display());
+        bail!(
+            "{} and {} cannot be compared: {why}",
+            args.a.display(),
+            args.b.display()
+        );
     }
     let changes = changes(&before, &after);
     let text = match args.json {
@@ -85,7 +89,8 @@ fn text(changes: &[Change]) -> String {
         let (low, high) = (signed(change.low), signed(change.high));
         let noise = change.noise();
         let by = signed(change.change);
-        text += &format!("{name:<14} {before:>11} {after:>10} {by:>10}  ({low} to {high}){noise}\n");
+        text +=
+            &format!("{name:<14} {before:>11} {after:>10} {by:>10}  ({low} to {high}){noise}\n");
     }
     text
 }
@@ -115,7 +120,12 @@ fn not_comparable(before: &[Line], after: &[Line]) -> Option<String> {
     // a service that was started anew has other processes
     let how = |line: &Line| {
         let clock = word(&line.clock);
-        let Only { ports, pids, cgroup, cpus } = line.only.clone();
+        let Only {
+            ports,
+            pids,
+            cgroup,
+            cpus,
+        } = line.only.clone();
         (clock, line.hz, ports, pids.len(), cgroup, cpus)
     };
     let says = |line: &Line| {
@@ -227,7 +237,15 @@ mod tests {
             };
             let (ts_ns, clock) = (0, Clock::Timer);
             let (cpus, lost) = (&[][..], 0);
-            let sampled = Sampled { ts_ns, interval_ns, clock, hz, only, cpus, lost };
+            let sampled = Sampled {
+                ts_ns,
+                interval_ns,
+                clock,
+                hz,
+                only,
+                cpus,
+                lost,
+            };
             vec![Line::of(&Tally::default(), sampled); 5]
         };
         let second = 1_000_000_000;
@@ -238,7 +256,10 @@ mod tests {
             (line(499, &[80], second), "499 Hz"),
             (line(997, &[81], second), "port 81"),
             (line(997, &[], second), "everywhere"),
-            (line(997, &[80], second / 5), "intervals of 1.00 s and of 200 ms"),
+            (
+                line(997, &[80], second / 5),
+                "intervals of 1.00 s and of 200 ms",
+            ),
         ] {
             let why = why(other).expect("something else");
             assert!(why.contains(word), "{why}");

@@ -52,7 +52,9 @@ impl Files {
         let period = Duration::from_secs(1) / line.hz;
         let time = Duration::from_nanos(line.interval_ns);
         let written = [
-            write(self.report, &|out| page::write(&whole.summary(), line, graph, out)),
+            write(self.report, &|out| {
+                page::write(&whole.summary(), line, graph, out)
+            }),
             write(self.folded, &|out| Ok(folded::write(graph, out)?)),
             write(self.pprof, &|out| {
                 Ok(pprof::write(graph, line.ts_ns, time, period, out)?)

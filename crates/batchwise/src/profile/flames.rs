@@ -110,7 +110,10 @@ fn palette(graph: &Graph) -> PaletteMap {
     graph.processes.iter().for_each(|name| paint(name, GREY));
     let is_masked = |function: &&Function| function.component == Some(Component::Masked);
     let masked = graph.functions.iter().filter(is_masked);
-    let others = graph.functions.iter().filter(|function| !is_masked(function));
+    let others = graph
+        .functions
+        .iter()
+        .filter(|function| !is_masked(function));
     // a function that also calls others keeps its own colour
     for Function { name, component } in masked.chain(others) {
         paint(name, component.map_or(GREY, Component::colour));

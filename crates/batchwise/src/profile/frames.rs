@@ -68,9 +68,7 @@ pub fn name(stacks: Stacks, kernel: &Kernel, numbered: bool) -> Graph {
     });
     named.extend(left_out);
     processes.push(LEFT_OUT.to_owned());
-    named.sort_unstable_by(|a, b| {
-        (a.process, &a.frames, a.at).cmp(&(b.process, &b.frames, b.at))
-    });
+    named.sort_unstable_by(|a, b| (a.process, &a.frames, a.at).cmp(&(b.process, &b.frames, b.at)));
     // the same functions at other addresses
     named.dedup_by(|next, kept| {
         let same = (next.process, &next.frames, next.at) == (kept.process, &kept.frames, kept.at);
@@ -238,7 +236,9 @@ mod tests {
                 cpu: 0,
                 name: String::new(),
                 kernel: Vec::new(),
-                user: (first..first + 48).map(|at| at % 1000 + at / 1000).collect(),
+                user: (first..first + 48)
+                    .map(|at| at % 1000 + at / 1000)
+                    .collect(),
             };
             stacks.add(&sample, "a\nb", at, &kernel);
         }

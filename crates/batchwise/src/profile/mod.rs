@@ -37,8 +37,8 @@ pub use compare::Comparison;
 #[cfg(test)]
 pub use diff::Change;
 use files::Files;
-pub use report::ProfileMetrics;
 use owners::Owners;
+pub use report::ProfileMetrics;
 use report::Shown;
 use sampling::Sampling;
 
@@ -230,7 +230,9 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(stacks) = sampling.stacks.take() {
         let left_out: u64 = stacks.left_out.values().sum();
         if left_out > 0 {
-            tracing::warn!("{left_out} samples are in no stack: there were too many different ones");
+            tracing::warn!(
+                "{left_out} samples are in no stack: there were too many different ones"
+            );
         }
         files.write(&whole, &frames::name(stacks, &sampling.kernel, numbered))?;
     }
@@ -310,7 +312,12 @@ impl ProfileArgs {
 
     /// The files that are written besides.
     fn open_files(&self) -> anyhow::Result<Files> {
-        let Self { report, folded, pprof, .. } = self;
+        let Self {
+            report,
+            folded,
+            pprof,
+            ..
+        } = self;
         Files::open(report.as_deref(), folded.as_deref(), pprof.as_deref())
     }
 }

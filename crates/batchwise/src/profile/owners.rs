@@ -78,7 +78,10 @@ impl Owners {
         }
         let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
         let ports = ports.join(" or ");
-        ensure!(unseen == 0, "no process with a socket at port {ports} is to be seen: {hint}");
+        ensure!(
+            unseen == 0,
+            "no process with a socket at port {ports} is to be seen: {hint}"
+        );
         bail!("no process has a socket at port {ports}: start the service first")
     }
 }

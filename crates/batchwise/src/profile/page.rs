@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use batchwise_core::profile::Component;
 use batchwise_core::profile::report::Line;
-use nix::sys::utsname::uname;
 use maud::{Markup, PreEscaped, html};
+use nix::sys::utsname::uname;
 
 use super::flames;
 use super::frames::Graph;

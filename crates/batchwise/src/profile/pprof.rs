@@ -116,7 +116,12 @@ pub fn write(
         let labels = keys.iter().zip(texts);
         let sample = Sample {
             // they begin at 1, and the innermost is the first
-            location_id: stack.frames.iter().rev().map(|at| u64::from(*at) + 1).collect(),
+            location_id: stack
+                .frames
+                .iter()
+                .rev()
+                .map(|at| u64::from(*at) + 1)
+                .collect(),
             value: vec![stack.count as i64, stack.count as i64 * period],
             label: labels.map(|(key, str)| Label { key: *key, str }).collect(),
         };

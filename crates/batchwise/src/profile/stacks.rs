@@ -51,14 +51,16 @@ impl Stacks {
     /// A sample more.
     pub fn add(&mut self, sample: &Sample, name: &str, at: Attributed, kernel: &Kernel) {
         let full = self.bytes >= ROOM;
-        let counted = self.stack(sample, name, at, kernel, full).and_then(|stack| {
-            if !full && !self.counts.contains_key(&stack) {
-                self.bytes += STACK + size_of_val(&*stack.frames);
-                self.counts.insert(stack, (at, 0));
-                return self.counts.last().map(|_| self.counts.len() - 1);
-            }
-            self.counts.get_index_of(&stack)
-        });
+        let counted = self
+            .stack(sample, name, at, kernel, full)
+            .and_then(|stack| {
+                if !full && !self.counts.contains_key(&stack) {
+                    self.bytes += STACK + size_of_val(&*stack.frames);
+                    self.counts.insert(stack, (at, 0));
+                    return self.counts.last().map(|_| self.counts.len() - 1);
+                }
+                self.counts.get_index_of(&stack)
+            });
         match counted {
             Some(index) => self.counts[index].1 += 1,
             None => *self.left_out.entry(at).or_default() += 1,

@@ -177,7 +177,14 @@ fn files_are_written_also_where_nobody_reads_the_text() {
     let folder = tempfile::tempdir().expect("a folder");
     let folded = folder.path().join("p.folded");
     let mut command = batchwise();
-    command.args(["profile", "--duration", "1s", "--format", "text", "--folded"]);
+    command.args([
+        "profile",
+        "--duration",
+        "1s",
+        "--format",
+        "text",
+        "--folded",
+    ]);
     command.arg(&folded);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it runs");
@@ -277,7 +284,10 @@ fn what_is_wrong_is_named_with_its_remedy() {
     command.arg(commands::required("batchwise"));
     let mut another = Command::new("sleep").arg("60").spawn().expect("sleep");
     let blind = run(command.args(["profile", "--port", "1", "--duration", "1s"]));
-    another.kill().and_then(|()| another.wait()).expect("it ends");
+    another
+        .kill()
+        .and_then(|()| another.wait())
+        .expect("it ends");
     assert_refused(&blind, 1, &["could not be looked into: CAP_SYS_PTRACE"]);
     let nobody = run_as_nobody(&["profile", "--duration", "1s"]);
     assert_refused(&nobody, 1, &["CAP_PERFMON"]);

@@ -18,9 +18,16 @@ impl Hostile {
         fs::write(&source, include_str!("hostile.c")).expect("a file");
         let mut compiler = Command::new("cc");
         // by frame pointers the kernel walks stacks
-        compiler.args(["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"]);
+        compiler.args([
+            "-O1",
+            "-fno-omit-frame-pointer",
+            "-fno-optimize-sibling-calls",
+        ]);
         let built = compiler.arg("-o").arg(&program).arg(&source).status();
-        assert!(built.is_ok_and(|status| status.success()), "a C compiler is needed");
+        assert!(
+            built.is_ok_and(|status| status.success()),
+            "a C compiler is needed"
+        );
         Self(Command::new(program).spawn().expect("the program runs"))
     }
 }
@@ -52,7 +59,15 @@ fn stacks_that_share_nothing_take_no_more_memory_than_is_allowed() {
     let hostile = Hostile::start(folder.path());
     let path = |name: &str| folder.path().join(name);
     let mut profile = batchwise();
-    profile.args(["profile", "--hz", "9973", "--duration", "8s", "--format", "text"]);
+    profile.args([
+        "profile",
+        "--hz",
+        "9973",
+        "--duration",
+        "8s",
+        "--format",
+        "text",
+    ]);
     profile.args(["--pid", &hostile.0.id().to_string()]);
     profile.arg("--report").arg(path("p.html"));
     profile.arg("--folded").arg(path("p.folded"));
