@@ -51,20 +51,20 @@ impl Stacks {
     /// A sample more.
     pub fn add(&mut self, sample: &Sample, name: &str, at: Attributed, kernel: &Kernel) {
         let full = self.bytes >= ROOM;
-        let counted = self
-            .stack(sample, name, at, kernel, full)
-            .and_then(|stack| {
-                if !full && !self.counts.contains_key(&stack) {
-                    self.bytes += STACK + size_of_val(&*stack.frames);
-                    self.counts.insert(stack, (at, 0));
-                    return self.counts.last().map(|_| self.counts.len() - 1);
-                }
-                self.counts.get_index_of(&stack)
-            });
-        match counted {
-            Some(index) => self.counts[index].1 += 1,
-            None => *self.left_out.entry(at).or_default() += 1,
-        }
+        let stack = self.stack(sample, name, at, kernel, full);
+        let stack = stack.filter(|stack| !full || self.counts.contains_key(stack));
+        let count = match stack {
+            None => self.left_out.entry(at).or_default(),
+            Some(stack) => {
+                let (taken, bytes) = (&mut self.bytes, STACK + size_of_val(&*stack.frames));
+                let counted = self.counts.entry(stack).or_insert_with(|| {
+                    *taken += bytes;
+                    (at, 0)
+                });
+                &mut counted.1
+            }
+        };
+        *count += 1;
     }
 
     /// `None`: a part of it is new, and there is no room.
