@@ -204,6 +204,8 @@ impl fmt::Write for Short {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use batchwise_bpf::profile::Sample;
+    use batchwise_core::profile::Phase;
 
     #[test]
     fn names_are_as_in_the_source_and_short() {
@@ -218,8 +220,6 @@ mod tests {
         let long = format!("_ZN{}Ev", "3foo".repeat(1_000));
         assert!(readable(&long).len() <= 2 * LONGEST);
     }
-    use batchwise_bpf::profile::Sample;
-    use batchwise_core::profile::Phase;
 
     #[test]
     fn what_finds_no_room_is_counted_and_shown_as_such() {
@@ -236,13 +236,11 @@ mod tests {
                 cpu: 0,
                 name: String::new(),
                 kernel: Vec::new(),
-                user: (first..first + 48)
-                    .map(|at| at % 1000 + at / 1000)
-                    .collect(),
+                user: std::iter::once(all + first).chain(0..47).collect(),
             };
             stacks.add(&sample, "a\nb", at, &kernel);
         }
-        let graph = name(stacks, &kernel, true);
+        let graph = name(stacks, &kernel, false);
         let count = |is: fn(&str) -> bool| {
             let of_it = graph.stacks.iter();
             let of_it = of_it.filter(|s| is(&graph.processes[s.process as usize]));
