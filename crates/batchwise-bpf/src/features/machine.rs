@@ -67,7 +67,11 @@ impl Machine {
             settings: settings(),
             cgroup2: mount_point().ok(),
             bpffs: bpffs_is_mounted(),
-            clock: || best_clock().map_err(|error| error.to_string()),
+            clock: || {
+                best_clock()
+                    .map(|(clock, _)| clock)
+                    .map_err(|error| error.to_string())
+            },
             symbols: shows_symbols(),
             storage_iterator: || takes_iterator(c"bpf_sk_storage_map"),
         }

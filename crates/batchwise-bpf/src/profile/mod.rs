@@ -1,17 +1,18 @@
 //! The sampler's loader: a clock for each CPU, and the stacks that it finds.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer};
 use libbpf_sys::{
-    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE,
-    PERF_TYPE_SOFTWARE, perf_event_attr, perf_event_attr__bindgen_ty_1,
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC,
+    PERF_FORMAT_TOTAL_TIME_RUNNING, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use nix::libc;
 
@@ -56,8 +57,12 @@ pub struct Sample {
 
 /// Bytes of samples for a CPU that may wait until they are taken: a second's at 997 Hz.
 const ROOM: u32 = 1 << 21;
-/// … and of all CPUs.
-const MOST_ROOM: u32 = 1 << 25;
+/// … and of all CPUs: it is mapped twice, and counts so.
+const MOST_ROOM: u32 = 1 << 22;
+/// Samples are taken so often …
+const SELDOM: Duration = Duration::from_millis(200);
+/// … or more often where the room is filled sooner; but not more often than this.
+const OFTEN: Duration = Duration::from_millis(10);
 
 /// Samples from its start until it is dropped.
 pub struct Sampler {
@@ -67,6 +72,8 @@ pub struct Sampler {
     ring: RingBuffer<'static>,
     skel: ProfileSkel<'static>,
     clock: Clock,
+    /// How much of it passes in a second.
+    speed: f64,
     cpus: Vec<u32>,
     hz: u32,
 }
@@ -88,7 +95,7 @@ impl Sampler {
             false => config.cpus.clone(),
         };
         let skel = load(config, cpus.len() as u32)?;
-        let clock = best_clock().map_err(|error| match error.raw_os_error() {
+        let (clock, speed) = best_clock().map_err(|error| match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {
                 Error::Refused(format!("not allowed to sample CPUs: {CLOCK_REMEDY}"))
             }
@@ -108,6 +115,7 @@ impl Sampler {
             ring,
             skel,
             clock,
+            speed,
             cpus,
             hz: config.hz,
         })
@@ -116,7 +124,7 @@ impl Sampler {
     /// Begins to sample.
     pub fn start(&mut self) -> Result<(), Error> {
         for cpu in &self.cpus {
-            let clock = open_clock(self.clock, *cpu, self.hz);
+            let clock = open_clock(self.clock, *cpu, period(*cpu, self.hz, self.speed));
             let clock = clock.map_err(Error::io("opening a CPU's clock"))?;
             let program = &self.skel.progs.bw_tick;
             let link = program.attach_perf_event(clock.as_raw_fd());
@@ -128,9 +136,19 @@ impl Sampler {
         Ok(())
     }
 
+    /// How often to take samples: when half of the room is full.
+    pub fn look_every(&self) -> Duration {
+        look_every(self.cpus.len() as u32, self.hz)
+    }
+
     /// What ticks.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// The CPUs that are sampled.
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus
     }
 
     /// From now on these are sampled, if the [`Config`] said only some are.
@@ -171,8 +189,7 @@ fn load(config: &Config, cpus: u32) -> Result<ProfileSkel<'static>, Error> {
     let mut open = ProfileSkelBuilder::default()
         .open(holder())
         .map_err(Error::bpf("opening the BPF object"))?;
-    let room = cpus.saturating_mul(ROOM).min(MOST_ROOM).next_power_of_two();
-    let resized = open.maps.samples.set_max_entries(room);
+    let resized = open.maps.samples.set_max_entries(room(cpus));
     resized.map_err(Error::bpf("sizing the ring buffer"))?;
     let data = rodata(open.maps.rodata_data.as_deref_mut())?;
     data.only_pids = config.only_pids;
@@ -182,6 +199,16 @@ fn load(config: &Config, cpus: u32) -> Result<ProfileSkel<'static>, Error> {
         (data.cgroup, data.cgroup_level) = (cgroup.id, cgroup.level as i32);
     }
     open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+fn room(cpus: u32) -> u32 {
+    cpus.saturating_mul(ROOM).min(MOST_ROOM).next_power_of_two()
+}
+
+fn look_every(cpus: u32, hz: u32) -> Duration {
+    let a_second = f64::from(cpus) * f64::from(hz) * size_of::<types::bw_sample>() as f64;
+    let until_half = f64::from(room(cpus)) / 2.0 / a_second.max(1.0);
+    Duration::from_secs_f64(until_half).clamp(OFTEN, SELDOM)
 }
 
 /// Loads the program as for one CPU, and attaches it nowhere.
@@ -196,56 +223,82 @@ pub(crate) fn load_alone() -> Result<ProfileSkel<'static>, Error> {
     load(&config, 1)
 }
 
-/// The processor's counter where there is one, else a timer.
-pub(crate) fn best_clock() -> io::Result<Clock> {
-    let open = |clock| open_clock(clock, 0, 1).map(|_| clock);
-    open(Clock::Cycles).or_else(|_| open(Clock::Timer))
+/// The processor's counter where there is one, else a timer; and how much of it passes in a second.
+pub(crate) fn best_clock() -> io::Result<(Clock, f64)> {
+    let open = |clock, speed| open_clock(clock, 0, speed as u64).map(|_| (clock, speed));
+    let cycles = cycles_a_second().and_then(|speed| open(Clock::Cycles, speed));
+    cycles.or_else(|_| open(Clock::Timer, 1e9))
 }
 
-/// Timers of different CPUs tick at periods that differ by multiples of this, ns …
+/// It is counted for so long how fast the processor is.
+const CALIBRATE: Duration = Duration::from_millis(20);
+
+/// Cycles a second of this thread while it works: the period of samples is fixed by it. One that the kernel adapts would give
+/// the samples of an idle CPU, of which it takes as many, the weight of those of a busy one.
+fn cycles_a_second() -> io::Result<f64> {
+    let mut attr = clock_attr(Clock::Cycles);
+    attr.read_format = PERF_FORMAT_TOTAL_TIME_RUNNING.into();
+    let mut counter = fs::File::from(open(&attr, 0, -1)?);
+    let until = Instant::now() + CALIBRATE;
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+    let mut counted = [0; 16];
+    counter.read_exact(&mut counted)?;
+    let (cycles, ns) = counted.split_at(8);
+    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes) as f64;
+    let speed = number(cycles) * 1e9 / number(ns);
+    let is_plausible = speed.is_finite() && speed >= 1e6;
+    is_plausible
+        .then_some(speed)
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Clocks of different CPUs tick at periods that differ by multiples of this, ns …
 const APART: i64 = 1_000;
 /// … from as many below the one that was asked for to as many above it.
 const MOST_APART: i64 = 16;
 
-/// ns between two ticks of a CPU's timer. With the same period everywhere a CPU would always be sampled when
-/// another one is, at the same distance: a receiver whenever its sender has just been held up. Where both keep
+/// How much of a clock of this speed passes between two ticks. With the same period everywhere a CPU would always be
+/// sampled when another one is, at the same distance: a receiver whenever its sender has just been held up. Where both keep
 /// their distance, a busy share of 0.45 was sampled as anything from 0.32 to 0.53.
-fn timer_period(cpu: u32, hz: u32) -> u64 {
+fn period(cpu: u32, hz: u32, speed: f64) -> u64 {
     let period = 1_000_000_000 / i64::from(hz);
     // 0, 1, -1, 2, -2, …
     let place = (i64::from(cpu) % (2 * MOST_APART + 1) + 1) / 2;
     let place = if cpu.is_multiple_of(2) { -place } else { place };
     // a high rate has no room for as much
-    (period + place * APART.min(period / 1_000)) as u64
+    let ns = period + place * APART.min(period / 1_000);
+    (ns as f64 * speed / 1e9) as u64
 }
 
-fn open_clock(clock: Clock, cpu: u32, hz: u32) -> io::Result<OwnedFd> {
+fn open_clock(clock: Clock, cpu: u32, period: u64) -> io::Result<OwnedFd> {
+    let mut attr = clock_attr(clock);
+    attr.__bindgen_anon_1.sample_period = period;
+    open(&attr, -1, cpu as i32)
+}
+
+fn clock_attr(clock: Clock) -> perf_event_attr {
     let (kind, config) = match clock {
         Clock::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
         Clock::Timer => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
     };
-    let rate = match clock {
-        Clock::Cycles => perf_event_attr__bindgen_ty_1 {
-            sample_freq: hz.into(),
-        },
-        Clock::Timer => perf_event_attr__bindgen_ty_1 {
-            sample_period: timer_period(cpu, hz),
-        },
-    };
-    let mut attr = perf_event_attr {
+    perf_event_attr {
         type_: kind,
         size: size_of::<perf_event_attr>() as u32,
         config: config.into(),
-        __bindgen_anon_1: rate,
         ..Default::default()
-    };
-    attr.set_freq(u64::from(clock == Clock::Cycles));
+    }
+}
+
+/// Of a thread (0: this one) or of all (-1), on a CPU or on all (-1).
+fn open(attr: &perf_event_attr, thread: i32, cpu: i32) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is as long as it says; the kernel only reads it.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attr,
-            -1,
+            &raw const *attr,
+            thread,
             cpu,
             -1,
             PERF_FLAG_FD_CLOEXEC,
@@ -294,3 +347,25 @@ impl Sample {
 }
 
 impl Plain for types::bw_sample {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_cpus_and_high_rates_get_no_more_room_but_are_looked_at_more_often() {
+        assert_eq!(look_every(2, 997), SELDOM);
+        assert!(look_every(2, 9973) < SELDOM);
+        assert!((OFTEN..SELDOM).contains(&look_every(64, 997)));
+        assert_eq!(room(2), room(256));
+    }
+
+    #[test]
+    fn periods_are_fixed_and_differ_from_cpu_to_cpu() {
+        assert_eq!(period(0, 1_000, 1e9), 1_000_000);
+        assert_eq!(period(1, 1_000, 3e9), 3_003_000);
+        assert_eq!(period(2, 1_000, 3e9), 2_997_000);
+        let (clock, speed) = best_clock().expect("a clock");
+        assert!(speed >= 1e6, "{clock:?}: {speed}");
+    }
+}

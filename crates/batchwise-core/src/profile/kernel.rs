@@ -50,8 +50,13 @@ impl Kernel {
 
     /// The function that an address is in.
     pub fn find(&self, address: u64) -> Option<&Symbol> {
+        self.0.get(self.position(address)?)
+    }
+
+    /// Its place among [`Kernel::symbols`].
+    pub fn position(&self, address: u64) -> Option<usize> {
         let after = self.0.partition_point(|symbol| symbol.address <= address);
-        self.0.get(after.checked_sub(1)?)
+        after.checked_sub(1)
     }
 
     /// All functions, by address.

@@ -1,7 +1,7 @@
 //! The lines of JSON of `batchwise profile`. Field names are a contract. Shares are of all samples in which a
 //! CPU did something, unless it says otherwise.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,64 @@ pub enum Clock {
     Timer,
 }
 
+/// What of the machine is sampled: of these CPUs what these processes, or processes at these ports, do, if they are in this
+/// cgroup.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Only {
+    /// Processes with sockets at these ports.
+    pub ports: Vec<u16>,
+    /// These processes.
+    pub pids: Vec<u32>,
+    /// What is in this cgroup. null: in any.
+    pub cgroup: Option<String>,
+    /// These CPUs. Empty: all.
+    pub cpus: Vec<u32>,
+}
+
+impl Only {
+    /// The whole machine.
+    pub fn is_everything(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// For people: with whom CPUs were busy, and which; empty: with anybody, and all.
+    pub fn says(&self) -> String {
+        fn list<T: ToString>(one: &str, many: &str, of: &[T]) -> Option<String> {
+            let of: Vec<_> = of.iter().map(T::to_string).collect();
+            let name = if of.len() == 1 { one } else { many };
+            (!of.is_empty()).then(|| alloc::format!("{name} {}", of.join(", ")))
+        }
+        let processes = [
+            list("process", "processes", &self.pids),
+            list(
+                "processes with sockets at port",
+                "processes with sockets at ports",
+                &self.ports,
+            ),
+        ];
+        let processes: Vec<_> = processes.into_iter().flatten().collect();
+        let mut says = String::new();
+        if !processes.is_empty() {
+            says += " with ";
+            says += &processes.join(" and ");
+        }
+        if let Some(cgroup) = &self.cgroup {
+            says += if says.is_empty() {
+                " with what is in "
+            } else {
+                " in "
+            };
+            says += cgroup;
+        }
+        if let Some(cpus) = list("CPU", "CPUs", &self.cpus) {
+            says += " on ";
+            says += &cpus;
+        }
+        says
+    }
+}
+
 /// An interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -36,6 +94,9 @@ pub struct Line {
     pub clock: Clock,
     /// Samples a second and CPU.
     pub hz: u32,
+    /// What of the machine was sampled. Everything, if all of it is empty.
+    #[serde(default)]
+    pub only: Only,
     /// Samples in which a CPU did something.
     pub samples: u64,
     /// Samples in which a CPU did nothing.
@@ -204,8 +265,8 @@ impl Traffic {
 }
 
 /// When and how it was sampled.
-#[derive(Clone, Copy, Debug)]
-pub struct Sampled {
+#[derive(Clone, Debug)]
+pub struct Sampled<'a> {
     /// The interval's end, ns since the Unix epoch.
     pub ts_ns: u64,
     /// How long it was, ns.
@@ -214,13 +275,17 @@ pub struct Sampled {
     pub clock: Clock,
     /// Samples a second and CPU.
     pub hz: u32,
+    /// What was sampled.
+    pub only: Only,
+    /// All CPUs that were.
+    pub cpus: &'a [u32],
     /// Samples that found no room.
     pub lost: u64,
 }
 
 impl Line {
     /// From what was counted in it.
-    pub fn of(tally: &Tally, sampled: Sampled) -> Self {
+    pub fn of(tally: &Tally, sampled: Sampled<'_>) -> Self {
         let expected = f64::from(sampled.hz) * sampled.interval_ns as f64 / 1e9;
         Self {
             kind: String::from("profile"),
@@ -228,13 +293,14 @@ impl Line {
             interval_ns: sampled.interval_ns,
             clock: sampled.clock,
             hz: sampled.hz,
+            only: sampled.only,
             samples: tally.busy(),
             idle: tally.idle(),
             lost: sampled.lost,
             cpus_busy: tally.busy() as f64 / expected.max(1.0),
             components: tally.components(),
             phases: tally.phases(),
-            cpus: tally.cpus(expected),
+            cpus: tally.cpus(expected, sampled.cpus),
             processes: tally.processes(),
             functions: tally.functions(),
             traffic: None,

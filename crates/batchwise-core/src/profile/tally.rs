@@ -132,9 +132,10 @@ impl Tally {
         phases.into_iter().map(share).collect()
     }
 
-    /// Every CPU that was seen, of which so many samples were due. An idle CPU may bring fewer: its timer can sleep.
-    pub fn cpus(&self, due: f64) -> Vec<CpuShare> {
-        let mut cpus: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+    /// Each of these CPUs, of which so many samples were due. An idle CPU may bring fewer: its timer can sleep.
+    pub fn cpus(&self, due: f64, sampled: &[u32]) -> Vec<CpuShare> {
+        let sampled = sampled.iter().map(|cpu| (*cpu, [0, 0]));
+        let mut cpus: BTreeMap<u32, [u64; 2]> = sampled.collect();
         for ((cpu, phase), count) in &self.cpus {
             let [busy, softirq] = cpus.entry(*cpu).or_default();
             *busy += if *phase == Phase::Idle { 0 } else { *count };

@@ -1,6 +1,6 @@
 //! Samples and what they are counted as: whose function it is, and in which way the CPU came there.
 
-use batchwise_core::profile::report::{Clock, Line, Sampled};
+use batchwise_core::profile::report::{Clock, Line, Only, Sampled};
 use batchwise_core::profile::{
     Attributed, Component, Counted, Functions, Kernel, Phase, Symbol, Tally, attribute,
 };
@@ -167,6 +167,8 @@ fn line(tally: &Tally) -> Line {
             interval_ns: 1_000_000_000,
             clock: Clock::Timer,
             hz: 4,
+            only: Only::default(),
+            cpus: &[0, 1, 2],
             lost: 0,
         },
     )
@@ -189,8 +191,27 @@ fn shares_are_of_the_time_in_which_something_was_done_and_add_up() {
     assert_eq!((sum, phases), (1.0, 1.0));
     // of the four samples that are due in a second; what is missing was slept through
     assert_eq!((line.cpus[0].busy, line.cpus[1].busy), (0.75, 0.25));
+    assert_eq!((line.cpus[2].cpu, line.cpus[2].busy), (2, 0.0), "idle");
     let process = &line.processes[0];
     assert_eq!((process.share, process.interrupted), (0.5, 0.5));
+}
+
+#[test]
+fn what_was_sampled_is_said() {
+    let mut only = Only::default();
+    assert!(only.is_everything() && only.says().is_empty());
+    only.pids = vec![7, 9];
+    assert_eq!(only.says(), " with processes 7, 9");
+    only.ports = vec![80];
+    only.cpus = vec![1];
+    let all = " with processes 7, 9 and processes with sockets at port 80 on CPU 1";
+    assert_eq!(only.says(), all);
+    let only = Only {
+        cgroup: Some("/a".into()),
+        ..Only::default()
+    };
+    assert_eq!(only.says(), " with what is in /a");
+    assert!(!only.is_everything());
 }
 
 #[test]

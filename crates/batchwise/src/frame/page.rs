@@ -2,6 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+/// A flame graph's script takes `width` and `viewBox` away, and draws as wide as it finds it.
 const STYLE: &str = "
 body { font: 17px/1.55 Georgia, 'Liberation Serif', serif; color: #1d1d1f; background: #fff;
   max-width: 960px; margin: 2.5em auto; padding: 0 1.2em; }
@@ -14,7 +15,8 @@ th, td { padding: .3em .75em; border-bottom: 1px solid #e4e4e4; text-align: righ
 td { white-space: nowrap; } table.facts td { white-space: normal; }
 th { font-weight: 600; background: #f6f6f7; vertical-align: bottom; }
 th:first-child, td:first-child, table.facts td { text-align: left; }
-svg { max-width: 100%; height: auto; display: block; margin: .6em 0; }
+svg[viewBox] { max-width: 100%; height: auto; } svg { display: block; margin: .6em 0; }
+.flames > svg { width: 100%; }
 .lead { color: #555; margin-top: 0; } .note { color: #555; font-size: .9em; margin: .2em 0; }
 .warn { background: #fff4e0; border-left: 4px solid #e2a84c; padding: .6em 1em; }
 .scroll { overflow-x: auto; }

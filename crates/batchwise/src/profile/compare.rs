@@ -20,12 +20,12 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::ProfileArgs;
-use super::diff::{Change, compare};
+use super::diff::{Change, FEWEST, compare};
 use super::sampling::Sampling;
 use crate::frame::human::rate;
 use crate::frame::rows::Form;
 use crate::frame::signals::stop_flag;
-use crate::frame::ticks::sleep;
+use crate::frame::stdout;
 
 /// What to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,23 +38,26 @@ pub enum What {
 const HELD: Duration = Duration::from_secs(10);
 /// What was under way has left by then.
 const SETTLE: Duration = Duration::from_millis(200);
-/// An interval; its traffic is counted all the time, in both settings alike.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// Intervals of a turn.
-const TURN: u32 = 4;
-/// Fewer intervals of a setting say nothing about noise.
-const FEWEST: usize = 5;
+/// A turn; its traffic is counted all the time, in both settings alike. What follows is told from whole turns: what one
+/// begins with stays for as long as it lasts.
+const TURN: Duration = Duration::from_secs(2);
+/// Twelve turns of each, about.
+pub const USUAL: Duration = Duration::from_secs(60);
 
 /// `tune --hold`, until dropped.
 struct Hold(Child);
 
 impl Hold {
     /// Waits until the setting is in force.
-    fn start(ports: &[u16], setting: &str, stop: &AtomicBool) -> anyhow::Result<Self> {
+    fn start(ports: &[u16], setting: &str, again: bool, stop: &AtomicBool) -> anyhow::Result<Self> {
         let mut command = Command::new(env::current_exe().context("finding this program")?);
         command.args(["tune", "--hold", setting, "--format", "jsonl"]);
         for port in ports {
             command.args(["--port", &port.to_string()]);
+        }
+        if again && env::var_os("RUST_LOG").is_none() {
+            // what it warns of has been said
+            command.env("RUST_LOG", "error");
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let die_with_us = || set_pdeathsig(Signal::SIGTERM).map_err(io::Error::from);
@@ -98,7 +101,7 @@ impl Drop for Hold {
     }
 }
 
-/// What an interval cost, a byte that applications read.
+/// What a turn cost, a byte that applications read.
 struct Spent {
     line: Line,
     traffic: Traffic,
@@ -135,6 +138,7 @@ pub fn run(
     let mut counter = counter.context("packets must be counted for a comparison")?;
     let begin = Instant::now();
     let mut spent: [Vec<Spent>; 2] = Default::default();
+    let mut again = false;
     let duration = args.duration().unwrap_or_default();
     'turns: while begin.elapsed() < duration {
         for (setting, spent) in ["off", "on"].into_iter().zip(&mut spent) {
@@ -142,26 +146,23 @@ pub fn run(
                 let (passed, all) = (begin.elapsed().as_secs(), duration.as_secs());
                 eprint!("\r{passed} of {all} s: Nagle {setting} ");
             }
-            let mut hold = Hold::start(&args.port, setting, &stop)?;
-            sleep(SETTLE)?;
-            sampling.take()?;
+            let mut hold = Hold::start(&args.port, setting, again, &stop)?;
+            again = true;
+            sampling.go_on(SETTLE, &stop)?;
             sampling.end_interval();
-            for _ in 0..TURN {
-                counter.start()?;
-                let since = Instant::now();
-                sleep(INTERVAL)?;
-                sampling.take()?;
-                let (tally, lost) = sampling.end_interval();
-                let line = args.line(&tally, since.elapsed(), lost, &sampling);
-                if stop.load(Ordering::Relaxed) {
-                    break 'turns;
-                }
-                if let Some(status) = hold.0.try_wait()? {
-                    bail!("`batchwise tune --hold {setting}` ended: {status}");
-                }
-                if let Some(traffic) = counter.stop()?.filter(|t| moved(t) > 0) {
-                    spent.push(Spent { line, traffic });
-                }
+            counter.start()?;
+            let since = Instant::now();
+            sampling.go_on(TURN, &stop)?;
+            let (tally, lost) = sampling.end_interval();
+            let line = args.line(&tally, since.elapsed(), lost, &sampling);
+            if stop.load(Ordering::Relaxed) {
+                break 'turns;
+            }
+            if let Some(status) = hold.0.try_wait()? {
+                bail!("`batchwise tune --hold {setting}` ended: {status}");
+            }
+            if let Some(traffic) = counter.stop()?.filter(|t| moved(t) > 0) {
+                spent.push(Spent { line, traffic });
             }
         }
     }
@@ -169,10 +170,11 @@ pub fn run(
         eprintln!();
     }
     let comparison = Comparison::of(&spent)?;
-    match form {
-        Form::Jsonl => println!("{}", serde_json::to_string(&comparison)?),
-        Form::Live | Form::Text => comparison.print(),
-    }
+    let text = match form {
+        Form::Jsonl => serde_json::to_string(&comparison)? + "\n",
+        Form::Live | Form::Text => comparison.text(),
+    };
+    stdout::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -200,8 +202,13 @@ const FEWER: f64 = 0.05;
 
 impl Comparison {
     fn of([off, on]: &[Vec<Spent>; 2]) -> anyhow::Result<Self> {
-        if off.len() < FEWEST || on.len() < FEWEST {
-            bail!("the service moved no bytes for long enough: profile for longer, under load");
+        let (n, m) = (off.len(), on.len());
+        if n < FEWEST || m < FEWEST {
+            bail!(
+                "the service moved bytes in {n} turns with TCP_NODELAY and in {m} with Nagle's algorithm, and noise cannot \
+                 be told from fewer than {FEWEST}: profile under load, and for {} s or longer",
+                USUAL.as_secs()
+            );
         }
         let change = |component: Option<Component>| {
             let of = |spent: &[Spent]| {
@@ -234,27 +241,46 @@ impl Comparison {
         })
     }
 
-    fn print(&self) {
-        println!("ns of CPU time a KB that applications read; 95 % intervals\n");
-        println!("component       TCP_NODELAY     Nagle   what Nagle changes");
+    fn text(&self) -> String {
+        let mut text = "ns of CPU time a KB that applications read; 95 % intervals\n\n".to_owned();
+        text += "component       TCP_NODELAY     Nagle   what Nagle changes\n";
         for change in &self.changes {
             let name = change.component.map_or("all", Component::label);
-            let noise = match change.is_more_than_noise() {
-                true => "",
-                false => "   within noise",
-            };
-            println!(
-                "{name:<14} {:>12.1} {:>9.1} {:>+9.1} ({:+.1} to {:+.1}){noise}",
-                change.before, change.after, change.change, change.low, change.high
+            text += &format!(
+                "{name:<14} {:>12.1} {:>9.1} {:>+9.1} ({:+.1} to {:+.1}){}\n",
+                change.before,
+                change.after,
+                change.change,
+                change.low,
+                change.high,
+                change.noise()
             );
         }
         let (before, after) = (self.packets_before, self.packets_after);
-        println!("\npackets a KB: {before:.2} with TCP_NODELAY, {after:.2} with Nagle's algorithm");
+        text += &format!(
+            "\npackets a KB: {before:.2} with TCP_NODELAY, {after:.2} with Nagle's algorithm\n"
+        );
         if let (Some(packet), Some(rest)) = (self.packet_ns, self.rest_ns) {
-            println!(
-                "a packet less saves {packet:.0} ns (the paper's β); what does not depend on packets is {} ns a KB (α)",
+            text += &format!(
+                "a packet less saves {packet:.0} ns (the paper's β); what does not depend on packets is {} ns a KB (α)\n",
                 rate(rest)
             );
         }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_turns_are_counted_and_told() {
+        let error = Comparison::of(&[Vec::new(), Vec::new()]).expect_err("nothing was measured");
+        let error = error.to_string();
+        assert!(error.contains("in 0 turns with TCP_NODELAY"), "{error}");
+        assert!(error.contains("fewer than 5"), "{error}");
+        // with what holding and settling takes
+        assert!(USUAL >= 2 * 2 * TURN * FEWEST as u32);
     }
 }

@@ -1,21 +1,26 @@
 //! Folded stacks: a line each, functions from the outermost to the innermost, and how often it was sampled. What
 //! flame graph tools take.
 
-use std::collections::BTreeMap;
+use std::io::{self, Write};
 
-use super::frames::Named;
+use super::frames::{Graph, Named};
 
-/// The lines, sorted.
-pub fn lines(stacks: &[Named]) -> Vec<String> {
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for stack in stacks {
-        let names = stack.frames.iter().map(|frame| frame.name.as_str());
-        let process = std::iter::once(stack.process.as_str());
-        // a semicolon in a name would be a function more
-        let names = process.chain(names).map(|name| name.replace(';', ":"));
-        let line = names.collect::<Vec<_>>().join(";");
-        *counts.entry(line).or_default() += stack.count;
+/// Writes all lines.
+pub fn write(graph: &Graph, mut out: impl Write) -> io::Result<()> {
+    let same = |a: &Named, b: &Named| a.process == b.process && a.frames == b.frames;
+    for stacks in graph.stacks.chunk_by(same) {
+        let mut line = part(&graph.processes[stacks[0].process as usize]);
+        for frame in &stacks[0].frames {
+            line.push(';');
+            line += &part(&graph.functions[*frame as usize].name);
+        }
+        let count: u64 = stacks.iter().map(|stack| stack.count).sum();
+        writeln!(out, "{line} {count}")?;
     }
-    let line = |(stack, count)| format!("{stack} {count}");
-    counts.into_iter().map(line).collect()
+    Ok(())
+}
+
+/// A semicolon in a name would be a function more.
+pub fn part(name: &str) -> String {
+    name.replace(';', ":")
 }

@@ -2,6 +2,8 @@
 
 mod compare;
 mod diff;
+mod files;
+mod flames;
 mod folded;
 mod frames;
 mod kernel;
@@ -12,16 +14,15 @@ mod report;
 mod sampling;
 mod stacks;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use batchwise_bpf::profile::{Config, Sampler};
 use batchwise_bpf::traffic::Counter;
 use batchwise_core::profile::Tally;
-use batchwise_core::profile::report::{Line, Sampled, Traffic};
+use batchwise_core::profile::report::{Line, Only, Sampled, Traffic};
 use clap::{Args, Subcommand};
 
 use crate::frame::args::{parse_duration, parse_interval};
@@ -29,12 +30,14 @@ use crate::frame::clock::wall_clock_ns;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output, TextTable, View};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::WhenUnread;
+use crate::frame::stdout::{self, WhenUnread};
 use crate::frame::ticks::{Ticks, Turn};
 #[cfg(test)]
 pub use compare::Comparison;
 #[cfg(test)]
 pub use diff::Change;
+use files::Files;
+use owners::Owners;
 pub use report::ProfileMetrics;
 use report::Shown;
 use sampling::Sampling;
@@ -78,7 +81,7 @@ pub struct ProfileArgs {
     /// Time between two reports of the live view and of JSON
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
-    /// How long [default: 10s; with --metrics until Ctrl-C]
+    /// How long [default: 10s; with --compare 1m; with --metrics until Ctrl-C]
     #[arg(long, value_parser = parse_duration)]
     duration: Option<Duration>,
     /// How to show it; text comes at the end
@@ -88,7 +91,13 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<String>,
     /// Have both settings take turns on the service at --port, and tell what they cost
-    #[arg(long, value_enum, value_name = "WHAT", requires = "port")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        requires = "port",
+        conflicts_with_all = ["report", "folded", "pprof", "metrics", "interval"]
+    )]
     compare: Option<compare::What>,
     /// Write a page with all of it and a flame graph
     #[arg(long, value_name = "FILE.html")]
@@ -107,9 +116,9 @@ enum Action {
 }
 
 const USUAL: Duration = Duration::from_secs(10);
-/// Samples are taken out of the kernel so often.
-const LOOK: Duration = Duration::from_millis(200);
-/// What else goes on is counted from one look to the next, so often: hooks cost at every packet.
+/// What else goes on is counted for so long …
+const COUNT_FOR: Duration = Duration::from_millis(200);
+/// … so often: hooks cost at every packet.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs until the duration is over or a signal comes.
@@ -117,8 +126,23 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(Action::Diff(args)) = &args.action {
         return diff::run(args);
     }
+    let numbered = owners::are_numbered_as_on_the_machine()?;
     if args.only_some() {
-        owners::have_their_own_numbers()?;
+        ensure!(
+            numbered,
+            "--pid and --port need the machine's PID namespace: in this one processes have other numbers. Start the \
+             container with --pid=host (Kubernetes: hostPID: true), or sample the whole machine or a --cgroup"
+        );
+        owners::are_processes(&args.pid)?;
+    } else if !numbered {
+        tracing::warn!(
+            "processes have other numbers in this PID namespace: they are called as their threads, and functions of user \
+             space have no names. A container has both with --pid=host (Kubernetes: hostPID: true)"
+        );
+    }
+    let ports = args.sampled_ports();
+    if !ports.is_empty() {
+        Owners::of(ports)?.are_there(ports)?;
     }
     let stop = stop_flag()?;
     let exporter = args
@@ -136,26 +160,30 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     })
     .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
     args.choose(&sampler)?;
+    let files = args.open_files()?;
     let mut counter = counter();
-    let mut sampling = Sampling::start(sampler, kernel::read()?, args.wants_stacks())?;
+    let mut sampling = Sampling::start(sampler, kernel::read()?, numbered, args.wants_stacks())?;
     if args.compare.is_some() {
         return compare::run(&args, form, sampling, counter);
     }
     let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let mut ticks = Ticks::new(stop, args.interval, args.duration());
     let (begin, mut since) = (Instant::now(), Instant::now());
-    let (mut traffic, mut counted) = (None, None);
-    let mut count_next = begin;
+    let (mut traffic, mut seen, mut counted) = (None, None, None);
+    let (mut count_next, mut count_until) = (begin, begin);
+    let look = sampling.sampler().look_every();
     loop {
         if let Some(counter) = &mut counter
             && Instant::now() >= count_next
         {
             counter.start()?;
+            count_until = Instant::now() + COUNT_FOR;
             count_next += COUNT_EVERY;
         }
-        let turn = ticks.turn(LOOK, |time| output.wait(time))?;
+        let turn = ticks.turn(look, |time| output.wait(time))?;
         sampling.take()?;
         if let Some(counter) = &mut counter
+            && (turn != Turn::Look || Instant::now() >= count_until)
             && let Some(now) = counter.stop()?
         {
             counted.get_or_insert_with(Traffic::default).add(&now);
@@ -172,6 +200,12 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.take(&line));
         }
+        // it is counted more seldom than it is looked at
+        match &line.traffic {
+            Some(now) => seen = Some(now.clone()),
+            None if form == Form::Live => line.traffic.clone_from(&seen),
+            None => {}
+        }
         if form != Form::Text {
             output.show(&Shown::new(line))?;
         }
@@ -185,11 +219,24 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let mut whole = args.line(&sampling.whole, time, sampling.lost(), &sampling);
     whole.traffic = counted;
     let whole = Shown::new(whole);
-    if form != Form::Jsonl {
-        let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
-        print!("{}{rows}{}", whole.notes(), whole.below());
+    // whoever reads no text may still want the files
+    let printed = match form {
+        Form::Jsonl => Ok(()),
+        Form::Live | Form::Text => {
+            let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
+            stdout::print(&format!("{}{rows}{}", whole.notes(), whole.below()))
+        }
+    };
+    if let Some(stacks) = sampling.stacks.take() {
+        let left_out: u64 = stacks.left_out.values().sum();
+        if left_out > 0 {
+            tracing::warn!(
+                "{left_out} samples are in no stack: there were too many different ones"
+            );
+        }
+        files.write(&whole, &frames::name(stacks, &sampling.kernel, numbered))?;
     }
-    args.write_files(&whole, &sampling)?;
+    printed?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -208,6 +255,8 @@ impl ProfileArgs {
             interval_ns: time.as_nanos() as u64,
             clock: sampling.sampler().clock(),
             hz: self.hz,
+            only: self.only(),
+            cpus: sampling.sampler().cpus(),
             lost,
         };
         Line::of(tally, sampled)
@@ -221,6 +270,15 @@ impl ProfileArgs {
         }
     }
 
+    fn only(&self) -> Only {
+        Only {
+            ports: self.sampled_ports().to_vec(),
+            pids: self.pid.clone(),
+            cgroup: self.cgroup.as_ref().map(|dir| dir.display().to_string()),
+            cpus: self.cpu.clone(),
+        }
+    }
+
     fn only_some(&self) -> bool {
         !self.sampled_ports().is_empty() || !self.pid.is_empty()
     }
@@ -231,7 +289,11 @@ impl ProfileArgs {
 
     /// `None`: until it is stopped.
     fn duration(&self) -> Option<Duration> {
-        let usual = self.metrics.is_none().then_some(USUAL);
+        let usual = match (self.compare, &self.metrics) {
+            (Some(_), _) => Some(compare::USUAL),
+            (None, Some(_)) => None,
+            (None, None) => Some(USUAL),
+        };
         self.duration.or(usual)
     }
 
@@ -243,43 +305,19 @@ impl ProfileArgs {
         let mut pids = self.pid.clone();
         let ports = self.sampled_ports();
         if !ports.is_empty() {
-            pids.extend(owners::of_ports(ports)?);
+            pids.extend(Owners::of(ports)?.pids);
         }
         Ok(sampler.set_pids(&pids)?)
     }
 
-    /// What was asked for besides.
-    fn write_files(&self, whole: &Shown, sampling: &Sampling) -> anyhow::Result<()> {
-        let Some(sampled) = &sampling.stacks else {
-            return Ok(());
-        };
-        let stacks = frames::name(sampled, &sampling.kernel);
-        let write = |path: &Option<PathBuf>, bytes: &dyn Fn() -> anyhow::Result<Vec<u8>>| {
-            let Some(path) = path else {
-                return Ok(());
-            };
-            let written = fs::write(path, bytes()?);
-            written.with_context(|| format!("writing {}", path.display()))
-        };
-        write(&self.report, &|| {
-            let title = "Where the CPU time of the network stack goes";
-            Ok(page::page(title, &whole.summary(), &whole.line, &stacks)?.into_bytes())
-        })?;
-        write(&self.folded, &|| {
-            Ok((folded::lines(&stacks).join("\n") + "\n").into_bytes())
-        })?;
-        write(&self.pprof, &|| {
-            let line = &whole.line;
-            let period = Duration::from_secs(1) / line.hz;
-            let time = Duration::from_nanos(line.interval_ns);
-            Ok(pprof::encode(&stacks, line.ts_ns, time, period)?)
-        })?;
-        if sampled.left_out() > 0 {
-            let left_out = sampled.left_out();
-            eprintln!(
-                "batchwise: {left_out} samples are in no stack: there were too many different ones"
-            );
-        }
-        Ok(())
+    /// The files that are written besides.
+    fn open_files(&self) -> anyhow::Result<Files> {
+        let Self {
+            report,
+            folded,
+            pprof,
+            ..
+        } = self;
+        Files::open(report.as_deref(), folded.as_deref(), pprof.as_deref())
     }
 }

@@ -3,43 +3,105 @@
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use procfs::process::{FDTarget, Process, all_processes};
+use procfs::{ProcError, ProcResult};
 
 /// PROC_PID_INIT_INO (include/linux/proc_ns.h).
 const MACHINES_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Fails in a PID namespace of a container: samples have the numbers that processes have on the machine.
-pub fn have_their_own_numbers() -> anyhow::Result<()> {
+/// Whether processes have here the numbers that samples have: those of the machine. In a container they may have others.
+pub fn are_numbered_as_on_the_machine() -> anyhow::Result<bool> {
     let namespace =
         std::fs::metadata("/proc/self/ns/pid").context("looking at the PID namespace")?;
-    ensure!(
-        namespace.ino() == MACHINES_NAMESPACE,
-        "--pid and --port need the machine's PID namespace: in this one processes have other numbers. Start the container \
-         with --pid=host (Kubernetes: hostPID: true), or sample the whole machine or a --cgroup"
-    );
+    Ok(namespace.ino() == MACHINES_NAMESPACE)
+}
+
+/// Fails where one of these is no process.
+pub fn are_processes(pids: &[u32]) -> anyhow::Result<()> {
+    for pid in pids {
+        let status = Process::new(*pid as i32).and_then(|process| process.status());
+        let Ok(status) = status else {
+            bail!("--pid {pid}: there is no such process");
+        };
+        ensure!(
+            status.tgid == *pid as i32,
+            "--pid {pid} is a thread of process {0}: --pid {0}",
+            status.tgid
+        );
+    }
     Ok(())
 }
 
-/// Processes with TCP or UDP sockets whose local or remote port is one of these.
-pub fn of_ports(ports: &[u16]) -> anyhow::Result<Vec<u32>> {
-    let processes: Vec<_> = all_processes()?.flatten().collect();
-    let mut namespaces = HashSet::new();
-    let mut sockets = HashSet::new();
-    for process in &processes {
-        // a process that has ended meanwhile has nothing
-        let namespace = std::fs::read_link(format!("/proc/{}/ns/net", process.pid));
-        if namespace.is_ok_and(|namespace| namespaces.insert(namespace)) {
-            sockets.extend(sockets_at(process, ports));
+/// Who has sockets at ports.
+#[derive(Debug, Default)]
+pub struct Owners {
+    pub pids: Vec<u32>,
+    /// Processes that could not be looked into.
+    unseen: usize,
+}
+
+impl Owners {
+    /// Processes with TCP or UDP sockets whose local or remote port is one of these.
+    pub fn of(ports: &[u16]) -> anyhow::Result<Self> {
+        let processes: Vec<_> = all_processes()?.flatten().collect();
+        let mut namespaces = HashSet::new();
+        let mut sockets = HashSet::new();
+        for process in &processes {
+            // a process that has ended meanwhile has nothing
+            let namespace = std::fs::read_link(format!("/proc/{}/ns/net", process.pid));
+            if namespace.is_ok_and(|namespace| namespaces.insert(namespace)) {
+                sockets.extend(sockets_at(process, ports));
+            }
+        }
+        let mut owners = Self::default();
+        for process in &processes {
+            match has_one_of(process, &sockets) {
+                Ok(true) => owners.pids.push(process.pid as u32),
+                Err(ProcError::PermissionDenied(_)) => owners.unseen += 1,
+                // or it has ended meanwhile
+                Ok(false) | Err(_) => {}
+            }
+        }
+        Ok(owners)
+    }
+
+    /// Fails where there are none; says where there may be more.
+    pub fn are_there(&self, ports: &[u16]) -> anyhow::Result<()> {
+        let unseen = self.unseen;
+        let hint = format!("{unseen} processes could not be looked into: CAP_SYS_PTRACE is needed");
+        if !self.pids.is_empty() {
+            if unseen > 0 {
+                tracing::warn!("{hint}");
+            }
+            return Ok(());
+        }
+        let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+        let ports = ports.join(" or ");
+        ensure!(
+            unseen == 0,
+            "no process with a socket at port {ports} is to be seen: {hint}"
+        );
+        bail!("no process has a socket at port {ports}: start the service first")
+    }
+}
+
+fn has_one_of(process: &Process, sockets: &HashSet<u64>) -> ProcResult<bool> {
+    // a thread of the kernel has no command line, and no sockets
+    if process.cmdline()?.is_empty() {
+        return Ok(false);
+    }
+    for descriptor in process.fd()? {
+        match descriptor {
+            Ok(one) if matches!(one.target, FDTarget::Socket(at) if sockets.contains(&at)) => {
+                return Ok(true);
+            }
+            Err(error @ ProcError::PermissionDenied(_)) => return Err(error),
+            // or it was closed meanwhile
+            Ok(_) | Err(_) => {}
         }
     }
-    let has_one = |process: &Process| {
-        let descriptors = process.fd().into_iter().flatten().flatten();
-        let mut targets = descriptors.map(|descriptor| descriptor.target);
-        targets.any(|target| matches!(target, FDTarget::Socket(inode) if sockets.contains(&inode)))
-    };
-    let owners = processes.iter().filter(|process| has_one(process));
-    Ok(owners.map(|process| process.pid as u32).collect())
+    Ok(false)
 }
 
 /// Inodes of sockets in the process's network namespace.

@@ -1,29 +1,30 @@
 //! `--report`: one page with all of it: shares, where they were spent, and a flame graph coloured by component.
 
-use std::fmt::Write as _;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
 use batchwise_core::profile::Component;
 use batchwise_core::profile::report::Line;
-use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
-use inferno::flamegraph::{self, Options};
 use maud::{Markup, PreEscaped, html};
+use nix::sys::utsname::uname;
 
-use super::folded;
-use super::frames::Named;
+use super::flames;
+use super::frames::Graph;
 use super::report::{most, traffic};
-use crate::frame::human::{UNKNOWN, percent};
+use crate::frame::human::{UNKNOWN, duration, percent};
 use crate::frame::page::document;
 
-/// What works for whoever calls it.
-const GREY: [u8; 3] = [215, 215, 215];
+const TITLE: &str = "Where the CPU time of the network stack goes";
+/// Where the flame graph comes: it is large, and no part of the text.
+const FLAMES: &str = "<!-- flames -->";
 
-/// The page.
-pub fn page(title: &str, summary: &str, line: &Line, stacks: &[Named]) -> anyhow::Result<String> {
-    let flames = flames(stacks)?;
+/// Writes the page.
+pub fn write(summary: &str, line: &Line, graph: &Graph, mut out: impl Write) -> anyhow::Result<()> {
+    let flames = flames::draw(graph)?;
     let body = html! {
-        h1 { (title) }
-        p class="lead" { (summary) " By batchwise " (env!("CARGO_PKG_VERSION")) "." }
+        h1 { (TITLE) }
+        p class="lead" { (summary) }
+        p class="note" { (about(line)) " By batchwise " (env!("CARGO_PKG_VERSION")) "." }
         @if let Some(doubt) = line.doubt() { p class="warn" { (doubt) } }
         @if line.lost > 0 { p class="warn" { (line.lost) " samples were lost." } }
         h2 { "Components" }
@@ -42,9 +43,30 @@ pub fn page(title: &str, summary: &str, line: &Line, stacks: &[Named]) -> anyhow
             "A function is as wide as the time in it and in what it calls. Its colour is its component's; grey works \
              for whoever calls it. Click to look closer."
         }
-        (PreEscaped(flames))
+        @if flames.is_none() { p { "Nothing was sampled." } }
+        div class="flames" { (PreEscaped(FLAMES)) }
     };
-    Ok(document(title, &body))
+    let page = document(TITLE, &body);
+    let (before, after) = page.split_once(FLAMES).unwrap_or((&page, ""));
+    out.write_all(before.as_bytes())?;
+    out.write_all(&flames.unwrap_or_default())?;
+    out.write_all(after.as_bytes())?;
+    Ok(())
+}
+
+/// Where and when it was.
+fn about(line: &Line) -> String {
+    let end = SystemTime::UNIX_EPOCH + Duration::from_nanos(line.ts_ns);
+    let end = humantime::format_rfc3339_seconds(end);
+    let took = duration(line.interval_ns);
+    let machine = uname().map_or_else(
+        |_| String::new(),
+        |name| {
+            let (host, release) = (name.nodename(), name.release());
+            format!(" on {}, Linux {}", host.display(), release.display())
+        },
+    );
+    format!("{took}{machine}, until {end}.")
 }
 
 fn components(line: &Line) -> Markup {
@@ -122,38 +144,4 @@ fn others(line: &Line) -> Markup {
             }
         }
     }
-}
-
-fn flames(stacks: &[Named]) -> anyhow::Result<String> {
-    let lines = folded::lines(stacks);
-    if lines.is_empty() {
-        return Ok("<p>Nothing was sampled.</p>".to_owned());
-    }
-    let mut colours = String::new();
-    let mut paint = |name: &str, [red, green, blue]: [u8; 3]| {
-        // writing to a string does not fail
-        let _ = writeln!(colours, "{name}->rgb({red},{green},{blue})");
-    };
-    // the root has no name
-    paint("", GREY);
-    for stack in stacks {
-        paint(&stack.process, GREY);
-        for frame in &stack.frames {
-            paint(&frame.name, frame.component.map_or(GREY, Component::colour));
-        }
-    }
-    let drawing = "drawing the flame graph";
-    let mut palette = PaletteMap::from_reader(&mut colours.as_bytes()).context(drawing)?;
-    let mut options = Options::default();
-    options.title = String::new();
-    options.palette_map = Some(&mut palette);
-    options.count_name = "samples".to_owned();
-    options.bgcolors = Some(BackgroundColor::Flat(Color::from((255, 255, 255))));
-    let mut svg = Vec::new();
-    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
-        .context(drawing)?;
-    let svg = String::from_utf8(svg).context(drawing)?;
-    // in a page there is no XML declaration
-    let begin = svg.find("<svg").context(drawing)?;
-    Ok(svg[begin..].to_owned())
 }

@@ -1,15 +1,15 @@
 //! The format of pprof (github.com/google/pprof, `proto/profile.proto`): gzipped protobuf.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::io::{self, Write as _};
+use std::borrow::Cow;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use indexmap::IndexSet;
 use prost::Message;
 
-use super::frames::Named;
+use super::frames::Graph;
 use crate::frame::human::word;
 
 #[derive(Clone, PartialEq, Message)]
@@ -82,81 +82,74 @@ struct Function {
     name: i64,
 }
 
-/// Things that are referred to by their number.
-struct Table<T>(HashMap<T, usize>);
+/// Texts that are referred to by their number. The first is the empty one.
+struct Strings<'a>(IndexSet<Cow<'a, str>>);
 
-impl<T: Hash + Eq + Clone> Table<T> {
-    fn number(&mut self, of: &T) -> usize {
-        let next = self.0.len();
-        *self.0.entry(of.clone()).or_insert(next)
-    }
-
-    fn into_list(self) -> Vec<T> {
-        let mut all: Vec<_> = self.0.into_iter().collect();
-        all.sort_unstable_by_key(|(_, number)| *number);
-        all.into_iter().map(|(thing, _)| thing).collect()
+impl<'a> Strings<'a> {
+    fn number(&mut self, text: impl Into<Cow<'a, str>>) -> i64 {
+        self.0.insert_full(text.into()).0 as i64
     }
 }
 
-/// The file's bytes. A sample is `period` of a CPU's time.
-pub fn encode(
-    stacks: &[Named],
+/// Writes the file. A sample is `period` of a CPU's time. Parts of a message may come one after the other: no more than a
+/// stack is held.
+pub fn write(
+    graph: &Graph,
     end_ns: u64,
     duration: Duration,
     period: Duration,
-) -> io::Result<Vec<u8>> {
-    // the first is the empty one
-    let mut strings = Table(HashMap::from([(String::new(), 0)]));
-    let mut functions = Table(HashMap::new());
-    let mut string = |text: &str| strings.number(&text.to_owned()) as i64;
+    out: impl Write,
+) -> io::Result<()> {
+    let mut strings = Strings(IndexSet::from([Cow::Borrowed("")]));
+    let mut file = GzEncoder::new(out, Compression::default());
     let value = |kind, unit| ValueType { r#type: kind, unit };
-    let cpu = value(string("cpu"), string("nanoseconds"));
-    let sample_type = vec![value(string("samples"), string("count")), cpu.clone()];
-    let keys = ["process", "component", "phase"].map(&mut string);
+    let samples = value(strings.number("samples"), strings.number("count"));
+    let cpu = value(strings.number("cpu"), strings.number("nanoseconds"));
+    let keys = ["process", "component", "phase"].map(|key| strings.number(key));
     let period = period.as_nanos() as i64;
-    let sample = |stack: &Named| {
-        let labels = [
-            stack.process.clone(),
-            word(&stack.at.component),
-            word(&stack.at.phase),
+    for stack in &graph.stacks {
+        let texts = [
+            strings.number(&graph.processes[stack.process as usize]),
+            strings.number(word(&stack.at.component)),
+            strings.number(word(&stack.at.phase)),
         ];
-        let label = |(key, text): (&i64, String)| Label {
-            key: *key,
-            str: string(&text),
-        };
-        let label = keys.iter().zip(labels).map(label).collect();
-        // numbers of locations and functions begin at 1
-        let locations = stack.frames.iter().rev();
-        let locations = locations.map(|frame| functions.number(&string(&frame.name)) as u64 + 1);
-        Sample {
-            location_id: locations.collect(),
+        let labels = keys.iter().zip(texts);
+        let sample = Sample {
+            // they begin at 1, and the innermost is the first
+            location_id: stack
+                .frames
+                .iter()
+                .rev()
+                .map(|at| u64::from(*at) + 1)
+                .collect(),
             value: vec![stack.count as i64, stack.count as i64 * period],
-            label,
-        }
-    };
-    let sample = stacks.iter().map(sample).collect();
-    let functions: Vec<i64> = functions.into_list();
-    let ids = || 1..=functions.len() as u64;
-    let profile = Profile {
-        sample_type,
-        sample,
-        location: ids()
-            .map(|id| Location {
-                id,
-                line: vec![Line { function_id: id }],
-            })
-            .collect(),
-        function: ids()
-            .zip(&functions)
-            .map(|(id, name)| Function { id, name: *name })
-            .collect(),
-        string_table: strings.into_list(),
+            label: labels.map(|(key, str)| Label { key: *key, str }).collect(),
+        };
+        let part = Profile {
+            sample: vec![sample],
+            ..Profile::default()
+        };
+        file.write_all(&part.encode_to_vec())?;
+    }
+    for (function, id) in graph.functions.iter().zip(1..) {
+        let line = vec![Line { function_id: id }];
+        let name = strings.number(&function.name);
+        let part = Profile {
+            location: vec![Location { id, line }],
+            function: vec![Function { id, name }],
+            ..Profile::default()
+        };
+        file.write_all(&part.encode_to_vec())?;
+    }
+    let rest = Profile {
+        sample_type: vec![samples, cpu.clone()],
+        string_table: strings.0.into_iter().map(Cow::into_owned).collect(),
         time_nanos: end_ns as i64 - duration.as_nanos() as i64,
         duration_nanos: duration.as_nanos() as i64,
         period_type: Some(cpu),
         period,
+        ..Profile::default()
     };
-    let mut file = GzEncoder::new(Vec::new(), Compression::default());
-    file.write_all(&profile.encode_to_vec())?;
-    file.finish()
+    file.write_all(&rest.encode_to_vec())?;
+    file.finish().map(|_| ())
 }

@@ -1,12 +1,11 @@
 //! What people and Prometheus see of a profile.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use batchwise_core::profile::Component;
 use batchwise_core::profile::report::{Clock, CpuShare, Line, PhaseShare, ProcessShare, Share};
 use ratatui::style::Stylize;
-use ratatui::text::Span;
+use ratatui::text::{self, Span};
 
 use crate::frame::human::{duration, percent, rate, word};
 use crate::frame::metrics::{Family, Metrics, alone};
@@ -37,9 +36,8 @@ impl Shown {
             most: most(&line, share.component),
             share: share.clone(),
         };
-        let mut rows: Vec<_> = line.components.iter().map(row).collect();
-        // what is not known stays in sight
-        rows.retain(|r| r.share.share > 0.0 || r.share.component == Component::Unclassified);
+        // all of them, so that none moves
+        let rows = line.components.iter().map(row).collect();
         Self { rows, line }
     }
 
@@ -50,9 +48,10 @@ impl Shown {
             Clock::Timer => "timer",
         };
         format!(
-            "{:.2} of {} CPUs busy   {} samples at {} Hz ({clock})",
+            "{:.2} of {} CPUs busy{}   {} samples at {} Hz ({clock})",
             line.cpus_busy,
             line.cpus.len(),
+            line.only.says(),
             line.samples,
             line.hz
         )
@@ -61,7 +60,17 @@ impl Shown {
     /// Below the table, for who reads text.
     pub fn below(&self) -> String {
         let line = &self.line;
-        let mut text = String::new();
+        let facts = self.facts().into_iter();
+        let facts = facts.map(|(name, of)| format!("{name:<10} {of}\n"));
+        let lost = (line.lost > 0).then(|| format!("{} samples were lost\n", line.lost));
+        let doubt = line.doubt().map(|doubt| doubt + "\n");
+        let text: String = facts.chain(lost).chain(doubt).collect();
+        format!("\n{text}")
+    }
+
+    /// What is beside the components, by name.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let line = &self.line;
         let list = |shares: Vec<String>| shares.join("   ");
         let phase = |p: &PhaseShare| format!("{} {}", p.phase.label(), percent(p.share));
         let cpu = |c: &CpuShare| {
@@ -69,36 +78,17 @@ impl Shown {
             format!("{}: {busy} (softirq {softirq})", c.cpu)
         };
         let process = |p: &ProcessShare| {
-            let interrupted = percent(p.interrupted);
-            format!(
-                "{} {} (softirq meanwhile {interrupted})",
-                p.name,
-                percent(p.share)
-            )
+            let (own, interrupted) = (percent(p.share), percent(p.interrupted));
+            format!("{} {own} (softirq meanwhile {interrupted})", p.name)
         };
-        // writing to a string does not fail
-        let _ = writeln!(
-            text,
-            "\nphases     {}",
-            list(line.phases.iter().map(phase).collect())
-        );
-        let _ = writeln!(
-            text,
-            "CPUs       {}",
-            list(line.cpus.iter().map(cpu).collect())
-        );
-        let processes = line.processes.iter().take(5).map(process).collect();
-        let _ = writeln!(text, "processes  {}", list(processes));
-        for (name, of) in traffic(line) {
-            let _ = writeln!(text, "{name:<10} {of}");
-        }
-        if line.lost > 0 {
-            let _ = writeln!(text, "{} samples were lost", line.lost);
-        }
-        if let Some(doubt) = line.doubt() {
-            let _ = writeln!(text, "{doubt}");
-        }
-        text
+        let processes = line.processes.iter().take(5);
+        let mut facts = vec![
+            ("phases", list(line.phases.iter().map(phase).collect())),
+            ("CPUs", list(line.cpus.iter().map(cpu).collect())),
+            ("processes", list(processes.map(process).collect())),
+        ];
+        facts.extend(traffic(line));
+        facts
     }
 }
 
@@ -136,7 +126,8 @@ pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
         "beside",
         format!("{woken}/s wake-ups, {again}/s retransmissions"),
     ));
-    if moved > 0.0 {
+    // packets are the whole machine's
+    if moved > 0.0 && line.only.is_everything() {
         let ns = |of: f64| line.cpus_busy * 1e9 / of;
         let call = match t.rate(t.sends) {
             0.0 => String::new(),
@@ -178,6 +169,8 @@ impl View for Shown {
         Column::left("most of it", 10, |row| plain(row.most.clone())),
     ];
     const NAME: &'static str = "profile";
+    // three, and five about the traffic
+    const DETAILS: u16 = 8;
 
     fn rows(&self) -> Vec<&Row> {
         self.rows.iter().collect()
@@ -193,6 +186,13 @@ impl View for Shown {
 
     fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         (vec![Span::from(self.summary())], Vec::new())
+    }
+
+    fn details(&self, _chosen: Option<&Row>, _width: u16) -> Vec<text::Line<'static>> {
+        let line = |(name, of): (&str, String)| {
+            text::Line::from(vec![format!(" {name:<10} ").dim(), Span::from(of)])
+        };
+        self.facts().into_iter().map(line).collect()
     }
 
     fn warning(&self) -> Option<String> {
@@ -251,5 +251,59 @@ impl crate::frame::metrics::testing::Example for ProfileMetrics {
             samples: BTreeMap::from([(Component::Copy, 1)]),
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::rows::LiveTable;
+    use crate::frame::rows::picture::picture;
+    use batchwise_core::profile::Tally;
+    use batchwise_core::profile::report::{Only, Sampled, Traffic};
+
+    fn line(only: Only) -> Line {
+        let sampled = Sampled {
+            ts_ns: 0,
+            interval_ns: 1_000_000_000,
+            clock: Clock::Timer,
+            hz: 997,
+            only,
+            cpus: &[0, 1],
+            lost: 0,
+        };
+        let mut line = Line::of(&Tally::default(), sampled);
+        line.traffic = Some(Traffic {
+            ns: 1,
+            received_bytes: 1,
+            ..Traffic::default()
+        });
+        line
+    }
+
+    #[test]
+    fn the_live_view_has_all_rows_and_what_is_beside_them() {
+        let mut table = LiveTable::new(String::new());
+        table.show(&Shown::new(line(Only::default())));
+        let text = picture(100, 24, |frame| table.draw(frame));
+        let labels = Component::ALL.map(Component::label);
+        let facts = ["phases", "CPUs", "processes", "received", "beside", "cost"];
+        for part in labels.iter().chain(&facts) {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(text.contains("1: 0.00 %"), "an idle CPU:\n{text}");
+    }
+
+    #[test]
+    fn what_some_processes_take_is_not_divided_by_the_traffic_of_all() {
+        let has_cost = |line: &Line| traffic(line).iter().any(|(name, _)| *name == "cost");
+        assert!(has_cost(&line(Only::default())));
+        let some = line(Only {
+            pids: vec![7],
+            ..Only::default()
+        });
+        assert!(!has_cost(&some));
+        let summary = Shown::new(some).summary();
+        assert!(summary.starts_with("0.00 of 2 CPUs busy with process 7   "));
     }
 }

@@ -2,16 +2,20 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use batchwise_bpf::profile::{Clock, Sample, Sampler};
 use batchwise_core::profile::{Counted, Kernel, Phase, Tally, attribute};
 
 use super::stacks::Stacks;
+use crate::frame::ticks::sleep;
 
 /// What is known while it is sampled.
 pub struct Sampling {
     sampler: Sampler,
     pub kernel: Kernel,
+    numbered: bool,
     /// Names of the interval's processes.
     names: HashMap<u32, String>,
     interval: Tally,
@@ -24,9 +28,16 @@ pub struct Sampling {
 
 impl Sampling {
     /// Begins. What had to be read and loaded is not sampled.
-    pub fn start(mut sampler: Sampler, kernel: Kernel, with_stacks: bool) -> anyhow::Result<Self> {
+    /// `numbered`: processes have the same numbers here as in the samples.
+    pub fn start(
+        mut sampler: Sampler,
+        kernel: Kernel,
+        numbered: bool,
+        with_stacks: bool,
+    ) -> anyhow::Result<Self> {
         sampler.start()?;
         Ok(Self {
+            numbered,
             sampler,
             kernel,
             names: HashMap::new(),
@@ -50,12 +61,27 @@ impl Sampling {
         Ok(())
     }
 
+    /// Takes samples in for so long, or until it is stopped.
+    pub fn go_on(&mut self, time: Duration, stop: &AtomicBool) -> anyhow::Result<()> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            sleep(left.min(self.sampler.look_every()))?;
+            self.take()?;
+        }
+    }
+
     fn count(&mut self, sample: Sample, by_timer: bool) {
         let functions = sample.kernel.iter();
         let at = attribute(functions.map(|at| self.kernel.find(*at)), by_timer);
         let name = self.names.entry(sample.pid).or_insert_with(|| {
-            let name = fs::read_to_string(format!("/proc/{}/comm", sample.pid));
-            name.map_or_else(|_| sample.name.clone(), |name| name.trim().to_owned())
+            let path = format!("/proc/{}/comm", sample.pid);
+            let name = self.numbered.then(|| fs::read_to_string(path).ok());
+            let name = name.flatten().map(|name| name.trim().to_owned());
+            name.unwrap_or_else(|| sample.name.clone())
         });
         let first = sample.kernel.first();
         self.interval.add(&Counted {
@@ -68,7 +94,7 @@ impl Sampling {
         if let Some(stacks) = &mut self.stacks
             && at.phase != Phase::Idle
         {
-            stacks.add(sample, name, at);
+            stacks.add(&sample, name, at, &self.kernel);
         }
     }
 

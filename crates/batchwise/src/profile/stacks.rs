@@ -1,56 +1,114 @@
-//! Whole stacks, counted: for flame graphs and other tools.
+//! Whole stacks, counted: for flame graphs and other tools. They are kept small, as random ones share nothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use batchwise_bpf::profile::Sample;
-use batchwise_core::profile::Attributed;
+use batchwise_core::profile::{Attributed, Component, Kernel};
+use indexmap::{IndexMap, IndexSet};
 
-/// What a stack is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Stack {
-    pub pid: u32,
-    /// Of the process.
-    pub name: String,
-    /// The innermost first.
-    pub kernel: Vec<u64>,
-    pub user: Vec<u64>,
+/// Where a function is. Those of the kernel are known by now, those of user space by their address alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Among the kernel's symbols. The innermost may be where interrupts are turned on again: its time was spent before.
+    Kernel {
+        symbol: Option<u32>,
+        masked: bool,
+    },
+    User {
+        pid: u32,
+        address: u64,
+    },
+    /// What ran while interrupts were off.
+    Masked,
 }
 
-/// Different ones that are kept, at most: about 30 MB.
-const MOST: usize = 40_000;
+/// What a stack is: numbers of the process's name and of places, the outermost first.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Stack {
+    pub process: u32,
+    pub frames: Box<[u32]>,
+}
+
+/// Bytes that all of it may take, about.
+const ROOM: usize = 10 << 20;
+/// … of a stack, its functions apart.
+const STACK: usize = 160;
+/// … of a place, or of a process.
+const ENTRY: usize = 80;
 
 /// Stacks, and how often each was sampled.
 #[derive(Debug, Default)]
 pub struct Stacks {
-    counts: HashMap<Stack, (Attributed, u64)>,
-    left_out: u64,
+    pub processes: IndexSet<String>,
+    pub places: IndexSet<Place>,
+    pub counts: IndexMap<Stack, (Attributed, u64)>,
+    /// Samples that are in no stack, as there were too many different ones.
+    pub left_out: BTreeMap<Attributed, u64>,
+    bytes: usize,
 }
 
 impl Stacks {
     /// A sample more.
-    pub fn add(&mut self, sample: Sample, name: &str, at: Attributed) {
-        let stack = Stack {
-            pid: sample.pid,
-            name: name.to_owned(),
-            kernel: sample.kernel,
-            user: sample.user,
+    pub fn add(&mut self, sample: &Sample, name: &str, at: Attributed, kernel: &Kernel) {
+        let full = self.bytes >= ROOM;
+        let stack = self.stack(sample, name, at, kernel, full);
+        let stack = stack.filter(|stack| !full || self.counts.contains_key(stack));
+        let count = match stack {
+            None => self.left_out.entry(at).or_default(),
+            Some(stack) => {
+                let (taken, bytes) = (&mut self.bytes, STACK + size_of_val(&*stack.frames));
+                let counted = self.counts.entry(stack).or_insert_with(|| {
+                    *taken += bytes;
+                    (at, 0)
+                });
+                &mut counted.1
+            }
         };
-        if let Some((_, count)) = self.counts.get_mut(&stack) {
-            *count += 1;
-        } else if self.counts.len() < MOST {
-            self.counts.insert(stack, (at, 1));
-        } else {
-            self.left_out += 1;
-        }
+        *count += 1;
     }
 
-    /// All, with what each is counted as.
-    pub fn iter(&self) -> impl Iterator<Item = (&Stack, Attributed, u64)> {
-        self.counts.iter().map(|(stack, (at, n))| (stack, *at, *n))
-    }
-
-    /// Samples that are in no stack, as there were too many different ones.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
+    /// `None`: a part of it is new, and there is no room.
+    fn stack(
+        &mut self,
+        sample: &Sample,
+        name: &str,
+        at: Attributed,
+        kernel: &Kernel,
+        full: bool,
+    ) -> Option<Stack> {
+        let process = self.processes.get_index_of(name);
+        let process = match process {
+            None if full => return None,
+            None => {
+                self.bytes += ENTRY;
+                self.processes.insert_full(name.to_owned()).0
+            }
+            Some(process) => process,
+        };
+        let pid = sample.pid;
+        let user = sample.user.iter().rev();
+        let user = user.map(|address| Place::User {
+            pid,
+            address: *address,
+        });
+        let is_masked = at.component == Component::Masked;
+        let inside = sample.kernel.iter().enumerate().rev();
+        let inside = inside.map(|(depth, at)| Place::Kernel {
+            symbol: kernel.position(*at).map(|at| at as u32),
+            masked: is_masked && depth == 0,
+        });
+        let inside = inside.chain(is_masked.then_some(Place::Masked));
+        let frames = user.chain(inside).map(|place| {
+            if full {
+                return self.places.get_index_of(&place).map(|place| place as u32);
+            }
+            let (number, is_new) = self.places.insert_full(place);
+            self.bytes += if is_new { ENTRY } else { 0 };
+            Some(number as u32)
+        });
+        Some(Stack {
+            process: process as u32,
+            frames: frames.collect::<Option<_>>()?,
+        })
     }
 }

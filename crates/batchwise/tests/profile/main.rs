@@ -1,10 +1,12 @@
 //! `batchwise profile` as its users meet it, over traffic of this process. Needs root.
 
+mod memory;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{self, Command, Output};
+use std::process::{self, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
 use batchwise_core::profile::report::Line;
@@ -140,9 +142,58 @@ fn files_for_other_tools_have_the_stacks() {
         assert!(!stack.is_empty() && count.parse::<u64>().is_ok(), "{line}");
     }
     let page = fs::read_to_string(page).expect("a page");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's");
+    let about = format!(", Linux {}, until 20", release.trim());
+    assert!(page.contains(&about), "{about}");
+    assert!(page.contains("width: 100%"), "the flame graph's width");
     assert!(page.contains("<svg") && page.contains("tcp_sendmsg_locked"));
     let pprof = fs::read(pprof).expect("a profile for pprof");
     assert_eq!(pprof[..2], [0x1f, 0x8b], "gzip");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_at_once_and_loses_no_other() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folded = folder.path().join("p.folded");
+    let folded = folded.to_string_lossy();
+    let with = |report| {
+        let args = ["--duration", "1s", "--format", "text", "--report", report];
+        profile(&[&args[..], &["--folded", &folded]].concat())
+    };
+    let nowhere = with("/nosuch/p.html");
+    assert_refused(&nowhere, 1, &["cannot write /nosuch/p.html"]);
+    let full = with("/dev/full");
+    let said = String::from_utf8_lossy(&full.stderr);
+    assert!(said.contains("cannot write /dev/full") && !full.status.success());
+    let stacks = fs::read_to_string(&*folded).expect("folded stacks");
+    assert!(stacks.contains("_[k]"), "{stacks}");
+}
+
+#[test]
+fn files_are_written_also_where_nobody_reads_the_text() {
+    let _turn = turn();
+    let _flow = Flow::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folded = folder.path().join("p.folded");
+    let mut command = batchwise();
+    command.args([
+        "profile",
+        "--duration",
+        "1s",
+        "--format",
+        "text",
+        "--folded",
+    ]);
+    command.arg(&folded);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+    let stacks = fs::read_to_string(&folded).expect("folded stacks");
+    assert!(stacks.contains("tcp_sendmsg"), "{stacks}");
 }
 
 #[test]
@@ -181,11 +232,29 @@ fn two_profiles_are_compared() {
 
 #[test]
 fn a_container_where_processes_have_other_numbers_is_told_so() {
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--mount-proc"]);
-    command.arg(commands::required("batchwise"));
-    command.args(["profile", "--pid", "1", "--duration", "1s"]);
-    assert_refused(&run(&mut command), 1, &["--pid=host", "hostPID"]);
+    let _turn = turn();
+    let contained = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc"]);
+        command.arg(commands::required("batchwise"));
+        run(command.args(["profile", "--duration", "1s"]).args(args))
+    };
+    assert_refused(&contained(&["--pid", "1"]), 1, &["--pid=host", "hostPID"]);
+    let _flow = Flow::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folded = folder.path().join("p.folded");
+    let whole = contained(&["--format", "text", "--folded", &folded.to_string_lossy()]);
+    let said = String::from_utf8_lossy(&whole.stderr);
+    assert!(whole.status.success(), "{said}");
+    assert_eq!(said.matches("--pid=host").count(), 1, "{said}");
+    let stacks = fs::read_to_string(&folded).expect("folded stacks");
+    for line in stacks.lines() {
+        let (stack, _) = line.rsplit_once(' ').expect("a count");
+        let mut functions = stack.split(';').skip(1);
+        let of_kernel = |f: &str| f.ends_with("_[k]") || f == "interrupts off";
+        let known = functions.find(|f| *f != "[unknown]" && !of_kernel(f));
+        assert_eq!(known, None, "somebody else's function: {line}");
+    }
 }
 
 #[test]
@@ -193,11 +262,29 @@ fn what_is_wrong_is_named_with_its_remedy() {
     assert_refused(&profile(&["--hz", "0"]), 2, &["--hz"]);
     assert_refused(&profile(&["--port", "0"]), 2, &["--port"]);
     assert_refused(&profile(&["diff", "nosuch", "nosuch"]), 1, &["nosuch"]);
+    for file in ["--report", "--folded", "--pprof", "--metrics"] {
+        let args = ["--compare", "nagle", "--port", "1", file, "x"];
+        assert_refused(&profile(&args), 2, &[file, "--compare"]);
+    }
     let _turn = turn();
     let cpu = profile(&["--cpu", "4000", "--duration", "1s"]);
     assert_refused(&cpu, 1, &["CPU 4000 is not online"]);
     let cgroup = profile(&["--cgroup", "/tmp", "--duration", "1s"]);
     assert_refused(&cgroup, 1, &["/tmp is not a cgroup v2 directory"]);
+    let pid = profile(&["--pid", "4194304", "--duration", "1s"]);
+    assert_refused(&pid, 1, &["--pid 4194304: there is no such process"]);
+    // SAFETY: it reads a number.
+    let thread = unsafe { libc::gettid() }.to_string();
+    let pid = profile(&["--pid", &thread, "--duration", "1s"]);
+    let process = format!("a thread of process {}", process::id());
+    assert_refused(&pid, 1, &[&process]);
+    let port = profile(&["--port", "1", "--duration", "1s"]);
+    assert_refused(&port, 1, &["no process has a socket at port 1"]);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace"]);
+    command.arg(commands::required("batchwise"));
+    let blind = run(command.args(["profile", "--port", "1", "--duration", "1s"]));
+    assert_refused(&blind, 1, &["could not be looked into: CAP_SYS_PTRACE"]);
     let nobody = run_as_nobody(&["profile", "--duration", "1s"]);
     assert_refused(&nobody, 1, &["CAP_PERFMON"]);
 }

@@ -73,10 +73,12 @@ impl<V: View> LiveTable<V> {
     }
 
     pub fn draw(&mut self, frame: &mut Frame) {
+        // rows come first where there is little room
+        let details = V::DETAILS.min(frame.area().height / 3);
         let [title, body, details, footer] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Min(2),
-            Constraint::Length(V::DETAILS),
+            Constraint::Length(details),
             Constraint::Length(1),
         ])
         .areas(frame.area());
