@@ -205,7 +205,7 @@ mod tests {
         let mut random = StdRng::seed_from_u64(17);
         let pairs = 4_000;
         let alarms = (0..pairs).filter(|_| {
-            let mut draw = |n| (0..n).map(|_| value(&mut random)).collect::<Vec<_>>();
+            let mut draw = |n: usize| (0..n).map(|_| value(&mut random)).collect::<Vec<_>>();
             let [before, after] = intervals.map(&mut draw);
             compare(None, &before, &after).is_more_than_noise()
         });
@@ -250,7 +250,7 @@ mod tests {
         };
         let second = 1_000_000_000;
         let first = line(997, &[80], second);
-        let why = |other| not_comparable(&first, &other);
+        let why = |other: Vec<Line>| not_comparable(&first, &other);
         assert_eq!(why(line(997, &[80], second + 1_000_000)), None);
         for (other, word) in [
             (line(499, &[80], second), "499 Hz"),
