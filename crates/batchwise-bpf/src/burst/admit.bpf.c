@@ -25,6 +25,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
 const volatile struct bw_burst_rules rules;
 const volatile __u32 packet_bytes; /* the queue is limited in packets, which count as so many bytes; 0: in bytes */
 const volatile bool border;	   /* marks are taken off behind the queue's door */
+const volatile __u8 low;	   /* bits that the code points of marks share */
 
 struct bw_flow {
 	__u64 tag;
@@ -266,7 +267,7 @@ int bw_admit(struct __sk_buff *skb)
 		v6 = ip[0] >> 4 == 6;
 		tos = bw_tos(ip, v6);
 	}
-	segments = bw_burst_segments(tos);
+	segments = bw_burst_segments(tos, low);
 	if (segments && bw_read_flow(skb, &asked, segments))
 		__sync_fetch_and_add(&unreadable, 1);
 	asked.queued = bw_queued(skb);
@@ -279,7 +280,7 @@ int bw_admit(struct __sk_buff *skb)
 		end = (void *)(long)skb->data_end;
 		ip = data + link;
 		if (ip + BW_HEAD <= end)
-			bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos));
+			bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low));
 	}
 	return TCX_NEXT;
 }
