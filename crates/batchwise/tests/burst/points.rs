@@ -1,6 +1,6 @@
 //! Code points that were chosen are marks, and those that are marks otherwise are others'.
 
-use std::net::SocketAddr;
+use std::net::UdpSocket;
 
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::stage::batchwise;
@@ -29,8 +29,12 @@ fn chosen_code_points_are_marked_and_heard_and_the_usual_ones_are_left_alone() {
     let admitting = start(site.router(), args);
 
     let others = usual.mark(0, WINDOW as u32).expect("a mark");
-    let discard = SocketAddr::from((SERVER_IP, 9));
-    send(site.sender(), discard, b'o', others, 5);
+    let receiver = site
+        .receiver()
+        .inside(|| Ok(UdpSocket::bind((SERVER_IP, 0))?));
+    let receiver = receiver.expect("a socket");
+    let to = receiver.local_addr().expect("an address");
+    send(site.sender(), to, b'o', others, 5);
     let plain = |line: &Value| line["unmarked"].as_u64() >= Some(5);
     let line = admitting.line("admit", "what others marked", plain);
     for count in ["bursts_admitted", "bursts_refused", "ignored", "sources"] {
