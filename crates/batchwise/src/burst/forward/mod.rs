@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, anyhow};
 use batchwise_bpf::burst::forward::{Forwarder, MOST_HELD};
 use clap::Args;
 
@@ -107,6 +107,7 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
         let (from, to) = (&args.from, &args.to);
         format!("cannot forward from {from} to {to} (`batchwise doctor --for burst` checks what is needed)")
     })?;
+    discipline::check(args.admit, args.limit, forwarder.longest).map_err(Error::msg)?;
     let mut output = Output::open(args.format.resolve()?, WhenUnread::GoOn, String::new())?;
     let veths = forwarder.veths.join(" and ");
     if !veths.is_empty() {
