@@ -67,6 +67,8 @@ pub struct Counts {
     pub own: u64,
     /// Packets with a mark whose headers could not be read: treated as if they had none.
     pub unreadable: u64,
+    /// With `--border`: marks that were taken off.
+    pub cleared: u64,
     /// Sources of marked packets that are known.
     pub sources: u64,
 }
@@ -189,6 +191,7 @@ impl Admitter {
             reserved_bytes: (queue.reserved.bytes - ended_bytes(&queue.reserved, epoch)).into(),
             own: bss.map_or(0, |bss| bss.own),
             unreadable: bss.map_or(0, |bss| bss.unreadable),
+            cleared: bss.map_or(0, |bss| bss.cleared),
             sources: self.known().count() as u64,
         })
     }

@@ -1,6 +1,7 @@
 //! Admission: a burst is let in whole or dropped whole; queues that cannot be had are refused with the command
 //! that helps.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Output;
 use std::time::Duration;
@@ -9,11 +10,11 @@ use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::host::Host;
 use batchwise_testbed::stage::refusal::assert_refused;
 use batchwise_testbed::stage::{batchwise, programs_of, until_freed};
-use batchwise_testbed::triangle::{SERVER_IP, VANTAGE_LINK, VANTAGE_SERVER_LINK};
+use batchwise_testbed::triangle::{SERVER_IP, SERVER_LINK, VANTAGE_LINK, VANTAGE_SERVER_LINK};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::site::{Agent, Site};
+use crate::site::{Agent, Capture, Site};
 
 /// Bytes of a datagram.
 const DATAGRAM: usize = 1_400;
@@ -164,6 +165,24 @@ fn a_burst_that_does_not_come_is_given_back() {
     let lost = line["lost_bytes"].as_u64();
     assert!(lost >= Some(2 * DATAGRAM as u64), "{line}");
     assert_eq!(line["reserved_bytes"], 0, "{line}");
+    agent.end(Signal::SIGTERM);
+}
+
+#[test]
+fn at_the_border_the_routers_own_packets_lose_their_marks_too() {
+    let site = Site::build("own");
+    slow_queue(&site);
+    let args = format!("admit --interface {VANTAGE_SERVER_LINK} --border");
+    let agent = Agent::start(site.router(), &args);
+    let marked = CodePoints::default().mark(0, BURST).expect("a mark");
+    for (number, host) in (1..).zip([site.router(), site.sender()]) {
+        let capture = Capture::start(site.receiver(), SERVER_LINK);
+        let (mut sent, _received) = site.connection(host, SERVER_IP.into(), marked);
+        sent.write_all(b"x").expect("sent");
+        assert!(capture.finish(1).iter().all(|packet| packet.tos == 0));
+        let marks = |line: &Value| line["cleared"].as_u64() >= Some(number);
+        agent.line("admit", "a mark", marks);
+    }
     agent.end(Signal::SIGTERM);
 }
 

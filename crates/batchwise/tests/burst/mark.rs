@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
-use batchwise_testbed::stage::{batchwise, programs_of, turn, until_freed};
+use batchwise_testbed::stage::{batchwise, eventually, programs_of, turn, until_freed};
 use batchwise_testbed::triangle::{
     CLIENT_LINK, SERVER_IP, SERVER_IP6, SERVER_LINK, VANTAGE_LINK, VANTAGE_SERVER_LINK,
 };
@@ -32,7 +32,7 @@ pub fn send_window(
         _ => site.receiver(),
     };
     let capture = Capture::start(host, host_and_link.1);
-    let (mut sent, mut received) = site.connection(address, tos);
+    let (mut sent, mut received) = site.connection(site.sender(), address, tos);
     let data = vec![7; (WINDOW - 1) * SEGMENT];
     sent.write_all(&data).expect("sent");
     let mut got = vec![0; data.len()];
@@ -90,6 +90,14 @@ fn a_dscp_of_others_stays_and_ports_that_were_not_asked_for_are_left_alone() {
     assert!(seen.iter().all(|packet| packet.tos == AF11));
     let others = |line: &serde_json::Value| line["dscp_used"].as_u64() > Some(0);
     assert_eq!(all.line("mark", "the DSCP of others", others)["marked"], 0);
+    let marks = POINTS.mark(0, WINDOW as u32).expect("a mark");
+    let seen = send_window(&site, SERVER_IP.into(), marks, ("router", VANTAGE_LINK));
+    assert!(seen.iter().all(|packet| packet.tos == marks));
+    all.line("mark", "marks of others", |line| {
+        line["taken"].as_u64() > Some(0)
+    });
+    let warned = || all.0.quote().contains("DSCP xxxx11").then_some(());
+    eventually("a warning", warned, || all.0.quote());
     all.end(Signal::SIGTERM);
 
     let args = format!("mark --interface {CLIENT_LINK} --port 1");
