@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::passive::Params;
 use batchwise_core::sense::report::Unit;
 use libbpf_rs::Object;
@@ -78,6 +79,7 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
             all.add(Counter::load()?.object());
         }
         Subcommand::Burst => {
+            let points = CodePoints::default();
             let marking = Marking::Mark {
                 ports: vec![1],
                 least: 2,
@@ -86,10 +88,11 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
                 limit: 1 << 17,
                 rate: 1_000_000_000,
                 packet_bytes: None,
+                points,
                 border: true,
             };
-            all.add(Marker::load(&marking)?.skel.object());
-            all.add(Marker::load(&Marking::Border)?.skel.object());
+            all.add(Marker::load(&marking, points)?.skel.object());
+            all.add(Marker::load(&Marking::Border, points)?.skel.object());
             all.add(Admitter::load(&bottleneck)?.skel.object());
             all.add(forward::load(0)?.object());
         }

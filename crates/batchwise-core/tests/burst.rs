@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use batchwise_core::burst::algorithm1::{Algorithm1, Tagged};
-use batchwise_core::burst::{Admission, Packet, Rules, Sender, Verdict, mark};
+use batchwise_core::burst::mark::CodePoints;
+use batchwise_core::burst::{Admission, Packet, Rules, Sender, Verdict};
 use proptest::prelude::*;
 
 const FULL: u32 = 1500;
@@ -62,27 +63,55 @@ impl Router {
 
 #[test]
 fn a_mark_tells_a_length_rounded_up_and_leaves_ecn_alone() {
-    for segments in 2..=64 {
-        for ecn in 0..4 {
-            let tos = mark::mark(ecn, segments).unwrap();
-            let told = mark::segments(tos).unwrap();
-            assert!(
-                (segments..=segments * 4 / 3).contains(&told),
-                "{segments}: {told}"
-            );
-            assert_eq!((tos & 3, mark::unmark(tos)), (ecn, ecn));
+    for points in CodePoints::ALL {
+        for (segments, ecn) in (2..=64).flat_map(|n| (0..4).map(move |ecn| (n, ecn))) {
+            let tos = points.mark(ecn, segments).unwrap();
+            let told = points.segments(tos).unwrap();
+            let longest = segments * 4 / 3;
+            assert!((segments..=longest).contains(&told), "{segments}: {told}");
+            assert_eq!((tos & 3, points.unmark(tos)), (ecn, ecn));
+        }
+        let longest = points.mark(0, 1000).unwrap();
+        assert_eq!(points.segments(longest), Some(64));
+        assert_eq!(points.mark(0, 1), None, "one segment is no burst");
+    }
+}
+
+#[test]
+fn a_mark_is_its_class_before_the_bits_that_were_chosen() {
+    for (points, dscps) in [
+        (CodePoints::Pool2, [0b000011, 0b011011, 0b111111]),
+        (CodePoints::Pool3, [0b000001, 0b011001, 0b111101]),
+    ] {
+        assert_eq!([2, 10, 64].map(|n| points.mark(0, n).unwrap() >> 2), dscps);
+        let low = points.name().trim_start_matches('x');
+        for tos in 0..=u8::MAX {
+            let is_one = format!("{:06b}", tos >> 2).ends_with(low);
+            assert_eq!(points.segments(tos).is_some(), is_one, "{tos:#x}");
         }
     }
-    assert_eq!(mark::segments(mark::mark(0, 1000).unwrap()), Some(64));
-    assert_eq!(mark::mark(0, 1), None, "one segment is no burst");
+    assert_eq!(CodePoints::default(), CodePoints::Pool2);
+}
+
+#[test]
+fn marks_of_other_code_points_are_those_of_others() {
+    let [two, three] = CodePoints::ALL;
+    for (mine, theirs) in [(two, three), (three, two)] {
+        for tos in (0..=u8::MAX).filter(|tos| theirs.segments(*tos).is_some()) {
+            assert_eq!((mine.segments(tos), mine.mark(tos, 10)), (None, None));
+            assert_eq!(mine.unmark(tos), tos);
+        }
+    }
 }
 
 #[test]
 fn what_others_say_in_the_dscp_survives() {
-    let (expedited, ecn) = (46 << 2, 2);
-    assert_eq!(mark::mark(expedited | ecn, 10), None);
-    assert_eq!(mark::unmark(expedited | ecn), expedited | ecn);
-    assert_eq!(mark::segments(expedited | ecn), None);
+    let expedited = 46 << 2 | 2;
+    for points in CodePoints::ALL {
+        assert_eq!(points.mark(expedited, 10), None);
+        assert_eq!(points.unmark(expedited), expedited);
+        assert_eq!(points.segments(expedited), None);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use batchwise::fuzzing;
-use batchwise_core::burst::mark;
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_reference::packet as reference;
 use batchwise_twins::{bw_twin_burst_segments, packet as twin};
 
@@ -31,11 +31,12 @@ pub fn run(data: &[u8]) {
         assert_eq!(tcp, read.tcp);
     }
     let tos = twin::tos(&frame);
-    if let (Some(tos), Some(segments)) = (tos, fuzzing::burst(&frame)) {
-        assert_eq!(bw_twin_burst_segments(tos), segments);
-    }
-    if let Some(tos) = tos {
-        let segments = mark::segments(tos).unwrap_or(0);
-        assert_eq!(bw_twin_burst_segments(tos), segments);
+    for points in CodePoints::ALL {
+        let twin = tos.map(|tos| bw_twin_burst_segments(tos, points.low().into()));
+        if let (Some(twin), Some(segments)) = (twin, fuzzing::burst(&frame, points)) {
+            assert_eq!(twin, segments);
+        }
+        let core = tos.map(|tos| points.segments(tos).unwrap_or(0));
+        assert_eq!(twin, core);
     }
 }

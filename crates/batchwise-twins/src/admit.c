@@ -11,17 +11,17 @@ enum bw_burst_verdict bw_twin_burst_decide(const struct bw_burst_rules *rules,
 	return bw_burst_decide(rules, reserved, lease, source, now, queued, packet);
 }
 
-__u32 bw_twin_burst_segments(__u8 tos)
+__u32 bw_twin_burst_segments(__u8 tos, __u32 low)
 {
-	return bw_burst_segments(tos);
+	return bw_burst_segments(tos, low);
 }
 
-__u8 bw_twin_burst_mark(__u8 tos, __u32 segments)
+__u8 bw_twin_burst_mark(__u8 tos, __u32 segments, __u32 low)
 {
-	return bw_burst_mark(tos, segments);
+	return bw_burst_mark(tos, segments, low);
 }
 
-__u8 bw_twin_burst_unmark(__u8 tos)
+__u8 bw_twin_burst_unmark(__u8 tos, __u32 low)
 {
-	return bw_burst_unmark(tos);
+	return bw_burst_unmark(tos, low);
 }

@@ -146,12 +146,12 @@ unsafe extern "C" {
         queued: u32,
         packet: &bw_burst_packet,
     ) -> u32;
-    /// Segments that a TOS byte tells of.
-    pub safe fn bw_twin_burst_segments(tos: u8) -> u32;
+    /// Segments that a TOS byte tells of, where marks have these `low` bits.
+    pub safe fn bw_twin_burst_segments(tos: u8, low: u32) -> u32;
     /// The TOS byte of a burst's packet.
-    pub safe fn bw_twin_burst_mark(tos: u8, segments: u32) -> u8;
+    pub safe fn bw_twin_burst_mark(tos: u8, segments: u32, low: u32) -> u8;
     /// What it was before.
-    pub safe fn bw_twin_burst_unmark(tos: u8) -> u8;
+    pub safe fn bw_twin_burst_unmark(tos: u8, low: u32) -> u8;
 
     /// Reads a frame: `enum bw_parse`.
     ///

@@ -25,6 +25,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
 const volatile struct bw_burst_rules rules;
 const volatile __u32 packet_bytes; /* the queue is limited in packets, which count as so many bytes; 0: in bytes */
 const volatile bool border;	   /* marks are taken off behind the queue's door */
+const volatile __u8 low;	   /* bits that the code points of marks share */
 
 struct bw_flow {
 	__u64 tag;
@@ -38,6 +39,8 @@ struct bw_flow flows[BW_SOURCES];
 /* Packets that this program has no say in. */
 __u64 own;	  /* of this host: it would hear of a drop as of a full queue of its own */
 __u64 unreadable; /* their headers */
+/* Marks that were taken off, the host's own included. */
+__u64 cleared;
 /* The longest that the queue was found, bytes; the agent sets it back. */
 __u32 highest;
 
@@ -244,6 +247,15 @@ BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 s
 	return 0;
 }
 
+/* Takes the mark off, of the header that is so many bytes behind the start. */
+BW_INLINE void bw_clear(struct __sk_buff *skb, __u32 link, int v6, __u32 tos)
+{
+	const __u8 *ip = (void *)(long)skb->data + link, *end = (void *)(long)skb->data_end;
+
+	if (ip + BW_HEAD <= end && !bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
+		__sync_fetch_and_add(&cleared, 1);
+}
+
 SEC("tc")
 int bw_admit(struct __sk_buff *skb)
 {
@@ -252,21 +264,21 @@ int bw_admit(struct __sk_buff *skb)
 	struct bw_asked asked = { .bytes = skb->wire_len };
 	int v6 = 0;
 
+	ip = data + link;
+	if (link && ip + BW_HEAD <= end) {
+		v6 = ip[0] >> 4 == 6;
+		tos = bw_tos(ip, v6);
+	}
+	segments = bw_burst_segments(tos, low);
 	if (!skb->ingress_ifindex) {
 		__sync_fetch_and_add(&own, 1);
-		return TCX_NEXT;
+		goto pass;
 	}
 	if (!buffered)
 		buffered = 1;
 	if (packet_bytes)
 		asked.bytes = buffered * packet_bytes;
 	asked.segment = buffered > 1 ? asked.bytes / buffered : asked.bytes;
-	ip = data + link;
-	if (link && ip + BW_HEAD <= end) {
-		v6 = ip[0] >> 4 == 6;
-		tos = bw_tos(ip, v6);
-	}
-	segments = bw_burst_segments(tos);
 	if (segments && bw_read_flow(skb, &asked, segments))
 		__sync_fetch_and_add(&unreadable, 1);
 	asked.queued = bw_queued(skb);
@@ -274,12 +286,8 @@ int bw_admit(struct __sk_buff *skb)
 		highest = asked.queued;
 	if (bw_ask(&asked) > BW_BURST_LAST)
 		return TC_ACT_SHOT;
-	if (border && segments) {
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-		ip = data + link;
-		if (ip + BW_HEAD <= end)
-			bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos));
-	}
+pass:
+	if (border && segments)
+		bw_clear(skb, link, v6, tos);
 	return TCX_NEXT;
 }

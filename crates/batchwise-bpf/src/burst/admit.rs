@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use batchwise_core::burst::Rules;
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::passive::address;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
@@ -27,6 +28,8 @@ pub struct Bottleneck {
     pub rate: u64,
     /// Its length is counted in packets, and each counts as so many bytes.
     pub packet_bytes: Option<u32>,
+    /// Of marks.
+    pub points: CodePoints,
     /// Marks are taken off.
     pub border: bool,
 }
@@ -64,6 +67,8 @@ pub struct Counts {
     pub own: u64,
     /// Packets with a mark whose headers could not be read: treated as if they had none.
     pub unreadable: u64,
+    /// With `--border`: marks that were taken off.
+    pub cleared: u64,
     /// Sources of marked packets that are known.
     pub sources: u64,
 }
@@ -129,6 +134,7 @@ impl Admitter {
         ro.rules = rules(&Rules::new(bottleneck.limit, bottleneck.rate));
         ro.hash_keys = hash_keys();
         ro.packet_bytes = bottleneck.packet_bytes.unwrap_or(0);
+        ro.low = bottleneck.points.low();
         ro.border = bottleneck.border;
         let skel = open.load();
         Ok(Self {
@@ -185,6 +191,7 @@ impl Admitter {
             reserved_bytes: (queue.reserved.bytes - ended_bytes(&queue.reserved, epoch)).into(),
             own: bss.map_or(0, |bss| bss.own),
             unreadable: bss.map_or(0, |bss| bss.unreadable),
+            cleared: bss.map_or(0, |bss| bss.cleared),
             sources: self.known().count() as u64,
         })
     }

@@ -17,6 +17,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Set before loading. */
 const volatile __u32 least;	/* segments of a burst */
+const volatile __u8 low;	/* bits that the code points of marks share */
 const volatile bool some_ports; /* else all */
 const volatile __u64 port_bits[65536 / 64];
 
@@ -145,8 +146,8 @@ int bw_mark(struct __sk_buff *skb)
 	}
 	v6 = ip[0] >> 4 == 6;
 	tos = bw_tos(ip, v6);
-	marked = bw_burst_mark(tos, left);
-	if (bw_burst_segments(tos))
+	marked = bw_burst_mark(tos, left, low);
+	if (bw_burst_segments(tos, low))
 		count->taken++;
 	else if (marked == tos)
 		count->dscp_used++;
@@ -175,9 +176,9 @@ int bw_border(struct __sk_buff *skb)
 		return TCX_NEXT;
 	v6 = ip[0] >> 4 == 6;
 	tos = bw_tos(ip, v6);
-	if (!bw_burst_segments(tos))
+	if (!bw_burst_segments(tos, low))
 		return TCX_NEXT;
-	if (bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos)))
+	if (bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
 		count->unreadable++;
 	else
 		count->cleared++;

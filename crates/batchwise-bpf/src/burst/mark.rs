@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use batchwise_core::burst::mark::CLASSES;
+use batchwise_core::burst::mark::{CLASSES, CodePoints};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::Error;
@@ -61,19 +61,19 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Loads the program and attaches it to what leaves by this interface.
+    /// Loads the program and attaches it to what leaves by this interface. Marks have these code points.
     ///
     /// # Errors
     /// When the interface or the kernel does not allow it; each says the remedy.
-    pub fn attach(interface: &str, marking: &Marking) -> Result<Self, Error> {
+    pub fn attach(interface: &str, marking: &Marking, points: CodePoints) -> Result<Self, Error> {
         let interface = Interface::find(interface)?;
-        let mut marker = Self::load(marking)?;
+        let mut marker = Self::load(marking, points)?;
         marker.attached = Some(interface.tc(marker.program(), Tc::Egress)?);
         Ok(marker)
     }
 
     /// Loads the program and attaches it nowhere.
-    pub fn load(marking: &Marking) -> Result<Self, Error> {
+    pub fn load(marking: &Marking, points: CodePoints) -> Result<Self, Error> {
         features::require(&Machine::look(), Subcommand::Burst)?;
         let mut open = MarkSkelBuilder::default()
             .open(holder())
@@ -81,8 +81,9 @@ impl Marker {
         let border = matches!(marking, Marking::Border);
         open.progs.bw_mark.set_autoload(!border);
         open.progs.bw_border.set_autoload(border);
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        ro.low = points.low();
         if let Marking::Mark { ports, least } = marking {
-            let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
             ro.least = *least;
             ro.some_ports = !ports.is_empty();
             for &port in ports {

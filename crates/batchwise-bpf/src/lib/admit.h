@@ -162,8 +162,8 @@ BW_INLINE enum bw_burst_verdict bw_burst_decide(const struct bw_burst_rules *rul
 }
 
 /* The classes of length, as Rust's `mark::CLASSES`. The caller keeps `class` below 16. */
-#define BW_BURST_POOL 3 /* DSCP xxxx11 */
 #define BW_BURST_ECN 3
+#define BW_BURST_LOW 3 /* bits of a code point that all marks share: `low` below */
 
 BW_INLINE __u32 bw_burst_length(__u32 class)
 {
@@ -174,15 +174,15 @@ BW_INLINE __u32 bw_burst_length(__u32 class)
 }
 
 /* Segments that are left of the burst, from a TOS byte or traffic class; 0: not marked. */
-BW_INLINE __u32 bw_burst_segments(__u8 tos)
+BW_INLINE __u32 bw_burst_segments(__u8 tos, __u32 low)
 {
 	__u32 dscp = tos >> 2;
 
-	return (dscp & BW_BURST_POOL) == BW_BURST_POOL ? bw_burst_length(dscp >> 2) : 0;
+	return (dscp & BW_BURST_LOW) == low ? bw_burst_length(dscp >> 2) : 0;
 }
 
 /* The TOS byte or traffic class of a packet of a burst; as it is if others use it. */
-BW_INLINE __u8 bw_burst_mark(__u8 tos, __u32 segments)
+BW_INLINE __u8 bw_burst_mark(__u8 tos, __u32 segments, __u32 low)
 {
 	__u32 class = 0;
 
@@ -190,13 +190,13 @@ BW_INLINE __u8 bw_burst_mark(__u8 tos, __u32 segments)
 		return tos;
 	for (__u32 i = 0; i < 15; i++)
 		class += bw_less(bw_burst_length(i), segments);
-	return (class << 2 | BW_BURST_POOL) << 2 | tos;
+	return (class << 2 | low) << 2 | tos;
 }
 
 /* What it was before it was marked. */
-BW_INLINE __u8 bw_burst_unmark(__u8 tos)
+BW_INLINE __u8 bw_burst_unmark(__u8 tos, __u32 low)
 {
-	return bw_burst_segments(tos) ? tos & BW_BURST_ECN : tos;
+	return bw_burst_segments(tos, low) ? tos & BW_BURST_ECN : tos;
 }
 
 #endif

@@ -1,6 +1,7 @@
 //! Admission of bursts, held against its reference in `batchwise-core`.
 
-use batchwise_core::burst::{Credit, Lease, Packet, Reserved, Rules, Verdict, decide, mark};
+use batchwise_core::burst::mark::CodePoints;
+use batchwise_core::burst::{Credit, Lease, Packet, Reserved, Rules, Verdict, decide};
 use batchwise_twins::types::{
     bw_burst_credit, bw_burst_lease, bw_burst_packet, bw_burst_reserved, bw_burst_rules,
 };
@@ -22,17 +23,21 @@ const VERDICTS: [Verdict; 7] = [
 
 #[test]
 fn both_read_write_and_take_away_the_same_marks() {
-    for tos in 0..=u8::MAX {
-        let segments = mark::segments(tos).unwrap_or(0);
-        assert_eq!(bw_twin_burst_segments(tos), segments, "{tos:#x}");
-        assert_eq!(bw_twin_burst_unmark(tos), mark::unmark(tos), "{tos:#x}");
-        for segments in (0..100).chain([u32::MAX]) {
-            let marked = mark::mark(tos, segments).unwrap_or(tos);
+    for points in CodePoints::ALL {
+        let low = points.low().into();
+        for tos in 0..=u8::MAX {
+            let told = points.segments(tos).unwrap_or(0);
+            assert_eq!(bw_twin_burst_segments(tos, low), told, "{tos:#x}");
             assert_eq!(
-                bw_twin_burst_mark(tos, segments),
-                marked,
-                "{tos:#x} {segments}"
+                bw_twin_burst_unmark(tos, low),
+                points.unmark(tos),
+                "{tos:#x}"
             );
+            for segments in (0..100).chain([u32::MAX]) {
+                let marked = points.mark(tos, segments).unwrap_or(tos);
+                let twin = bw_twin_burst_mark(tos, segments, low);
+                assert_eq!(twin, marked, "{tos:#x} {segments}");
+            }
         }
     }
 }

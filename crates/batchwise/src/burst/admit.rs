@@ -10,6 +10,7 @@ use clap::Args;
 use super::kernel::Kernel;
 use super::limit::{Limit, parse_limit, parse_rate};
 use super::metrics::BurstMetrics;
+use super::points::PointsArgs;
 use super::report::{AdmitLine, AdmitReport, SourceLine};
 use crate::frame::args::{parse_duration, parse_interval};
 use crate::frame::clock::wall_clock_ns;
@@ -34,6 +35,8 @@ pub struct AdmitArgs {
     /// Take the marks off behind the queue's door: the network that knows them ends here
     #[arg(long)]
     border: bool,
+    #[command(flatten)]
+    code: PointsArgs,
     /// Sources that are shown, those with most bursts first
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     top: usize,
@@ -74,6 +77,7 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
                 Limit::Bytes(_) => None,
                 Limit::Packets(_) => Some(at_start.longest),
             },
+            points: args.code.points,
             border: args.border,
         },
     )

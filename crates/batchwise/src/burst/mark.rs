@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::kernel::Kernel;
 use super::metrics::BurstMetrics;
+use super::points::PointsArgs;
 use super::report::{MarkLine, MarkReport};
 use crate::frame::args::{parse_duration, parse_interval};
 use crate::frame::clock::wall_clock_ns;
@@ -37,6 +38,8 @@ pub struct MarkArgs {
     /// Mark nothing: take the marks off all packets that leave here, for the border of the network
     #[arg(long, conflicts_with_all = ["port", "least"])]
     border: bool,
+    #[command(flatten)]
+    code: PointsArgs,
     /// Time between two reports
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
@@ -57,6 +60,7 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
     let exporter = exporter.transpose()?;
     let form = args.format.resolve()?;
     let name = &args.interface;
+    let points = args.code.points;
     let marking = match args.border {
         true => Marking::Border,
         false => Marking::Mark {
@@ -64,7 +68,7 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
             least: args.least,
         },
     };
-    let marker = Marker::attach(name, &marking).with_context(|| {
+    let marker = Marker::attach(name, &marking, points).with_context(|| {
         format!("cannot mark at {name} (`batchwise doctor --for burst` checks what is needed)")
     })?;
     ensure!(
@@ -91,8 +95,9 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
         if fates.taken > 0 && !warned {
             warned = true;
             tracing::warn!(
-                "others use the code points of marks (DSCP xxxx11) at {name}: routers take theirs for \
-                 marks. Have them use others, or take theirs off where they come in"
+                "others use the code points of marks (DSCP {}) at {name}: routers take theirs for marks. \
+                 Have them use others, take theirs off where they come in, or choose other --code-points",
+                points.name()
             );
         }
         let over = turn != Turn::Interval;

@@ -60,7 +60,11 @@ impl Metrics for BurstMetrics {
         Family::counter(
             "burst_cleared_packets",
             "Packets whose mark was taken off at the border",
-            |m| m.of_mark(|line| alone(line.cleared)),
+            |m| {
+                let queue = m.admit.as_ref().map(|line| line.counts.cleared);
+                let cleared = m.mark.as_ref().map(|line| line.cleared).or(queue);
+                cleared.map(alone).unwrap_or_default()
+            },
         ),
         Family::counter(
             "burst_decisions",

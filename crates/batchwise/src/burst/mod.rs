@@ -7,6 +7,7 @@ mod kernel;
 mod limit;
 mod mark;
 mod metrics;
+mod points;
 mod queue;
 mod report;
 
@@ -34,8 +35,9 @@ Examples:
   sudo batchwise burst mark --interface eth2 --border
       where the network ends that knows marks: they are taken off
 
-Marks are DSCP code points for local use (xxxx11). Only packets whose DSCP is 0 are marked, ECN stays, and
-who does not know marks treats the packets as before.";
+Marks are DSCP code points for local use (xxxx11); --code-points takes others, and must be the same on all
+senders, routers and borders. Only packets whose DSCP is 0 are marked, ECN stays, and who does not know marks
+treats the packets as before.";
 
 /// Mark bursts on senders; admit them whole or not at all on routers.
 #[derive(Debug, Args)]

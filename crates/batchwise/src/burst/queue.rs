@@ -59,7 +59,7 @@ impl Queue {
 }
 
 /// Bursts of a few packets must be a part of what the queue holds.
-const FEWEST: u32 = 20;
+pub const FEWEST: u32 = 20;
 
 impl Interface {
     /// The queue, if bursts can be admitted to it; otherwise what is wrong, and the remedy.

@@ -1,19 +1,20 @@
 //! Admission: a burst is let in whole or dropped whole; queues that cannot be had are refused with the command
 //! that helps.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Output;
 use std::time::Duration;
 
-use batchwise_core::burst::mark;
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::host::Host;
 use batchwise_testbed::stage::refusal::assert_refused;
 use batchwise_testbed::stage::{batchwise, programs_of, until_freed};
-use batchwise_testbed::triangle::{SERVER_IP, VANTAGE_LINK, VANTAGE_SERVER_LINK};
+use batchwise_testbed::triangle::{SERVER_IP, SERVER_LINK, VANTAGE_LINK, VANTAGE_SERVER_LINK};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::site::{Agent, Site};
+use crate::site::{Agent, Capture, Site};
 
 /// Bytes of a datagram.
 const DATAGRAM: usize = 1_400;
@@ -22,7 +23,7 @@ const SOURCES: u8 = 50;
 /// Bytes of the queue: a burst is less than a tenth of it.
 const LIMIT: usize = 60 * 1_514;
 
-fn queue(site: &Site, what: &str) {
+pub fn queue(site: &Site, what: &str) {
     let set = format!("qdisc replace dev {VANTAGE_SERVER_LINK} root {what}");
     site.router().namespace().tc(&set).expect("a queue");
 }
@@ -41,7 +42,7 @@ fn arrived(receiver: &UdpSocket, kind: u8) -> usize {
     count
 }
 
-fn send(host: &Host, to: SocketAddr, kind: u8, tos: u8, count: u32) {
+pub fn send(host: &Host, to: SocketAddr, kind: u8, tos: u8, count: u32) {
     let socket = Site::datagrams(host, to, tos);
     for _ in 0..count {
         socket.send(&[kind; DATAGRAM]).expect("sent");
@@ -66,7 +67,7 @@ fn a_burst_is_let_in_whole_or_dropped_whole() {
     });
     let receiver = receiver.expect("a socket");
     let to = receiver.local_addr().expect("an address");
-    let marked = mark::mark(0, BURST).expect("a mark");
+    let marked = CodePoints::default().mark(0, BURST).expect("a mark");
 
     send(site.sender(), to, b'u', 0, 100);
     send(site.sender(), to, b'r', marked, BURST);
@@ -126,7 +127,7 @@ fn sources_whose_addresses_follow_each_other_are_all_known() {
     site.sender().namespace().ip(range).expect("addresses");
     let args = format!("admit --interface {VANTAGE_SERVER_LINK}");
     let agent = Agent::start(site.router(), &args);
-    let marked = mark::mark(0, BURST).expect("a mark");
+    let marked = CodePoints::default().mark(0, BURST).expect("a mark");
     // each has used some of its credit when the next one comes
     let send = site.sender().inside(|| {
         for end in 1..=SOURCES {
@@ -157,13 +158,31 @@ fn a_burst_that_does_not_come_is_given_back() {
     let args = format!("admit --interface {VANTAGE_SERVER_LINK} --border");
     let agent = Agent::start(site.router(), &args);
     let to = SocketAddr::from((SERVER_IP, 9));
-    let marked = mark::mark(0, BURST).expect("a mark");
+    let marked = CodePoints::default().mark(0, BURST).expect("a mark");
     send(site.sender(), to, b'l', marked, 1);
     let line = agent.line("admit", "a lost lease", |line| line["leases_lost"] == 1);
     assert_eq!(line["bursts_admitted"], 1, "{line}");
     let lost = line["lost_bytes"].as_u64();
     assert!(lost >= Some(2 * DATAGRAM as u64), "{line}");
     assert_eq!(line["reserved_bytes"], 0, "{line}");
+    agent.end(Signal::SIGTERM);
+}
+
+#[test]
+fn at_the_border_the_routers_own_packets_lose_their_marks_too() {
+    let site = Site::build("own");
+    slow_queue(&site);
+    let args = format!("admit --interface {VANTAGE_SERVER_LINK} --border");
+    let agent = Agent::start(site.router(), &args);
+    let marked = CodePoints::default().mark(0, BURST).expect("a mark");
+    for (number, host) in (1..).zip([site.router(), site.sender()]) {
+        let capture = Capture::start(site.receiver(), SERVER_LINK);
+        let (mut sent, _received) = site.connection(host, SERVER_IP.into(), marked);
+        sent.write_all(b"x").expect("sent");
+        assert!(capture.finish(1).iter().all(|packet| packet.tos == 0));
+        let marks = |line: &Value| line["cleared"].as_u64() >= Some(number);
+        agent.line("admit", "a mark", marks);
+    }
     agent.end(Signal::SIGTERM);
 }
 

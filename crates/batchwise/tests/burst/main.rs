@@ -2,4 +2,5 @@
 
 mod admit;
 mod mark;
+mod points;
 mod site;

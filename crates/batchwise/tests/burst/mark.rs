@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::IpAddr;
 
-use batchwise_core::burst::mark;
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
-use batchwise_testbed::stage::{batchwise, programs_of, turn, until_freed};
+use batchwise_testbed::stage::{batchwise, eventually, programs_of, turn, until_freed};
 use batchwise_testbed::triangle::{
     CLIENT_LINK, SERVER_IP, SERVER_IP6, SERVER_LINK, VANTAGE_LINK, VANTAGE_SERVER_LINK,
 };
@@ -14,19 +14,25 @@ use nix::sys::signal::Signal;
 use crate::site::{Agent, Capture, Seen, Site};
 
 /// Segments of the initial window (RFC 6928).
-const WINDOW: usize = 10;
+pub const WINDOW: usize = 10;
 /// Less than any segment of a link with MTU 1500 carries.
 const SEGMENT: usize = 1_400;
 const ECT0: u8 = 0b10;
+const POINTS: CodePoints = CodePoints::Pool2;
 
 /// What is on the wire of a new connection that sends as much as its initial window lets out.
-fn send_window(site: &Site, address: IpAddr, tos: u8, host_and_link: (&str, &str)) -> Vec<Seen> {
+pub fn send_window(
+    site: &Site,
+    address: IpAddr,
+    tos: u8,
+    host_and_link: (&str, &str),
+) -> Vec<Seen> {
     let host = match host_and_link.0 {
         "router" => site.router(),
         _ => site.receiver(),
     };
     let capture = Capture::start(host, host_and_link.1);
-    let (mut sent, mut received) = site.connection(address, tos);
+    let (mut sent, mut received) = site.connection(site.sender(), address, tos);
     let data = vec![7; (WINDOW - 1) * SEGMENT];
     sent.write_all(&data).expect("sent");
     let mut got = vec![0; data.len()];
@@ -55,7 +61,7 @@ fn a_burst_is_marked_with_what_is_left_of_it_and_its_ecn_stays() {
             let (alone, burst) = seen.split_last().expect("packets");
             let left: Vec<u32> = burst
                 .iter()
-                .map(|packet| mark::segments(packet.tos).expect("a mark"))
+                .map(|packet| POINTS.segments(packet.tos).expect("a mark"))
                 .collect();
             assert_eq!(left[0], WINDOW as u32, "{left:?}");
             assert!(left.is_sorted_by(|a, b| a >= b), "{left:?}");
@@ -84,6 +90,14 @@ fn a_dscp_of_others_stays_and_ports_that_were_not_asked_for_are_left_alone() {
     assert!(seen.iter().all(|packet| packet.tos == AF11));
     let others = |line: &serde_json::Value| line["dscp_used"].as_u64() > Some(0);
     assert_eq!(all.line("mark", "the DSCP of others", others)["marked"], 0);
+    let marks = POINTS.mark(0, WINDOW as u32).expect("a mark");
+    let seen = send_window(&site, SERVER_IP.into(), marks, ("router", VANTAGE_LINK));
+    assert!(seen.iter().all(|packet| packet.tos == marks));
+    all.line("mark", "marks of others", |line| {
+        line["taken"].as_u64() > Some(0)
+    });
+    let warned = || all.0.quote().contains("DSCP xxxx11").then_some(());
+    eventually("a warning", warned, || all.0.quote());
     all.end(Signal::SIGTERM);
 
     let args = format!("mark --interface {CLIENT_LINK} --port 1");
@@ -109,7 +123,7 @@ fn marks_die_at_the_border() {
     border.line("mark", "marks", |line| line["cleared"].as_u64() > Some(0));
     border.end(Signal::SIGTERM);
     let seen = send_window(&site, SERVER_IP.into(), 0, ("receiver", SERVER_LINK));
-    assert_eq!(mark::segments(seen[0].tos), Some(WINDOW as u32));
+    assert_eq!(POINTS.segments(seen[0].tos), Some(WINDOW as u32));
     marking.end(Signal::SIGTERM);
 }
 

@@ -46,13 +46,13 @@ impl Site {
         &self.triangle.server
     }
 
-    /// A listener at the receiver, and a connection from the sender with this TOS.
-    pub fn connection(&self, address: IpAddr, tos: u8) -> (TcpStream, TcpStream) {
+    /// A listener at the receiver, and a connection from this host with this TOS.
+    pub fn connection(&self, from: &Host, address: IpAddr, tos: u8) -> (TcpStream, TcpStream) {
         let listener = self
             .receiver()
             .inside(|| Ok(TcpListener::bind((address, 0))?))
             .expect("a listener");
-        let stream = connect(self.sender(), listener.local_addr().expect("an address"));
+        let stream = connect(from, listener.local_addr().expect("an address"));
         let (received, _) = listener.accept().expect("the other end");
         received
             .set_read_timeout(Some(PATIENCE))

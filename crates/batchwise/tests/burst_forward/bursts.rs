@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use batchwise_core::burst::mark;
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::topology::{LINK, SERVER_IP};
 use socket2::SockRef;
 
@@ -32,7 +32,9 @@ fn send_all(place: &Place) -> BTreeMap<IpAddr, u8> {
         let address = format!("addr add {}/32 dev {LINK}", source(number));
         hosts.client.namespace().ip(&address).expect("an address");
     }
-    let marked = mark::mark(0, LENGTH.into()).expect("a class");
+    let marked = CodePoints::default()
+        .mark(0, LENGTH.into())
+        .expect("a class");
     let sent = hosts.client.inside(|| {
         for number in 1..=BURSTS {
             let socket = UdpSocket::bind(SocketAddr::from((source(number), 0)))?;

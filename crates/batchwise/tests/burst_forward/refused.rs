@@ -60,6 +60,10 @@ fn interfaces_that_do_not_do_are_named_with_the_remedy() {
         &["nosuch0", "no interface"],
     );
     in_the_middle(middle, forward(from, from), &[from, "--to"]);
+    let mut short = batchwise();
+    short.args(["burst", "forward", "--from", from, "--to", to]);
+    short.args(["--rate", "1gbit", "--limit", "10kb"]);
+    in_the_middle(middle, short, &["--limit", "no room for bursts", "20p"]);
     in_the_middle(middle, forward(from, "lo"), &["lo", "ip link set", "mtu"]);
     let namespace = middle.namespace();
     let without = "link add bw-ifb type ifb";

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use batchwise_core::burst::mark;
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::topology::{Around, LINK};
@@ -305,7 +305,7 @@ fn received(around: &Around) -> Result<f64> {
 /// it away as soon as it sees the address.
 fn packet(bytes: usize) -> Vec<u8> {
     let length = bytes - 4;
-    let tos = mark::mark(0, LENGTH).unwrap_or_default();
+    let tos = CodePoints::default().mark(0, LENGTH).unwrap_or_default();
     let total = (length - 14) as u16;
     let mut p = vec![2, 0, 0, 0, 0x77, 0x99, 2, 0, 0, 0, 0x77, 2, 8, 0];
     p.extend([0x45, tos]);

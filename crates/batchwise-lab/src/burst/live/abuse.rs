@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use batchwise_core::burst::mark;
+use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::triangle::SERVER_IP;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,11 @@ impl Lie {
     /// Sends until it is told to stop.
     fn tell(self, to: SocketAddr, stop: &AtomicBool) -> Result<()> {
         let (sent, told, every) = self.burst();
-        let tos = i32::from(mark::mark(0, told).context("a mark of this length")?);
+        let tos = i32::from(
+            CodePoints::default()
+                .mark(0, told)
+                .context("a mark of this length")?,
+        );
         let (began, mut number) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
             let socket = UdpSocket::bind((self.source(number), 0))?;

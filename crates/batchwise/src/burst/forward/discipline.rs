@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::queue::Length;
 use crate::burst::limit::Limit;
+use crate::burst::queue::FEWEST;
 
 /// What finds a place in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -27,6 +28,36 @@ const SOURCES: usize = 4096;
 /// An epoch of Algorithm 1: twice the largest round-trip time, which is taken to be 100 ms.
 const EPOCH: u64 = 200_000_000;
 
+/// Segments of the longest burst that a mark tells of.
+const LONGEST_BURST: u32 = mark::CLASSES[mark::CLASSES.len() - 1] as u32;
+
+/// Of the longest kind that such a queue holds.
+fn packets(limit: Limit, longest: u32) -> u32 {
+    match limit {
+        Limit::Packets(packets) => packets,
+        Limit::Bytes(bytes) => bytes / longest,
+    }
+}
+
+/// Whether the queue is long enough for what is asked of it; otherwise the remedy.
+pub fn check(admit: Admit, limit: Limit, longest: u32) -> Result<(), String> {
+    let (least, why) = match admit {
+        Admit::Off => (1, "has no room for a packet"),
+        Admit::Bursts => (FEWEST, "has no room for bursts"),
+        Admit::Published => (
+            LONGEST_BURST + 1,
+            "lets nothing in: Algorithm 1 keeps the room of its longest burst free",
+        ),
+    };
+    match packets(limit, longest) {
+        held if held >= least => Ok(()),
+        held => Err(format!(
+            "--limit: a queue of {held} packets of {longest} bytes {why}. Give {least}p, or {}, or more",
+            least * longest
+        )),
+    }
+}
+
 /// A discipline and its state.
 pub struct Discipline {
     rule: Rule,
@@ -44,15 +75,11 @@ enum Rule {
 impl Discipline {
     /// For a queue with this limit before a link of so many bits a second.
     pub fn new(admit: Admit, limit: Limit, longest: u32, rate: u64) -> Self {
-        let packets = match limit {
-            Limit::Packets(packets) => packets,
-            Limit::Bytes(bytes) => bytes / longest,
-        };
-        let longest_burst = mark::CLASSES[mark::CLASSES.len() - 1];
+        let packets = packets(limit, longest);
         let rule = match admit {
             Admit::Off => Rule::Off,
             Admit::Published => {
-                let algorithm = Algorithm1::new(packets, longest_burst.into(), EPOCH);
+                let algorithm = Algorithm1::new(packets, LONGEST_BURST, EPOCH);
                 Rule::Published(Box::new(algorithm))
             }
             Admit::Bursts => {
@@ -186,6 +213,32 @@ mod tests {
             assert!((1..=100).contains(&packets), "{admit:?}: {packets}");
             let bytes = fill(*admit, Limit::Bytes(100 * LONGEST), &arrivals).bytes;
             assert!((1..=100 * LONGEST).contains(&bytes), "{admit:?}: {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_would_let_nothing_in_is_refused_with_one_that_does() {
+        for admit in Admit::value_variants() {
+            let refused = check(*admit, Limit::Bytes(LONGEST - 1), LONGEST).expect_err("no room");
+            let least = refused
+                .split("Give ")
+                .nth(1)
+                .and_then(|rest| rest.split("p, or ").next());
+            let least: u32 = least.and_then(|n| n.parse().ok()).expect("a remedy");
+            assert!(
+                refused.contains(&format!("or {}, or", least * LONGEST)),
+                "{refused}"
+            );
+            for limit in [Limit::Packets(least), Limit::Bytes(least * LONGEST)] {
+                assert_eq!(check(*admit, limit, LONGEST), Ok(()));
+                assert_eq!(
+                    fill(*admit, limit, &[(None, LONGEST)]).packets,
+                    1,
+                    "{admit:?}"
+                );
+                let burst = fill(*admit, limit, &[(Some((sender(1), 2)), LONGEST); 2]);
+                assert_eq!(burst.packets, least.min(2), "{admit:?}");
+            }
         }
     }
 

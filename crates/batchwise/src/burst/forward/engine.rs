@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use batchwise_bpf::burst::forward::{Forwarder, Frame, Lost};
 use batchwise_bpf::monotonic_ns;
 use batchwise_core::burst::Verdict;
+use batchwise_core::burst::mark::CodePoints;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -105,6 +106,7 @@ pub struct Engine {
     forwarder: Forwarder,
     queue: Queue<Frame>,
     discipline: Discipline,
+    points: CodePoints,
     keys: RandomState,
     counts: Counts,
     checksums: [Checksums; 2],
@@ -118,12 +120,14 @@ impl Engine {
         forwarder: Forwarder,
         queue: Queue<Frame>,
         discipline: Discipline,
+        points: CodePoints,
         shared: Arc<Mutex<Counts>>,
     ) -> Self {
         Self {
             forwarder,
             queue,
             discipline,
+            points,
             keys: RandomState::new(),
             counts: Counts::default(),
             checksums: Default::default(),
@@ -162,7 +166,7 @@ impl Engine {
             let Some(frame) = from.receive() else {
                 return arrived;
             };
-            let seen = packet::read(frames.bytes(&frame), &self.keys);
+            let seen = packet::read(frames.bytes(&frame), self.points, &self.keys);
             self.checksums[0].count(seen.checksum);
             let bytes = frame.len().max(SHORTEST);
             let queued = self.queue.length();
@@ -188,7 +192,8 @@ impl Engine {
             let bytes = u64::from(frame.len().max(SHORTEST));
             let checksums = &mut self.checksums[1];
             if checksums.made < LEFT {
-                checksums.count(packet::read(frames.bytes(&frame), &self.keys).checksum);
+                checksums
+                    .count(packet::read(frames.bytes(&frame), self.points, &self.keys).checksum);
             }
             match from.send(frame) {
                 Ok(()) => {

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, Error, anyhow};
 use batchwise_bpf::burst::forward::{Forwarder, MOST_HELD};
 use clap::Args;
 
 use crate::burst::limit::{Limit, parse_limit, parse_rate};
+use crate::burst::points::PointsArgs;
 use crate::frame::args::{parse_duration, parse_interval};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output};
@@ -60,6 +61,8 @@ pub struct ForwardArgs {
     /// What finds a place in the queue
     #[arg(long, value_enum, default_value_t = Admit::Bursts)]
     admit: Admit,
+    #[command(flatten)]
+    code: PointsArgs,
     /// Time between two reports
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
@@ -104,6 +107,7 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
         let (from, to) = (&args.from, &args.to);
         format!("cannot forward from {from} to {to} (`batchwise doctor --for burst` checks what is needed)")
     })?;
+    discipline::check(args.admit, args.limit, forwarder.longest).map_err(Error::msg)?;
     let mut output = Output::open(args.format.resolve()?, WhenUnread::GoOn, String::new())?;
     let veths = forwarder.veths.join(" and ");
     if !veths.is_empty() {
@@ -115,7 +119,13 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
     let queue = Queue::new(args.rate, held as usize);
     let counts = Arc::new(Mutex::new(Counts::default()));
     let end = Arc::new(AtomicBool::new(false));
-    let engine = Engine::new(forwarder, queue, discipline, Arc::clone(&counts));
+    let engine = Engine::new(
+        forwarder,
+        queue,
+        discipline,
+        args.code.points,
+        Arc::clone(&counts),
+    );
     let thread = std::thread::Builder::new().name("forward".into()).spawn({
         let end = Arc::clone(&end);
         move || engine.run(&end)

@@ -2,7 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use batchwise_core::burst::{Sender, mark};
+use batchwise_core::burst::Sender;
+use batchwise_core::burst::mark::CodePoints;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 /// What a frame says.
@@ -27,8 +28,8 @@ pub enum Checksum {
     Left,
 }
 
-/// Reads a frame. `keys` are for hashes that senders cannot choose.
-pub fn read(frame: &[u8], keys: &RandomState) -> Seen {
+/// Reads a frame, whose mark is one of these code points. `keys` are for hashes that senders cannot choose.
+pub fn read(frame: &[u8], points: CodePoints, keys: &RandomState) -> Seen {
     let Ok(packet) = SlicedPacket::from_ethernet(frame) else {
         return Seen::default();
     };
@@ -62,7 +63,7 @@ pub fn read(frame: &[u8], keys: &RandomState) -> Seen {
         }
         _ => ([0; 2], None),
     };
-    let burst = mark::segments(tos).map(|segments| {
+    let burst = points.segments(tos).map(|segments| {
         let sender = Sender {
             source: keys.hash_one(&addresses[..16]),
             flow: keys.hash_one((addresses, ports, protocol)),
@@ -95,6 +96,7 @@ mod tests {
 
     use super::*;
 
+    const POINTS: CodePoints = CodePoints::Pool2;
     const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
     fn frame(dscp: u8, source: u8, port: u16, payload: &[u8]) -> Vec<u8> {
@@ -123,9 +125,9 @@ mod tests {
     #[test]
     fn a_mark_names_its_burst_its_flow_and_its_source() {
         let keys = RandomState::new();
-        let marked = mark::mark(0, 10).expect("a class") >> 2;
+        let marked = POINTS.mark(0, 10).expect("a class") >> 2;
         let read = |source, port| {
-            let seen = read(&frame(marked, source, port, b"x"), &keys);
+            let seen = read(&frame(marked, source, port, b"x"), POINTS, &keys);
             seen.burst.expect("a mark")
         };
         let (sender, segments) = read(1, 1000);
@@ -140,22 +142,26 @@ mod tests {
     #[test]
     fn what_is_not_marked_or_not_ip_is_of_no_burst() {
         let keys = RandomState::new();
-        assert_eq!(read(&frame(0, 1, 1000, b"x"), &keys).burst, None);
-        assert_eq!(read(&frame(46, 1, 1000, b"x"), &keys).burst, None);
-        assert_eq!(read(&[0; 60], &keys), Seen::default());
-        assert_eq!(read(&[], &keys), Seen::default());
+        for dscp in [0, 46, 0b000001] {
+            let seen = read(&frame(dscp, 1, 1000, b"x"), POINTS, &keys);
+            assert_eq!(seen.burst, None, "{dscp}");
+        }
+        let chosen = read(&frame(0b000001, 1, 1000, b"x"), CodePoints::Pool3, &keys);
+        assert_eq!(chosen.burst.map(|(_, segments)| segments), Some(2));
+        assert_eq!(read(&[0; 60], POINTS, &keys), Seen::default());
+        assert_eq!(read(&[], POINTS, &keys), Seen::default());
     }
 
     #[test]
     fn a_checksum_that_was_left_to_the_card_is_told_from_one_that_was_made() {
         let keys = RandomState::new();
         let mut bytes = frame(0, 1, 1000, b"a request");
-        assert_eq!(read(&bytes, &keys).checksum, Checksum::Made);
+        assert_eq!(read(&bytes, POINTS, &keys).checksum, Checksum::Made);
         bytes[CHECKSUM].copy_from_slice(&[0, 0]);
-        assert_eq!(read(&bytes, &keys).checksum, Checksum::Made);
+        assert_eq!(read(&bytes, POINTS, &keys).checksum, Checksum::Made);
         // 10.0 + 0.1 + 10.0 + 0.9, TCP, 20 + 9 bytes
         let left: u16 = 2 * 0x0a00 + 1 + 9 + 6 + 29;
         bytes[CHECKSUM].copy_from_slice(&left.to_be_bytes());
-        assert_eq!(read(&bytes, &keys).checksum, Checksum::Left);
+        assert_eq!(read(&bytes, POINTS, &keys).checksum, Checksum::Left);
     }
 }
