@@ -11,6 +11,7 @@ pub mod cli;
 mod client_cost;
 mod decisions;
 mod demo;
+mod drills;
 mod engine;
 mod headroom;
 mod hook_cost;
@@ -134,6 +135,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,
         &balance::cost::BalanceCost,
+        &drills::Drills,
     ]
 }
 
