@@ -41,7 +41,10 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
         outcome.expect_alive(agent.check());
         said.push(agent.messages());
     }
-    let times = said.iter().map(|s| s.matches(FOR_DEAD).count()).sum::<usize>();
+    let times = said
+        .iter()
+        .map(|s| s.matches(FOR_DEAD).count())
+        .sum::<usize>();
     outcome.expect(times == 0, || format!("a guard {FOR_DEAD}, {times} times"));
     for agent in agents {
         let ended = agent.finish(&scene);

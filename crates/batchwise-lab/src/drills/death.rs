@@ -66,7 +66,10 @@ pub fn killed(context: &Context) -> Result<Outcome> {
             let gone = || Ok(programs_left(&programs).is_empty().then_some(()));
             let gone = context.stop.wait_until(LIMIT, gone)?;
             outcome.expect(gone.is_some(), || {
-                format!("{end}, hold {hold}: its programs stay: {:?}", programs_left(&programs))
+                format!(
+                    "{end}, hold {hold}: its programs stay: {:?}",
+                    programs_left(&programs)
+                )
             });
             let later = astray(sockets) as u64;
             outcome.expect(later == 0, || {
@@ -153,7 +156,9 @@ pub fn killed_as_first(context: &Context) -> Result<Outcome> {
         });
     }
     let gone = watch_leaves_nothing(&scene)?;
-    outcome.expect(gone, || "programs of `watch` outlived its namespace".to_owned());
+    outcome.expect(gone, || {
+        "programs of `watch` outlived its namespace".to_owned()
+    });
     let (traffic, first) = load.finish();
     outcome.traffic = traffic;
     outcome.wrong.extend(first);
@@ -175,13 +180,16 @@ pub fn killed_as_first(context: &Context) -> Result<Outcome> {
 /// Whether the kernel frees the programs of a `watch` that is killed as the first process.
 fn watch_leaves_nothing(scene: &Scene<'_>) -> Result<bool> {
     let mut command = Command::new(&scene.context.command);
-    command.args(["watch", "--format", "jsonl", "--port", "6379", "--cost", "off"]);
+    command.args([
+        "watch", "--format", "jsonl", "--port", "6379", "--cost", "off",
+    ]);
     command.arg("--cgroup").arg(scene.client().cgroup());
     let mut first = First::start(scene, scene.client(), "watch", &command)?;
     let pid = first.pid;
     let look = || Ok(Some(programs_of(pid)?).filter(|programs| !programs.is_empty()));
     let stop = &scene.context.stop;
-    stop.wait_until(LIMIT, look)?.context("`watch` loads nothing")?;
+    stop.wait_until(LIMIT, look)?
+        .context("`watch` loads nothing")?;
     // until all are there
     stop.sleep(SECOND)?;
     let programs = programs_of(pid)?;

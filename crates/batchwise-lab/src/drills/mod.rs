@@ -2,10 +2,16 @@
 //! are at work. Whether an agent stood it is told by something other than the agent: the applications'
 //! own getsockopt(), the kernel's lists of programs, processes and devices, captures.
 
+mod callbacks;
 mod crowd;
 mod death;
+mod forwarding;
+mod hostile;
 mod load;
+mod memory;
+mod neighbours;
 mod outcome;
+mod outputs;
 mod scene;
 
 use std::collections::BTreeMap;
@@ -19,9 +25,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Context;
+use crate::balance::faults::Scenario;
 use crate::engine::text::name;
 use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
-use outcome::{Drill, Outcome, Traffic};
+pub(crate) use load::echo;
+pub(crate) use outcome::Traffic;
+use outcome::{Drill, Outcome};
+pub(crate) use scene::{children, resident};
 
 pub struct Drills;
 
@@ -68,8 +78,17 @@ fn run(drill: Drill, context: &Context) -> Result<Outcome> {
     let done = match drill {
         Drill::AgentKilled => death::killed(context),
         Drill::AgentKilledAsFirst => death::killed_as_first(context),
+        Drill::HostileHttp => hostile::http(context),
+        Drill::HintFlood => hostile::hints(context),
         Drill::Connections1k => crowd::connections(context, drill, 1_000),
         Drill::Connections10k => crowd::connections(context, drill, 10_000),
+        Drill::DiskFull => outputs::disk_full(context),
+        Drill::ReaderLeaves => outputs::reader_leaves(context),
+        Drill::NamespaceDeleted => neighbours::namespace_deleted(context),
+        Drill::OtherSockOps => callbacks::survive(context),
+        Drill::MemoryLimit => memory::limit(context),
+        Drill::BalanceTypoCrash => forwarding::run(context, Scenario::TypoAndCrash),
+        Drill::BalanceUpgrade => forwarding::run(context, Scenario::Upgraded),
     };
     match done {
         Ok(outcome) => Ok(Outcome { drill, ..outcome }),
@@ -104,7 +123,11 @@ impl Experiment for Drills {
 
     fn stage(&self, _context: &Context) -> Result<((), Value)> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-        setrlimit(Resource::RLIMIT_NOFILE, soft.max(DESCRIPTORS.min(hard)), hard)?;
+        setrlimit(
+            Resource::RLIMIT_NOFILE,
+            soft.max(DESCRIPTORS.min(hard)),
+            hard,
+        )?;
         // for the facts of the report: every drill has hosts of its own
         let hosts = TwoHosts::build("drills")?;
         Ok(((), serde_json::to_value(hosts.settings()?)?))

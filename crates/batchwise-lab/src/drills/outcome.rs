@@ -17,10 +17,28 @@ pub enum Drill {
     AgentKilled,
     /// The same where it is the first process of a PID namespace: its guard dies with it.
     AgentKilledAsFirst,
+    /// Clients of `--metrics` that mean harm.
+    HostileHttp,
+    /// Clients of `--hints` that mean harm.
+    HintFlood,
     /// 1,000 connections are tuned at both ends.
     Connections1k,
     /// 10,000 are.
     Connections10k,
+    /// The disk with the log of `tune` is full, and has room again.
+    DiskFull,
+    /// The reader of an agent's standard output leaves.
+    ReaderLeaves,
+    /// A network namespace is deleted whose sockets were tuned.
+    NamespaceDeleted,
+    /// Another sock_ops program has asked for callbacks of its own.
+    OtherSockOps,
+    /// The memory limit of an agent's cgroup is reached.
+    MemoryLimit,
+    /// A typo in the configuration of `balance`, a crash, and a server that dies meanwhile.
+    BalanceTypoCrash,
+    /// `balance` and `decap` are replaced under load.
+    BalanceUpgrade,
 }
 
 /// What applications saw while it was done.

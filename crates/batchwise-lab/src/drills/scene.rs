@@ -96,7 +96,9 @@ impl<'a> Scene<'a> {
     /// `batchwise tune` in a host, for the sockets of its cgroup.
     pub fn tune(&self, host: &Host, label: &str, args: &[&str]) -> Result<Agent> {
         let mut command = self.tune_command(host, args);
-        command.arg("--log").arg(self.file(&format!("{label}.jsonl"))?);
+        command
+            .arg("--log")
+            .arg(self.file(&format!("{label}.jsonl"))?);
         self.start(host, label, command)
     }
 
@@ -129,7 +131,10 @@ impl<'a> Scene<'a> {
             nodelay: true,
         };
         let look = || -> Result<_> {
-            let sockets: Vec<_> = accepted(self.server(), PORT)?.into_iter().map(socket).collect();
+            let sockets: Vec<_> = accepted(self.server(), PORT)?
+                .into_iter()
+                .map(socket)
+                .collect();
             // it asks for it just after it has accepted
             let ready = sockets.len() >= count && super::load::astray(&sockets) == 0;
             Ok(ready.then_some(sockets))
@@ -195,7 +200,11 @@ impl Agent {
         self.check()?;
         let asked = self.signal(Signal::SIGTERM)?;
         let status = self.process.wait(&scene.context.stop, END)?;
-        ensure!(status.success(), "it ended with {status}: {}", self.messages());
+        ensure!(
+            status.success(),
+            "it ended with {status}: {}",
+            self.messages()
+        );
         Ok(asked.elapsed())
     }
 

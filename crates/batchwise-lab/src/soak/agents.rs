@@ -84,7 +84,9 @@ impl Kind {
             Self::Balance => "balance".to_owned(),
             Self::Decap => format!("decap --iface {LAN} --from {}", segment::balancer().1),
         };
-        command.args(words.split(' ')).args(["--format", "jsonl", "--metrics"]);
+        command
+            .args(words.split(' '))
+            .args(["--format", "jsonl", "--metrics"]);
         command.arg(self.metrics().to_string());
         match self {
             Self::Watch | Self::Tune | Self::Window => {
@@ -101,7 +103,9 @@ impl Kind {
             }
             Self::Balance => {
                 command.arg("--config").arg(ground.configuration());
-                command.arg("--log").arg(ground.folder.join("balance.jsonl"));
+                command
+                    .arg("--log")
+                    .arg(ground.folder.join("balance.jsonl"));
                 command.env("BATCHWISE_RUN_DIR", &ground.folder);
             }
             _ => {}
@@ -154,7 +158,11 @@ impl Agent {
         })?;
         match ready {
             Some(_) => Ok(()),
-            None => bail!("{:?} does not serve its metrics{}", self.kind, self.process.quote()),
+            None => bail!(
+                "{:?} does not serve its metrics{}",
+                self.kind,
+                self.process.quote()
+            ),
         }
     }
 
@@ -163,6 +171,11 @@ impl Agent {
         self.check()?;
         self.signal(signal)?;
         self.process.wait(stop, END)?;
+        self.revive(ground, stop)
+    }
+
+    /// Starts it again after it has ended.
+    pub fn revive(&mut self, ground: &Ground, stop: &Stop) -> Result<()> {
         self.process = launch(self.kind, ground)?;
         (self.life, self.since) = (self.life + 1, Instant::now());
         self.until_ready(ground, stop)
@@ -184,7 +197,11 @@ impl Agent {
         let status = self.process.wait(stop, END)?;
         match status.success() {
             true => Ok(()),
-            false => bail!("{:?} ended with {status}{}", self.kind, self.process.quote()),
+            false => bail!(
+                "{:?} ended with {status}{}",
+                self.kind,
+                self.process.quote()
+            ),
         }
     }
 

@@ -4,12 +4,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_bpf::balance::BPFFS;
 use batchwise_testbed::cgroup::Membership;
 use batchwise_testbed::host::Role;
+use batchwise_testbed::nginx::Nginx;
 use batchwise_testbed::process::Process;
-use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::redis::RedisServer;
 use batchwise_testbed::segment::{self, LINK as LAN, SERVERS, Segment, SegmentSpec};
 use batchwise_testbed::stop::Stop;
 use batchwise_testbed::topology::NetworkSettings;
@@ -29,6 +32,9 @@ const MTU: u32 = 1600;
 const QUEUE: &str = "root handle 1: tbf rate 400mbit burst 64kb limit 500kb";
 /// What pins and the balancer's control socket are called.
 const BALANCER: &str = "soak";
+
+/// How long the balancer may take until it forwards.
+const FORWARDS: Duration = Duration::from_secs(30);
 
 /// The hosts and what agents find there.
 pub struct Ground {
@@ -72,7 +78,11 @@ impl Ground {
         command.env("BATCHWISE_RUN_DIR", &self.folder);
         let output = self.segment.balancer.inside(|| Ok(command.output()?))?;
         let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "`balance {args:?}`: {}", said.trim());
+        anyhow::ensure!(
+            output.status.success(),
+            "`balance {args:?}`: {}",
+            said.trim()
+        );
         Ok(())
     }
 
@@ -114,7 +124,9 @@ impl Stage {
         let (triangle, segment) = (&ground.triangle, &ground.segment);
         for client in [&triangle.client, &segment.clients[0]] {
             // a port can be used again after a second
-            client.namespace().set_sysctl("net/ipv4/tcp_tw_reuse", "1")?;
+            client
+                .namespace()
+                .set_sysctl("net/ipv4/tcp_tw_reuse", "1")?;
         }
         let router = triangle.vantage.namespace();
         router.tc(&format!("qdisc replace dev {VANTAGE_SERVER_LINK} {QUEUE}"))?;
@@ -161,13 +173,11 @@ impl Stage {
         Ok((agent.with_context(|| format!("no {kind:?}"))?, &self.ground))
     }
 
-    /// Fails when a server or an agent has ended by itself.
-    pub fn check(&mut self) -> Result<()> {
+    /// Fails when a server has ended.
+    pub fn check_servers(&mut self) -> Result<()> {
         self.redis.check_alive()?;
-        for server in &mut self.site.servers {
-            server.check_alive()?;
-        }
-        self.agents.iter_mut().try_for_each(Agent::check)
+        let servers = &mut self.site.servers;
+        servers.iter_mut().try_for_each(Nginx::check_alive)
     }
 }
 
@@ -180,12 +190,11 @@ fn await_forwarding(ground: &Ground, stop: &Stop) -> Result<()> {
         });
         Ok(asked.iter().all(|ok| *ok).then_some(()))
     };
-    let limit = std::time::Duration::from_secs(30);
-    let forwards = stop.wait_until(limit, answers)?;
+    let forwards = stop.wait_until(FORWARDS, answers)?;
     forwards.context("the balancer forwards nothing")
 }
 
-/// How many files are pinned below the BPF file system.
+/// How many files agents have pinned.
 pub fn pins() -> u64 {
     fn below(folder: &Path) -> u64 {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -196,8 +205,5 @@ pub fn pins() -> u64 {
             })
             .sum()
     }
-    below(Path::new(batchwise_bpf::balance::BPFFS))
+    below(&Path::new(BPFFS).join("batchwise"))
 }
-
-/// The port that clients ask Redis at.
-pub const REDIS: u16 = PORT;

@@ -83,7 +83,9 @@ fn centred(samples: &[Sample]) -> Vec<(f64, f64)> {
     let centre = |life: &[Sample]| {
         let mean = |of: fn(&Sample) -> f64| life.iter().map(of).sum::<f64>() / life.len() as f64;
         let (t, v) = (mean(|s| s.at_s), mean(|s| s.value));
-        life.iter().map(|s| (s.at_s - t, s.value - v)).collect::<Vec<_>>()
+        life.iter()
+            .map(|s| (s.at_s - t, s.value - v))
+            .collect::<Vec<_>>()
     };
     lives.flat_map(centre).collect()
 }
