@@ -9,8 +9,8 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use crate::cgroup;
 use crate::host::Host;
 
-/// Copies of the sockets that the processes in `host` have accepted at `port`.
-pub fn accepted(host: &Host, port: u16) -> Result<Vec<TcpStream>> {
+/// Copies of the sockets that the processes in `host` have accepted at `port`, at most so many.
+pub fn accepted(host: &Host, port: u16, most: usize) -> Result<Vec<TcpStream>> {
     let mut sockets = Vec::new();
     for pid in cgroup::processes(host.cgroup())? {
         let process = Pid::from_raw(pid.as_raw()).context("a process without an id")?;
@@ -33,6 +33,9 @@ pub fn accepted(host: &Host, port: u16) -> Result<Vec<TcpStream>> {
             let served = socket.local_addr().is_ok_and(|a| a.port() == port);
             if served && socket.peer_addr().is_ok() {
                 sockets.push(socket);
+            }
+            if sockets.len() == most {
+                return Ok(sockets);
             }
         }
     }

@@ -12,7 +12,7 @@ use batchwise_testbed::host::Host;
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 
-use super::load::{Load, echo};
+use super::load::{Load, MIXED, echo};
 use super::outcome::{Drill, Outcome};
 use super::scene::{LIMIT, Scene};
 use crate::Context;
@@ -52,13 +52,13 @@ impl Other {
         })
     }
 
-    /// Segments that it was shown so far.
-    fn parsed(&self) -> u64 {
+    /// How often it was called so far.
+    fn called(&self) -> u64 {
         self.skel
             .maps
             .bss_data
             .as_deref()
-            .map_or(0, |bss| bss.parsed)
+            .map_or(0, |bss| bss.called)
     }
 }
 
@@ -81,16 +81,16 @@ fn serve(host: &Host) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// How many segments the other program is shown of some new connections.
-fn shown(scene: &Scene<'_>, other: &Other, to: SocketAddr, redis: bool) -> Result<u64> {
-    let before = other.parsed();
+/// How often the other program is called for some new connections.
+fn calls(scene: &Scene<'_>, other: &Other, to: SocketAddr, redis: bool) -> Result<u64> {
+    let before = other.called();
     scene.client().inside(|| {
         for number in 0..LOOKED_AT {
             let mut stream = TcpStream::connect_timeout(&to, LIMIT)?;
             stream.set_read_timeout(Some(LIMIT))?;
             for request in 0..REQUESTS {
                 if redis {
-                    echo(&mut stream, &format!("{number}-{request}"), 1)?;
+                    echo(&stream, &format!("{number}-{request}"), 1)?;
                 } else {
                     stream.write_all(b"ping")?;
                     stream.read_exact(&mut [0; 4])?;
@@ -99,19 +99,19 @@ fn shown(scene: &Scene<'_>, other: &Other, to: SocketAddr, redis: bool) -> Resul
         }
         Ok(())
     })?;
-    Ok(other.parsed() - before)
+    Ok(other.called() - before)
 }
 
 pub fn survive(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::OtherSockOps)?;
     let mut outcome = Outcome::default();
-    let load = Load::start(scene.client(), scene.address(), CONNECTIONS)?;
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let other = Other::attach(scene.client())?;
     let foreign = serve(scene.server())?;
     let of_each = |other: &Other| -> Result<[u64; 2]> {
         Ok([
-            shown(&scene, other, foreign, false)?,
-            shown(&scene, other, scene.address(), true)?,
+            calls(&scene, other, foreign, false)?,
+            calls(&scene, other, scene.address(), true)?,
         ])
     };
     let without = of_each(&other)?;
@@ -127,7 +127,7 @@ pub fn survive(context: &Context) -> Result<Outcome> {
         let (without, with) = (without[index], with[index]);
         outcome.expect(2 * with > without, || {
             format!(
-                "of connections {whose} it was shown {with} segments, without the agent {without}"
+                "of connections {whose} it was called {with} times, without the agent {without}"
             )
         });
     }
@@ -138,13 +138,13 @@ pub fn survive(context: &Context) -> Result<Outcome> {
     outcome.traffic = traffic;
     outcome.wrong.extend(first);
     scene.check()?;
-    outcome.number("shown_of_another_port_without", without[0] as f64);
-    outcome.number("shown_of_another_port", with[0] as f64);
-    outcome.number("shown_of_the_watched_port_without", without[1] as f64);
-    outcome.number("shown_of_the_watched_port", with[1] as f64);
+    outcome.number("calls_of_another_port_without", without[0] as f64);
+    outcome.number("calls_of_another_port", with[0] as f64);
+    outcome.number("calls_of_the_watched_port_without", without[1] as f64);
+    outcome.number("calls_of_the_watched_port", with[1] as f64);
     outcome.said = format!(
-        "another sock_ops program asked for all headers: of {LOOKED_AT} connections to another port it was shown {} \
-         segments (without an agent {}), of those to the watched port {} ({})",
+        "another sock_ops program asked to be called for each segment: of {LOOKED_AT} connections to another port it was \
+         called {} times (without an agent {}), of those to the watched port {} ({})",
         with[0], without[0], with[1], without[1]
     );
     Ok(outcome)

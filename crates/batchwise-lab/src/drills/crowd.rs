@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use batchwise_testbed::process::cpu_time;
 
-use super::load::Load;
+use super::load::{ALL, Load};
 use super::outcome::{Drill, Outcome};
 use super::scene::Scene;
 use crate::Context;
@@ -20,7 +20,7 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
     let mut scene = Scene::build(context, drill)?;
     let mut outcome = Outcome::default();
     scene.tell_redis(&format!("CONFIG SET maxclients {}", count + 100))?;
-    let load = Load::start(scene.client(), scene.address(), count)?;
+    let load = Load::start(scene.client(), scene.address(), count, ALL)?;
     let args = ["--budget", "1"];
     let mut agents = [
         scene.tune(scene.server(), "server", &args)?,

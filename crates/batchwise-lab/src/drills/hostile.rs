@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 
-use super::load::Load;
+use super::load::{Load, MIXED};
 use super::outcome::{Drill, Outcome};
 use super::scene::{Agent, END, Scene};
 use crate::Context;
@@ -34,7 +34,7 @@ const GROWTH: u64 = 4 << 20;
 
 pub fn http(context: &Context) -> Result<Outcome> {
     let scene = Scene::build(context, Drill::HostileHttp)?;
-    let load = Load::start(scene.client(), scene.address(), CONNECTIONS)?;
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let agent = scene.tune(scene.client(), "tune", &["--metrics", METRICS])?;
     let address: SocketAddr = METRICS.parse()?;
     let mut outcome = Outcome::default();
@@ -50,7 +50,7 @@ pub fn http(context: &Context) -> Result<Outcome> {
 
 pub fn hints(context: &Context) -> Result<Outcome> {
     let scene = Scene::build(context, Drill::HintFlood)?;
-    let load = Load::start(scene.client(), scene.address(), CONNECTIONS)?;
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let socket = context.output.dir().join("hint.sock");
     let mut command = Command::new(&context.command);
     command.args(["watch", "--format", "jsonl", "--port", "6379", "--hints"]);

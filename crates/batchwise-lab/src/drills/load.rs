@@ -26,9 +26,14 @@ const TOGETHER: usize = 4;
 /// A socket, and whether its application asked for TCP_NODELAY.
 #[derive(Debug)]
 pub struct Socket {
-    pub stream: TcpStream,
+    pub stream: Arc<TcpStream>,
     pub nodelay: bool,
 }
+
+/// What applications ask for: every second connection for TCP_NODELAY, …
+pub const MIXED: fn(usize) -> bool = |index| index % 2 == 0;
+/// … or all.
+pub const ALL: fn(usize) -> bool = |_| true;
 
 impl Socket {
     /// Whether getsockopt() says something else than the application asked for.
@@ -59,16 +64,22 @@ pub struct Load {
 }
 
 impl Load {
-    /// Connects `count` times from the client's namespace, by this process (and its cgroup); every second
-    /// connection asks for TCP_NODELAY. Then all ask, over and over.
-    pub fn start(client: &Host, to: SocketAddr, count: usize) -> Result<Self> {
+    /// Connects `count` times from the client's namespace, by this process (and its cgroup); those of which
+    /// `nodelay` says so ask for TCP_NODELAY. Then all ask, over and over.
+    pub fn start(
+        client: &Host,
+        to: SocketAddr,
+        count: usize,
+        nodelay: fn(usize) -> bool,
+    ) -> Result<Self> {
         let sockets = client.inside(|| {
             let connect = |index| {
                 let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                let nodelay = index % 2 == 0;
+                let nodelay = nodelay(index);
                 stream.set_nodelay(nodelay)?;
+                let stream = Arc::new(stream);
                 Ok(Socket { stream, nodelay })
             };
             let sockets: io::Result<Vec<_>> = (0..count).map(connect).collect();
@@ -82,11 +93,9 @@ impl Load {
         };
         for thread in 0..THREADS {
             let own = load.sockets.iter().enumerate().skip(thread);
-            let own: io::Result<Vec<_>> = own
-                .step_by(THREADS)
-                .map(|(id, socket)| Ok((id, socket.stream.try_clone()?)))
-                .collect();
-            let (own, counts, over) = (own?, load.counts.clone(), load.over.clone());
+            let own = own.step_by(THREADS).map(|(id, s)| (id, s.stream.clone()));
+            let own: Vec<_> = own.collect();
+            let (counts, over) = (load.counts.clone(), load.over.clone());
             let work = move || work(own, &counts, &over);
             load.threads.push(std::thread::spawn(work));
         }
@@ -131,9 +140,9 @@ impl Drop for Load {
     }
 }
 
-fn work(mut own: Vec<(usize, TcpStream)>, counts: &Counts, over: &AtomicBool) {
+fn work(mut own: Vec<(usize, Arc<TcpStream>)>, counts: &Counts, over: &AtomicBool) {
     for round in 0u64.. {
-        own.retain_mut(|(id, stream)| {
+        own.retain(|(id, stream)| {
             if over.load(Ordering::Relaxed) {
                 return true;
             }
@@ -162,7 +171,7 @@ fn work(mut own: Vec<(usize, TcpStream)>, counts: &Counts, over: &AtomicBool) {
 }
 
 /// Asks so often before it reads the first reply; whether all are right.
-pub fn echo(stream: &mut TcpStream, text: &str, times: usize) -> io::Result<bool> {
+pub fn echo(mut stream: &TcpStream, text: &str, times: usize) -> io::Result<bool> {
     let request = format!("*2\r\n$4\r\nECHO\r\n$40\r\n{text:>40}\r\n").into_bytes();
     let expected = format!("$40\r\n{text:>40}\r\n").into_bytes();
     for _ in 0..times {

@@ -10,7 +10,7 @@ use batchwise_testbed::cgroup;
 use batchwise_testbed::host::Role;
 use nix::sys::signal::{Signal, kill};
 
-use super::load::{Load, astray, given_back};
+use super::load::{Load, MIXED, astray, given_back};
 use super::outcome::{Drill, Outcome};
 use super::scene::{LIMIT, Scene, children};
 use crate::Context;
@@ -67,7 +67,7 @@ impl Drop for Limited {
 pub fn limit(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::MemoryLimit)?;
     let mut outcome = Outcome::default();
-    let load = Load::start(scene.client(), scene.address(), CONNECTIONS)?;
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let limited = Limited::create()?;
     let mut agent = scene.tune(scene.client(), "tune", &["--hold", "off"])?;
     scene.until_held(&load.sockets, true)?;
@@ -75,9 +75,11 @@ pub fn limit(context: &Context) -> Result<Outcome> {
     for pid in [&guards[..], &[agent.pid()]].concat() {
         fs::write(limited.procs(), pid.to_string()).context("moving the agent")?;
     }
-    // what the kernel must not choose: so the agent is what is left
+    // it shall be what the kernel chooses, whatever it needs itself
+    let score = format!("/proc/{}/oom_score_adj", agent.pid());
+    fs::write(score, "1000").context("offering the agent")?;
     let script = format!(
-        "echo $$ > {} && echo -1000 > /proc/self/oom_score_adj && head -c {WANTED} /dev/zero | tail -c {WANTED} | wc -c",
+        "echo $$ > {} && head -c {WANTED} /dev/zero | tail -c {WANTED} | wc -c",
         limited.procs().display()
     );
     let mut command = Command::new("sh");
@@ -114,7 +116,7 @@ pub fn limit(context: &Context) -> Result<Outcome> {
     outcome.said = format!(
         "the kernel killed the agent for memory: {} sockets were back {ms:.0} ms after it was seen dead; the next agent \
          took over",
-        sockets.len()
+        CONNECTIONS
     );
     Ok(outcome)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use batchwise_testbed::host::{Host, Namespace, Role};
 use batchwise_testbed::process::Process;
 
-use super::load::Load;
+use super::load::{Load, MIXED};
 use super::outcome::{Drill, Outcome};
 use super::scene::{LIMIT, Scene};
 use crate::Context;
@@ -69,7 +69,7 @@ impl Guest {
 pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::NamespaceDeleted)?;
     let mut outcome = Outcome::default();
-    let load = Load::start(scene.client(), scene.address(), CONNECTIONS)?;
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let without = Guest::start(&scene)?;
     context.stop.sleep(SECOND)?;
     let without = without.remove(&scene)?;

@@ -2,22 +2,26 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::redis::PORT;
 use batchwise_testbed::topology::LINK;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::Value;
 
-use super::load::Load;
+use super::load::{Load, MIXED, echo};
 use super::outcome::{Drill, Outcome};
 use super::scene::{Agent, LIMIT, Scene};
 use crate::Context;
 
 const CONNECTIONS: usize = 32;
+/// An agent looks at all connections within this time.
+const SEEN: Duration = Duration::from_millis(100);
 const METRICS: &str = "127.0.0.1:9464";
 /// What counts the lines that found no room.
 const DROPPED: &str = "batchwise_log_lines_dropped_total";
@@ -70,7 +74,7 @@ pub fn disk_full(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::DiskFull)?;
     let disk = SmallDisk::mount()?;
     let mut outcome = Outcome::default();
-    let load = Load::start(scene.client(), scene.address(), CONNECTIONS)?;
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let log = disk.0.join("tune.jsonl");
     let args = ["--budget", "1", "--metrics", METRICS];
     let mut command = scene.tune_command(scene.client(), &args);
@@ -84,6 +88,7 @@ pub fn disk_full(context: &Context) -> Result<Outcome> {
     let begun = lines(1)?;
     outcome.expect(begun, || "nothing is logged".to_owned());
     disk.fill()?;
+    let kept = other_services(&scene, 100..110)?;
     let counted = || {
         let dropped = dropped(&scene)?;
         Ok((dropped > 0.0).then_some(dropped))
@@ -96,9 +101,11 @@ pub fn disk_full(context: &Context) -> Result<Outcome> {
     outcome.expect_alive(agent.check());
     disk.free()?;
     let before = self::lines(&log);
+    let others = other_services(&scene, 110..120)?;
     let resumed = lines(before + 1)?;
     outcome.expect(resumed, || "it does not resume".to_owned());
     let dropped = dropped(&scene)?;
+    drop((kept, others));
     outcome.expect_alive(agent.check());
     let ended = agent.finish(&scene);
     outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));
@@ -125,6 +132,28 @@ pub fn disk_full(context: &Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// Connections to Redis at further addresses of the server's: each is a service, of which a line is logged.
+fn other_services(scene: &Scene<'_>, numbers: Range<u8>) -> Result<Vec<TcpStream>> {
+    let server = scene.server().namespace();
+    for number in numbers.clone() {
+        server.ip(&format!(
+            "addr add 10.77.0.{number}/24 dev {LINK} noprefixroute"
+        ))?;
+    }
+    scene.client().inside(|| {
+        let connect = |number| TcpStream::connect((Ipv4Addr::new(10, 77, 0, number), PORT));
+        let streams: Result<Vec<_>, _> = numbers.map(connect).collect();
+        let streams = streams?;
+        for round in 0..10 {
+            for stream in &streams {
+                echo(stream, &round.to_string(), 1)?;
+            }
+            std::thread::sleep(SEEN);
+        }
+        Ok(streams)
+    })
+}
+
 /// Whole lines of a log.
 fn lines(log: &Path) -> usize {
     fs::read_to_string(log).map_or(0, |text| text.matches('\n').count())
@@ -147,7 +176,7 @@ fn dropped(scene: &Scene<'_>) -> Result<f64> {
 pub fn reader_leaves(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::ReaderLeaves)?;
     let mut outcome = Outcome::default();
-    let load = Load::start(scene.client(), scene.address(), CONNECTIONS)?;
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let socket = context.output.dir().join("window.sock");
     let socket = socket.to_string_lossy().into_owned();
     let commands = [

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -26,6 +27,8 @@ use crate::engine::text::name;
 
 /// How long a condition may take to come true: only a broken product or machine needs it all.
 pub const LIMIT: Duration = Duration::from_secs(30);
+/// So many sockets of Redis are looked at: each takes a descriptor.
+const MOST: usize = 5_000;
 /// An agent that is asked to end has done so by then.
 pub const END: Duration = Duration::from_secs(5);
 
@@ -126,12 +129,12 @@ impl<'a> Scene<'a> {
 
     /// Copies of the sockets of the server's Redis, which asks for TCP_NODELAY, once there are so many.
     pub fn of_redis(&self, count: usize) -> Result<Vec<Socket>> {
-        let socket = |stream| Socket {
-            stream,
+        let socket = |stream: TcpStream| Socket {
+            stream: Arc::new(stream),
             nodelay: true,
         };
         let look = || -> Result<_> {
-            let sockets: Vec<_> = accepted(self.server(), PORT)?
+            let sockets: Vec<_> = accepted(self.server(), PORT, MOST)?
                 .into_iter()
                 .map(socket)
                 .collect();

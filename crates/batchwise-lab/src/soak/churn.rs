@@ -162,10 +162,10 @@ fn come_and_go(shared: &Shared, redis: SocketAddr) {
     let rate = || shared.rate.load(Ordering::Relaxed) / THREADS;
     shared.at_rate(rate, |number| {
         let ask = || {
-            let mut stream = connect(redis)?;
+            let stream = connect(redis)?;
             shared.opened();
             stream.set_nodelay(number % 2 == 0)?;
-            echo(&mut stream, &number.to_string(), REQUESTS as usize)
+            echo(&stream, &number.to_string(), REQUESTS as usize)
         };
         shared.count(REQUESTS, ask(), "one that comes and goes");
     });
@@ -187,7 +187,7 @@ fn stay(shared: &Shared, redis: SocketAddr) {
                 }
             }
         }
-        streams.retain_mut(|stream| {
+        streams.retain(|stream| {
             let done = echo(stream, &round.to_string(), REQUESTS as usize);
             shared.count(REQUESTS, done, "one that stays")
         });

@@ -39,7 +39,7 @@ pub fn nodelay(socket: &TcpStream) -> bool {
 /// Copies of the sockets of the Redis in `host`, its listeners left out; it asks for TCP_NODELAY
 /// for all of them.
 pub fn of_redis(host: &Host) -> Vec<Socket> {
-    let copies = accepted(host, PORT).expect("copies of its sockets");
+    let copies = accepted(host, PORT, usize::MAX).expect("copies of its sockets");
     let socket = |socket| Socket {
         socket,
         nodelay: true,
