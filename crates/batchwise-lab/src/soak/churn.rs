@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Threads whose connections come and go, and requests on each.
 const THREADS: u32 = 2;
 const REQUESTS: u32 = 2;
+/// Their rate at first.
+const RATE: u32 = 200;
 /// Pages a second.
 const PAGES: u32 = 50;
 /// More than any machine's slowness.
@@ -52,7 +54,10 @@ pub struct Churn {
 
 impl Churn {
     pub fn start(ground: &Ground) -> Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            rate: RATE.into(),
+            ..Shared::default()
+        });
         let redis = ground.triangle.server_address(PORT);
         let spawn = |work: fn(&Shared, SocketAddr)| {
             let shared = shared.clone();

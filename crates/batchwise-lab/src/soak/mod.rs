@@ -4,6 +4,7 @@
 mod agents;
 mod churn;
 mod faults;
+mod lives;
 mod report;
 mod stage;
 mod summary;
@@ -67,6 +68,8 @@ pub struct More {
     parts: u32,
     /// How often what was done.
     faults: BTreeMap<String, u64>,
+    /// Connections of random life.
+    lives: u64,
     /// Agents that ended and must not have, and whatever else went wrong, in words.
     died: Vec<String>,
     wrong: Vec<String>,
@@ -223,6 +226,10 @@ impl Running {
         for what in self.stage.churn.take_what() {
             run.note(&what);
             run.more.wrong.push(what);
+        }
+        match self.stage.lives.take() {
+            Ok(lives) => run.more.lives += lives,
+            Err(error) => run.more.wrong.push(format!("{error:#}")),
         }
         match self.look(run.more.parts) {
             Ok(look) => Ok(Some(look)),

@@ -44,7 +44,7 @@ pub fn report(looks: &[Look], summary: &Summary) -> Report {
     .table(table(summary))
     .text(
         "The mean, and the change an hour with its 95 % interval: the slope that all lives of an agent have in common, \
-         by least squares, and a bootstrap of the remainders in blocks of a minute. The first minute of a life is left \
+         by least squares, and a bootstrap of the remainders in blocks of a minute. The first two minutes of a life are left \
          out. With so many rows one interval in twenty is above or below zero by chance.",
     )
     .heading("What was done")

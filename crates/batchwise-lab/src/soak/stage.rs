@@ -20,6 +20,7 @@ use batchwise_testbed::triangle::{Triangle, TriangleSpec, VANTAGE_SERVER_LINK};
 
 use super::agents::{Agent, Kind};
 use super::churn::Churn;
+use super::lives::Lives;
 use crate::Context;
 use crate::balance::agent::{Settings, WEB, WEB6};
 use crate::balance::faults::{WHO, settings};
@@ -102,6 +103,7 @@ impl Drop for Ground {
 /// The fields are dropped in this order.
 pub struct Stage {
     pub churn: Churn,
+    pub lives: Lives,
     _membership: Membership,
     pub agents: Vec<Agent>,
     pub redis: RedisServer,
@@ -151,10 +153,12 @@ impl Stage {
             agents.push(Agent::start(kind, &ground, stop)?);
         }
         await_forwarding(&ground, stop)?;
+        let lives = Lives::start(&ground)?;
         let membership = Membership::join(ground.triangle.client.cgroup())?;
         let churn = Churn::start(&ground)?;
         Ok(Self {
             churn,
+            lives,
             _membership: membership,
             agents,
             redis,

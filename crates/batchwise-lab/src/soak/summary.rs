@@ -11,7 +11,7 @@ use crate::drills::Traffic;
 use crate::engine::text::name;
 
 /// An agent takes what it needs when it starts: it is looked at after this time (s), …
-const WARM_UP_S: f64 = 60.0;
+const WARM_UP_S: f64 = 120.0;
 /// … or after this share of a short soak.
 const WARM_UP_SHARE: f64 = 0.1;
 
@@ -25,6 +25,8 @@ pub struct Summary {
     pub agents_died: usize,
     /// In words, also of connections.
     pub wrong: usize,
+    /// Connections of random life, by `window`.
+    pub lives: u64,
     pub faults: BTreeMap<String, u64>,
     pub seed: u64,
     pub agents: BTreeMap<Kind, AgentTrends>,
@@ -129,6 +131,7 @@ impl Summary {
             wrong_replies: all.wrong_replies,
             agents_died: more.died.len(),
             wrong: more.wrong.len(),
+            lives: more.lives,
             faults: more.faults.clone(),
             seed: more.seed,
             growing: growing(&agents, &machine),
