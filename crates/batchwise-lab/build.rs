@@ -6,10 +6,11 @@ use std::{env, ffi::OsString};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each becomes `NAME.skel.rs`.
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 4] = [
     ("again", "src/packet_cost/again.bpf.c"),
     ("steps", "src/hook_cost/steps.bpf.c"),
     ("calls", "src/window/cost/calls.bpf.c"),
+    ("callbacks", "src/drills/callbacks.bpf.c"),
 ];
 
 fn main() {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use batchwise_testbed::stop::Stopped;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -46,6 +47,9 @@ enum Command {
         /// Only this part: a workload, a load, a size (may be repeated). A name that there is not shows all
         #[arg(long, value_name = "PART")]
         only: Vec<String>,
+        /// How long: of `soak` only
+        #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+        length: Option<Duration>,
         /// Directory for the results [default: out/NAME]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
@@ -77,8 +81,9 @@ pub fn run() -> ExitCode {
             name,
             quick,
             only,
+            length,
             out,
-        } => crate::run(&name, quick, only, out),
+        } => crate::run(&name, quick, only, length, out),
         Command::Report { dir } => crate::report(&dir).map(|()| dir),
     };
     match written {

@@ -11,6 +11,7 @@ pub mod cli;
 mod client_cost;
 mod decisions;
 mod demo;
+mod drills;
 mod engine;
 mod headroom;
 mod hook_cost;
@@ -28,6 +29,7 @@ mod redis;
 mod redis_nagle;
 pub mod regret;
 mod shift;
+mod soak;
 mod stats;
 mod tails;
 mod truth;
@@ -37,10 +39,12 @@ mod window;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::commands;
 use batchwise_testbed::stop::Stop;
+use humantime::format_duration;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -54,6 +58,8 @@ pub struct Context {
     pub quick: bool,
     /// Only these parts of the experiment; empty: all.
     pub only: Vec<String>,
+    /// How long, if the experiment takes that.
+    pub length: Option<Duration>,
     /// The `batchwise` command; empty in simulations. It starts `batchwise-load` from beside it.
     pub command: PathBuf,
     /// Where results go.
@@ -68,8 +74,15 @@ impl Context {
         let quick = if self.quick { " --quick" } else { "" };
         let only = |part: &String| format!(" --only \"{part}\"");
         let only: String = self.only.iter().map(only).collect();
+        let length = self.length.map(|length| {
+            format!(
+                " --for {}",
+                format_duration(length).to_string().replace(' ', "")
+            )
+        });
+        let length = length.unwrap_or_default();
         format!(
-            "batchwise lab run {name}{quick}{only} --out {}",
+            "batchwise lab run {name}{quick}{only}{length} --out {}",
             self.output.dir().display()
         )
     }
@@ -88,6 +101,8 @@ pub trait Experiment: Sync {
     fn about(&self) -> &'static str;
     /// Whether it only calculates: it needs neither root nor the other commands.
     fn simulates(&self) -> bool;
+    /// Whether it lasts as long as it is told.
+    fn takes_length(&self) -> bool;
     /// Measures, and writes `result.json`, plots and `report.html` into the context's output.
     fn run(&self, context: &Context) -> Result<()>;
     /// The summary that follows from the points of a `result.json`.
@@ -134,6 +149,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &balance::tail::BalanceTail,
         &balance::faults::BalanceFaults,
         &balance::cost::BalanceCost,
+        &drills::Drills,
+        &soak::Soak,
     ]
 }
 
@@ -163,6 +180,7 @@ pub fn report(dir: &Path) -> Result<()> {
     let context = Context {
         quick: result["run"]["quick"].as_bool().unwrap_or_default(),
         only: Vec::deserialize(&result["run"]["only"]).unwrap_or_default(),
+        length: None,
         command: PathBuf::new(),
         output: Output::create(dir)?,
         stop: Stop::default(),
@@ -173,9 +191,18 @@ pub fn report(dir: &Path) -> Result<()> {
 /// Runs the experiment called `name`; gives the directory that holds its results.
 ///
 /// These are in `out`, or else in `out/<name>`. A `quick` run has fewer points and shorter ones; `only`
-/// names the parts of it that are run, all if it is empty.
-pub fn run(name: &str, quick: bool, only: Vec<String>, out: Option<PathBuf>) -> Result<PathBuf> {
+/// names the parts of it that are run, all if it is empty; `length` says how long, if it takes that.
+pub fn run(
+    name: &str,
+    quick: bool,
+    only: Vec<String>,
+    length: Option<Duration>,
+    out: Option<PathBuf>,
+) -> Result<PathBuf> {
     let experiment = find(name)?;
+    if length.is_some() && !experiment.takes_length() {
+        bail!("{name} lasts as long as it takes: --for is for `soak`");
+    }
     let mut command = PathBuf::new();
     if !experiment.simulates() {
         if !nix::unistd::geteuid().is_root() {
@@ -189,6 +216,7 @@ pub fn run(name: &str, quick: bool, only: Vec<String>, out: Option<PathBuf>) -> 
     let context = Context {
         quick,
         only,
+        length,
         command,
         output: Output::create(&dir)?,
         stop: Stop::install()?,

@@ -49,6 +49,34 @@ impl Drop for Cgroup {
     }
 }
 
+/// This process as a member of a cgroup, until dropped: a socket belongs to the cgroup of the process that
+/// makes it. So does a process, and is killed with a host's: whoever starts others must wait.
+#[derive(Debug)]
+pub struct Membership {
+    home: PathBuf,
+}
+
+impl Membership {
+    /// Joins it.
+    pub fn join(cgroup: &Path) -> Result<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").context("reading our cgroup")?;
+        let v2 = own.lines().find_map(|l| l.strip_prefix("0::/"));
+        let v2 = v2.context("this process is in no cgroup v2")?;
+        let home = mount_point()?.join(v2).join("cgroup.procs");
+        let joining = || format!("joining {}", cgroup.display());
+        fs::write(cgroup.join("cgroup.procs"), "0").with_context(joining)?;
+        Ok(Self { home })
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(&self.home, "0") {
+            tracing::warn!("back to {}: {error}", self.home.display());
+        }
+    }
+}
+
 /// Where cgroup v2 is mounted, also in a hybrid layout.
 pub fn mount_point() -> Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").context("reading /proc/mounts")?;

@@ -17,6 +17,7 @@ pub mod process;
 pub mod redis;
 pub mod segment;
 mod server;
+pub mod sockets;
 pub mod speed;
 pub mod stage;
 pub mod stop;

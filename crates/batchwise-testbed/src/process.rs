@@ -73,6 +73,11 @@ impl Process {
         }
     }
 
+    /// Nobody reads its standard output from now on.
+    pub fn close_output(&mut self) {
+        drop(self.child.stdout.take());
+    }
+
     /// Fails, quoting standard error, when the process has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {

@@ -22,16 +22,16 @@ use nix::sys::signal::{Signal, kill};
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// The service of IPv4, by layer 2.
-pub(super) const WEB: &str = "web";
+pub(crate) const WEB: &str = "web";
 /// The service of IPv6, through tunnels.
-pub(super) const WEB6: &str = "web6";
+pub(crate) const WEB6: &str = "web6";
 /// What a backend begins with in a configuration.
 const BACKEND: &str = "[[service.backend]]";
 /// What servers are called, by index.
-pub(super) const NAMES: [&str; SERVERS as usize] = ["s1", "s2", "s3", "s4"];
+pub(crate) const NAMES: [&str; SERVERS as usize] = ["s1", "s2", "s3", "s4"];
 
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub services: &'static [&'static str],
     /// `static` or `latency`.
     pub policy: &'static str,
@@ -48,7 +48,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    fn text(&self, name: &str) -> String {
+    /// The file of a balancer of this name.
+    pub(crate) fn text(&self, name: &str) -> String {
         let choices = self.choices.map(|n| format!("choices = {n}\n"));
         let choices = choices.unwrap_or_default();
         let (policy, more) = (self.policy, self.more);
@@ -192,6 +193,11 @@ impl<'a> Agent<'a> {
 
     /// Starts the process, which takes over what is there; waits until all servers get connections.
     pub(super) fn start_process(&mut self) -> Result<()> {
+        self.start_without(0)
+    }
+
+    /// The same where so many backends, of all services, are down.
+    pub(super) fn start_without(&mut self, down: usize) -> Result<()> {
         *self.printed() = Printed::default();
         let mut command = self.batchwise(&[]);
         command.arg("--config").arg(self.config());
@@ -199,9 +205,10 @@ impl<'a> Agent<'a> {
         let mut process = self.host.spawn("the balancer", command, self.role)?;
         let printed = Arc::clone(&self.printed);
         let reader = process.on_line(move |line| lock(&printed).read(&line));
+        let serving = self.backends - down;
         let ready = self.stop.wait_until(LIMIT, || {
             process.check_alive()?;
-            Ok(self.printed().all_serve(self.backends).then_some(()))
+            Ok(self.printed().all_serve(serving).then_some(()))
         })?;
         if ready.is_none() {
             bail!(

@@ -10,7 +10,7 @@ use batchwise_testbed::stop::Stop;
 
 use super::agent::NAMES;
 
-pub(super) struct Site {
+pub(crate) struct Site {
     pub servers: Vec<Nginx>,
     pub speeds: Vec<Speed>,
     // after the servers

@@ -33,6 +33,10 @@ pub trait Experiment: Sync {
     fn about(&self) -> &'static str;
     /// Everything that is to be measured.
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Self::Arm>>>;
+    /// The same of a run of the context's length, where it takes one.
+    fn rounds_of(&self, context: &Context) -> Result<Vec<Round<Self::Arm>>> {
+        self.rounds(context.quick)
+    }
     /// Builds the stage; gives the settings of its network (`Value::Null` if there is none).
     fn stage(&self, context: &Context) -> Result<(Self::Stage, Value)>;
     fn measure(
@@ -49,6 +53,10 @@ pub trait Experiment: Sync {
 
     /// Whether it only calculates: it needs neither root nor the other commands.
     fn simulates(&self) -> bool {
+        false
+    }
+    /// Whether it lasts as long as it is told.
+    fn takes_length(&self) -> bool {
         false
     }
     /// Whether it shows by itself how far it has come.

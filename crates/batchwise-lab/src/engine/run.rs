@@ -33,9 +33,13 @@ impl<E: Experiment> crate::Experiment for E {
         Experiment::simulates(self)
     }
 
+    fn takes_length(&self) -> bool {
+        Experiment::takes_length(self)
+    }
+
     /// Measures, and writes what there is after each round and at the end, however that comes.
     fn run(&self, context: &Context) -> Result<()> {
-        let rounds = parts(self, self.rounds(context.quick)?, &context.only)?;
+        let rounds = parts(self, self.rounds_of(context)?, &context.only)?;
         let arms = |rounds: &[Round<E::Arm>]| rounds.iter().map(|round| round.arms.len()).sum();
         let turns = arms(&rounds);
         let machine = serde_json::to_value(Machine::probe()?)?;

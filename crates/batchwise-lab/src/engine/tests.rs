@@ -138,6 +138,7 @@ fn context(dir: &Path) -> Context {
     Context {
         quick: true,
         only: Vec::new(),
+        length: None,
         command: std::path::PathBuf::new(),
         output: Output::create(dir).unwrap(),
         stop: Stop::default(),

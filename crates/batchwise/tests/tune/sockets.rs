@@ -1,15 +1,13 @@
 //! TCP_NODELAY as getsockopt() tells it: of the test's own sockets, and of copies of other
 //! processes' sockets.
 
-use std::fs;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use batchwise_testbed::cgroup;
 use batchwise_testbed::host::Host;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::sockets::accepted;
 use batchwise_testbed::stage::eventually;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
 
 /// Every socket must be back within this time of the agent's death (issue 3).
@@ -41,34 +39,12 @@ pub fn nodelay(socket: &TcpStream) -> bool {
 /// Copies of the sockets of the Redis in `host`, its listeners left out; it asks for TCP_NODELAY
 /// for all of them.
 pub fn of_redis(host: &Host) -> Vec<Socket> {
-    let pids = cgroup::processes(host.cgroup()).expect("the host's processes");
-    let mut sockets = Vec::new();
-    for pid in pids {
-        let redis = rustix::process::Pid::from_raw(pid.as_raw()).expect("a process id");
-        let Ok(pidfd) = pidfd_open(redis, PidfdFlags::empty()) else {
-            continue;
-        };
-        let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
-        for fd in fds.flatten() {
-            let target = fs::read_link(fd.path()).unwrap_or_default();
-            if !target.to_string_lossy().starts_with("socket:") {
-                continue;
-            }
-            let name = fd.file_name().into_string().expect("a number");
-            let number = name.parse().expect("a number");
-            // closed meanwhile
-            let Ok(copy) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
-                continue;
-            };
-            let socket = TcpStream::from(copy);
-            let served = socket.local_addr().is_ok_and(|a| a.port() == PORT);
-            if served && socket.peer_addr().is_ok() {
-                let nodelay = true;
-                sockets.push(Socket { socket, nodelay });
-            }
-        }
-    }
-    sockets
+    let copies = accepted(host, PORT, usize::MAX).expect("copies of its sockets");
+    let socket = |socket| Socket {
+        socket,
+        nodelay: true,
+    };
+    copies.into_iter().map(socket).collect()
 }
 
 /// Waits until Redis has accepted `count` connections; gives its sockets, as [`of_redis`].

@@ -18,7 +18,7 @@ use rand::Rng as _;
 use super::super::agent::LIMIT;
 
 /// The file that says which server it is.
-pub(super) const WHO: &str = "who";
+pub(crate) const WHO: &str = "who";
 /// An answer or a connection that takes longer is none: more than any machine's slowness.
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// Connections of each client at a time; half of them IPv4.

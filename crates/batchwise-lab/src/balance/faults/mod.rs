@@ -7,6 +7,7 @@ mod outcome;
 mod resting;
 mod servers;
 mod stage;
+mod upgrades;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,8 +22,10 @@ use serde_json::Value;
 use crate::Context;
 use crate::engine::text::name;
 use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
+pub(crate) use clients::WHO;
 pub use outcome::{Outcome, Scenario};
-use stage::{Stage, by_latency, settings};
+pub(crate) use stage::settings;
+use stage::{Stage, by_latency};
 
 /// Room for the outer header of the tunnels.
 const MTU: u32 = 1600;
@@ -68,6 +71,8 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
         Scenario::BalancerKilledAndChanged => stage.balancer_killed_and_changed(),
         Scenario::PolicyChanged => stage.policy_changed(),
         Scenario::ConfigurationSpoiled => stage.configuration_spoiled(),
+        Scenario::TypoAndCrash => stage.typo_and_crash(),
+        Scenario::Upgraded => stage.upgraded(),
     }?;
     outcome.scenario = scenario;
     let printed = stage.agent.printed();

@@ -45,6 +45,11 @@ pub enum Scenario {
     PolicyChanged,
     /// The configuration is spoiled, and the balancer reads it again.
     ConfigurationSpoiled,
+    /// The configuration has a typo that nobody has read yet; the balancer is killed and started again, and
+    /// a server dies meanwhile.
+    TypoAndCrash,
+    /// The balancer and then each decapsulator are ended and started again, as an upgrade does.
+    Upgraded,
 }
 
 /// What came of a scenario.

@@ -119,7 +119,11 @@ impl Stage<'_> {
 
 /// A server went at the beginning of `span`, and had no slots any more at its end: its own
 /// connections are lost with it, and none that begins afterwards. `check_takes`: until one fails.
-fn lost(connections: &[Connection], span: Range<Instant>, check_takes: Duration) -> Outcome {
+pub(super) fn lost(
+    connections: &[Connection],
+    span: Range<Instant>,
+    check_takes: Duration,
+) -> Outcome {
     // a check that has just ended, and those that count
     let every = CHECK_EVERY.mul_f64(1.1);
     let bound = every + every.max(check_takes) * FALL;

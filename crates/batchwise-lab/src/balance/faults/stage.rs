@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use batchwise_core::balance::report::BackendLine;
-use batchwise_testbed::host::Role;
+use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::segment::{self, LINK, SERVERS, Segment};
 use batchwise_testbed::stop::Stop;
@@ -38,7 +38,7 @@ fn checks(timeout: Duration) -> String {
 }
 
 /// The configuration of both services, by layer 2 and through tunnels.
-pub(super) fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         services: &[WEB, WEB6],
         policy: "static",
@@ -62,7 +62,8 @@ pub(super) fn by_latency() -> Settings {
 pub(super) struct Stage<'a> {
     pub(super) agent: Agent<'a>,
     pub(super) site: Site,
-    _decapsulators: Vec<Process>,
+    pub(super) decapsulators: Vec<Process>,
+    command: &'a Path,
     pub(super) segment: &'a Segment,
     pub(super) stop: &'a Stop,
 }
@@ -80,23 +81,24 @@ impl<'a> Stage<'a> {
             fs::write(folder.join(WHO), name)?;
             Ok(fs::write(folder.join(LONG), long(name))?)
         })?;
-        let decapsulators = segment.servers.iter().map(|host| {
-            let mut decap = Command::new(command);
-            decap.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
-            decap.arg(segment::balancer().1.to_string());
-            let mut decap = host.spawn("the decapsulator", decap, Role::Observer)?;
-            // read, so that it never blocks on a full pipe
-            decap.on_line(drop);
-            Ok(decap)
-        });
+        let decapsulators = segment
+            .servers
+            .iter()
+            .map(|host| decapsulator(command, host));
         let place = (&segment.balancer, Role::Observer);
         Ok(Self {
             site,
-            _decapsulators: decapsulators.collect::<Result<_>>()?,
+            decapsulators: decapsulators.collect::<Result<_>>()?,
+            command,
             agent: Agent::start(name, command, place, stop, settings)?,
             segment,
             stop,
         })
+    }
+
+    /// Another decapsulator for the server with this index.
+    pub(super) fn decapsulator(&self, index: usize) -> Result<Process> {
+        decapsulator(self.command, &self.segment.servers[index])
     }
 
     /// Waits until the lines of the victim are so, of both services.
@@ -106,4 +108,14 @@ impl<'a> Stage<'a> {
             .into_iter()
             .try_for_each(|service| self.agent.until(&what, service, VICTIM_NAME, &is))
     }
+}
+
+fn decapsulator(command: &Path, host: &Host) -> Result<Process> {
+    let mut decap = Command::new(command);
+    decap.args(["decap", "--iface", LINK, "--format", "jsonl", "--from"]);
+    decap.arg(segment::balancer().1.to_string());
+    let mut decap = host.spawn("the decapsulator", decap, Role::Observer)?;
+    // read, so that it never blocks on a full pipe
+    decap.on_line(drop);
+    Ok(decap)
 }

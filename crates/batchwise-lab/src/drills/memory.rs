@@ -1,0 +1,122 @@
+//! The memory limit of an agent's cgroup is reached, and the kernel kills.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use batchwise_testbed::cgroup;
+use batchwise_testbed::host::Role;
+use nix::sys::signal::{Signal, kill};
+
+use super::load::{Load, MIXED, astray, given_back};
+use super::outcome::{Drill, Outcome};
+use super::scene::{LIMIT, Scene, children};
+use crate::Context;
+
+const CONNECTIONS: usize = 64;
+const SECOND: Duration = Duration::from_secs(1);
+/// More than agent and guard have, and less than what the other process wants.
+const BYTES: u64 = 96 << 20;
+const WANTED: u64 = 256 << 20;
+
+/// A cgroup of the memory controller, as cgroup v1 or v2 has it; removed when dropped.
+struct Limited(PathBuf);
+
+impl Limited {
+    fn create() -> Result<Self> {
+        let mounts = fs::read_to_string("/proc/mounts")?;
+        let v1 = mounts.lines().find_map(|line| {
+            let fields: Vec<_> = line.split(' ').collect();
+            let is = fields.get(2) == Some(&"cgroup")
+                && fields.get(3)?.split(',').any(|option| option == "memory");
+            is.then(|| PathBuf::from(fields[1]))
+        });
+        let (root, limit) = match v1 {
+            Some(root) => (root, "memory.limit_in_bytes"),
+            None => {
+                let root = cgroup::mount_point()?;
+                let enabled = fs::write(root.join("cgroup.subtree_control"), "+memory");
+                enabled.context("no memory controller")?;
+                (root, "memory.max")
+            }
+        };
+        let path = root.join("bw-drills-memory");
+        if !path.exists() {
+            fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+        }
+        let made = Self(path);
+        fs::write(made.0.join(limit), BYTES.to_string()).context("limiting memory")?;
+        Ok(made)
+    }
+
+    fn procs(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        if let Err(error) = cgroup::remove_tree(&self.0) {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+pub fn limit(context: &Context) -> Result<Outcome> {
+    let mut scene = Scene::build(context, Drill::MemoryLimit)?;
+    let mut outcome = Outcome::default();
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
+    let limited = Limited::create()?;
+    let mut agent = scene.tune(scene.client(), "tune", &["--hold", "off"])?;
+    scene.until_held(&load.sockets, true)?;
+    let guards = children(agent.pid());
+    for pid in [&guards[..], &[agent.pid()]].concat() {
+        fs::write(limited.procs(), pid.to_string()).context("moving the agent")?;
+    }
+    // it shall be what the kernel chooses, whatever it needs itself
+    let score = format!("/proc/{}/oom_score_adj", agent.pid());
+    fs::write(score, "1000").context("offering the agent")?;
+    let script = format!(
+        "echo $$ > {} && head -c {WANTED} /dev/zero | tail -c {WANTED} | wc -c",
+        limited.procs().display()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]);
+    let other = scene
+        .client()
+        .spawn("what wants memory", command, Role::Observer)?;
+    let died = || Ok(agent.process.has_ended()?.then(Instant::now));
+    let Some(death) = context.stop.wait_until(LIMIT, died)? else {
+        bail!("the kernel did not kill the agent although its cgroup is full");
+    };
+    let sockets = &load.sockets;
+    let back = given_back(|| astray(sockets), death, SECOND);
+    drop(other);
+    outcome.not_given_back += back.astray as u64;
+    load.goes_on(&context.stop)?;
+    let next = scene.tune(scene.client(), "next", &["--hold", "off"])?;
+    scene.until_held(sockets, true)?;
+    let ended = next.finish(&scene);
+    outcome.expect(ended.is_ok(), || {
+        format!("the next: {:#}", ended.unwrap_err())
+    });
+    super::death::expect_given_back(&mut outcome, sockets);
+    for guard in guards {
+        let left = kill(guard, None::<Signal>).is_ok();
+        outcome.expect(!left, || "its guard stays".to_owned());
+    }
+    let (traffic, first) = load.finish();
+    outcome.traffic = traffic;
+    outcome.wrong.extend(first);
+    scene.check()?;
+    let ms = back.after.unwrap_or(SECOND).as_secs_f64() * 1e3;
+    outcome.number("given_back_ms", ms);
+    outcome.said = format!(
+        "the kernel killed the agent for memory: {} sockets were back {ms:.0} ms after it was seen dead; the next agent \
+         took over",
+        CONNECTIONS
+    );
+    Ok(outcome)
+}

@@ -1,0 +1,114 @@
+//! What is beside the tuned sockets: network namespaces that go.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use batchwise_testbed::host::{Host, Namespace, Role};
+use batchwise_testbed::process::Process;
+
+use super::load::{Load, MIXED};
+use super::outcome::{Drill, Outcome};
+use super::scene::{LIMIT, Scene};
+use crate::Context;
+
+const CONNECTIONS: usize = 16;
+const SECOND: Duration = Duration::from_secs(1);
+/// The namespace that goes, and its link to the server at both ends.
+const GONE: &str = "bw-drills-gone";
+const LINK: &str = "bw-gone";
+
+/// A namespace with an application of its own in it, whose sockets are tuned.
+struct Guest {
+    application: Process,
+    namespace: Namespace,
+}
+
+impl Guest {
+    fn start(scene: &Scene<'_>) -> Result<Self> {
+        Namespace::remove(GONE)?;
+        let namespace = Namespace::create(GONE.to_owned())?;
+        let server = scene.server().namespace();
+        server.ip(&format!(
+            "link add {LINK} type veth peer name {LINK} netns {GONE}"
+        ))?;
+        for (end, address) in [(server, "10.80.0.1/24"), (&namespace, "10.80.0.2/24")] {
+            end.ip(&format!("addr add {address} dev {LINK}"))?;
+            end.ip(&format!("link set {LINK} up"))?;
+        }
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", GONE, "redis-benchmark", "-h", "10.80.0.1"]);
+        command.args(["-c", "8", "-P", "4", "-t", "set", "-l", "-q"]);
+        let host: &Host = scene.client();
+        let mut application = host.spawn("redis-benchmark", command, Role::Workload)?;
+        application.on_line(drop);
+        Ok(Self {
+            application,
+            namespace,
+        })
+    }
+
+    /// Ends the application and deletes the namespace; how long the server's end of the link stayed.
+    fn remove(mut self, scene: &Scene<'_>) -> Result<Option<Duration>> {
+        self.application.check_alive()?;
+        self.application.terminate(SECOND);
+        drop(self.application);
+        drop(self.namespace);
+        let gone = Instant::now();
+        let there = || {
+            scene
+                .server()
+                .inside(|| Ok(nix::net::if_::if_nametoindex(LINK).is_ok()))
+        };
+        let look = || Ok((!there()?).then(|| gone.elapsed()));
+        scene.context.stop.wait_until(5 * SECOND, look)
+    }
+}
+
+pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
+    let mut scene = Scene::build(context, Drill::NamespaceDeleted)?;
+    let mut outcome = Outcome::default();
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
+    let without = Guest::start(&scene)?;
+    context.stop.sleep(SECOND)?;
+    let without = without.remove(&scene)?;
+    outcome.expect(without.is_some(), || {
+        "its veth stays without an agent, too".to_owned()
+    });
+
+    let mut agent = scene.tune(scene.client(), "tune", &["--hold", "on"])?;
+    let mut slowest = Duration::ZERO;
+    let times = if context.quick { 2 } else { 5 };
+    for _ in 0..times {
+        let guest = Guest::start(&scene)?;
+        // the agent has gone into it by then
+        context.stop.sleep(2 * SECOND)?;
+        let stayed = guest.remove(&scene)?;
+        let stays = stayed.is_none_or(|time| time > SECOND);
+        outcome.expect(!stays, || format!("its veth stayed for {stayed:?}"));
+        slowest = slowest.max(stayed.unwrap_or(LIMIT));
+        outcome.expect_alive(agent.check());
+    }
+    load.goes_on(&context.stop)?;
+    let ended = agent.finish(&scene);
+    outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));
+    super::death::expect_given_back(&mut outcome, &load.sockets);
+    let (traffic, first) = load.finish();
+    outcome.traffic = traffic;
+    outcome.wrong.extend(first);
+    scene.check().context("Redis")?;
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    outcome.number("namespaces", f64::from(times));
+    outcome.number("slowest_ms", ms(slowest));
+    outcome.number("without_agent_ms", ms(without.unwrap_or(LIMIT)));
+    outcome.said = format!(
+        "{times} namespaces deleted under a tuned application: the veth was gone after {:.0} ms at most, without an agent \
+         after {:.0} ms",
+        ms(slowest),
+        ms(without.unwrap_or(LIMIT))
+    );
+    let left = Path::new("/run/netns").join(GONE).exists();
+    outcome.expect(!left, || format!("{GONE} is still there"));
+    Ok(outcome)
+}

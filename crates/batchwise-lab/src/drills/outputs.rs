@@ -1,0 +1,233 @@
+//! Where agents write to: a disk that is full, a reader that leaves.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use batchwise_testbed::redis::PORT;
+use batchwise_testbed::topology::LINK;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::Value;
+
+use super::load::{Load, MIXED, echo};
+use super::outcome::{Drill, Outcome};
+use super::scene::{Agent, LIMIT, Scene};
+use crate::Context;
+
+const CONNECTIONS: usize = 32;
+/// An agent looks at all connections within this time.
+const SEEN: Duration = Duration::from_millis(100);
+const METRICS: &str = "127.0.0.1:9464";
+/// What counts the lines that found no room.
+const DROPPED: &str = "batchwise_log_lines_dropped_total";
+/// Agents go on for so long without what they write to.
+const WITHOUT: Duration = Duration::from_secs(3);
+
+/// A file system of 64 KiB, and what fills it up.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount() -> Result<Self> {
+        let folder = std::env::temp_dir().join("bw-drills-disk");
+        fs::create_dir_all(&folder)?;
+        let (kind, size) = (Some("tmpfs"), Some("size=64k"));
+        mount(kind, &folder, kind, MsFlags::empty(), size).context("mounting a small disk")?;
+        Ok(Self(folder))
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+
+    /// Until nothing is left.
+    fn fill(&self) -> Result<()> {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(self.filler())?;
+        for size in [4_096, 64, 1] {
+            while file.write_all(&vec![0; size]).is_ok() {}
+        }
+        Ok(())
+    }
+
+    fn free(&self) -> Result<()> {
+        Ok(fs::remove_file(self.filler())?)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let gone = umount2(&self.0, MntFlags::MNT_DETACH).map_err(std::io::Error::from);
+        if let Err(error) = gone.and_then(|()| fs::remove_dir(&self.0)) {
+            tracing::warn!("{} stays behind: {error}", self.0.display());
+        }
+    }
+}
+
+pub fn disk_full(context: &Context) -> Result<Outcome> {
+    let mut scene = Scene::build(context, Drill::DiskFull)?;
+    let disk = SmallDisk::mount()?;
+    let mut outcome = Outcome::default();
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
+    let log = disk.0.join("tune.jsonl");
+    let args = ["--budget", "1", "--metrics", METRICS];
+    let mut command = scene.tune_command(scene.client(), &args);
+    command.arg("--log").arg(&log);
+    let mut agent = scene.start(scene.client(), "tune", command)?;
+    let stop = &context.stop;
+    let lines = |more: usize| {
+        let look = || Ok((lines(&log) >= more).then_some(()));
+        Ok::<_, anyhow::Error>(stop.wait_until(LIMIT, look)?.is_some())
+    };
+    let begun = lines(1)?;
+    outcome.expect(begun, || "nothing is logged".to_owned());
+    disk.fill()?;
+    let kept = other_services(&scene, 100..110)?;
+    let counted = || {
+        let dropped = dropped(&scene)?;
+        Ok((dropped > 0.0).then_some(dropped))
+    };
+    let counted = stop.wait_until(LIMIT, counted)?;
+    outcome.expect(counted.is_some(), || {
+        "no dropped line is counted".to_owned()
+    });
+    load.goes_on(stop)?;
+    outcome.expect_alive(agent.check());
+    disk.free()?;
+    let before = self::lines(&log);
+    let others = other_services(&scene, 110..120)?;
+    let resumed = lines(before + 1)?;
+    outcome.expect(resumed, || "it does not resume".to_owned());
+    let dropped = dropped(&scene)?;
+    drop((kept, others));
+    outcome.expect_alive(agent.check());
+    let ended = agent.finish(&scene);
+    outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));
+    let text = fs::read_to_string(&log)?;
+    let torn = text
+        .lines()
+        .filter(|l| serde_json::from_str::<Value>(l).is_err())
+        .count();
+    outcome.expect(torn == 0, || {
+        format!("{torn} lines of the log are not whole")
+    });
+    super::death::expect_given_back(&mut outcome, &load.sockets);
+    let (traffic, first) = load.finish();
+    outcome.traffic = traffic;
+    outcome.wrong.extend(first);
+    scene.check()?;
+    outcome.number("lines", text.lines().count() as f64);
+    outcome.number("dropped_lines", dropped);
+    outcome.number("torn_lines", torn as f64);
+    outcome.said = format!(
+        "the log's disk was full: {dropped} lines dropped and counted, {} whole lines in the log, {torn} torn",
+        text.lines().count() - torn
+    );
+    Ok(outcome)
+}
+
+/// Connections to Redis at further addresses of the server's: each is a service, of which a line is logged.
+fn other_services(scene: &Scene<'_>, numbers: Range<u8>) -> Result<Vec<TcpStream>> {
+    let server = scene.server().namespace();
+    for number in numbers.clone() {
+        server.ip(&format!(
+            "addr add 10.77.0.{number}/24 dev {LINK} noprefixroute"
+        ))?;
+    }
+    scene.client().inside(|| {
+        let connect = |number| TcpStream::connect((Ipv4Addr::new(10, 77, 0, number), PORT));
+        let streams: Result<Vec<_>, _> = numbers.map(connect).collect();
+        let streams = streams?;
+        for round in 0..10 {
+            for stream in &streams {
+                echo(stream, &round.to_string(), 1)?;
+            }
+            std::thread::sleep(SEEN);
+        }
+        Ok(streams)
+    })
+}
+
+/// Whole lines of a log.
+fn lines(log: &Path) -> usize {
+    fs::read_to_string(log).map_or(0, |text| text.matches('\n').count())
+}
+
+fn dropped(scene: &Scene<'_>) -> Result<f64> {
+    let text = scene.client().inside(|| {
+        let mut stream = TcpStream::connect(METRICS)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bw\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    })?;
+    let value = text.lines().find_map(|line| line.strip_prefix(DROPPED));
+    let value = value.and_then(|value| value.trim().parse().ok());
+    value.with_context(|| format!("{DROPPED} is not among the metrics"))
+}
+
+pub fn reader_leaves(context: &Context) -> Result<Outcome> {
+    let mut scene = Scene::build(context, Drill::ReaderLeaves)?;
+    let mut outcome = Outcome::default();
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
+    let socket = context.output.dir().join("window.sock");
+    let socket = socket.to_string_lossy().into_owned();
+    let commands = [
+        ("tune", "tune --port 6379 --hold off".to_owned()),
+        ("window", format!("window --socket {socket}")),
+        ("mark", format!("burst mark --interface {LINK}")),
+        ("decap", format!("decap --iface {LINK}")),
+        (
+            "profile",
+            "profile --hz 97 --metrics 127.0.0.1:9464".to_owned(),
+        ),
+    ];
+    let mut agents = Vec::new();
+    for (name, words) in &commands {
+        let mut command = Command::new(&context.command);
+        command.args(words.split(' ')).args(["--format", "jsonl"]);
+        if *name == "tune" {
+            command.arg("--cgroup").arg(scene.client().cgroup());
+        }
+        agents.push((*name, scene.launch(scene.client(), name, command)?));
+    }
+    scene.until_held(&load.sockets, true)?;
+    context.stop.sleep(WITHOUT)?;
+    for (_, agent) in &mut agents {
+        agent.check()?;
+        agent.process.close_output();
+    }
+    context.stop.sleep(WITHOUT)?;
+    for (name, agent) in &mut agents {
+        let alive = agent
+            .check()
+            .with_context(|| format!("{name} after its reader left"));
+        outcome.expect_alive(alive);
+    }
+    scene.until_held(&load.sockets, true)?;
+    load.goes_on(&context.stop)?;
+    let mut ended = 0;
+    for (name, agent) in agents {
+        let done: Result<Duration> = Agent::finish(agent, &scene);
+        ended += u32::from(done.is_ok());
+        outcome.expect(done.is_ok(), || format!("{name}: {:#}", done.unwrap_err()));
+    }
+    super::death::expect_given_back(&mut outcome, &load.sockets);
+    let (traffic, first) = load.finish();
+    outcome.traffic = traffic;
+    outcome.wrong.extend(first);
+    scene.check()?;
+    outcome.number("agents", commands.len() as f64);
+    outcome.said = format!(
+        "the readers of {} agents left: {ended} of them went on and ended in order, sockets stayed switched",
+        commands.len()
+    );
+    Ok(outcome)
+}

@@ -1,0 +1,43 @@
+//! Copies of other processes' sockets: what getsockopt() says of a copy it says of the original.
+
+use std::fs;
+use std::net::TcpStream;
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::cgroup;
+use crate::host::Host;
+
+/// Copies of the sockets that the processes in `host` have accepted at `port`, at most so many.
+pub fn accepted(host: &Host, port: u16, most: usize) -> Result<Vec<TcpStream>> {
+    let mut sockets = Vec::new();
+    for pid in cgroup::processes(host.cgroup())? {
+        let process = Pid::from_raw(pid.as_raw()).context("a process without an id")?;
+        let Ok(pidfd) = pidfd_open(process, PidfdFlags::empty()) else {
+            continue;
+        };
+        let folder = format!("/proc/{pid}/fd");
+        let entries = fs::read_dir(&folder).with_context(|| format!("listing {folder}"))?;
+        for entry in entries.flatten() {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            if !target.to_string_lossy().starts_with("socket:") {
+                continue;
+            }
+            let number = entry.file_name().to_string_lossy().parse()?;
+            // closed meanwhile
+            let Ok(copy) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
+                continue;
+            };
+            let socket = TcpStream::from(copy);
+            let served = socket.local_addr().is_ok_and(|a| a.port() == port);
+            if served && socket.peer_addr().is_ok() {
+                sockets.push(socket);
+            }
+            if sockets.len() == most {
+                return Ok(sockets);
+            }
+        }
+    }
+    Ok(sockets)
+}
