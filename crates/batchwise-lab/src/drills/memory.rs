@@ -104,8 +104,9 @@ pub fn limit(context: &Context) -> Result<Outcome> {
     });
     super::death::expect_given_back(&mut outcome, sockets);
     for guard in guards {
-        let left = kill(guard, None::<Signal>).is_ok();
-        outcome.expect(!left, || "its guard stays".to_owned());
+        let gone = || Ok(kill(guard, None::<Signal>).is_err().then_some(()));
+        let gone = context.stop.wait_until(LIMIT, gone)?;
+        outcome.expect(gone.is_some(), || "its guard stays".to_owned());
     }
     let (traffic, first) = load.finish();
     outcome.traffic = traffic;
