@@ -67,6 +67,11 @@ impl Process {
         }
     }
 
+    /// Its standard output has no reader any more.
+    pub fn leave_unread(&mut self) {
+        drop(self.child.stdout.take());
+    }
+
     /// Fails, quoting standard error, when the process has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {

@@ -26,10 +26,11 @@ use clap::{Args, Subcommand};
 
 use crate::frame::args::{parse_duration, parse_interval};
 use crate::frame::clock::wall_clock_ns;
+use crate::frame::messages::say;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output, TextTable, View};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::WhenUnread;
+use crate::frame::stdout::{WhenUnread, print};
 use crate::frame::ticks::{Ticks, Turn};
 #[cfg(test)]
 pub use compare::Comparison;
@@ -185,11 +186,14 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let mut whole = args.line(&sampling.whole, time, sampling.lost(), &sampling);
     whole.traffic = counted;
     let whole = Shown::new(whole);
+    let mut said = Ok(());
     if form != Form::Jsonl {
         let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
-        print!("{}{rows}{}", whole.notes(), whole.below());
+        let text = format!("{}{rows}{}", whole.notes(), whole.below());
+        said = print(&text);
     }
     args.write_files(&whole, &sampling)?;
+    said?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -276,9 +280,9 @@ impl ProfileArgs {
         })?;
         if sampled.left_out() > 0 {
             let left_out = sampled.left_out();
-            eprintln!(
-                "batchwise: {left_out} samples are in no stack: there were too many different ones"
-            );
+            say(&format!(
+                "{left_out} samples are in no stack: there were too many different ones"
+            ));
         }
         Ok(())
     }
