@@ -155,19 +155,15 @@ fn every_agent_tells_its_supervisor_how_it_is_and_goes_on_unread() {
         agent.expect(READY, PATIENCE);
         agent.process.leave_unread();
     }
-    let (left, cpu): (Instant, Vec<_>) = (
-        Instant::now(),
-        agents
-            .iter()
-            .map(|(a, ..)| cpu_time(a.process.pid()))
-            .collect(),
-    );
+    let left = Instant::now();
+    let used = |agent: &Agent| cpu_time(agent.process.pid()).expect("a clock");
+    let before: Vec<_> = agents.iter().map(|(agent, ..)| used(agent)).collect();
     for _ in 0..3 {
         for (agent, ..) in &mut agents {
             agent.expect(ALIVE, WATCHDOG);
         }
     }
-    for ((agent, host, metrics), before) in agents.iter().zip(cpu) {
+    for ((agent, host, metrics), before) in agents.iter().zip(before) {
         let heartbeat = || {
             let page = scrape(host, metrics);
             let line = page
@@ -180,32 +176,21 @@ fn every_agent_tells_its_supervisor_how_it_is_and_goes_on_unread() {
         eventually("the heartbeat", next, || {
             format!("{}{}", agent.name, agent.process.quote())
         });
-        let cpu = cpu_time(agent.process.pid()).expect("a clock") - before.expect("a clock");
-        // one that waits for what nobody reads does not go round and round
-        let share = cpu.as_secs_f64() / left.elapsed().as_secs_f64();
+        // one that nobody reads does not go round and round
+        let share = (used(agent) - before).as_secs_f64() / left.elapsed().as_secs_f64();
         assert!(share < 0.5, "{} takes {share} of a CPU", agent.name);
     }
     for (mut agent, ..) in agents {
         kill(agent.process.pid(), Signal::SIGTERM).expect("signalled");
-        let last = std::iter::repeat_with(|| agent.supervisor.hear(PATIENCE));
-        let last = last
-            .skip_while(|heard| heard.as_deref() == Some(ALIVE))
-            .next();
-        assert_eq!(
-            last.flatten().as_deref(),
-            Some("STOPPING=1"),
-            "{}",
-            agent.name
-        );
+        let mut heard = std::iter::repeat_with(|| agent.supervisor.hear(PATIENCE));
+        let last = heard.find(|heard| heard.as_deref() != Some(ALIVE));
+        let (last, name) = (last.flatten(), agent.name);
+        assert_eq!(last.as_deref(), Some("STOPPING=1"), "{name}");
         let status = agent.process.wait(&Stop::default(), PATIENCE);
         let said = agent.process.quote();
-        assert!(status.expect("it ends").success(), "{}{said}", agent.name);
-        assert_eq!(
-            agent.supervisor.hear(Duration::from_millis(1)),
-            None,
-            "{}",
-            agent.name
-        );
+        assert!(status.expect("it ends").success(), "{name}{said}");
+        let more = agent.supervisor.hear(Duration::from_millis(1));
+        assert_eq!(more, None, "{name}");
     }
 }
 
@@ -222,8 +207,9 @@ fn thread(pid: Pid, name: &str) -> Pid {
 
 /// Has one thread of another process stand still, or go on.
 fn trace(thread: Pid, request: libc::c_uint) {
+    let none = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: none of the requests used here reads or writes memory of ours.
-    let done = unsafe { libc::ptrace(request, thread.as_raw(), 0, 0) };
+    let done = unsafe { libc::ptrace(request, thread.as_raw(), none, none) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
