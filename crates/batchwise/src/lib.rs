@@ -159,7 +159,7 @@ fn give_back_large_blocks() {
 }
 
 fn fail(message: &dyn Display) -> ExitCode {
-    eprintln!("batchwise: {message}");
+    frame::messages::say(&message.to_string());
     ExitCode::FAILURE
 }
 

@@ -15,7 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::attempt::{Outcome, Target, attempt};
 use super::config::Check;
-use super::worker::Worker;
+use super::worker::{Pulse, ROUND, Worker};
 
 /// A schedule varies by so much, so that checks of many balancers do not come together.
 const JITTER: f64 = 0.1;
@@ -120,8 +120,8 @@ pub fn start(syns: impl Fn(u16) -> Option<u64> + Send + Sync + 'static) -> anyho
         .enable_all()
         .build()
         .context("starting the runtime for health checks")?;
-    Worker::start("health", move |wanted, tell| {
-        runtime.block_on(keep(wanted, tell, syns));
+    Worker::start("health", move |wanted, tell, pulse| {
+        runtime.block_on(keep(wanted, tell, syns, pulse));
     })
 }
 
@@ -129,7 +129,9 @@ async fn keep(
     mut wanted: UnboundedReceiver<Vec<Target>>,
     tell: Sender<(u16, Outcome)>,
     syns: Syns,
+    pulse: &Pulse,
 ) {
+    let mut rounds = tokio::time::interval(ROUND);
     let mut tasks = JoinSet::new();
     let mut running: HashMap<u16, (Target, AbortHandle)> = HashMap::new();
     loop {
@@ -140,6 +142,11 @@ async fn keep(
                 Ok(panic) => resume_unwind(panic),
                 Err(_aborted) => continue,
             },
+            // in turn with the checks, whose runtime has but this thread
+            _ = rounds.tick() => {
+                pulse.beat();
+                continue;
+            }
         };
         let Some(targets) = targets else {
             return;

@@ -30,6 +30,7 @@ mod worker;
 
 use crate::frame::args::{parse_duration, parse_within};
 use crate::frame::door::raise_open_files;
+use crate::frame::messages::say;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output};
 use crate::frame::signals::{hangup_flag, stop_flag};
@@ -283,12 +284,12 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
             asked.answer_last(told.map_err(ToString::to_string));
         }
         removed?;
-        eprintln!("batchwise: {done}");
+        say(&done);
     } else {
-        eprintln!(
-            "batchwise: the agent has ended, {name} still forwards with the last weights and no health \
-             checks; `batchwise balance remove --name {name}` ends that"
-        );
+        say(&format!(
+            "the agent has ended, {name} still forwards with the last weights and no health checks; \
+             `batchwise balance remove --name {name}` ends that"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -35,6 +35,11 @@ pub fn newest() -> Option<String> {
     text.lines().next_back().map(str::to_owned)
 }
 
+/// Says something on standard error, wherever that leads: whoever read it may have left.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "batchwise: {text}");
+}
+
 /// Makes writers for `tracing_subscriber`.
 pub struct Log;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`args`] | ports and bounded times on the command line |
 //! | [`ticks`], [`signals`] | the loop: intervals, duration, stop and hang-up |
+//! | [`supervisor`] | what systemd is told: ready, alive, ending |
 //! | [`rows`] | columns described once; text, a live table and JSON lines come from them |
 //! | [`stdout`], [`background`] | writing that never holds up the loop |
 //! | [`log`] | JSON lines in a file: reopened on a signal; a full disk drops and counts |
@@ -45,5 +46,6 @@ pub mod page;
 pub mod rows;
 pub mod signals;
 pub mod stdout;
+pub mod supervisor;
 pub mod ticks;
 pub mod whole;

@@ -34,6 +34,13 @@ pub enum WhenUnread {
     GoOn,
 }
 
+impl WhenUnread {
+    /// Of a command that is an agent if it serves metrics.
+    pub fn serving(metrics: bool) -> Self {
+        if metrics { Self::GoOn } else { Self::End }
+    }
+}
+
 pub struct Stdout {
     when_unread: WhenUnread,
     /// None where it is written to at once, or is gone.
@@ -84,6 +91,11 @@ impl Stdout {
             return Ok(false);
         }
         Ok(left)
+    }
+
+    /// Whose reader may leave.
+    pub fn watched(&self) -> Option<io::Stdout> {
+        (!self.gone).then(io::stdout)
     }
 
     /// Waits until all is written, for as long as is decent; what comes now is not written any more.

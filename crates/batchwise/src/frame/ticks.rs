@@ -1,5 +1,5 @@
 //! The loop: intervals, the duration, the signal to stop. Every subcommand that stays goes round here,
-//! which is also the place for a watchdog's heartbeat.
+//! which is what its supervisor is told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollTimeout, poll};
+
+use super::supervisor::Supervisor;
 
 /// A signal between a look at its flag and the wait is noticed after at most this long.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -29,6 +31,8 @@ pub struct Ticks {
     interval: Duration,
     next: Instant,
     end: Option<Instant>,
+    supervisor: Supervisor,
+    well: bool,
 }
 
 impl Ticks {
@@ -40,6 +44,8 @@ impl Ticks {
             interval,
             next: now + interval,
             end: duration.map(|duration| now + duration),
+            supervisor: Supervisor::new(),
+            well: true,
         }
     }
 
@@ -61,6 +67,19 @@ impl Ticks {
         self.next += time;
     }
 
+    /// While the agent is not, its supervisor hears nothing of it: parts of it may hang although the loop
+    /// goes round.
+    pub fn set_well(&mut self, well: bool) {
+        self.well = well;
+    }
+
+    /// The loop goes round, and does something that takes longer than a turn.
+    pub fn alive(&mut self) {
+        if self.well {
+            self.supervisor.alive();
+        }
+    }
+
     /// Waits for the end of the interval, but at most `look_every`, by `wait`: it is given a time, may
     /// return before it, and says whether to stop.
     pub fn turn(
@@ -68,10 +87,12 @@ impl Ticks {
         look_every: Duration,
         wait: impl FnOnce(Duration) -> anyhow::Result<bool>,
     ) -> anyhow::Result<Turn> {
+        self.alive();
         let due = self.end.map_or(self.next, |end| end.min(self.next));
         let left = due.saturating_duration_since(Instant::now());
         let quit = wait(left.min(look_every).min(LONGEST_WAIT))?;
         if quit || self.stop.load(Ordering::Relaxed) {
+            self.supervisor.stopping();
             return Ok(Turn::Stopped);
         }
         let now = Instant::now();
@@ -84,7 +105,10 @@ impl Ticks {
             self.next = now + self.interval;
         }
         Ok(match self.end {
-            Some(end) if now >= end => Turn::End,
+            Some(end) if now >= end => {
+                self.supervisor.stopping();
+                Turn::End
+            }
             _ => Turn::Interval,
         })
     }

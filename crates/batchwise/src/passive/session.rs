@@ -45,7 +45,10 @@ impl<'a> Session<'a> {
             })?;
         }
         let (when_unread, waiting) = match args.iface {
-            Some(_) => (WhenUnread::End, waiting(&args.ports)),
+            Some(_) => (
+                WhenUnread::serving(exporter.is_some()),
+                waiting(&args.ports),
+            ),
             None => (WhenUnread::Wait, String::new()),
         };
         Ok(Self {

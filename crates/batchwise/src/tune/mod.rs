@@ -163,6 +163,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         .context("cannot tune (`batchwise doctor` checks what is needed)")?;
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), place.as_fd())?;
     first_in_line();
+    let duration = args.duration;
     let mut agent = Agent {
         hints: args.hints.listen(None)?,
         args,
@@ -174,6 +175,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         exporter,
         tracker: Tracker::new(monotonic_ns()),
         services: HashMap::new(),
+        ticks: Ticks::new(Arc::clone(&stop), LOOK, duration),
         stop,
         explained: Instant::now(),
         forgetful: false,
@@ -205,6 +207,7 @@ struct Agent {
     hints: Option<Hints>,
     tracker: Tracker,
     services: HashMap<(SocketAddr, Side), Service>,
+    ticks: Ticks,
     stop: Arc<AtomicBool>,
     explained: Instant,
     /// What applications asked for could not be written down when that was last tried.
@@ -215,14 +218,13 @@ struct Agent {
 
 impl Agent {
     fn run(&mut self, hangup: Option<&AtomicBool>) -> anyhow::Result<()> {
-        let mut ticks = Ticks::new(Arc::clone(&self.stop), LOOK, self.args.duration);
         loop {
             let mut turn = Turn::Look;
             while turn == Turn::Look {
                 if !self.guard.beat() {
                     self.start_over()?;
                 }
-                turn = ticks.turn(guard::BEAT, |time| {
+                turn = self.ticks.turn(guard::BEAT, |time| {
                     self.guard.wait(time)?;
                     Ok(false)
                 })?;
@@ -245,7 +247,8 @@ impl Agent {
             self.explain()?;
             let is_restless = self.services.values().any(Service::is_restless);
             let pause = if is_restless { SOON } else { LOOK };
-            ticks.set_next(Instant::now() + least.clamp(pause, MOST_LOOK));
+            self.ticks
+                .set_next(Instant::now() + least.clamp(pause, MOST_LOOK));
         }
     }
 
@@ -485,6 +488,7 @@ impl Agent {
     fn pause(&mut self, time: Duration) -> anyhow::Result<bool> {
         let end = Instant::now() + time;
         loop {
+            self.ticks.alive();
             let left = end.saturating_duration_since(Instant::now());
             if !self.guard.beat() || self.stop.load(Ordering::Relaxed) {
                 return Ok(false);

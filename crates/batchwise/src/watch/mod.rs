@@ -144,7 +144,8 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(Exporter::<WatchMetrics>::bind)
         .transpose()?;
-    let mut output = Output::open(form, WhenUnread::End, waiting(&args.ports.numbers))?;
+    let when_unread = WhenUnread::serving(exporter.is_some());
+    let mut output = Output::open(form, when_unread, waiting(&args.ports.numbers))?;
     let mut services = Services::new(args.units, args.per_connection);
     let mut counting = Counting::begin(sensor, args.cost.0, args.interval)?;
     // prices are found; from now on whoever serves requests goes first, lest a window's beginning delay
@@ -166,7 +167,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         if pause.load(Ordering::Relaxed) == 1 {
             let counted = counting.pause()?;
             counted.iter().for_each(|counted| services.take(counted));
-            let paused = hold(&mut counting, &pause, &stop)?;
+            let paused = hold(&mut counting, &mut ticks, &pause, &stop)?;
             ticks.delay(paused);
             services.skip(paused);
             continue;
@@ -201,6 +202,9 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
                 exporter.update(|metrics| metrics.interval(&lines, &latencies));
             }
             output.show(&Interval(lines))?;
+        } else if let Some(exporter) = &exporter {
+            // the heartbeat
+            exporter.update(|_| ());
         }
         if turn == Turn::End {
             break;
@@ -223,11 +227,13 @@ fn pause_flag() -> anyhow::Result<Arc<AtomicUsize>> {
 /// Counts nothing any more while `pause` is 1; for how long that was.
 fn hold(
     counting: &mut Counting,
+    ticks: &mut Ticks,
     pause: &AtomicUsize,
     stop: &AtomicBool,
 ) -> anyhow::Result<Duration> {
     let begin = Instant::now();
     while pause.load(Ordering::Relaxed) == 1 && !stop.load(Ordering::Relaxed) {
+        ticks.alive();
         // a signal that came just before is noticed after this time
         sleep(Duration::from_millis(50))?;
     }

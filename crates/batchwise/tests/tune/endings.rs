@@ -70,7 +70,12 @@ fn an_agent_whose_guard_is_killed_gets_itself_a_new_one_and_goes_on() {
     until_held(&sockets, true);
 
     // as systemd does it: a signal to all processes of the unit
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGABRT,
+    ] {
         kill(second, signal).expect("the guard is there");
     }
     application.assert_goes_on();

@@ -133,6 +133,8 @@ pub struct Agent {
     generation: u64,
     config_error: Option<String>,
     taken_over: bool,
+    /// A worker of ours does.
+    hangs: bool,
     remove: Option<Asked>,
 }
 
@@ -213,6 +215,7 @@ impl Agent {
             generation: 1,
             config_error: None,
             taken_over,
+            hangs: false,
             remove: None,
         };
         let ready = agent.prepare(checked);
@@ -239,6 +242,18 @@ impl Agent {
         }
     }
 
+    /// Backends are checked and neighbours are followed. If not, whoever started us is to start us again.
+    fn is_well(&mut self) -> bool {
+        let well = self.checker.is_well() && self.follower.is_well();
+        if !well && !self.hangs {
+            tracing::warn!(
+                "health checks or the search for neighbours hang: what they said last stays in force"
+            );
+        }
+        self.hangs = !well;
+        well
+    }
+
     /// Runs until the duration is over, the user quits, `stop` is set or a request ends it.
     pub fn run(
         &mut self,
@@ -250,6 +265,7 @@ impl Agent {
     ) -> anyhow::Result<Ended> {
         let mut ticks = Ticks::new(stop, self.config.interval, self.args.duration);
         loop {
+            ticks.set_well(self.is_well());
             let turn = ticks.turn(POLL_EVERY, |time| output.wait(time))?;
             self.take_epochs()?;
             self.sense()?;

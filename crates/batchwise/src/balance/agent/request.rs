@@ -13,6 +13,7 @@ use super::super::plan::key;
 use super::super::service::Service;
 use super::install::Ready;
 use super::{Agent, options};
+use crate::frame::supervisor::reloading;
 
 /// New neighbours that do not answer within this are taken for down, for now; health waits so long.
 const ARP: Duration = Duration::from_millis(300);
@@ -87,6 +88,10 @@ impl Agent {
     /// Opens the log anew and reads the configuration again; one that does not hold changes nothing.
     /// Where the kernel refuses amid the change, it is said that there is a mixture.
     pub(super) fn reload(&mut self) -> Result<String, String> {
+        reloading(|| self.read_again())
+    }
+
+    fn read_again(&mut self) -> Result<String, String> {
         self.journal.reopen();
         let (error, detail) = match self.make_ready() {
             Ok(ready) => match self.install(ready) {

@@ -3,13 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use super::super::worker::Worker;
+use super::super::worker::{ROUND, Worker};
 use super::NetworkState;
 use super::kernel::{Kernel, Wanted};
 
-/// How often routes and neighbours are looked at.
-const EVERY: Duration = Duration::from_secs(1);
-/// And so many times after a change, while stations that were asked may answer.
+/// Besides each round, routes and neighbours are looked at so many times after a change, while stations
+/// that were asked may answer.
 const SOON: Duration = Duration::from_millis(50);
 const TIMES_SOON: u32 = 10;
 /// Whoever gets a packet at this port drops it; the kernel has asked for the MAC address before.
@@ -39,11 +38,12 @@ impl Follower {
     /// Begins in the calling thread's network namespace.
     pub fn start() -> anyhow::Result<Self> {
         let kernel = Kernel::open()?;
-        let worker = Worker::start("neighbours", move |mut wanted, tell| {
+        let worker = Worker::start("neighbours", move |mut wanted, tell, pulse| {
             let (mut turn, mut looked_for) = (0, Wanted::default());
             let mut soon = 0;
             loop {
-                let wait = if soon > 0 { SOON } else { EVERY };
+                pulse.beat();
+                let wait = if soon > 0 { SOON } else { ROUND };
                 soon = u32::saturating_sub(soon, 1);
                 match kernel.within(wait, wanted.recv()) {
                     Some(Some((next, new))) => (turn, looked_for, soon) = (next, new, TIMES_SOON),
@@ -66,6 +66,11 @@ impl Follower {
     pub fn follow(&mut self, wanted: Wanted) -> anyhow::Result<()> {
         self.turn += 1;
         self.worker.want((self.turn, wanted))
+    }
+
+    /// It looks.
+    pub fn is_well(&self) -> bool {
+        self.worker.is_well()
     }
 
     /// The newest, if there is any since the last call. What was looked at for an earlier

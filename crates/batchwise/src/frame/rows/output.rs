@@ -85,14 +85,15 @@ impl<V: View> Output<V> {
     /// may return false early (a signal, a key).
     pub fn wait(&mut self, mut time: Duration) -> anyhow::Result<bool> {
         if let Some(wake) = &self.wake {
-            let (stdin, stdout) = (io::stdin(), io::stdout());
-            let other = match &self.screen {
-                Screen::Live(_) => PollFd::new(stdin.as_fd(), PollFlags::POLLIN),
+            let (stdin, stdout) = (io::stdin(), self.stdout());
+            let mut fds = vec![PollFd::new(wake.as_fd(), PollFlags::POLLIN)];
+            match &self.screen {
+                Screen::Live(_) => fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN)),
                 Screen::Text(..) | Screen::Jsonl(_) => {
-                    PollFd::new(stdout.as_fd(), PollFlags::empty())
+                    let stdout = stdout.iter();
+                    fds.extend(stdout.map(|out| PollFd::new(out.as_fd(), PollFlags::empty())));
                 }
-            };
-            let mut fds = [PollFd::new(wake.as_fd(), PollFlags::POLLIN), other];
+            }
             match poll(&mut fds, poll_timeout(time)) {
                 Ok(_) | Err(Errno::EINTR) => time = Duration::ZERO,
                 Err(error) => return Err(error.into()),
@@ -101,6 +102,13 @@ impl<V: View> Output<V> {
         match &mut self.screen {
             Screen::Live(terminal) => terminal.wait(time),
             Screen::Text(_, _, out) | Screen::Jsonl(out) => out.wait(time),
+        }
+    }
+
+    fn stdout(&self) -> Option<io::Stdout> {
+        match &self.screen {
+            Screen::Live(_) => None,
+            Screen::Text(_, _, out) | Screen::Jsonl(out) => out.watched(),
         }
     }
 

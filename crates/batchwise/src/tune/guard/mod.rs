@@ -26,7 +26,7 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{getppid, setsid};
 use own_time::OwnTime;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 
 use crate::frame::ticks::poll_timeout;
 
@@ -204,8 +204,9 @@ fn never_blocks(pipe: &impl AsFd) -> anyhow::Result<()> {
 
 /// As far as we may: a guard without these still guards.
 fn outlive() {
-    // systemd stops a unit by a signal to all its processes: the agent's end is what we wait for
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+    // systemd stops a unit, and ends one that hangs (SIGABRT), by a signal to all its processes: the agent's
+    // end is what we wait for
+    for signal in [SIGABRT, SIGHUP, SIGINT, SIGTERM] {
         let noted = Arc::new(AtomicBool::new(false));
         if let Err(error) = signal_hook::flag::register(signal, noted) {
             tracing::debug!("the guard may be ended by signal {signal}: {error}");
