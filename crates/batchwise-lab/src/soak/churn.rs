@@ -183,7 +183,7 @@ fn stay(shared: &Shared, redis: SocketAddr) {
             match connect(redis) {
                 Ok(stream) => {
                     shared.opened();
-                    let _ = stream.set_nodelay(streams.len() % 2 == 0);
+                    let _ = stream.set_nodelay(streams.len().is_multiple_of(2));
                     streams.push(stream);
                 }
                 Err(error) => {
