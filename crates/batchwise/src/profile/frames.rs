@@ -183,7 +183,7 @@ fn readable(symbol: &str) -> String {
         let _ = name.structured_demangle(&mut short, &DemangleOptions::default());
     }
     match short.0 {
-        name if name.is_empty() => symbol.to_owned(),
+        name if name.is_empty() => symbol.chars().take(LONGEST).collect(),
         name => name,
     }
 }
