@@ -1,11 +1,12 @@
 //! Which processes are meant: by number, or by the ports that they have sockets at, in any network namespace.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, bail, ensure};
+use procfs::ProcResult;
 use procfs::process::{FDTarget, Process, all_processes};
-use procfs::{ProcError, ProcResult};
 
 /// PROC_PID_INIT_INO (include/linux/proc_ns.h).
 const MACHINES_NAMESPACE: u64 = 0xefff_fffc;
@@ -47,20 +48,27 @@ impl Owners {
         let processes: Vec<_> = all_processes()?.flatten().collect();
         let mut namespaces = HashSet::new();
         let mut sockets = HashSet::new();
-        for process in &processes {
-            // a process that has ended meanwhile has nothing
-            let namespace = std::fs::read_link(format!("/proc/{}/ns/net", process.pid));
-            if namespace.is_ok_and(|namespace| namespaces.insert(namespace)) {
-                sockets.extend(sockets_at(process, ports));
-            }
-        }
         let mut owners = Self::default();
         for process in &processes {
-            match has_one_of(process, &sockets) {
-                Ok(true) => owners.pids.push(process.pid as u32),
-                Err(ProcError::PermissionDenied(_)) => owners.unseen += 1,
-                // or it has ended meanwhile
-                Ok(false) | Err(_) => {}
+            match std::fs::read_link(format!("/proc/{}/ns/net", process.pid)) {
+                Ok(namespace) => {
+                    if namespaces.insert(namespace) {
+                        sockets.extend(sockets_at(process, ports));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    // a thread of the kernel has no command line, and no sockets
+                    let may_have = process.cmdline().is_ok_and(|line| !line.is_empty());
+                    owners.unseen += usize::from(may_have && !may_look_into_all()?);
+                }
+                // it has ended meanwhile
+                Err(_) => {}
+            }
+        }
+        for process in &processes {
+            // or it has ended meanwhile
+            if has_one_of(process, &sockets).unwrap_or(false) {
+                owners.pids.push(process.pid as u32);
             }
         }
         Ok(owners)
@@ -86,22 +94,16 @@ impl Owners {
     }
 }
 
+/// Whether this process has CAP_SYS_PTRACE. A sandbox may keep single processes even from who has it.
+fn may_look_into_all() -> ProcResult<bool> {
+    const SYS_PTRACE: u64 = 1 << 19;
+    Ok(Process::myself()?.status()?.capeff & SYS_PTRACE != 0)
+}
+
+/// What cannot be read is passed over: procfs' iterator does so without a word.
 fn has_one_of(process: &Process, sockets: &HashSet<u64>) -> ProcResult<bool> {
-    // a thread of the kernel has no command line, and no sockets
-    if process.cmdline()?.is_empty() {
-        return Ok(false);
-    }
-    for descriptor in process.fd()? {
-        match descriptor {
-            Ok(one) if matches!(one.target, FDTarget::Socket(at) if sockets.contains(&at)) => {
-                return Ok(true);
-            }
-            Err(error @ ProcError::PermissionDenied(_)) => return Err(error),
-            // or it was closed meanwhile
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(false)
+    let mut descriptors = process.fd()?.flatten();
+    Ok(descriptors.any(|one| matches!(one.target, FDTarget::Socket(at) if sockets.contains(&at))))
 }
 
 /// Inodes of sockets in the process's network namespace.
