@@ -91,7 +91,7 @@ fn obstruct(host: &Host) -> impl Drop {
     let inode = fs::metadata(host.cgroup())
         .expect("the host's cgroup")
         .ino();
-    let new = Path::new("/run/batchwise").join(format!("tune-{inode}.new"));
+    let new = Path::new("/run/batchwise").join(format!("tune-{inode}.settings.new"));
     fs::create_dir_all(&new).expect("a folder in the way");
     Folder(new)
 }
