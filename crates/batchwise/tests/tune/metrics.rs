@@ -24,6 +24,8 @@ fn a_scrape_of_a_running_tuner_counts_the_tests_that_its_log_shows() {
     let logs = TempDir::new().expect("a folder");
     let client = Agent::start(scene.client(), logs.path(), &["--metrics", METRICS]);
     let application = Application::start(&scene, 4, Style::Many, Duration::ZERO);
+    // with Nagle's algorithm there is at most a segment under way, and nothing to test
+    application.set_nodelay(true);
     let ended = |all: &[Decision]| all.iter().any(Decision::ends_test);
     client.until("a test and its end", 0, ended);
     let ends = |s: &str| {
