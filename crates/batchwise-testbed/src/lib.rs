@@ -10,6 +10,7 @@ pub mod host;
 pub mod lines;
 pub mod load;
 pub mod memcached;
+pub mod metrics;
 pub mod nginx;
 pub mod pass;
 pub mod preload;

@@ -189,6 +189,24 @@ pub fn cpu_time(pid: Pid) -> Result<Duration> {
         .into())
 }
 
+/// Memory of a process in bytes, as a field of its status says: `VmRSS`, `RssAnon`.
+pub fn memory(pid: Pid, field: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kib = status.lines().find_map(|line| {
+        let value = line.strip_prefix(field)?.strip_prefix(':')?;
+        value.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    });
+    Ok(kib.with_context(|| format!("no {field} in: {status}"))? << 10)
+}
+
+/// The processes that this one has started.
+pub fn children(pid: Pid) -> Vec<Pid> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let text = text.unwrap_or_default();
+    let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+    pids.map(Pid::from_raw).collect()
+}
+
 /// Wall-clock time, ns since 1970.
 pub fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

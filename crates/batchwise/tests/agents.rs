@@ -72,6 +72,15 @@ impl Agent {
     }
 }
 
+impl Drop for Agent {
+    /// A balancer that is killed leaves what it has pinned.
+    fn drop(&mut self) {
+        if !self.process.has_ended().unwrap_or(true) {
+            self.process.terminate(PATIENCE);
+        }
+    }
+}
+
 const READY: &str = "READY=1";
 const ALIVE: &str = "WATCHDOG=1";
 

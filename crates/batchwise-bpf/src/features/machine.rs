@@ -192,10 +192,12 @@ fn takes_iterator(of: &CStr) -> bool {
             &raw mut options,
         )
     };
+    if fd < 0 {
+        return false;
+    }
     // SAFETY: a descriptor that was just opened, and is nobody else's.
-    (fd >= 0)
-        .then(|| unsafe { OwnedFd::from_raw_fd(fd) })
-        .is_some()
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    true
 }
 
 fn settings() -> BTreeMap<&'static str, String> {

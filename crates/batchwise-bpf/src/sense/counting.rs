@@ -102,6 +102,9 @@ impl Sensor {
         if self.is_counting() {
             return Ok(());
         }
+        if self.skel.maps.rodata_data.is_some_and(|ro| ro.exchanging) {
+            self.look_for_others();
+        }
         self.counting = self.hooks()?;
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             bss.epoch = bss.epoch.wrapping_add(1);
@@ -109,9 +112,6 @@ impl Sensor {
             // the programs must not go on before they can see the new epoch
             fence(Ordering::SeqCst);
             bss.paused = 0;
-        }
-        if self.skel.maps.rodata_data.is_some_and(|ro| ro.exchanging) {
-            self.look_for_others();
         }
         if self.exchanges_alone() {
             // The callbacks went silent in the pause; with an actuator its own walk wakes them.

@@ -289,7 +289,7 @@ BW_APART int bw_censor(struct bw_endpoint *e)
 BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 {
 	struct bw_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
-	__u64 entry, version, now;
+	__u64 entry, version, after;
 	bool holds;
 	long lost;
 
@@ -319,10 +319,10 @@ BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 	entry = holds && e->rec.epoch != epoch ? BW_ENTRY_HELD : BW_ENTRY_RECORD;
 	lost = bpf_seq_write(seq, &entry, sizeof(entry));
 	lost |= bpf_seq_write(seq, &e->rec, sizeof(e->rec));
-	now = bw_load(&e->rec.version) == version ? version : -1ULL;
-	lost |= bpf_seq_write(seq, &now, sizeof(now));
+	after = bw_load(&e->rec.version) == version ? version : -1ULL;
+	lost |= bpf_seq_write(seq, &after, sizeof(after));
 	/* what has no room in the reader's buffer is thrown away, and asked for once more (bpf_seq_read()) */
-	if (now == version && !lost)
+	if (after == version && !lost)
 		e->told = version;
 	return 0;
 }

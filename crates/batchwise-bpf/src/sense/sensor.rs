@@ -244,8 +244,9 @@ pub(crate) fn load(
     bench: Option<u16>,
 ) -> Result<(SenseSkel<'static>, SendHook), Error> {
     let mut refused = None;
+    let storage = (machine.storage_iterator)();
     for hook in machine.send_hooks() {
-        match load_for(hook, config, extension, cgroup, machine, bench) {
+        match load_for(hook, storage, config, extension, cgroup, machine, bench) {
             Ok(skel) => return Ok((skel, hook)),
             Err(e) => refused = Some(e),
         }
@@ -253,9 +254,10 @@ pub(crate) fn load(
     Err(refused.unwrap_or_else(|| Error::Refused("no hook for what is sent".to_owned())))
 }
 
-/// With this hook, which can be attached.
+/// With this hook, which can be attached. `storage`: the kernel takes the iterator of members.
 fn load_for(
     hook: SendHook,
+    storage: bool,
     config: &Config,
     extension: &impl Extension,
     cgroup: Option<&Cgroup>,
@@ -299,7 +301,6 @@ fn load_for(
     progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
     progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
     progs.bw_send_late.set_autoload(hook == SendHook::Ended);
-    let storage = (machine.storage_iterator)();
     progs.bw_dump.set_autoload(storage);
     progs.bw_dump_files.set_autoload(!storage);
     extension.configure(&mut open);

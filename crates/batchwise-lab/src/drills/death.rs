@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use batchwise_testbed::bpf_stats::{programs_left, programs_of};
 use batchwise_testbed::host::Host;
+use batchwise_testbed::process::children;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::load::{GivenBack, Load, MIXED, Socket, astray, given_back};
 use super::outcome::{Drill, Outcome};
-use super::scene::{Agent, LIMIT, Scene, children};
+use super::scene::{Agent, LIMIT, Scene};
 use crate::Context;
 
 /// Every socket must be back within this time of the agent's death, …

@@ -1,7 +1,7 @@
 //! Clients of an agent's own sockets that mean harm, as fast as they can.
 
 use std::collections::VecDeque;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use batchwise_testbed::metrics;
 
 use super::load::{Load, MIXED};
 use super::outcome::{Drill, Outcome};
@@ -151,16 +152,10 @@ fn finish(
 
 /// What a normal client gets, and how long it takes.
 fn scrape(scene: &Scene<'_>, address: SocketAddr) -> Result<Duration> {
-    scene.client().inside(|| {
-        let begin = Instant::now();
-        let mut stream = TcpStream::connect_timeout(&address, END)?;
-        stream.set_read_timeout(Some(END))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bw\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        ensure!(answer.ends_with("# EOF\n"), "no metrics: {answer}");
-        Ok(begin.elapsed())
-    })
+    let begin = Instant::now();
+    let answer = metrics::scrape(scene.client(), address, END)?;
+    ensure!(answer.ends_with("# EOF\n"), "no metrics: {answer}");
+    Ok(begin.elapsed())
 }
 
 /// Idles, begins slowly, announces bodies that nobody could hold, sends heads without an end, asks and does

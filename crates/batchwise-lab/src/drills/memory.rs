@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::cgroup;
 use batchwise_testbed::host::Role;
+use batchwise_testbed::process::children;
 use nix::sys::signal::{Signal, kill};
 
 use super::load::{Load, MIXED, astray, given_back};
 use super::outcome::{Drill, Outcome};
-use super::scene::{LIMIT, Scene, children};
+use super::scene::{LIMIT, Scene};
 use crate::Context;
 
 const CONNECTIONS: usize = 64;

@@ -31,7 +31,6 @@ use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn
 pub(crate) use load::echo;
 pub(crate) use outcome::Traffic;
 use outcome::{Drill, Outcome};
-pub(crate) use scene::{children, resident};
 
 pub struct Drills;
 

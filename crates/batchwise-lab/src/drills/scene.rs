@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::cgroup::Membership;
 use batchwise_testbed::host::{Host, Role};
-use batchwise_testbed::process::{Process, cpu_time};
+use batchwise_testbed::process::{Process, cpu_time, memory};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::sockets::accepted;
 use batchwise_testbed::topology::TwoHosts;
@@ -221,22 +221,6 @@ impl Agent {
 
     /// Memory in use, bytes.
     pub fn resident(&self) -> Result<u64> {
-        resident(self.pid())
+        memory(self.pid(), "RssAnon")
     }
-}
-
-/// Memory that a process has in use, bytes, without what it maps of files.
-pub fn resident(pid: Pid) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let kib = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
-    let kib = kib.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    Ok(kib.context("no RssAnon in a process's status")? << 10)
-}
-
-/// The processes that this one has started.
-pub fn children(pid: Pid) -> Vec<Pid> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let text = text.unwrap_or_default();
-    let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
-    pids.map(Pid::from_raw).collect()
 }

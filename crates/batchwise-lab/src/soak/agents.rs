@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use batchwise_testbed::host::{Host, Role};
-use batchwise_testbed::process::Process;
+use batchwise_testbed::metrics;
+use batchwise_testbed::process::{Process, children, memory};
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::segment::{self, LINK as LAN};
 use batchwise_testbed::stop::Stop;
@@ -214,8 +214,8 @@ impl Agent {
             ..Has::default()
         };
         let (mut maps, mut programs) = (BTreeSet::new(), BTreeSet::new());
-        for process in [vec![pid], crate::drills::children(pid)].concat() {
-            has.rss += crate::drills::resident(process)?;
+        for process in [vec![pid], children(pid)].concat() {
+            has.rss += memory(process, "RssAnon")?;
             has.descriptors += descriptors(process, &mut maps, &mut programs)?;
         }
         (has.maps, has.programs) = (maps.len() as u64, programs.len() as u64);
@@ -253,17 +253,9 @@ fn descriptors(pid: Pid, maps: &mut BTreeSet<u64>, programs: &mut BTreeSet<u64>)
 
 /// What it says at `/metrics`.
 fn scrape(kind: Kind, ground: &Ground) -> Result<String> {
-    let address = kind.metrics();
-    kind.host(ground).inside(move || {
-        let mut stream = TcpStream::connect_timeout(&address, SCRAPE)?;
-        stream.set_read_timeout(Some(SCRAPE))?;
-        stream.set_write_timeout(Some(SCRAPE))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bw\r\nConnection: close\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        anyhow::ensure!(text.starts_with("HTTP/1.1 200 "), "no metrics: {text}");
-        Ok(text)
-    })
+    let text = metrics::scrape(kind.host(ground), kind.metrics(), SCRAPE)?;
+    anyhow::ensure!(text.starts_with("HTTP/1.1 200 "), "no metrics: {text}");
+    Ok(text)
 }
 
 /// The sum of what its metrics call lost events; an agent that cannot lose any says nothing.

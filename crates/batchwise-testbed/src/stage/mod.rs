@@ -11,7 +11,6 @@ pub mod tune;
 pub mod watch;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +21,7 @@ use nix::unistd::Pid;
 use crate::bpf_stats::{self, programs_left};
 use crate::commands;
 use crate::host::Host;
+use crate::process;
 use crate::redis::{PORT, RedisServer};
 use crate::stop::Stop;
 use crate::topology::TwoHosts;
@@ -127,13 +127,7 @@ pub fn close(a: f64, b: f64, share: f64) -> bool {
 
 /// Memory of a process in bytes, as a field of its status says: `VmRSS`, `RssAnon`.
 pub fn memory(pid: Pid, field: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
-    let kib = status.lines().find_map(|line| {
-        let value = line.strip_prefix(field)?.strip_prefix(':')?;
-        value.trim().strip_suffix(" kB")
-    });
-    let kib = kib.and_then(|kib| kib.parse::<u64>().ok());
-    kib.unwrap_or_else(|| panic!("no {field} in: {status}")) << 10
+    process::memory(pid, field).expect("its status")
 }
 
 /// Ids of the BPF programs that a process holds, its own or through links.

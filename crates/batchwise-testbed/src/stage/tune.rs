@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{PATIENCE, batchwise, eventually, memory};
 use crate::bpf_stats::wait_attached;
 use crate::host::{Host, Role};
-use crate::process::Process;
+use crate::process::{Process, children};
 use crate::redis::PORT;
 use crate::stop::Stop;
 
@@ -65,11 +65,7 @@ impl Agent {
 
     /// The process id of its guard.
     pub fn guard(&self) -> Option<Pid> {
-        let pid = self.pid();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.expect("its children");
-        let first = children.split_whitespace().next()?;
-        Some(Pid::from_raw(first.parse().expect("a process id")))
+        children(self.pid()).first().copied()
     }
 
     /// Waits for a guard other than `dead` that no signal ends any more: one that has just been

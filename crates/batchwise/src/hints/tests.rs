@@ -102,11 +102,8 @@ fn a_handle_of_an_application_tells_its_latency() {
 fn what_was_outstanding_when_an_agent_comes_is_counted_from_then_on() {
     let place = place();
     let mut listener = place.listen();
-    let memory = memory(PAGE as i64, ALL, &header(1, monotonic_ns()));
     // three were created and one completed before, when no clock was read
-    write_shard(&memory, &[2, 0, 0, 0, 0, 3, 1]);
-    let peer = dial(&place.path);
-    send(&peer, &registration(), &[memory.as_raw_fd()]);
+    let (_peer, memory) = hand_over(&place.path, &[2, 0, 0, 0, 0, 3, 1]);
     let began = Instant::now();
     let start = find(&mut listener, SERVICE);
     assert_eq!((start.queue.size, start.queue.total), (2, 0));
@@ -209,6 +206,15 @@ fn write(memory: &OwnedFd, words: &[u64], at: usize) {
     pwrite(memory, &bytes, at as i64).expect("written");
 }
 
+/// Memory of one shard that says this, and the connection by which the agent has it.
+fn hand_over(path: &Path, shard: &[u64]) -> (OwnedFd, OwnedFd) {
+    let memory = memory(PAGE as i64, ALL, &header(1, monotonic_ns()));
+    write_shard(&memory, shard);
+    let peer = dial(path);
+    send(&peer, &registration(), &[memory.as_raw_fd()]);
+    (peer, memory)
+}
+
 /// Version, created, created_at, completed, completed_at, and the untimed.
 fn write_shard(memory: &OwnedFd, words: &[u64]) {
     write(memory, words, size_of::<Header>());
@@ -307,10 +313,7 @@ fn a_liar_is_dropped() {
 fn hints_that_are_always_being_written_stay_at_what_they_said_last() {
     let place = place();
     let mut listener = place.listen();
-    let memory = memory(PAGE as i64, ALL, &header(1, monotonic_ns()));
-    write_shard(&memory, &[2, 0, 0, 0, 0, 3, 1]);
-    let peer = dial(&place.path);
-    send(&peer, &registration(), &[memory.as_raw_fd()]);
+    let (_peer, memory) = hand_over(&place.path, &[2, 0, 0, 0, 0, 3, 1]);
     let before = find(&mut listener, SERVICE).queue;
     // an odd version, and another number
     write_shard(&memory, &[3, 0, 0, 0, 0, 9, 1]);

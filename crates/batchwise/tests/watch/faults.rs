@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Stdio};
 
 use batchwise_core::sense::report::Side;
 use batchwise_testbed::redis::PORT;
@@ -106,27 +107,21 @@ fn a_namespace_that_is_deleted_does_not_disturb_the_watcher() {
     watch.finish();
 }
 
-#[test]
-fn a_cgroup_that_is_made_anew_ends_the_watcher_which_would_see_nothing() {
-    let stage = Stage::build("anew");
-    let folder = stage.hosts.server.cgroup().join("service");
-    fs::create_dir(&folder).expect("a cgroup");
-    let mut watcher = batchwise()
+/// A watcher whose output the test has in hand.
+fn watcher(cgroup: &Path, format: &str, output: Stdio) -> Child {
+    let mut command = batchwise();
+    command
         .args(["watch", "--port", "6379", "--interval", "100ms"])
-        .args(["--format", "jsonl", "--cgroup"])
-        .arg(&folder)
+        .args(["--format", format, "--cgroup"])
+        .arg(cgroup)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("a watcher");
-    let watched = || {
-        let programs = programs_of(Pid::from_raw(watcher.id().cast_signed()));
-        (!programs.is_empty()).then_some(())
-    };
-    eventually("the watcher to begin", watched, String::new);
-    fs::remove_dir(&folder).expect("an empty cgroup");
-    fs::create_dir(&folder).expect("the same, and another one");
+        .stdout(output)
+        .stderr(Stdio::piped());
+    command.spawn().expect("a watcher")
+}
+
+/// Its exit code, and what it wrote to its standard error.
+fn end_of(watcher: &mut Child) -> (Option<i32>, String) {
     let ended = eventually(
         "the watcher to end",
         || watcher.try_wait().expect("its state"),
@@ -135,7 +130,24 @@ fn a_cgroup_that_is_made_anew_ends_the_watcher_which_would_see_nothing() {
     let mut errors = String::new();
     let mut stderr = watcher.stderr.take().expect("its errors");
     stderr.read_to_string(&mut errors).expect("text");
-    assert_eq!(ended.code(), Some(1), "{errors}");
+    (ended.code(), errors)
+}
+
+#[test]
+fn a_cgroup_that_is_made_anew_ends_the_watcher_which_would_see_nothing() {
+    let stage = Stage::build("anew");
+    let folder = stage.hosts.server.cgroup().join("service");
+    fs::create_dir(&folder).expect("a cgroup");
+    let mut watcher = watcher(&folder, "jsonl", Stdio::null());
+    let watched = || {
+        let programs = programs_of(Pid::from_raw(watcher.id().cast_signed()));
+        (!programs.is_empty()).then_some(())
+    };
+    eventually("the watcher to begin", watched, String::new);
+    fs::remove_dir(&folder).expect("an empty cgroup");
+    fs::create_dir(&folder).expect("the same, and another one");
+    let (code, errors) = end_of(&mut watcher);
+    assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("start again"), "{errors}");
 }
 
@@ -145,29 +157,13 @@ fn a_reader_that_leaves_ends_the_watcher_quietly() {
     let _redis = stage.redis();
     let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
     for format in ["jsonl", "text"] {
-        let mut watcher = batchwise()
-            .args(["watch", "--port", "6379", "--interval", "100ms"])
-            .args(["--format", format])
-            .arg("--cgroup")
-            .arg(stage.hosts.server.cgroup())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("a watcher");
+        let mut watcher = watcher(stage.hosts.server.cgroup(), format, Stdio::piped());
         let mut output = BufReader::new(watcher.stdout.take().expect("its output"));
         let mut line = String::new();
         output.read_line(&mut line).expect("a line");
         assert!(!line.is_empty());
         drop(output);
-        let ended = eventually(
-            "the watcher to end",
-            || watcher.try_wait().expect("its state"),
-            || "it runs on".to_owned(),
-        );
-        let mut errors = String::new();
-        let mut stderr = watcher.stderr.take().expect("its errors");
-        stderr.read_to_string(&mut errors).expect("text");
-        assert_eq!((ended.code(), errors.as_str()), (Some(0), ""), "{format}");
+        let (code, errors) = end_of(&mut watcher);
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{format}");
     }
 }

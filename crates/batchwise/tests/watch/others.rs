@@ -1,19 +1,19 @@
 //! Beside another program of the same kind, whose socket callbacks must go on.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use batchwise_testbed::bpf_stats::{StatsEnabled, runs_of};
 use batchwise_testbed::host::Host;
+use batchwise_testbed::pass;
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stage::Stage;
 use batchwise_testbed::stage::request::ask;
 use batchwise_testbed::stage::watch::Watch;
-use libbpf_sys::{
+use libbpf_rs::libbpf_sys::{
     BPF_ALU64, BPF_CALL, BPF_CGROUP_SOCK_OPS, BPF_EXIT, BPF_JMP, BPF_JNE, BPF_K, BPF_LDX, BPF_MEM,
     BPF_MOV, BPF_OR, BPF_PROG_TYPE_SOCK_OPS, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB,
-    BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, BPF_W, bpf_insn, bpf_link_create, bpf_prog_load,
+    BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG, BPF_W, bpf_insn,
 };
 use nix::unistd::Pid;
 
@@ -29,12 +29,6 @@ fn instruction(code: u32, registers: [u8; 2], off: i16, imm: i32) -> bpf_insn {
     instruction.set_dst_reg(registers[0]);
     instruction.set_src_reg(registers[1]);
     instruction
-}
-
-fn opened(fd: i32) -> OwnedFd {
-    assert!(fd >= 0, "{}", io::Error::from_raw_os_error(-fd));
-    // SAFETY: a descriptor that the kernel just gave us.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// A program in the host's cgroup that asks for each connection's segments to be shown to it, and leaves
@@ -64,27 +58,9 @@ fn other(host: &Host) -> [OwnedFd; 2] {
         instruction(BPF_JMP | BPF_EXIT, [0, 0], 0, 0),
     ];
     let cgroup = File::open(host.cgroup()).expect("its cgroup");
-    // SAFETY: names and instructions live through the calls; options may be absent.
-    let program = opened(unsafe {
-        bpf_prog_load(
-            BPF_PROG_TYPE_SOCK_OPS,
-            c"bw_other".as_ptr(),
-            c"GPL".as_ptr(),
-            code.as_ptr(),
-            code.len() as _,
-            std::ptr::null_mut(),
-        )
-    });
-    // SAFETY: as above.
-    let link = opened(unsafe {
-        bpf_link_create(
-            program.as_raw_fd(),
-            cgroup.as_raw_fd(),
-            BPF_CGROUP_SOCK_OPS,
-            std::ptr::null(),
-        )
-    });
-    [program, link]
+    let program = pass::load(BPF_PROG_TYPE_SOCK_OPS, c"bw_other", &code).expect("a program");
+    let attached = pass::link(program.as_raw_fd(), cgroup.as_raw_fd(), BPF_CGROUP_SOCK_OPS);
+    [program, attached.expect("a link")]
 }
 
 #[test]
