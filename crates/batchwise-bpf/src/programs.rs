@@ -14,9 +14,9 @@ use libbpf_rs::skel::Skel;
 use serde::Serialize;
 
 use crate::balance::{Balancer, Measure, Options};
-use crate::burst::{Admitter, Bottleneck, Marker, Marking, forward};
+use crate::burst::{Admitter, Bottleneck, Leave, Marker, Marking, forward};
 use crate::decap::{Decap, DecapConfig};
-use crate::features::{Machine, SendHook, Subcommand};
+use crate::features::{Machine, OWN_QUEUE, SendHook, Subcommand};
 use crate::object::info;
 use crate::passive::{self, Attach};
 use crate::probe::Probe;
@@ -93,7 +93,10 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
             };
             all.add(Marker::load(&marking, points)?.skel.object());
             all.add(Marker::load(&Marking::Border, points)?.skel.object());
-            all.add(Admitter::load(&bottleneck)?.skel.object());
+            all.add(Admitter::load(&bottleneck, None)?.skel.object());
+            if Machine::look().has(OWN_QUEUE) {
+                all.add(Admitter::load(&bottleneck, Some(Leave::Paced))?.skel.object());
+            }
             all.add(forward::load(0)?.object());
         }
     }

@@ -1,4 +1,5 @@
-//! The loader of the program that admits bursts to a router's queue.
+//! The loader of the programs that admit bursts to a router's queue: before one of the kernel's, or in one of
+//! our own.
 
 use std::mem::take;
 use std::net::IpAddr;
@@ -8,12 +9,12 @@ use batchwise_core::burst::Rules;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::passive::address;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{Link, MapCore, MapFlags};
 
 use crate::Error;
 use crate::admit_skel::{AdmitSkel, AdmitSkelBuilder, types};
 use crate::attach::interface::{Attachment, Interface, Tc};
-use crate::features::{self, Machine, Subcommand};
+use crate::features::{self, Machine, OWN_QUEUE, Subcommand};
 use crate::flows::events::hash_keys;
 use crate::object::{holder, rodata};
 use crate::plain::{Plain, read};
@@ -33,6 +34,19 @@ pub struct Bottleneck {
     /// Marks are taken off.
     pub border: bool,
 }
+
+/// How packets leave a queue of our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// At the bottleneck's rate.
+    Paced,
+    /// As fast as the device takes them.
+    Freely,
+}
+
+/// What the kinds of our queues begin with, as `tc qdisc` shows them. A number follows: all agents of a machine
+/// register theirs in one place.
+pub const OWN_KIND: &str = "bwb-";
 
 /// What was decided, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -105,10 +119,12 @@ pub struct Source {
     pub dropped: u32,
 }
 
-/// The program, at an interface until this is dropped.
+/// The programs, where they were brought to until this is dropped.
 pub struct Admitter {
-    // before the program: what is attached goes first
+    // before the programs: what is attached goes first
     attached: Option<Attachment>,
+    registered: Option<Link>,
+    kind: String,
     pub(crate) skel: AdmitSkel<'static>,
 }
 
@@ -119,28 +135,66 @@ impl Admitter {
     /// When the interface or the kernel does not allow it; each says the remedy.
     pub fn attach(interface: &str, bottleneck: &Bottleneck) -> Result<Self, Error> {
         let interface = Interface::find(interface)?;
-        let mut admitter = Self::load(bottleneck)?;
+        let mut admitter = Self::load(bottleneck, None)?;
         admitter.attached = Some(interface.tc(admitter.program(), Tc::Egress)?);
         Ok(admitter)
     }
 
-    /// Loads the program and attaches it nowhere.
-    pub fn load(bottleneck: &Bottleneck) -> Result<Self, Error> {
+    /// Registers a queue of our own, which one interface can be given by its kind. While this lives, and as long
+    /// behind that as the interface has it.
+    ///
+    /// # Errors
+    /// When the kernel does not allow it; each says the remedy.
+    pub fn register(bottleneck: &Bottleneck, leave: Leave) -> Result<Self, Error> {
+        if !Machine::look().has(OWN_QUEUE) {
+            return Err(Error::Refused(
+                "the kernel takes no queue in BPF: use Linux 6.16 or newer, built with CONFIG_NET_SCH_BPF=y, or leave \
+                 --own-queue out"
+                    .into(),
+            ));
+        }
+        let mut admitter = Self::load(bottleneck, Some(leave))?;
+        let link = admitter.skel.maps.own_queue.attach_struct_ops();
+        admitter.registered = Some(link.map_err(Error::bpf("registering the queue"))?);
+        Ok(admitter)
+    }
+
+    /// Loads the programs and brings them nowhere.
+    pub fn load(bottleneck: &Bottleneck, own: Option<Leave>) -> Result<Self, Error> {
         features::require(&Machine::look(), Subcommand::Burst)?;
         let mut open = AdmitSkelBuilder::default()
             .open(holder())
             .map_err(Error::bpf("opening the BPF object"))?;
+        let creating = Error::bpf("configuring the BPF programs");
+        let maps = &mut open.maps;
+        let made = maps.line.set_autocreate(own.is_some());
+        let made = made.and_then(|()| maps.own_queue.set_autocreate(own.is_some()));
+        made.map_err(creating)?;
+        open.progs.bw_admit.set_autoload(own.is_none());
         let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
         ro.rules = rules(&Rules::new(bottleneck.limit, bottleneck.rate));
         ro.hash_keys = hash_keys();
         ro.packet_bytes = bottleneck.packet_bytes.unwrap_or(0);
         ro.low = bottleneck.points.low();
         ro.border = bottleneck.border;
+        ro.paced = own == Some(Leave::Paced);
+        let kind = format!("{OWN_KIND}{:08x}", hash_keys()[0] as u32);
+        let id = &mut open.struct_ops.own_queue_mut().id;
+        for (to, from) in id.iter_mut().zip(kind.bytes()) {
+            *to = from.cast_signed();
+        }
         let skel = open.load();
         Ok(Self {
             attached: None,
+            registered: None,
+            kind,
             skel: skel.map_err(Error::bpf("loading the BPF programs"))?,
         })
+    }
+
+    /// What the kernel calls the queue that was registered.
+    pub fn kind(&self) -> &str {
+        &self.kind
     }
 
     /// The program, for tests.
@@ -148,10 +202,10 @@ impl Admitter {
         self.skel.progs.bw_admit.as_fd()
     }
 
-    /// Whether it is still where it was attached: interfaces go.
+    /// Whether the program before the queue is still where it was attached: interfaces go.
     pub fn is_attached(&self) -> bool {
         let at = self.attached.as_ref();
-        at.is_some_and(|attached| attached.ifindex().is_some())
+        at.is_none_or(|attached| attached.ifindex().is_some())
     }
 
     /// What was decided so far.
@@ -194,6 +248,12 @@ impl Admitter {
             cleared: bss.map_or(0, |bss| bss.cleared),
             sources: self.known().count() as u64,
         })
+    }
+
+    /// Packets that a queue of our own dropped as the kernel had no memory for their places.
+    pub fn starved(&self) -> u64 {
+        let bss = self.skel.maps.bss_data.as_deref();
+        bss.map_or(0, |bss| bss.starved)
     }
 
     /// The longest that a packet has found the queue since the last call, bytes.

@@ -7,5 +7,5 @@ pub mod forward;
 mod mark;
 mod xsk;
 
-pub use admit::{Admitter, Bottleneck, Counts, Source};
+pub use admit::{Admitter, Bottleneck, Counts, Leave, OWN_KIND, Source};
 pub use mark::{MarkFates, Marker, Marking};

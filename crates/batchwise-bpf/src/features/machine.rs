@@ -6,6 +6,7 @@ use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use libbpf_rs::btf::Btf;
@@ -50,7 +51,12 @@ pub struct Machine {
     pub symbols: bool,
     /// Tries whether the kernel takes the iterator of all sockets with a storage; hardened kernels do not.
     pub storage_iterator: fn() -> bool,
+    /// Whether this PID namespace is the machine's, which has all processes.
+    pub all_processes: bool,
 }
+
+/// PROC_PID_INIT_INO (include/linux/proc_ns.h).
+const MACHINES_PIDS: u64 = 0xefff_fffc;
 
 impl Machine {
     /// Looks at what costs nothing: no program is loaded. Nothing fails: what cannot be seen is said.
@@ -74,6 +80,7 @@ impl Machine {
             },
             symbols: shows_symbols(),
             storage_iterator: || takes_iterator(c"bpf_sk_storage_map"),
+            all_processes: fs::metadata("/proc/self/ns/pid").is_ok_and(|ns| ns.ino() == MACHINES_PIDS),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::attach::pins::BPFFS;
 use crate::profile;
 pub use machine::Machine;
-pub(crate) use table::LATE_CALLBACKS;
+pub(crate) use table::{LATE_CALLBACKS, OWN_QUEUE};
 pub use table::{FEATURES, SendHook};
 
 /// `BPF_F_XDP_HAS_FRAGS`: a program takes frames of more than one part (jumbo frames).
@@ -311,6 +311,11 @@ impl Feature {
         }
         match (machine.storage_iterator)() {
             true => Finding::ok("the kernel takes it"),
+            false if !machine.all_processes => Finding::new(
+                Status::Degraded,
+                "the kernel refuses it: a reading looks at descriptors of processes, and this PID namespace shows only its own",
+                "run in the machine's PID namespace (--pid=host), or use a kernel of a distribution",
+            ),
             false => Finding::new(
                 Status::Degraded,
                 "the kernel refuses it: a reading looks at all descriptors of all processes, and not at connections that wait to be accepted",

@@ -58,6 +58,8 @@ impl SendHook {
 pub(crate) const LATE_CALLBACKS: Name = ("socket option", "TCP_BPF_SOCK_OPS_CB_FLAGS");
 /// What only a kernel that is built with AF_XDP sockets has.
 const AF_XDP: Name = ("function", "xsk_generic_rcv");
+/// A function for queueing disciplines in BPF.
+pub(crate) const OWN_QUEUE: Name = ("function", "bpf_qdisc_bstats_update");
 /// The helper that came with XDP frames of more than one part.
 pub(super) const FRAGS: Name = ("helper", "BPF_FUNC_xdp_get_buff_len");
 
@@ -232,6 +234,12 @@ pub const FEATURES: &[Feature] = &[
         since: Some((6, 2)),
         probe: InBtf(("function", "bpf_cast_to_kern_ctx")),
         users: &[uses(Burst, "admit: to read the queue at little cost")],
+    },
+    Feature {
+        name: "queues in BPF",
+        since: Some((6, 16)),
+        probe: InBtf(OWN_QUEUE),
+        users: &[uses(Burst, "admit --own-queue: an exact queue")],
     },
     Feature {
         name: "bpffs",

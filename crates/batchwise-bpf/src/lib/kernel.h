@@ -161,11 +161,30 @@ struct qdisc_skb_head {
 
 struct gnet_stats_queue {
 	__u32 backlog;
+	__u32 drops;
 };
 
 struct Qdisc {
 	struct qdisc_skb_head q;
 	struct gnet_stats_queue qstats;
+};
+
+struct nlattr;
+struct netlink_ext_ack;
+struct bpf_sk_buff_ptr;
+struct sk_buff;
+
+struct qdisc_skb_cb {
+	unsigned int pkt_len;
+};
+
+struct Qdisc_ops {
+	char id[16];
+	int (*enqueue)(struct sk_buff *skb, struct Qdisc *sch, struct sk_buff **to_free);
+	struct sk_buff *(*dequeue)(struct Qdisc *sch);
+	int (*init)(struct Qdisc *sch, struct nlattr *arg, struct netlink_ext_ack *extack);
+	void (*reset)(struct Qdisc *sch);
+	void (*destroy)(struct Qdisc *sch);
 };
 
 struct netdev_queue {

@@ -44,6 +44,7 @@ pub struct Tuning;
 pub struct Actuator {
     controls: MapHandle,
     released: MapHandle,
+    left: MapHandle,
     walk: Link,
     owners: Link,
     cgroup: Option<PathBuf>,
@@ -82,6 +83,7 @@ impl Extension for Tuning {
         Ok(Actuator {
             controls: MapHandle::try_from(&maps.controls).map_err(opening("opening a map"))?,
             released: MapHandle::try_from(&maps.released).map_err(opening("opening a map"))?,
+            left: MapHandle::try_from(&maps.left).map_err(opening("opening a map"))?,
             walk: walk.map_err(Error::bpf("creating iter/tcp for changing sockets"))?,
             owners: owners.map_err(Error::bpf("creating iter/task_file"))?,
             cgroup: loaded.config.cgroup.clone(),
@@ -143,6 +145,27 @@ impl Actuator {
         let namespaces: BTreeSet<u32> = left.iter().map(|s| s.netns).collect();
         self.walk(&namespaces)
             .map_err(Error::io("changing sockets"))
+    }
+
+    /// Gives these sockets of an earlier agent back by a walk, wherever they are: for those that have no owner
+    /// that lets us, as the PID namespace is another one.
+    pub fn give_back(&self, sockets: &[Socket]) -> Result<(), Error> {
+        for s in sockets {
+            let value = u32::from(s.nodelay).to_ne_bytes();
+            // what finds no room is left as it is
+            if self.left.update(&s.cookie.to_ne_bytes(), &value, MapFlags::ANY).is_err() {
+                break;
+            }
+        }
+        let own = walk(self.walk.as_fd());
+        let all = netns::others(self.cgroup.as_deref())
+            .iter()
+            .fold(own, |done, ns| done.and(netns::within(ns, || walk(self.walk.as_fd()))));
+        for s in sockets {
+            // it may be none of those that found room
+            let _ = self.left.delete(&s.cookie.to_ne_bytes());
+        }
+        all.map_err(Error::io("giving sockets back"))
     }
 
     fn walk(&self, namespaces: &BTreeSet<u32>) -> io::Result<()> {

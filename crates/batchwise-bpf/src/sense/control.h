@@ -24,6 +24,15 @@ struct {
 	__type(value, __u32);
 } released SEC(".maps");
 
+/* What applications asked for, by cookie, whose sockets an agent left behind. Empty but while they are given back. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u32);
+} left SEC(".maps");
+
 /* Requests of a connection (by socket cookie) as its application knows them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -25,6 +25,7 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	struct sock_common *skc = ctx->sk_common;
 	struct bw_endpoint *e;
 	struct tcp_sock *tp;
+	__u32 *asked;
 	int off, flags;
 
 	if (!skc || bw_side(skc->skc_num, bpf_ntohs(skc->skc_dport)) < 0)
@@ -43,11 +44,14 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 			e->silent = 0;
 		return 0;
 	}
+	asked = bpf_map_lookup_elem(&left, &e->rec.cookie);
+	if (asked)
+		e->rec.app_setting_off = !!*asked;
 	off = bw_wants_nagle_off(e);
 	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
 		return 0;
 	/* TCP_NODELAY pushes what the application holds back itself: only to give it back */
-	if (off && tp->nonagle & TCP_NAGLE_CORK && !bw_is_released())
+	if (off && tp->nonagle & TCP_NAGLE_CORK && !asked && !bw_is_released())
 		return 0;
 	bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
 	return 0;

@@ -82,6 +82,11 @@ impl Sensor {
         let bench = Bench::new().ok();
         let port = bench.as_ref().and_then(|bench| bench.port().ok());
         let (skel, send) = load(config, extension, cgroup.as_ref(), &machine, port)?;
+        if !skel.progs.bw_dump.autoload() && !machine.all_processes {
+            tracing::warn!(
+                "only sockets of this PID namespace's processes are seen: run in the machine's (--pid=host)"
+            );
+        }
 
         let progs = &skel.progs;
         let adopt = progs.bw_adopt.attach();

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Error, bail};
-use batchwise_bpf::burst::{Admitter, Bottleneck};
+use batchwise_bpf::burst::{Admitter, Bottleneck, Leave};
 use clap::Args;
 
 use super::kernel::Kernel;
@@ -23,13 +23,17 @@ use crate::frame::ticks::{Ticks, Turn};
 /// Admit marked bursts to this router's queue whole, or not at all
 #[derive(Debug, Args)]
 pub struct AdmitArgs {
-    /// Where packets leave the router: it must have one queue, first in, first out
+    /// Where packets leave the router: it must have one queue, first in, first out, or get one by --own-queue
     #[arg(long, value_name = "IF")]
     interface: String,
+    /// Give the interface a queue of our own while the agent runs (Linux 6.16 with CONFIG_NET_SCH_BPF)
+    #[arg(long, conflicts_with = "border")]
+    own_queue: bool,
     /// What the queue takes, in bytes or packets as it is limited itself [default: its own limit]
     #[arg(long, value_name = "BYTES|PACKETS", value_parser = parse_limit)]
     limit: Option<Limit>,
-    /// How fast it empties, bits a second [default: what tbf says, or the link's speed]
+    /// How fast it empties, bits a second; a queue of our own does by that [default: what tbf says, or the link's
+    /// speed]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<u64>,
     /// Take the marks off behind the queue's door: the network that knows them ends here
@@ -63,27 +67,40 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
     let kernel = Kernel::open(name)?;
     let queue = || {
         let found = kernel.look()?;
-        let queue = found.queue(args.limit, args.rate).map_err(Error::msg)?;
-        let root = found.root().map_err(Error::msg)?.clone();
-        anyhow::Ok((queue, root))
+        let queue = if args.own_queue {
+            found.own_queue(args.limit, args.rate)
+        } else {
+            found.queue(args.limit, args.rate)
+        };
+        anyhow::Ok((queue.map_err(Error::msg)?, found))
     };
-    let (at_start, root) = queue()?;
-    let mut admitter = Admitter::attach(
-        name,
-        &Bottleneck {
-            limit: at_start.bytes(),
-            rate: at_start.rate,
-            packet_bytes: match at_start.limit {
-                Limit::Bytes(_) => None,
-                Limit::Packets(_) => Some(at_start.longest),
-            },
-            points: args.code.points,
-            border: args.border,
+    let (at_start, _) = queue()?;
+    let bottleneck = Bottleneck {
+        limit: at_start.bytes(),
+        rate: at_start.rate,
+        packet_bytes: match at_start.limit {
+            Limit::Bytes(_) => None,
+            Limit::Packets(_) => Some(at_start.longest),
         },
-    )
-    .with_context(|| {
+        points: args.code.points,
+        border: args.border,
+    };
+    let admitter = if args.own_queue {
+        let leave = args.rate.map_or(Leave::Freely, |_| Leave::Paced);
+        Admitter::register(&bottleneck, leave)
+    } else {
+        Admitter::attach(name, &bottleneck)
+    };
+    let mut admitter = admitter.with_context(|| {
         format!("cannot admit at {name} (`batchwise doctor --for burst` checks what is needed)")
     })?;
+    let kind = admitter.kind().to_owned();
+    // goes before what it is made of
+    let _own = args
+        .own_queue
+        .then(|| kernel.put(&kind))
+        .transpose()?;
+    let root = kernel.look()?.root().map_err(Error::msg)?.clone();
     let waiting = format!("waiting for marked packets that leave by {name}…");
     let mut output = Output::open(form, WhenUnread::GoOn, waiting)?;
     let mut ticks = Ticks::new(stop, args.interval, args.duration);
@@ -95,8 +112,9 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
         if !admitter.is_attached() {
             bail!("{name} is gone, or another agent has taken it over");
         }
-        let (now, root_now) = queue()?;
-        if now != at_start {
+        let (now, found) = queue()?;
+        let root_now = found.root().map_err(Error::msg)?;
+        if now != at_start || root_now.kind != root.kind {
             bail!("the queue of {name} was changed: start again");
         }
         let counts = admitter.counts()?;
@@ -109,7 +127,11 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
             queue_bytes: root_now.backlog.into(),
             queue_packets: root_now.packets.into(),
             queue_highest_bytes: admitter.take_highest().into(),
-            queue_drops: root_now.drops.wrapping_sub(root.drops).into(),
+            queue_drops: if args.own_queue {
+                admitter.starved()
+            } else {
+                root_now.drops.wrapping_sub(root.drops).into()
+            },
             counts,
         };
         let sources = admitter.sources();

@@ -4,12 +4,15 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, anyhow};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use rtnetlink::Handle;
-use rtnetlink::packet_core::{Nla, NlasIterator};
-use rtnetlink::packet_route::link::{LinkAttribute, LinkLayerType};
+use rtnetlink::packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Nla, NlasIterator,
+};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 
 use super::queue::{Discipline, Interface};
@@ -43,10 +46,7 @@ impl Kernel {
     /// How the interface is now.
     pub fn look(&self) -> anyhow::Result<Interface> {
         let look = async {
-            let named = self.handle.link().get().match_name(self.name.clone());
-            let link = named.execute().try_next().await;
-            let link = link.map_err(|e| anyhow!("there is no interface {:?}: {e}", self.name))?;
-            let link = link.with_context(|| format!("there is no interface {:?}", self.name))?;
+            let link = self.link().await?;
             let index = link.header.index;
             let mut disciplines = Vec::new();
             let mut found = self.handle.qdisc().get().index(index as i32).execute();
@@ -72,6 +72,75 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// Gives the interface this queueing discipline, until what is returned is dropped. Then it gets what the
+    /// kernel gives interfaces.
+    pub fn put(&self, kind: &str) -> anyhow::Result<Put<'_>> {
+        let link = self.runtime.block_on(self.link())?;
+        let mut message = TcMessage::with_index(link.header.index.cast_signed());
+        message.header.parent = TcHandle::ROOT;
+        message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+        let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+        let mut handle = self.handle.clone();
+        let put = async {
+            let mut answers = handle.request(request)?;
+            while let Some(answer) = answers.next().await {
+                if let NetlinkPayload::Error(error) = answer.payload
+                    && error.code.is_some()
+                {
+                    return Err(anyhow!("{}", error.to_io()));
+                }
+            }
+            anyhow::Ok(())
+        };
+        let put = self.runtime.block_on(put);
+        put.with_context(|| format!("giving {} the queue {kind}", self.name))?;
+        Ok(Put {
+            kernel: self,
+            kind: kind.to_owned(),
+        })
+    }
+
+    async fn link(&self) -> anyhow::Result<LinkMessage> {
+        let named = self.handle.link().get().match_name(self.name.clone());
+        let link = named.execute().try_next().await;
+        let link = link.map_err(|e| anyhow!("there is no interface {:?}: {e}", self.name))?;
+        link.with_context(|| format!("there is no interface {:?}", self.name))
+    }
+}
+
+/// An interface's queueing discipline that goes when this is dropped, unless somebody has put another one in its
+/// place.
+pub struct Put<'a> {
+    kernel: &'a Kernel,
+    kind: String,
+}
+
+impl Drop for Put<'_> {
+    fn drop(&mut self) {
+        let found = self.kernel.look();
+        let there = found.is_ok_and(|found| found.root().is_ok_and(|root| root.kind == self.kind));
+        if !there {
+            return;
+        }
+        let take = async {
+            let index = self.kernel.link().await?.header.index;
+            let mut request = self.kernel.handle.qdisc().del(index.cast_signed());
+            request.message_mut().header.parent = TcHandle::ROOT;
+            anyhow::Ok(request.execute().await?)
+        };
+        if let Err(error) = self.kernel.runtime.block_on(take) {
+            let name = &self.kernel.name;
+            tracing::warn!(
+                "the queue {} stays at {name} ({error}): tc qdisc del dev {name} root",
+                self.kind
+            );
+        }
+    }
+}
+
 /// `TCA_TBF_PARMS` and `TCA_TBF_RATE64`.
 const TBF_PARMS: u16 = 1;
 const TBF_RATE64: u16 = 4;
@@ -87,6 +156,7 @@ fn discipline(message: &TcMessage) -> Option<Discipline> {
     }
     let mut found = Discipline {
         root: parent == TcHandle::ROOT,
+        chosen: message.header.handle.major != 0,
         ..Discipline::default()
     };
     let mut options = Vec::new();

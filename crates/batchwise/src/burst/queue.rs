@@ -1,6 +1,8 @@
 //! Whether bursts can be admitted to an interface's queue: it must have one, and only one, that says in one
 //! place how long it is. What it may hold and how fast it empties, it says itself.
 
+use batchwise_bpf::burst::OWN_KIND;
+
 use super::limit::Limit;
 
 /// Bytes that a frame has before its packet.
@@ -26,6 +28,8 @@ pub struct Discipline {
     pub kind: String,
     /// It is not inside another one.
     pub root: bool,
+    /// Somebody put it there; otherwise the kernel did, and does so again when another one is taken away.
+    pub chosen: bool,
     /// Bytes of `bfifo` and `tbf`, packets of `pfifo`.
     pub limit: Option<u32>,
     /// Bits a second, of `tbf`.
@@ -65,11 +69,7 @@ impl Interface {
     /// The queue, if bursts can be admitted to it; otherwise what is wrong, and the remedy.
     pub fn queue(&self, limit: Option<Limit>, rate: Option<u64>) -> Result<Queue, String> {
         let name = &self.name;
-        if !self.ethernet {
-            return Err(format!(
-                "packets at {name} have no Ethernet header: use the interface below it"
-            ));
-        }
+        self.has_headers()?;
         let root = self.root()?;
         let inside = self.disciplines.iter().find(|d| !d.root);
         let (holds, own_rate) = match (root.kind.as_str(), inside) {
@@ -87,12 +87,16 @@ impl Interface {
                 ));
             }
         };
-        let rate = rate.or(own_rate).or(self.speed);
+        self.checked(self.smaller(holds, limit)?, rate.or(own_rate).or(self.speed))
+    }
+
+    fn checked(&self, limit: Limit, rate: Option<u64>) -> Result<Queue, String> {
+        let name = &self.name;
         let rate = rate.ok_or_else(|| {
             format!("{name} does not say how fast it is: give --rate, such as --rate 1gbit")
         })?;
         let queue = Queue {
-            limit: self.smaller(holds, limit)?,
+            limit,
             rate,
             longest: self.mtu + ETHERNET,
         };
@@ -105,6 +109,31 @@ impl Interface {
                 self.remedy()
             )),
         }
+    }
+
+    /// A queue of our own in the place of what is there.
+    pub fn own_queue(&self, limit: Option<Limit>, rate: Option<u64>) -> Result<Queue, String> {
+        let name = &self.name;
+        self.has_headers()?;
+        let root = self.disciplines.iter().find(|d| d.root);
+        if let Some(root) = root.filter(|root| root.chosen && !root.kind.starts_with(OWN_KIND)) {
+            return Err(format!(
+                "somebody gave {name} the queue {}, which would be lost: take it away first (tc qdisc del dev {name} root)",
+                root.kind
+            ));
+        }
+        let limit = limit.ok_or("a queue of our own must be told what it holds: give --limit, such as --limit 100p")?;
+        self.checked(limit, rate.or(self.speed))
+    }
+
+    fn has_headers(&self) -> Result<(), String> {
+        let name = &self.name;
+        if !self.ethernet {
+            return Err(format!(
+                "packets at {name} have no Ethernet header: use the interface below it"
+            ));
+        }
+        Ok(())
     }
 
     /// What packets wait in.
@@ -212,6 +241,23 @@ mod tests {
         let told = (Some(Limit::Bytes(100_000)), Some(1_000_000));
         let queue = with(&[("tbf", true, 150_000)]).queue(told.0, told.1);
         assert_eq!(queue.expect("a queue").limit, Limit::Bytes(100_000));
+    }
+
+    #[test]
+    fn a_queue_of_our_own_takes_no_place_that_somebody_chose() {
+        let mut eth = with(&[("fq_codel", true, 10_240)]);
+        let limit = Some(Limit::Packets(100));
+        let queue = eth.own_queue(limit, None).expect("a queue");
+        assert_eq!((queue.bytes(), queue.rate), (151_400, 10_000_000_000));
+        for (limit, word) in [(None, "--limit 100p"), (Some(Limit::Packets(9)), "no room")] {
+            let refused = eth.own_queue(limit, None).expect_err(word);
+            assert!(refused.contains(word), "{refused}");
+        }
+        eth.disciplines[0].chosen = true;
+        let refused = eth.own_queue(limit, None).expect_err("it is chosen");
+        assert!(refused.contains("tc qdisc del dev eth1 root"), "{refused}");
+        eth.disciplines[0].kind = format!("{OWN_KIND}1");
+        assert!(eth.own_queue(limit, None).is_ok());
     }
 
     #[test]

@@ -364,16 +364,22 @@ impl Agent {
         };
         let (owners, sockets) = (self.actuator.owners()?, left.iter().map(socket));
         let unreached = self.sensor.for_applications(|| owners.reach(sockets, true));
+        if !unreached.is_empty() {
+            self.actuator.give_back(&unreached)?;
+        }
         let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
         self.tracker.read(&self.sensor.read()?, None);
-        let seen = self.tracker.connections().map(|c| c.last.cookie);
-        let seen: HashSet<_> = seen.collect();
+        let seen = self.tracker.connections();
+        let seen: HashMap<_, _> = seen.map(|c| (c.last.cookie, c.last.nagle_off)).collect();
         let ports = &self.args.ports.numbers;
         // what is not seen although its port is watched was closed
         left.retain(|cookie, asked| {
-            unreached.contains(cookie) && (seen.contains(cookie) || !ports.contains(&asked.port))
+            unreached.contains(cookie)
+                && seen
+                    .get(cookie)
+                    .map_or(!ports.contains(&asked.port), |nodelay| *nodelay != asked.nodelay)
         });
-        let back = all - unreached.len();
+        let back = all - left.len();
         tracing::warn!(
             "an agent and its guard ended together: {back} sockets have their applications' settings again"
         );

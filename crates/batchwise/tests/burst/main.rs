@@ -2,5 +2,6 @@
 
 mod admit;
 mod mark;
+mod own;
 mod points;
 mod site;

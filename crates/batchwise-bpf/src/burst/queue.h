@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A router's queue of our own: first in, first out, as a queueing discipline (Linux 6.16 with
+ * CONFIG_NET_SCH_BPF). The kernel calls it under the queue's lock, so it is exact on all CPUs.
+ */
+#ifndef BW_BURST_QUEUE_H
+#define BW_BURST_QUEUE_H
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include <linux/version.h>
+
+#include "../lib/tos.h"
+#include "ask.h"
+
+#define NET_XMIT_SUCCESS 0
+#define NET_XMIT_DROP 1
+#define EBUSY 16
+#define BW_BEHIND 50000 /* ns: what a late timer may make up for */
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0) /* of the headers */
+struct bpf_list_head {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+struct bpf_list_node {
+	__u64 opaque[3];
+} __attribute__((aligned(8)));
+struct bpf_iter_num {
+	__u64 opaque[1];
+} __attribute__((aligned(8)));
+#endif
+
+/* As the verifier knows them. */
+#define bw_contains(type, member) __attribute__((btf_decl_tag("contains:" #type ":" #member)))
+extern void *bpf_obj_new_impl(__u64 type, void *meta) __ksym __weak;
+extern void bpf_obj_drop_impl(void *object, void *meta) __ksym __weak;
+extern int bpf_list_push_back_impl(struct bpf_list_head *list, struct bpf_list_node *node, void *meta,
+				   __u64 offset) __ksym __weak;
+extern struct bpf_list_node *bpf_list_pop_front(struct bpf_list_head *list) __ksym __weak;
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *to) __ksym __weak;
+extern __u32 bpf_skb_get_hash(struct sk_buff *skb) __ksym __weak;
+extern void bpf_kfree_skb(struct sk_buff *skb) __ksym __weak;
+extern void bpf_qdisc_skb_drop(struct sk_buff *skb, struct bpf_sk_buff_ptr *to_free) __ksym __weak;
+extern void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, __u64 at, __u64 slack) __ksym __weak;
+extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym __weak;
+
+/* Set before loading: packets leave at the rate of the rules, not as fast as the device takes them. */
+const volatile bool paced;
+
+struct bw_waiting {
+	struct sk_buff __kptr *skb;
+	struct bpf_list_node node;
+};
+
+struct bw_line {
+	struct bpf_spin_lock lock;
+	struct bpf_list_head packets bw_contains(bw_waiting, node);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_line);
+} line SEC(".maps");
+
+/* Under the queue's lock. */
+__u64 interface;	  /* the only queue there is: the address of its Qdisc */
+__u64 free_at;		  /* when the next packet may leave, ns */
+__u32 waiting;		  /* bytes, as the limit counts them */
+__u64 starved;		  /* packets that there was no memory for */
+__u8 headers[64] = { 0 }; /* of the packet that enters */
+
+BW_INLINE struct bw_line *bw_line(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&line, &zero);
+}
+
+BW_INLINE __u32 bw_bytes(const struct sk_buff *skb)
+{
+	return ((const struct qdisc_skb_cb *)skb->cb)->pkt_len;
+}
+
+BW_INLINE __u32 bw_buffered(const struct sk_buff *skb)
+{
+	const struct skb_shared_info *shared = (const void *)(skb->head + skb->end);
+	__u32 segments = BPF_CORE_READ(shared, gso_segs);
+
+	return segments ? segments : 1;
+}
+
+/* What the limit counts a packet as. */
+BW_INLINE __u32 bw_size(const struct sk_buff *skb, __u32 buffered)
+{
+	return packet_bytes ? buffered * packet_bytes : bw_bytes(skb);
+}
+
+/* The mark, the source and the flow, by the kernel's hash of it. */
+BW_INLINE void bw_read_mark(struct sk_buff *skb, struct bw_asked *asked)
+{
+	__u32 len = skb->len, link, segments;
+	const __u8 *ip, *end;
+	struct bpf_dynptr all;
+	int v6;
+
+	if (len > sizeof(headers))
+		len = sizeof(headers);
+	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &all) ||
+	    bpf_dynptr_read(headers, len, &all, 0, 0))
+		return;
+	end = headers + len;
+	link = bw_link(headers, end);
+	ip = headers + link;
+	if (!link || ip + 20 > end)
+		return;
+	v6 = ip[0] >> 4 == 6;
+	segments = bw_burst_segments(bw_tos(ip, v6), low);
+	if (!segments || (v6 && ip + 40 > end))
+		return;
+	if (v6)
+		bw_copy_ipv6(asked->source, ip + 8);
+	else
+		bw_map_ipv4(asked->source, ip + 12);
+	bw_name_source(asked);
+	asked->tag = bw_finish(bw_mix(asked->hash, bpf_skb_get_hash(skb))) | 1;
+	asked->segments = segments;
+}
+
+SEC("struct_ops/bw_enqueue")
+int BPF_PROG(bw_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
+{
+	__u32 buffered = bw_buffered(skb), bytes = bw_bytes(skb);
+	struct bw_asked asked = { .bytes = bw_size(skb, buffered), .queued = waiting };
+	struct bw_line *l = bw_line();
+	struct bw_waiting *place;
+
+	asked.segment = asked.bytes / buffered;
+	bw_read_mark(skb, &asked);
+	if (highest < waiting)
+		highest = waiting;
+	if (!l || bw_ask(&asked) > BW_BURST_LAST)
+		goto drop;
+	place = bpf_obj_new_impl(bpf_core_type_id_local(struct bw_waiting), NULL);
+	if (!place) {
+		starved++;
+		goto drop;
+	}
+	skb = bpf_kptr_xchg(&place->skb, skb);
+	if (skb) /* never: a new place is empty */
+		bpf_qdisc_skb_drop(skb, to_free);
+	bpf_spin_lock(&l->lock);
+	bpf_list_push_back_impl(&l->packets, &place->node, NULL, 0);
+	bpf_spin_unlock(&l->lock);
+	waiting += asked.bytes;
+	sch->q.qlen++;
+	sch->qstats.backlog += bytes;
+	return NET_XMIT_SUCCESS;
+drop:
+	bpf_qdisc_skb_drop(skb, to_free);
+	sch->qstats.drops++;
+	return NET_XMIT_DROP;
+}
+
+/* The first packet, which is the caller's then. */
+BW_INLINE struct sk_buff *bw_first(struct bw_line *l)
+{
+	struct bw_waiting *place;
+	struct bpf_list_node *node;
+	struct sk_buff *skb;
+
+	bpf_spin_lock(&l->lock);
+	node = bpf_list_pop_front(&l->packets);
+	bpf_spin_unlock(&l->lock);
+	if (!node)
+		return NULL;
+	place = container_of(node, struct bw_waiting, node);
+	skb = bpf_kptr_xchg(&place->skb, NULL);
+	bpf_obj_drop_impl(place, NULL);
+	return skb;
+}
+
+SEC("struct_ops/bw_dequeue")
+struct sk_buff *BPF_PROG(bw_dequeue, struct Qdisc *sch)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct bw_line *l = bw_line();
+	struct sk_buff *skb;
+
+	if (!sch->q.qlen || !l)
+		return NULL;
+	if (paced && now < free_at) {
+		bpf_qdisc_watchdog_schedule(sch, free_at, 0);
+		return NULL;
+	}
+	skb = bw_first(l);
+	if (!skb)
+		return NULL;
+	if (paced) {
+		if (free_at + BW_BEHIND < now)
+			free_at = now;
+		free_at += bw_burst_time(rules.send_time, bw_bytes(skb));
+	}
+	waiting -= bw_size(skb, bw_buffered(skb));
+	sch->q.qlen--;
+	sch->qstats.backlog -= bw_bytes(skb);
+	bpf_qdisc_bstats_update(sch, skb);
+	return skb;
+}
+
+SEC("struct_ops/bw_init")
+int BPF_PROG(bw_init, struct Qdisc *sch, struct nlattr *options, struct netlink_ext_ack *extack)
+{
+	if (interface)
+		return -EBUSY;
+	interface = (__u64)sch;
+	return 0;
+}
+
+SEC("struct_ops/bw_reset")
+void BPF_PROG(bw_reset, struct Qdisc *sch)
+{
+	struct bw_line *l = bw_line();
+	struct sk_buff *skb;
+	int i;
+
+	if (!l || interface != (__u64)sch)
+		return;
+	bpf_for(i, 0, sch->q.qlen) {
+		skb = bw_first(l);
+		if (!skb)
+			break;
+		bpf_kfree_skb(skb);
+	}
+	waiting = 0;
+	sch->q.qlen = 0;
+	sch->qstats.backlog = 0;
+}
+
+SEC("struct_ops/bw_destroy")
+void BPF_PROG(bw_destroy, struct Qdisc *sch)
+{
+	if (interface == (__u64)sch)
+		interface = 0;
+}
+
+SEC(".struct_ops.link")
+struct Qdisc_ops own_queue = {
+	.enqueue = (void *)bw_enqueue,
+	.dequeue = (void *)bw_dequeue,
+	.init = (void *)bw_init,
+	.reset = (void *)bw_reset,
+	.destroy = (void *)bw_destroy,
+	.id = "bwb", /* the loader's to write */
+};
+
+#endif
