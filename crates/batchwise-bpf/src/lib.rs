@@ -66,5 +66,6 @@ skeletons! {
     profile_skel: "profile.skel.rs",
     traffic_skel: "traffic.skel.rs",
     mark_skel: "mark.skel.rs",
-    admit_skel: "admit.skel.rs"
+    admit_skel: "admit.skel.rs",
+    queue_skel: "queue.skel.rs"
 }

@@ -93,9 +93,9 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
             };
             all.add(Marker::load(&marking, points)?.skel.object());
             all.add(Marker::load(&Marking::Border, points)?.skel.object());
-            all.add(Admitter::load(&bottleneck, None)?.skel.object());
+            all.add(Admitter::load(&bottleneck)?.object());
             if Machine::look().has(OWN_QUEUE) {
-                all.add(Admitter::load(&bottleneck, Some(Leave::Paced))?.skel.object());
+                all.add(Admitter::load_own(&bottleneck, Leave::Paced)?.object());
             }
             all.add(forward::load(0)?.object());
         }

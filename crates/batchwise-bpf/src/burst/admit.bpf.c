@@ -10,7 +10,6 @@
 
 #include "ask.h"
 #include "burst.h"
-#include "queue.h"
 
 #define BW_PULL 256 /* headers that a socket buffer may keep in another part */
 #define TC_ACT_SHOT 2
@@ -22,12 +21,6 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
 
 /* Set before loading: marks are taken off behind the queue's door. */
 const volatile bool border;
-
-/* Packets that this program has no say in. */
-__u64 own;	  /* of this host: it would hear of a drop as of a full queue of its own */
-__u64 unreadable; /* their headers */
-/* Marks that were taken off, the host's own included. */
-__u64 cleared;
 
 /* Bytes in the device's queue: it has one, and counts them in one place (the loader's to check). */
 BW_INLINE __u32 bw_queued(struct __sk_buff *ctx)
@@ -70,9 +63,10 @@ BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 s
 BW_INLINE void bw_clear(struct __sk_buff *skb, __u32 link, int v6, __u32 tos)
 {
 	const __u8 *ip = (void *)(long)skb->data + link, *end = (void *)(long)skb->data_end;
+	struct bw_admit_aside *a = bw_one(&aside);
 
-	if (ip + BW_HEAD <= end && !bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
-		__sync_fetch_and_add(&cleared, 1);
+	if (a && ip + BW_HEAD <= end && !bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
+		__sync_fetch_and_add(&a->cleared, 1);
 }
 
 SEC("tc")
@@ -81,7 +75,11 @@ int bw_admit(struct __sk_buff *skb)
 	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *ip;
 	__u32 link = bw_link(data, end), tos = 0, buffered = skb->gso_segs, segments;
 	struct bw_asked asked = { .bytes = skb->wire_len };
+	struct bw_admit_aside *a = bw_one(&aside);
 	int v6 = 0;
+
+	if (!a)
+		return TCX_NEXT;
 
 	ip = data + link;
 	if (link && ip + BW_HEAD <= end) {
@@ -90,7 +88,7 @@ int bw_admit(struct __sk_buff *skb)
 	}
 	segments = bw_burst_segments(tos, low);
 	if (!skb->ingress_ifindex) {
-		__sync_fetch_and_add(&own, 1);
+		__sync_fetch_and_add(&a->own, 1);
 		goto pass;
 	}
 	if (!buffered)
@@ -99,10 +97,9 @@ int bw_admit(struct __sk_buff *skb)
 		asked.bytes = buffered * packet_bytes;
 	asked.segment = buffered > 1 ? asked.bytes / buffered : asked.bytes;
 	if (segments && bw_read_flow(skb, &asked, segments))
-		__sync_fetch_and_add(&unreadable, 1);
+		__sync_fetch_and_add(&a->unreadable, 1);
 	asked.queued = bw_queued(skb);
-	if (highest < asked.queued)
-		highest = asked.queued;
+	bw_found(asked.queued);
 	if (bw_ask(&asked) > BW_BURST_LAST)
 		return TC_ACT_SHOT;
 pass:

@@ -1,15 +1,15 @@
 //! The loader of the programs that admit bursts to a router's queue: before one of the kernel's, or in one of
 //! our own.
 
-use std::mem::take;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use batchwise_core::burst::Rules;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::passive::address;
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
 use crate::Error;
 use crate::admit_skel::{AdmitSkel, AdmitSkelBuilder, types};
@@ -18,6 +18,7 @@ use crate::features::{self, Machine, OWN_QUEUE, Subcommand};
 use crate::flows::events::hash_keys;
 use crate::object::{holder, rodata};
 use crate::plain::{Plain, read};
+use crate::queue_skel::{QueueSkel, QueueSkelBuilder};
 use crate::sense::monotonic_ns;
 
 /// A queue, and what is before it.
@@ -46,7 +47,7 @@ pub enum Leave {
 
 /// What the kinds of our queues begin with, as `tc qdisc` shows them. A number follows: all agents of a machine
 /// register theirs in one place.
-pub const OWN_KIND: &str = "bwb-";
+pub const OWN_KIND: &str = "bwb_";
 
 /// What was decided, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -119,13 +120,47 @@ pub struct Source {
     pub dropped: u32,
 }
 
+const OPENING: &str = "opening the BPF object";
+const LOADING: &str = "loading the BPF programs";
+const READING: &str = "reading the counters";
+
+/// What both objects are told; each has types of its own.
+macro_rules! configure {
+    ($ro:ident, $module:ident, $rules:ident, $bottleneck:ident) => {
+        $ro.rules = crate::$module::types::bw_burst_rules {
+            send_time: $rules.send_time,
+            refill_time: $rules.refill_time,
+            limit: $rules.limit,
+            source_bytes: $rules.source_bytes,
+            epoch_shift: $rules.epoch_shift,
+            pad: 0,
+        };
+        $ro.hash_keys = hash_keys();
+        $ro.packet_bytes = $bottleneck.packet_bytes.unwrap_or(0);
+        $ro.low = $bottleneck.points.low();
+    };
+}
+
 /// The programs, where they were brought to until this is dropped.
 pub struct Admitter {
     // before the programs: what is attached goes first
     attached: Option<Attachment>,
     registered: Option<Link>,
     kind: String,
-    pub(crate) skel: AdmitSkel<'static>,
+    programs: Programs,
+    epoch_shift: u32,
+    queue: MapHandle,
+    known: MapHandle,
+    aside: MapHandle,
+    highest: MapHandle,
+}
+
+/// Where bursts are admitted.
+enum Programs {
+    /// Before a queue of the kernel's.
+    Before(AdmitSkel<'static>),
+    /// In a queue of our own.
+    Own(QueueSkel<'static>),
 }
 
 impl Admitter {
@@ -135,7 +170,7 @@ impl Admitter {
     /// When the interface or the kernel does not allow it; each says the remedy.
     pub fn attach(interface: &str, bottleneck: &Bottleneck) -> Result<Self, Error> {
         let interface = Interface::find(interface)?;
-        let mut admitter = Self::load(bottleneck, None)?;
+        let mut admitter = Self::load(bottleneck)?;
         admitter.attached = Some(interface.tc(admitter.program(), Tc::Egress)?);
         Ok(admitter)
     }
@@ -146,49 +181,72 @@ impl Admitter {
     /// # Errors
     /// When the kernel does not allow it; each says the remedy.
     pub fn register(bottleneck: &Bottleneck, leave: Leave) -> Result<Self, Error> {
-        if !Machine::look().has(OWN_QUEUE) {
+        let mut admitter = Self::load_own(bottleneck, leave)?;
+        if let Programs::Own(skel) = &mut admitter.programs {
+            let link = skel.maps.own_queue.attach_struct_ops();
+            admitter.registered = Some(link.map_err(Error::bpf("registering the queue"))?);
+        }
+        Ok(admitter)
+    }
+
+    /// Loads the program that is before a queue, and attaches it nowhere.
+    pub fn load(bottleneck: &Bottleneck) -> Result<Self, Error> {
+        features::require(&Machine::look(), Subcommand::Burst)?;
+        let open = AdmitSkelBuilder::default().open(holder());
+        let mut open = open.map_err(Error::bpf(OPENING))?;
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        let rules = Rules::new(bottleneck.limit, bottleneck.rate);
+        configure!(ro, admit_skel, rules, bottleneck);
+        ro.border = bottleneck.border;
+        let skel = open.load().map_err(Error::bpf(LOADING))?;
+        Self::of(Programs::Before(skel), String::new(), &rules)
+    }
+
+    /// Loads the programs of a queue of our own, and registers nothing.
+    pub fn load_own(bottleneck: &Bottleneck, leave: Leave) -> Result<Self, Error> {
+        let machine = Machine::look();
+        features::require(&machine, Subcommand::Burst)?;
+        if !machine.has(OWN_QUEUE) {
             return Err(Error::Refused(
                 "the kernel takes no queue in BPF: use Linux 6.16 or newer, built with CONFIG_NET_SCH_BPF=y, or leave \
                  --own-queue out"
                     .into(),
             ));
         }
-        let mut admitter = Self::load(bottleneck, Some(leave))?;
-        let link = admitter.skel.maps.own_queue.attach_struct_ops();
-        admitter.registered = Some(link.map_err(Error::bpf("registering the queue"))?);
-        Ok(admitter)
-    }
-
-    /// Loads the programs and brings them nowhere.
-    pub fn load(bottleneck: &Bottleneck, own: Option<Leave>) -> Result<Self, Error> {
-        features::require(&Machine::look(), Subcommand::Burst)?;
-        let mut open = AdmitSkelBuilder::default()
-            .open(holder())
-            .map_err(Error::bpf("opening the BPF object"))?;
-        let creating = Error::bpf("configuring the BPF programs");
-        let maps = &mut open.maps;
-        let made = maps.line.set_autocreate(own.is_some());
-        let made = made.and_then(|()| maps.own_queue.set_autocreate(own.is_some()));
-        made.map_err(creating)?;
-        open.progs.bw_admit.set_autoload(own.is_none());
+        let open = QueueSkelBuilder::default().open(holder());
+        let mut open = open.map_err(Error::bpf(OPENING))?;
         let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-        ro.rules = rules(&Rules::new(bottleneck.limit, bottleneck.rate));
-        ro.hash_keys = hash_keys();
-        ro.packet_bytes = bottleneck.packet_bytes.unwrap_or(0);
-        ro.low = bottleneck.points.low();
-        ro.border = bottleneck.border;
-        ro.paced = own == Some(Leave::Paced);
+        let rules = Rules::new(bottleneck.limit, bottleneck.rate);
+        configure!(ro, queue_skel, rules, bottleneck);
+        ro.paced = leave == Leave::Paced;
         let kind = format!("{OWN_KIND}{:08x}", hash_keys()[0] as u32);
         let id = &mut open.struct_ops.own_queue_mut().id;
         for (to, from) in id.iter_mut().zip(kind.bytes()) {
             *to = from.cast_signed();
         }
-        let skel = open.load();
+        let skel = open.load().map_err(Error::bpf(LOADING))?;
+        Self::of(Programs::Own(skel), kind, &rules)
+    }
+
+    fn of(programs: Programs, kind: String, rules: &Rules) -> Result<Self, Error> {
+        let object = programs.object();
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name);
+            let map =
+                map.ok_or_else(|| libbpf_rs::Error::from(io::Error::from(ErrorKind::NotFound)));
+            let map = map.and_then(|map| MapHandle::try_from(&map));
+            map.map_err(Error::bpf("opening a map"))
+        };
         Ok(Self {
             attached: None,
             registered: None,
             kind,
-            skel: skel.map_err(Error::bpf("loading the BPF programs"))?,
+            epoch_shift: rules.epoch_shift,
+            queue: map("queue")?,
+            known: map("known")?,
+            aside: map("aside")?,
+            highest: map("highest")?,
+            programs,
         })
     }
 
@@ -197,9 +255,19 @@ impl Admitter {
         &self.kind
     }
 
-    /// The program, for tests.
+    pub(crate) fn object(&self) -> &Object {
+        self.programs.object()
+    }
+
+    /// The program before a queue, for tests.
+    ///
+    /// # Panics
+    /// Where there is a queue of our own instead.
     pub fn program(&self) -> BorrowedFd<'_> {
-        self.skel.progs.bw_admit.as_fd()
+        match &self.programs {
+            Programs::Before(skel) => skel.progs.bw_admit.as_fd(),
+            Programs::Own(_) => panic!("a queue of our own is no program at an interface"),
+        }
     }
 
     /// Whether the program before the queue is still where it was attached: interfaces go.
@@ -210,20 +278,10 @@ impl Admitter {
 
     /// What was decided so far.
     pub fn counts(&self) -> Result<Counts, Error> {
-        let reading = "reading the counters";
-        let map = &self.skel.maps.queue;
-        let queue = map.lookup(&0u32.to_ne_bytes(), MapFlags::LOCK);
-        let queue = queue.map_err(Error::bpf(reading))?;
-        let queue = queue.and_then(|bytes| read::<types::bw_queue>(&bytes));
-        let queue = queue.ok_or(Error::Io {
-            doing: reading,
-            source: std::io::ErrorKind::InvalidData.into(),
-        })?;
-        let rodata = self.skel.maps.rodata_data;
-        let bss = self.skel.maps.bss_data.as_deref();
-        let epoch_shift = rodata.map_or(0, |ro| ro.rules.epoch_shift);
-        let epoch = (monotonic_ns() >> epoch_shift).max(queue.reserved.epoch);
-        let flows = bss.into_iter().flat_map(|bss| &bss.flows);
+        let queue: types::bw_queue = one(&self.queue, MapFlags::LOCK)?;
+        let aside: types::bw_admit_aside = one(&self.aside, MapFlags::ANY)?;
+        let known = self.known()?;
+        let epoch = (monotonic_ns() >> self.epoch_shift).max(queue.reserved.epoch);
         // what nobody has looked at since is counted when its place is taken
         let ended = |flow: &&types::bw_flow| {
             let lease = &flow.lease;
@@ -240,30 +298,33 @@ impl Admitter {
             overflowed: counts.overflowed,
             unmarked: counts.taken,
             unmarked_dropped: counts.full,
-            leases_lost: counts.lost + flows.filter(ended).count() as u64,
+            leases_lost: counts.lost + known.flows.iter().filter(ended).count() as u64,
             lost_bytes: counts.lost_bytes + u64::from(ended_bytes(&queue.reserved, epoch)),
             reserved_bytes: (queue.reserved.bytes - ended_bytes(&queue.reserved, epoch)).into(),
-            own: bss.map_or(0, |bss| bss.own),
-            unreadable: bss.map_or(0, |bss| bss.unreadable),
-            cleared: bss.map_or(0, |bss| bss.cleared),
-            sources: self.known().count() as u64,
+            own: aside.own,
+            unreadable: aside.unreadable,
+            cleared: aside.cleared,
+            sources: sources(&known).count() as u64,
         })
     }
 
     /// Packets that a queue of our own dropped as the kernel had no memory for their places.
-    pub fn starved(&self) -> u64 {
-        let bss = self.skel.maps.bss_data.as_deref();
-        bss.map_or(0, |bss| bss.starved)
+    pub fn starved(&self) -> Result<u64, Error> {
+        let aside: types::bw_admit_aside = one(&self.aside, MapFlags::ANY)?;
+        Ok(aside.starved)
     }
 
     /// The longest that a packet has found the queue since the last call, bytes.
-    pub fn take_highest(&mut self) -> u32 {
-        let bss = self.skel.maps.bss_data.as_deref_mut();
-        bss.map_or(0, |bss| take(&mut bss.highest))
+    pub fn take_highest(&self) -> Result<u32, Error> {
+        let highest = one(&self.highest, MapFlags::ANY)?;
+        let none = 0u32.to_ne_bytes();
+        let done = self.highest.update(&none, &none, MapFlags::ANY);
+        done.map_err(Error::bpf(READING)).map(|()| highest)
     }
 
     /// The sources that are known.
-    pub fn sources(&self) -> Vec<Source> {
+    pub fn sources(&self) -> Result<Vec<Source>, Error> {
+        let known = self.known()?;
         let source = |source: &types::bw_source| Source {
             address: address(source.addr),
             admitted: source.admitted,
@@ -271,14 +332,35 @@ impl Admitter {
             ignored: source.ignored,
             dropped: source.dropped,
         };
-        self.known().map(source).collect()
+        Ok(sources(&known).map(source).collect())
     }
 
-    fn known(&self) -> impl Iterator<Item = &types::bw_source> {
-        let bss = self.skel.maps.bss_data.as_deref();
-        let all = bss.into_iter().flat_map(|bss| &bss.sources);
-        all.filter(|source| source.addr != [0; 16])
+    fn known(&self) -> Result<Box<types::bw_known>, Error> {
+        one(&self.known, MapFlags::ANY).map(Box::new)
     }
+}
+
+impl Programs {
+    fn object(&self) -> &Object {
+        match self {
+            Self::Before(skel) => skel.object(),
+            Self::Own(skel) => skel.object(),
+        }
+    }
+}
+
+fn sources(known: &types::bw_known) -> impl Iterator<Item = &types::bw_source> {
+    known.sources.iter().filter(|source| source.addr != [0; 16])
+}
+
+/// The only value of a map.
+fn one<T: Plain>(map: &MapHandle, flags: MapFlags) -> Result<T, Error> {
+    let value = map.lookup(&0u32.to_ne_bytes(), flags);
+    let value = value.map_err(Error::bpf(READING))?;
+    value.and_then(|bytes| read(&bytes)).ok_or(Error::Io {
+        doing: READING,
+        source: ErrorKind::InvalidData.into(),
+    })
 }
 
 /// What was promised until an epoch that has ended, and that no packet has come behind.
@@ -288,15 +370,6 @@ fn ended_bytes(reserved: &types::bw_burst_reserved, epoch: u64) -> u32 {
     ended.map(|e| reserved.until[(e % epochs) as usize]).sum()
 }
 
-fn rules(rules: &Rules) -> types::bw_burst_rules {
-    types::bw_burst_rules {
-        send_time: rules.send_time,
-        refill_time: rules.refill_time,
-        limit: rules.limit,
-        source_bytes: rules.source_bytes,
-        epoch_shift: rules.epoch_shift,
-        pad: 0,
-    }
-}
-
 impl Plain for types::bw_queue {}
+impl Plain for types::bw_known {}
+impl Plain for types::bw_admit_aside {}

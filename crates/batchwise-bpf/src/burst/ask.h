@@ -25,11 +25,10 @@ struct bw_flow {
 };
 
 /* By hashes, see bw_set(). Only who has the lock looks at them. */
-struct bw_source sources[BW_SOURCES];
-struct bw_flow flows[BW_SOURCES];
-
-/* The longest that the queue was found, bytes; the agent sets it back. */
-__u32 highest;
+struct bw_known {
+	struct bw_source sources[BW_SOURCES];
+	struct bw_flow flows[BW_SOURCES];
+};
 
 struct bw_queue {
 	struct bpf_spin_lock lock;
@@ -38,13 +37,35 @@ struct bw_queue {
 	struct bw_admit_counts counts;
 };
 
-/* Linux 6.1 knows no locks in global variables. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct bw_queue);
-} queue SEC(".maps");
+#define BW_ONE(name, type_of)                    \
+	struct {                                 \
+		__uint(type, BPF_MAP_TYPE_ARRAY); \
+		__uint(max_entries, 1);          \
+		__type(key, __u32);              \
+		__type(value, type_of);          \
+	} name SEC(".maps")
+
+/* Maps, as the loader reads the same ones of two objects, and Linux 6.1 knows no locks in global variables. */
+BW_ONE(queue, struct bw_queue);
+BW_ONE(known, struct bw_known);
+BW_ONE(aside, struct bw_admit_aside);
+/* The longest that the queue was found, bytes; the agent sets it back. */
+BW_ONE(highest, __u32);
+
+BW_INLINE void *bw_one(void *map)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(map, &zero);
+}
+
+BW_INLINE void bw_found(__u32 queued)
+{
+	__u32 *most = bw_one(&highest);
+
+	if (most && *most < queued)
+		*most = queued;
+}
 
 /* The first of the places in which a hash may be. */
 BW_INLINE __u32 bw_set(__u64 hash)
@@ -65,20 +86,21 @@ BW_INLINE int bw_is_live(const struct bw_flow *flow, __u64 epoch)
 }
 
 /* The flow's place, or a new one where a lease is over; NULL: there is none. */
-BW_INLINE struct bw_flow *bw_find_flow(__u64 tag, __u64 epoch, struct bw_admit_counts *count)
+BW_INLINE struct bw_flow *bw_find_flow(struct bw_known *k, __u64 tag, __u64 epoch,
+				       struct bw_admit_counts *count)
 {
 	__u32 set = bw_set(tag), known = 0, over = 0, i;
 	struct bw_flow *flow;
 
 #pragma unroll
 	for (i = 0; i < BW_PLACES; i++) {
-		flow = &flows[(set + i) & (BW_SOURCES - 1)];
+		flow = &k->flows[(set + i) & (BW_SOURCES - 1)];
 		known |= bw_is_zero(flow->tag ^ tag) << i;
 		over |= (bw_is_zero(flow->lease.left) | bw_less(flow->lease.epoch, epoch)) << i;
 	}
 	if (!(known | over))
 		return NULL;
-	flow = &flows[(set + bw_msb(known ? known : over)) & (BW_SOURCES - 1)];
+	flow = &k->flows[(set + bw_msb(known ? known : over)) & (BW_SOURCES - 1)];
 	if (bw_is_live(flow, epoch))
 		return flow;
 	count->lost += flow->lease.left && !flow->lease.refused;
@@ -88,7 +110,8 @@ BW_INLINE struct bw_flow *bw_find_flow(__u64 tag, __u64 epoch, struct bw_admit_c
 }
 
 /* The source's place, or that of the source whose credit is full the longest; NULL: none is full. */
-BW_INLINE struct bw_source *bw_find_source(const __u8 *addr, __u64 hash, __u64 now)
+BW_INLINE struct bw_source *bw_find_source(struct bw_known *k, const __u8 *addr, __u64 hash,
+					   __u64 now)
 {
 	const bw_word64 *a = (const bw_word64 *)addr, *b;
 	__u64 oldest = now + 1, place = BW_PLACES, less;
@@ -97,7 +120,7 @@ BW_INLINE struct bw_source *bw_find_source(const __u8 *addr, __u64 hash, __u64 n
 
 #pragma unroll
 	for (i = 0; i < BW_PLACES; i++) {
-		source = &sources[(set + i) & (BW_SOURCES - 1)];
+		source = &k->sources[(set + i) & (BW_SOURCES - 1)];
 		b = (const bw_word64 *)source->addr;
 		known |= bw_is_zero((a[0] ^ b[0]) | (a[1] ^ b[1])) << i;
 		less = -bw_less(source->credit.full_at, oldest);
@@ -105,10 +128,10 @@ BW_INLINE struct bw_source *bw_find_source(const __u8 *addr, __u64 hash, __u64 n
 		place ^= (place ^ i) & less;
 	}
 	if (known)
-		return &sources[(set + bw_msb(known)) & (BW_SOURCES - 1)];
+		return &k->sources[(set + bw_msb(known)) & (BW_SOURCES - 1)];
 	if (place == BW_PLACES)
 		return NULL;
-	source = &sources[(set + place) & (BW_SOURCES - 1)];
+	source = &k->sources[(set + place) & (BW_SOURCES - 1)];
 	__builtin_memset(source, 0, sizeof(*source));
 	__builtin_memcpy(source->addr, addr, sizeof(source->addr));
 	return source;
@@ -174,21 +197,21 @@ BW_APART int bw_ask(const struct bw_asked *asked)
 	struct bw_source *source = NULL;
 	struct bw_flow *flow = NULL;
 	__u64 now = bpf_ktime_get_ns();
-	__u32 zero = 0, reserved;
-	struct bw_queue *q;
+	struct bw_queue *q = bw_one(&queue);
+	struct bw_known *k = bw_one(&known);
+	__u32 reserved;
 	int verdict;
 
 	barrier_var(r); /* or the compiler takes the values that it sees here for final */
-	q = bpf_map_lookup_elem(&queue, &zero);
-	if (!q || !asked)
+	if (!q || !k || !asked)
 		return BW_BURST_TAKEN;
 	bpf_spin_lock(&q->lock);
 	reserved = q->reserved.bytes;
 	bw_burst_advance(&q->reserved, now >> r->epoch_shift);
 	q->counts.lost_bytes += reserved - q->reserved.bytes;
 	if (asked->segments) {
-		flow = bw_find_flow(asked->tag, q->reserved.epoch, &q->counts);
-		source = bw_find_source(asked->source, asked->hash, now);
+		flow = bw_find_flow(k, asked->tag, q->reserved.epoch, &q->counts);
+		source = bw_find_source(k, asked->source, asked->hash, now);
 	}
 	verdict = bw_decide(r, q, flow, source, now, asked);
 	bw_count(&q->counts, source, verdict, asked->segments != 0);

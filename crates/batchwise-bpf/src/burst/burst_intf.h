@@ -49,4 +49,12 @@ struct bw_admit_counts {
 	__u64 lost_bytes; /* reserved, and not come in time */
 };
 
+/* What admission has no say in, since the start. */
+struct bw_admit_aside {
+	__u64 own;	  /* packets of this host: it would hear of a drop as of a full queue of its own */
+	__u64 unreadable; /* their headers */
+	__u64 cleared;	  /* marks that were taken off, the host's own included */
+	__u64 starved;	  /* packets that a queue of our own had no memory for */
+};
+
 #endif

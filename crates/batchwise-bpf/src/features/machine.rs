@@ -80,7 +80,8 @@ impl Machine {
             },
             symbols: shows_symbols(),
             storage_iterator: || takes_iterator(c"bpf_sk_storage_map"),
-            all_processes: fs::metadata("/proc/self/ns/pid").is_ok_and(|ns| ns.ino() == MACHINES_PIDS),
+            all_processes: fs::metadata("/proc/self/ns/pid")
+                .is_ok_and(|ns| ns.ino() == MACHINES_PIDS),
         }
     }
 

@@ -13,8 +13,8 @@ use crate::Error;
 use crate::attach::pins::BPFFS;
 use crate::profile;
 pub use machine::Machine;
-pub(crate) use table::{LATE_CALLBACKS, OWN_QUEUE};
 pub use table::{FEATURES, SendHook};
+pub(crate) use table::{LATE_CALLBACKS, OWN_QUEUE};
 
 /// `BPF_F_XDP_HAS_FRAGS`: a program takes frames of more than one part (jumbo frames).
 pub(crate) const XDP_FRAGS: u32 = 1 << 5;

@@ -171,8 +171,11 @@ struct Qdisc {
 
 struct nlattr;
 struct netlink_ext_ack;
-struct bpf_sk_buff_ptr;
 struct sk_buff;
+
+struct bpf_sk_buff_ptr {
+	struct sk_buff *skb;
+};
 
 struct qdisc_skb_cb {
 	unsigned int pkt_len;

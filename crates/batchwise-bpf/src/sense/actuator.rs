@@ -153,14 +153,20 @@ impl Actuator {
         for s in sockets {
             let value = u32::from(s.nodelay).to_ne_bytes();
             // what finds no room is left as it is
-            if self.left.update(&s.cookie.to_ne_bytes(), &value, MapFlags::ANY).is_err() {
+            if self
+                .left
+                .update(&s.cookie.to_ne_bytes(), &value, MapFlags::ANY)
+                .is_err()
+            {
                 break;
             }
         }
         let own = walk(self.walk.as_fd());
         let all = netns::others(self.cgroup.as_deref())
             .iter()
-            .fold(own, |done, ns| done.and(netns::within(ns, || walk(self.walk.as_fd()))));
+            .fold(own, |done, ns| {
+                done.and(netns::within(ns, || walk(self.walk.as_fd())))
+            });
         for s in sockets {
             // it may be none of those that found room
             let _ = self.left.delete(&s.cookie.to_ne_bytes());

@@ -91,15 +91,12 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
     } else {
         Admitter::attach(name, &bottleneck)
     };
-    let mut admitter = admitter.with_context(|| {
+    let admitter = admitter.with_context(|| {
         format!("cannot admit at {name} (`batchwise doctor --for burst` checks what is needed)")
     })?;
     let kind = admitter.kind().to_owned();
     // goes before what it is made of
-    let _own = args
-        .own_queue
-        .then(|| kernel.put(&kind))
-        .transpose()?;
+    let _own = args.own_queue.then(|| kernel.put(&kind)).transpose()?;
     let root = kernel.look()?.root().map_err(Error::msg)?.clone();
     let waiting = format!("waiting for marked packets that leave by {name}…");
     let mut output = Output::open(form, WhenUnread::GoOn, waiting)?;
@@ -126,15 +123,15 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
             rate_bits_per_s: at_start.rate,
             queue_bytes: root_now.backlog.into(),
             queue_packets: root_now.packets.into(),
-            queue_highest_bytes: admitter.take_highest().into(),
+            queue_highest_bytes: admitter.take_highest()?.into(),
             queue_drops: if args.own_queue {
-                admitter.starved()
+                admitter.starved()?
             } else {
                 root_now.drops.wrapping_sub(root.drops).into()
             },
             counts,
         };
-        let sources = admitter.sources();
+        let sources = admitter.sources()?;
         let mut sources: Vec<_> = sources
             .into_iter()
             .map(|source| SourceLine::new(ts_ns, name.clone(), source))

@@ -87,7 +87,10 @@ impl Interface {
                 ));
             }
         };
-        self.checked(self.smaller(holds, limit)?, rate.or(own_rate).or(self.speed))
+        self.checked(
+            self.smaller(holds, limit)?,
+            rate.or(own_rate).or(self.speed),
+        )
     }
 
     fn checked(&self, limit: Limit, rate: Option<u64>) -> Result<Queue, String> {
@@ -122,7 +125,9 @@ impl Interface {
                 root.kind
             ));
         }
-        let limit = limit.ok_or("a queue of our own must be told what it holds: give --limit, such as --limit 100p")?;
+        let limit = limit.ok_or(
+            "a queue of our own must be told what it holds: give --limit, such as --limit 100p",
+        )?;
         self.checked(limit, rate.or(self.speed))
     }
 

@@ -377,7 +377,9 @@ impl Agent {
             unreached.contains(cookie)
                 && seen
                     .get(cookie)
-                    .map_or(!ports.contains(&asked.port), |nodelay| *nodelay != asked.nodelay)
+                    .map_or(!ports.contains(&asked.port), |nodelay| {
+                        *nodelay != asked.nodelay
+                    })
         });
         let back = all - left.len();
         tracing::warn!(

@@ -1,12 +1,13 @@
 //! A queue of our own: the interface has it while the agent runs, and it decides about all that leaves. Where the
 //! kernel has no queues in BPF it is refused.
 
+use std::net::{Ipv6Addr, UdpSocket};
 use std::process::Command;
 
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::stage::refusal::assert_refused;
-use batchwise_testbed::stage::{batchwise, until_freed, programs_of};
-use batchwise_testbed::triangle::VANTAGE_SERVER_LINK;
+use batchwise_testbed::stage::{batchwise, programs_of, until_freed};
+use batchwise_testbed::triangle::{CLIENT_IP6, SERVER_IP6, VANTAGE_SERVER_LINK};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -51,7 +52,7 @@ fn a_queue_of_our_own_takes_bursts_whole_and_goes_with_its_agent() {
     let before = kind(&site);
     let args = format!("admit --interface {VANTAGE_SERVER_LINK} {LIMIT} --rate 1mbit");
     let agent = Agent::start(site.router(), &args);
-    assert!(kind(&site).starts_with("bwb-"), "{}", kind(&site));
+    assert!(kind(&site).starts_with("bwb_"), "{}", kind(&site));
     let receiver = receiver(&site);
     let to = receiver.local_addr().expect("an address");
     let marked = CodePoints::default().mark(0, BURST).expect("a mark");
@@ -69,10 +70,28 @@ fn a_queue_of_our_own_takes_bursts_whole_and_goes_with_its_agent() {
     assert_eq!(arrived(&receiver, b'a'), BURST as usize, "{line}");
     // what the router sends itself waits in the same queue, and has a say of its own in it
     send(site.router(), to, b'o', marked, BURST);
-    let line = agent.line("admit", "the router's own", |line| line["bursts_admitted"] == 2);
-    assert_eq!((&line["own"], &line["queue_drops"]), (&0.into(), &0.into()), "{line}");
+    let line = agent.line("admit", "the router's own", |line| {
+        line["bursts_admitted"] == 2
+    });
+    assert_eq!(
+        (&line["own"], &line["queue_drops"]),
+        (&0.into(), &0.into()),
+        "{line}"
+    );
     assert_eq!(arrived(&receiver, b'o'), BURST as usize);
     assert_eq!(line["sources"], 2, "{line}");
+
+    let sent = site.sender().inside(|| {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+        socket2::SockRef::from(&socket).set_tclass_v6(marked.into())?;
+        for _ in 0..BURST {
+            socket.send_to(&[b'6'; 1_400], (SERVER_IP6, 9))?;
+        }
+        Ok(())
+    });
+    sent.expect("sent");
+    let six = |line: &Value| line["address"] == CLIENT_IP6.to_string() && line["admitted"] == 1;
+    agent.line("source", "a burst in IPv6", six);
 
     let programs = programs_of(agent.0.pid());
     agent.end(Signal::SIGTERM);
@@ -91,7 +110,7 @@ fn a_queue_of_our_own_works_on_without_its_agent_until_the_next_one() {
     let agent = Agent::start(site.router(), &args);
     agent.end(Signal::SIGKILL);
     let left = kind(&site);
-    assert!(left.starts_with("bwb-"), "{left}");
+    assert!(left.starts_with("bwb_"), "{left}");
     let receiver = receiver(&site);
     let to = receiver.local_addr().expect("an address");
     send(site.sender(), to, b'k', 0, BURST);

@@ -1,17 +1,19 @@
-/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * A router's queue of our own: first in, first out, as a queueing discipline (Linux 6.16 with
  * CONFIG_NET_SCH_BPF). The kernel calls it under the queue's lock, so it is exact on all CPUs.
  */
-#ifndef BW_BURST_QUEUE_H
-#define BW_BURST_QUEUE_H
+#include "../lib/kernel.h"
 
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <linux/version.h>
 
 #include "../lib/tos.h"
 #include "ask.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define NET_XMIT_SUCCESS 0
 #define NET_XMIT_DROP 1
@@ -32,17 +34,17 @@ struct bpf_iter_num {
 
 /* As the verifier knows them. */
 #define bw_contains(type, member) __attribute__((btf_decl_tag("contains:" #type ":" #member)))
-extern void *bpf_obj_new_impl(__u64 type, void *meta) __ksym __weak;
-extern void bpf_obj_drop_impl(void *object, void *meta) __ksym __weak;
+extern void *bpf_obj_new_impl(__u64 type, void *meta) __ksym;
+extern void bpf_obj_drop_impl(void *object, void *meta) __ksym;
 extern int bpf_list_push_back_impl(struct bpf_list_head *list, struct bpf_list_node *node, void *meta,
-				   __u64 offset) __ksym __weak;
-extern struct bpf_list_node *bpf_list_pop_front(struct bpf_list_head *list) __ksym __weak;
-extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *to) __ksym __weak;
-extern __u32 bpf_skb_get_hash(struct sk_buff *skb) __ksym __weak;
-extern void bpf_kfree_skb(struct sk_buff *skb) __ksym __weak;
-extern void bpf_qdisc_skb_drop(struct sk_buff *skb, struct bpf_sk_buff_ptr *to_free) __ksym __weak;
-extern void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, __u64 at, __u64 slack) __ksym __weak;
-extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym __weak;
+				   __u64 offset) __ksym;
+extern struct bpf_list_node *bpf_list_pop_front(struct bpf_list_head *list) __ksym;
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *to) __ksym;
+extern __u32 bpf_skb_get_hash(struct sk_buff *skb) __ksym;
+extern void bpf_kfree_skb(struct sk_buff *skb) __ksym;
+extern void bpf_qdisc_skb_drop(struct sk_buff *skb, struct bpf_sk_buff_ptr *to_free) __ksym;
+extern void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, __u64 at, __u64 slack) __ksym;
+extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym;
 
 /* Set before loading: packets leave at the rate of the rules, not as fast as the device takes them. */
 const volatile bool paced;
@@ -57,26 +59,13 @@ struct bw_line {
 	struct bpf_list_head packets bw_contains(bw_waiting, node);
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct bw_line);
-} line SEC(".maps");
+BW_ONE(line, struct bw_line);
 
 /* Under the queue's lock. */
 __u64 interface;	  /* the only queue there is: the address of its Qdisc */
 __u64 free_at;		  /* when the next packet may leave, ns */
 __u32 waiting;		  /* bytes, as the limit counts them */
-__u64 starved;		  /* packets that there was no memory for */
 __u8 headers[64] = { 0 }; /* of the packet that enters */
-
-BW_INLINE struct bw_line *bw_line(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&line, &zero);
-}
 
 BW_INLINE __u32 bw_bytes(const struct sk_buff *skb)
 {
@@ -133,18 +122,18 @@ int BPF_PROG(bw_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_b
 {
 	__u32 buffered = bw_buffered(skb), bytes = bw_bytes(skb);
 	struct bw_asked asked = { .bytes = bw_size(skb, buffered), .queued = waiting };
-	struct bw_line *l = bw_line();
+	struct bw_admit_aside *a = bw_one(&aside);
+	struct bw_line *l = bw_one(&line);
 	struct bw_waiting *place;
 
 	asked.segment = asked.bytes / buffered;
 	bw_read_mark(skb, &asked);
-	if (highest < waiting)
-		highest = waiting;
-	if (!l || bw_ask(&asked) > BW_BURST_LAST)
+	bw_found(waiting);
+	if (!l || !a || bw_ask(&asked) > BW_BURST_LAST)
 		goto drop;
 	place = bpf_obj_new_impl(bpf_core_type_id_local(struct bw_waiting), NULL);
 	if (!place) {
-		starved++;
+		a->starved++;
 		goto drop;
 	}
 	skb = bpf_kptr_xchg(&place->skb, skb);
@@ -185,7 +174,7 @@ SEC("struct_ops/bw_dequeue")
 struct sk_buff *BPF_PROG(bw_dequeue, struct Qdisc *sch)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct bw_line *l = bw_line();
+	struct bw_line *l = bw_one(&line);
 	struct sk_buff *skb;
 
 	if (!sch->q.qlen || !l)
@@ -221,7 +210,7 @@ int BPF_PROG(bw_init, struct Qdisc *sch, struct nlattr *options, struct netlink_
 SEC("struct_ops/bw_reset")
 void BPF_PROG(bw_reset, struct Qdisc *sch)
 {
-	struct bw_line *l = bw_line();
+	struct bw_line *l = bw_one(&line);
 	struct sk_buff *skb;
 	int i;
 
@@ -254,5 +243,3 @@ struct Qdisc_ops own_queue = {
 	.destroy = (void *)bw_destroy,
 	.id = "bwb", /* the loader's to write */
 };
-
-#endif
