@@ -6,11 +6,12 @@ use std::{env, ffi::OsString};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each becomes `NAME.skel.rs`.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("again", "src/packet_cost/again.bpf.c"),
     ("steps", "src/hook_cost/steps.bpf.c"),
     ("calls", "src/window/cost/calls.bpf.c"),
     ("callbacks", "src/drills/callbacks.bpf.c"),
+    ("peer", "src/drills/peer.bpf.c"),
 ];
 
 fn main() {

@@ -40,6 +40,11 @@ fn no_connection_breaks_while_weights_follow_latency_and_their_configuration_cha
 }
 
 #[test]
+fn no_connection_breaks_while_the_service_is_flooded_and_weights_change() {
+    passes(Scenario::WeightsFlooded);
+}
+
+#[test]
 fn a_killed_backend_takes_only_its_own_connections_with_it() {
     passes(Scenario::BackendKilled);
 }

@@ -37,6 +37,10 @@ pub fn run(context: &Context, scenario: Scenario) -> Result<Outcome> {
     };
     outcome.number("longest_wait_ms", longest.as_secs_f64() * 1e3);
     outcome.number("times", found.times as f64);
+    if found.flood_packets > 0 {
+        outcome.number("flood_packets", found.flood_packets as f64);
+        outcome.said += &format!("; {} packets of floods", found.flood_packets);
+    }
     if let Some(ns) = found.noticed_after_ns {
         outcome.number("noticed_ms", ns as f64 / 1e6);
     }

@@ -73,7 +73,7 @@ pub fn hints(context: &Context) -> Result<Outcome> {
 }
 
 /// Compares the agent before and meanwhile; `look` says how long it takes to be served. Gives the longest.
-fn assault(
+pub fn assault(
     scene: &Scene<'_>,
     outcome: &mut Outcome,
     agent: &Agent,
@@ -120,7 +120,7 @@ fn assault(
     Ok(slowest)
 }
 
-fn finish(
+pub fn finish(
     mut scene: Scene<'_>,
     load: Load,
     mut agent: Agent,

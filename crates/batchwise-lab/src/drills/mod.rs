@@ -10,8 +10,10 @@ mod hostile;
 mod load;
 mod memory;
 mod neighbours;
+mod nopush;
 mod outcome;
 mod outputs;
+mod peer;
 mod scene;
 
 use std::collections::BTreeMap;
@@ -77,6 +79,8 @@ fn run(drill: Drill, context: &Context) -> Result<Outcome> {
         Drill::AgentKilledAsFirst => death::killed_as_first(context),
         Drill::HostileHttp => hostile::http(context),
         Drill::HintFlood => hostile::hints(context),
+        Drill::HostilePeer => peer::one_of_a_thousand(context),
+        Drill::NginxNopush => nopush::stays_corked(context),
         Drill::Connections1k => crowd::connections(context, drill, 1_000),
         Drill::Connections10k => crowd::connections(context, drill, 10_000),
         Drill::DiskFull => outputs::disk_full(context),
@@ -84,6 +88,7 @@ fn run(drill: Drill, context: &Context) -> Result<Outcome> {
         Drill::NamespaceDeleted => neighbours::namespace_deleted(context),
         Drill::OtherSockOps => callbacks::survive(context),
         Drill::MemoryLimit => memory::limit(context),
+        Drill::BalanceFloods => forwarding::run(context, Scenario::WeightsFlooded),
         Drill::BalanceTypoCrash => forwarding::run(context, Scenario::TypoAndCrash),
         Drill::BalanceUpgrade => forwarding::run(context, Scenario::Upgraded),
     };

@@ -21,6 +21,10 @@ pub enum Drill {
     HostileHttp,
     /// Clients of `--hints` that mean harm.
     HintFlood,
+    /// One peer of 1,001 sends options of the exchange that say anything.
+    HostilePeer,
+    /// nginx holds back what is no full segment (`tcp_nopush`) while it is tuned.
+    NginxNopush,
     /// 1,000 connections are tuned at both ends.
     Connections1k,
     /// 10,000 are.
@@ -35,6 +39,8 @@ pub enum Drill {
     OtherSockOps,
     /// The memory limit of an agent's cgroup is reached.
     MemoryLimit,
+    /// Floods of ACKs and of UDP at `balance` while the weights move.
+    BalanceFloods,
     /// A typo in the configuration of `balance`, a crash, and a server that dies meanwhile.
     BalanceTypoCrash,
     /// `balance` and `decap` are replaced under load.

@@ -24,7 +24,7 @@ const SLOW: f64 = 0.003;
 
 impl Stage<'_> {
     /// Writes other weights and sends SIGHUP until the agent has read them so often.
-    fn change_weights(&mut self, settings: &Settings, times: u64) -> Result<()> {
+    pub(super) fn change_weights(&mut self, settings: &Settings, times: u64) -> Result<()> {
         let mut read = self.agent.printed().count("reload");
         let (enough, mut last) = (read + times, Instant::now());
         // signals that come together are one

@@ -3,6 +3,7 @@
 
 mod balancers;
 mod clients;
+mod floods;
 mod outcome;
 mod resting;
 mod servers;
@@ -62,6 +63,7 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
     let mut outcome = match scenario {
         Scenario::WeightsChange => stage.weights_change(),
         Scenario::WeightsByLatency => stage.weights_by_latency(),
+        Scenario::WeightsFlooded => stage.weights_flooded(),
         Scenario::BackendKilled => stage.backend_killed(),
         Scenario::HostVanished => stage.host_vanished(),
         Scenario::BackendDrained => stage.backend_drained(),

@@ -25,6 +25,9 @@ pub enum Scenario {
     /// Weights follow latency while servers become slow in turns; then the configured ones change
     /// every 100 ms, too.
     WeightsByLatency,
+    /// The weights of all servers change every 100 ms while a client's host floods the service with ACKs of
+    /// connections that there are not, and with UDP.
+    WeightsFlooded,
     /// A server's process is killed.
     BackendKilled,
     /// A server's cable is pulled, and plugged in again.
@@ -75,6 +78,9 @@ pub struct Outcome {
     pub notice_within_ns: Option<u64>,
     /// How often the thing was done.
     pub times: u64,
+    /// Packets of a flood.
+    #[serde(default)]
+    pub flood_packets: u64,
     /// What a client waited for longest, a connection or an answer, ns.
     pub longest_wait_ns: u64,
     /// Packets' fates, in the balancer's last line of totals.
