@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use batchwise_bpf::features::Machine;
 use batchwise_testbed::bpf_stats::{programs_left, programs_of};
 use batchwise_testbed::host::Host;
 use batchwise_testbed::process::children;
@@ -97,31 +98,51 @@ pub fn killed(context: &Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// `batchwise` as the first process of a PID namespace with a /proc of its own, as in a container.
+/// `batchwise` as the first process of a PID namespace with a /proc of its own, as in a container: its guard dies
+/// with it. Where the kernel shows it no sockets of other PID namespaces (`doctor`), it is in the machine's, and
+/// its guard is killed in the same moment.
 struct First {
     agent: Agent,
     /// Seen from here.
     pid: Pid,
+    alone: bool,
 }
 
 impl First {
     fn start(scene: &Scene<'_>, host: &Host, label: &str, command: &Command) -> Result<Self> {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc"]);
-        unshare.arg(command.get_program()).args(command.get_args());
-        let mut agent = scene.launch(host, label, unshare)?;
+        let alone = (Machine::look().storage_iterator)();
+        let mut started = Command::new(if alone { "unshare" } else { "env" });
+        if alone {
+            started.args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc"]);
+        }
+        started.arg(command.get_program()).args(command.get_args());
+        let mut agent = scene.launch(host, label, started)?;
         agent.process.on_line(drop);
+        if !alone {
+            let pid = agent.pid();
+            return Ok(Self { agent, pid, alone });
+        }
         let look = || {
             agent.process.check_alive()?;
             Ok(children(agent.process.pid()).first().copied())
         };
         let pid = scene.context.stop.wait_until(LIMIT, look)?;
         let pid = pid.context("unshare started nothing")?;
-        Ok(Self { agent, pid })
+        Ok(Self { agent, pid, alone })
     }
 
     fn signal(&mut self, scene: &Scene<'_>, signal: Signal) -> Result<Instant> {
-        kill(self.pid, signal).context("signalling the first process of a namespace")?;
+        if signal == Signal::SIGKILL && !self.alone {
+            // stopped first: it must not get to act
+            let guards = children(self.pid);
+            for guard in &guards {
+                kill(*guard, Signal::SIGSTOP).context("stopping a guard")?;
+            }
+            for guard in guards {
+                kill(guard, Signal::SIGKILL).context("killing a guard")?;
+            }
+        }
+        kill(self.pid, signal).context("signalling an agent")?;
         let at = Instant::now();
         self.agent.process.wait(&scene.context.stop, LIMIT)?;
         Ok(at)

@@ -19,8 +19,9 @@ use crate::Context;
 const PORT: u16 = 8081;
 /// Clients at a time, each with a connection for each of its requests.
 const CLIENTS: usize = 16;
-/// An answer, bytes, and how fast nginx sends it: it is held back for half a second, by parts of segments.
-const ANSWER: usize = 100_000;
+/// An answer, bytes, and how many of them nginx sends a second, after those of the first one: there is a part of a
+/// segment that is held back most of the time.
+const ANSWER: usize = 400_000;
 const RATE: usize = 200_000;
 /// Segments may differ by so much: of what is sent again, and of answers in two rounds of writes.
 const MORE: f64 = 1.01;
@@ -118,7 +119,7 @@ pub fn stays_corked(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::NginxNopush)?;
     let mut nginx = Nginx::start(&scene)?;
     let mut outcome = Outcome::default();
-    let times = if context.quick { 6 } else { 20 };
+    let times = if context.quick { 3 } else { 10 };
     let without = segments_per_answer(&scene, times, &mut outcome.traffic)?;
     let mut command = Command::new(&context.command);
     command.args([
