@@ -79,7 +79,7 @@ fn components(line: &Line) -> Markup {
                     td { (percent(share.share)) }
                     td { (percent(share.softirq)) }
                     td style="min-width:16em;text-align:left" { div style=(bar(share.component, share.share)) {} }
-                    td style="text-align:left" { (most(line, share.component)) }
+                    td style="text-align:left;white-space:normal" { (most(line, share.component)) }
                 }
             }
         }
@@ -107,10 +107,15 @@ fn sizes(line: &Line) -> Markup {
                 .map_or(0.0, |count| *count as f64 / all.max(1) as f64),
         )
     };
+    let is_some = |at: &usize| {
+        let of = |sizes: &[u64]| sizes.get(*at).is_some_and(|count| *count > 0);
+        of(&traffic.received_sizes) || of(&traffic.queued_sizes)
+    };
+    let longest = (0..traffic.received_sizes.len()).rev().find(is_some);
     html! {
         table {
             tr { th { "buffers" } th { "received, after GRO" } th { "sent, before GSO" } }
-            @for at in 0..traffic.received_sizes.len() {
+            @for at in 0..longest.map_or(0, |at| at + 1) {
                 tr {
                     td { "from " (4 * at) " KiB" }
                     td { (share(&traffic.received_sizes, at)) }

@@ -48,7 +48,7 @@ impl Shown {
             Clock::Timer => "timer",
         };
         format!(
-            "{:.2} of {} CPUs busy{}   {} samples at {} Hz ({clock})",
+            "{:.2} of {} CPUs busy{}, {} samples at {} Hz ({clock})",
             line.cpus_busy,
             line.cpus.len(),
             line.only.says(),
@@ -304,6 +304,6 @@ mod tests {
         });
         assert!(!has_cost(&some));
         let summary = Shown::new(some).summary();
-        assert!(summary.starts_with("0.00 of 2 CPUs busy with process 7   "));
+        assert!(summary.starts_with("0.00 of 2 CPUs busy with process 7, "));
     }
 }
