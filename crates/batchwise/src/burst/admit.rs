@@ -131,13 +131,7 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
             },
             counts,
         };
-        let sources = admitter.sources()?;
-        let mut sources: Vec<_> = sources
-            .into_iter()
-            .map(|source| SourceLine::new(ts_ns, name.clone(), source))
-            .collect();
-        sources.sort_by_key(|s| std::cmp::Reverse(s.bursts()));
-        sources.truncate(args.top);
+        let sources = SourceLine::most(ts_ns, name, admitter.sources()?, args.top);
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.admit = Some(line.clone()));
         }

@@ -1,5 +1,6 @@
 //! What people and programs see of marks and of admission.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use batchwise_bpf::burst::{Counts, MarkFates, Source};
@@ -196,7 +197,7 @@ pub struct SourceLine {
 }
 
 impl SourceLine {
-    pub fn new(ts_ns: u64, interface: String, source: Source) -> Self {
+    fn new(ts_ns: u64, interface: String, source: Source) -> Self {
         Self {
             ts_ns,
             interface,
@@ -208,8 +209,21 @@ impl SourceLine {
         }
     }
 
-    pub fn bursts(&self) -> u64 {
-        self.admitted + self.refused
+    /// Those with most bursts, the most first.
+    pub fn most(ts_ns: u64, interface: &str, sources: Vec<Source>, top: usize) -> Vec<Self> {
+        let line = |source| Self::new(ts_ns, interface.to_owned(), source);
+        let mut lines: Vec<_> = sources.into_iter().map(line).collect();
+        lines.sort_by_key(|line| Reverse((line.admitted + line.refused, line.address)));
+        lines.truncate(top);
+        lines
+    }
+
+    /// In a sentence.
+    pub fn says(&self) -> String {
+        format!(
+            "{}, {} admitted, {} refused",
+            self.address, self.admitted, self.refused
+        )
     }
 }
 

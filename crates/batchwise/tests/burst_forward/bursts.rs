@@ -58,7 +58,7 @@ fn send_all(place: &Place) -> BTreeMap<IpAddr, u8> {
 fn a_marked_burst_arrives_whole_or_at_most_its_last_packet() {
     let mut place = Place::build("bf-whole", "1mbit", "100p", "bursts");
     let arrived = send_all(&place);
-    let line = place.end();
+    let (line, sources) = place.end();
     let (admitted, refused) = (
         number(&line, "bursts_admitted"),
         number(&line, "bursts_refused"),
@@ -73,6 +73,20 @@ fn a_marked_burst_arrives_whole_or_at_most_its_last_packet() {
         refused * u64::from(LENGTH) - of(1)
     );
     assert_eq!(number(&line, "reserved_bytes"), 0, "{line}");
+    // and with right checksums, or they had not arrived
+    let packets: u64 = arrived.values().map(|n| u64::from(*n)).sum();
+    assert_eq!(number(&line, "cleared"), packets, "{line}");
+    assert_eq!(sources.len(), usize::from(BURSTS), "{sources:?}");
+    for of in &sources {
+        let address: IpAddr = of["address"]
+            .as_str()
+            .expect("text")
+            .parse()
+            .expect("an address");
+        let whole = arrived.get(&address) == Some(&LENGTH);
+        assert_eq!(number(of, "admitted"), u64::from(whole), "{of}");
+        assert_eq!(number(of, "refused"), u64::from(!whole), "{of}");
+    }
     assert!(number(&line, "highest_packets") <= 100, "{line}");
 }
 
@@ -80,7 +94,7 @@ fn a_marked_burst_arrives_whole_or_at_most_its_last_packet() {
 fn drop_tail_does_not_look_at_marks() {
     let mut place = Place::build("bf-cut", "1mbit", "100p", "off");
     let arrived = send_all(&place);
-    let line = place.end();
+    let (line, _) = place.end();
     assert_eq!(
         number(&line, "bursts_admitted") + number(&line, "bursts_refused"),
         0

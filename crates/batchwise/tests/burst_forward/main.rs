@@ -30,7 +30,8 @@ impl Place {
         command.args([
             "burst", "forward", "--from", from, "--to", to, "--rate", rate,
         ]);
-        command.args(["--limit", limit, "--admit", admit]);
+        command.args(["--limit", limit, "--border", "--top", "100"]);
+        command.args(["--admit", admit]);
         command.args(["--format", "jsonl", "--interval", "20ms"]);
         let started = Printing::start(&around.middle, "the forwarder", command, Role::Observer);
         let place = Self {
@@ -46,15 +47,20 @@ impl Place {
         place
     }
 
-    /// Ends the forwarder: its last line.
-    fn end(&mut self) -> Value {
+    /// Ends the forwarder: its last line, and those of sources behind that.
+    fn end(&mut self) -> (Value, Vec<Value>) {
         let status = self.forwarder.end(Signal::SIGINT, PATIENCE);
         assert!(
             status.expect("it ends").success(),
             "{}",
             self.forwarder.quote()
         );
-        self.forwarder.take_lines().pop().expect("a last line")
+        let mut lines = self.forwarder.take_lines();
+        let last = lines
+            .iter()
+            .rposition(|line| line["kind"] == "burst-forward");
+        let sources = lines.split_off(last.expect("a last line") + 1);
+        (lines.pop().expect("a last line"), sources)
     }
 }
 

@@ -46,7 +46,7 @@ impl Place {
 fn all_of(name: &str, admit: &str, limit: &str) {
     let mut place = Place::build(name, "20mbit", limit, admit);
     let took = place.transfer();
-    let line = place.end();
+    let (line, _) = place.end();
     // what is still on the link at the end, and what the service may make up for, is a few packets
     let carried = took.as_secs_f64() * 20e6 / 8.0 + 10.0 * 1518.0;
     assert!(
@@ -90,7 +90,7 @@ fn admission_of_bursts_does_so() {
 fn the_published_algorithm_does_so_with_room_for_its_longest_burst() {
     let mut place = Place::build("bf-published", "20mbit", "100p", "published");
     place.transfer();
-    let line = place.end();
+    let (line, _) = place.end();
     // it holds every packet against the longest super-packet, so the last 64 places stay empty
     assert!(number(&line, "highest_packets") <= 100 - 64 + 1, "{line}");
 }

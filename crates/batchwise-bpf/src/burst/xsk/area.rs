@@ -98,6 +98,20 @@ impl Frames {
 
     /// What is in it, from Ethernet's header on.
     pub fn bytes(&self, frame: &Frame) -> &[u8] {
+        let (at, len) = self.place(frame);
+        // SAFETY: it is within the mapping; neither the kernel nor another frame has these bytes.
+        unsafe { slice::from_raw_parts(self.base.as_ptr().add(at), len) }
+    }
+
+    /// The same, to be changed.
+    pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        let (at, len) = self.place(frame);
+        // SAFETY: as above, and nobody else has this frame or these frames.
+        unsafe { slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
+    }
+
+    /// Where it is in the mapping, and how long.
+    fn place(&self, frame: &Frame) -> (usize, usize) {
         let (address, len) = (frame.address as usize, frame.len as usize);
         let end = address.checked_add(len);
         let area = self.room as usize * self.count as usize;
@@ -105,8 +119,7 @@ impl Frames {
             end.is_some_and(|end| end <= area),
             "a frame of other memory"
         );
-        // SAFETY: it is within the mapping; neither the kernel nor another frame has these bytes.
-        unsafe { slice::from_raw_parts(self.base.as_ptr().add(address), len) }
+        (address, len)
     }
 }
 

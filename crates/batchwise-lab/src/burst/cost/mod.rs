@@ -266,7 +266,10 @@ struct Seen {
 
 impl Seen {
     fn read(forwarder: &Printing<Value>, around: &Around, way: Way) -> Result<Self> {
-        let line = forwarder.with_lines(|lines| lines.last().cloned());
+        let line = forwarder.with_lines(|lines| {
+            let mut last = lines.iter().rev();
+            last.find(|line| line["kind"] == "burst-forward").cloned()
+        });
         let line = line.context("the forwarder says nothing")?;
         let of = |field: &str| line[field].as_f64().unwrap_or_default();
         let (admitted, refused) = (of("bursts_admitted"), of("bursts_refused"));

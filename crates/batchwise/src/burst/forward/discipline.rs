@@ -24,7 +24,7 @@ pub enum Admit {
 }
 
 /// Sources of bursts that are known at a time, and bursts that are under way.
-const SOURCES: usize = 4096;
+pub const SOURCES: usize = 4096;
 /// An epoch of Algorithm 1: twice the largest round-trip time, which is taken to be 100 ms.
 const EPOCH: u64 = 200_000_000;
 

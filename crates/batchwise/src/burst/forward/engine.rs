@@ -18,6 +18,7 @@ use super::SHORTEST;
 use super::discipline::Discipline;
 use super::packet::{self, Checksum};
 use super::queue::{Length, Queue};
+use super::sources::Sources;
 
 /// Frames that are taken from an interface before the other, and the link, have their turn.
 const BATCH: usize = 64;
@@ -54,6 +55,8 @@ pub struct Counts {
     pub lost: [Lost; 2],
     /// Frames outside of the queue that is heard.
     pub other_queue: u64,
+    /// Marks that were taken off.
+    pub cleared: u64,
     pub queued: Length,
     pub highest: Length,
     pub reserved: u32,
@@ -107,8 +110,11 @@ pub struct Engine {
     queue: Queue<Frame>,
     discipline: Discipline,
     points: CodePoints,
+    /// Marks are taken off.
+    border: bool,
     keys: RandomState,
     counts: Counts,
+    sources: Arc<Mutex<Sources>>,
     checksums: [Checksums; 2],
     shared: Arc<Mutex<Counts>>,
     told: u64,
@@ -120,16 +126,19 @@ impl Engine {
         forwarder: Forwarder,
         queue: Queue<Frame>,
         discipline: Discipline,
-        points: CodePoints,
+        (points, border): (CodePoints, bool),
         shared: Arc<Mutex<Counts>>,
+        sources: Arc<Mutex<Sources>>,
     ) -> Self {
         Self {
             forwarder,
             queue,
             discipline,
             points,
+            border,
             keys: RandomState::new(),
             counts: Counts::default(),
+            sources,
             checksums: Default::default(),
             shared,
             told: 0,
@@ -163,7 +172,7 @@ impl Engine {
     fn take_in(&mut self, now: u64) -> usize {
         let Forwarder { from, frames, .. } = &mut self.forwarder;
         for arrived in 0..BATCH {
-            let Some(frame) = from.receive() else {
+            let Some(mut frame) = from.receive() else {
                 return arrived;
             };
             let seen = packet::read(frames.bytes(&frame), self.points, &self.keys);
@@ -172,6 +181,15 @@ impl Engine {
             let queued = self.queue.length();
             let verdict = self.discipline.admit(now, seen.burst, bytes, queued);
             self.counts.count(verdict);
+            if let Some(source) = seen.source {
+                let sources = self.sources.lock();
+                let mut sources = sources.unwrap_or_else(PoisonError::into_inner);
+                sources.count(source, verdict);
+                if self.border && verdict.is_in() {
+                    let cleared = packet::unmark(frames.bytes_mut(&mut frame), self.points);
+                    self.counts.cleared += u64::from(cleared);
+                }
+            }
             match verdict.is_in() {
                 true => self.queue.put(now, frame, bytes),
                 false => frames.put_back(frame),

@@ -6,6 +6,7 @@ mod engine;
 pub mod packet;
 mod queue;
 mod report;
+mod sources;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,7 @@ pub use report::ForwardMetrics;
 #[cfg(test)]
 pub use report::Line;
 use report::{Report, Setting};
+use sources::Sources;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -61,8 +63,14 @@ pub struct ForwardArgs {
     /// What finds a place in the queue
     #[arg(long, value_enum, default_value_t = Admit::Bursts)]
     admit: Admit,
+    /// Take the marks off behind the queue's door: the network that knows them ends here
+    #[arg(long)]
+    border: bool,
     #[command(flatten)]
     code: PointsArgs,
+    /// Sources that are told of in JSON, those with most bursts first
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    top: usize,
     /// Time between two reports
     #[arg(long, default_value = "1s", value_parser = parse_interval)]
     interval: Duration,
@@ -118,13 +126,15 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
     let discipline = Discipline::new(args.admit, args.limit, forwarder.longest, args.rate);
     let queue = Queue::new(args.rate, held as usize);
     let counts = Arc::new(Mutex::new(Counts::default()));
+    let sources = Arc::new(Mutex::new(Sources::new()));
     let end = Arc::new(AtomicBool::new(false));
     let engine = Engine::new(
         forwarder,
         queue,
         discipline,
-        args.code.points,
+        (args.code.points, args.border),
         Arc::clone(&counts),
+        Arc::clone(&sources),
     );
     let thread = std::thread::Builder::new().name("forward".into()).spawn({
         let end = Arc::clone(&end);
@@ -142,7 +152,10 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
         }
         let over = ended || turn != Turn::Interval;
         let counts = counts.lock().map_or_else(|e| *e.into_inner(), |c| *c);
-        report.update(counts);
+        let known = sources
+            .lock()
+            .map_or_else(|e| e.into_inner().all(), |s| s.all());
+        report.update(counts, known, args.top);
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.take(&report));
         }

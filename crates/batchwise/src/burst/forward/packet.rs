@@ -1,6 +1,7 @@
 //! What is read from a frame: whose it is, its mark, and whether its checksum was made.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 
 use batchwise_core::burst::Sender;
 use batchwise_core::burst::mark::CodePoints;
@@ -11,6 +12,8 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 pub struct Seen {
     /// Who sent it and segments that are left of its burst, this one included, where it is marked.
     pub burst: Option<(Sender, u32)>,
+    /// Its source, where it is marked.
+    pub source: Option<IpAddr>,
     /// What its checksum was made of, of TCP and UDP.
     pub checksum: Checksum,
 }
@@ -34,20 +37,23 @@ pub fn read(frame: &[u8], points: CodePoints, keys: &RandomState) -> Seen {
         return Seen::default();
     };
     let mut addresses = [0; 32];
-    let (tos, protocol, fragment) = match &packet.net {
+    let (source, tos, protocol, fragment) = match &packet.net {
         Some(NetSlice::Ipv4(ip)) => {
             let header = ip.header();
+            let source = IpAddr::from(header.source());
             addresses[..4].copy_from_slice(&header.source());
             addresses[16..20].copy_from_slice(&header.destination());
             let tos = header.dcp().value() << 2 | header.ecn().value();
-            (tos, header.protocol().0, header.is_fragmenting_payload())
+            let fragment = header.is_fragmenting_payload();
+            (source, tos, header.protocol().0, fragment)
         }
         Some(NetSlice::Ipv6(ip)) => {
             let header = ip.header();
             addresses[..16].copy_from_slice(&header.source());
             addresses[16..].copy_from_slice(&header.destination());
-            let fragment = ip.is_payload_fragmented();
-            (header.traffic_class(), ip.payload().ip_number.0, fragment)
+            let (source, fragment) = (header.source().into(), ip.is_payload_fragmented());
+            let protocol = ip.payload().ip_number.0;
+            (source, header.traffic_class(), protocol, fragment)
         }
         _ => return Seen::default(),
     };
@@ -76,7 +82,51 @@ pub fn read(frame: &[u8], points: CodePoints, keys: &RandomState) -> Seen {
             false => Checksum::Made,
         }
     });
-    Seen { burst, checksum }
+    Seen {
+        burst,
+        source: burst.map(|_| source),
+        checksum,
+    }
+}
+
+const ETHERNET: usize = 14;
+const VLAN_TAG: usize = 4;
+
+/// Takes a frame's mark off, if it has one; whether it had. Up to two VLAN tags are looked behind.
+pub fn unmark(frame: &mut [u8], points: CodePoints) -> bool {
+    let is_tag = |kind: [u8; 2]| matches!(kind, [0x81, 0] | [0x88, 0xa8]);
+    let kind = |at: usize| Some([*frame.get(at - 2)?, *frame.get(at - 1)?]);
+    let ends = [ETHERNET, ETHERNET + VLAN_TAG, ETHERNET + 2 * VLAN_TAG];
+    let Some(at) = ends.into_iter().find(|at| !kind(*at).is_some_and(is_tag)) else {
+        return false;
+    };
+    let kind = kind(at);
+    let Some(ip) = frame.get_mut(at..).filter(|ip| ip.len() >= 12) else {
+        return false;
+    };
+    match kind {
+        Some([8, 0]) => {
+            let (tos, was) = (points.unmark(ip[1]), ip[1]);
+            // RFC 1624, equation 3
+            let sum = !u16::from_be_bytes([ip[10], ip[11]]);
+            let sum = u32::from(sum) + u32::from(!u16::from(was)) + u32::from(tos);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = !((sum + (sum >> 16)) as u16);
+            if tos != was {
+                ip[1] = tos;
+                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            }
+            tos != was
+        }
+        Some([0x86, 0xdd]) => {
+            let was = ip[0] << 4 | ip[1] >> 4;
+            let tos = points.unmark(was);
+            ip[0] = ip[0] & 0xf0 | tos >> 4;
+            ip[1] = tos << 4 | ip[1] & 0xf;
+            tos != was
+        }
+        _ => false,
+    }
 }
 
 /// The sum over the pseudo-header (RFC 9293, section 3.1; RFC 8200, section 8.1), not inverted.
@@ -117,6 +167,36 @@ mod tests {
             .write(&mut bytes, payload)
             .expect("a frame");
         bytes
+    }
+
+    #[test]
+    fn a_mark_that_is_taken_off_leaves_a_right_header_and_ecn() {
+        let keys = RandomState::new();
+        let marked = POINTS.mark(0b10, 10).expect("a class");
+        let mut bytes = frame(marked >> 2, 1, 1000, b"x");
+        bytes[15] |= 0b10;
+        let header = etherparse::Ipv4HeaderSlice::from_slice(&bytes[14..]).expect("a header");
+        let sum = header.to_header().calc_header_checksum();
+        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        let mut tagged = bytes.clone();
+        tagged.splice(12..12, [0x81, 0, 0, 7]);
+        for (frame, at) in [(&mut bytes, 14), (&mut tagged, 18)] {
+            assert!(read(frame, POINTS, &keys).burst.is_some());
+            assert!(unmark(frame, POINTS));
+            assert!(!unmark(frame, POINTS), "it is off");
+            assert_eq!(read(frame, POINTS, &keys).burst, None);
+            let header = etherparse::Ipv4HeaderSlice::from_slice(&frame[at..]).expect("a header");
+            assert_eq!((header.dcp().value(), header.ecn().value()), (0, 0b10));
+            let right = header.to_header().calc_header_checksum();
+            assert_eq!(header.header_checksum(), right);
+        }
+        let mut v6 = vec![0; 14 + 40];
+        v6[12..16].copy_from_slice(&[0x86, 0xdd, 0x60 | marked >> 4, marked << 4 | 0xf]);
+        assert!(unmark(&mut v6, POINTS));
+        assert_eq!(v6[14..16], [0x60, 0b10 << 4 | 0xf]);
+        for mut short in [vec![], vec![0; 13], vec![0; 20]] {
+            assert!(!unmark(&mut short, POINTS));
+        }
     }
 
     /// Where TCP's checksum is in a frame without IP options.

@@ -1,5 +1,6 @@
 //! What people, programs and Prometheus see of the forwarder and its queue.
 
+use batchwise_bpf::burst::Source;
 use batchwise_bpf::burst::forward::Lost;
 use ratatui::style::Stylize;
 use ratatui::text::Span;
@@ -7,6 +8,7 @@ use serde::Serialize;
 
 use super::discipline::Admit;
 use super::engine::Counts;
+use crate::burst::report::{self, SourceLine};
 use crate::frame::clock::wall_clock_ns;
 use crate::frame::human;
 use crate::frame::metrics::{Family, Metrics, alone};
@@ -46,6 +48,8 @@ pub struct Line {
     dropped: u64,
     /// Packets on their way back that found no room.
     return_dropped: u64,
+    /// With `--border`: marks that were taken off.
+    cleared: u64,
     /// Bytes that are promised to bursts and have not come. Of a queue that is limited in packets, each
     /// counts as one of the longest.
     reserved_bytes: u64,
@@ -92,6 +96,7 @@ pub struct Report {
     setting: Setting,
     counts: Counts,
     line: Option<Line>,
+    sources: Vec<SourceLine>,
 }
 
 impl Report {
@@ -100,12 +105,14 @@ impl Report {
             setting,
             counts: Counts::default(),
             line: None,
+            sources: Vec::new(),
         }
     }
 
-    /// What was counted until now.
-    pub fn update(&mut self, counts: Counts) {
+    /// What was counted until now, and of sources those with most bursts.
+    pub fn update(&mut self, counts: Counts, sources: Vec<Source>, top: usize) {
         let ts_ns = wall_clock_ns();
+        self.sources = SourceLine::most(ts_ns, &self.setting.to, sources, top);
         let packets = counts.forwarded.0 - self.counts.forwarded.0;
         let before = self.line.as_ref().map(|line| line.ts_ns);
         let seconds = before.map(|before| ts_ns.saturating_sub(before) as f64 / 1e9);
@@ -128,6 +135,7 @@ impl Report {
             burst_packets_dropped: counts.refused + counts.denied,
             dropped: counts.full,
             return_dropped: counts.return_dropped,
+            cleared: counts.cleared,
             reserved_bytes: counts.reserved.into(),
             queue_packets: counts.queued.packets.into(),
             queue_bytes: counts.queued.bytes.into(),
@@ -178,12 +186,19 @@ impl View for Report {
     }
 
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
-        self.line.iter().try_for_each(|line| lines.push(line))
+        self.line.iter().try_for_each(|line| lines.push(line))?;
+        let mut sources = self.sources.iter().cloned();
+        sources.try_for_each(|source| lines.push(&report::Line::Source(source)))
     }
 
     fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         let admit = human::word(&self.setting.admit);
-        (vec![format!("admits {admit}").dim()], Vec::new())
+        let most = self.sources.first();
+        let most = most.map(|source| format!("most bursts: {}", source.says()).into());
+        (
+            vec![format!("admits {admit}").dim()],
+            most.into_iter().collect(),
+        )
     }
 
     fn warning(&self) -> Option<String> {
@@ -297,7 +312,7 @@ impl Metrics for ForwardMetrics {
 impl crate::frame::metrics::testing::Example for ForwardMetrics {
     fn example() -> Self {
         let mut report = Report::new(Setting::new("eth1", "eth2", Admit::Bursts));
-        report.update(Counts::default());
+        report.update(Counts::default(), Vec::new(), 0);
         Self(report.line)
     }
 }
@@ -315,13 +330,14 @@ mod tests {
             ring_full: 3,
             ..Default::default()
         };
-        report.update(Counts {
+        let counts = Counts {
             forwarded: (7, 700),
             refused: 1,
             denied: 9,
             lost: [lost, lost],
             ..Default::default()
-        });
+        };
+        report.update(counts, Vec::new(), 0);
         let exporter = Exporter::<ForwardMetrics>::bind("127.0.0.1:0").expect("a free port");
         exporter.update(|m| m.take(&report));
         let text = scrape(&exporter);
