@@ -115,7 +115,7 @@ pub fn command() -> clap::Command {
 
 /// Runs what the arguments say.
 pub fn main() -> ExitCode {
-    give_back_large_blocks();
+    frame::memory::give_back_large_blocks();
     let cli = Cli::parse_from(sibling::reorder_help(std::env::args_os()));
     if let Err(error) = start_log() {
         return fail(&error);
@@ -144,17 +144,6 @@ pub fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => fail(&format!("{error:#}")),
-    }
-}
-
-/// A reading of all connections takes megabytes for a moment. Once glibc has seen such a block freed it
-/// takes the next ones from the heap (mallopt(3), "dynamic mmap threshold"), where they stay: an agent of
-/// 10,000 connections grew by 21 MB while these closed. A threshold that is set stays as it is.
-fn give_back_large_blocks() {
-    // SAFETY: it only sets a parameter of the allocator, and no other thread runs yet.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
     }
 }
 

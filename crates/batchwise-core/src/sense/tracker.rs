@@ -2,8 +2,8 @@
 //! counted twice, and none is missed while no event is lost, also when readings miss a connection.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::connection::{Connection, Quiet, Reading, Vitals};
 use super::sample::{Flow, Sample};
@@ -50,6 +50,8 @@ pub struct Tracker {
     windows: bool,
     /// By cookie and birth: a socket that is connected anew keeps its cookie.
     connections: BTreeMap<(u64, u64), Box<TrackedConnection>>,
+    /// What had closed by the reading before: this one may still show it.
+    closed: BTreeSet<(u64, u64)>,
 }
 
 /// A connection that is missing from more readings than this has closed, and its event was lost. A
@@ -64,6 +66,7 @@ impl Tracker {
             since,
             windows: false,
             connections: BTreeMap::new(),
+            closed: BTreeSet::new(),
         }
     }
 
@@ -79,9 +82,15 @@ impl Tracker {
     /// Takes in a reading. `epoch` is what a connection's epoch must be for its counters to be
     /// current; `None` while nothing is counted.
     pub fn read(&mut self, reading: &Reading, epoch: Option<u32>) {
-        // a connection that has closed is kept for one more reading, which may still show it
-        self.connections
-            .retain(|_, c| c.stage != Stage::Closed || c.missed == 0);
+        let closed = &mut self.closed;
+        closed.clear();
+        self.connections.retain(|key, c| {
+            let is_over = c.stage == Stage::Closed;
+            if is_over {
+                closed.insert(*key);
+            }
+            !is_over
+        });
         for c in self.connections.values_mut() {
             c.miss();
         }
@@ -115,6 +124,9 @@ impl Tracker {
     fn take(&mut self, c: &Connection, stage: Stage, epoch: Option<u32>) {
         let counted = epoch == Some(c.epoch);
         let is_new = c.born >= self.since;
+        if self.closed.contains(&(c.cookie, c.born)) {
+            return;
+        }
         let tracked = match self.connections.entry((c.cookie, c.born)) {
             Entry::Occupied(known) => {
                 let known = known.into_mut();
@@ -139,10 +151,14 @@ impl Tracker {
         tracked.missed = 0;
     }
 
+    /// How many connections the last reading has had us forget, as they had closed before it.
+    pub fn forgotten(&self) -> usize {
+        self.closed.len()
+    }
+
     /// All connections as of the last reading.
     pub fn connections(&self) -> impl Iterator<Item = &TrackedConnection> {
-        let all = self.connections.values().map(Box::as_ref);
-        all.filter(|c| c.stage != Stage::Closed || c.missed == 0)
+        self.connections.values().map(Box::as_ref)
     }
 }
 

@@ -40,6 +40,7 @@ pub mod control;
 pub mod door;
 pub mod human;
 pub mod log;
+pub mod memory;
 pub mod messages;
 pub mod metrics;
 pub mod page;

@@ -13,6 +13,7 @@ use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
 use super::counting::{Counted, Latencies};
 use crate::frame::clock::nanos;
+use crate::frame::memory;
 use crate::hints::HintWindows;
 
 /// What is reported as one: a server's address here or there, and with `--per-connection` the two
@@ -47,6 +48,9 @@ pub struct Span {
     /// What sensing cost, share of one CPU.
     pub cost: f64,
 }
+
+/// So many connections take megabytes.
+const MANY: usize = 1_000;
 
 /// All services, and where their connections stand.
 pub struct Services {
@@ -95,6 +99,9 @@ impl Services {
         self.counted += time;
         self.lost_events = reading.lost_events;
         self.tracker.read(reading, Some(*epoch));
+        if self.tracker.forgotten() >= MANY {
+            memory::give_back();
+        }
         for group in self.groups.values_mut() {
             (group.open, group.nagle_off) = (0, 0);
         }
