@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::Error;
-use crate::attach::interface::Interface;
+use crate::attach::interface::{Interface, index_of};
 use crate::decap_skel::{DecapSkel, DecapSkelBuilder, types};
 use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
 use crate::object::{holder, percpu, rodata};
@@ -68,7 +68,7 @@ impl Fates {
 /// The program, loaded and attached; detached when dropped.
 pub struct Decap {
     // before the program: what is attached goes first
-    _link: Option<OwnedFd>,
+    link: Option<OwnedFd>,
     pub(crate) skel: DecapSkel<'static>,
     native: bool,
     local: BTreeSet<IpAddr>,
@@ -91,7 +91,7 @@ impl Decap {
             Err(Error::OtherXdp { interface }) => Err(Error::XdpTaken { interface }),
             other => other,
         };
-        decap._link = Some(link?);
+        decap.link = Some(link?);
         Ok(decap)
     }
 
@@ -122,7 +122,7 @@ impl Decap {
             set.map_err(Error::bpf("writing the table of sources"))?;
         }
         let mut decap = Self {
-            _link: None,
+            link: None,
             skel,
             native: true,
             local: BTreeSet::new(),
@@ -134,6 +134,11 @@ impl Decap {
     /// The program, for tests and for programs that call it.
     pub fn program(&self) -> BorrowedFd<'_> {
         self.skel.progs.bw_decap.as_fd()
+    }
+
+    /// Whether it is still where it was attached: interfaces go.
+    pub fn is_attached(&self) -> bool {
+        self.link.as_ref().and_then(index_of).is_some()
     }
 
     /// Whether it is attached to native XDP, not to generic.

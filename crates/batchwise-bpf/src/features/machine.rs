@@ -58,6 +58,14 @@ pub struct Machine {
 /// PROC_PID_INIT_INO (include/linux/proc_ns.h).
 const MACHINES_PIDS: u64 = 0xefff_fffc;
 
+/// Whether this process is in the machine's PID namespace, where processes have the numbers that the kernel has.
+///
+/// # Errors
+/// When /proc does not tell.
+pub fn in_machines_pids() -> std::io::Result<bool> {
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino() == MACHINES_PIDS)
+}
+
 impl Machine {
     /// Looks at what costs nothing: no program is loaded. Nothing fails: what cannot be seen is said.
     pub fn look() -> Self {
@@ -80,8 +88,7 @@ impl Machine {
             },
             symbols: shows_symbols(),
             storage_iterator: || takes_iterator(c"bpf_sk_storage_map"),
-            all_processes: fs::metadata("/proc/self/ns/pid")
-                .is_ok_and(|ns| ns.ino() == MACHINES_PIDS),
+            all_processes: in_machines_pids().unwrap_or(false),
         }
     }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::attach::pins::BPFFS;
 use crate::profile;
-pub use machine::Machine;
+pub use machine::{Machine, in_machines_pids};
 pub use table::{FEATURES, SendHook};
 pub(crate) use table::{LATE_CALLBACKS, OWN_QUEUE};
 

@@ -56,7 +56,7 @@ pub struct Config {
 /// The program, loaded and attached; detached when dropped.
 pub struct PassiveSensor {
     // before the programs: what is attached goes first
-    _link: Option<Attachment>,
+    link: Option<Attachment>,
     events: Events,
     skel: PassiveSkel<'static>,
     attached: Attach,
@@ -77,7 +77,7 @@ impl PassiveSensor {
             let mut sensor = Self::load(&config, Attach::Native)?;
             match interface.native(sensor.program()) {
                 Ok(link) => {
-                    sensor._link = Some(Attachment::Link(link));
+                    sensor.link = Some(Attachment::Link(link));
                     return Ok(sensor);
                 }
                 Err(Error::NoNativeXdp { source, .. })
@@ -91,7 +91,7 @@ impl PassiveSensor {
         }
         let mut sensor = Self::load(&config, Attach::Tc)?;
         let link = interface.tc(sensor.program(), Tc::Ingress)?;
-        sensor._link = Some(link);
+        sensor.link = Some(link);
         Ok(sensor)
     }
 
@@ -116,12 +116,18 @@ impl PassiveSensor {
         };
         let events = Events::open(&skel.maps.events, buckets)?;
         Ok(Self {
-            _link: None,
+            link: None,
             events,
             skel,
             attached,
             then: config.then.is_some(),
         })
+    }
+
+    /// Whether it is still where it was attached: interfaces go.
+    pub fn is_attached(&self) -> bool {
+        let link = self.link.as_ref();
+        link.is_some_and(|link| link.ifindex().is_some())
     }
 
     /// Where packets are seen; never [`Attach::Auto`].

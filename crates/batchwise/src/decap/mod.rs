@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use batchwise_bpf::decap::{Decap, DecapConfig, Fates};
 use clap::Args;
 use nix::ifaddrs::getifaddrs;
@@ -145,6 +145,12 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
         let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;
         if turn == Turn::Look {
             continue;
+        }
+        if !decap.is_attached() {
+            bail!(
+                "{} is gone, and the decapsulating with it: start again when it is back",
+                args.iface
+            );
         }
         let now = local_addresses()?;
         if now != local {

@@ -2,6 +2,12 @@
 
 use serde::Serialize;
 
+/// A process's name, which is its own to choose: no control characters reach a terminal.
+pub fn process_name(comm: &str) -> String {
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    comm.trim_end_matches('\n').chars().map(shown).collect()
+}
+
 /// What stands for a value that is not known; never 0.
 pub const UNKNOWN: &str = "–";
 

@@ -1,6 +1,7 @@
 //! Where log messages go: standard error, except while the terminal view owns the screen. Then
 //! they are kept, the newest is shown in the view, and all of them are printed when it ends.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +9,21 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Bytes of messages that are kept while the screen is taken; what comes after is dropped.
 const ROOM: usize = 64 * 1024;
+
+/// Different complaints that are remembered.
+const MOST_COMPLAINTS: usize = 1024;
+
+/// What is said of applications, each once, however often one comes back: no log is theirs to fill.
+#[derive(Debug, Default)]
+pub struct Complaints(HashSet<String>);
+
+impl Complaints {
+    pub fn say(&mut self, complaint: &str) {
+        if self.0.len() < MOST_COMPLAINTS && self.0.insert(complaint.to_owned()) {
+            tracing::warn!("{complaint}");
+        }
+    }
+}
 
 static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 

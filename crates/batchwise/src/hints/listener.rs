@@ -16,6 +16,7 @@ use nix::unistd::geteuid;
 
 use super::windows::HintReading;
 use crate::frame::door::{self, Door};
+use crate::frame::messages::Complaints;
 
 /// Processes that may hand over hints at a time, …
 const MOST_PEERS: usize = 1024;
@@ -31,8 +32,6 @@ const AT_ONCE: usize = 256;
 const POLL: Duration = Duration::from_millis(10);
 /// What one process may take of it.
 const POLL_OF_PEER: Duration = Duration::from_millis(3);
-/// Different complaints that are remembered, so that each is made once.
-const MOST_COMPLAINTS: usize = 1024;
 
 /// Takes hints from applications.
 #[derive(Debug)]
@@ -42,7 +41,7 @@ pub struct HintListener {
     calibration: Calibration,
     peers: Vec<Peer>,
     next_id: u64,
-    complaints: HashSet<String>,
+    complaints: Complaints,
 }
 
 /// A process that has connected.
@@ -76,7 +75,7 @@ impl HintListener {
             calibration: Calibration::start(),
             peers: Vec::new(),
             next_id: 0,
-            complaints: HashSet::new(),
+            complaints: Complaints::default(),
         })
     }
 
@@ -109,7 +108,7 @@ impl HintListener {
                 }
                 Err(why) => {
                     let (pid, uid) = (peer.pid, peer.uid);
-                    self.complain(&format!(
+                    self.complaints.say(&format!(
                         "hints of process {pid} (user {uid}) dropped: {why}"
                     ));
                     false
@@ -127,7 +126,8 @@ impl HintListener {
                 Ok(socket) => socket,
                 Err(Errno::EAGAIN) => return,
                 Err(error) => {
-                    self.complain(&format!("hints cannot be accepted: {error}"));
+                    self.complaints
+                        .say(&format!("hints cannot be accepted: {error}"));
                     return;
                 }
             };
@@ -135,17 +135,17 @@ impl HintListener {
                 continue;
             };
             if !self.allowed.contains(&who.uid()) {
-                self.complain(&format!(
+                self.complaints.say(&format!(
                     "hints of process {} refused: allow its user with --hints-uid {}",
                     who.pid(),
                     who.uid()
                 ));
             } else if self.peers.len() >= MOST_PEERS {
-                self.complain(&format!(
+                self.complaints.say(&format!(
                     "hints of more than {MOST_PEERS} processes refused"
                 ));
             } else if who.uid() != 0 && self.places_of(who.uid()) >= MOST_OF_USER {
-                self.complain(&format!(
+                self.complaints.say(&format!(
                     "hints of more than {MOST_OF_USER} processes of user {} refused",
                     who.uid()
                 ));
@@ -214,13 +214,6 @@ impl HintListener {
             *of_user += 1;
         }
         Ok(true)
-    }
-
-    /// Once, however often the application comes back.
-    fn complain(&mut self, complaint: &str) {
-        if self.complaints.len() < MOST_COMPLAINTS && self.complaints.insert(complaint.to_owned()) {
-            tracing::warn!("{complaint}");
-        }
     }
 }
 

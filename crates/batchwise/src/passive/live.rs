@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use batchwise_bpf::passive::{Attach, Config, PassiveSensor};
 use batchwise_core::passive::Epoch;
 use batchwise_core::passive::report::TotalsLine;
@@ -54,6 +54,9 @@ pub fn run(
         take(sensor.poll()?, &mut session);
         if turn == Turn::Look {
             continue;
+        }
+        if !sensor.is_attached() {
+            bail!("{interface} is gone, and the measuring with it: start again when it is back");
         }
         let over = turn != Turn::Interval;
         let closed = if over {

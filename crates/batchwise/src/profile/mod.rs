@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use batchwise_bpf::features::in_machines_pids;
 use batchwise_bpf::profile::{Config, Sampler};
 use batchwise_bpf::traffic::Counter;
 use batchwise_core::profile::Tally;
@@ -126,7 +127,8 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(Action::Diff(args)) = &args.action {
         return diff::run(args);
     }
-    let numbered = owners::are_numbered_as_on_the_machine()?;
+    // else processes have other numbers here than samples have
+    let numbered = in_machines_pids().context("looking at the PID namespace")?;
     if args.only_some() {
         ensure!(
             numbered,

@@ -2,21 +2,10 @@
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use procfs::ProcResult;
 use procfs::process::{FDTarget, Process, all_processes};
-
-/// PROC_PID_INIT_INO (include/linux/proc_ns.h).
-const MACHINES_NAMESPACE: u64 = 0xefff_fffc;
-
-/// Whether processes have here the numbers that samples have: those of the machine. In a container they may have others.
-pub fn are_numbered_as_on_the_machine() -> anyhow::Result<bool> {
-    let namespace =
-        std::fs::metadata("/proc/self/ns/pid").context("looking at the PID namespace")?;
-    Ok(namespace.ino() == MACHINES_NAMESPACE)
-}
 
 /// Fails where one of these is no process.
 pub fn are_processes(pids: &[u32]) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use batchwise_bpf::profile::{Clock, Sample, Sampler};
 use batchwise_core::profile::{Counted, Kernel, Phase, Tally, attribute};
 
 use super::stacks::Stacks;
+use crate::frame::human::process_name;
 use crate::frame::ticks::sleep;
 
 /// What is known while it is sampled.
@@ -80,8 +81,7 @@ impl Sampling {
         let name = self.names.entry(sample.pid).or_insert_with(|| {
             let path = format!("/proc/{}/comm", sample.pid);
             let name = self.numbered.then(|| fs::read_to_string(path).ok());
-            let name = name.flatten().map(|name| name.trim().to_owned());
-            name.unwrap_or_else(|| sample.name.clone())
+            process_name(&name.flatten().unwrap_or_else(|| sample.name.clone()))
         });
         let first = sample.kernel.first();
         self.interval.add(&Counted {

@@ -551,6 +551,7 @@ impl Agent {
     fn give_back(&mut self) -> anyhow::Result<bool> {
         // one that gave the sockets back in the middle of a test does not know how that went on
         let late = self.guard.is_gone();
+        self.give_back_by_owners();
         let done = self.guard.finish();
         if !done || late {
             release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
@@ -558,6 +559,23 @@ impl Agent {
         }
         self.forget();
         Ok(done)
+    }
+
+    /// The guard's walk reaches no namespace in which no process is any more.
+    fn give_back_by_owners(&mut self) {
+        let held = self.services.values().filter(|s| s.arm.is_some());
+        let sockets: Vec<_> = held.flat_map(Service::as_asked).collect();
+        if sockets.is_empty() {
+            return;
+        }
+        match self.actuator.owners() {
+            Ok(owners) => {
+                let reach = || owners.reach(sockets.into_iter(), true);
+                // what it does not reach is the guard's
+                drop(self.sensor.for_applications(reach));
+            }
+            Err(error) => tracing::debug!("{error}"),
+        }
     }
 
     fn finish(mut self) -> anyhow::Result<()> {

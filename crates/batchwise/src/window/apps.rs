@@ -16,6 +16,8 @@ use nix::sys::socket::{
 };
 
 use crate::frame::door;
+use crate::frame::human::process_name;
+use crate::frame::messages::Complaints;
 
 /// Applications that one user may have at a time.
 const MOST_OF_A_USER: usize = 64;
@@ -26,6 +28,7 @@ pub struct Apps {
     apps: Vec<App>,
     /// Sockets that were refused, since the start.
     pub refused: u64,
+    complaints: Complaints,
 }
 
 /// One of them.
@@ -78,7 +81,8 @@ impl Apps {
         let (pid, uid) = (who.pid(), who.uid());
         let of_user = self.apps.iter().filter(|app| app.uid == uid).count();
         if of_user >= MOST_OF_A_USER || self.apps.len() >= MOST_APPS as usize {
-            tracing::warn!("process {pid} refused: user {uid} has {of_user} applications here");
+            let what = format!("process {pid} refused: user {uid} has {of_user} applications here");
+            self.complaints.say(&what);
             return Ok(());
         }
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -86,7 +90,7 @@ impl Apps {
             socket,
             pid,
             uid,
-            name: name.trim_end().to_owned(),
+            name: process_name(&name),
             memory: None,
             registered: BTreeSet::new(),
             before: Sums::default(),
@@ -104,11 +108,11 @@ impl Apps {
         let mut position = 0;
         let taken: Vec<u32> = self.numbers().collect();
         let mut free = (0..MOST_APPS).filter(|number| !taken.contains(number));
-        let refused = &mut self.refused;
+        let (refused, complaints) = (&mut self.refused, &mut self.complaints);
         self.apps.retain_mut(|app| {
             let has_asked = asked.get(position).copied().unwrap_or(false);
             position += 1;
-            if !has_asked || app.serve(window, &mut free, refused) {
+            if !has_asked || app.serve(window, &mut free, refused, complaints) {
                 return true;
             }
             if let Some(((number, _), _)) = &app.memory {
@@ -136,6 +140,7 @@ impl App {
         window: &mut Window,
         free: &mut impl Iterator<Item = u32>,
         refused: &mut u64,
+        complaints: &mut Complaints,
     ) -> bool {
         let (ask, sockets) = match receive(self.socket.as_fd()) {
             Ok(Some(asked)) => asked,
@@ -144,10 +149,10 @@ impl App {
         };
         if (ask.magic, ask.version) != (MAGIC, VERSION) {
             let pid = self.pid;
-            tracing::warn!(
-                "process {pid} speaks version {}, not {VERSION}",
-                ask.version
-            );
+            let version = ask.version;
+            complaints.say(&format!(
+                "process {pid} speaks version {version}, not {VERSION}"
+            ));
             answer(self.socket.as_fd(), 0, &[]);
             return false;
         }
@@ -157,7 +162,8 @@ impl App {
             (None, None) => match self.begin(window, free) {
                 Ok(()) => true,
                 Err(error) => {
-                    tracing::warn!("process {} gets no memory: {error:#}", self.pid);
+                    let pid = self.pid;
+                    complaints.say(&format!("process {pid} gets no memory: {error:#}"));
                     false
                 }
             },

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::Config;
+use super::{Config, text_of};
 use crate::frame::whole::replace;
 
 /// Where copies of configurations are, one for each file.
@@ -25,7 +25,7 @@ impl Kept {
     /// The configuration of `file` that was kept.
     pub fn read(&self, file: &Path) -> anyhow::Result<Config> {
         let path = self.0.display();
-        let text = fs::read_to_string(&self.0).with_context(|| format!("reading {path}"))?;
+        let text = text_of(&self.0).with_context(|| format!("reading {path}"))?;
         Config::parse(file, &text)
     }
 
@@ -35,7 +35,7 @@ impl Kept {
         file: &Path,
         is_in_force: impl FnOnce(Config) -> bool,
     ) -> anyhow::Result<()> {
-        let text = fs::read_to_string(file)?;
+        let text = text_of(file)?;
         if !is_in_force(Config::parse(file, &text)?) {
             return Ok(()); // changed since
         }

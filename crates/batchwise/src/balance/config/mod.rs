@@ -2,8 +2,11 @@
 //! line and remedy.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::{Range, RangeInclusive};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -136,9 +139,31 @@ pub fn wrong(file: &Path, line: usize, what: impl fmt::Display) -> anyhow::Error
     anyhow!("{}:{line}: {what}", file.display())
 }
 
+/// More than any configuration has, bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// What is in a file. Whoever may write it must not be able to have us wait, or read for ever.
+fn text_of(file: &Path) -> io::Result<String> {
+    // a FIFO would be waited for
+    let opened = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(file)?;
+    let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    if !opened.metadata()?.is_file() {
+        return refused("it is no regular file");
+    }
+    let mut text = String::new();
+    opened.take(LONGEST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 {
+        0..=LONGEST => Ok(text),
+        _ => refused("it is longer than 1 MiB"),
+    }
+}
+
 impl Config {
     pub fn read(file: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(file).map_err(|error| {
+        let text = text_of(file).map_err(|error| {
             anyhow!(
                 "{}: cannot be read ({error}); give the path of a readable TOML file with --config",
                 file.display()

@@ -82,6 +82,7 @@ impl Counts {
 struct Checksums {
     made: u64,
     left: u64,
+    said: bool,
 }
 
 impl Checksums {
@@ -93,14 +94,15 @@ impl Checksums {
         }
     }
 
-    fn check(self, whose: &str) -> anyhow::Result<()> {
-        if self.left >= LEFT && self.left >= self.made {
-            bail!(
-                "packets arrive at {whose} without their checksums, and would be thrown away by whom they \
-                 are for: `ethtool -K IF tx off` at the far end of the veth pair, where IF is its name"
+    /// Says it once. It is no reason to end: whoever sends can forge such frames.
+    fn check(&mut self, whose: &str) {
+        if !self.said && self.left >= LEFT && self.left >= self.made {
+            self.said = true;
+            tracing::warn!(
+                "packets arrive at {whose} without their checksums, and are thrown away by whom they are for: \
+                 `ethtool -K IF tx off` at the far end of the veth pair, where IF is its name"
             );
         }
-        Ok(())
     }
 }
 
@@ -272,9 +274,10 @@ impl Engine {
             }
         }
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
-        let [from, to] = self.checksums;
-        from.check("--from")?;
-        to.check("--to")
+        let [from, to] = &mut self.checksums;
+        from.check("--from");
+        to.check("--to");
+        Ok(())
     }
 
     /// Until something arrives.
