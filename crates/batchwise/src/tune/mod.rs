@@ -551,30 +551,36 @@ impl Agent {
     fn give_back(&mut self) -> anyhow::Result<bool> {
         // one that gave the sockets back in the middle of a test does not know how that went on
         let late = self.guard.is_gone();
-        self.give_back_by_owners();
         let done = self.guard.finish();
         if !done || late {
             release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
                 .context("cannot give the sockets back")?;
         }
+        self.give_back_the_rest();
         self.forget();
         Ok(done)
     }
 
-    /// The guard's walk reaches no namespace in which no process is any more.
-    fn give_back_by_owners(&mut self) {
-        let held = self.services.values().filter(|s| s.arm.is_some());
-        let sockets: Vec<_> = held.flat_map(Service::as_asked).collect();
-        if sockets.is_empty() {
-            return;
-        }
-        match self.actuator.owners() {
-            Ok(owners) => {
-                let reach = || owners.reach(sockets.into_iter(), true);
-                // what it does not reach is the guard's
-                drop(self.sensor.for_applications(reach));
+    /// The walk reaches no namespace in which no process is: what is astray behind it goes by its owners.
+    fn give_back_the_rest(&mut self) {
+        let done = self.sensor.read().and_then(|reading| {
+            self.tracker.read(&reading, None);
+            let all = self.tracker.connections().map(|c| &c.last);
+            let astray = all.filter(|c| c.nagle_off != c.app_nagle_off);
+            let astray: Vec<_> = astray
+                .map(|c| Socket {
+                    cookie: c.cookie,
+                    netns: c.netns,
+                    nodelay: c.app_nagle_off,
+                })
+                .collect();
+            if !astray.is_empty() {
+                self.actuator.owners()?.reach(astray.into_iter(), true);
             }
-            Err(error) => tracing::debug!("{error}"),
+            Ok(())
+        });
+        if let Err(error) = done {
+            tracing::debug!("sockets that the walk did not reach: {error}");
         }
     }
 

@@ -138,11 +138,6 @@ impl Service {
         });
     }
 
-    /// Its sockets as their applications asked.
-    pub fn as_asked(&self) -> impl Iterator<Item = Socket> + '_ {
-        self.sockets.iter().map(|member| member.with(None))
-    }
-
     /// All its connections were seen.
     pub fn end_look(&mut self) {
         let asked = self.sockets.iter().filter(|s| s.app_nodelay).count();

@@ -299,3 +299,25 @@ fn the_packaged_example_holds() {
     assert_eq!(config.services.len(), 2);
     assert_eq!(config.services[1].check.port, 8053);
 }
+
+#[test]
+fn what_is_no_file_or_does_not_end_is_refused_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fifo = folder.path().join("fifo.toml");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    let long = folder.path().join("long.toml");
+    let file = std::fs::File::create(&long).expect("a file");
+    file.set_len(LONGEST + 1).expect("a hole");
+    for (path, word) in [
+        (fifo.as_path(), "no regular file"),
+        (Path::new("/dev/zero"), "no regular file"),
+        (folder.path(), "no regular file"),
+        (long.as_path(), "1 MiB"),
+    ] {
+        let refused = Config::read(path).expect_err(word).to_string();
+        assert!(
+            refused.contains(word) && refused.contains("--config"),
+            "{refused}"
+        );
+    }
+}
