@@ -276,13 +276,22 @@ impl<'a> Agent<'a> {
         backend: &str,
         is: impl Fn(&BackendLine) -> bool,
     ) -> Result<()> {
-        let there = || self.printed().last(service, backend).is_some_and(&is);
-        let look = || Ok(there().then_some(()));
+        let look = || Ok(self.shows(service, backend, &is).then_some(()));
         if self.stop.wait_until(LIMIT, look)?.is_none() {
             let last = self.printed().last(service, backend).cloned();
             bail!("{what}: that did not come within {LIMIT:?}: {last:?}");
         }
         Ok(())
+    }
+
+    /// Whether its last line of `service` and `backend` satisfies `is`.
+    pub(super) fn shows(
+        &self,
+        service: &str,
+        backend: &str,
+        is: impl Fn(&BackendLine) -> bool,
+    ) -> bool {
+        self.printed().last(service, backend).is_some_and(is)
     }
 
     /// What the process printed so far.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use batchwise_core::balance::report::{BackendLine, Line};
 use batchwise_testbed::segment::SERVERS;
 use nix::sys::signal::Signal;
@@ -18,9 +18,12 @@ use super::stage::{STEADY, Stage, VICTIM, VICTIM_NAME, by_latency, settings};
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
 /// So often they change.
 const CHANGES: u64 = 20;
-/// A slow server's part of its speed. It must show beside the time that clients take between requests,
-/// which the balancer cannot tell from latency.
-const SLOW: f64 = 0.003;
+/// A slow server's parts of its speed, one after the other until it is seen. What it takes depends on
+/// this machine: it must show beside the time that clients take between requests, and a server that is
+/// far too slow holds all clients, so that it answers too few to be judged.
+const SLOWER: [f64; 5] = [0.03, 0.015, 0.007, 0.003, 0.0015];
+/// Each for so long.
+const EACH: Duration = Duration::from_secs(3);
 
 impl Stage<'_> {
     /// Writes other weights and sends SIGHUP until the agent has read them so often.
@@ -60,9 +63,13 @@ impl Stage<'_> {
         let (decisions, connections) = while_clients_work(self.segment, |_| {
             self.stop.sleep(STEADY)?;
             for (name, speed) in NAMES.into_iter().zip(&self.site.speeds) {
-                speed.set(SLOW)?;
-                self.agent
-                    .until("a slow server has fewer slots", WEB, name, fewer)?;
+                let is_seen = || self.agent.shows(WEB, name, fewer);
+                let mut parts = SLOWER.into_iter();
+                while !is_seen() {
+                    let part = parts.next();
+                    speed.set(part.context("a slow server never had fewer slots")?)?;
+                    self.stop.wait_until(EACH, || Ok(is_seen().then_some(())))?;
+                }
                 speed.set(1.0)?;
             }
             let decisions = self.agent.printed().decisions;

@@ -30,7 +30,7 @@ pub(super) const STEADY: Duration = Duration::from_millis(1500);
 pub(super) const VICTIM: u8 = 1;
 pub(super) const VICTIM_NAME: &str = NAMES[VICTIM as usize];
 /// A slow server's answers to health checks come later than others', and it is not down.
-const PATIENT: Duration = Duration::from_secs(2);
+const PATIENT: Duration = Duration::from_secs(10);
 
 fn checks(timeout: Duration) -> String {
     let [every, timeout] = [CHECK_EVERY, timeout].map(humantime::format_duration);
