@@ -36,6 +36,9 @@ pub struct Window {
     last: u32,
 }
 
+// SAFETY: libbpf's objects belong to no thread, and nothing outside holds a part of this one.
+unsafe impl Send for Window {}
+
 /// What an application shares with the kernel.
 #[derive(Debug)]
 pub struct App {
@@ -144,11 +147,11 @@ impl Window {
     }
 
     /// From now on the socket rings for the slot of this application, as long as that has this `turn`.
+    /// Whoever holds the socket's lock decides how long this takes.
     ///
     /// # Errors
     /// When it is not TCP's, or not in the cgroup.
     pub fn register(
-        &self,
         socket: BorrowedFd<'_>,
         (app, generation): (u32, u32),
         slot: u32,

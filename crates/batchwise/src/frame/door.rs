@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::{Context, bail};
@@ -21,6 +22,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Applications that wait to be accepted.
 const BACKLOG: i32 = 256;
+/// Stack of a thread that serves or dismisses one caller.
+pub const SMALL_STACK: usize = 128 * 1024;
+/// Callers that are being dismissed, …
+static DISMISSED: AtomicUsize = AtomicUsize::new(0);
+/// … beyond which nobody is accepted.
+const MOST_DISMISSED: usize = 256;
 /// Descriptors that one message can bring (the kernel's SCM_MAX_FD).
 const MOST_DESCRIPTORS: usize = 253;
 
@@ -61,8 +68,11 @@ impl Door {
     /// The next one that waits.
     ///
     /// # Errors
-    /// EAGAIN: nobody does.
+    /// EAGAIN: nobody does. EBUSY: too many who were dismissed do not go.
     pub fn accept(&self) -> nix::Result<OwnedFd> {
+        if DISMISSED.load(Ordering::Relaxed) >= MOST_DISMISSED {
+            return Err(Errno::EBUSY);
+        }
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         loop {
             match accept4(self.socket.as_raw_fd(), flags) {
@@ -144,8 +154,8 @@ pub fn receive(from: BorrowedFd<'_>, bytes: &mut [u8]) -> nix::Result<(usize, Ve
     Ok((message.bytes, rights.flatten().collect()))
 }
 
-/// Closes what an application handed over, elsewhere: to close a socket can take as long as its owner
-/// likes (SO_LINGER), and a file as long as its file system does.
+/// Closes what a trusted application handed over, elsewhere: to close a socket can take as long as its
+/// owner likes (SO_LINGER), and a file as long as its file system does.
 pub fn let_go(descriptors: Vec<OwnedFd>) {
     static CLOSER: LazyLock<Option<Sender<Vec<OwnedFd>>>> = LazyLock::new(|| {
         let (close, closed) = channel();
@@ -157,6 +167,21 @@ pub fn let_go(descriptors: Vec<OwnedFd>) {
         // its end is never reached: it receives as long as we live
         Some(close) => drop(close.send(descriptors)),
         None => drop(descriptors),
+    }
+}
+
+/// Closes the connection of one who may not come in, in a thread of its own: what it has sent goes with
+/// it, and that can take as long as it likes.
+pub fn dismiss(caller: OwnedFd) {
+    DISMISSED.fetch_add(1, Ordering::Relaxed);
+    let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
+    let spawned = thread.spawn(move || {
+        drop(caller);
+        DISMISSED.fetch_sub(1, Ordering::Relaxed);
+    });
+    if spawned.is_err() {
+        // without threads, it was closed here
+        DISMISSED.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

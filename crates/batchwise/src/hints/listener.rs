@@ -92,7 +92,7 @@ impl HintListener {
         }
         let end = Instant::now() + POLL;
         let mut served = 0;
-        peers.retain_mut(|peer| {
+        let is_over = |peer: &mut Peer| {
             let now = Instant::now();
             let until = end.min(now + POLL_OF_PEER);
             let of_user = of_users.entry(peer.uid).or_default();
@@ -104,17 +104,19 @@ impl HintListener {
             match received.and_then(|is_open| read.map_err(implausible).map(|()| is_open)) {
                 Ok(is_open) => {
                     served += usize::from(is_open && now < end);
-                    is_open
+                    !is_open
                 }
                 Err(why) => {
                     let (pid, uid) = (peer.pid, peer.uid);
                     self.complaints.say(&format!(
                         "hints of process {pid} (user {uid}) dropped: {why}"
                     ));
-                    false
+                    true
                 }
             }
-        });
+        };
+        let over: Vec<_> = peers.extract_if(.., is_over).map(|p| p.socket).collect();
+        door::let_go(over);
         peers.rotate_left(served);
         self.peers = peers;
         readings
@@ -134,29 +136,29 @@ impl HintListener {
             let Ok(who) = getsockopt(&socket, PeerCredentials) else {
                 continue;
             };
-            if !self.allowed.contains(&who.uid()) {
-                self.complaints.say(&format!(
-                    "hints of process {} refused: allow its user with --hints-uid {}",
-                    who.pid(),
-                    who.uid()
-                ));
-            } else if self.peers.len() >= MOST_PEERS {
-                self.complaints.say(&format!(
-                    "hints of more than {MOST_PEERS} processes refused"
-                ));
-            } else if who.uid() != 0 && self.places_of(who.uid()) >= MOST_OF_USER {
-                self.complaints.say(&format!(
-                    "hints of more than {MOST_OF_USER} processes of user {} refused",
-                    who.uid()
-                ));
-            } else {
-                self.peers.push(Peer {
-                    socket,
-                    pid: who.pid(),
-                    uid: who.uid(),
-                    hints: Vec::new(),
-                });
-            }
+            let (pid, uid) = (who.pid(), who.uid());
+            let refusal = match () {
+                () if !self.allowed.contains(&uid) => {
+                    format!("hints of process {pid} refused: allow its user with --hints-uid {uid}")
+                }
+                () if self.peers.len() >= MOST_PEERS => {
+                    format!("hints of more than {MOST_PEERS} processes refused")
+                }
+                () if uid != 0 && self.places_of(uid) >= MOST_OF_USER => {
+                    format!("hints of more than {MOST_OF_USER} processes of user {uid} refused")
+                }
+                () => {
+                    self.peers.push(Peer {
+                        socket,
+                        pid,
+                        uid,
+                        hints: Vec::new(),
+                    });
+                    continue;
+                }
+            };
+            self.complaints.say(&refusal);
+            door::dismiss(socket);
         }
     }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 
 use anyhow::Context;
 use batchwise_bpf::window::{MOST_APPS, Window};
@@ -15,34 +17,50 @@ use nix::sys::socket::{
     ControlMessage, MsgFlags, SockaddrStorage, getpeername, getsockopt, sendmsg,
 };
 
-use crate::frame::door;
+use crate::frame::door::{self, SMALL_STACK};
 use crate::frame::human::process_name;
 use crate::frame::messages::Complaints;
 
 /// Applications that one user may have at a time.
 const MOST_OF_A_USER: usize = 64;
 
-/// All of them.
-#[derive(Default)]
-pub struct Apps {
-    apps: Vec<App>,
+/// All of them. Each is served by a thread of its own: what one hands over can take as long as it likes to
+/// register (its lock is held) and to close (SO_LINGER, FUSE), and no other waits for that.
+#[derive(Clone)]
+pub struct Apps(Arc<Shared>);
+
+struct Shared {
+    table: Mutex<Table>,
     /// Sockets that were refused, since the start.
-    pub refused: u64,
+    refused: AtomicU64,
+}
+
+struct Table {
+    /// `None`: the agent ends.
+    window: Option<Window>,
+    /// Also those that have hung up, until all that they handed over is closed.
+    apps: Vec<Arc<App>>,
     complaints: Complaints,
 }
 
 /// One of them.
-pub struct App {
-    socket: OwnedFd,
-    pub pid: i32,
+struct App {
+    pid: i32,
     uid: u32,
-    pub name: String,
-    /// Its memory, once it has asked for it.
+    name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Its memory, once it has asked for it and until it hangs up.
     memory: Option<((u32, u32), Slots)>,
     /// Slots that were registered.
     registered: BTreeSet<u32>,
     /// As of the last reading.
     before: Sums,
+    /// It has hung up.
+    over: bool,
 }
 
 /// Sums over an application's sockets, since the kernel began to count (modulo 2^32).
@@ -75,147 +93,176 @@ pub struct Seen {
 }
 
 impl Apps {
-    /// Takes in an application that has connected, if its user has not too many.
-    pub fn add(&mut self, socket: OwnedFd) -> anyhow::Result<()> {
+    pub fn new(window: Window) -> Self {
+        let table = Table {
+            window: Some(window),
+            apps: Vec::new(),
+            complaints: Complaints::default(),
+        };
+        Self(Arc::new(Shared {
+            table: Mutex::new(table),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// Serves an application that has connected, if its user has not too many.
+    pub fn add(&self, socket: OwnedFd) -> anyhow::Result<()> {
         let who = getsockopt(&socket, PeerCredentials).context("asking who connects")?;
         let (pid, uid) = (who.pid(), who.uid());
-        let of_user = self.apps.iter().filter(|app| app.uid == uid).count();
-        if of_user >= MOST_OF_A_USER || self.apps.len() >= MOST_APPS as usize {
-            let what = format!("process {pid} refused: user {uid} has {of_user} applications here");
-            self.complaints.say(&what);
-            return Ok(());
-        }
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        self.apps.push(App {
-            socket,
+        let app = Arc::new(App {
             pid,
             uid,
             name: process_name(&name),
-            memory: None,
-            registered: BTreeSet::new(),
-            before: Sums::default(),
+            state: Mutex::default(),
         });
-        Ok(())
+        let mut table = self.table();
+        let of_user = table.apps.iter().filter(|app| app.uid == uid).count();
+        if of_user >= MOST_OF_A_USER || table.apps.len() >= MOST_APPS as usize {
+            let what = format!("process {pid} refused: user {uid} has {of_user} applications here");
+            table.complaints.say(&what);
+            door::dismiss(socket);
+            return Ok(());
+        }
+        table.apps.push(Arc::clone(&app));
+        drop(table);
+        let (apps, its) = (self.clone(), Arc::clone(&app));
+        let thread = Builder::new()
+            .name("application".to_owned())
+            .stack_size(SMALL_STACK);
+        let spawned = thread.spawn(move || apps.serve(&its, socket));
+        if spawned.is_err() {
+            self.forget(&app);
+        }
+        spawned.context("a thread for an application").map(drop)
     }
 
-    /// Their sockets, in order.
-    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.apps.iter().map(|app| app.socket.as_fd())
-    }
-
-    /// Serves those that asked something, by their position; those that hung up are forgotten.
-    pub fn serve(&mut self, window: &mut Window, asked: &[bool]) {
-        let mut position = 0;
-        let taken: Vec<u32> = self.numbers().collect();
-        let mut free = (0..MOST_APPS).filter(|number| !taken.contains(number));
-        let (refused, complaints) = (&mut self.refused, &mut self.complaints);
-        self.apps.retain_mut(|app| {
-            let has_asked = asked.get(position).copied().unwrap_or(false);
-            position += 1;
-            if !has_asked || app.serve(window, &mut free, refused, complaints) {
-                return true;
+    /// Answers until it hangs up.
+    fn serve(&self, app: &Arc<App>, socket: OwnedFd) {
+        while self.answer(app, socket.as_fd()) {}
+        {
+            let mut table = self.table();
+            let mut state = app.state();
+            state.over = true;
+            if let (Some(((number, _), _)), Some(window)) = (state.memory.take(), &mut table.window)
+            {
+                window.forget(number);
             }
-            if let Some(((number, _), _)) = &app.memory {
-                window.forget(*number);
-            }
-            false
-        });
+        }
+        // with all that is on the way in it
+        drop(socket);
+        self.forget(app);
     }
 
-    fn numbers(&self) -> impl Iterator<Item = u32> {
-        let memory = self.apps.iter().filter_map(|app| app.memory.as_ref());
-        memory.map(|((number, _), _)| *number)
+    fn forget(&self, app: &Arc<App>) {
+        self.table().apps.retain(|other| !Arc::ptr_eq(other, app));
     }
 
-    /// What each did since the last reading.
-    pub fn read(&mut self) -> Vec<Seen> {
-        self.apps.iter_mut().map(App::read).collect()
-    }
-}
-
-impl App {
     /// One question; false: it has hung up, or does not speak our language.
-    fn serve(
-        &mut self,
-        window: &mut Window,
-        free: &mut impl Iterator<Item = u32>,
-        refused: &mut u64,
-        complaints: &mut Complaints,
-    ) -> bool {
-        let (ask, sockets) = match receive(self.socket.as_fd()) {
+    fn answer(&self, app: &App, socket: BorrowedFd<'_>) -> bool {
+        let mut fds = [PollFd::new(socket, PollFlags::POLLIN)];
+        // receiving says what is wrong
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        let (ask, sockets) = match receive(socket) {
             Ok(Some(asked)) => asked,
             Err(Errno::EAGAIN | Errno::EINTR) => return true,
             _ => return false,
         };
         if (ask.magic, ask.version) != (MAGIC, VERSION) {
-            let pid = self.pid;
-            let version = ask.version;
-            complaints.say(&format!(
-                "process {pid} speaks version {version}, not {VERSION}"
-            ));
-            answer(self.socket.as_fd(), 0, &[]);
+            let (pid, version) = (app.pid, ask.version);
+            let what = format!("process {pid} speaks version {version}, not {VERSION}");
+            self.table().complaints.say(&what);
+            answer(socket, 0, &[]);
             return false;
         }
-        let goes_on = match (&self.memory, sockets.first()) {
-            // it has not waited for its turn: its memory would delay those that do
-            (None, None) if self.has_hung_up() => false,
-            (None, None) => match self.begin(window, free) {
-                Ok(()) => true,
-                Err(error) => {
-                    let pid = self.pid;
-                    complaints.say(&format!("process {pid} gets no memory: {error:#}"));
-                    false
-                }
-            },
-            (Some((id, _)), Some(socket)) => {
-                let error = match register(window, socket.as_fd(), *id, &ask) {
+        let id = app.state().memory.as_ref().map(|(id, _)| *id);
+        match (id, &sockets[..]) {
+            (None, []) => self.begin(app, socket).unwrap_or_else(|error| {
+                let what = format!("process {} gets no memory: {error:#}", app.pid);
+                self.table().complaints.say(&what);
+                false
+            }),
+            (Some(id), [its]) => {
+                let error = match register(its.as_fd(), id, &ask) {
                     Ok(()) => {
-                        self.registered.insert(ask.slot);
+                        app.state().registered.insert(ask.slot);
                         0
                     }
                     Err(errno) => {
-                        *refused += 1;
+                        self.0.refused.fetch_add(1, Ordering::Relaxed);
                         errno as u32
                     }
                 };
-                answer(self.socket.as_fd(), error, &[])
+                answer(socket, error, &[])
             }
             _ => false,
-        };
-        door::let_go(sockets);
-        goes_on
+        }
     }
 
-    fn has_hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ended| ended > 0)
-    }
-
-    /// Gives it its memory.
-    fn begin(
-        &mut self,
-        window: &mut Window,
-        free: &mut impl Iterator<Item = u32>,
-    ) -> anyhow::Result<()> {
-        let number = free.next().context("there are too many applications")?;
+    /// Gives it its memory. False: it does not wait for that any more.
+    fn begin(&self, app: &App, socket: BorrowedFd<'_>) -> anyhow::Result<bool> {
+        let mut table = self.table();
+        if has_hung_up(socket) {
+            return Ok(false); // it would delay those that do wait
+        }
+        let number_of = |app: &Arc<App>| app.state().memory.as_ref().map(|((n, _), _)| *n);
+        let taken: BTreeSet<u32> = table.apps.iter().filter_map(number_of).collect();
+        let free = (0..MOST_APPS).find(|number| !taken.contains(number));
+        let number = free.context("there are too many applications")?;
+        let window = table.window.as_mut().context("the agent ends")?;
         let memory = window.app(number, MOST_SLOTS)?;
         let slots = Slots::map(memory.slots.as_fd(), MOST_SLOTS)?;
-        self.memory = Some((memory.id, slots));
-        answer(self.socket.as_fd(), 0, &[memory.slots.as_fd()]);
-        Ok(())
+        app.state().memory = Some((memory.id, slots));
+        Ok(answer(socket, 0, &[memory.slots.as_fd()]))
     }
 
-    fn read(&mut self) -> Seen {
+    /// What each did since the last reading.
+    pub fn read(&self) -> Vec<Seen> {
+        let apps = self.table().apps.clone();
+        apps.iter().filter_map(|app| app.read()).collect()
+    }
+
+    /// Sockets that were refused, since the start.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were gated, since the start.
+    pub fn gated(&self) -> u64 {
+        self.table().window.as_ref().map_or(0, Window::gated)
+    }
+
+    /// Detaches the programs: a thread that waits for an application must not keep them.
+    pub fn end(&self) {
+        drop(self.table().window.take());
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl App {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None`: it has hung up.
+    fn read(&self) -> Option<Seen> {
+        let mut state = self.state();
+        if state.over {
+            return None;
+        }
         let mut seen = Seen {
             pid: self.pid,
             name: self.name.clone(),
             ..Seen::default()
         };
-        let Some((_, slots)) = &self.memory else {
-            return seen;
+        let Some((_, slots)) = &state.memory else {
+            return Some(seen);
         };
         let mut now = Sums::default();
-        for slot in self.registered.iter().filter_map(|&slot| slots.get(slot)) {
+        for slot in state.registered.iter().filter_map(|&slot| slots.get(slot)) {
             let of = |counter: &std::sync::atomic::AtomicU32| counter.load(Ordering::Relaxed);
             now.events = now.events.wrapping_add(of(&slot.events));
             now.rung = now.rung.wrapping_add(of(&slot.rung));
@@ -228,22 +275,22 @@ impl App {
             seen.unsent += u64::from(of(&slot.unsent));
             seen.lag_ns = seen.lag_ns.max(of(&slot.lag_ns).into());
         }
-        seen.events = now.events.wrapping_sub(self.before.events).into();
-        seen.rung = now.rung.wrapping_sub(self.before.rung).into();
-        seen.fallbacks = now.fallbacks.wrapping_sub(self.before.fallbacks).into();
-        self.before = now;
-        seen
+        seen.events = now.events.wrapping_sub(state.before.events).into();
+        seen.rung = now.rung.wrapping_sub(state.before.rung).into();
+        seen.fallbacks = now.fallbacks.wrapping_sub(state.before.fallbacks).into();
+        state.before = now;
+        Some(seen)
     }
 }
 
-fn register(
-    window: &Window,
-    socket: BorrowedFd<'_>,
-    app: (u32, u32),
-    ask: &Ask,
-) -> Result<(), Errno> {
+fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ended| ended > 0)
+}
+
+fn register(socket: BorrowedFd<'_>, app: (u32, u32), ask: &Ask) -> Result<(), Errno> {
     check(socket, ask)?;
-    let registered = window.register(socket, app, ask.slot, ask.turn);
+    let registered = Window::register(socket, app, ask.slot, ask.turn);
     registered.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(Errno::EIO as i32)))
 }
 
@@ -268,7 +315,6 @@ pub fn receive(from: BorrowedFd<'_>) -> Result<Option<(Ask, Vec<OwnedFd>)>, Errn
     let mut bytes = [0; size_of::<Ask>()];
     let (length, fds) = door::receive(from, &mut bytes)?;
     if length != bytes.len() {
-        door::let_go(fds);
         return Ok(None);
     }
     let word = |at: usize| {

@@ -17,6 +17,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::frame::args::parse_duration;
 use crate::frame::door::{Door, raise_open_files};
+use crate::frame::messages::Complaints;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output};
 use crate::frame::signals::stop_flag;
@@ -84,22 +85,22 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     if args.gate.len() > MOST_GATES {
         bail!("--gate: at most {MOST_GATES} ports");
     }
-    let mut window = Window::attach(&cgroup, &args.gate).context(
+    let window = Window::attach(&cgroup, &args.gate).context(
         "cannot tell of window space (`batchwise doctor --for window` checks what is needed)",
     )?;
     let door = Door::open(&args.socket, "--socket", "applications")?;
     let mut output = Output::open(args.format.resolve()?, WhenUnread::GoOn, String::new())?;
-    let mut apps = Apps::default();
+    let (apps, mut complaints) = (Apps::new(window), Complaints::default());
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
         let turn = ticks.turn(Duration::MAX, |time| {
-            serve(&door, &mut window, &mut apps, time)?;
+            welcome(&door, &apps, &mut complaints, time)?;
             Ok(false)
         })?;
         if turn == Turn::Look {
             continue;
         }
-        let report = Report::of(apps.read(), apps.refused, window.gated());
+        let report = Report::of(apps.read(), apps.refused(), apps.gated());
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.take(&report));
         }
@@ -108,31 +109,32 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
+    apps.end();
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves applications for at most this time.
-fn serve(door: &Door, window: &mut Window, apps: &mut Apps, time: Duration) -> anyhow::Result<()> {
-    let fds = std::iter::once(door.as_fd()).chain(apps.fds());
-    let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+/// Waits for applications for at most this time.
+fn welcome(
+    door: &Door,
+    apps: &Apps,
+    complaints: &mut Complaints,
+    time: Duration,
+) -> anyhow::Result<()> {
+    let mut fds = [PollFd::new(door.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, poll_timeout(time)) {
         Ok(0) | Err(Errno::EINTR) => return Ok(()),
         other => other.context("waiting for applications")?,
     };
-    let asked: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-    drop(fds);
-    apps.serve(window, &asked[1..]);
-    if asked[0] {
-        match door.accept() {
-            Ok(socket) => apps.add(socket)?,
-            Err(Errno::EAGAIN) => {}
-            Err(error) => {
-                // it still waits: were it asked for at once, we would do nothing else
-                tracing::warn!("an application cannot connect: {error}");
-                std::thread::sleep(CALM);
-            }
-        }
+    let taken = match door.accept() {
+        Ok(socket) => apps.add(socket),
+        Err(Errno::EAGAIN) => return Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = taken {
+        complaints.say(&format!("an application cannot connect: {error:#}"));
+        // it may still wait: were it asked for at once, we would do nothing else
+        std::thread::sleep(CALM);
     }
     Ok(())
 }

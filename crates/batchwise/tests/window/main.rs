@@ -1,5 +1,7 @@
 //! `batchwise window` and its library, on real connections between two hosts.
 
+mod hostile;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
