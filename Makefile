@@ -11,7 +11,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test fuzz test-kernels test-metrics test-package build bench package package-rpm setup lint kernel-functions \
+.PHONY: demo test fuzz test-kernels test-metrics test-package test-units build bench package package-rpm setup lint kernel-functions \
         coverage clean
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
@@ -70,6 +70,11 @@ package-rpm: package
 ## installs, runs, upgrades, removes and purges the package in a clean Debian root: about three minutes
 test-package: package
 	packaging/test/run
+
+## the units under systemd, in a virtual machine: each starts and stops; `tune` is killed under each KillMode, and hangs
+test-units: PACKAGES += mmdebstrap cpio kmod
+test-units: build
+	packaging/test/units
 
 ## crates/batchwise-core/src/profile/functions.txt, by which `profile` goes, from the sources of four kernels (600 MB
 ## are downloaded)

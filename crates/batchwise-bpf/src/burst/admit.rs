@@ -276,19 +276,20 @@ impl Admitter {
         at.is_none_or(|attached| attached.ifindex().is_some())
     }
 
-    /// What was decided so far.
-    pub fn counts(&self) -> Result<Counts, Error> {
+    /// What was decided so far, and the sources that are known.
+    pub fn read(&self) -> Result<(Counts, Vec<Source>), Error> {
         let queue: types::bw_queue = one(&self.queue, MapFlags::LOCK)?;
         let aside: types::bw_admit_aside = one(&self.aside, MapFlags::ANY)?;
-        let known = self.known()?;
+        let known: Box<types::bw_known> = one(&self.known, MapFlags::ANY).map(Box::new)?;
         let epoch = (monotonic_ns() >> self.epoch_shift).max(queue.reserved.epoch);
         // what nobody has looked at since is counted when its place is taken
         let ended = |flow: &&types::bw_flow| {
             let lease = &flow.lease;
             lease.left > 0 && lease.refused == 0 && lease.epoch < epoch
         };
+        let sources: Vec<_> = known.sources.iter().filter_map(source).collect();
         let counts = &queue.counts;
-        Ok(Counts {
+        let counts = Counts {
             bursts_admitted: counts.admitted,
             bursts_refused: counts.refused,
             promised: counts.promised,
@@ -304,8 +305,9 @@ impl Admitter {
             own: aside.own,
             unreadable: aside.unreadable,
             cleared: aside.cleared,
-            sources: sources(&known).count() as u64,
-        })
+            sources: sources.len() as u64,
+        };
+        Ok((counts, sources))
     }
 
     /// Packets that a queue of our own dropped as the kernel had no memory for their places.
@@ -321,23 +323,6 @@ impl Admitter {
         let done = self.highest.update(&none, &none, MapFlags::ANY);
         done.map_err(Error::bpf(READING)).map(|()| highest)
     }
-
-    /// The sources that are known.
-    pub fn sources(&self) -> Result<Vec<Source>, Error> {
-        let known = self.known()?;
-        let source = |source: &types::bw_source| Source {
-            address: address(source.addr),
-            admitted: source.admitted,
-            refused: source.refused,
-            ignored: source.ignored,
-            dropped: source.dropped,
-        };
-        Ok(sources(&known).map(source).collect())
-    }
-
-    fn known(&self) -> Result<Box<types::bw_known>, Error> {
-        one(&self.known, MapFlags::ANY).map(Box::new)
-    }
 }
 
 impl Programs {
@@ -349,8 +334,15 @@ impl Programs {
     }
 }
 
-fn sources(known: &types::bw_known) -> impl Iterator<Item = &types::bw_source> {
-    known.sources.iter().filter(|source| source.addr != [0; 16])
+/// `None`: its place is empty.
+fn source(it: &types::bw_source) -> Option<Source> {
+    (it.addr != [0; 16]).then(|| Source {
+        address: address(it.addr),
+        admitted: it.admitted,
+        refused: it.refused,
+        ignored: it.ignored,
+        dropped: it.dropped,
+    })
 }
 
 /// The only value of a map.

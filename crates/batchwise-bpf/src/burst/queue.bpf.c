@@ -81,9 +81,9 @@ BW_INLINE __u32 bw_buffered(const struct sk_buff *skb)
 }
 
 /* What the limit counts a packet as. */
-BW_INLINE __u32 bw_size(const struct sk_buff *skb, __u32 buffered)
+BW_INLINE __u32 bw_size(const struct sk_buff *skb)
 {
-	return packet_bytes ? buffered * packet_bytes : bw_bytes(skb);
+	return packet_bytes ? bw_buffered(skb) * packet_bytes : bw_bytes(skb);
 }
 
 /* The mark, the source and the flow, by the kernel's hash of it. */
@@ -120,14 +120,14 @@ BW_INLINE void bw_read_mark(struct sk_buff *skb, struct bw_asked *asked)
 SEC("struct_ops/bw_enqueue")
 int BPF_PROG(bw_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
 {
-	__u32 buffered = bw_buffered(skb), bytes = bw_bytes(skb);
-	struct bw_asked asked = { .bytes = bw_size(skb, buffered), .queued = waiting };
+	struct bw_asked asked = { .bytes = bw_size(skb), .queued = waiting };
 	struct bw_admit_aside *a = bw_one(&aside);
 	struct bw_line *l = bw_one(&line);
+	__u32 bytes = bw_bytes(skb);
 	struct bw_waiting *place;
 
-	asked.segment = asked.bytes / buffered;
 	bw_read_mark(skb, &asked);
+	asked.segment = asked.segments ? asked.bytes / bw_buffered(skb) : asked.bytes;
 	bw_found(waiting);
 	if (!l || !a || bw_ask(&asked) > BW_BURST_LAST)
 		goto drop;
@@ -191,7 +191,7 @@ struct sk_buff *BPF_PROG(bw_dequeue, struct Qdisc *sch)
 			free_at = now;
 		free_at += bw_burst_time(rules.send_time, bw_bytes(skb));
 	}
-	waiting -= bw_size(skb, bw_buffered(skb));
+	waiting -= bw_size(skb);
 	sch->q.qlen--;
 	sch->qstats.backlog -= bw_bytes(skb);
 	bpf_qdisc_bstats_update(sch, skb);

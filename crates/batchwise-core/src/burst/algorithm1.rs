@@ -27,7 +27,8 @@ pub struct Algorithm1 {
     epoch: u64,
     epoch_ends: u64,
     reserved: u32,
-    /// Packets left by key: of this epoch, and of the one before.
+    /// Packets left by key: of this epoch, and of the one before. As each reserves one at least, which is
+    /// never given back if it does not come, there are no more than 1.5 of the queue's places.
     tables: [BTreeMap<u64, u32>; 2],
 }
 

@@ -1,8 +1,9 @@
 //! Clients of an agent's own sockets that mean harm, as fast as they can.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io::{self, IoSlice, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use batchwise_hint::Hints;
 use batchwise_testbed::metrics;
+use batchwise_window::{MAGIC, VERSION};
+use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg,
+    setsockopt, socket,
+};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use super::load::{Load, MIXED};
 use super::outcome::{Drill, Outcome};
@@ -23,6 +32,8 @@ const METRICS: &str = "127.0.0.1:9464";
 const CONNECTIONS: usize = 64;
 /// Connections that a hostile client keeps open.
 const KEPT: usize = 1_100;
+/// Handles that it keeps; each is a descriptor of this process.
+const HANDLES: usize = 1_024;
 /// A client that is not served for so long goes on.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Users of the metrics have theirs within this time.
@@ -50,18 +61,36 @@ pub fn http(context: &Context) -> Result<Outcome> {
 }
 
 pub fn hints(context: &Context) -> Result<Outcome> {
-    let scene = Scene::build(context, Drill::HintFlood)?;
+    at_a_socket(context, Drill::HintFlood, harm_hints)
+}
+
+pub fn handles(context: &Context) -> Result<Outcome> {
+    at_a_socket(context, Drill::HintHandles, harm_handles)
+}
+
+pub fn window(context: &Context) -> Result<Outcome> {
+    at_a_socket(context, Drill::WindowFlood, harm_window)
+}
+
+/// An agent for applications at a socket, and one that harms it; the replies of others come all the while.
+fn at_a_socket(
+    context: &Context,
+    drill: Drill,
+    harm: fn(&Path, &AtomicBool) -> u64,
+) -> Result<Outcome> {
+    let scene = Scene::build(context, drill)?;
     let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
-    let socket = context.output.dir().join("hint.sock");
+    let socket = context.output.dir().join("applications.sock");
+    let (words, who) = match drill {
+        Drill::WindowFlood => ("window --format jsonl --socket", "window clients"),
+        _ => ("watch --format jsonl --port 6379 --hints", "hint clients"),
+    };
     let mut command = Command::new(&context.command);
-    command.args(["watch", "--format", "jsonl", "--port", "6379", "--hints"]);
-    command
-        .arg(&socket)
-        .arg("--cgroup")
-        .arg(scene.client().cgroup());
-    let agent = scene.start(scene.client(), "watch", command)?;
+    command.args(words.split(' ')).arg(&socket);
+    command.arg("--cgroup").arg(scene.client().cgroup());
+    let agent = scene.start(scene.client(), "agent", command)?;
     let mut outcome = Outcome::default();
-    let harm = |over: &AtomicBool| harm_hints(&socket, over);
+    let harm = |over: &AtomicBool| harm(&socket, over);
     let replies = || {
         let (before, begin) = (load.replies(), Instant::now());
         load.goes_on(&scene.context.stop)?;
@@ -69,7 +98,7 @@ pub fn hints(context: &Context) -> Result<Outcome> {
         Ok(begin.elapsed())
     };
     assault(&scene, &mut outcome, &agent, harm, replies)?;
-    finish(scene, load, agent, outcome, "hint clients")
+    finish(scene, load, agent, outcome, who)
 }
 
 /// Compares the agent before and meanwhile; `look` says how long it takes to be served. Gives the longest.
@@ -214,4 +243,68 @@ fn harm_hints(socket: &Path, over: &AtomicBool) -> u64 {
         }
     }
     tries
+}
+
+/// Has many valid handles, and lets the oldest go for new ones.
+fn harm_handles(socket: &Path, over: &AtomicBool) -> u64 {
+    // SAFETY: the standard library's lock is around the environment, and no C code here reads it.
+    unsafe { std::env::set_var(batchwise_hint::SOCKET_VARIABLE, socket) };
+    let service = SocketAddr::from(([10, 77, 0, 1], 6379));
+    let mut kept = VecDeque::new();
+    let mut tries = 0;
+    while !over.load(Ordering::Relaxed) {
+        // the library's thread hands them over, and closes those that are gone: it must keep up
+        std::thread::sleep(Duration::from_millis(100));
+        for _ in 0..HANDLES / 2 {
+            tries += 1;
+            let hints = Hints::for_service(service);
+            hints.create(1);
+            hints.complete(1);
+            kept.push_back(hints);
+        }
+        kept.drain(..kept.len().saturating_sub(HANDLES));
+    }
+    tries
+}
+
+/// Connects and sends what is no question, one of another version, or more descriptors than one; stays or
+/// leaves.
+fn harm_window(socket: &Path, over: &AtomicBool) -> u64 {
+    let mut kept = VecDeque::new();
+    let mut tries = 0;
+    while !over.load(Ordering::Relaxed) {
+        tries += 1;
+        match harm_window_once(socket, tries) {
+            Ok(stream) if tries % 2 == 0 => kept.push_back(stream),
+            _ => {}
+        }
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+    }
+    tries
+}
+
+fn harm_window_once(path: &Path, number: u64) -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let stream = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    let patience = TimeVal::microseconds(PATIENCE.as_micros() as i64);
+    setsockopt(&stream, SendTimeout, &patience)?;
+    connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let bytes = match number % 3 {
+        0 => [0xff; 64].to_vec(),
+        1 => [MAGIC, VERSION + 1, 1, 1].map(u32::to_ne_bytes).concat(),
+        _ => [MAGIC, VERSION, 1, 1].map(u32::to_ne_bytes).concat(),
+    };
+    let fds = [stream.as_raw_fd(); 100];
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let parts = [IoSlice::new(&bytes)];
+    sendmsg::<()>(
+        stream.as_raw_fd(),
+        &parts,
+        &rights,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    Ok(stream)
 }

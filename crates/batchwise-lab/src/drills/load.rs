@@ -36,6 +36,16 @@ pub const MIXED: fn(usize) -> bool = |index| index % 2 == 0;
 pub const ALL: fn(usize) -> bool = |_| true;
 
 impl Socket {
+    /// Connects from the calling thread's namespace, by this process (and its cgroup).
+    pub fn connect(to: SocketAddr, nodelay: bool) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(nodelay)?;
+        let stream = Arc::new(stream);
+        Ok(Self { stream, nodelay })
+    }
+
     /// Whether getsockopt() says something else than the application asked for.
     pub fn is_astray(&self) -> bool {
         self.stream.nodelay().ok() != Some(self.nodelay)
@@ -73,18 +83,15 @@ impl Load {
         nodelay: fn(usize) -> bool,
     ) -> Result<Self> {
         let sockets = client.inside(|| {
-            let connect = |index| {
-                let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                let nodelay = nodelay(index);
-                stream.set_nodelay(nodelay)?;
-                let stream = Arc::new(stream);
-                Ok(Socket { stream, nodelay })
-            };
-            let sockets: io::Result<Vec<_>> = (0..count).map(connect).collect();
+            let sockets = (0..count).map(|index| Socket::connect(to, nodelay(index)));
+            let sockets: io::Result<Vec<_>> = sockets.collect();
             sockets.with_context(|| format!("connecting {count} times to {to}"))
         })?;
+        Ok(Self::over(sockets))
+    }
+
+    /// The same over connections that there are.
+    pub fn over(sockets: Vec<Socket>) -> Self {
         let mut load = Self {
             sockets,
             counts: Arc::default(),
@@ -99,7 +106,7 @@ impl Load {
             let work = move || work(own, &counts, &over);
             load.threads.push(std::thread::spawn(work));
         }
-        Ok(load)
+        load
     }
 
     /// Waits until many more replies have come.

@@ -1,5 +1,6 @@
-//! What is beside the tuned sockets: network namespaces that go.
+//! What is beside the tuned sockets: network namespaces that go, and many of them.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,8 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use batchwise_testbed::host::{Host, Namespace, Role};
 use batchwise_testbed::process::Process;
+use batchwise_testbed::redis::PORT;
+use nix::sys::signal::Signal;
 
-use super::load::{Load, MIXED};
+use super::load::{Load, MIXED, Socket, astray, given_back};
 use super::outcome::{Drill, Outcome};
 use super::scene::{LIMIT, Scene};
 use crate::Context;
@@ -110,5 +113,67 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     );
     let left = Path::new("/run/netns").join(GONE).exists();
     outcome.expect(!left, || format!("{GONE} is still there"));
+    Ok(outcome)
+}
+
+/// A namespace with a Redis in it, and a connection to that.
+struct Room {
+    _redis: Process,
+    _namespace: Namespace,
+}
+
+impl Room {
+    fn start(scene: &Scene<'_>, number: usize) -> Result<(Self, Socket)> {
+        let name = format!("bw-drills-n{number}");
+        Namespace::remove(&name)?;
+        let namespace = Namespace::create(name.clone())?;
+        namespace.ip("link set lo up")?;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &name, "redis-server", "--save", ""]);
+        command.args(["--bind", "127.0.0.1", "--port", &PORT.to_string()]);
+        let mut redis = scene.client().spawn(&name, command, Role::Workload)?;
+        redis.on_line(drop);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        let connected = || namespace.inside(|| Ok(Socket::connect(address, MIXED(number)).ok()));
+        let socket = scene.context.stop.wait_until(LIMIT, connected)?;
+        let socket = socket.context("a Redis does not listen")?;
+        let room = Self {
+            _redis: redis,
+            _namespace: namespace,
+        };
+        Ok((room, socket))
+    }
+}
+
+pub fn many_namespaces(context: &Context) -> Result<Outcome> {
+    let mut scene = Scene::build(context, Drill::ManyNamespaces)?;
+    let mut outcome = Outcome::default();
+    let count = if context.quick { 30 } else { 100 };
+    let rooms = (0..count).map(|number| Room::start(&scene, number));
+    let (rooms, sockets): (Vec<_>, Vec<_>) = rooms.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let load = Load::over(sockets);
+    let mut slowest = Duration::ZERO;
+    for hold in ["on", "off"] {
+        let mut agent = scene.tune(scene.client(), hold, &["--hold", hold])?;
+        scene.until_held(&load.sockets, hold == "off")?;
+        load.goes_on(&context.stop)?;
+        let death = agent.signal(Signal::SIGKILL)?;
+        let back = given_back(|| astray(&load.sockets), death, SECOND);
+        outcome.not_given_back += back.astray as u64;
+        slowest = slowest.max(back.after.unwrap_or(SECOND));
+        agent.process.wait(&context.stop, LIMIT)?;
+        load.goes_on(&context.stop)?;
+    }
+    let (traffic, first) = load.finish();
+    outcome.traffic = traffic;
+    outcome.wrong.extend(first);
+    drop(rooms);
+    scene.check().context("Redis")?;
+    let ms = slowest.as_secs_f64() * 1e3;
+    outcome.number("namespaces", count as f64);
+    outcome.number("slowest_ms", ms);
+    outcome.said = format!(
+        "an agent killed twice while it held a socket in each of {count} network namespaces: all were back after {ms:.0} ms"
+    );
     Ok(outcome)
 }

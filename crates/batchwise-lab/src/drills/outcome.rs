@@ -21,6 +21,10 @@ pub enum Drill {
     HostileHttp,
     /// Clients of `--hints` that mean harm.
     HintFlood,
+    /// A client of `--hints` that makes and drops thousands of valid handles a second.
+    HintHandles,
+    /// Clients of `window` that mean harm.
+    WindowFlood,
     /// One peer of 1,001 sends options of the exchange that say anything.
     HostilePeer,
     /// nginx holds back what is no full segment (`tcp_nopush`) while it is tuned.
@@ -35,6 +39,8 @@ pub enum Drill {
     ReaderLeaves,
     /// A network namespace is deleted whose sockets were tuned.
     NamespaceDeleted,
+    /// `tune` is killed while it holds sockets in 100 network namespaces.
+    ManyNamespaces,
     /// Another sock_ops program has asked for callbacks of its own.
     OtherSockOps,
     /// The memory limit of an agent's cgroup is reached.

@@ -114,7 +114,7 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
         if now != at_start || root_now.kind != root.kind {
             bail!("the queue of {name} was changed: start again");
         }
-        let counts = admitter.counts()?;
+        let (counts, sources) = admitter.read()?;
         let ts_ns = wall_clock_ns();
         let line = AdmitLine {
             ts_ns,
@@ -131,7 +131,7 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
             },
             counts,
         };
-        let sources = SourceLine::most(ts_ns, name, admitter.sources()?, args.top);
+        let sources = SourceLine::most(ts_ns, name, sources, args.top);
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.admit = Some(line.clone()));
         }

@@ -217,6 +217,25 @@ unless (batchwise:confidence:mean5m < 0.3)"#,
         summary: "{{ $labels.instance }} cannot remember all connections",
         description: "They break when backends change: flows in the configuration is too small.",
     },
+    Alert {
+        name: "BatchwiseMarksOfOthers",
+        severity: "warning",
+        after: "10m",
+        expr: r#"increase(batchwise_burst_unmarked_packets_total{reason="taken"}[10m]) > 0"#,
+        summary: "Others use the code points of marks at {{ $labels.instance }}",
+        description: "Routers take their packets for bursts: choose other --code-points, or take theirs off where they come in.",
+    },
+    Alert {
+        name: "BatchwiseMarksNotHeard",
+        severity: "info",
+        after: "10m",
+        expr: r#"sum by (instance, job) (rate(batchwise_burst_router_packets_total{fate=~"ignored|overflowed"}[10m]))
+/ (
+  sum by (instance, job) (rate(batchwise_burst_router_packets_total{fate=~"promised|last|denied|ignored|overflowed"}[10m])) > 0
+) > 0.5"#,
+        summary: "Most marks at {{ $labels.instance }} are not heard",
+        description: "Sources mark more than their credit, or others use the code points: batchwise burst admit shows the sources.",
+    },
 ];
 
 fn yaml() -> String {

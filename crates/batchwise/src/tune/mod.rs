@@ -1,14 +1,15 @@
 //! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
 
 pub mod decisions;
+mod give_back;
 mod guard;
 pub mod metrics;
 mod place;
 mod service;
 mod test;
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -19,8 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{
-    self as bpf, Actuator, Config, MOST_SERVICES, Reading, Sensor, Socket, Units, monotonic_ns,
-    release,
+    self as bpf, Actuator, Config, MOST_SERVICES, Reading, Sensor, Units, monotonic_ns,
 };
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::tracker::Tracker;
@@ -350,57 +350,6 @@ impl Agent {
         !self.forgetful
     }
 
-    /// An agent and its guard ended together: what sockets have is not what their applications asked for.
-    fn give_back_what_was_left(&mut self) -> anyhow::Result<()> {
-        let left = self.place.left();
-        if left.is_empty() {
-            return Ok(());
-        }
-        let all = left.len();
-        let socket = |(&cookie, asked): (&u64, &Asked)| Socket {
-            cookie,
-            netns: 0,
-            nodelay: asked.nodelay,
-        };
-        let (owners, sockets) = (self.actuator.owners()?, left.iter().map(socket));
-        let unreached = self.sensor.for_applications(|| owners.reach(sockets, true));
-        if !unreached.is_empty() {
-            self.actuator.give_back(&unreached)?;
-        }
-        let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
-        self.tracker.read(&self.sensor.read()?, None);
-        let seen = self.tracker.connections();
-        let seen: HashMap<_, _> = seen.map(|c| (c.last.cookie, c.last.nagle_off)).collect();
-        let ports = &self.args.ports.numbers;
-        // what is not seen although its port is watched was closed
-        left.retain(|cookie, asked| {
-            unreached.contains(cookie)
-                && seen
-                    .get(cookie)
-                    .map_or(!ports.contains(&asked.port), |nodelay| {
-                        *nodelay != asked.nodelay
-                    })
-        });
-        let back = all - left.len();
-        tracing::warn!(
-            "an agent and its guard ended together: {back} sockets have their applications' settings again"
-        );
-        if !left.is_empty() {
-            tracing::warn!(
-                "{} more are out of reach, or of ports that only the agent before watched: they keep what they have until an agent that reaches them starts",
-                left.len()
-            );
-        }
-        self.forget();
-        Ok(())
-    }
-
-    fn forget(&mut self) {
-        if let Err(error) = self.place.forget() {
-            tracing::warn!("{error:#}");
-        }
-    }
-
     /// Lets each service's controller decide, and does what it says.
     fn decide(&mut self) -> anyhow::Result<()> {
         let keys: Vec<_> = self.services.keys().copied().collect();
@@ -523,65 +472,6 @@ impl Agent {
             }
         }
         Ok(())
-    }
-
-    /// The guard took us for dead, and gave all sockets back (we were stopped, or the machine
-    /// stood still), or was killed itself: everything begins anew.
-    fn start_over(&mut self) -> anyhow::Result<()> {
-        let why = match self.give_back()? {
-            true => "took this agent for dead",
-            false => "was killed",
-        };
-        tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
-        self.sensor.detach();
-        for (server, side) in self.services.drain().map(|(key, _)| key) {
-            self.actuator.forget(server, side)?;
-        }
-        self.actuator.resume()?;
-        self.guard = Guard::start(
-            &self.actuator,
-            self.args.cgroup.as_deref(),
-            self.place.as_fd(),
-        )?;
-        Ok(())
-    }
-
-    /// All endings are the guard's: it gives the sockets back when we are gone. If it has been
-    /// killed, we do it ourselves. Whether it was there.
-    fn give_back(&mut self) -> anyhow::Result<bool> {
-        // one that gave the sockets back in the middle of a test does not know how that went on
-        let late = self.guard.is_gone();
-        let done = self.guard.finish();
-        if !done || late {
-            release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
-                .context("cannot give the sockets back")?;
-        }
-        self.give_back_the_rest();
-        self.forget();
-        Ok(done)
-    }
-
-    /// The walk reaches no namespace in which no process is: what is astray behind it goes by its owners.
-    fn give_back_the_rest(&mut self) {
-        let done = self.sensor.read().and_then(|reading| {
-            self.tracker.read(&reading, None);
-            let all = self.tracker.connections().map(|c| &c.last);
-            let astray = all.filter(|c| c.nagle_off != c.app_nagle_off);
-            let astray: Vec<_> = astray
-                .map(|c| Socket {
-                    cookie: c.cookie,
-                    netns: c.netns,
-                    nodelay: c.app_nagle_off,
-                })
-                .collect();
-            if !astray.is_empty() {
-                self.actuator.owners()?.reach(astray.into_iter(), true);
-            }
-            Ok(())
-        });
-        if let Err(error) = done {
-            tracing::debug!("sockets that the walk did not reach: {error}");
-        }
     }
 
     fn finish(mut self) -> anyhow::Result<()> {

@@ -6,7 +6,8 @@ mod report;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use batchwise_bpf::window::{MOST_GATES, Window};
@@ -72,6 +73,12 @@ const EVERY: Duration = Duration::from_secs(1);
 /// After an application could not be taken in.
 const CALM: Duration = Duration::from_millis(50);
 
+/// Between two applications that connect, in the long run: one that comes and goes as fast as it can must not
+/// cost a CPU.
+const APART: Duration = Duration::from_millis(100);
+/// So many may come at once.
+const AT_ONCE: u32 = 256;
+
 /// Runs until the duration is over or a signal comes.
 pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
@@ -91,10 +98,15 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let door = Door::open(&args.socket, "--socket", "applications")?;
     let mut output = Output::open(args.format.resolve()?, WhenUnread::GoOn, String::new())?;
     let (apps, mut complaints) = (Apps::new(window), Complaints::default());
+    let mut pace = Pace::new();
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
         let turn = ticks.turn(Duration::MAX, |time| {
-            welcome(&door, &apps, &mut complaints, time)?;
+            if let Some(pause) = pace.pause() {
+                thread::sleep(pause.min(time));
+            } else if welcome(&door, &apps, &mut complaints, time)? {
+                pace.took_one();
+            }
             Ok(false)
         })?;
         if turn == Turn::Look {
@@ -114,27 +126,52 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for applications for at most this time.
+/// Waits for an application for at most this time; whether one came.
 fn welcome(
     door: &Door,
     apps: &Apps,
     complaints: &mut Complaints,
     time: Duration,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let mut fds = [PollFd::new(door.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, poll_timeout(time)) {
-        Ok(0) | Err(Errno::EINTR) => return Ok(()),
+        Ok(0) | Err(Errno::EINTR) => return Ok(false),
         other => other.context("waiting for applications")?,
     };
     let taken = match door.accept() {
         Ok(socket) => apps.add(socket),
-        Err(Errno::EAGAIN) => return Ok(()),
+        Err(Errno::EAGAIN) => return Ok(false),
         Err(error) => Err(error.into()),
     };
     if let Err(error) = taken {
         complaints.say(&format!("an application cannot connect: {error:#}"));
         // it may still wait: were it asked for at once, we would do nothing else
-        std::thread::sleep(CALM);
+        thread::sleep(CALM);
     }
-    Ok(())
+    Ok(true)
+}
+
+/// How often applications may connect.
+struct Pace {
+    /// When as many may come at once again as ever.
+    free_at: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self {
+            free_at: Instant::now(),
+        }
+    }
+
+    fn took_one(&mut self) {
+        self.free_at = self.free_at.max(Instant::now()) + APART;
+    }
+
+    /// Until the next may come.
+    fn pause(&self) -> Option<Duration> {
+        let ahead = self.free_at.saturating_duration_since(Instant::now());
+        let pause = ahead.saturating_sub(APART * AT_ONCE);
+        (!pause.is_zero()).then_some(pause)
+    }
 }

@@ -7,6 +7,7 @@ use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::stage::refusal::{assert_refused, run, run_as_nobody};
 use batchwise_testbed::stage::{PATIENCE, Stage, batchwise, eventually, turn};
+use batchwise_testbed::stop::Stop;
 use batchwise_testbed::topology::{CLIENT_IP, LINK, SERVER_IP};
 use etherparse::{IpNumber, PacketBuilder};
 use nix::sys::signal::Signal;
@@ -90,4 +91,28 @@ fn an_address_that_the_host_gets_later_is_served_through_the_tunnel() {
     assert!(last["decapsulated"].as_u64() > Some(0), "{last}");
     assert_eq!(last["malformed"], 0);
     assert_eq!(last["native"], true);
+}
+
+#[test]
+fn when_its_interface_goes_it_says_so_and_ends() {
+    let stage = Stage::build("decapgone");
+    let server = &stage.hosts.server;
+    let ip = |what: &str| server.namespace().ip(what).expect("ip takes it");
+    ip("link add bw-goes type veth peer name bw-goes-too");
+    ip("link set bw-goes up");
+    let mut command = batchwise();
+    command.args(["decap", "--iface", "bw-goes", "--format", "jsonl"]);
+    command.args(["--from", "10.0.0.1"]);
+    let decap = Printing::<Value>::start(server, "decap", command, Role::Observer);
+    let mut decap = decap.expect("it starts");
+    let told = || decap.with_lines(|lines| (!lines.is_empty()).then_some(()));
+    eventually("a first line", told, || decap.quote());
+    ip("link del bw-goes");
+    let status = decap.wait(&Stop::default(), PATIENCE).expect("it ends");
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        decap.quote().contains("bw-goes is gone"),
+        "{}",
+        decap.quote()
+    );
 }

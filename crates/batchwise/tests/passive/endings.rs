@@ -45,3 +45,20 @@ fn sigterm_detaches_and_prints_the_totals() {
 fn sigkill_leaves_no_program_behind() {
     end_by("pkill", Signal::SIGKILL);
 }
+
+#[test]
+fn when_its_interface_goes_it_says_so_and_ends() {
+    let stage = Stage::build("pgone");
+    let server = &stage.hosts.server;
+    let ip = |what: &str| server.namespace().ip(what).expect("ip takes it");
+    for attach in ["native", "tc"] {
+        ip("link add bw-goes type veth peer name bw-goes-too");
+        ip("link set bw-goes up");
+        let mut live = Live::launch_at(server, "bw-goes", &["--attach", attach]);
+        live.await_attached();
+        ip("link del bw-goes");
+        let (status, said) = live.await_end();
+        assert_eq!(status.code(), Some(1), "{attach}: {said}");
+        assert!(said.contains("bw-goes is gone"), "{attach}: {said}");
+    }
+}

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 use batchwise_core::passive::report::{EpochLine, Line, ServerLine, TotalsLine};
+use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::stage::refusal::run;
 use batchwise_testbed::stage::{PATIENCE, batchwise, eventually};
+use batchwise_testbed::stop::Stop;
 use nix::sys::signal::Signal;
 
 /// What a run printed.
@@ -66,8 +68,13 @@ pub struct Live(Printing<Line>);
 impl Live {
     /// Measures what arrives at the host's link.
     pub fn launch(host: &Host, args: &[&str]) -> Self {
+        Self::launch_at(host, "bw-veth", args)
+    }
+
+    /// The same at another interface.
+    pub fn launch_at(host: &Host, interface: &str, args: &[&str]) -> Self {
         let mut command = batchwise();
-        command.args(["passive", "--iface", "bw-veth", "--format", "jsonl"]);
+        command.args(["passive", "--iface", interface, "--format", "jsonl"]);
         command.args(["--interval", "300ms", "--epoch", "300ms"]);
         command.args(args);
         let live = Printing::start(host, "batchwise passive", command, Role::Observer);
@@ -99,6 +106,18 @@ impl Live {
             || enough(&self.lines()).then_some(()),
             || format!("its lines: {:#?}{}", self.lines(), self.0.quote()),
         );
+    }
+
+    /// Waits until it has attached its program to whatever interface.
+    pub fn await_attached(&mut self) {
+        let attached = wait_attached(self.0.process(), "batchwise passive", &Stop::default());
+        attached.expect("it attaches");
+    }
+
+    /// Waits for its end by itself; how, and what it said on standard error.
+    pub fn await_end(mut self) -> (ExitStatus, String) {
+        let status = self.0.wait(&Stop::default(), PATIENCE).expect("it ends");
+        (status, self.0.quote())
     }
 
     /// Ends it with a signal.

@@ -1,17 +1,24 @@
 //! Orderly endings, and what the guard itself must survive.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
+use batchwise_testbed::host::ip;
+use batchwise_testbed::redis::PORT;
 use batchwise_testbed::stage::batchwise;
 use batchwise_testbed::stage::refusal::{assert_refused, run};
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 use crate::application::{Application, Style};
-use crate::sockets::{assert_given_back, assert_given_back_in_time, until_held};
+use crate::sockets::{Socket, assert_given_back, assert_given_back_in_time, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);
 const HOLD: [&str; 2] = ["--hold", "off"];
@@ -149,4 +156,55 @@ fn neither_a_lock_on_the_cgroup_nor_a_cgroup_above_lets_two_agents_meet() {
         &["another `batchwise tune`", "above or below"],
     );
     agent.finish();
+}
+
+/// A connection with both ends in a network namespace of its own, made and used by a thread.
+fn in_a_namespace_of_its_own(orders: Receiver<()>, made: Sender<Option<[TcpStream; 2]>>) {
+    let before = std::fs::File::open("/proc/thread-self/ns/net").expect("our namespace");
+    unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+    ip(&["link", "set", "lo", "up"]).expect("its loopback");
+    let inhabitant = Command::new("sleep").arg("300").spawn();
+    let mut inhabitant = inhabitant.expect("a process in it");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).expect("a listener");
+    let mut client = TcpStream::connect(("127.0.0.1", PORT)).expect("a connection");
+    let (mut server, _) = listener.accept().expect("its other end");
+    let copies = [&client, &server].map(|end| end.try_clone().expect("a second handle"));
+    made.send(Some(copies)).expect("the test waits");
+    let mut is_inside = true;
+    loop {
+        client.write_all(b"x").expect("a request");
+        server.read_exact(&mut [0]).expect("it comes");
+        server.write_all(b"y").expect("an answer");
+        client.read_exact(&mut [0]).expect("it comes");
+        match orders.try_recv() {
+            Ok(()) if is_inside => {
+                setns(&before, CloneFlags::CLONE_NEWNET).expect("back");
+                inhabitant.kill().expect("it is there");
+                inhabitant.wait().expect("it ends");
+                is_inside = false;
+                made.send(None).expect("the test waits");
+            }
+            Err(TryRecvError::Empty) => std::thread::sleep(PAUSE),
+            _ => break,
+        }
+    }
+}
+
+#[test]
+fn sockets_of_a_namespace_in_which_no_process_is_any_more_are_given_back() {
+    let scene = Scene::build("deserted");
+    let logs = TempDir::new().expect("a folder");
+    let ((order, orders), (made, ends)) = (channel(), channel());
+    let thread = std::thread::spawn(move || in_a_namespace_of_its_own(orders, made));
+    let ends_of_it = ends.recv().expect("the thread runs").expect("a connection");
+    let sockets = ends_of_it.each_ref().map(|end| Socket::set(end, false));
+    let mut agent = Agent::launch(scene.client(), logs.path(), &HOLD);
+    until_held(&sockets, true);
+    order.send(()).expect("the thread waits");
+    ends.recv().expect("it has left the namespace");
+    agent.signal(Signal::SIGTERM);
+    assert!(agent.wait().success(), "{}", agent.messages());
+    assert_given_back(&sockets);
+    order.send(()).expect("the thread waits");
+    thread.join().expect("it ends");
 }

@@ -1,0 +1,124 @@
+//! Every socket has its application's own setting back: when the agent ends, when its guard took it for
+//! dead, and when an agent before it and its guard ended together.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
+
+use anyhow::Context;
+use batchwise_bpf::{Socket, release};
+
+use super::Agent;
+use super::guard::Guard;
+use super::place::Asked;
+
+impl Agent {
+    /// An agent and its guard ended together: what sockets have is not what their applications asked for.
+    pub(super) fn give_back_what_was_left(&mut self) -> anyhow::Result<()> {
+        let left = self.place.left();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let all = left.len();
+        let socket = |(&cookie, asked): (&u64, &Asked)| Socket {
+            cookie,
+            netns: 0,
+            nodelay: asked.nodelay,
+        };
+        let (owners, sockets) = (self.actuator.owners()?, left.iter().map(socket));
+        let unreached = self.sensor.for_applications(|| owners.reach(sockets, true));
+        if !unreached.is_empty() {
+            self.actuator.give_back(&unreached)?;
+        }
+        let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
+        self.tracker.read(&self.sensor.read()?, None);
+        let seen = self.tracker.connections();
+        let seen: HashMap<_, _> = seen.map(|c| (c.last.cookie, c.last.nagle_off)).collect();
+        let ports = &self.args.ports.numbers;
+        // what is not seen although its port is watched was closed
+        left.retain(|cookie, asked| {
+            unreached.contains(cookie)
+                && seen
+                    .get(cookie)
+                    .map_or(!ports.contains(&asked.port), |nodelay| {
+                        *nodelay != asked.nodelay
+                    })
+        });
+        let back = all - left.len();
+        tracing::warn!(
+            "an agent and its guard ended together: {back} sockets have their applications' settings again"
+        );
+        if !left.is_empty() {
+            tracing::warn!(
+                "{} more are out of reach, or of ports that only the agent before watched: they keep what they have until an agent that reaches them starts",
+                left.len()
+            );
+        }
+        self.forget();
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        if let Err(error) = self.place.forget() {
+            tracing::warn!("{error:#}");
+        }
+    }
+
+    /// The guard took us for dead, and gave all sockets back (we were stopped, or the machine
+    /// stood still), or was killed itself: everything begins anew.
+    pub(super) fn start_over(&mut self) -> anyhow::Result<()> {
+        let why = match self.give_back()? {
+            true => "took this agent for dead",
+            false => "was killed",
+        };
+        tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
+        self.sensor.detach();
+        for (server, side) in self.services.drain().map(|(key, _)| key) {
+            self.actuator.forget(server, side)?;
+        }
+        self.actuator.resume()?;
+        self.guard = Guard::start(
+            &self.actuator,
+            self.args.cgroup.as_deref(),
+            self.place.as_fd(),
+        )?;
+        Ok(())
+    }
+
+    /// All endings are the guard's: it gives the sockets back when we are gone. If it has been
+    /// killed, we do it ourselves. Whether it was there.
+    pub(super) fn give_back(&mut self) -> anyhow::Result<bool> {
+        // one that gave the sockets back in the middle of a test does not know how that went on
+        let late = self.guard.is_gone();
+        let done = self.guard.finish();
+        if !done || late {
+            release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
+                .context("cannot give the sockets back")?;
+        }
+        self.give_back_the_rest();
+        self.forget();
+        Ok(done)
+    }
+
+    /// The walk reaches no namespace in which no process is: what is astray behind it goes by its owners.
+    fn give_back_the_rest(&mut self) {
+        let done = self.sensor.read().and_then(|reading| {
+            self.tracker.read(&reading, None);
+            let all = self.tracker.connections().map(|c| &c.last);
+            let astray = all.filter(|c| c.nagle_off != c.app_nagle_off);
+            let astray: Vec<_> = astray
+                .map(|c| Socket {
+                    cookie: c.cookie,
+                    netns: c.netns,
+                    nodelay: c.app_nagle_off,
+                })
+                .collect();
+            if !astray.is_empty() {
+                self.actuator.owners()?.reach(astray.into_iter(), true);
+            }
+            Ok(())
+        });
+        if let Err(error) = done {
+            tracing::debug!("sockets that the walk did not reach: {error}");
+        }
+    }
+}
