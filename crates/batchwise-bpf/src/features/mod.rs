@@ -441,8 +441,9 @@ fn clock(machine: &Machine) -> Finding {
 }
 
 /// Where no clock may be opened.
-pub(crate) const CLOCK_REMEDY: &str = "run as root or with CAP_PERFMON; in a container with --privileged, or a seccomp \
-                                       filter that allows perf_event_open";
+pub(crate) const CLOCK_REMEDY: &str = "run as root or with CAP_PERFMON (CAP_SYS_ADMIN where kernel.perf_event_paranoid is above \
+                                       2); in a container with --privileged, or a seccomp filter that allows \
+                                       perf_event_open";
 
 fn symbols(machine: &Machine) -> Finding {
     match machine.symbols {

@@ -11,7 +11,8 @@ use nix::sys::utsname::uname;
 
 /// Reads them.
 pub fn read() -> anyhow::Result<Kernel> {
-    let text = fs::read("/proc/kallsyms").context("reading the kernel's functions")?;
+    let text = fs::read("/proc/kallsyms")
+        .context("reading the kernel's functions (under systemd: without ProtectKernelTunables)")?;
     let text = String::from_utf8_lossy(&text);
     let modules = modules();
     let kernel = Kernel::of(text.lines(), &Functions::default(), |module| {
