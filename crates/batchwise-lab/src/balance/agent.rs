@@ -201,6 +201,8 @@ impl<'a> Agent<'a> {
         *self.printed() = Printed::default();
         let mut command = self.batchwise(&[]);
         command.arg("--config").arg(self.config());
+        // as its unit does
+        command.arg("--state").arg(&self.folder);
         command.args(["--format", "jsonl"]);
         let mut process = self.host.spawn("the balancer", command, self.role)?;
         let printed = Arc::clone(&self.printed);
