@@ -187,30 +187,14 @@ fn scrape(scene: &Scene<'_>, address: SocketAddr) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// Idles, begins slowly, announces bodies that nobody could hold, sends heads without an end, asks and does
-/// not read: in turns, until it is over. How many connections there were.
-fn harm_http(address: SocketAddr, over: &AtomicBool) -> u64 {
+/// Tries again and again, until it is over. The last [`KEPT`] things that a try gives stay open. How many tries
+/// there were.
+fn harm<T>(over: &AtomicBool, once: impl Fn(u64) -> Option<T>) -> u64 {
     let mut kept = VecDeque::new();
     let mut tries = 0;
     while !over.load(Ordering::Relaxed) {
         tries += 1;
-        let harm =
-            || -> io::Result<TcpStream> {
-                let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                match tries % 5 {
-                0 => {}
-                1 => stream.write_all(b"GET /met")?,
-                2 => stream.write_all(
-                    b"POST /metrics HTTP/1.1\r\nContent-Length: 4611686018427387904\r\n\r\nbody",
-                )?,
-                3 => stream.write_all(&b"GET /metrics HTTP/1.1\r\nX-Filler: y\r\n".repeat(4_096))?,
-                _ => stream.write_all(&b"GET /metrics HTTP/1.1\r\nHost: bw\r\n\r\n".repeat(20))?,
-            }
-                Ok(stream)
-            };
-        // whatever comes of it
-        kept.extend(harm().ok());
+        kept.extend(once(tries));
         if kept.len() > KEPT {
             kept.pop_front();
         }
@@ -218,31 +202,39 @@ fn harm_http(address: SocketAddr, over: &AtomicBool) -> u64 {
     tries
 }
 
+/// Idles, begins slowly, announces bodies that nobody could hold, sends heads without an end, asks and does
+/// not read: in turns.
+fn harm_http(address: SocketAddr, over: &AtomicBool) -> u64 {
+    let once = |number: u64| -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        match number % 5 {
+            0 => {}
+            1 => stream.write_all(b"GET /met")?,
+            2 => stream.write_all(
+                b"POST /metrics HTTP/1.1\r\nContent-Length: 4611686018427387904\r\n\r\nbody",
+            )?,
+            3 => stream.write_all(&b"GET /metrics HTTP/1.1\r\nX-Filler: y\r\n".repeat(4_096))?,
+            _ => stream.write_all(&b"GET /metrics HTTP/1.1\r\nHost: bw\r\n\r\n".repeat(20))?,
+        }
+        Ok(stream)
+    };
+    harm(over, |number| once(number).ok())
+}
+
 /// Connects and says what is no registration, or nothing at all, and stays or leaves.
 fn harm_hints(socket: &Path, over: &AtomicBool) -> u64 {
-    let mut kept = VecDeque::new();
-    let mut tries = 0;
-    while !over.load(Ordering::Relaxed) {
-        tries += 1;
-        let harm = || -> io::Result<UnixStream> {
-            let mut stream = UnixStream::connect(socket)?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            match tries % 3 {
-                0 => {}
-                1 => stream.write_all(&[0xff; 64])?,
-                _ => stream.write_all(&[0; 4_096])?,
-            }
-            Ok(stream)
-        };
-        match harm() {
-            Ok(stream) if tries % 2 == 0 => kept.push_back(stream),
-            _ => {}
+    let once = |number: u64| -> io::Result<UnixStream> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        match number % 3 {
+            0 => {}
+            1 => stream.write_all(&[0xff; 64])?,
+            _ => stream.write_all(&[0; 4_096])?,
         }
-        if kept.len() > KEPT {
-            kept.pop_front();
-        }
-    }
-    tries
+        Ok(stream)
+    };
+    harm(over, |number| once(number).ok().filter(|_| number % 2 == 0))
 }
 
 /// Has many valid handles, and lets the oldest go for new ones.
@@ -270,19 +262,8 @@ fn harm_handles(socket: &Path, over: &AtomicBool) -> u64 {
 /// Connects and sends what is no question, one of another version, or more descriptors than one; stays or
 /// leaves.
 fn harm_window(socket: &Path, over: &AtomicBool) -> u64 {
-    let mut kept = VecDeque::new();
-    let mut tries = 0;
-    while !over.load(Ordering::Relaxed) {
-        tries += 1;
-        match harm_window_once(socket, tries) {
-            Ok(stream) if tries % 2 == 0 => kept.push_back(stream),
-            _ => {}
-        }
-        if kept.len() > KEPT {
-            kept.pop_front();
-        }
-    }
-    tries
+    let once = |number| harm_window_once(socket, number).ok();
+    harm(over, |number| once(number).filter(|_| number % 2 == 0))
 }
 
 fn harm_window_once(path: &Path, number: u64) -> nix::Result<OwnedFd> {
