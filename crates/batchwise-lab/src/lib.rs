@@ -130,6 +130,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &regret::Regret,
         &burst::BurstSim,
         &burst::cost::BurstCost,
+        &burst::tc_cost::BurstTcCost,
         &burst::live::incast::BurstIncast,
         &burst::live::mixed::BurstMixed,
         &burst::live::jumbo::BurstJumbo,

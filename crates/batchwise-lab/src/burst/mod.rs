@@ -12,6 +12,7 @@ mod report;
 mod rules;
 mod scenarios;
 mod summary;
+pub(crate) mod tc_cost;
 mod tcp;
 #[cfg(test)]
 mod tests;

@@ -71,6 +71,35 @@ int again(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} measured_at_tc SEC(".maps");
+
+/* The same for programs of tc, which change nothing: of IPv4, each flow with its own source. */
+SEC("tc")
+int again_at_tc(struct __sk_buff *skb)
+{
+	__u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (data + ETHERNET + IPV4 + TCP > end)
+		return -1;
+	if (++number >= flows)
+		number = 0;
+	*(__u16 *)(data + ETHERNET + 14) = number;
+	*(__u16 *)(data + ETHERNET + IPV4) = number;
+	bpf_tail_call(skb, &measured_at_tc, 0);
+	return -1;
+}
+
+SEC("tc")
+int nothing_at_tc(struct __sk_buff *skb)
+{
+	return -1; /* TCX_NEXT */
+}
+
 SEC("xdp")
 int nothing(struct xdp_md *ctx)
 {

@@ -33,6 +33,10 @@ use skel::{AgainSkel, AgainSkelBuilder};
 pub const FLOWS: u32 = 65_536;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`: verdicts are carried out.
 const LIVE_FRAMES: u32 = 1 << 1;
+/// `struct __sk_buff` of the kernel's interface, and fields of it: words.
+const SK_BUFF: usize = 48;
+const INGRESS_IFINDEX: usize = 9;
+const IFINDEX: usize = 10;
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// What differs within a round: whose packets come and how they go on, and what runs for each.
@@ -160,11 +164,35 @@ impl Repeater {
         // Warm: a flow's first packet makes it, the second settles it in the balancer, and gives it
         // a gap to measure.
         let each = if flows > FLOWS { 0 } else { 3 * flows };
-        test_run(again, packet, each + 1000, 0)?;
+        test_run(again, packet, each + 1000, 0, &[])?;
         match live {
-            Some(host) => host.inside(|| test_run(again, packet, times, LIVE_FRAMES)),
-            None => test_run(again, packet, times, 0),
+            Some(host) => host.inside(|| test_run(again, packet, times, LIVE_FRAMES, &[])),
+            None => test_run(again, packet, times, 0, &[]),
         }
+    }
+
+    /// The same of a program in tc egress of `host`'s link, which forwards the packets; each flow of IPv4
+    /// has its own source. `None`: a program that does nothing.
+    pub fn run_at_tc(
+        &mut self,
+        host: &Host,
+        program: Option<BorrowedFd<'_>>,
+        (packet, flows): (&[u8], u32),
+        times: u32,
+    ) -> Result<f64> {
+        let Self { skel, .. } = self;
+        let nothing = skel.progs.nothing_at_tc.as_fd();
+        set_callee(&skel.maps.measured_at_tc, program.unwrap_or(nothing))?;
+        let data = skel.maps.data_data.as_deref_mut();
+        data.context("again.bpf.c has no .data")?.flows = flows;
+        let again = skel.progs.again_at_tc.as_fd();
+        host.inside(|| {
+            let mut skb = [0; SK_BUFF];
+            skb[INGRESS_IFINDEX] = if_nametoindex("lo")?;
+            skb[IFINDEX] = if_nametoindex(LINK)?;
+            test_run(again, packet, 3 * flows + 1000, 0, &skb)?;
+            test_run(again, packet, times, 0, &skb)
+        })
     }
 }
 
@@ -174,8 +202,14 @@ fn set_callee(array: &Map<'_>, program: BorrowedFd<'_>) -> Result<()> {
     Ok(array.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY)?)
 }
 
-/// Time of a run without that which others had the CPU, ns.
-fn test_run(program: BorrowedFd<'_>, packet: &[u8], repeat: u32, flags: u32) -> Result<f64> {
+/// Time of a run without that which others had the CPU, ns. `context`: what else the program is told.
+fn test_run(
+    program: BorrowedFd<'_>,
+    packet: &[u8],
+    repeat: u32,
+    flags: u32,
+    context: &[u32],
+) -> Result<f64> {
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
         data_in: packet.as_ptr().cast(),
@@ -184,7 +218,11 @@ fn test_run(program: BorrowedFd<'_>, packet: &[u8], repeat: u32, flags: u32) -> 
         flags,
         ..Default::default()
     };
-    // SAFETY: the descriptor is open; the packet is as long as `opts` says and only read.
+    if !context.is_empty() {
+        opts.ctx_in = context.as_ptr().cast();
+        opts.ctx_size_in = size_of_val(context).try_into()?;
+    }
+    // SAFETY: the descriptor is open; packet and context are as long as `opts` says and only read.
     let error = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(-error)).context("BPF_PROG_TEST_RUN");

@@ -134,7 +134,7 @@ impl Experiment for BurstCost {
         let Arm { way, bytes } = *turn.arm;
         let Stage { repeater, around } = stage;
         let mut forwarder = forwarder(around, way)?;
-        let (packet, began) = (packet(bytes), AtomicBool::new(false));
+        let (packet, began) = (packet(bytes, true), AtomicBool::new(false));
         let client = &around.hosts.client;
         let measured = std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
@@ -304,11 +304,12 @@ fn received(around: &Around) -> Result<f64> {
     packets.context("the server's link is not in /proc/thread-self/net/dev")
 }
 
-/// TCP over IPv4 in a frame of so many bytes on the wire, marked, for nobody: the host that gets it throws
+/// TCP over IPv4 in a frame of so many bytes on the wire, marked or not, for nobody: the host that gets it throws
 /// it away as soon as it sees the address.
-fn packet(bytes: usize) -> Vec<u8> {
+pub(super) fn packet(bytes: usize, marked: bool) -> Vec<u8> {
     let length = bytes - 4;
-    let tos = CodePoints::default().mark(0, LENGTH).unwrap_or_default();
+    let mark = CodePoints::default().mark(0, LENGTH);
+    let tos = mark.filter(|_| marked).unwrap_or_default();
     let total = (length - 14) as u16;
     let mut p = vec![2, 0, 0, 0, 0x77, 0x99, 2, 0, 0, 0, 0x77, 2, 8, 0];
     p.extend([0x45, tos]);
