@@ -63,8 +63,8 @@ pub struct Counts {
     pub last: u64,
     /// More packets of refused bursts, which were dropped.
     pub denied: u64,
-    /// Packets with a mark that was not heard, which were let in: the source has used up its credit, or
-    /// there is no place to keep the burst.
+    /// Packets with a mark that was not heard, which were let in: the source has used up its credit,
+    /// there is no place to keep the burst, or another CPU held the queue for microseconds.
     pub ignored: u64,
     /// The same, dropped; and packets of admitted bursts that were longer than they said.
     pub overflowed: u64,
@@ -278,30 +278,42 @@ impl Admitter {
 
     /// What was decided so far, and the sources that are known.
     pub fn read(&self) -> Result<(Counts, Vec<Source>), Error> {
-        let queue: types::bw_queue = one(&self.queue, MapFlags::LOCK)?;
+        let queue: types::bw_queue = one(&self.queue, MapFlags::ANY)?;
         let aside: types::bw_admit_aside = one(&self.aside, MapFlags::ANY)?;
         let known: Box<types::bw_known> = one(&self.known, MapFlags::ANY).map(Box::new)?;
         let epoch = (monotonic_ns() >> self.epoch_shift).max(queue.reserved.epoch);
         // what nobody has looked at since is counted when its place is taken
-        let ended = |flow: &&types::bw_flow| {
-            let lease = &flow.lease;
+        let ended = |lease: &&types::bw_burst_lease| {
             lease.left > 0 && lease.refused == 0 && lease.epoch < epoch
         };
+        let lost = known.flows.iter().flat_map(|set| &set.leases).filter(ended);
+        let ended = ended_bytes(&queue.reserved, epoch);
         let sources: Vec<_> = known.sources.iter().filter_map(source).collect();
         let counts = &queue.counts;
+        // by enum bw_burst_verdict
+        let [
+            ignored,
+            bursts_admitted,
+            promised,
+            last,
+            overflowed,
+            bursts_refused,
+            denied,
+            _,
+        ] = counts.packets;
         let counts = Counts {
-            bursts_admitted: counts.admitted,
-            bursts_refused: counts.refused,
-            promised: counts.promised,
-            last: counts.last,
-            denied: counts.denied,
-            ignored: counts.ignored,
-            overflowed: counts.overflowed,
-            unmarked: counts.taken,
-            unmarked_dropped: counts.full,
-            leases_lost: counts.lost + known.flows.iter().filter(ended).count() as u64,
-            lost_bytes: counts.lost_bytes + u64::from(ended_bytes(&queue.reserved, epoch)),
-            reserved_bytes: (queue.reserved.bytes - ended_bytes(&queue.reserved, epoch)).into(),
+            bursts_admitted,
+            bursts_refused,
+            promised,
+            last,
+            denied,
+            ignored: ignored + aside.busy,
+            overflowed,
+            unmarked: aside.taken,
+            unmarked_dropped: aside.full,
+            leases_lost: counts.lost + lost.count() as u64,
+            lost_bytes: counts.lost_bytes + u64::from(ended),
+            reserved_bytes: queue.reserved.bytes.saturating_sub(ended).into(),
             own: aside.own,
             unreadable: aside.unreadable,
             cleared: aside.cleared,

@@ -19,23 +19,20 @@ const volatile struct bw_burst_rules rules;
 const volatile __u32 packet_bytes; /* the queue is limited in packets, which count as so many bytes; 0: in bytes */
 const volatile __u8 low;	   /* bits that the code points of marks share */
 
-struct bw_flow {
-	__u64 tag;
-	struct bw_burst_lease lease;
-};
-
-/* By hashes, see bw_set(). Only who has the lock looks at them. */
+/* By hashes, see bw_set(). Only who holds the queue looks at them. */
 struct bw_known {
 	struct bw_source sources[BW_SOURCES];
-	struct bw_flow flows[BW_SOURCES];
+	struct bw_flow_set flows[BW_SOURCES / BW_PLACES];
 };
 
 struct bw_queue {
-	struct bpf_spin_lock lock;
+	__u32 held; /* by a CPU, see bw_hold() */
 	__u32 unused;
 	struct bw_burst_reserved reserved;
 	struct bw_admit_counts counts;
 };
+
+#define BW_TRIES 64 /* to hold the queue: some microseconds */
 
 #define BW_ONE(name, type_of)                    \
 	struct {                                 \
@@ -45,7 +42,7 @@ struct bw_queue {
 		__type(value, type_of);          \
 	} name SEC(".maps")
 
-/* Maps, as the loader reads the same ones of two objects, and Linux 6.1 knows no locks in global variables. */
+/* Maps, as the loader reads the same ones of two objects. */
 BW_ONE(queue, struct bw_queue);
 BW_ONE(known, struct bw_known);
 BW_ONE(aside, struct bw_admit_aside);
@@ -67,10 +64,10 @@ BW_INLINE void bw_found(__u32 queued)
 		*most = queued;
 }
 
-/* The first of the places in which a hash may be. */
+/* Where the places of a hash are. */
 BW_INLINE __u32 bw_set(__u64 hash)
 {
-	return (hash & (BW_SOURCES / BW_PLACES - 1)) * BW_PLACES;
+	return hash & (BW_SOURCES / BW_PLACES - 1);
 }
 
 /* 1 or 0, without a branch: the verifier would follow each of every place. */
@@ -80,33 +77,44 @@ BW_INLINE __u64 bw_is_zero(__u64 value)
 	return (~value & (value - 1)) >> 63;
 }
 
-BW_INLINE int bw_is_live(const struct bw_flow *flow, __u64 epoch)
+BW_INLINE int bw_is_live(const struct bw_burst_lease *lease, __u64 epoch)
 {
-	return flow->lease.left && flow->lease.epoch >= epoch;
+	return lease->left && lease->epoch >= epoch;
 }
 
-/* The flow's place, or a new one where a lease is over; NULL: there is none. */
-BW_INLINE struct bw_flow *bw_find_flow(struct bw_known *k, __u64 tag, __u64 epoch,
-				       struct bw_admit_counts *count)
+/* Where the flow's lease is, if it has one; BW_PLACES: nowhere. */
+BW_INLINE __u32 bw_place(const struct bw_flow_set *set, __u64 tag)
 {
-	__u32 set = bw_set(tag), known = 0, over = 0, i;
-	struct bw_flow *flow;
+	__u32 place = BW_PLACES, i;
 
 #pragma unroll
-	for (i = 0; i < BW_PLACES; i++) {
-		flow = &k->flows[(set + i) & (BW_SOURCES - 1)];
-		known |= bw_is_zero(flow->tag ^ tag) << i;
-		over |= (bw_is_zero(flow->lease.left) | bw_less(flow->lease.epoch, epoch)) << i;
+	for (i = 0; i < BW_PLACES; i++)
+		place -= bw_is_zero(set->tags[i] ^ tag) * (BW_PLACES - i);
+	return place;
+}
+
+/* A lease of which nothing is left, in the flow's place or where one is over; NULL: there is none. */
+BW_INLINE struct bw_burst_lease *bw_new_lease(struct bw_flow_set *set, __u32 place, __u64 tag, __u64 epoch,
+					      struct bw_admit_counts *count)
+{
+	struct bw_burst_lease *lease;
+	__u32 over = 0, i;
+
+	if (place >= BW_PLACES) {
+#pragma unroll
+		for (i = 0; i < BW_PLACES; i++)
+			over |= (bw_is_zero(set->leases[i].left) | bw_less(set->leases[i].epoch, epoch))
+				<< i;
+		if (!over)
+			return NULL;
+		place = bw_msb(over);
 	}
-	if (!(known | over))
-		return NULL;
-	flow = &k->flows[(set + bw_msb(known ? known : over)) & (BW_SOURCES - 1)];
-	if (bw_is_live(flow, epoch))
-		return flow;
-	count->lost += flow->lease.left && !flow->lease.refused;
-	flow->tag = tag;
-	flow->lease.left = 0;
-	return flow;
+	place &= BW_PLACES - 1;
+	lease = &set->leases[place];
+	count->lost += lease->left && !lease->refused;
+	set->tags[place] = tag;
+	lease->left = 0;
+	return lease;
 }
 
 /* The source's place, or that of the source whose credit is full the longest; NULL: none is full. */
@@ -115,7 +123,7 @@ BW_INLINE struct bw_source *bw_find_source(struct bw_known *k, const __u8 *addr,
 {
 	const bw_word64 *a = (const bw_word64 *)addr, *b;
 	__u64 oldest = now + 1, place = BW_PLACES, less;
-	__u32 set = bw_set(hash), known = 0, i;
+	__u32 set = bw_set(hash) * BW_PLACES, known = 0, i;
 	struct bw_source *source;
 
 #pragma unroll
@@ -147,46 +155,103 @@ struct bw_asked {
 	__u8 source[16] __attribute__((aligned(8)));
 };
 
-BW_INLINE void bw_count(struct bw_admit_counts *count, struct bw_source *source, int verdict, int marked)
+BW_INLINE void bw_count(struct bw_source *source, int verdict)
 {
-	count->admitted += verdict == BW_BURST_ADMITTED;
-	count->promised += verdict == BW_BURST_PROMISED;
-	count->last += verdict == BW_BURST_LAST;
-	count->refused += verdict == BW_BURST_REFUSED;
-	count->denied += verdict == BW_BURST_DENIED;
-	if (marked) {
-		count->ignored += verdict == BW_BURST_TAKEN;
-		count->overflowed += verdict == BW_BURST_FULL;
-	} else {
-		count->taken += verdict == BW_BURST_TAKEN;
-		count->full += verdict == BW_BURST_FULL;
-	}
-	if (source) {
-		source->admitted += verdict == BW_BURST_ADMITTED;
-		source->refused += verdict == BW_BURST_REFUSED;
-		source->ignored += verdict == BW_BURST_TAKEN;
-		source->dropped += verdict > BW_BURST_LAST;
-	}
+	source->admitted += verdict == BW_BURST_ADMITTED;
+	source->refused += verdict == BW_BURST_REFUSED;
+	source->ignored += verdict == BW_BURST_TAKEN;
+	source->dropped += verdict > BW_BURST_LAST;
 }
 
 /* Decides about a packet. A GSO buffer begins a burst by its first segment, and the others follow that. */
-BW_INLINE int bw_decide(const struct bw_burst_rules *r, struct bw_queue *q, struct bw_flow *flow,
-			struct bw_source *source, __u64 now, const struct bw_asked *asked)
+BW_INLINE int bw_decide(const struct bw_burst_rules *r, struct bw_burst_reserved *reserved,
+			struct bw_burst_lease *lease, struct bw_source *source, __u64 now,
+			const struct bw_asked *asked)
 {
 	struct bw_burst_packet packet = { .bytes = asked->bytes, .segments = asked->segments };
 	int verdict;
 
-	if (flow && !bw_is_live(flow, q->reserved.epoch))
+	if (lease && !lease->left)
 		packet.bytes = asked->segment;
-	verdict = bw_burst_decide(r, &q->reserved, flow ? &flow->lease : NULL,
-				  source ? &source->credit : NULL, now, asked->queued, &packet);
-	if (!flow || packet.bytes == asked->bytes)
+	verdict = bw_burst_decide(r, reserved, lease, source ? &source->credit : NULL, now,
+				  asked->queued, &packet);
+	if (!lease || packet.bytes == asked->bytes)
 		return verdict;
 	if (verdict == BW_BURST_ADMITTED || verdict == BW_BURST_REFUSED)
-		bw_burst_follow(r, &q->reserved, &flow->lease, asked->queued,
-				asked->bytes - packet.bytes);
-	else if (!bw_burst_fits(r, asked->queued, q->reserved.bytes, asked->bytes))
+		bw_burst_follow(r, reserved, lease, asked->queued, asked->bytes - packet.bytes);
+	else if (!bw_burst_fits(r, asked->queued, reserved->bytes, asked->bytes))
 		verdict = BW_BURST_FULL;
+	return verdict;
+}
+
+/*
+ * bpf_spin_lock() costs 67 ns, this 6: what asks runs with softirqs off, so nothing else that asks comes between
+ * on the same CPU, and interrupts can stay on. -1: another CPU holds the queue, for long.
+ */
+BW_INLINE int bw_hold(struct bw_queue *q)
+{
+	int i;
+
+	for (i = 0; i < BW_TRIES; i++)
+		if (!__sync_lock_test_and_set(&q->held, 1))
+			return 0;
+	return -1;
+}
+
+BW_INLINE void bw_let_go(struct bw_queue *q)
+{
+	bw_store(&q->held, 0);
+}
+
+/* The time; what was reserved and not used until now is given back. */
+BW_INLINE __u64 bw_advance(const struct bw_burst_rules *r, struct bw_queue *q)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 reserved = q->reserved.bytes;
+
+	bw_burst_advance(&q->reserved, now >> r->epoch_shift);
+	q->counts.lost_bytes += reserved - q->reserved.bytes;
+	return now;
+}
+
+/* Without a mark. What fits behind all that was ever promised needs neither the time nor the queue alone. */
+BW_INLINE int bw_ask_unmarked(const struct bw_burst_rules *r, struct bw_queue *q, const struct bw_asked *asked)
+{
+	__u32 reserved = bw_load(&q->reserved.bytes);
+
+	if (bw_burst_fits(r, asked->queued, reserved, asked->bytes))
+		return BW_BURST_TAKEN;
+	if (reserved) {
+		if (bw_hold(q))
+			return BW_BURST_TAKEN;
+		bw_advance(r, q);
+		reserved = q->reserved.bytes;
+		bw_let_go(q);
+	}
+	return bw_burst_fits(r, asked->queued, reserved, asked->bytes) ? BW_BURST_TAKEN : BW_BURST_FULL;
+}
+
+/* With a mark. More of a burst that has a lease needs neither the time nor the source. */
+BW_INLINE int bw_ask_marked(const struct bw_burst_rules *r, struct bw_queue *q, struct bw_known *k,
+			    const struct bw_asked *asked)
+{
+	struct bw_flow_set *set = &k->flows[bw_set(asked->tag)];
+	__u32 place = bw_place(set, asked->tag);
+	struct bw_source *source;
+	struct bw_burst_lease *lease;
+	__u64 now;
+	int verdict;
+
+	lease = &set->leases[place & (BW_PLACES - 1)];
+	if (place < BW_PLACES && bw_is_live(lease, q->reserved.epoch) && !lease->refused)
+		return bw_burst_follow(r, &q->reserved, lease, asked->queued, asked->bytes);
+	now = bw_advance(r, q);
+	if (place >= BW_PLACES || !bw_is_live(lease, q->reserved.epoch))
+		lease = bw_new_lease(set, place, asked->tag, q->reserved.epoch, &q->counts);
+	source = bw_find_source(k, asked->source, asked->hash, now);
+	verdict = bw_decide(r, &q->reserved, lease, source, now, asked);
+	if (source)
+		bw_count(source, verdict);
 	return verdict;
 }
 
@@ -194,28 +259,24 @@ BW_INLINE int bw_decide(const struct bw_burst_rules *r, struct bw_queue *q, stru
 BW_APART int bw_ask(const struct bw_asked *asked)
 {
 	const struct bw_burst_rules *r = (const void *)&rules;
-	struct bw_source *source = NULL;
-	struct bw_flow *flow = NULL;
-	__u64 now = bpf_ktime_get_ns();
+	struct bw_admit_aside *a = bw_one(&aside);
 	struct bw_queue *q = bw_one(&queue);
 	struct bw_known *k = bw_one(&known);
-	__u32 reserved;
-	int verdict;
+	int verdict = BW_BURST_TAKEN;
 
 	barrier_var(r); /* or the compiler takes the values that it sees here for final */
-	if (!q || !k || !asked)
-		return BW_BURST_TAKEN;
-	bpf_spin_lock(&q->lock);
-	reserved = q->reserved.bytes;
-	bw_burst_advance(&q->reserved, now >> r->epoch_shift);
-	q->counts.lost_bytes += reserved - q->reserved.bytes;
-	if (asked->segments) {
-		flow = bw_find_flow(k, asked->tag, q->reserved.epoch, &q->counts);
-		source = bw_find_source(k, asked->source, asked->hash, now);
+	if (!a || !q || !k || !asked)
+		return verdict;
+	if (!asked->segments) {
+		verdict = bw_ask_unmarked(r, q, asked);
+		__sync_fetch_and_add(verdict == BW_BURST_TAKEN ? &a->taken : &a->full, 1);
+	} else if (bw_hold(q)) {
+		__sync_fetch_and_add(&a->busy, 1);
+	} else {
+		verdict = bw_ask_marked(r, q, k, asked);
+		q->counts.packets[verdict & 7]++;
+		bw_let_go(q);
 	}
-	verdict = bw_decide(r, q, flow, source, now, asked);
-	bw_count(&q->counts, source, verdict, asked->segments != 0);
-	bpf_spin_unlock(&q->lock);
 	return verdict;
 }
 

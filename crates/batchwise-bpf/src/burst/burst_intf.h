@@ -34,23 +34,25 @@ struct bw_source {
 	__u32 dropped;	/* packets that had marks */
 };
 
-/* What became of packets, since the start. */
+/* Bursts of the flows that a hash may name. A packet of a burst that is known reads the names and its lease. */
+struct bw_flow_set {
+	__u64 tags[BW_PLACES];
+	struct bw_burst_lease leases[BW_PLACES];
+};
+
+/* What became of packets with marks, since the start. */
 struct bw_admit_counts {
-	__u64 admitted;	  /* let in: the first of a burst that has room */
-	__u64 promised;	  /* let in: more of it */
-	__u64 refused;	  /* dropped: the first of a burst that has no room */
-	__u64 last;	  /* let in: the last of it, by which its sender hears what is lost */
-	__u64 denied;	  /* dropped: more of it */
-	__u64 ignored;	  /* let in: marked, and treated as if it were not */
-	__u64 overflowed; /* dropped: marked, and treated so, or more than was told of */
-	__u64 taken;	  /* let in: without a mark */
-	__u64 full;	  /* dropped: without a mark, there was no room but what is reserved */
+	__u64 packets[8]; /* by enum bw_burst_verdict; BW_BURST_TAKEN and _FULL: treated as if without a mark, or
+			   * more than was told of */
 	__u64 lost;	  /* leases that ended before all of their burst had come */
 	__u64 lost_bytes; /* reserved, and not come in time */
 };
 
-/* What admission has no say in, since the start. */
+/* The same of what is counted without a lock. */
 struct bw_admit_aside {
+	__u64 taken;	  /* let in: without a mark */
+	__u64 full;	  /* dropped: without a mark, there was no room but what is reserved */
+	__u64 busy;	  /* let in: marked, and another CPU held the queue for long */
 	__u64 own;	  /* packets of this host: it would hear of a drop as of a full queue of its own */
 	__u64 unreadable; /* their headers */
 	__u64 cleared;	  /* marks that were taken off, the host's own included */

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use batchwise_bpf::burst::{Admitter, Bottleneck};
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::topology::TwoHosts;
@@ -20,9 +20,7 @@ use crate::stats::{MedianInterval, Spread};
 pub(crate) struct BurstTcCost;
 
 /// The packets.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Case {
     /// Without marks, of 50 flows.
@@ -55,7 +53,6 @@ type Point = packet_cost::Point<Arm>;
 
 pub(crate) struct Stage {
     repeater: Repeater,
-    admitter: Admitter,
     hosts: TwoHosts,
 }
 
@@ -97,7 +94,11 @@ impl Summary {
             (case, summary)
         };
         let cases: BTreeMap<_, _> = Case::value_variants().iter().map(case).collect();
-        let added = |case| cases[&case].added_ns.map(|added: MedianInterval| added.median);
+        let added = |case| {
+            cases[&case]
+                .added_ns
+                .map(|added: MedianInterval| added.median)
+        };
         Self {
             added_ns_per_packet: added(Case::Bursts),
             added_ns_unmarked: added(Case::Unmarked),
@@ -122,7 +123,8 @@ impl Experiment for BurstTcCost {
     }
 
     fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
-        let of = |&case: &Case| [Program::Nothing, Program::Admit].map(|program| Arm { case, program });
+        let of =
+            |&case: &Case| [Program::Nothing, Program::Admit].map(|program| Arm { case, program });
         let arms: Vec<_> = Case::value_variants().iter().flat_map(of).collect();
         Ok(Round::shuffled(if quick { 15 } else { 31 }, &arms))
     }
@@ -131,7 +133,6 @@ impl Experiment for BurstTcCost {
         let (hosts, network) = two_hosts("burst-tc-cost")?;
         let stage = Stage {
             repeater: Repeater::leaving(&hosts.server, 0)?,
-            admitter: Admitter::load(&ROOMY)?,
             hosts,
         };
         Ok((stage, network))
@@ -144,16 +145,29 @@ impl Experiment for BurstTcCost {
         turn: Turn<'_, Arm>,
     ) -> Result<Vec<Point>> {
         let Arm { case, program } = *turn.arm;
-        let Stage {
-            repeater,
-            admitter,
-            hosts,
-        } = stage;
-        let times = if run.context.quick { 200_000 } else { 1_000_000 };
+        let Stage { repeater, hosts } = stage;
+        let times = if run.context.quick {
+            200_000
+        } else {
+            1_000_000
+        };
         let packet = packet(64, case != Case::Unmarked);
-        let program = (program == Program::Admit).then(|| admitter.program());
+        // a new one each time: nothing is reserved at its start
+        let admit = || Admitter::load(&ROOMY);
+        let admitter = (program == Program::Admit).then(admit).transpose()?;
+        let program = admitter.as_ref().map(Admitter::program);
         let what = (&packet[..], case.flows());
         let ns_per_packet = repeater.run_at_tc(&hosts.server, program, what, times)?;
+        if let Some(admitter) = admitter {
+            let (counts, _) = admitter.read()?;
+            let whole = counts.promised >= 8 * counts.bursts_admitted
+                && (case == Case::Unmarked || counts.bursts_admitted > 0);
+            let others = counts.ignored + counts.bursts_refused + counts.overflowed + counts.own;
+            ensure!(
+                whole && others == 0,
+                "not all bursts were admitted: {counts:?}"
+            );
+        }
         Ok(vec![Point {
             round: turn.round,
             position: turn.position,
