@@ -34,6 +34,7 @@ const WITHOUT_FIGURE: &[&str] = &[
     "burst-cost",
     "burst-jumbo",
     "burst-mixed",
+    "burst-tc-cost",
     "drills",
     "passive-accuracy",
     "passive-transports",

@@ -54,7 +54,6 @@ BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 s
 		return -1;
 	asked->tag = bw_tag(&pkt.tuple);
 	__builtin_memcpy(asked->source, pkt.tuple.src, sizeof(asked->source));
-	bw_name_source(asked);
 	asked->segments = segments;
 	return 0;
 }
@@ -63,10 +62,9 @@ BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 s
 BW_INLINE void bw_clear(struct __sk_buff *skb, __u32 link, int v6, __u32 tos)
 {
 	const __u8 *ip = (void *)(long)skb->data + link, *end = (void *)(long)skb->data_end;
-	struct bw_admit_aside *a = bw_one(&aside);
 
-	if (a && ip + BW_HEAD <= end && !bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
-		__sync_fetch_and_add(&a->cleared, 1);
+	if (ip + BW_HEAD <= end && !bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
+		__sync_fetch_and_add(&aside.cleared, 1);
 }
 
 SEC("tc")
@@ -75,11 +73,7 @@ int bw_admit(struct __sk_buff *skb)
 	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *ip;
 	__u32 link = bw_link(data, end), tos = 0, buffered = skb->gso_segs, segments;
 	struct bw_asked asked = { .bytes = skb->wire_len };
-	struct bw_admit_aside *a = bw_one(&aside);
 	int v6 = 0;
-
-	if (!a)
-		return TCX_NEXT;
 
 	ip = data + link;
 	if (link && ip + BW_HEAD <= end) {
@@ -88,7 +82,7 @@ int bw_admit(struct __sk_buff *skb)
 	}
 	segments = bw_burst_segments(tos, low);
 	if (!skb->ingress_ifindex) {
-		__sync_fetch_and_add(&a->own, 1);
+		__sync_fetch_and_add(&aside.own, 1);
 		goto pass;
 	}
 	if (!buffered)
@@ -97,7 +91,7 @@ int bw_admit(struct __sk_buff *skb)
 		asked.bytes = buffered * packet_bytes;
 	asked.segment = buffered > 1 ? asked.bytes / buffered : asked.bytes;
 	if (segments && bw_read_flow(skb, &asked, segments))
-		__sync_fetch_and_add(&a->unreadable, 1);
+		__sync_fetch_and_add(&aside.unreadable, 1);
 	asked.queued = bw_queued(skb);
 	bw_found(asked.queued);
 	if (bw_ask(&asked) > BW_BURST_LAST)

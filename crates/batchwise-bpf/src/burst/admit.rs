@@ -242,10 +242,10 @@ impl Admitter {
             registered: None,
             kind,
             epoch_shift: rules.epoch_shift,
-            queue: map("queue")?,
+            queue: map(".data.queue")?,
             known: map("known")?,
-            aside: map("aside")?,
-            highest: map("highest")?,
+            aside: map(".data.aside")?,
+            highest: map(".data.highest")?,
             programs,
         })
     }

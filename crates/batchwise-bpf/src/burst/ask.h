@@ -34,34 +34,38 @@ struct bw_queue {
 
 #define BW_TRIES 64 /* to hold the queue: some microseconds */
 
-#define BW_ONE(name, type_of)                    \
-	struct {                                 \
-		__uint(type, BPF_MAP_TYPE_ARRAY); \
-		__uint(max_entries, 1);          \
-		__type(key, __u32);              \
-		__type(value, type_of);          \
-	} name SEC(".maps")
-
-/* Maps, as the loader reads the same ones of two objects. */
-BW_ONE(queue, struct bw_queue);
-BW_ONE(known, struct bw_known);
-BW_ONE(aside, struct bw_admit_aside);
+/* Each is a map of its own: the loader reads the same ones of two objects. */
+struct bw_queue queue SEC(".data.queue");
+struct bw_admit_aside aside SEC(".data.aside");
 /* The longest that the queue was found, bytes; the agent sets it back. */
-BW_ONE(highest, __u32);
-
-BW_INLINE void *bw_one(void *map)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(map, &zero);
-}
+__u32 highest SEC(".data.highest");
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_known);
+} known SEC(".maps");
 
 BW_INLINE void bw_found(__u32 queued)
 {
-	__u32 *most = bw_one(&highest);
+	if (highest < queued)
+		highest = queued;
+}
 
-	if (most && *most < queued)
-		*most = queued;
+struct bw_asked {
+	__u32 bytes;	/* of the packet, in the queue */
+	__u32 segment;	/* of these: a segment, if it is a GSO buffer */
+	__u32 segments; /* what its mark says; 0: no mark */
+	__u32 queued;	/* bytes */
+	__u64 tag;	/* of its flow */
+	__u8 source[16] __attribute__((aligned(8))); /* IPv4 as IPv4-mapped IPv6 */
+};
+
+BW_INLINE __u64 bw_source_hash(const struct bw_asked *asked)
+{
+	const bw_word64 *words = (const bw_word64 *)asked->source;
+
+	return bw_finish(bw_mix(bw_mix(hash_keys[0], words[0]), words[1]));
 }
 
 /* Where the places of a hash are. */
@@ -118,12 +122,11 @@ BW_INLINE struct bw_burst_lease *bw_new_lease(struct bw_flow_set *set, __u32 pla
 }
 
 /* The source's place, or that of the source whose credit is full the longest; NULL: none is full. */
-BW_INLINE struct bw_source *bw_find_source(struct bw_known *k, const __u8 *addr, __u64 hash,
-					   __u64 now)
+BW_INLINE struct bw_source *bw_find_source(struct bw_known *k, const struct bw_asked *asked, __u64 now)
 {
-	const bw_word64 *a = (const bw_word64 *)addr, *b;
+	const bw_word64 *a = (const bw_word64 *)asked->source, *b;
 	__u64 oldest = now + 1, place = BW_PLACES, less;
-	__u32 set = bw_set(hash) * BW_PLACES, known = 0, i;
+	__u32 set = bw_set(bw_source_hash(asked)) * BW_PLACES, known = 0, i;
 	struct bw_source *source;
 
 #pragma unroll
@@ -141,19 +144,9 @@ BW_INLINE struct bw_source *bw_find_source(struct bw_known *k, const __u8 *addr,
 		return NULL;
 	source = &k->sources[(set + place) & (BW_SOURCES - 1)];
 	__builtin_memset(source, 0, sizeof(*source));
-	__builtin_memcpy(source->addr, addr, sizeof(source->addr));
+	__builtin_memcpy(source->addr, asked->source, sizeof(source->addr));
 	return source;
 }
-
-struct bw_asked {
-	__u32 bytes;	/* of the packet, in the queue */
-	__u32 segment;	/* of these: a segment, if it is a GSO buffer */
-	__u32 segments; /* what its mark says; 0: no mark */
-	__u32 queued;	/* bytes */
-	__u64 tag;	/* of its flow */
-	__u64 hash;	/* of its source */
-	__u8 source[16] __attribute__((aligned(8)));
-};
 
 BW_INLINE void bw_count(struct bw_source *source, int verdict)
 {
@@ -248,7 +241,7 @@ BW_INLINE int bw_ask_marked(const struct bw_burst_rules *r, struct bw_queue *q, 
 	now = bw_advance(r, q);
 	if (place >= BW_PLACES || !bw_is_live(lease, q->reserved.epoch))
 		lease = bw_new_lease(set, place, asked->tag, q->reserved.epoch, &q->counts);
-	source = bw_find_source(k, asked->source, asked->hash, now);
+	source = bw_find_source(k, asked, now);
 	verdict = bw_decide(r, &q->reserved, lease, source, now, asked);
 	if (source)
 		bw_count(source, verdict);
@@ -259,33 +252,25 @@ BW_INLINE int bw_ask_marked(const struct bw_burst_rules *r, struct bw_queue *q, 
 BW_APART int bw_ask(const struct bw_asked *asked)
 {
 	const struct bw_burst_rules *r = (const void *)&rules;
-	struct bw_admit_aside *a = bw_one(&aside);
-	struct bw_queue *q = bw_one(&queue);
-	struct bw_known *k = bw_one(&known);
 	int verdict = BW_BURST_TAKEN;
+	struct bw_known *k;
+	__u32 zero = 0;
 
 	barrier_var(r); /* or the compiler takes the values that it sees here for final */
-	if (!a || !q || !k || !asked)
+	k = bpf_map_lookup_elem(&known, &zero);
+	if (!k || !asked)
 		return verdict;
 	if (!asked->segments) {
-		verdict = bw_ask_unmarked(r, q, asked);
-		__sync_fetch_and_add(verdict == BW_BURST_TAKEN ? &a->taken : &a->full, 1);
-	} else if (bw_hold(q)) {
-		__sync_fetch_and_add(&a->busy, 1);
+		verdict = bw_ask_unmarked(r, &queue, asked);
+		__sync_fetch_and_add(verdict == BW_BURST_TAKEN ? &aside.taken : &aside.full, 1);
+	} else if (bw_hold(&queue)) {
+		__sync_fetch_and_add(&aside.busy, 1);
 	} else {
-		verdict = bw_ask_marked(r, q, k, asked);
-		q->counts.packets[verdict & 7]++;
-		bw_let_go(q);
+		verdict = bw_ask_marked(r, &queue, k, asked);
+		queue.counts.packets[verdict & 7]++;
+		bw_let_go(&queue);
 	}
 	return verdict;
-}
-
-/* Names the source: its address, IPv4 as IPv4-mapped IPv6, is in place. */
-BW_INLINE void bw_name_source(struct bw_asked *asked)
-{
-	const bw_word64 *words = (const bw_word64 *)asked->source;
-
-	asked->hash = bw_finish(bw_mix(bw_mix(hash_keys[0], words[0]), words[1]));
 }
 
 #endif

@@ -59,13 +59,26 @@ struct bw_line {
 	struct bpf_list_head packets bw_contains(bw_waiting, node);
 };
 
-BW_ONE(line, struct bw_line);
+/* A map: the kernel takes no lists in global variables that user space may map. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_line);
+} line SEC(".maps");
 
 /* Under the queue's lock. */
 __u64 interface;	  /* the only queue there is: the address of its Qdisc */
 __u64 free_at;		  /* when the next packet may leave, ns */
 __u32 waiting;		  /* bytes, as the limit counts them */
 __u8 headers[64] = { 0 }; /* of the packet that enters */
+
+BW_INLINE struct bw_line *bw_line(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&line, &zero);
+}
 
 BW_INLINE __u32 bw_bytes(const struct sk_buff *skb)
 {
@@ -112,8 +125,7 @@ BW_INLINE void bw_read_mark(struct sk_buff *skb, struct bw_asked *asked)
 		bw_copy_ipv6(asked->source, ip + 8);
 	else
 		bw_map_ipv4(asked->source, ip + 12);
-	bw_name_source(asked);
-	asked->tag = bw_finish(bw_mix(asked->hash, bpf_skb_get_hash(skb))) | 1;
+	asked->tag = bw_finish(bw_mix(bw_source_hash(asked), bpf_skb_get_hash(skb))) | 1;
 	asked->segments = segments;
 }
 
@@ -121,19 +133,18 @@ SEC("struct_ops/bw_enqueue")
 int BPF_PROG(bw_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
 {
 	struct bw_asked asked = { .bytes = bw_size(skb), .queued = waiting };
-	struct bw_admit_aside *a = bw_one(&aside);
-	struct bw_line *l = bw_one(&line);
+	struct bw_line *l = bw_line();
 	__u32 bytes = bw_bytes(skb);
 	struct bw_waiting *place;
 
 	bw_read_mark(skb, &asked);
 	asked.segment = asked.segments ? asked.bytes / bw_buffered(skb) : asked.bytes;
 	bw_found(waiting);
-	if (!l || !a || bw_ask(&asked) > BW_BURST_LAST)
+	if (!l || bw_ask(&asked) > BW_BURST_LAST)
 		goto drop;
 	place = bpf_obj_new_impl(bpf_core_type_id_local(struct bw_waiting), NULL);
 	if (!place) {
-		a->starved++;
+		aside.starved++;
 		goto drop;
 	}
 	skb = bpf_kptr_xchg(&place->skb, skb);
@@ -174,7 +185,7 @@ SEC("struct_ops/bw_dequeue")
 struct sk_buff *BPF_PROG(bw_dequeue, struct Qdisc *sch)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct bw_line *l = bw_one(&line);
+	struct bw_line *l = bw_line();
 	struct sk_buff *skb;
 
 	if (!sch->q.qlen || !l)
@@ -210,7 +221,7 @@ int BPF_PROG(bw_init, struct Qdisc *sch, struct nlattr *options, struct netlink_
 SEC("struct_ops/bw_reset")
 void BPF_PROG(bw_reset, struct Qdisc *sch)
 {
-	struct bw_line *l = bw_one(&line);
+	struct bw_line *l = bw_line();
 	struct sk_buff *skb;
 	int i;
 
