@@ -28,13 +28,13 @@ pub enum Error {
     },
     /// The interface takes no native XDP program.
     #[error(
-        "{interface} takes no native XDP program ({source}): use --attach tc, or auto, which does so by itself"
+        "{interface} takes no native XDP program ({cause}): use --attach tc, or auto, which does so by itself"
     )]
     NoNativeXdp {
         /// Its name.
         interface: String,
         /// What the kernel said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Another XDP program is there.
     #[error(
@@ -53,36 +53,36 @@ pub enum Error {
         /// Name of the interface.
         interface: String,
     },
-    /// The kernel refused.
-    #[error("{doing}: {source}")]
+    /// The kernel refused. (All that is known is in the text: no source, which would be told twice.)
+    #[error("{doing}: {cause:#}")]
     Bpf {
         /// What was being done.
         doing: &'static str,
         /// What libbpf or the kernel said.
-        source: libbpf_rs::Error,
+        cause: libbpf_rs::Error,
     },
     /// Reading from the kernel failed.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {cause}")]
     Io {
         /// What was being done.
         doing: &'static str,
         /// Why it failed.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
 impl Error {
     pub(crate) fn bpf(doing: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
-        move |source| match source.kind() {
+        move |cause| match cause.kind() {
             // EACCES is also what the verifier says; only the unprivileged are told to be root
             libbpf_rs::ErrorKind::PermissionDenied if !nix::unistd::geteuid().is_root() => {
                 Self::NoPrivilege
             }
-            _ => Self::Bpf { doing, source },
+            _ => Self::Bpf { doing, cause },
         }
     }
 
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { doing, source }
+        move |cause| Self::Io { doing, cause }
     }
 }

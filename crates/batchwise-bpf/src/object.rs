@@ -48,7 +48,7 @@ pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> u64 {
 pub(crate) fn rodata<T>(data: Option<&mut T>) -> Result<&mut T, Error> {
     data.ok_or(Error::Bpf {
         doing: "configuring the BPF programs",
-        source: io::Error::other("no .rodata").into(),
+        cause: io::Error::other("no .rodata").into(),
     })
 }
 

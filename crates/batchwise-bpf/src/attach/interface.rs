@@ -62,14 +62,14 @@ impl Interface {
     /// Attaches to native XDP.
     pub(crate) fn native(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let link = self.xdp(program);
-        link.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
+        link.map_err(|cause| match cause.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EEXIST) => Error::OtherXdp {
                 interface: self.name.clone(),
             },
             Some(Errno::EPERM) => Error::NoPrivilege,
             _ => Error::NoNativeXdp {
                 interface: self.name.clone(),
-                source,
+                cause,
             },
         })
     }

@@ -119,8 +119,8 @@ fn pinned_otherwise(options: &Options, what: &str) -> Error {
 /// libbpf does not use a pinned map that is not like the one it would make.
 fn other_version(options: &Options, error: Error) -> Error {
     match error {
-        Error::Bpf { source, .. } if source.kind() == libbpf_rs::ErrorKind::InvalidInput => {
-            let what = format!("tables of another version of batchwise ({source})");
+        Error::Bpf { cause, .. } if cause.kind() == libbpf_rs::ErrorKind::InvalidInput => {
+            let what = format!("tables of another version of batchwise ({cause})");
             pinned_otherwise(options, &what)
         }
         other => other,

@@ -363,7 +363,7 @@ fn one<T: Plain>(map: &MapHandle, flags: MapFlags) -> Result<T, Error> {
     let value = value.map_err(Error::bpf(READING))?;
     value.and_then(|bytes| read(&bytes)).ok_or(Error::Io {
         doing: READING,
-        source: ErrorKind::InvalidData.into(),
+        cause: ErrorKind::InvalidData.into(),
     })
 }
 

@@ -86,8 +86,8 @@ impl Forwarder {
         let attach = |i: usize| {
             interfaces[i].native(program).map_err(|error| match error {
                 Error::OtherXdp { interface } => Error::XdpTaken { interface },
-                Error::NoNativeXdp { interface, source } => Error::Refused(format!(
-                    "{interface} takes no native XDP program ({source}): use an interface whose driver \
+                Error::NoNativeXdp { interface, cause } => Error::Refused(format!(
+                    "{interface} takes no native XDP program ({cause}): use an interface whose driver \
                      has native XDP, such as veth, virtio_net, ixgbe, i40e, ice or mlx5_core"
                 )),
                 other => other,

@@ -80,11 +80,11 @@ impl PassiveSensor {
                     sensor.link = Some(Attachment::Link(link));
                     return Ok(sensor);
                 }
-                Err(Error::NoNativeXdp { source, .. })
+                Err(Error::NoNativeXdp { cause, .. })
                     if config.attach == Attach::Auto && config.then.is_none() =>
                 {
                     let name = &config.interface;
-                    tracing::info!("{name} takes no native XDP program ({source}): tc is used");
+                    tracing::info!("{name} takes no native XDP program ({cause}): tc is used");
                 }
                 Err(e) => return Err(e),
             }

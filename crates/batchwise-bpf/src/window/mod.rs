@@ -12,6 +12,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
 use nix::libc;
 
 use crate::Error;
+use crate::attach::cgroup::Cgroup;
 use crate::features::{self, Machine, Subcommand};
 use crate::object::holder;
 use crate::plain::{Plain, bytes};
@@ -61,7 +62,8 @@ impl Window {
                 *gate = (*port).into();
             }
         }
-        let cgroup = File::open(cgroup).map_err(Error::io("opening the cgroup"))?;
+        let cgroup = Cgroup::open(cgroup)?;
+        let cgroup = File::open(cgroup.path).map_err(Error::io("opening the cgroup"))?;
         let programs = &window.skel.progs;
         for program in [&programs.bw_acked, &programs.bw_register] {
             let link = program.attach_cgroup(cgroup.as_raw_fd());

@@ -121,6 +121,7 @@ impl Apps {
         if of_user >= MOST_OF_A_USER || table.apps.len() >= MOST_APPS as usize {
             let what = format!("process {pid} refused: user {uid} has {of_user} applications here");
             table.complaints.say(&what);
+            drop(table);
             door::dismiss(socket);
             return Ok(());
         }

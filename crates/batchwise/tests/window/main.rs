@@ -13,6 +13,7 @@ use std::time::Duration;
 use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::process::Process;
+use batchwise_testbed::stage::refusal::assert_refused;
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::{PATIENCE, batchwise, connect, eventually};
 use batchwise_testbed::stop::Stop;
@@ -228,6 +229,25 @@ fn a_second_agent_at_the_same_place_is_refused() {
         "{message}"
     );
     agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn what_is_no_cgroup_is_refused_once_and_by_name() {
+    for path in ["/nowhere", "/tmp"] {
+        let mut command = batchwise();
+        command.args([
+            "window",
+            "--socket",
+            "/tmp/bw-window.sock",
+            "--cgroup",
+            path,
+        ]);
+        let output = command.output().expect("it runs");
+        let wanted = format!("{path} is not a cgroup v2 directory: give one below ");
+        assert_refused(&output, 1, &[&wanted]);
+        let lines = String::from_utf8_lossy(&output.stderr).lines().count();
+        assert_eq!(lines, 1, "{output:?}");
+    }
 }
 
 #[test]

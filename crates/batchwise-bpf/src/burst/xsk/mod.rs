@@ -66,7 +66,7 @@ impl Port {
             ),
             other => Error::Io {
                 doing: "opening an AF_XDP socket",
-                source: other.into(),
+                cause: other.into(),
             },
         })
     }
