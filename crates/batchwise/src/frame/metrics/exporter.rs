@@ -21,9 +21,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::HEARTBEAT;
 use super::Metrics;
@@ -38,9 +39,12 @@ const LONGEST_HEAD: usize = 16 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The answer must have been read by then.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
-/// From one connection to the next, which may bring one request: a flood costs little more CPU time than
-/// scrapes do.
-const PACE: Duration = Duration::from_millis(10);
+/// So many connections, which may bring one request each, are let in at once, and the next behind …
+const AT_ONCE: usize = 5;
+/// … this time: a flood costs little more CPU time than scrapes do, and a wake-up for all of them.
+const PACE: Duration = Duration::from_millis(200);
+/// So many wait to be let in. Those who come in a flood wait in vain anyway; others behind fewer of them.
+const QUEUE: i32 = 16;
 /// After the system refused a connection, which is most often for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,6 +66,7 @@ impl<M: Metrics> Exporter<M> {
         let listener = TcpListener::bind(wanted).map_err(|error| refused(wanted, &error))?;
         #[cfg(test)]
         let address = listener.local_addr()?;
+        SockRef::from(&listener).listen(QUEUE)?;
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -117,6 +122,7 @@ async fn serve(listener: TcpListener, page: Arc<Page>, mut stop: oneshot::Receiv
         Err(error) => return tracing::warn!("metrics are not served: {error}"),
     };
     let mut open = VecDeque::with_capacity(MOST_CONNECTIONS);
+    let (mut since, mut let_in) = (Instant::now(), 0);
     loop {
         let accepted = tokio::select! {
             _ = &mut stop => return,
@@ -138,7 +144,16 @@ async fn serve(listener: TcpListener, page: Arc<Page>, mut stop: oneshot::Receiv
         }
         let connection = tokio::spawn(connection(stream, Arc::clone(&page)));
         open.push_back(connection.abort_handle());
-        sleep(PACE).await;
+        if since.elapsed() >= PACE {
+            (since, let_in) = (Instant::now(), 0);
+        }
+        let_in += 1;
+        if let_in >= AT_ONCE {
+            tokio::select! {
+                _ = &mut stop => return,
+                () = sleep_until(since + PACE) => {}
+            }
+        }
     }
 }
 
