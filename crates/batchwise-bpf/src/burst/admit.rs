@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use batchwise_core::burst::Rules;
 use batchwise_core::burst::mark::CodePoints;
@@ -64,7 +65,7 @@ pub struct Counts {
     /// More packets of refused bursts, which were dropped.
     pub denied: u64,
     /// Packets with a mark that was not heard, which were let in: the source has used up its credit,
-    /// there is no place to keep the burst, or another CPU held the queue for microseconds.
+    /// there is no place to keep the burst, or another CPU held the queue for a microsecond.
     pub ignored: u64,
     /// The same, dropped; and packets of admitted bursts that were longer than they said.
     pub overflowed: u64,
@@ -153,6 +154,8 @@ pub struct Admitter {
     known: MapHandle,
     aside: MapHandle,
     highest: MapHandle,
+    /// The most that was told of leases lost, and of their bytes: what is late, and comes after all, stays counted.
+    told: [AtomicU64; 2],
 }
 
 /// Where bursts are admitted.
@@ -246,6 +249,7 @@ impl Admitter {
             known: map("known")?,
             aside: map(".data.aside")?,
             highest: map(".data.highest")?,
+            told: Default::default(),
             programs,
         })
     }
@@ -308,11 +312,11 @@ impl Admitter {
             last,
             denied,
             ignored: ignored + aside.busy,
-            overflowed,
+            overflowed: overflowed + aside.busy_full,
             unmarked: aside.taken,
             unmarked_dropped: aside.full,
-            leases_lost: counts.lost + lost.count() as u64,
-            lost_bytes: counts.lost_bytes + u64::from(ended),
+            leases_lost: at_least(&self.told[0], counts.lost + lost.count() as u64),
+            lost_bytes: at_least(&self.told[1], counts.lost_bytes + u64::from(ended)),
             reserved_bytes: queue.reserved.bytes.saturating_sub(ended).into(),
             own: aside.own,
             unreadable: aside.unreadable,
@@ -344,6 +348,11 @@ impl Programs {
             Self::Own(skel) => skel.object(),
         }
     }
+}
+
+/// A counter's value, which does not step back.
+fn at_least(told: &AtomicU64, now: u64) -> u64 {
+    told.fetch_max(now, Ordering::Relaxed).max(now)
 }
 
 /// `None`: its place is empty.

@@ -28,11 +28,12 @@ struct bw_known {
 struct bw_queue {
 	__u32 held; /* by a CPU, see bw_hold() */
 	__u32 unused;
+	__u64 tick; /* jiffies at the last look at the time */
 	struct bw_burst_reserved reserved;
 	struct bw_admit_counts counts;
 };
 
-#define BW_TRIES 64 /* to hold the queue: some microseconds */
+#define BW_TRIES 256 /* to hold the queue: about a microsecond */
 
 /* Each is a map of its own: the loader reads the same ones of two objects. */
 struct bw_queue queue SEC(".data.queue");
@@ -178,15 +179,16 @@ BW_INLINE int bw_decide(const struct bw_burst_rules *r, struct bw_burst_reserved
 }
 
 /*
- * bpf_spin_lock() costs 67 ns, this 6: what asks runs with softirqs off, so nothing else that asks comes between
- * on the same CPU, and interrupts can stay on. -1: another CPU holds the queue, for long.
+ * bpf_spin_lock() costs 67 ns, this 6: what asks runs with softirqs off, so interrupts can stay on. -1: another
+ * CPU holds the queue for longer than a decision takes. It may have lost its CPU (a virtual machine's, or to
+ * another task under PREEMPT_RT), so nobody waits for it to the end.
  */
 BW_INLINE int bw_hold(struct bw_queue *q)
 {
 	int i;
 
 	for (i = 0; i < BW_TRIES; i++)
-		if (!__sync_lock_test_and_set(&q->held, 1))
+		if (!bw_load(&q->held) && !__sync_lock_test_and_set(&q->held, 1))
 			return 0;
 	return -1;
 }
@@ -202,41 +204,50 @@ BW_INLINE __u64 bw_advance(const struct bw_burst_rules *r, struct bw_queue *q)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 reserved = q->reserved.bytes;
 
+	q->tick = bpf_jiffies64();
 	bw_burst_advance(&q->reserved, now >> r->epoch_shift);
 	q->counts.lost_bytes += reserved - q->reserved.bytes;
 	return now;
 }
 
+/* Behind what is reserved, without holding the queue. */
+BW_INLINE int bw_ask_plain(const struct bw_burst_rules *r, struct bw_queue *q, const struct bw_asked *asked)
+{
+	return bw_burst_fits(r, asked->queued, bw_load(&q->reserved.bytes), asked->bytes) ?
+		       BW_BURST_TAKEN :
+		       BW_BURST_FULL;
+}
+
 /* Without a mark. What fits behind all that was ever promised needs neither the time nor the queue alone. */
 BW_INLINE int bw_ask_unmarked(const struct bw_burst_rules *r, struct bw_queue *q, const struct bw_asked *asked)
 {
-	__u32 reserved = bw_load(&q->reserved.bytes);
+	int verdict = bw_ask_plain(r, q, asked);
 
-	if (bw_burst_fits(r, asked->queued, reserved, asked->bytes))
-		return BW_BURST_TAKEN;
-	if (reserved) {
-		if (bw_hold(q))
-			return BW_BURST_TAKEN;
-		bw_advance(r, q);
-		reserved = q->reserved.bytes;
-		bw_let_go(q);
-	}
-	return bw_burst_fits(r, asked->queued, reserved, asked->bytes) ? BW_BURST_TAKEN : BW_BURST_FULL;
+	if (verdict == BW_BURST_TAKEN || !bw_load(&q->reserved.bytes) || bw_hold(q))
+		return verdict;
+	bw_advance(r, q);
+	bw_let_go(q);
+	return bw_ask_plain(r, q, asked);
 }
 
-/* With a mark. More of a burst that has a lease needs neither the time nor the source. */
+/*
+ * With a mark. What was promised, and has room, needs neither the time nor the source, until the next tick of
+ * jiffies: so much longer may a lease live.
+ */
 BW_INLINE int bw_ask_marked(const struct bw_burst_rules *r, struct bw_queue *q, struct bw_known *k,
 			    const struct bw_asked *asked)
 {
 	struct bw_flow_set *set = &k->flows[bw_set(asked->tag)];
 	__u32 place = bw_place(set, asked->tag);
-	struct bw_source *source;
 	struct bw_burst_lease *lease;
+	struct bw_source *source;
 	__u64 now;
 	int verdict;
 
 	lease = &set->leases[place & (BW_PLACES - 1)];
-	if (place < BW_PLACES && bw_is_live(lease, q->reserved.epoch) && !lease->refused)
+	if (place < BW_PLACES && bw_is_live(lease, q->reserved.epoch) && !lease->refused &&
+	    asked->bytes <= lease->left && q->tick == bpf_jiffies64() &&
+	    bw_burst_fits(r, asked->queued, q->reserved.bytes, 0))
 		return bw_burst_follow(r, &q->reserved, lease, asked->queued, asked->bytes);
 	now = bw_advance(r, q);
 	if (place >= BW_PLACES || !bw_is_live(lease, q->reserved.epoch))
@@ -264,7 +275,8 @@ BW_APART int bw_ask(const struct bw_asked *asked)
 		verdict = bw_ask_unmarked(r, &queue, asked);
 		__sync_fetch_and_add(verdict == BW_BURST_TAKEN ? &aside.taken : &aside.full, 1);
 	} else if (bw_hold(&queue)) {
-		__sync_fetch_and_add(&aside.busy, 1);
+		verdict = bw_ask_plain(r, &queue, asked);
+		__sync_fetch_and_add(verdict == BW_BURST_TAKEN ? &aside.busy : &aside.busy_full, 1);
 	} else {
 		verdict = bw_ask_marked(r, &queue, k, asked);
 		queue.counts.packets[verdict & 7]++;

@@ -52,7 +52,8 @@ struct bw_admit_counts {
 struct bw_admit_aside {
 	__u64 taken;	  /* let in: without a mark */
 	__u64 full;	  /* dropped: without a mark, there was no room but what is reserved */
-	__u64 busy;	  /* let in: marked, and another CPU held the queue for long */
+	__u64 busy;	  /* marked, and another CPU held the queue for long: let in as if without a mark */
+	__u64 busy_full;  /* the same, dropped */
 	__u64 own;	  /* packets of this host: it would hear of a drop as of a full queue of its own */
 	__u64 unreadable; /* their headers */
 	__u64 cleared;	  /* marks that were taken off, the host's own included */

@@ -36,6 +36,19 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8]) -> (u32, Vec<u8>) {
     run_with(program, frame, bpf_test_run_opts::default())
 }
 
+/// Runs a tc program on a frame that came by loopback and leaves by it; its verdict.
+pub fn run_forwarded(program: BorrowedFd<'_>, frame: &[u8]) -> i32 {
+    const INTERFACES: std::ops::Range<usize> = 36..44; // in struct __sk_buff: where it came, and where it is
+    let mut context = [0u8; 48];
+    context[INTERFACES].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+    let opts = bpf_test_run_opts {
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        ..Default::default()
+    };
+    run_with(program, frame, opts).0.cast_signed()
+}
+
 /// Runs a tc program on a frame that loopback would send, with a mark; its verdict, the frame as it
 /// left it, and the mark that it left.
 pub fn run_marked(program: BorrowedFd<'_>, frame: &[u8], mark: u32) -> (i32, Vec<u8>, u32) {

@@ -2,6 +2,7 @@
 //! its references.
 
 mod admit;
+mod admit_program;
 mod asks;
 mod balance;
 mod decap;

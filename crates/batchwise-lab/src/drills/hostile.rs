@@ -247,6 +247,9 @@ fn harm_handles(socket: &Path, over: &AtomicBool) -> u64 {
     while !over.load(Ordering::Relaxed) {
         // the library's thread hands them over, and closes those that are gone: it must keep up
         std::thread::sleep(Duration::from_millis(100));
+        if open_descriptors() > 2 * HANDLES {
+            continue;
+        }
         for _ in 0..HANDLES / 2 {
             tries += 1;
             let hints = Hints::for_service(service);
@@ -257,6 +260,10 @@ fn harm_handles(socket: &Path, over: &AtomicBool) -> u64 {
         kept.drain(..kept.len().saturating_sub(HANDLES));
     }
     tries
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
 /// Connects and sends what is no question, one of another version, or more descriptors than one; stays or
