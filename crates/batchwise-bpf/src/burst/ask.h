@@ -179,7 +179,7 @@ BW_INLINE int bw_decide(const struct bw_burst_rules *r, struct bw_burst_reserved
 }
 
 /*
- * bpf_spin_lock() costs 67 ns, this 6: what asks runs with softirqs off, so interrupts can stay on. -1: another
+ * Instead of bpf_spin_lock(), which costs 67 ns: what asks runs with softirqs off, so interrupts can stay on. -1: another
  * CPU holds the queue for longer than a decision takes. It may have lost its CPU (a virtual machine's, or to
  * another task under PREEMPT_RT), so nobody waits for it to the end.
  */
