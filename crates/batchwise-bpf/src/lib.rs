@@ -36,7 +36,7 @@ pub use flows::gaps_from;
 pub use object::holder;
 pub use sense::{
     Actuator, Advertiser, Clocks, Config, Exchange, Extension, GuardFds, Hints, MOST_SERVICES,
-    Owners, Ping, Sensor, Socket, Tuning, Units, monotonic_ns, release,
+    Owners, Ping, Release, Sensor, Socket, Tuning, Units, monotonic_ns,
 };
 
 /// A module for each skeleton that the build script makes.

@@ -6,12 +6,13 @@ use batchwise_testbed::commands;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const QUICK: [&str; 5] = [
+const QUICK: [&str; 6] = [
     "agent-killed",
     "nginx-nopush",
     "disk-full",
     "reader-leaves",
     "namespace-deleted",
+    "memory-limit",
 ];
 
 #[test]

@@ -1,5 +1,5 @@
 //! Acting on sockets: what the agent decided for each service goes into a map, and its sockets follow,
-//! one by one, or by a walk over all TCP sockets of a network namespace. [`release`] undoes it all,
+//! one by one, or by a walk over all TCP sockets of a network namespace. [`Release`] undoes it all,
 //! also from another process.
 
 use std::collections::BTreeSet;
@@ -92,7 +92,7 @@ impl Extension for Tuning {
 }
 
 impl Actuator {
-    /// What another process needs for [`release`].
+    /// What another process needs for [`Release`].
     pub fn guard_fds(&self) -> GuardFds {
         GuardFds {
             walk: self.walk.as_fd().as_raw_fd(),
@@ -114,7 +114,7 @@ impl Actuator {
             .map_err(Error::bpf("writing a decision"))
     }
 
-    /// After [`release`]: decisions count again.
+    /// After [`Release`]: decisions count again.
     pub fn resume(&self) -> Result<(), Error> {
         self.released
             .update(&0u32.to_ne_bytes(), &0u32.to_ne_bytes(), MapFlags::ANY)
@@ -204,14 +204,18 @@ fn key(server: SocketAddr, side: Side) -> types::bw_service {
     }
 }
 
-/// Runs the walk in the network namespace that the calling thread is in.
-fn walk(link: BorrowedFd<'_>) -> io::Result<()> {
+/// A walk in the network namespace that the calling thread is in; reading it walks.
+fn new_walk(link: BorrowedFd<'_>) -> io::Result<File> {
     // SAFETY: a system call on a descriptor that is open; the result is checked.
-    let iter = made(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
-    io::copy(&mut File::from(iter), &mut io::sink()).map(drop)
+    let walk = made(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
+    Ok(File::from(walk))
 }
 
-/// The descriptors that [`release`] works with.
+fn walk(link: BorrowedFd<'_>) -> io::Result<()> {
+    io::copy(&mut new_walk(link)?, &mut io::sink()).map(drop)
+}
+
+/// The descriptors that a [`Release`] works with.
 #[derive(Clone, Copy, Debug)]
 pub struct GuardFds {
     /// The walk that applies decisions.
@@ -221,19 +225,38 @@ pub struct GuardFds {
 }
 
 /// Gives every socket back to its application: each has again the setting that it asked for.
-pub fn release(fds: &GuardFds, cgroup: Option<&Path>) -> io::Result<()> {
-    let (index, yes) = (0u32.to_ne_bytes(), 1u32.to_ne_bytes());
-    // SAFETY: both buffers have the sizes that the map was made with (u32 each).
-    done(unsafe {
-        libbpf_sys::bpf_map_update_elem(fds.released, index.as_ptr().cast(), yes.as_ptr().cast(), 0)
-    })?;
-    // SAFETY: the caller keeps it open.
-    let link = unsafe { BorrowedFd::borrow_raw(fds.walk) };
-    let mut result = walk(link);
-    for ns in netns::others(cgroup) {
-        result = result.and(netns::within(&ns, || walk(link)));
+///
+/// It is prepared ahead since what opens a file waits while a memory cgroup is full, for seconds where those that
+/// the kernel kills cannot end (alloc_empty_file, try_charge_memcg). In the network namespace where it was prepared
+/// it needs no memory afterwards.
+#[derive(Debug)]
+pub struct Release {
+    fds: GuardFds,
+    own: File,
+}
+
+impl Release {
+    /// The caller keeps the descriptors open.
+    pub fn prepare(fds: GuardFds) -> io::Result<Self> {
+        // SAFETY: the caller keeps it open.
+        let own = new_walk(unsafe { BorrowedFd::borrow_raw(fds.walk) })?;
+        Ok(Self { fds, own })
     }
-    result
+
+    /// Does it, in this network namespace and in those of the cgroup's processes (of all, without one).
+    pub fn run(mut self, cgroup: Option<&Path>) -> io::Result<()> {
+        let (index, yes) = (0u32.to_ne_bytes(), 1u32.to_ne_bytes());
+        let (map, key, value) = (self.fds.released, index.as_ptr(), yes.as_ptr());
+        // SAFETY: both buffers have the sizes that the map was made with (u32 each).
+        done(unsafe { libbpf_sys::bpf_map_update_elem(map, key.cast(), value.cast(), 0) })?;
+        let mut result = io::copy(&mut self.own, &mut io::sink()).map(drop);
+        // SAFETY: the caller keeps it open.
+        let link = unsafe { BorrowedFd::borrow_raw(self.fds.walk) };
+        for ns in netns::others(cgroup) {
+            result = result.and(netns::within(&ns, || walk(link)));
+        }
+        result
+    }
 }
 
 impl Plain for types::bw_service {}

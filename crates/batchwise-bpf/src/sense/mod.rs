@@ -14,7 +14,7 @@ mod record;
 pub(crate) mod sensor;
 mod tails;
 
-pub use actuator::{Actuator, GuardFds, MOST_SERVICES, Socket, Tuning, release};
+pub use actuator::{Actuator, GuardFds, MOST_SERVICES, Release, Socket, Tuning};
 pub use config::{Config, Units};
 pub use counting::monotonic_ns;
 pub use exchange::Exchange;

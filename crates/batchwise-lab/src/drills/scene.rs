@@ -116,7 +116,8 @@ impl<'a> Scene<'a> {
     pub fn start(&self, host: &Host, label: &str, command: Command) -> Result<Agent> {
         let mut agent = self.launch(host, label, command)?;
         agent.process.on_line(drop);
-        wait_attached(&mut agent.process, label, &self.context.stop)?;
+        let attached = wait_attached(&mut agent.process, label, &self.context.stop);
+        attached.with_context(|| format!("an agent said {:?}", agent.messages()))?;
         Ok(agent)
     }
 

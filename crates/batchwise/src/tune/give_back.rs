@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 
 use anyhow::Context;
-use batchwise_bpf::{Socket, release};
+use batchwise_bpf::{Release, Socket};
 
 use super::Agent;
 use super::guard::Guard;
@@ -91,7 +91,8 @@ impl Agent {
         let late = self.guard.is_gone();
         let done = self.guard.finish();
         if !done || late {
-            release(&self.actuator.guard_fds(), self.args.cgroup.as_deref())
+            Release::prepare(self.actuator.guard_fds())
+                .and_then(|release| release.run(self.args.cgroup.as_deref()))
                 .context("cannot give the sockets back")?;
         }
         self.give_back_the_rest();

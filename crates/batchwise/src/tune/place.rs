@@ -16,8 +16,9 @@ use nix::fcntl::Flock;
 use crate::frame::control::{lock, run_folder};
 use crate::frame::whole::replace;
 
-/// For the guard of an agent that has just died to give the sockets back.
-const PATIENCE: Duration = Duration::from_millis(1_500);
+/// For the guard of an agent that has just died to give the sockets back. Where their memory cgroup is full and
+/// what the kernel kills cannot end, it frees that one's memory after two seconds (OOM_REAPER_DELAY).
+const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
 
 /// By socket cookie, which is unique until reboot.

@@ -18,14 +18,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use batchwise_bpf::{Actuator, GuardFds, release};
+use batchwise_bpf::{Actuator, GuardFds, Release};
 use clap::Args;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll, ppoll};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{getppid, setsid};
-use own_time::OwnTime;
+use own_time::{Accounts, OwnTime};
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 
 use crate::frame::ticks::poll_timeout;
@@ -188,12 +188,15 @@ pub struct GuardArgs {
 /// Waits for the agent's end, and gives the sockets back.
 pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
     outlive();
-    await_end();
     let fds = GuardFds {
         walk: args.walk,
         released: args.released,
     };
-    release(&fds, args.cgroup.as_deref()).context("cannot give the sockets back")?;
+    let release = Release::prepare(fds).context("cannot prepare to give the sockets back")?;
+    await_end();
+    release
+        .run(args.cgroup.as_deref())
+        .context("cannot give the sockets back")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -226,13 +229,13 @@ fn outlive() {
 
 /// Returns when the heartbeat stays away or its pipe is closed.
 fn await_end() {
-    let agent = getppid();
+    let agent = Accounts::open(getppid());
     let (mut stdin, mut stdout) = (io::stdin(), io::stdout());
     if let Err(error) = never_blocks(&stdout) {
         tracing::warn!("{error:#}");
     }
     let mut beats = [0; 64];
-    let mut late: Option<OwnTime> = None;
+    let mut late: Option<OwnTime<'_>> = None;
     loop {
         let own_time = late.as_ref().map(OwnTime::passed);
         let left = own_time.map_or(LATE, |passed| PATIENCE.saturating_sub(passed));
@@ -241,7 +244,7 @@ fn await_end() {
             // we may have been slow ourselves: only an empty pipe tells
             Ok(0) if left.is_zero() => return,
             Ok(0) => {
-                late.get_or_insert_with(|| OwnTime::begin(agent));
+                late.get_or_insert_with(|| OwnTime::begin(&agent));
                 continue;
             }
             Err(nix::errno::Errno::EINTR) => continue,

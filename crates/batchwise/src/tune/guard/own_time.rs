@@ -1,14 +1,24 @@
 //! How much of its own time a process has had: what a slow machine, a CPU quota or busy neighbours take
 //! from it does not count. While it is asleep or stopped all time is its own.
 
-use std::fs;
+use std::borrow::Cow;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
+/// Where the kernel tells it. The files are opened and read ahead: what does so waits while a memory cgroup is
+/// full, and the buffer of a file that was read once stays (seq_read_iter).
+#[derive(Debug)]
+pub struct Accounts {
+    stat: Option<File>,
+    schedstat: Option<File>,
+}
+
 /// Measures from some moment on.
-pub struct OwnTime {
-    of: Pid,
+pub struct OwnTime<'a> {
+    of: &'a Accounts,
     begin: Instant,
     at_begin: Usage,
 }
@@ -24,19 +34,47 @@ struct Usage {
     waited: Duration,
 }
 
-impl OwnTime {
+impl Accounts {
+    /// Those of a process; all time is its own where there are none.
+    pub fn open(of: Pid) -> Self {
+        let open = |file| File::open(format!("/proc/{of}/{file}")).ok();
+        let accounts = Self {
+            stat: open("stat"),
+            schedstat: open("schedstat"),
+        };
+        accounts.usage();
+        accounts
+    }
+
+    fn usage(&self) -> Usage {
+        let (mut stat, mut schedstat) = ([0; 1024], [0; 128]);
+        Usage::parse(
+            &read(self.stat.as_ref(), &mut stat),
+            &read(self.schedstat.as_ref(), &mut schedstat),
+        )
+    }
+}
+
+/// What a file says now; nothing where its process is gone.
+fn read<'a>(file: Option<&File>, text: &'a mut [u8]) -> Cow<'a, str> {
+    let length = file.and_then(|file| file.read_at(text, 0).ok());
+    // a process's name may be anything
+    String::from_utf8_lossy(&text[..length.unwrap_or(0)])
+}
+
+impl<'a> OwnTime<'a> {
     /// Begins now.
-    pub fn begin(of: Pid) -> Self {
+    pub fn begin(of: &'a Accounts) -> Self {
         Self {
             of,
             begin: Instant::now(),
-            at_begin: Usage::of(of),
+            at_begin: of.usage(),
         }
     }
 
     /// The process's own time since.
     pub fn passed(&self) -> Duration {
-        let now = Usage::of(self.of);
+        let now = self.of.usage();
         own(self.at_begin, now, self.begin.elapsed())
     }
 }
@@ -50,13 +88,6 @@ fn own(begin: Usage, now: Usage, elapsed: Duration) -> Duration {
 }
 
 impl Usage {
-    /// All time is its own where the kernel does not tell.
-    fn of(pid: Pid) -> Self {
-        let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}"));
-        let (stat, schedstat) = (read("stat"), read("schedstat"));
-        Self::parse(&stat.unwrap_or_default(), &schedstat.unwrap_or_default())
-    }
-
     fn parse(stat: &str, schedstat: &str) -> Self {
         let mut ns = schedstat.split_whitespace().map(str::parse);
         let mut next = || ns.next()?.ok().map(Duration::from_nanos);
@@ -99,6 +130,22 @@ mod tests {
         ] {
             assert_eq!(own(begin, now, 900 * MS), counts * MS, "{now:?}");
         }
+    }
+
+    #[test]
+    fn files_that_are_open_tell_of_now_and_of_the_end() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("sh");
+        let accounts = Accounts::open(Pid::from_raw(child.id() as i32));
+        let first = accounts.usage().ran;
+        while accounts.usage().ran < first + 20 * MS {
+            std::thread::yield_now();
+        }
+        child.kill().expect("it is there");
+        child.wait().expect("it is ours");
+        assert_eq!(accounts.usage(), Usage::parse("", ""));
     }
 
     #[test]
