@@ -120,6 +120,7 @@ pub fn main() -> ExitCode {
     if let Err(error) = start_log() {
         return fail(&error);
     }
+    frame::descriptors::allow_all();
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(args),
         Command::Watch(args) => watch::run(args),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use batchwise_testbed::host::{Host, Role};
@@ -18,6 +19,9 @@ use tempfile::TempDir;
 
 /// As `WatchdogSec=`.
 const WATCHDOG: Duration = Duration::from_secs(3);
+
+/// Too few descriptors for most agents.
+const FEW: u32 = 16;
 
 /// What systemd is to an agent.
 struct Supervisor {
@@ -52,7 +56,11 @@ struct Agent {
 impl Agent {
     fn start(host: &Host, folder: &Path, name: &'static str, args: &str) -> Self {
         let supervisor = Supervisor::start(folder, name);
-        let mut command = batchwise();
+        // a shell's limit of descriptors is not the agent's
+        let mut command = Command::new("prlimit");
+        command
+            .arg(format!("--nofile={FEW}:"))
+            .arg(batchwise().get_program());
         command.args(args.split_whitespace());
         command.env("NOTIFY_SOCKET", &supervisor.path);
         command.env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());

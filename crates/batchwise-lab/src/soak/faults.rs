@@ -44,9 +44,10 @@ pub fn pause(rng: &mut StdRng) -> Duration {
 /// Does something; says what.
 pub fn something(stage: &mut Stage, rng: &mut StdRng, stop: &Stop) -> Result<String> {
     match rng.random_range(0..100) {
-        0..5 => end(stage, rng, Signal::SIGTERM, stop),
-        5..10 => end(stage, rng, Signal::SIGKILL, stop),
-        10..30 => suspend(stage, rng, stop),
+        // each is ended about once an hour: most live long enough to show whether they grow
+        0 => end(stage, rng, Signal::SIGTERM, stop),
+        1 => end(stage, rng, Signal::SIGKILL, stop),
+        2..30 => suspend(stage, rng, stop),
         30..42 => {
             let weights = std::array::from_fn(|_| rng.random_range(1..=1_000));
             stage.ground.configure(weights)?;

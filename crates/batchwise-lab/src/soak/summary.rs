@@ -10,10 +10,11 @@ use super::{Look, Machine, More};
 use crate::drills::Traffic;
 use crate::engine::text::name;
 
-/// An agent takes what it needs when it starts: it is looked at after this time (s), …
-const WARM_UP_S: f64 = 120.0;
+/// Tables that keep so many flows or stacks at most are full after half an hour (`profile`, `passive`): an agent
+/// is looked at after this time (s), …
+const WARM_UP_S: f64 = 1_800.0;
 /// … or after this share of a short soak.
-const WARM_UP_SHARE: f64 = 0.1;
+const WARM_UP_SHARE: f64 = 0.4;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {

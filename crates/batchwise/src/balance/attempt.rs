@@ -68,7 +68,7 @@ impl Trouble {
                 "no local port is free for them: widen `sysctl net.ipv4.ip_local_port_range`, or check less often",
             ),
             Errno::EMFILE => Some(
-                "this process has too many open files: raise LimitNOFILE= of the unit, or `ulimit -n`",
+                "this process has too many open files: raise LimitNOFILE= of the unit, or `ulimit -Hn`",
             ),
             Errno::ENFILE => {
                 Some("the machine has too many open files: raise `sysctl fs.file-max`")

@@ -29,7 +29,6 @@ pub mod status;
 mod worker;
 
 use crate::frame::args::{parse_duration, parse_within};
-use crate::frame::door::raise_open_files;
 use crate::frame::messages::say;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output};
@@ -261,7 +260,6 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     }
     let (config, refused) = args.read_or_kept()?;
     // health checks of silent backends keep their sockets until their timeout
-    raise_open_files();
     let form = args.format.resolve()?;
     let stop = stop_flag()?;
     let hangup = hangup_flag()?;

@@ -18,7 +18,6 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, umask};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Applications that wait to be accepted.
 const BACKLOG: i32 = 256;
@@ -182,20 +181,5 @@ pub fn dismiss(caller: OwnedFd) {
     if spawned.is_err() {
         // without threads, it was closed here
         DISMISSED.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// As many open files as we may have: each application brings some.
-pub fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(
-            "the limit of open files stays at {:?}: {error}",
-            limit.current
-        );
     }
 }

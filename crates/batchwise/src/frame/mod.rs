@@ -13,6 +13,7 @@
 //! | [`door`] | a Unix socket at which any user's applications come with descriptors |
 //! | [`messages`] | what is said on standard error, also while a live view has the screen |
 //! | [`page`] | what every page for a browser looks like |
+//! | [`memory`], [`descriptors`] | what the process takes of the machine |
 //! | [`human`], [`clock`] | numbers and times for people, the clocks |
 //!
 //! A subcommand that stays goes round like this:
@@ -37,6 +38,7 @@ pub mod args;
 pub mod background;
 pub mod clock;
 pub mod control;
+pub mod descriptors;
 pub mod door;
 pub mod human;
 pub mod log;

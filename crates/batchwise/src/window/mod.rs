@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::frame::args::parse_duration;
-use crate::frame::door::{Door, raise_open_files};
+use crate::frame::door::Door;
 use crate::frame::messages::Complaints;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output};
@@ -82,7 +82,6 @@ const AT_ONCE: u32 = 256;
 /// Runs until the duration is over or a signal comes.
 pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
-    raise_open_files();
     let exporter = args.metrics.as_deref().map(Exporter::<WindowMetrics>::bind);
     let exporter = exporter.transpose()?;
     let cgroup = match &args.cgroup {
