@@ -124,9 +124,13 @@ fn try_take(folder: &Path, inode: u64, cgroup: &Path) -> anyhow::Result<Option<F
         if !(name.starts_with("tune-") && name.ends_with(".lock")) || file == own {
             continue;
         }
+        if lock(&file)?.is_some() {
+            // of an agent that is gone; who takes a place makes its file anew
+            let _ = fs::remove_file(&file);
+            continue;
+        }
         let theirs = PathBuf::from(fs::read_to_string(&file).unwrap_or_default());
-        let overlaps = theirs.starts_with(cgroup) || cgroup.starts_with(&theirs);
-        if !theirs.as_os_str().is_empty() && overlaps && lock(&file)?.is_none() {
+        if theirs.starts_with(cgroup) || cgroup.starts_with(&theirs) {
             return Ok(None);
         }
     }
@@ -157,4 +161,44 @@ fn read(record: &Path) -> Settings {
 fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn take(folder: &TempDir, inode: u64, cgroup: &str) -> Option<Flock<File>> {
+        try_take(folder.path(), inode, Path::new(cgroup)).expect("a lock or none")
+    }
+
+    #[test]
+    fn a_place_is_taken_with_all_above_and_below_it() {
+        let folder = TempDir::new().expect("a folder");
+        let own = take(&folder, 7, "/a/b");
+        assert!(own.is_some());
+        for other in ["/a", "/a/b/c", "/"] {
+            assert!(take(&folder, 8, other).is_none(), "{other}");
+        }
+        assert!(take(&folder, 7, "/a/b").is_none());
+        assert!(take(&folder, 9, "/a/bb").is_some());
+        drop(own);
+        assert!(take(&folder, 8, "/a").is_some());
+    }
+
+    #[test]
+    fn agents_that_are_gone_leave_no_lock_files() {
+        let folder = TempDir::new().expect("a folder");
+        for inode in 1..20 {
+            assert!(take(&folder, inode, &format!("/gone-{inode}")).is_some());
+        }
+        let held = take(&folder, 100, "/held");
+        let taken = take(&folder, 200, "/own");
+        let files = fs::read_dir(folder.path()).expect("it is there");
+        let mut files: Vec<_> = files.flatten().map(|f| f.file_name()).collect();
+        files.sort();
+        assert_eq!(files, ["tune-100.lock", "tune-200.lock", "tune.lock"]);
+        assert!(held.is_some() && taken.is_some());
+    }
 }
