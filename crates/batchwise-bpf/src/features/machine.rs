@@ -19,14 +19,19 @@ use crate::attach::pins::bpffs_is_mounted;
 use crate::profile::{Clock, best_clock};
 use crate::programs::{self, Program};
 
-/// CAP_NET_ADMIN.
-const NET_ADMIN: u32 = 12;
-/// CAP_SYS_ADMIN, which includes CAP_PERFMON and CAP_BPF.
-const SYS_ADMIN: u32 = 21;
-/// CAP_PERFMON.
-const PERFMON: u32 = 38;
-/// CAP_BPF.
-const BPF: u32 = 39;
+/// Its name and its number (include/uapi/linux/capability.h).
+pub type Capability = (&'static str, u32);
+const NET_ADMIN: Capability = ("CAP_NET_ADMIN", 12);
+pub(super) const IPC_LOCK: Capability = ("CAP_IPC_LOCK", 14);
+pub(super) const SYS_PTRACE: Capability = ("CAP_SYS_PTRACE", 19);
+/// It includes CAP_PERFMON and CAP_BPF.
+pub(super) const SYS_ADMIN: Capability = ("CAP_SYS_ADMIN", 21);
+pub(super) const SYS_NICE: Capability = ("CAP_SYS_NICE", 23);
+pub(super) const SYS_RESOURCE: Capability = ("CAP_SYS_RESOURCE", 24);
+const PERFMON: Capability = ("CAP_PERFMON", 38);
+const BPF: Capability = ("CAP_BPF", 39);
+/// What loading programs needs.
+const LOADING: [Capability; 3] = [BPF, PERFMON, NET_ADMIN];
 
 /// This machine and these privileges.
 #[derive(Clone, Debug)]
@@ -127,21 +132,25 @@ impl Machine {
 
     /// The capabilities that loading needs and this process does not have.
     pub fn missing_capabilities(&self) -> Vec<&'static str> {
-        let has = |capability: u32| self.capabilities & (1 << capability) != 0;
-        let admin = has(SYS_ADMIN);
-        [
-            ("CAP_BPF", has(BPF) || admin),
-            ("CAP_PERFMON", has(PERFMON) || admin),
-            ("CAP_NET_ADMIN", has(NET_ADMIN)),
-        ]
-        .into_iter()
-        .filter_map(|(name, there)| (!there).then_some(name))
-        .collect()
+        self.missing_of(&LOADING)
+    }
+
+    /// The names of those of these that this process does not have.
+    pub(super) fn missing_of(&self, wanted: &[Capability]) -> Vec<&'static str> {
+        let stands_in = |one: &Capability| self.may(SYS_ADMIN) && [BPF, PERFMON].contains(one);
+        let missing = wanted
+            .iter()
+            .filter(|one| !self.may(**one) && !stands_in(one));
+        missing.map(|(name, _)| *name).collect()
+    }
+
+    fn may(&self, (_, number): Capability) -> bool {
+        self.capabilities & (1 << number) != 0
     }
 
     /// Whether its capabilities allow mounts.
     pub fn may_mount(&self) -> bool {
-        self.capabilities & (1 << SYS_ADMIN) != 0
+        self.may(SYS_ADMIN)
     }
 
     /// Major and minor number of the kernel.
@@ -283,7 +292,7 @@ mod tests {
     #[test]
     fn sys_admin_stands_for_bpf_and_perfmon_but_not_for_net_admin() {
         let machine = Machine {
-            capabilities: 1 << SYS_ADMIN,
+            capabilities: 1 << SYS_ADMIN.1,
             ..Machine::look()
         };
         assert_eq!(machine.missing_capabilities(), ["CAP_NET_ADMIN"]);

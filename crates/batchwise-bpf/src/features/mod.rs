@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::attach::pins::BPFFS;
 use crate::profile;
-pub use machine::{Machine, in_machines_pids};
+pub use machine::{Capability, Machine, in_machines_pids};
 pub use table::{FEATURES, SendHook};
 pub(crate) use table::{LATE_CALLBACKS, OWN_QUEUE};
 
@@ -119,8 +119,10 @@ pub struct User {
 /// How a feature is looked for.
 #[derive(Clone, Copy, Debug)]
 pub enum Probe {
-    /// The capabilities of this process.
+    /// The capabilities of this process that loading needs.
     Privileges,
+    /// More of them.
+    Capabilities(&'static [Capability]),
     /// The kernel's version against [`Subcommand::smallest_kernel`].
     Kernel,
     /// The kernel's type information.
@@ -247,6 +249,7 @@ impl Feature {
     pub fn look(&self, machine: &Machine, subcommand: Subcommand) -> Finding {
         match self.probe {
             Probe::Privileges => privileges(machine),
+            Probe::Capabilities(wanted) => capabilities(machine, wanted),
             Probe::Kernel => kernel(machine, subcommand),
             Probe::Btf => btf(machine),
             Probe::Loads => self.loads(machine, subcommand),
@@ -387,9 +390,20 @@ fn privileges(machine: &Machine) -> Finding {
     }
     Finding::missing(
         format!("no {}", missing.join(", ")),
-        "run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon,cap_net_admin,\
-         cap_sys_admin,cap_sys_ptrace+ep \"$(command -v batchwise)\" (the last two only to \
-         find connections that are already open in other network namespaces)",
+        "run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon,cap_net_admin+ep \
+         \"$(command -v batchwise)\"",
+    )
+}
+
+fn capabilities(machine: &Machine, wanted: &[Capability]) -> Finding {
+    let missing = machine.missing_of(wanted);
+    if missing.is_empty() {
+        let names: Vec<_> = wanted.iter().map(|(name, _)| *name).collect();
+        return Finding::ok(names.join(", "));
+    }
+    Finding::missing(
+        format!("no {}", missing.join(", ")),
+        "run it with sudo; a file, a unit or a container has to be given it by name",
     )
 }
 

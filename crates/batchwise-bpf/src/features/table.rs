@@ -4,10 +4,11 @@
 //! distribution ported back is found by looking, never by version.
 
 use super::Probe::{
-    Bpffs, Btf, Cgroup2, Clock, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting,
+    Bpffs, Btf, Capabilities, Cgroup2, Clock, InBtf, Jit, Kernel, Loads, Privileges, Send, Setting,
     StorageIterator, Symbols,
 };
 use super::Subcommand::{Balance, Burst, Decap, Passive, Profile, Tune, Watch, Window};
+use super::machine::{IPC_LOCK, SYS_ADMIN, SYS_NICE, SYS_PTRACE, SYS_RESOURCE};
 use super::{Feature, Name, Need, User};
 
 /// Without it the subcommand cannot run.
@@ -86,6 +87,39 @@ pub const FEATURES: &[Feature] = &[
         since: None,
         probe: Privileges,
         users: LOADERS,
+    },
+    Feature {
+        name: "other namespaces",
+        since: None,
+        probe: Capabilities(&[SYS_ADMIN, SYS_PTRACE]),
+        users: &[
+            uses(
+                Watch,
+                "connections that are open already in other network namespaces",
+            ),
+            uses(Tune, "sockets of other network namespaces and processes"),
+        ],
+    },
+    Feature {
+        name: "maps by number",
+        since: None,
+        probe: Capabilities(&[SYS_ADMIN]),
+        users: &[needs(Balance, "services' tables, which are maps in a map")],
+    },
+    Feature {
+        name: "a guard that outlives",
+        since: None,
+        probe: Capabilities(&[SYS_RESOURCE, IPC_LOCK, SYS_NICE]),
+        users: &[uses(
+            Tune,
+            "sockets are given back where memory runs out or CPUs are busy",
+        )],
+    },
+    Feature {
+        name: "other processes",
+        since: None,
+        probe: Capabilities(&[SYS_PTRACE]),
+        users: &[uses(Profile, "--port")],
     },
     Feature {
         name: "kernel",

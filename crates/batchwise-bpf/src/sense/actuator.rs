@@ -2,9 +2,9 @@
 //! one by one, or by a walk over all TCP sockets of a network namespace. [`Release`] undoes it all,
 //! also from another process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use super::owners::Owners;
 use crate::Error;
 use crate::attach::{done, made, netns};
 use crate::features::Subcommand;
-use crate::plain::{Plain, bytes, octets};
+use crate::plain::{Plain, bytes, octets, read};
 use crate::sense_skel::{OpenSenseSkel, types};
 
 /// Services that can be switched at a time.
@@ -161,11 +161,11 @@ impl Actuator {
                 break;
             }
         }
-        let own = walk(self.walk.as_fd());
+        let own = walk(self.walk.as_fd()).map(drop);
         let all = netns::others(self.cgroup.as_deref())
             .iter()
             .fold(own, |done, ns| {
-                done.and(netns::within(ns, || walk(self.walk.as_fd())))
+                done.and(netns::within(ns, || walk(self.walk.as_fd())).map(drop))
             });
         for s in sockets {
             // it may be none of those that found room
@@ -211,8 +211,11 @@ fn new_walk(link: BorrowedFd<'_>) -> io::Result<File> {
     Ok(File::from(walk))
 }
 
-fn walk(link: BorrowedFd<'_>) -> io::Result<()> {
-    io::copy(&mut new_walk(link)?, &mut io::sink()).map(drop)
+/// Walks there; what the walk tells.
+fn walk(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut told = Vec::new();
+    new_walk(link)?.read_to_end(&mut told)?;
+    Ok(told)
 }
 
 /// The descriptors that a [`Release`] works with.
@@ -243,19 +246,26 @@ impl Release {
         Ok(Self { fds, own })
     }
 
-    /// Does it, in this network namespace and in those of the cgroup's processes (of all, without one).
-    pub fn run(mut self, cgroup: Option<&Path>) -> io::Result<()> {
+    /// Does it, in this network namespace and in those of the cgroup's processes (of all, without one). Returns the
+    /// cookies of the sockets that have their applications' settings now, which takes memory.
+    pub fn run(mut self, cgroup: Option<&Path>) -> io::Result<HashSet<u64>> {
         let (index, yes) = (0u32.to_ne_bytes(), 1u32.to_ne_bytes());
         let (map, key, value) = (self.fds.released, index.as_ptr(), yes.as_ptr());
         // SAFETY: both buffers have the sizes that the map was made with (u32 each).
         done(unsafe { libbpf_sys::bpf_map_update_elem(map, key.cast(), value.cast(), 0) })?;
-        let mut result = io::copy(&mut self.own, &mut io::sink()).map(drop);
+        // what fails here fails below, too
+        let _ = io::copy(&mut self.own, &mut io::sink());
         // SAFETY: the caller keeps it open.
         let link = unsafe { BorrowedFd::borrow_raw(self.fds.walk) };
+        let mut all = vec![walk(link)];
         for ns in netns::others(cgroup) {
-            result = result.and(netns::within(&ns, || walk(link)));
+            all.push(netns::within(&ns, || walk(link)));
         }
-        result
+        let told: Vec<_> = all.into_iter().collect::<io::Result<_>>()?;
+        let cookies = told
+            .iter()
+            .flat_map(|told| told.chunks_exact(size_of::<u64>()));
+        Ok(cookies.filter_map(read::<u64>).collect())
     }
 }
 

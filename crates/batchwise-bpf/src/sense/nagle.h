@@ -17,7 +17,8 @@ BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 
 /*
  * Walks all TCP sockets of the network namespace of whoever opens it: about a millisecond, most of
- * it for the empty buckets of the kernel's table. The socket's lock is held here.
+ * it for the empty buckets of the kernel's table. The socket's lock is held here. Once the agent is gone it tells
+ * the cookies of those that have their applications' settings.
  */
 SEC("?iter/tcp")
 int bw_apply(struct bpf_iter__tcp *ctx)
@@ -48,12 +49,15 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	if (asked)
 		e->rec.app_setting_off = !!*asked;
 	off = bw_wants_nagle_off(e);
-	if (off == !!(tp->nonagle & TCP_NAGLE_OFF))
-		return 0;
-	/* TCP_NODELAY pushes what the application holds back itself: only to give it back */
-	if (off && tp->nonagle & TCP_NAGLE_CORK && !asked && !bw_is_released())
-		return 0;
-	bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
+	if (off != !!(tp->nonagle & TCP_NAGLE_OFF)) {
+		/* TCP_NODELAY pushes what the application holds back itself: only to give it back */
+		if (off && tp->nonagle & TCP_NAGLE_CORK && !asked && !bw_is_released())
+			return 0;
+		if (bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off)))
+			return 0;
+	}
+	if (bw_is_released())
+		bpf_seq_write(ctx->meta->seq, &e->rec.cookie, sizeof(e->rec.cookie));
 	return 0;
 }
 

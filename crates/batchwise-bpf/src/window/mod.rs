@@ -33,6 +33,7 @@ pub struct Window {
     // before the programs: what is attached goes first
     _links: Vec<Link>,
     pub(crate) skel: WindowSkel<'static>,
+    cgroup: Option<Cgroup>,
     /// Generation of the last application.
     last: u32,
 }
@@ -63,14 +64,23 @@ impl Window {
             }
         }
         let cgroup = Cgroup::open(cgroup)?;
-        let cgroup = File::open(cgroup.path).map_err(Error::io("opening the cgroup"))?;
+        let folder = File::open(&cgroup.path).map_err(Error::io("opening the cgroup"))?;
         let programs = &window.skel.progs;
         for program in [&programs.bw_acked, &programs.bw_register] {
-            let link = program.attach_cgroup(cgroup.as_raw_fd());
+            let link = program.attach_cgroup(folder.as_raw_fd());
             let attached = link.map_err(Error::bpf("attaching to the cgroup"))?;
             window._links.push(attached);
         }
+        window.cgroup = Some(cgroup);
         Ok(window)
+    }
+
+    /// Whether the cgroup still is the one that it was attached to.
+    ///
+    /// # Errors
+    /// When it is not; it says what to do.
+    pub fn check(&self) -> Result<(), Error> {
+        self.cgroup.as_ref().map_or(Ok(()), Cgroup::check)
     }
 
     /// Loads the programs, and attaches them nowhere.
@@ -93,6 +103,7 @@ impl Window {
         Ok(Self {
             _links: Vec::new(),
             skel,
+            cgroup: None,
             last: 0,
         })
     }

@@ -18,6 +18,15 @@ pub fn report(looks: &[Look], summary: &Summary) -> Report {
         true => "Nothing grows".to_owned(),
         false => format!("**These grow**: {}", summary.growing.join(", ")),
     };
+    let young = summary.agents.iter().filter(|(_, has)| has.rss.is_none());
+    let young: Vec<_> = young.map(|(kind, _)| name(kind)).collect();
+    let unknown = match young.is_empty() {
+        true => String::new(),
+        false => format!(
+            " No life of these was long enough to tell: {}.",
+            young.join(", ")
+        ),
+    };
     let faults = summary
         .faults
         .iter()
@@ -30,7 +39,7 @@ pub fn report(looks: &[Look], summary: &Summary) -> Report {
     .heading("Summary")
     .text(format!(
         "{:.2} hours, {} connections, {} requests: {} broke, {} wrong replies; {} agents died that must not have, {} \
-         other things went wrong. {grows}.",
+         other things went wrong. {grows}.{unknown}",
         summary.hours,
         summary.connections,
         summary.requests,
@@ -44,8 +53,8 @@ pub fn report(looks: &[Look], summary: &Summary) -> Report {
     .table(table(summary))
     .text(
         "The mean, and the change an hour with its 95 % interval: the slope that all lives of an agent have in common, \
-         by least squares, and a bootstrap of the remainders in blocks of a minute. The first two minutes of a life are left \
-         out. With so many rows one interval in twenty is above or below zero by chance.",
+         by least squares, and a bootstrap of the remainders in blocks of a minute. The first half an hour of a life is \
+         left out (of a short soak, two fifths of it). With so many rows one interval in twenty is above or below zero by chance.",
     )
     .heading("What was done")
     .text(faults.collect::<Vec<_>>().join("; "))

@@ -50,6 +50,7 @@ fn lacking(what: &str) -> Machine {
             "bpffs" => m.bpffs = false,
             "iter/bpf_sk_storage_map" => m.storage_iterator = || false,
             "mounts" => m.capabilities &= !(1 << 21), // CAP_SYS_ADMIN
+            "CAP_SYS_RESOURCE" => m.capabilities &= !(1 << 24),
             "Linux 6.1" => m.release = "5.19.0".to_owned(),
             "its version" => m.release.clear(),
             "the JIT" => {
@@ -100,7 +101,8 @@ fn what_is_missing_stops_or_degrades_those_that_use_it_and_nobody_else() {
         ("XDP programs", "watch 0, balance 1, all 3"),
         // balance mounts it
         ("bpffs", "watch 0, balance 0, all 0"),
-        ("bpffs, mounts", "watch 0, balance 1, all 3"),
+        ("bpffs, mounts", "watch 3, balance 1, all 3"),
+        ("CAP_SYS_RESOURCE", "watch 0, tune 3, balance 0, all 3"),
         ("BPF_TCX_INGRESS", "passive 3, balance 3"),
         ("BPF_FUNC_xdp_get_buff_len", "passive 3, balance 3, decap 3"),
         ("Linux 6.1", "watch 0, tune 3"),

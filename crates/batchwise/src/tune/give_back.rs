@@ -2,7 +2,6 @@
 //! dead, and when an agent before it and its guard ended together.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd;
 
 use anyhow::Context;
 use batchwise_bpf::{Release, Socket};
@@ -18,7 +17,6 @@ impl Agent {
         if left.is_empty() {
             return Ok(());
         }
-        let all = left.len();
         let socket = |(&cookie, asked): (&u64, &Asked)| Socket {
             cookie,
             netns: 0,
@@ -34,19 +32,19 @@ impl Agent {
         let seen = self.tracker.connections();
         let seen: HashMap<_, _> = seen.map(|c| (c.last.cookie, c.last.nagle_off)).collect();
         let ports = &self.args.ports.numbers;
+        let is_back = |(cookie, asked): (&u64, &Asked)| seen.get(cookie) == Some(&asked.nodelay);
+        let back = left.iter().filter(|one| is_back(*one)).count();
         // what is not seen although its port is watched was closed
         left.retain(|cookie, asked| {
             unreached.contains(cookie)
-                && seen
-                    .get(cookie)
-                    .map_or(!ports.contains(&asked.port), |nodelay| {
-                        *nodelay != asked.nodelay
-                    })
+                && !is_back((cookie, asked))
+                && (seen.contains_key(cookie) || !ports.contains(&asked.port))
         });
-        let back = all - left.len();
-        tracing::warn!(
-            "an agent and its guard ended together: {back} sockets have their applications' settings again"
-        );
+        if back > 0 {
+            tracing::warn!(
+                "an agent ended whose guard did not give all back: {back} sockets have their applications' settings again"
+            );
+        }
         if !left.is_empty() {
             tracing::warn!(
                 "{} more are out of reach, or of ports that only the agent before watched: they keep what they have until an agent that reaches them starts",
@@ -76,11 +74,7 @@ impl Agent {
             self.actuator.forget(server, side)?;
         }
         self.actuator.resume()?;
-        self.guard = Guard::start(
-            &self.actuator,
-            self.args.cgroup.as_deref(),
-            self.place.as_fd(),
-        )?;
+        self.guard = Guard::start(&self.actuator, self.args.cgroup.as_deref(), &self.place)?;
         Ok(())
     }
 

@@ -11,7 +11,6 @@ mod test;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,8 +52,8 @@ Examples:
       what it does and knows, for Prometheus
 
 Run it where data is sent: on the clients' hosts for requests, on the server's for responses. It needs
-no agent at the other end, and takes connections that are open already. Whatever happens to the agent,
-every socket has its application's own setting back within a second.";
+no agent at the other end, and takes connections that are open already. When the agent ends, however it
+ends, its guard gives every socket its application's own setting back within a second.";
 
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
 #[derive(Debug, Args)]
@@ -161,7 +160,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     };
     let (sensor, actuator) = Sensor::open(&config, &bpf::Tuning)
         .context("cannot tune (`batchwise doctor` checks what is needed)")?;
-    let guard = Guard::start(&actuator, args.cgroup.as_deref(), place.as_fd())?;
+    let guard = Guard::start(&actuator, args.cgroup.as_deref(), &place)?;
     first_in_line();
     let duration = args.duration;
     let mut agent = Agent {

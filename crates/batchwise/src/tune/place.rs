@@ -1,7 +1,7 @@
 //! An agent's place: the lock that keeps other agents off its cgroup, and the record of what the
 //! applications asked for, which outlives agent and guard. Both are in the run folder, root's alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -78,15 +78,14 @@ impl Place {
         if settings == self.written {
             return Ok(());
         }
-        let name = || format!("cannot write {}", self.record.display());
-        let mut text = boot_id();
-        for (cookie, Asked { nodelay, port }) in &settings {
-            // to a string: that cannot fail
-            let _ = write!(text, "\n{cookie} {port} {}", u8::from(*nodelay));
-        }
-        replace(&self.record, &text).with_context(name)?;
+        write(&self.record, &settings)?;
         self.written = settings;
         Ok(())
+    }
+
+    /// Where that is written down.
+    pub fn record(&self) -> &Path {
+        &self.record
     }
 
     /// What an agent left behind that ended together with its guard, as far as it is to be given back.
@@ -156,6 +155,27 @@ fn read(record: &Path) -> Settings {
         Some((cookie, Asked { nodelay, port }))
     };
     lines.filter_map(parse).collect()
+}
+
+fn write(record: &Path, settings: &Settings) -> anyhow::Result<()> {
+    let mut text = boot_id();
+    for (cookie, Asked { nodelay, port }) in settings {
+        // to a string: that cannot fail
+        let _ = write!(text, "\n{cookie} {port} {}", u8::from(*nodelay));
+    }
+    replace(record, &text).with_context(|| format!("cannot write {}", record.display()))
+}
+
+/// These sockets have what their applications asked for, and what these ask for from now on is theirs.
+pub fn strike(record: &Path, back: &HashSet<u64>) -> anyhow::Result<()> {
+    let mut settings = read(record);
+    settings.retain(|cookie, _| !back.contains(cookie));
+    match settings.is_empty() {
+        // one that is not there was never needed
+        true => drop(fs::remove_file(record)),
+        false => write(record, &settings)?,
+    }
+    Ok(())
 }
 
 fn boot_id() -> String {

@@ -233,6 +233,12 @@ impl Apps {
         self.table().window.as_ref().map_or(0, Window::gated)
     }
 
+    /// Fails when the cgroup is gone, or another one.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let table = self.table();
+        Ok(table.window.as_ref().map_or(Ok(()), Window::check)?)
+    }
+
     /// Detaches the programs: a thread that waits for an application must not keep them.
     pub fn end(&self) {
         drop(self.table().window.take());

@@ -111,6 +111,7 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
         if turn == Turn::Look {
             continue;
         }
+        apps.check()?;
         let report = Report::of(apps.read(), apps.refused(), apps.gated());
         if let Some(exporter) = &exporter {
             exporter.update(|metrics| metrics.take(&report));

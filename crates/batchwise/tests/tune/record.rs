@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 use crate::application::{Application, Style};
-use crate::sockets::{Socket, assert_given_back, nodelay, until_held};
+use crate::sockets::{Socket, assert_given_back, assert_given_back_in_time, nodelay, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);
 const HOLD: [&str; 2] = ["--hold", "off"];
@@ -60,6 +60,27 @@ fn what_agent_and_guard_leave_behind_when_they_die_together_the_next_agent_gives
     let logs = TempDir::new().expect("a folder");
     let left = left_behind(&scene, logs.path());
     assert_given_back_by_the_next(&scene, logs.path(), left);
+}
+
+#[test]
+fn what_an_application_asks_for_after_an_agents_death_is_not_undone_by_the_next() {
+    let scene = Scene::build("after");
+    let logs = TempDir::new().expect("a folder");
+    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+    let mut sockets = application.set_nodelay(false);
+    let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
+    until_held(&sockets, true);
+    let death = agent.signal(Signal::SIGKILL);
+    assert_given_back_in_time(&sockets, death);
+    agent.wait();
+
+    sockets = application.set_nodelay(true);
+    let next = Agent::start(scene.client(), logs.path(), &["--hold", "on"]);
+    assert!(!next.messages().contains("again"), "{}", next.messages());
+    until_held(&sockets, false);
+    next.finish();
+    assert_given_back(&sockets);
+    application.finish();
 }
 
 #[test]

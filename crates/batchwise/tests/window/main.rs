@@ -2,7 +2,7 @@
 
 mod hostile;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
@@ -136,6 +136,31 @@ fn until_space(set: &Set, key: Key, stream: &TcpStream) -> u32 {
         ready(set, PATIENCE);
     }
     panic!("woken 10,000 times for nothing");
+}
+
+#[test]
+fn a_cgroup_that_is_made_anew_ends_the_agent_which_would_see_nothing() {
+    let scene = Scene::build("anew");
+    let folder = TempDir::new().expect("a folder");
+    let cgroup = scene.client().cgroup().join("service");
+    fs::create_dir(&cgroup).expect("a cgroup");
+    let mut command = batchwise();
+    command
+        .arg("window")
+        .arg("--socket")
+        .arg(folder.path().join("socket"));
+    command.arg("--cgroup").arg(&cgroup);
+    let mut agent = scene
+        .client()
+        .spawn("the agent", command, Role::Observer)
+        .expect("it starts");
+    let attached = wait_attached(&mut agent, "the agent", &Stop::default());
+    attached.expect("its programs are attached");
+    fs::remove_dir(&cgroup).expect("an empty cgroup");
+    fs::create_dir(&cgroup).expect("the same, and another one");
+    let status = agent.wait(&Stop::default(), PATIENCE).expect("it ends");
+    assert_eq!(status.code(), Some(1), "{}", agent.quote());
+    assert!(agent.quote().contains("start again"), "{}", agent.quote());
 }
 
 #[test]

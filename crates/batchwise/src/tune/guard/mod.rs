@@ -9,7 +9,7 @@
 //! endings take the same way.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -28,6 +28,7 @@ use nix::unistd::{getppid, setsid};
 use own_time::{Accounts, OwnTime};
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 
+use super::place::{Place, strike};
 use crate::frame::ticks::poll_timeout;
 
 mod own_time;
@@ -55,12 +56,12 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard. It keeps `lock` as well: an agent that comes after us must not look at the
+    /// Starts the guard. It keeps the lock of our place as well: an agent that comes after us must not look at the
     /// sockets before they are given back.
     pub fn start(
         actuator: &Actuator,
         cgroup: Option<&Path>,
-        lock: BorrowedFd<'_>,
+        place: &Place,
     ) -> anyhow::Result<Self> {
         let fds = actuator.guard_fds();
         let mut command = Command::new("/proc/self/exe");
@@ -68,12 +69,14 @@ impl Guard {
             .arg0("batchwise-guard")
             .args(["guard", "--walk", &fds.walk.to_string()])
             .args(["--released", &fds.released.to_string()])
+            .arg("--record")
+            .arg(place.record())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
-        let inherited = [fds.walk, fds.released, lock.as_raw_fd()];
+        let inherited = [fds.walk, fds.released, place.as_fd().as_raw_fd()];
         // SAFETY: between fork and exec only async-signal-safe calls are made (fcntl, setsid), on
         // descriptors that the agent keeps open.
         unsafe {
@@ -180,6 +183,9 @@ pub struct GuardArgs {
     /// Descriptor of the switch
     #[arg(long)]
     released: RawFd,
+    /// What applications asked for
+    #[arg(long)]
+    record: PathBuf,
     /// The agent's cgroup
     #[arg(long)]
     cgroup: Option<PathBuf>,
@@ -194,9 +200,10 @@ pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
     };
     let release = Release::prepare(fds).context("cannot prepare to give the sockets back")?;
     await_end();
-    release
+    let back = release
         .run(args.cgroup.as_deref())
         .context("cannot give the sockets back")?;
+    strike(&args.record, &back)?;
     Ok(ExitCode::SUCCESS)
 }
 

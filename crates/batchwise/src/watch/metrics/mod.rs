@@ -3,7 +3,7 @@
 //! Every scrape is encoded from the latest lines, so services that vanished and parts that are not
 //! known are absent by construction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use batchwise_core::sense::report::{Line, Nagle};
 use batchwise_core::sense::tails::Histogram;
@@ -64,10 +64,13 @@ impl WatchMetrics {
         // The agent's count, which all lines repeat.
         let lost = lines.iter().map(|line| line.lost_events).max();
         self.lost_events = self.lost_events.max(lost.unwrap_or(0));
-        let (served, beyond) = lines.split_at(lines.len().min(MOST_SERIES));
-        self.lines = served.to_vec();
-        self.dropped += beyond.len() as u64;
-        for line in served {
+        let known: HashSet<_> = self.lines.iter().map(series).collect();
+        let mut served = lines.to_vec();
+        // a crowd that comes later takes nobody's place
+        served.sort_by_cached_key(|line| !known.contains(&series(line)));
+        self.dropped += served.len().saturating_sub(MOST_SERIES) as u64;
+        served.truncate(MOST_SERIES);
+        for line in &served {
             match (self.means.at(series(line)), line.latency_ns.total) {
                 (None, _) => self.dropped += 1,
                 (Some(means), Some(total)) => means.observe(total, 1),
@@ -81,6 +84,7 @@ impl WatchMetrics {
                 requests.add(latencies);
             }
         }
+        self.lines = served;
         self.means.age();
         self.requests.age();
     }

@@ -117,6 +117,19 @@ fn a_crowd_of_services_is_bounded_and_counted() {
 }
 
 #[test]
+fn a_crowd_takes_no_known_services_place() {
+    let line = |service: String| Line {
+        service,
+        ..samples::two_sided()
+    };
+    let known = line("10.9.9.9:6379".to_owned());
+    let crowd = (0..2_000).map(|n| line(format!("10.0.0.2:{n}")));
+    let all: Vec<_> = crowd.chain([known.clone()]).collect();
+    let body = served(after(&[&[known], &all]));
+    assert!(body.contains(r#"batchwise_connections{service="10.9.9.9:6379""#));
+}
+
+#[test]
 fn latencies_of_requests_add_up_and_survive_a_short_silence() {
     let mut metrics = WatchMetrics::default();
     metrics.interval(&[], &requests(&[900_000, 40_000_000]));
