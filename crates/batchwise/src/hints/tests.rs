@@ -322,27 +322,31 @@ fn hints_that_are_always_being_written_stay_at_what_they_said_last() {
 }
 
 #[test]
-fn a_process_has_8192_handles_and_no_more() {
+fn a_process_has_8192_handles_and_its_user_twice_as_many_and_no_more() {
     const MOST: usize = 8_192;
     let place = place();
     let mut listener = place.listen();
     let memory = memory(PAGE as i64, ALL, &header(1, monotonic_ns()));
-    let peer = dial(&place.path);
-    let register = |handles: usize| {
+    let peers: Vec<_> = (0..3).map(|_| dial(&place.path)).collect();
+    let register = |peer, handles: usize| {
         for _ in 0..handles {
-            send(&peer, &registration(), &[memory.as_raw_fd()]);
+            send(peer, &registration(), &[memory.as_raw_fd()]);
         }
     };
-    thread::scope(|scope| {
-        // the socket takes a few hundred at a time
-        scope.spawn(|| register(MOST));
-        let all = || (listener.poll().len() == MOST).then_some(());
-        eventually("all of them", all, String::new);
-    });
-    assert_eq!(listener.poll().len(), MOST);
-    register(1);
+    for (peer, all) in peers.iter().zip([MOST, 2 * MOST]) {
+        thread::scope(|scope| {
+            // the socket takes a few hundred at a time
+            scope.spawn(|| register(peer, MOST));
+            let all = || (listener.poll().len() == all).then_some(());
+            eventually("all of them", all, String::new);
+        });
+    }
+    register(&peers[2], 1);
     listener.poll();
-    assert_eq!(listener.poll().len(), 0, "it was dropped");
+    assert_eq!(listener.poll().len(), 2 * MOST, "it was dropped");
+    register(&peers[0], 1);
+    listener.poll();
+    assert_eq!(listener.poll().len(), MOST, "it was dropped");
 }
 
 #[test]
