@@ -121,6 +121,7 @@ pub fn main() -> ExitCode {
         return fail(&error);
     }
     frame::descriptors::allow_all();
+    frame::signals::outlive_file_limit();
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(args),
         Command::Watch(args) => watch::run(args),

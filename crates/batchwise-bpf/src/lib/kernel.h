@@ -54,6 +54,10 @@ typedef struct {
 	struct net *net;
 } possible_net_t;
 
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+
 struct sock_common {
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;
@@ -64,6 +68,7 @@ struct sock_common {
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
 };
 
 struct kernfs_node {
@@ -246,6 +251,15 @@ struct file;
 
 struct task_struct {
 	int tgid;
+};
+
+struct bpf_map {
+	__u32 id;
+};
+
+struct bpf_iter__bpf_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
 };
 
 struct bpf_iter__task_file {

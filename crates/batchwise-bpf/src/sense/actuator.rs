@@ -96,6 +96,7 @@ impl Actuator {
     pub fn guard_fds(&self) -> GuardFds {
         GuardFds {
             walk: self.walk.as_fd().as_raw_fd(),
+            owners: self.owners.as_fd().as_raw_fd(),
             released: self.released.as_fd().as_raw_fd(),
         }
     }
@@ -134,7 +135,9 @@ impl Actuator {
     /// Finds out whose the watched sockets are: costs what all descriptors of all processes cost to look
     /// at. Without it, sockets are changed by a walk.
     pub fn owners(&self) -> Result<Owners, Error> {
-        Owners::find(&self.owners)
+        let walked = walk(self.owners.as_fd());
+        let bytes = walked.map_err(Error::io("searching the processes' descriptors"))?;
+        Ok(Owners::of(&bytes))
     }
 
     /// Changes these sockets, to what was written by [`Self::control`]. Those that have no owner that
@@ -147,9 +150,13 @@ impl Actuator {
             .map_err(Error::io("changing sockets"))
     }
 
-    /// Gives these sockets of an earlier agent back by a walk, wherever they are: for those that have no owner
-    /// that lets us, as the PID namespace is another one.
-    pub fn give_back(&self, sockets: &[Socket]) -> Result<(), Error> {
+    /// Gives these sockets of an earlier agent back, by `reach`, which is given their owners, and by a walk those that
+    /// it returns, since no owner lets us: the PID namespace is another one. Returns the same.
+    pub fn give_back(
+        &self,
+        sockets: &[Socket],
+        reach: impl FnOnce(&Owners) -> Vec<Socket>,
+    ) -> Result<Vec<Socket>, Error> {
         for s in sockets {
             let value = u32::from(s.nodelay).to_ne_bytes();
             // what finds no room is left as it is
@@ -161,17 +168,20 @@ impl Actuator {
                 break;
             }
         }
-        let own = walk(self.walk.as_fd()).map(drop);
-        let all = netns::others(self.cgroup.as_deref())
-            .iter()
-            .fold(own, |done, ns| {
-                done.and(netns::within(ns, || walk(self.walk.as_fd())).map(drop))
-            });
+        let unreached = self.owners().map(|owners| reach(&owners));
+        let mut walked = Ok(());
+        if unreached.as_ref().is_ok_and(|left| !left.is_empty()) {
+            walked = walk(self.walk.as_fd()).map(drop);
+            for ns in netns::others(self.cgroup.as_deref()) {
+                walked = walked.and(netns::within(&ns, || walk(self.walk.as_fd())).map(drop));
+            }
+        }
         for s in sockets {
             // it may be none of those that found room
             let _ = self.left.delete(&s.cookie.to_ne_bytes());
         }
-        all.map_err(Error::io("giving sockets back"))
+        walked.map_err(Error::io("giving sockets back"))?;
+        unreached
     }
 
     fn walk(&self, namespaces: &BTreeSet<u32>) -> io::Result<()> {
@@ -223,6 +233,8 @@ fn walk(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 pub struct GuardFds {
     /// The walk that applies decisions.
     pub walk: RawFd,
+    /// The walk over the descriptors of all processes.
+    pub owners: RawFd,
     /// The switch that makes it apply the applications' own settings.
     pub released: RawFd,
 }
@@ -246,17 +258,27 @@ impl Release {
         Ok(Self { fds, own })
     }
 
-    /// Does it, in this network namespace and in those of the cgroup's processes (of all, without one). Returns the
-    /// cookies of the sockets that have their applications' settings now, which takes memory.
-    pub fn run(mut self, cgroup: Option<&Path>) -> io::Result<HashSet<u64>> {
+    /// Does it, in this network namespace, and in those of the cgroup's processes (of all, without one). What applications
+    /// had `asked` for on sockets that are in none of these, they get by way of their owners. Returns the cookies of the
+    /// sockets that have it now. All but the first takes memory.
+    pub fn run(
+        mut self,
+        cgroup: Option<&Path>,
+        asked: impl FnOnce() -> Vec<(u64, bool)>,
+    ) -> io::Result<HashSet<u64>> {
         let (index, yes) = (0u32.to_ne_bytes(), 1u32.to_ne_bytes());
         let (map, key, value) = (self.fds.released, index.as_ptr(), yes.as_ptr());
         // SAFETY: both buffers have the sizes that the map was made with (u32 each).
         done(unsafe { libbpf_sys::bpf_map_update_elem(map, key.cast(), value.cast(), 0) })?;
         // what fails here fails below, too
         let _ = io::copy(&mut self.own, &mut io::sink());
-        // SAFETY: the caller keeps it open.
-        let link = unsafe { BorrowedFd::borrow_raw(self.fds.walk) };
+        // SAFETY: the caller keeps both open.
+        let (link, owners) = unsafe {
+            (
+                BorrowedFd::borrow_raw(self.fds.walk),
+                BorrowedFd::borrow_raw(self.fds.owners),
+            )
+        };
         let mut all = vec![walk(link)];
         for ns in netns::others(cgroup) {
             all.push(netns::within(&ns, || walk(link)));
@@ -265,7 +287,22 @@ impl Release {
         let cookies = told
             .iter()
             .flat_map(|told| told.chunks_exact(size_of::<u64>()));
-        Ok(cookies.filter_map(read::<u64>).collect())
+        let mut back: HashSet<u64> = cookies.filter_map(read::<u64>).collect();
+        let mut rest = asked();
+        rest.retain(|(cookie, _)| !back.contains(cookie));
+        if rest.is_empty() {
+            return Ok(back);
+        }
+        let sockets = rest.iter().map(|&(cookie, nodelay)| Socket {
+            cookie,
+            netns: 0,
+            nodelay,
+        });
+        let left = Owners::of(&walk(owners)?).reach(sockets, true);
+        let left: HashSet<u64> = left.iter().map(|s| s.cookie).collect();
+        let reached = rest.iter().map(|(cookie, _)| *cookie);
+        back.extend(reached.filter(|cookie| !left.contains(cookie)));
+        Ok(back)
     }
 }
 

@@ -61,7 +61,7 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Walks all descriptors of all processes: whose the watched sockets are. */
+/* Walks all descriptors of all processes: whose the watched sockets are, and those that an agent left behind. */
 SEC("?iter/task_file")
 int bw_owners(struct bpf_iter__task_file *ctx)
 {
@@ -77,9 +77,9 @@ int bw_owners(struct bpf_iter__task_file *ctx)
 	if (!socket || !socket->sk)
 		return 0;
 	e = bpf_sk_storage_get(&endpoints, socket->sk, NULL, 0);
-	if (!e)
+	owner.cookie = e ? e->rec.cookie : socket->sk->__sk_common.skc_cookie.counter;
+	if (!e && !bpf_map_lookup_elem(&left, &owner.cookie))
 		return 0;
-	owner.cookie = e->rec.cookie;
 	owner.tgid = task->tgid;
 	owner.fd = ctx->fd;
 	bpf_seq_write(ctx->meta->seq, &owner, sizeof(owner));

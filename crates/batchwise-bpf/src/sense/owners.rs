@@ -6,7 +6,6 @@ use std::mem::size_of;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
-use libbpf_rs::Link;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd;
 use rustix::io::Errno;
@@ -14,8 +13,6 @@ use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::actuator::Socket;
-use super::sensor::read_iter;
-use crate::Error;
 use crate::plain::{Plain, read};
 use crate::sense_skel::types;
 
@@ -28,9 +25,8 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Runs `walk` over the descriptors of all processes.
-    pub(super) fn find(walk: &Link) -> Result<Self, Error> {
-        let bytes = read_iter(walk).map_err(Error::io("searching the processes' descriptors"))?;
+    /// As the walk over the descriptors of all processes told.
+    pub(super) fn of(bytes: &[u8]) -> Self {
         let found = bytes.chunks_exact(size_of::<types::bw_owner>());
         let found = found.filter_map(read::<types::bw_owner>);
         let mut descriptors: HashMap<_, Vec<_>> = HashMap::new();
@@ -44,10 +40,10 @@ impl Owners {
             let process = Pid::from_raw(pid.try_into().ok()?)?;
             Some((pid, pidfd_open(process, PidfdFlags::empty()).ok()?))
         };
-        Ok(Self {
+        Self {
             descriptors,
             processes: pids.into_iter().filter_map(open).collect(),
-        })
+        }
     }
 
     /// The clocks of the processes that have these sockets.

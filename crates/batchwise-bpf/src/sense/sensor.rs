@@ -1,7 +1,7 @@
 //! The sensor: loads and attaches the programs that count what TCP sockets do, and reads what they count.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -69,6 +69,7 @@ impl Sensor {
         config: &Config,
         extension: &E,
     ) -> Result<(Self, E::Attached), Error> {
+        of_the_machines_time()?;
         let machine = Machine::look();
         features::require(
             &machine,
@@ -317,7 +318,22 @@ fn load_for(
     Ok(skel)
 }
 
-pub(super) fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
+/// The programs' clock is the machine's (bpf_ktime_get_ns), whatever this process's is.
+fn of_the_machines_time() -> Result<(), Error> {
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let of_clock = offsets
+        .lines()
+        .find_map(|line| line.strip_prefix("monotonic"));
+    let is_own = of_clock.is_some_and(|rest| rest.split_whitespace().any(|part| part != "0"));
+    match is_own {
+        false => Ok(()),
+        true => Err(Error::Refused(
+            "this time namespace has a clock of its own: run in the machine's (nsenter --time=/proc/1/ns/time)".to_owned(),
+        )),
+    }
+}
+
+pub(crate) fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
     let mut iter = Iter::new(link).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
     iter.read_to_end(&mut bytes)?;

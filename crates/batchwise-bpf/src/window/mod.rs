@@ -1,5 +1,6 @@
 //! Window space: the loader of the programs that wake an application when TCP can send on a socket.
 
+use std::collections::HashSet;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,8 @@ use crate::Error;
 use crate::attach::cgroup::Cgroup;
 use crate::features::{self, Machine, Subcommand};
 use crate::object::holder;
-use crate::plain::{Plain, bytes};
+use crate::plain::{Plain, bytes, read};
+use crate::sense::sensor::read_iter;
 use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
 
 /// Applications at a time.
@@ -34,6 +36,7 @@ pub struct Window {
     _links: Vec<Link>,
     pub(crate) skel: WindowSkel<'static>,
     cgroup: Option<Cgroup>,
+    maps: Link,
     /// Generation of the last application.
     last: u32,
 }
@@ -48,6 +51,8 @@ pub struct App {
     pub id: (u32, u32),
     /// An array of `struct bw_slot`, to be mapped.
     pub slots: OwnedFd,
+    /// The number that the kernel gave it.
+    pub memory: u32,
 }
 
 impl Window {
@@ -100,10 +105,13 @@ impl Window {
             bss.namespace_dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
             bss.namespace_inode = inode;
         }
+        let maps = skel.progs.bw_memories.attach();
+        let maps = maps.map_err(Error::bpf("creating the iterator of maps"))?;
         Ok(Self {
             _links: Vec::new(),
             skel,
             cgroup: None,
+            maps,
             last: 0,
         })
     }
@@ -132,6 +140,7 @@ impl Window {
             &options,
         );
         let slots = slots.map_err(making)?;
+        let memory = slots.info().map_err(making)?.info.id;
         let fd = slots.as_fd().as_raw_fd().to_ne_bytes();
         let outer = &self.skel.maps.slots;
         outer
@@ -143,7 +152,15 @@ impl Window {
         Ok(App {
             id: (number, self.last),
             slots: slots.map_err(Error::io("copying a descriptor"))?,
+            memory,
         })
+    }
+
+    /// The kernel's numbers of all maps that there are: an application's memory stays for as long as it keeps it.
+    pub fn memories(&self) -> Result<HashSet<u32>, Error> {
+        let bytes = read_iter(&self.maps).map_err(Error::io("looking for memory"))?;
+        let numbers = bytes.chunks_exact(size_of::<u32>()).filter_map(read::<u32>);
+        Ok(numbers.collect())
     }
 
     /// Takes an application's memory away from the programs: its sockets ring no more.

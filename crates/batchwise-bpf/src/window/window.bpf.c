@@ -56,6 +56,20 @@ volatile __u32 gates[BW_WINDOW_GATES];
 /* Connections that have got their low water since the start. */
 __u64 gated;
 
+/* The numbers of all maps: an application's memory stays for as long as it keeps the descriptor. */
+SEC("iter/bpf_map")
+int bw_memories(struct bpf_iter__bpf_map *ctx)
+{
+	struct bpf_map *map = ctx->map;
+	__u32 id;
+
+	if (!map)
+		return 0;
+	id = map->id;
+	bpf_seq_write(ctx->meta->seq, &id, sizeof(id));
+	return 0;
+}
+
 /* Where the application waits that wants this. NULL: it is gone, or has let go of the socket. */
 BW_INLINE struct bw_slot *bw_slot_of(const struct bw_wish *wish)
 {

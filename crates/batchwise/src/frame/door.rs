@@ -3,37 +3,42 @@
 
 use std::fs::{self, DirBuilder};
 use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use nix::errno::Errno;
+use nix::sys::signal::{SigEvent, SigevNotify, Signal};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, socket,
 };
 use nix::sys::stat::{Mode, umask};
+use nix::sys::time::TimeSpec;
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::time::ClockId;
+use nix::unistd::gettid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use signal_hook::consts::SIGALRM;
 
 /// Applications that wait to be accepted.
 const BACKLOG: i32 = 256;
-/// Stack of a thread that serves or dismisses one caller.
-pub const SMALL_STACK: usize = 128 * 1024;
-/// Callers that are being dismissed, …
-static DISMISSED: AtomicUsize = AtomicUsize::new(0);
+/// Descriptors that are to be closed, …
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// … beyond which nobody is accepted.
-const MOST_DISMISSED: usize = 256;
+const MOST_WAITING: usize = 1_024;
 /// Descriptors that one message can bring (the kernel's SCM_MAX_FD).
 const MOST_DESCRIPTORS: usize = 253;
 
 /// Listens until it is dropped; its file goes with it.
 #[derive(Debug)]
 pub struct Door {
-    socket: OwnedFd,
+    socket: ManuallyDrop<OwnedFd>,
     path: PathBuf,
     /// Device and inode of the socket's file: it may be another's by the time we end.
     file: (u64, u64),
@@ -58,7 +63,7 @@ impl Door {
             .with_context(|| format!("listening for {what} at {shown}"))?;
         let file = fs::symlink_metadata(path).with_context(|| format!("reading {shown}"))?;
         Ok(Self {
-            socket,
+            socket: ManuallyDrop::new(socket),
             path: path.to_owned(),
             file: (file.dev(), file.ino()),
         })
@@ -67,9 +72,9 @@ impl Door {
     /// The next one that waits.
     ///
     /// # Errors
-    /// EAGAIN: nobody does. EBUSY: too many who were dismissed do not go.
+    /// EAGAIN: nobody does. EBUSY: too much of those before waits to be closed.
     pub fn accept(&self) -> nix::Result<OwnedFd> {
-        if DISMISSED.load(Ordering::Relaxed) >= MOST_DISMISSED {
+        if is_behind() {
             return Err(Errno::EBUSY);
         }
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -97,6 +102,9 @@ impl Drop for Door {
             // a file that stays is no harm: the next agent removes it
             let _ = fs::remove_file(&self.path);
         }
+        // with it goes what those have sent who were not accepted
+        // SAFETY: nobody uses it after this.
+        let_go(vec![unsafe { ManuallyDrop::take(&mut self.socket) }]);
     }
 }
 
@@ -153,15 +161,17 @@ pub fn receive(from: BorrowedFd<'_>, bytes: &mut [u8]) -> nix::Result<(usize, Ve
     Ok((message.bytes, rights.flatten().collect()))
 }
 
-/// Closes what a trusted application handed over, elsewhere: to close a socket can take as long as its
-/// owner likes (SO_LINGER), and a file as long as its file system does.
+/// Closes what others handed over, elsewhere: to close a socket can take as long as its owner likes (SO_LINGER), and
+/// a file as long as its file system does. Lingering ends at a signal (sk_stream_wait_close), so the thread that
+/// closes has one each millisecond.
 pub fn let_go(descriptors: Vec<OwnedFd>) {
     static CLOSER: LazyLock<Option<Sender<Vec<OwnedFd>>>> = LazyLock::new(|| {
         let (close, closed) = channel();
         let thread = std::thread::Builder::new().name("closer".to_owned());
-        let spawned = thread.spawn(move || closed.iter().for_each(drop::<Vec<OwnedFd>>));
+        let spawned = thread.spawn(move || close_all(&closed));
         spawned.is_ok().then_some(close)
     });
+    WAITING.fetch_add(descriptors.len(), Ordering::Relaxed);
     match &*CLOSER {
         // its end is never reached: it receives as long as we live
         Some(close) => drop(close.send(descriptors)),
@@ -169,17 +179,37 @@ pub fn let_go(descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// Closes the connection of one who may not come in, in a thread of its own: what it has sent goes with
-/// it, and that can take as long as it likes.
-pub fn dismiss(caller: OwnedFd) {
-    DISMISSED.fetch_add(1, Ordering::Relaxed);
-    let thread = std::thread::Builder::new().stack_size(SMALL_STACK);
-    let spawned = thread.spawn(move || {
-        drop(caller);
-        DISMISSED.fetch_sub(1, Ordering::Relaxed);
-    });
-    if spawned.is_err() {
-        // without threads, it was closed here
-        DISMISSED.fetch_sub(1, Ordering::Relaxed);
+/// Whether nothing more should be taken in, as so much waits to be closed.
+pub fn is_behind() -> bool {
+    WAITING.load(Ordering::Relaxed) > MOST_WAITING
+}
+
+fn close_all(closed: &Receiver<Vec<OwnedFd>>) {
+    if let Err(error) = signal_hook::flag::register(SIGALRM, Arc::default()) {
+        tracing::debug!("a socket that lingers delays others: {error}");
+    }
+    let signal = SigevNotify::SigevThreadId {
+        signal: Signal::SIGALRM,
+        thread_id: gettid().as_raw(),
+        si_value: 0,
+    };
+    let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, SigEvent::new(signal)).ok();
+    let mut every = |time: Duration| {
+        let time = TimeSpec::from_duration(time);
+        let set = |timer: &mut Timer| {
+            timer.set(
+                Expiration::IntervalDelayed(time, time),
+                TimerSetTimeFlags::empty(),
+            )
+        };
+        // without it a socket that lingers delays others
+        timer.as_mut().map(set)
+    };
+    for descriptors in closed {
+        let count = descriptors.len();
+        every(Duration::from_millis(1));
+        drop(descriptors);
+        every(Duration::ZERO);
+        WAITING.fetch_sub(count, Ordering::Relaxed);
     }
 }

@@ -3,8 +3,10 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Bytes of messages that are kept while the screen is taken; what comes after is dropped.
@@ -56,6 +58,12 @@ pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "batchwise: {text}");
 }
 
+/// Whether a line can be written without waiting (a pipe that is not full, a file).
+fn takes_more(out: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(out, PollFlags::POLLOUT)];
+    poll(&mut fds, PollTimeout::ZERO) != Ok(0)
+}
+
 /// Makes writers for `tracing_subscriber`.
 pub struct Log;
 
@@ -76,6 +84,8 @@ impl Write for Log {
                 }
                 Ok(text.len())
             }
+            // who does not read it must not hold us up
+            None if !takes_more(io::stderr().as_fd()) => Ok(text.len()),
             None => io::stderr().write(text),
         }
     }

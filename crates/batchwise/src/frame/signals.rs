@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 /// A flag that SIGINT and SIGTERM set from now on.
 pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
@@ -14,6 +14,13 @@ pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
 /// A flag that SIGHUP sets from now on: read files again, open logs anew.
 pub fn hangup_flag() -> anyhow::Result<Arc<AtomicBool>> {
     flag(&[SIGHUP])
+}
+
+/// A file that may not grow any more (RLIMIT_FSIZE) is an error as a full disk is one, and not the end.
+pub fn outlive_file_limit() {
+    if let Err(error) = flag(&[SIGXFSZ]) {
+        tracing::debug!("the limit of a file's size ends this process: {error:#}");
+    }
 }
 
 /// A flag that any of these signals sets from now on.

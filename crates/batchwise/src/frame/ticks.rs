@@ -43,7 +43,8 @@ impl Ticks {
             stop,
             interval,
             next: now + interval,
-            end: duration.map(|duration| now + duration),
+            // one that no clock reaches is none
+            end: duration.and_then(|duration| now.checked_add(duration)),
             supervisor: Supervisor::new(),
             well: true,
         }

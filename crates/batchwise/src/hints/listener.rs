@@ -96,7 +96,7 @@ impl HintListener {
             let now = Instant::now();
             let until = end.min(now + POLL_OF_PEER);
             let of_user = of_users.entry(peer.uid).or_default();
-            let received = match now < end {
+            let received = match now < end && !door::is_behind() {
                 true => self.receive(peer, of_user, until),
                 false => Ok(true),
             };
@@ -134,6 +134,7 @@ impl HintListener {
                 }
             };
             let Ok(who) = getsockopt(&socket, PeerCredentials) else {
+                door::let_go(vec![socket]);
                 continue;
             };
             let (pid, uid) = (who.pid(), who.uid());
@@ -158,7 +159,7 @@ impl HintListener {
                 }
             };
             self.complaints.say(&refusal);
-            door::dismiss(socket);
+            door::let_go(vec![socket]);
         }
     }
 
@@ -216,6 +217,13 @@ impl HintListener {
             *of_user += 1;
         }
         Ok(true)
+    }
+}
+
+impl Drop for HintListener {
+    /// With them goes what they have sent and nobody has received.
+    fn drop(&mut self) {
+        door::let_go(self.peers.drain(..).map(|peer| peer.socket).collect());
     }
 }
 

@@ -1,8 +1,9 @@
 //! The listener against real handles of this process, and against those who mean harm.
 
 use std::fs::File;
-use std::io::IoSlice;
+use std::io::{IoSlice, Read as _, Write as _};
 use std::mem::size_of;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,7 @@ use nix::sys::socket::{
 };
 use nix::sys::uio::pwrite;
 use nix::unistd::ftruncate;
+use rustix::net::sockopt;
 use tempfile::TempDir;
 
 use super::windows::HintReading;
@@ -282,6 +284,33 @@ fn what_cannot_be_read_safely_is_refused_and_disturbs_nobody() {
     drop(peers);
     let closed = || (descriptors() <= before).then_some(());
     eventually("what they sent to be closed", closed, String::new);
+}
+
+#[test]
+fn a_socket_that_lingers_keeps_nothing_from_being_closed() {
+    let place = place();
+    let mut listener = place.listen();
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = server.local_addr().expect("an address");
+    let others: Vec<_> = (0..5)
+        .map(|_| {
+            let client = TcpStream::connect(address).expect("a connection");
+            let (other, _) = server.accept().expect("the same");
+            let linger = sockopt::set_socket_linger(&client, Some(Duration::from_secs(3600)));
+            linger.expect("it lingers");
+            client.set_nonblocking(true).expect("no blocking");
+            while (&client).write(&[7; 65_536]).is_ok() {}
+            // closing it is the listener's
+            send(&dial(&place.path), &[1, 2, 3], &[client.as_raw_fd()]);
+            other
+        })
+        .collect();
+    listener.poll();
+    for mut other in others.into_iter().rev() {
+        let patience = other.set_read_timeout(Some(Duration::from_secs(10)));
+        patience.expect("a timeout");
+        other.read_to_end(&mut Vec::new()).expect("its end");
+    }
 }
 
 /// How often this process has the memory open that means harm.

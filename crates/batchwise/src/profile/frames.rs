@@ -161,6 +161,8 @@ fn of_kernel(symbol: Option<u32>, kernel: &Kernel) -> Function {
 fn look_up(symbolizer: &Symbolizer, part: &[(u32, u64, usize)]) -> Vec<(usize, String)> {
     let pid = part.first().map_or(0, |(pid, ..)| *pid);
     let mut process = Process::new(Pid::from(pid));
+    // a file in /tmp that anyone can make a link, a pipe or endless
+    process.perf_map = false;
     // file and line are not shown, and debug information is large
     process.debug_syms = false;
     let addresses: Vec<_> = part.iter().map(|(_, address, _)| *address).collect();

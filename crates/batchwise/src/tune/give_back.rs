@@ -4,11 +4,11 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::Context;
-use batchwise_bpf::{Release, Socket};
+use batchwise_bpf::{Owners, Release, Socket};
 
 use super::Agent;
 use super::guard::Guard;
-use super::place::Asked;
+use super::place::{Asked, asked};
 
 impl Agent {
     /// An agent and its guard ended together: what sockets have is not what their applications asked for.
@@ -22,18 +22,20 @@ impl Agent {
             netns: 0,
             nodelay: asked.nodelay,
         };
-        let (owners, sockets) = (self.actuator.owners()?, left.iter().map(socket));
-        let unreached = self.sensor.for_applications(|| owners.reach(sockets, true));
-        if !unreached.is_empty() {
-            self.actuator.give_back(&unreached)?;
-        }
+        let sockets: Vec<_> = left.iter().map(socket).collect();
+        let all = || sockets.iter().copied();
+        let sensor = &mut self.sensor;
+        let reach = |owners: &Owners| sensor.for_applications(|| owners.reach(all(), true));
+        let unreached = self.actuator.give_back(&sockets, reach)?;
         let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
         self.tracker.read(&self.sensor.read()?, None);
         let seen = self.tracker.connections();
         let seen: HashMap<_, _> = seen.map(|c| (c.last.cookie, c.last.nagle_off)).collect();
         let ports = &self.args.ports.numbers;
         let is_back = |(cookie, asked): (&u64, &Asked)| seen.get(cookie) == Some(&asked.nodelay);
-        let back = left.iter().filter(|one| is_back(*one)).count();
+        let reached = |cookie| !unreached.contains(cookie);
+        let back = left.iter().filter(|one| reached(one.0) || is_back(*one));
+        let back = back.count();
         // what is not seen although its port is watched was closed
         left.retain(|cookie, asked| {
             unreached.contains(cookie)
@@ -86,7 +88,9 @@ impl Agent {
         let done = self.guard.finish();
         if !done || late {
             Release::prepare(self.actuator.guard_fds())
-                .and_then(|release| release.run(self.args.cgroup.as_deref()))
+                .and_then(|release| {
+                    release.run(self.args.cgroup.as_deref(), || asked(self.place.record()))
+                })
                 .context("cannot give the sockets back")?;
         }
         self.give_back_the_rest();

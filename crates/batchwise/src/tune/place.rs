@@ -166,6 +166,14 @@ fn write(record: &Path, settings: &Settings) -> anyhow::Result<()> {
     replace(record, &text).with_context(|| format!("cannot write {}", record.display()))
 }
 
+/// The same as pairs: cookie, TCP_NODELAY.
+pub fn asked(record: &Path) -> Vec<(u64, bool)> {
+    let settings = read(record).into_iter();
+    settings
+        .map(|(cookie, asked)| (cookie, asked.nodelay))
+        .collect()
+}
+
 /// These sockets have what their applications asked for, and what these ask for from now on is theirs.
 pub fn strike(record: &Path, back: &HashSet<u64>) -> anyhow::Result<()> {
     let mut settings = read(record);

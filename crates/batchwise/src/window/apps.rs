@@ -1,13 +1,13 @@
 //! The applications that have connected: who they are, what they registered, and what became of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use batchwise_bpf::window::{MOST_APPS, Window};
 use batchwise_window::{Answer, Ask, MAGIC, MOST_SLOTS, Slots, VERSION};
 use nix::errno::Errno;
@@ -17,11 +17,13 @@ use nix::sys::socket::{
     ControlMessage, MsgFlags, SockaddrStorage, getpeername, getsockopt, sendmsg,
 };
 
-use crate::frame::door::{self, SMALL_STACK};
+use crate::frame::door;
 use crate::frame::human::process_name;
 use crate::frame::messages::Complaints;
 
-/// Applications that one user may have at a time.
+/// Stack of a thread that serves one of them.
+const SMALL_STACK: usize = 128 * 1024;
+/// Applications that one user may have at a time, and memories that are still somewhere.
 const MOST_OF_A_USER: usize = 64;
 
 /// All of them. Each is served by a thread of its own: what one hands over can take as long as it likes to
@@ -40,6 +42,8 @@ struct Table {
     window: Option<Window>,
     /// Also those that have hung up, until all that they handed over is closed.
     apps: Vec<Arc<App>>,
+    /// What they were given, by the kernel's number, and whose it is: it stays for as long as they keep it.
+    memories: HashMap<u32, u32>,
     complaints: Complaints,
 }
 
@@ -97,6 +101,7 @@ impl Apps {
         let table = Table {
             window: Some(window),
             apps: Vec::new(),
+            memories: HashMap::new(),
             complaints: Complaints::default(),
         };
         Self(Arc::new(Shared {
@@ -122,7 +127,7 @@ impl Apps {
             let what = format!("process {pid} refused: user {uid} has {of_user} applications here");
             table.complaints.say(&what);
             drop(table);
-            door::dismiss(socket);
+            door::let_go(vec![socket]);
             return Ok(());
         }
         table.apps.push(Arc::clone(&app));
@@ -210,8 +215,22 @@ impl Apps {
         let taken: BTreeSet<u32> = table.apps.iter().filter_map(number_of).collect();
         let free = (0..MOST_APPS).find(|number| !taken.contains(number));
         let number = free.context("there are too many applications")?;
-        let window = table.window.as_mut().context("the agent ends")?;
+        let Table {
+            window, memories, ..
+        } = &mut *table;
+        let window = window.as_mut().context("the agent ends")?;
+        let there = window.memories()?;
+        memories.retain(|memory, _| there.contains(memory));
+        let of_user = memories.values().filter(|uid| **uid == app.uid).count();
+        if of_user >= MOST_OF_A_USER || memories.len() >= MOST_APPS as usize {
+            bail!(
+                "{of_user} of {} that there are is kept by user {}",
+                memories.len(),
+                app.uid
+            );
+        }
         let memory = window.app(number, MOST_SLOTS)?;
+        memories.insert(memory.memory, app.uid);
         let slots = Slots::map(memory.slots.as_fd(), MOST_SLOTS)?;
         app.state().memory = Some((memory.id, slots));
         Ok(answer(socket, 0, &[memory.slots.as_fd()]))

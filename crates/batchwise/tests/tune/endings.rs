@@ -192,7 +192,16 @@ fn in_a_namespace_of_its_own(orders: Receiver<()>, made: Sender<Option<[TcpStrea
 
 #[test]
 fn sockets_of_a_namespace_in_which_no_process_is_any_more_are_given_back() {
-    let scene = Scene::build("deserted");
+    in_a_deserted_namespace("deserted", Signal::SIGTERM);
+}
+
+#[test]
+fn sockets_of_such_a_namespace_are_given_back_by_the_guard_as_well() {
+    in_a_deserted_namespace("forlorn", Signal::SIGKILL);
+}
+
+fn in_a_deserted_namespace(tag: &str, end: Signal) {
+    let scene = Scene::build(tag);
     let logs = TempDir::new().expect("a folder");
     let ((order, orders), (made, ends)) = (channel(), channel());
     let thread = std::thread::spawn(move || in_a_namespace_of_its_own(orders, made));
@@ -202,9 +211,14 @@ fn sockets_of_a_namespace_in_which_no_process_is_any_more_are_given_back() {
     until_held(&sockets, true);
     order.send(()).expect("the thread waits");
     ends.recv().expect("it has left the namespace");
-    agent.signal(Signal::SIGTERM);
-    assert!(agent.wait().success(), "{}", agent.messages());
-    assert_given_back(&sockets);
+    let death = agent.signal(end);
+    let ended = agent.wait();
+    assert!(
+        end == Signal::SIGKILL || ended.success(),
+        "{}",
+        agent.messages()
+    );
+    assert_given_back_in_time(&sockets, death);
     order.send(()).expect("the thread waits");
     thread.join().expect("it ends");
 }

@@ -1,7 +1,7 @@
 //! What an application does to the agent and to others with the sockets that it hands over.
 
 use std::fs;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -13,8 +13,8 @@ use batchwise_window::{MAGIC, Mode, Set, VERSION};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, sendmsg,
-    socket,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    connect, recv, recvmsg, sendmsg, socket,
 };
 use nix::unistd::Pid;
 
@@ -61,14 +61,19 @@ struct Application(OwnedFd);
 impl Application {
     /// It has its memory.
     fn begin(place: &Place) -> Self {
+        let application = Self::connect(place);
+        application.ask(0, 0, &[]);
+        let answer = recv(application.0.as_raw_fd(), &mut [0; 64], MsgFlags::empty());
+        answer.expect("memory");
+        application
+    }
+
+    fn connect(place: &Place) -> Self {
         let kind = SockType::SeqPacket;
         let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None);
         let application = Self(socket.expect("a socket"));
         let address = UnixAddr::new(&place.socket()).expect("an address");
         connect(application.0.as_raw_fd(), &address).expect("the agent listens");
-        application.ask(0, 0, &[]);
-        let answer = recv(application.0.as_raw_fd(), &mut [0; 64], MsgFlags::empty());
-        answer.expect("memory");
         application
     }
 
@@ -79,6 +84,58 @@ impl Application {
         let to = self.0.as_raw_fd();
         sendmsg::<()>(to, &parts, rights, MsgFlags::empty(), None).expect("it is taken");
     }
+}
+
+/// The descriptor of the memory that an application is given.
+fn memory_of(application: &Application) -> Option<OwnedFd> {
+    let mut bytes = [0; 64];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!([i32; 1]);
+    let from = application.0.as_raw_fd();
+    let message = recvmsg::<()>(from, &mut parts, Some(&mut space), MsgFlags::empty());
+    let message = message.ok()?;
+    let mut rights = message.cmsgs().ok()?;
+    let Some(ControlMessageOwned::ScmRights(fds)) = rights.next() else {
+        return None;
+    };
+    // SAFETY: the kernel just gave it to us.
+    fds.first().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) })
+}
+
+#[test]
+fn memory_counts_as_its_users_for_as_long_as_it_is_kept() {
+    let place = Place::build("memory");
+    let mut agent = place.agent();
+    let given = || {
+        let application = Application::connect(&place);
+        application.ask(0, 0, &[]);
+        memory_of(&application)
+    };
+    let kept: Vec<_> = (0..64).map(|_| given().expect("memory")).collect();
+    assert!(given().is_none(), "the 65th");
+    drop(kept);
+    let again = || given().map(drop);
+    eventually("memory again", again, || agent.0.quote());
+    agent.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn what_those_who_wait_have_sent_does_not_keep_the_agent_from_ending() {
+    let place = Place::build("queue");
+    let mut agent = place.agent();
+    let pid = agent.0.pid();
+    kill(pid, Signal::SIGSTOP).expect("the agent is there");
+    let _others: Vec<_> = (0..20)
+        .map(|_| {
+            let application = Application::connect(&place);
+            let (client, server) = place.connection();
+            lingers(&client);
+            application.ask(1, 1, &[client.as_raw_fd()]);
+            (application, server)
+        })
+        .collect();
+    kill(pid, Signal::SIGTERM).expect("the agent is there");
+    agent.signal(Signal::SIGCONT);
 }
 
 /// What is ready is registered with the agent and can send.
@@ -118,14 +175,19 @@ fn a_socket_whose_lock_is_held_delays_only_the_application_that_registers_it() {
     agent.signal(Signal::SIGTERM);
 }
 
+/// Has data that nobody reads, and whoever closes it last waits for an hour.
+fn lingers(client: &TcpStream) {
+    let linger = socket2::SockRef::from(client).set_linger(Some(Duration::from_secs(3600)));
+    linger.expect("it lingers");
+    stuff(client);
+}
+
 /// Hands over a socket with data that nobody reads, which lingers for an hour, and lets go of it: its
 /// close is the agent's.
 fn hand_over(place: &Place, pid: Pid) -> (Application, TcpStream) {
     let application = Application::begin(place);
     let (client, server) = place.connection();
-    let lingers = socket2::SockRef::from(&client).set_linger(Some(Duration::from_secs(3600)));
-    lingers.expect("it lingers");
-    stuff(&client);
+    lingers(&client);
     kill(pid, Signal::SIGSTOP).expect("the agent is there");
     application.ask(1, 1, &[client.as_raw_fd()]);
     drop(client);

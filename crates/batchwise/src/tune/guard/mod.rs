@@ -28,7 +28,7 @@ use nix::unistd::{getppid, setsid};
 use own_time::{Accounts, OwnTime};
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 
-use super::place::{Place, strike};
+use super::place::{Place, asked, strike};
 use crate::frame::ticks::poll_timeout;
 
 mod own_time;
@@ -68,6 +68,7 @@ impl Guard {
         command
             .arg0("batchwise-guard")
             .args(["guard", "--walk", &fds.walk.to_string()])
+            .args(["--owners", &fds.owners.to_string()])
             .args(["--released", &fds.released.to_string()])
             .arg("--record")
             .arg(place.record())
@@ -76,7 +77,12 @@ impl Guard {
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
-        let inherited = [fds.walk, fds.released, place.as_fd().as_raw_fd()];
+        let inherited = [
+            fds.walk,
+            fds.owners,
+            fds.released,
+            place.as_fd().as_raw_fd(),
+        ];
         // SAFETY: between fork and exec only async-signal-safe calls are made (fcntl, setsid), on
         // descriptors that the agent keeps open.
         unsafe {
@@ -180,6 +186,9 @@ pub struct GuardArgs {
     /// Descriptor of the walk
     #[arg(long)]
     walk: RawFd,
+    /// Descriptor of the walk over the descriptors of all processes
+    #[arg(long)]
+    owners: RawFd,
     /// Descriptor of the switch
     #[arg(long)]
     released: RawFd,
@@ -196,12 +205,13 @@ pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
     outlive();
     let fds = GuardFds {
         walk: args.walk,
+        owners: args.owners,
         released: args.released,
     };
     let release = Release::prepare(fds).context("cannot prepare to give the sockets back")?;
     await_end();
     let back = release
-        .run(args.cgroup.as_deref())
+        .run(args.cgroup.as_deref(), || asked(&args.record))
         .context("cannot give the sockets back")?;
     strike(&args.record, &back)?;
     Ok(ExitCode::SUCCESS)
