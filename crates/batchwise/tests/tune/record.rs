@@ -84,20 +84,16 @@ fn what_an_application_asks_for_after_an_agents_death_is_not_undone_by_the_next(
 }
 
 #[test]
-fn an_agent_of_another_port_keeps_the_record_for_one_that_can_give_back() {
+fn an_agent_of_another_port_gives_back_what_was_left_behind() {
     let scene = Scene::build("ports");
     let logs = TempDir::new().expect("a folder");
-    let left = left_behind(&scene, logs.path());
+    let (application, sockets) = left_behind(&scene, logs.path());
     let mut other = Agent::launch_at(scene.client(), logs.path(), PORT + 1, &HOLD);
     other.wait_attached();
-    let says = || {
-        let said = other.messages().contains("4 more are out of reach");
-        said.then_some(())
-    };
-    eventually("the other agent to say so", says, || other.messages());
-    assert!(left.1.iter().all(|s| nodelay(&s.socket)));
+    until_held(&sockets, false);
+    assert_given_back(&sockets);
     other.finish();
-    assert_given_back_by_the_next(&scene, logs.path(), left);
+    application.finish();
 }
 
 /// Whoever writes a new record finds that a folder has its name.
