@@ -1,6 +1,6 @@
 //! `batchwise profile` as its users meet it, over traffic of this process. Needs root.
 
-mod memory;
+mod hostile;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,11 +1,11 @@
-//! The agent's memory, beside a program whose stacks share nothing.
+//! The agent beside programs that mean harm: its memory, and its end.
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use batchwise_testbed::stage::{batchwise, turn};
+use batchwise_testbed::stage::{batchwise, eventually, turn};
 
 /// What the agent may take, whatever runs.
 const MOST_KIB: i64 = 64 << 10;
@@ -13,9 +13,9 @@ const MOST_KIB: i64 = 64 << 10;
 struct Hostile(Child);
 
 impl Hostile {
-    fn start(folder: &Path) -> Self {
+    fn start(folder: &Path, text: &str) -> Self {
         let (source, program) = (folder.join("hostile.c"), folder.join("hostile"));
-        fs::write(&source, include_str!("hostile.c")).expect("a file");
+        fs::write(&source, text).expect("a file");
         let mut compiler = Command::new("cc");
         // by frame pointers the kernel walks stacks
         compiler.args([
@@ -58,7 +58,7 @@ fn most_memory(command: &mut Command) -> i64 {
 fn stacks_that_share_nothing_take_no_more_memory_than_is_allowed() {
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
-    let hostile = Hostile::start(folder.path());
+    let hostile = Hostile::start(folder.path(), include_str!("deep.c"));
     let path = |name: &str| folder.path().join(name);
     let mut profile = batchwise();
     profile.args([
@@ -81,4 +81,46 @@ fn stacks_that_share_nothing_take_no_more_memory_than_is_allowed() {
     assert_eq!(left_out.count(), 1, "stacks without room are shown");
     let page = fs::metadata(path("p.html")).expect("a page");
     assert!(page.len() < 10 << 20, "{} bytes", page.len());
+}
+
+/// Removes the pipe that the program made.
+struct Map(PathBuf);
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_perf_map_that_is_a_pipe_does_not_hold_up_the_end() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let hostile = Hostile::start(folder.path(), include_str!("jit.c"));
+    let pid = hostile.0.id().to_string();
+    let map = Map(format!("/tmp/perf-{pid}.map").into());
+    let made = || map.0.exists().then_some(());
+    eventually("the pipe", made, String::new);
+    let folded = folder.path().join("p.folded");
+    let mut profile = batchwise();
+    profile.args([
+        "profile",
+        "--duration",
+        "1s",
+        "--format",
+        "text",
+        "--pid",
+        &pid,
+    ]);
+    let mut profile = profile
+        .arg("--folded")
+        .arg(&folded)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let ended = || profile.try_wait().expect("its state");
+    let status = eventually("its end", ended, String::new);
+    assert!(status.success(), "{status}");
+    let text = fs::read_to_string(&folded).expect("folded stacks");
+    assert!(!text.is_empty(), "the program was sampled");
 }
