@@ -1,6 +1,6 @@
 //! What is beside the tuned sockets: network namespaces that go, and many of them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use batchwise_testbed::host::{Host, Namespace, Role};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::sockets::connected;
 use nix::sys::signal::Signal;
 
 use super::load::{Load, MIXED, Socket, astray, given_back};
@@ -52,6 +53,18 @@ impl Guest {
         })
     }
 
+    /// Waits until the agent holds all its sockets, which ask for TCP_NODELAY.
+    fn until_held(scene: &Scene<'_>) -> Result<()> {
+        let to = SocketAddr::from(([10, 80, 0, 1], PORT));
+        let held = || {
+            let sockets = connected(scene.client(), to, CONNECTIONS)?;
+            let is = |s: &TcpStream| s.nodelay().ok() == Some(false);
+            Ok((!sockets.is_empty() && sockets.iter().all(is)).then_some(()))
+        };
+        let held = scene.context.stop.wait_until(LIMIT, held)?;
+        held.context("the agent does not hold the application's sockets")
+    }
+
     /// Ends the application and deletes the namespace; how long the server's end of the link stayed.
     fn remove(mut self, scene: &Scene<'_>) -> Result<Option<Duration>> {
         self.application.check_alive()?;
@@ -85,8 +98,7 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     let times = if context.quick { 2 } else { 5 };
     for _ in 0..times {
         let guest = Guest::start(&scene)?;
-        // the agent has gone into it by then
-        context.stop.sleep(2 * SECOND)?;
+        Guest::until_held(&scene)?;
         let stayed = guest.remove(&scene)?;
         let stays = stayed.is_none_or(|time| time > SECOND);
         outcome.expect(!stays, || format!("its veth stayed for {stayed:?}"));
@@ -106,7 +118,7 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     outcome.number("slowest_ms", ms(slowest));
     outcome.number("without_agent_ms", ms(without.unwrap_or(LIMIT)));
     outcome.said = format!(
-        "{times} namespaces deleted under a tuned application: the veth was gone after {:.0} ms at most, without an agent \
+        "{times} namespaces deleted under an application whose sockets were held: the veth was gone after {:.0} ms at most, without an agent \
          after {:.0} ms",
         ms(slowest),
         ms(without.unwrap_or(LIMIT))

@@ -1,10 +1,13 @@
 //! An application that holds back itself what is no full segment: nginx with `tcp_nopush` (TCP_CORK). Switched
 //! or not, it must send as many segments.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use batchwise_testbed::host::{Host, Role};
@@ -25,6 +28,8 @@ const ANSWER: usize = 400_000;
 const RATE: usize = 200_000;
 /// Segments may differ by so much: of what is sent again, and of answers in two rounds of writes.
 const MORE: f64 = 1.01;
+/// Between two looks at the sockets; an answer takes a second and more.
+const LOOK: Duration = Duration::from_millis(200);
 
 struct Nginx {
     process: Process,
@@ -115,6 +120,19 @@ fn segments_per_answer(scene: &Scene<'_>, times: usize, traffic: &mut Traffic) -
     Ok((segments(scene.server())? - before) as f64 / answers.len() as f64)
 }
 
+/// The clients of nginx's sockets that have TCP_NODELAY at any time until it is over, by their copies.
+fn held_until(scene: &Scene<'_>, over: &AtomicBool) -> Result<BTreeSet<SocketAddr>> {
+    let mut held = BTreeSet::new();
+    while !over.load(Ordering::Relaxed) {
+        let sockets = accepted(scene.server(), PORT, 2 * CLIENTS)?;
+        let is_held = |s: &&TcpStream| s.nodelay().ok() == Some(true);
+        held.extend(sockets.iter().filter(is_held).flat_map(|s| s.peer_addr()));
+        drop(sockets);
+        scene.context.stop.sleep(LOOK)?;
+    }
+    Ok(held)
+}
+
 pub fn stays_corked(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::NginxNopush)?;
     let mut nginx = Nginx::start(&scene)?;
@@ -146,8 +164,19 @@ pub fn stays_corked(context: &Context) -> Result<Outcome> {
     };
     let held = context.stop.wait_until(LIMIT, held)?;
     ensure!(held.is_some(), "the agent holds no socket of nginx");
-    let with = segments_per_answer(&scene, times, &mut outcome.traffic)?;
+    let over = AtomicBool::new(false);
+    let (with, held) = std::thread::scope(|threads| {
+        let looks = threads.spawn(|| held_until(&scene, &over));
+        let with = segments_per_answer(&scene, times, &mut outcome.traffic);
+        over.store(true, Ordering::Relaxed);
+        let held = looks.join().map_err(|_| anyhow!("a thread panicked"))?;
+        anyhow::Ok((with?, held?))
+    })?;
+    let (held, asked) = (held.len() - 1, times * CLIENTS);
     drop(idle);
+    outcome.expect(held == asked, || {
+        format!("only {held} of {asked} connections were held")
+    });
     outcome.expect(with <= without * MORE, || {
         format!("{with:.1} segments an answer, without the agent {without:.1}")
     });
@@ -156,10 +185,11 @@ pub fn stays_corked(context: &Context) -> Result<Outcome> {
     outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));
     nginx.process.check_alive()?;
     scene.check()?;
+    outcome.number("held", held as f64);
     outcome.number("segments_an_answer", with);
     outcome.number("segments_an_answer_without", without);
     outcome.said = format!(
-        "nginx with tcp_nopush, its sockets held at TCP_NODELAY: {with:.2} segments an answer of {ANSWER} bytes, without \
+        "nginx with tcp_nopush, {held} of {asked} connections held at TCP_NODELAY: {with:.2} segments an answer of {ANSWER} bytes, without \
          the agent {without:.2}"
     );
     Ok(outcome)
