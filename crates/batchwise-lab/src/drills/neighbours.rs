@@ -53,16 +53,16 @@ impl Guest {
         })
     }
 
-    /// Waits until the agent holds all its sockets, which ask for TCP_NODELAY.
-    fn until_held(scene: &Scene<'_>) -> Result<()> {
+    /// Waits until all sockets of its application have TCP_NODELAY, which it asks for, or not.
+    fn until(scene: &Scene<'_>, nodelay: bool) -> Result<()> {
         let to = SocketAddr::from(([10, 80, 0, 1], PORT));
         let held = || {
             let sockets = connected(scene.client(), to, CONNECTIONS)?;
-            let is = |s: &TcpStream| s.nodelay().ok() == Some(false);
+            let is = |s: &TcpStream| s.nodelay().ok() == Some(nodelay);
             Ok((!sockets.is_empty() && sockets.iter().all(is)).then_some(()))
         };
         let held = scene.context.stop.wait_until(LIMIT, held)?;
-        held.context("the agent does not hold the application's sockets")
+        held.with_context(|| format!("the guest's sockets never had TCP_NODELAY {nodelay}"))
     }
 
     /// Ends the application and deletes the namespace; how long the server's end of the link stayed.
@@ -87,7 +87,7 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let without = Guest::start(&scene)?;
-    context.stop.sleep(SECOND)?;
+    Guest::until(&scene, true)?;
     let without = without.remove(&scene)?;
     outcome.expect(without.is_some(), || {
         "its veth stays without an agent, too".to_owned()
@@ -98,7 +98,7 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     let times = if context.quick { 2 } else { 5 };
     for _ in 0..times {
         let guest = Guest::start(&scene)?;
-        Guest::until_held(&scene)?;
+        Guest::until(&scene, false)?;
         let stayed = guest.remove(&scene)?;
         let stays = stayed.is_none_or(|time| time > SECOND);
         outcome.expect(!stays, || format!("its veth stayed for {stayed:?}"));
