@@ -147,6 +147,7 @@ fn at_a_socket(
     if is_itself {
         let rate = heard as f64 / begin.elapsed().as_secs_f64();
         outcome.number("heard_per_s", rate);
+        outcome.expect(heard > 0, || "nothing was told of valid handles".to_owned());
         what += &format!(", which told of {rate:.0} requests a second on them (one each)");
     }
     finish(scene, load, agent, outcome, &what)

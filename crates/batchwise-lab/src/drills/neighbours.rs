@@ -53,7 +53,7 @@ impl Guest {
         })
     }
 
-    /// Waits until all sockets of its application have TCP_NODELAY, which it asks for, or not.
+    /// Waits until all sockets of its application, which does not ask for it, have TCP_NODELAY, or not.
     fn until(scene: &Scene<'_>, nodelay: bool) -> Result<()> {
         let to = SocketAddr::from(([10, 80, 0, 1], PORT));
         let held = || {
@@ -87,18 +87,18 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let without = Guest::start(&scene)?;
-    Guest::until(&scene, true)?;
+    Guest::until(&scene, false)?;
     let without = without.remove(&scene)?;
     outcome.expect(without.is_some(), || {
         "its veth stays without an agent, too".to_owned()
     });
 
-    let mut agent = scene.tune(scene.client(), "tune", &["--hold", "on"])?;
+    let mut agent = scene.tune(scene.client(), "tune", &["--hold", "off"])?;
     let mut slowest = Duration::ZERO;
     let times = if context.quick { 2 } else { 5 };
     for _ in 0..times {
         let guest = Guest::start(&scene)?;
-        Guest::until(&scene, false)?;
+        Guest::until(&scene, true)?;
         let stayed = guest.remove(&scene)?;
         let stays = stayed.is_none_or(|time| time > SECOND);
         outcome.expect(!stays, || format!("its veth stayed for {stayed:?}"));
