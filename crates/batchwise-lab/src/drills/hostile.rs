@@ -148,7 +148,11 @@ fn at_a_socket(
         let rate = heard as f64 / begin.elapsed().as_secs_f64();
         outcome.number("heard_per_s", rate);
         outcome.expect(heard > 0, || "nothing was told of valid handles".to_owned());
-        what += &format!(", which told of {rate:.0} requests a second on them (one each)");
+        let [tries, kept] = ["tries_per_s", "kept"].map(|name| outcome.numbers[name]);
+        what = format!(
+            "a hint client, {tries:.0} valid handles a second, {kept:.0} of them mapped by the agent in the end, which told \
+             of {rate:.1} requests a second (one a handle)"
+        );
     }
     finish(scene, load, agent, outcome, &what)
 }
