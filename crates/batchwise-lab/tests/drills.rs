@@ -1,4 +1,4 @@
-//! The quick drills that compare no times: `lab run drills`, once. Needs root.
+//! The shortest drills: `lab run drills --quick`, once. Needs root.
 
 use std::process::Command;
 
@@ -39,6 +39,7 @@ fn quick_drills_hold() {
         "wrong_replies",
         "settings_not_given_back",
         "agents_died",
+        "not_done",
     ] {
         assert_eq!(summary[none], 0, "{none}: {summary:#}");
     }

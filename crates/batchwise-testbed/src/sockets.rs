@@ -1,7 +1,7 @@
 //! Copies of other processes' sockets: what getsockopt() says of a copy it says of the original.
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -11,6 +11,20 @@ use crate::host::Host;
 
 /// Copies of the sockets that the processes in `host` have accepted at `port`, at most so many.
 pub fn accepted(host: &Host, port: u16, most: usize) -> Result<Vec<TcpStream>> {
+    let served = |s: &TcpStream| s.local_addr().is_ok_and(|a| a.port() == port);
+    copies(host, most, |s| served(s) && s.peer_addr().is_ok())
+}
+
+/// Copies of those that are connected to this address, at most so many.
+pub fn connected(host: &Host, to: SocketAddr, most: usize) -> Result<Vec<TcpStream>> {
+    copies(host, most, |s| s.peer_addr().is_ok_and(|a| a == to))
+}
+
+fn copies(
+    host: &Host,
+    most: usize,
+    is_wanted: impl Fn(&TcpStream) -> bool,
+) -> Result<Vec<TcpStream>> {
     let mut sockets = Vec::new();
     for pid in cgroup::processes(host.cgroup())? {
         let process = Pid::from_raw(pid.as_raw()).context("a process without an id")?;
@@ -30,8 +44,7 @@ pub fn accepted(host: &Host, port: u16, most: usize) -> Result<Vec<TcpStream>> {
                 continue;
             };
             let socket = TcpStream::from(copy);
-            let served = socket.local_addr().is_ok_and(|a| a.port() == port);
-            if served && socket.peer_addr().is_ok() {
+            if is_wanted(&socket) {
                 sockets.push(socket);
             }
             if sockets.len() == most {

@@ -15,7 +15,7 @@ pub fn run(context: &Context, scenario: Scenario) -> Result<Outcome> {
         connections: found.connections,
         requests: found.answers,
         broken: found.broken + found.refused,
-        wrong_replies: 0,
+        wrong_replies: found.misled,
     };
     let longest = Duration::from_nanos(found.longest_wait_ns);
     let said = format!(
@@ -33,6 +33,7 @@ pub fn run(context: &Context, scenario: Scenario) -> Result<Outcome> {
         traffic,
         said,
         wrong: found.wrong,
+        agents_died: found.agents_died,
         ..Outcome::default()
     };
     outcome.number("longest_wait_ms", longest.as_secs_f64() * 1e3);

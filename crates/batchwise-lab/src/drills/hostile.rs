@@ -1,48 +1,61 @@
 //! Clients of an agent's own sockets that mean harm, as fast as they can.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, IoSlice, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use batchwise_core::sense::report::{Estimator, Line};
 use batchwise_hint::Hints;
 use batchwise_testbed::metrics;
-use batchwise_window::{MAGIC, VERSION};
+use batchwise_window::{MAGIC, Mode, Set, VERSION};
 use nix::sys::socket::sockopt::SendTimeout;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, sendmsg,
     setsockopt, socket,
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use super::load::{Load, MIXED};
 use super::outcome::{Drill, Outcome};
-use super::scene::{Agent, END, Scene};
+use super::scene::{Agent, END, LIMIT, Scene};
 use crate::Context;
 
 /// Where the agent serves its metrics.
 const METRICS: &str = "127.0.0.1:9464";
 /// Connections of applications meanwhile.
 const CONNECTIONS: usize = 64;
-/// Connections that a hostile client keeps open.
+/// Hostile clients at a time, and connections that they keep open together.
+const CLIENTS: usize = 4;
 const KEPT: usize = 1_100;
 /// Handles that it keeps; each is a descriptor of this process.
 const HANDLES: usize = 1_024;
 /// A client that is not served for so long goes on.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Users of the metrics have theirs within this time.
+/// Users of the metrics have theirs within this time, …
 const SCRAPE: Duration = Duration::from_secs(1);
+/// … and applications are served within this one: `watch` looks at hints once a second.
+const SERVED: Duration = Duration::from_secs(2);
 /// The agent may use so many times its normal CPU time, …
 const CPU: f64 = 2.0;
 /// … where it is more than this share of a CPU, and grow by so many bytes.
 const LITTLE: f64 = 0.005;
 const GROWTH: u64 = 4 << 20;
+
+/// What hostile clients did.
+#[derive(Default)]
+pub struct Tried {
+    pub tries: u64,
+    /// Those of them that connected and could say what they had to; of handles, those that were made.
+    done: u64,
+}
 
 pub fn http(context: &Context) -> Result<Outcome> {
     let scene = Scene::build(context, Drill::HostileHttp)?;
@@ -57,7 +70,8 @@ pub fn http(context: &Context) -> Result<Outcome> {
     })?;
     outcome.expect(slowest < SCRAPE, || format!("a scrape took {slowest:?}"));
     outcome.number("slowest_scrape_ms", slowest.as_secs_f64() * 1e3);
-    finish(scene, load, agent, outcome, "HTTP clients")
+    let what = harm_in_words(&mut outcome, "HTTP clients");
+    finish(scene, load, agent, outcome, &what)
 }
 
 pub fn hints(context: &Context) -> Result<Outcome> {
@@ -72,33 +86,122 @@ pub fn window(context: &Context) -> Result<Outcome> {
     at_a_socket(context, Drill::WindowFlood, harm_window)
 }
 
-/// An agent for applications at a socket, and one that harms it; the replies of others come all the while.
+/// An agent for applications at a socket, those that harm it, and an honest one that was there before.
 fn at_a_socket(
     context: &Context,
     drill: Drill,
-    harm: fn(&Path, &AtomicBool) -> u64,
+    harm: fn(&Path, &AtomicBool) -> Tried,
 ) -> Result<Outcome> {
     let scene = Scene::build(context, drill)?;
     let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let socket = context.output.dir().join("applications.sock");
-    let (words, who) = match drill {
-        Drill::WindowFlood => ("window --format jsonl --socket", "window clients"),
-        _ => ("watch --format jsonl --port 6379 --hints", "hint clients"),
+    let is_window = drill == Drill::WindowFlood;
+    let (words, variable, who) = match is_window {
+        true => (
+            "window --format jsonl --socket",
+            batchwise_window::SOCKET_VARIABLE,
+            "window clients",
+        ),
+        false => (
+            "watch --format jsonl --port 6379 --hints",
+            batchwise_hint::SOCKET_VARIABLE,
+            "hint clients",
+        ),
     };
+    // SAFETY: the standard library's lock is around the environment, and no C code here reads it.
+    unsafe { std::env::set_var(variable, &socket) };
     let mut command = Command::new(&context.command);
     command.args(words.split(' ')).arg(&socket);
     command.arg("--cgroup").arg(scene.client().cgroup());
-    let agent = scene.start(scene.client(), "agent", command)?;
+    let heard = Arc::new(AtomicU64::new(0));
+    let sum = Arc::clone(&heard);
+    let agent = scene.start_read(scene.client(), "agent", command, move |line| {
+        sum.fetch_add(by_hints(&line), Ordering::Relaxed);
+    })?;
     let mut outcome = Outcome::default();
-    let harm = |over: &AtomicBool| harm(&socket, over);
-    let replies = || {
-        let (before, begin) = (load.replies(), Instant::now());
-        load.goes_on(&scene.context.stop)?;
-        ensure!(load.replies() > before, "no replies");
-        Ok(begin.elapsed())
+    let honest = Hints::for_service(scene.address());
+    let set = is_window.then(Set::new).transpose()?;
+    let served = || match &set {
+        Some(set) => in_window(&scene, set, &load),
+        None => in_hints(&scene, &honest, &heard),
     };
-    assault(&scene, &mut outcome, &agent, harm, replies)?;
-    finish(scene, load, agent, outcome, who)
+    served().context("before any harm")?;
+    let replies = || {
+        let begin = Instant::now();
+        load.goes_on(&context.stop).map(|()| begin.elapsed())
+    };
+    // the honest one is a part of this process: to the agent, the one with all the handles
+    let is_itself = drill == Drill::HintHandles;
+    let look = || if is_itself { replies() } else { served() };
+    let harm = |over: &AtomicBool| harm(&socket, over);
+    let (before, begin) = (heard.load(Ordering::Relaxed), Instant::now());
+    let slowest = assault(&scene, &mut outcome, &agent, harm, look)?;
+    let heard = heard.load(Ordering::Relaxed) - before;
+    if !is_itself {
+        outcome.expect(slowest < SERVED, || {
+            format!("an honest application waited for {slowest:?}")
+        });
+        outcome.number("slowest_served_ms", slowest.as_secs_f64() * 1e3);
+    }
+    let mut what = harm_in_words(&mut outcome, who);
+    if is_itself {
+        let rate = heard as f64 / begin.elapsed().as_secs_f64();
+        outcome.number("heard_per_s", rate);
+        outcome.expect(heard > 0, || "nothing was told of valid handles".to_owned());
+        let [tries, kept] = ["tries_per_s", "kept"].map(|name| outcome.numbers[name]);
+        what = format!(
+            "a hint client, {tries:.0} valid handles a second, {kept:.0} of them mapped by the agent in the end, which told \
+             of {rate:.1} requests a second (one a handle)"
+        );
+    }
+    finish(scene, load, agent, outcome, &what)
+}
+
+/// Requests that a line of `watch` has from hints.
+fn by_hints(line: &str) -> u64 {
+    let line = serde_json::from_str::<Line>(line);
+    let line = line.ok().filter(|l| l.estimator == Estimator::Hint);
+    line.map_or(0, |l| {
+        (l.throughput_per_s * l.interval_ns as f64 / 1e9).round() as u64
+    })
+}
+
+/// Has requests until the agent tells of one; how long that takes.
+fn in_hints(scene: &Scene<'_>, honest: &Hints, heard: &AtomicU64) -> Result<Duration> {
+    let (before, begin) = (heard.load(Ordering::Relaxed), Instant::now());
+    let look = || {
+        honest.create(1);
+        honest.complete(1);
+        Ok((heard.load(Ordering::Relaxed) > before).then(|| begin.elapsed()))
+    };
+    let took = scene.context.stop.wait_until(LIMIT, look)?;
+    took.context("the agent tells nothing of an honest application")
+}
+
+/// Has the agent register a socket; how long that takes.
+fn in_window(scene: &Scene<'_>, set: &Set, load: &Load) -> Result<Duration> {
+    let (stream, begin) = (&load.sockets[0].stream, Instant::now());
+    let look = || {
+        let key = set.add(stream.as_fd(), 1)?;
+        set.wait(key, stream.as_fd())?;
+        let is_served = set.mode_of(key) == Mode::Agent;
+        set.remove(key);
+        Ok(is_served.then(|| begin.elapsed()))
+    };
+    let took = scene.context.stop.wait_until(LIMIT, look)?;
+    took.context("the agent does not serve an honest application")
+}
+
+/// What was done, of which something must have come to the agent.
+fn harm_in_words(outcome: &mut Outcome, who: &str) -> String {
+    let [tries, done, kept] = ["tries_per_s", "done_per_s", "kept"]
+        .map(|name| outcome.numbers.get(name).copied().unwrap_or_default());
+    outcome.expect(done > 0.0 && kept > 0.0, || {
+        format!("nothing of {who} came to the agent")
+    });
+    format!(
+        "hostile {who}, {tries:.0} tries a second, {done:.0} of them let in, {kept:.0} kept by the agent"
+    )
 }
 
 /// Compares the agent before and meanwhile; `look` says how long it takes to be served. Gives the longest.
@@ -106,15 +209,16 @@ pub fn assault(
     scene: &Scene<'_>,
     outcome: &mut Outcome,
     agent: &Agent,
-    harm: impl Fn(&AtomicBool) -> u64 + Sync,
+    harm: impl Fn(&AtomicBool) -> Tried + Sync,
     look: impl Fn() -> Result<Duration>,
 ) -> Result<Duration> {
     let seconds = if scene.context.quick { 3 } else { 10 };
     let time = Duration::from_secs(seconds);
     let normal = agent.cpu_share(scene, time)?;
-    let before = agent.resident()?;
+    let (before, kept_before) = (agent.resident()?, kept(agent)?);
     let (over, host) = (AtomicBool::new(false), scene.client());
-    let (tried, share, slowest, after) = std::thread::scope(|threads| {
+    let begin = Instant::now();
+    let (tried, share, slowest, after, kept) = std::thread::scope(|threads| {
         let client = threads.spawn(|| host.inside(|| Ok(harm(&over))));
         let measured = (|| {
             scene.context.stop.sleep(time / 3)?;
@@ -123,18 +227,18 @@ pub fn assault(
             for _ in 0..3 {
                 slowest = slowest.max(look()?);
             }
-            anyhow::Ok((share, slowest, agent.resident()?))
+            anyhow::Ok((share, slowest, agent.resident()?, kept(agent)?))
         })();
         over.store(true, Ordering::Relaxed);
         let tried = client.join().map_err(|_| anyhow!("a client panicked"))?;
-        let (share, slowest, after) = measured?;
-        anyhow::Ok((tried?, share, slowest, after))
+        let (share, slowest, after, kept) = measured?;
+        anyhow::Ok((tried?, share, slowest, after, kept))
     })?;
-    let rate = tried as f64 / (time + time / 3).as_secs_f64();
+    let rate = |number: u64| number as f64 / begin.elapsed().as_secs_f64();
     let grown = after.saturating_sub(before);
     outcome.expect(share <= CPU * normal.max(LITTLE), || {
         format!(
-            "the agent took {:.1} % of a CPU, normally {:.1} %",
+            "the agent took {:.2} % of a CPU, normally {:.2} %",
             share * 100.0,
             normal * 100.0
         )
@@ -145,8 +249,18 @@ pub fn assault(
     outcome.number("normal_cpu_share", normal);
     outcome.number("cpu_share", share);
     outcome.number("grown_bytes", grown as f64);
-    outcome.number("tries_per_s", rate);
+    outcome.number("tries_per_s", rate(tried.tries));
+    outcome.number("done_per_s", rate(tried.done));
+    outcome.number("kept", kept.saturating_sub(kept_before) as f64);
     Ok(slowest)
+}
+
+/// What an agent has of its clients: descriptors, and the memory of handles.
+fn kept(agent: &Agent) -> Result<usize> {
+    let folder = format!("/proc/{}", agent.pid());
+    let maps = fs::read_to_string(format!("{folder}/maps"))?;
+    let descriptors = fs::read_dir(format!("{folder}/fd"))?.count();
+    Ok(descriptors + maps.matches("/memfd:batchwise-hint").count())
 }
 
 pub fn finish(
@@ -154,7 +268,7 @@ pub fn finish(
     load: Load,
     mut agent: Agent,
     mut outcome: Outcome,
-    who: &str,
+    what: &str,
 ) -> Result<Outcome> {
     outcome.expect_alive(agent.check());
     let ended = agent.finish(&scene);
@@ -168,11 +282,11 @@ pub fn finish(
     outcome.number("sigterm_ms", took.as_secs_f64() * 1e3);
     let number = |name: &str| outcome.numbers.get(name).copied().unwrap_or_default();
     outcome.said = format!(
-        "hostile {who}, {:.0} tries a second: the agent took {:.1} % of a CPU (normally {:.1} %), grew by {:.0} KiB, \
+        "{what}: the agent took {:.2} % of a CPU (normally {:.2} %; allowed: {CPU} times that, or of {} %), grew by {:.0} KiB, \
          ended {:.0} ms after SIGTERM",
-        number("tries_per_s"),
         number("cpu_share") * 100.0,
         number("normal_cpu_share") * 100.0,
+        LITTLE * 100.0,
         number("grown_bytes") / 1024.0,
         number("sigterm_ms"),
     );
@@ -187,24 +301,39 @@ fn scrape(scene: &Scene<'_>, address: SocketAddr) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// Tries again and again, until it is over. The last [`KEPT`] things that a try gives stay open. How many tries
-/// there were.
-fn harm<T>(over: &AtomicBool, once: impl Fn(u64) -> Option<T>) -> u64 {
-    let mut kept = VecDeque::new();
-    let mut tries = 0;
-    while !over.load(Ordering::Relaxed) {
-        tries += 1;
-        kept.extend(once(tries));
-        if kept.len() > KEPT {
-            kept.pop_front();
+/// All clients try again and again, until it is over. `once` says what a try gives, and whether that stays open:
+/// the last [`KEPT`] do.
+fn harm<T>(over: &AtomicBool, once: impl Fn(u64) -> Option<(T, bool)> + Sync) -> Tried {
+    let client = || {
+        let (mut kept, mut tried) = (VecDeque::new(), Tried::default());
+        while !over.load(Ordering::Relaxed) {
+            tried.tries += 1;
+            let Some((given, stays)) = once(tried.tries) else {
+                continue;
+            };
+            tried.done += 1;
+            kept.extend(stays.then_some(given));
+            if kept.len() > KEPT / CLIENTS {
+                kept.pop_front();
+            }
         }
-    }
-    tries
+        tried
+    };
+    std::thread::scope(|threads| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| threads.spawn(client)).collect();
+        let mut all = Tried::default();
+        // a panic was printed there
+        for tried in clients.into_iter().filter_map(|client| client.join().ok()) {
+            all.tries += tried.tries;
+            all.done += tried.done;
+        }
+        all
+    })
 }
 
 /// Idles, begins slowly, announces bodies that nobody could hold, sends heads without an end, asks and does
 /// not read: in turns.
-fn harm_http(address: SocketAddr, over: &AtomicBool) -> u64 {
+fn harm_http(address: SocketAddr, over: &AtomicBool) -> Tried {
     let once = |number: u64| -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -219,31 +348,39 @@ fn harm_http(address: SocketAddr, over: &AtomicBool) -> u64 {
         }
         Ok(stream)
     };
+    harm(over, |number| Some((once(number).ok()?, true)))
+}
+
+/// Connects as applications do.
+fn knock(path: &Path) -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let stream = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    let patience = TimeVal::microseconds(PATIENCE.as_micros() as i64);
+    setsockopt(&stream, SendTimeout, &patience)?;
+    connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(stream)
+}
+
+/// Connects and stays silent, or says what is no registration and leaves.
+fn harm_hints(path: &Path, over: &AtomicBool) -> Tried {
+    let once = |number: u64| {
+        let stream = knock(path)?;
+        let said = match number % 4 {
+            1 => &[0xff; 64][..],
+            3 => &[0; 4_096],
+            _ => return Ok((stream, true)),
+        };
+        send(stream.as_raw_fd(), said, MsgFlags::MSG_NOSIGNAL)?;
+        nix::Result::Ok((stream, false))
+    };
     harm(over, |number| once(number).ok())
 }
 
-/// Connects and says what is no registration, or nothing at all, and stays or leaves.
-fn harm_hints(socket: &Path, over: &AtomicBool) -> u64 {
-    let once = |number: u64| -> io::Result<UnixStream> {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        match number % 3 {
-            0 => {}
-            1 => stream.write_all(&[0xff; 64])?,
-            _ => stream.write_all(&[0; 4_096])?,
-        }
-        Ok(stream)
-    };
-    harm(over, |number| once(number).ok().filter(|_| number % 2 == 0))
-}
-
 /// Has many valid handles, and lets the oldest go for new ones.
-fn harm_handles(socket: &Path, over: &AtomicBool) -> u64 {
-    // SAFETY: the standard library's lock is around the environment, and no C code here reads it.
-    unsafe { std::env::set_var(batchwise_hint::SOCKET_VARIABLE, socket) };
+fn harm_handles(_: &Path, over: &AtomicBool) -> Tried {
     let service = SocketAddr::from(([10, 77, 0, 1], 6379));
     let mut kept = VecDeque::new();
-    let mut tries = 0;
+    let mut tried = Tried::default();
     while !over.load(Ordering::Relaxed) {
         // the library's thread hands them over, and closes those that are gone: it must keep up
         std::thread::sleep(Duration::from_millis(100));
@@ -251,48 +388,38 @@ fn harm_handles(socket: &Path, over: &AtomicBool) -> u64 {
             continue;
         }
         for _ in 0..HANDLES / 2 {
-            tries += 1;
             let hints = Hints::for_service(service);
+            tried.tries += 1;
+            tried.done += u64::from(hints.is_open());
             hints.create(1);
             hints.complete(1);
             kept.push_back(hints);
         }
         kept.drain(..kept.len().saturating_sub(HANDLES));
     }
-    tries
+    tried
 }
 
 fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Connects and sends what is no question, one of another version, or more descriptors than one; stays or
-/// leaves.
-fn harm_window(socket: &Path, over: &AtomicBool) -> u64 {
-    let once = |number| harm_window_once(socket, number).ok();
-    harm(over, |number| once(number).filter(|_| number % 2 == 0))
-}
-
-fn harm_window_once(path: &Path, number: u64) -> nix::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let stream = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-    let patience = TimeVal::microseconds(PATIENCE.as_micros() as i64);
-    setsockopt(&stream, SendTimeout, &patience)?;
-    connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
-    let bytes = match number % 3 {
-        0 => [0xff; 64].to_vec(),
-        1 => [MAGIC, VERSION + 1, 1, 1].map(u32::to_ne_bytes).concat(),
-        _ => [MAGIC, VERSION, 1, 1].map(u32::to_ne_bytes).concat(),
+/// Connects and stays silent, or sends what is no question, one of another version, or more descriptors than one,
+/// and leaves.
+fn harm_window(path: &Path, over: &AtomicBool) -> Tried {
+    let once = |number: u64| {
+        let stream = knock(path)?;
+        let bytes = match number % 6 {
+            1 => [0xff; 64].to_vec(),
+            3 => [MAGIC, VERSION + 1, 1, 1].map(u32::to_ne_bytes).concat(),
+            5 => [MAGIC, VERSION, 1, 1].map(u32::to_ne_bytes).concat(),
+            _ => return Ok((stream, true)),
+        };
+        let fds = [stream.as_raw_fd(); 100];
+        let (parts, rights) = ([IoSlice::new(&bytes)], [ControlMessage::ScmRights(&fds)]);
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<()>(stream.as_raw_fd(), &parts, &rights, flags, None)?;
+        nix::Result::Ok((stream, false))
     };
-    let fds = [stream.as_raw_fd(); 100];
-    let rights = [ControlMessage::ScmRights(&fds)];
-    let parts = [IoSlice::new(&bytes)];
-    sendmsg::<()>(
-        stream.as_raw_fd(),
-        &parts,
-        &rights,
-        MsgFlags::MSG_NOSIGNAL,
-        None,
-    )?;
-    Ok(stream)
+    harm(over, |number| once(number).ok())
 }

@@ -30,10 +30,8 @@ pub struct Socket {
     pub nodelay: bool,
 }
 
-/// What applications ask for: every second connection for TCP_NODELAY, …
+/// What applications ask for: every second connection for TCP_NODELAY.
 pub const MIXED: fn(usize) -> bool = |index| index % 2 == 0;
-/// … or all.
-pub const ALL: fn(usize) -> bool = |_| true;
 
 impl Socket {
     /// Connects from the calling thread's namespace, by this process (and its cgroup).

@@ -1,6 +1,7 @@
 //! The memory limit of an agent's cgroup is reached, and the kernel kills.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,7 +24,11 @@ const BYTES: u64 = 96 << 20;
 const WANTED: u64 = 256 << 20;
 
 /// A cgroup of the memory controller, as cgroup v1 or v2 has it; removed when dropped.
-struct Limited(PathBuf);
+struct Limited {
+    folder: PathBuf,
+    /// The file that counts whom the kernel has killed.
+    kills: &'static str,
+}
 
 impl Limited {
     fn create() -> Result<Self> {
@@ -34,32 +39,39 @@ impl Limited {
                 && fields.get(3)?.split(',').any(|option| option == "memory");
             is.then(|| PathBuf::from(fields[1]))
         });
-        let (root, limit) = match v1 {
-            Some(root) => (root, "memory.limit_in_bytes"),
+        let (root, limit, kills) = match v1 {
+            Some(root) => (root, "memory.limit_in_bytes", "memory.oom_control"),
             None => {
                 let root = cgroup::mount_point()?;
                 let enabled = fs::write(root.join("cgroup.subtree_control"), "+memory");
                 enabled.context("no memory controller")?;
-                (root, "memory.max")
+                (root, "memory.max", "memory.events")
             }
         };
-        let path = root.join("bw-drills-memory");
-        if !path.exists() {
-            fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+        let folder = root.join("bw-drills-memory");
+        if !folder.exists() {
+            fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
         }
-        let made = Self(path);
-        fs::write(made.0.join(limit), BYTES.to_string()).context("limiting memory")?;
+        let made = Self { folder, kills };
+        fs::write(made.folder.join(limit), BYTES.to_string()).context("limiting memory")?;
         Ok(made)
     }
 
     fn procs(&self) -> PathBuf {
-        self.0.join("cgroup.procs")
+        self.folder.join("cgroup.procs")
+    }
+
+    /// How many processes the kernel has killed here for memory.
+    fn kills(&self) -> Result<u64> {
+        let text = fs::read_to_string(self.folder.join(self.kills))?;
+        let count = text.lines().find_map(|l| l.strip_prefix("oom_kill "));
+        Ok(count.context("the kernel does not count kills")?.parse()?)
     }
 }
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        if let Err(error) = cgroup::remove_tree(&self.0) {
+        if let Err(error) = cgroup::remove_tree(&self.folder) {
             tracing::warn!("{error:#}");
         }
     }
@@ -77,6 +89,7 @@ pub fn limit(context: &Context) -> Result<Outcome> {
         fs::write(limited.procs(), pid.to_string()).context("moving the agent")?;
     }
     // it shall be what the kernel chooses, whatever it needs itself
+    let kills = limited.kills()?;
     let score = format!("/proc/{}/oom_score_adj", agent.pid());
     fs::write(score, "1000").context("offering the agent")?;
     let script = format!(
@@ -95,6 +108,11 @@ pub fn limit(context: &Context) -> Result<Outcome> {
     let sockets = &load.sockets;
     let back = given_back(|| astray(sockets), death, SECOND);
     drop(other);
+    let status = agent.process.wait(&context.stop, LIMIT)?;
+    let kills = limited.kills()? - kills;
+    outcome.expect(status.signal() == Some(9) && kills > 0, || {
+        format!("the agent ended with {status}, and the kernel killed {kills} for memory")
+    });
     outcome.not_given_back += back.astray as u64;
     load.goes_on(&context.stop)?;
     let next = scene.tune(scene.client(), "next", &["--hold", "off"])?;
@@ -115,6 +133,7 @@ pub fn limit(context: &Context) -> Result<Outcome> {
     scene.check()?;
     let ms = back.after.unwrap_or(SECOND).as_secs_f64() * 1e3;
     outcome.number("given_back_ms", ms);
+    outcome.number("oom_kills", kills as f64);
     outcome.said = format!(
         "the kernel killed the agent for memory: {} sockets were back {ms:.0} ms after it was seen dead; the next agent \
          took over",

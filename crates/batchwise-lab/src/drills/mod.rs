@@ -51,6 +51,8 @@ pub struct Summary {
     wrong_replies: u64,
     settings_not_given_back: u64,
     agents_died: u64,
+    /// Runs that broke off: the sums are without them.
+    not_done: u64,
 }
 
 /// What is told of a drill.
@@ -172,6 +174,7 @@ impl Experiment for Drills {
             wrong_replies: traffic.wrong_replies,
             settings_not_given_back: sum(|o| o.not_given_back),
             agents_died: sum(|o| o.agents_died),
+            not_done: sum(|o| u64::from(o.not_done)),
         }
     }
 
@@ -201,9 +204,10 @@ impl Experiment for Drills {
         )
         .heading("Summary")
         .text(format!(
-            "**{held} of {}** drills held. Of {} connections with {} requests {} broke, {} got a wrong \
+            "**{held} of {}** drills held; {} runs broke off and are in no sum. Of {} connections with {} requests {} broke, {} got a wrong \
              reply; {} settings of sockets were not given back, {} agents died that must not have.",
             drills.len(),
+            summary.not_done,
             summary.connections,
             summary.requests,
             summary.broken_connections,

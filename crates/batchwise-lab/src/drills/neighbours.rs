@@ -1,6 +1,6 @@
 //! What is beside the tuned sockets: network namespaces that go, and many of them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use batchwise_testbed::host::{Host, Namespace, Role};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::sockets::connected;
 use nix::sys::signal::Signal;
 
 use super::load::{Load, MIXED, Socket, astray, given_back};
@@ -52,6 +53,18 @@ impl Guest {
         })
     }
 
+    /// Waits until all sockets of its application, which does not ask for it, have TCP_NODELAY, or not.
+    fn until(scene: &Scene<'_>, nodelay: bool) -> Result<()> {
+        let to = SocketAddr::from(([10, 80, 0, 1], PORT));
+        let held = || {
+            let sockets = connected(scene.client(), to, CONNECTIONS)?;
+            let is = |s: &TcpStream| s.nodelay().ok() == Some(nodelay);
+            Ok((!sockets.is_empty() && sockets.iter().all(is)).then_some(()))
+        };
+        let held = scene.context.stop.wait_until(LIMIT, held)?;
+        held.with_context(|| format!("the guest's sockets never had TCP_NODELAY {nodelay}"))
+    }
+
     /// Ends the application and deletes the namespace; how long the server's end of the link stayed.
     fn remove(mut self, scene: &Scene<'_>) -> Result<Option<Duration>> {
         self.application.check_alive()?;
@@ -74,19 +87,18 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let without = Guest::start(&scene)?;
-    context.stop.sleep(SECOND)?;
+    Guest::until(&scene, false)?;
     let without = without.remove(&scene)?;
     outcome.expect(without.is_some(), || {
         "its veth stays without an agent, too".to_owned()
     });
 
-    let mut agent = scene.tune(scene.client(), "tune", &["--hold", "on"])?;
+    let mut agent = scene.tune(scene.client(), "tune", &["--hold", "off"])?;
     let mut slowest = Duration::ZERO;
     let times = if context.quick { 2 } else { 5 };
     for _ in 0..times {
         let guest = Guest::start(&scene)?;
-        // the agent has gone into it by then
-        context.stop.sleep(2 * SECOND)?;
+        Guest::until(&scene, true)?;
         let stayed = guest.remove(&scene)?;
         let stays = stayed.is_none_or(|time| time > SECOND);
         outcome.expect(!stays, || format!("its veth stayed for {stayed:?}"));
@@ -106,7 +118,7 @@ pub fn namespace_deleted(context: &Context) -> Result<Outcome> {
     outcome.number("slowest_ms", ms(slowest));
     outcome.number("without_agent_ms", ms(without.unwrap_or(LIMIT)));
     outcome.said = format!(
-        "{times} namespaces deleted under a tuned application: the veth was gone after {:.0} ms at most, without an agent \
+        "{times} namespaces deleted under an application whose sockets were held: the veth was gone after {:.0} ms at most, without an agent \
          after {:.0} ms",
         ms(slowest),
         ms(without.unwrap_or(LIMIT))

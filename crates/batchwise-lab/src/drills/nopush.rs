@@ -1,15 +1,19 @@
-//! An application that holds back itself what is no full segment: nginx with `tcp_nopush` (TCP_CORK). Switched
-//! or not, it must send as many segments.
+//! An application that holds back itself what is no full segment: nginx with `tcp_nopush` (TCP_CORK). An agent
+//! that holds its sockets at TCP_NODELAY leaves those alone that are corked: it must send as many segments.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::process::Process;
 use batchwise_testbed::sockets::accepted;
+use rustix::net::sockopt::tcp_cork;
 use tempfile::TempDir;
 
 use super::outcome::{Drill, Outcome, Traffic};
@@ -25,6 +29,8 @@ const ANSWER: usize = 400_000;
 const RATE: usize = 200_000;
 /// Segments may differ by so much: of what is sent again, and of answers in two rounds of writes.
 const MORE: f64 = 1.01;
+/// Between two looks at the sockets; an answer takes a second and more.
+const LOOK: Duration = Duration::from_millis(200);
 
 struct Nginx {
     process: Process,
@@ -115,6 +121,30 @@ fn segments_per_answer(scene: &Scene<'_>, times: usize, traffic: &mut Traffic) -
     Ok((segments(scene.server())? - before) as f64 / answers.len() as f64)
 }
 
+/// The clients of nginx's sockets that are corked at any time until it is over, and of those that have
+/// TCP_NODELAY, by their copies.
+fn looks_until(
+    scene: &Scene<'_>,
+    over: &AtomicBool,
+) -> Result<(BTreeSet<SocketAddr>, BTreeSet<SocketAddr>)> {
+    let (mut corked, mut held) = (BTreeSet::new(), BTreeSet::new());
+    while !over.load(Ordering::Relaxed) {
+        for socket in accepted(scene.server(), PORT, 2 * CLIENTS)? {
+            let Ok(client) = socket.peer_addr() else {
+                continue;
+            };
+            if tcp_cork(&socket)? {
+                corked.insert(client);
+            }
+            if socket.nodelay()? {
+                held.insert(client);
+            }
+        }
+        scene.context.stop.sleep(LOOK)?;
+    }
+    Ok((corked, held))
+}
+
 pub fn stays_corked(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::NginxNopush)?;
     let mut nginx = Nginx::start(&scene)?;
@@ -146,8 +176,25 @@ pub fn stays_corked(context: &Context) -> Result<Outcome> {
     };
     let held = context.stop.wait_until(LIMIT, held)?;
     ensure!(held.is_some(), "the agent holds no socket of nginx");
-    let with = segments_per_answer(&scene, times, &mut outcome.traffic)?;
+    let over = AtomicBool::new(false);
+    let (with, (corked, held)) = std::thread::scope(|threads| {
+        let looks = threads.spawn(|| looks_until(&scene, &over));
+        let with = segments_per_answer(&scene, times, &mut outcome.traffic);
+        over.store(true, Ordering::Relaxed);
+        let looks = looks.join().map_err(|_| anyhow!("a thread panicked"))?;
+        anyhow::Ok((with?, looks?))
+    })?;
+    let idle_is_held = held.contains(&idle.local_addr()?);
+    outcome.expect(idle_is_held, || "the idle socket was let go".to_owned());
+    let (corked, both, asked) = (
+        corked.len(),
+        corked.intersection(&held).count(),
+        times * CLIENTS,
+    );
     drop(idle);
+    outcome.expect(corked == asked, || {
+        format!("only {corked} of {asked} connections were corked")
+    });
     outcome.expect(with <= without * MORE, || {
         format!("{with:.1} segments an answer, without the agent {without:.1}")
     });
@@ -156,11 +203,13 @@ pub fn stays_corked(context: &Context) -> Result<Outcome> {
     outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));
     nginx.process.check_alive()?;
     scene.check()?;
+    outcome.number("corked", corked as f64);
+    outcome.number("corked_and_held", both as f64);
     outcome.number("segments_an_answer", with);
     outcome.number("segments_an_answer_without", without);
     outcome.said = format!(
-        "nginx with tcp_nopush, its sockets held at TCP_NODELAY: {with:.2} segments an answer of {ANSWER} bytes, without \
-         the agent {without:.2}"
+        "nginx with tcp_nopush, its idle socket held at TCP_NODELAY, {corked} of {asked} connections corked and {both} of them \
+         held: {with:.2} segments an answer of {ANSWER} bytes, without the agent {without:.2}"
     );
     Ok(outcome)
 }

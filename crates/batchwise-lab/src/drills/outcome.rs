@@ -21,7 +21,7 @@ pub enum Drill {
     HostileHttp,
     /// Clients of `--hints` that mean harm.
     HintFlood,
-    /// A client of `--hints` that makes and drops thousands of valid handles a second.
+    /// A client of `--hints` that makes and drops valid handles as fast as the agent takes them.
     HintHandles,
     /// Clients of `window` that mean harm.
     WindowFlood,
@@ -29,7 +29,7 @@ pub enum Drill {
     HostilePeer,
     /// nginx holds back what is no full segment (`tcp_nopush`) while it is tuned.
     NginxNopush,
-    /// 1,000 connections are tuned at both ends.
+    /// 1,000 connections are switched at both ends.
     Connections1k,
     /// 10,000 are.
     Connections10k,
@@ -89,6 +89,9 @@ pub struct Outcome {
     pub said: String,
     /// What was not as it must be.
     pub wrong: Vec<String>,
+    /// It broke off: what was seen until then is not counted.
+    #[serde(default)]
+    pub not_done: bool,
 }
 
 impl Outcome {
@@ -127,6 +130,7 @@ impl Outcome {
             drill,
             said: "it could not be done to its end".to_owned(),
             wrong: vec![format!("{error:#}")],
+            not_done: true,
             ..Self::default()
         }
     }

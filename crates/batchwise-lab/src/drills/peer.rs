@@ -13,7 +13,7 @@ use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
-use super::hostile::{assault, finish};
+use super::hostile::{Tried, assault, finish};
 use super::load::{Load, MIXED, echo};
 use super::outcome::{Drill, Outcome};
 use super::scene::Scene;
@@ -91,8 +91,11 @@ pub fn one_of_a_thousand(context: &Context) -> Result<Outcome> {
     let stream = scene.client().inside(|| hostile(scene.address()))?;
     let mut outcome = Outcome::default();
     let talk = |over: &AtomicBool| {
-        while !over.load(Ordering::Relaxed) && echo(&stream, "x", 1).is_ok() {}
-        0
+        let mut tried = Tried::default();
+        while !over.load(Ordering::Relaxed) && echo(&stream, "x", 1).is_ok() {
+            tried.tries += 1;
+        }
+        tried
     };
     let replies = || {
         let begin = std::time::Instant::now();
@@ -108,7 +111,6 @@ pub fn one_of_a_thousand(context: &Context) -> Result<Outcome> {
     let sent = harm.sent();
     outcome.expect(sent > 1_000, || format!("only {sent} options were sent"));
     outcome.number("options", sent as f64);
-    let mut outcome = finish(scene, load, agent, outcome, "peer, one of 1,001")?;
-    outcome.said += &format!("; it sent {sent} options of random content");
-    Ok(outcome)
+    let what = format!("hostile peer, one of 1,001, {sent} options of random content");
+    finish(scene, load, agent, outcome, &what)
 }

@@ -114,8 +114,19 @@ impl<'a> Scene<'a> {
 
     /// An agent, attached; its output is read and forgotten.
     pub fn start(&self, host: &Host, label: &str, command: Command) -> Result<Agent> {
+        self.start_read(host, label, command, drop)
+    }
+
+    /// The same, and each line of its output is given to `each`.
+    pub fn start_read(
+        &self,
+        host: &Host,
+        label: &str,
+        command: Command,
+        each: impl FnMut(String) + Send + 'static,
+    ) -> Result<Agent> {
         let mut agent = self.launch(host, label, command)?;
-        agent.process.on_line(drop);
+        agent.process.on_line(each);
         let attached = wait_attached(&mut agent.process, label, &self.context.stop);
         attached.with_context(|| format!("an agent said {:?}", agent.messages()))?;
         Ok(agent)
@@ -128,7 +139,8 @@ impl<'a> Scene<'a> {
         Ok(Agent { process, messages })
     }
 
-    /// Copies of the sockets of the server's Redis, which asks for TCP_NODELAY, once there are so many.
+    /// Copies of the sockets of the server's Redis, which asks for TCP_NODELAY, once there are so many; at most
+    /// [`MOST`].
     pub fn of_redis(&self, count: usize) -> Result<Vec<Socket>> {
         let socket = |stream: TcpStream| Socket {
             stream: Arc::new(stream),
@@ -140,7 +152,7 @@ impl<'a> Scene<'a> {
                 .map(socket)
                 .collect();
             // it asks for it just after it has accepted
-            let ready = sockets.len() >= count && super::load::astray(&sockets) == 0;
+            let ready = sockets.len() >= count.min(MOST) && super::load::astray(&sockets) == 0;
             Ok(ready.then_some(sockets))
         };
         let found = self.context.stop.wait_until(LIMIT, look)?;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::metrics;
 use batchwise_testbed::process::{Process, children, memory};
@@ -166,12 +166,23 @@ impl Agent {
         }
     }
 
-    /// Ends it by this signal, and starts it again.
+    /// Ends it by this signal, and starts it again. Fails when it has not ended as it must.
     pub fn restart(&mut self, signal: Signal, ground: &Ground, stop: &Stop) -> Result<()> {
         self.check()?;
         self.signal(signal)?;
-        self.process.wait(stop, END)?;
-        self.revive(ground, stop)
+        let status = self.process.wait(stop, END)?;
+        let ended = match signal {
+            Signal::SIGKILL => Ok(()),
+            _ => self.expect_success(status),
+        };
+        self.revive(ground, stop)?;
+        ended
+    }
+
+    fn expect_success(&self, status: ExitStatus) -> Result<()> {
+        let (kind, said) = (self.kind, self.process.quote());
+        ensure!(status.success(), "{kind:?} ended with {status}{said}");
+        Ok(())
     }
 
     /// Starts it again after it has ended.
@@ -195,14 +206,7 @@ impl Agent {
         self.check()?;
         self.signal(Signal::SIGTERM)?;
         let status = self.process.wait(stop, END)?;
-        match status.success() {
-            true => Ok(()),
-            false => bail!(
-                "{:?} ended with {status}{}",
-                self.kind,
-                self.process.quote()
-            ),
-        }
+        self.expect_success(status)
     }
 
     pub fn has(&self, ground: &Ground) -> Result<Has> {

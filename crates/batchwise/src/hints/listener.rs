@@ -30,7 +30,7 @@ const MOST_HINTS_OF_USER: usize = 2 * MOST_HINTS;
 const AT_ONCE: usize = 256;
 /// What a poll may take; who finds no time is first in the next.
 const POLL: Duration = Duration::from_millis(10);
-/// What one process may take of it.
+/// What one process may take of it, half of it for what is new: who makes handles all the time is read as well.
 const POLL_OF_PEER: Duration = Duration::from_millis(3);
 
 /// Takes hints from applications.
@@ -94,13 +94,13 @@ impl HintListener {
         let mut served = 0;
         let is_over = |peer: &mut Peer| {
             let now = Instant::now();
-            let until = end.min(now + POLL_OF_PEER);
+            let half = || end.min(Instant::now() + POLL_OF_PEER / 2);
             let of_user = of_users.entry(peer.uid).or_default();
             let received = match now < end && !door::is_behind() {
-                true => self.receive(peer, of_user, until),
+                true => self.receive(peer, of_user, half()),
                 false => Ok(true),
             };
-            let read = peer.read(&self.calibration, until, &mut readings);
+            let read = peer.read(&self.calibration, half(), &mut readings);
             match received.and_then(|is_open| read.map_err(implausible).map(|()| is_open)) {
                 Ok(is_open) => {
                     served += usize::from(is_open && now < end);

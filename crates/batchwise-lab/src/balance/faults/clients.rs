@@ -46,6 +46,8 @@ pub(super) struct Connection {
     pub began: Instant,
     pub ended: Instant,
     pub answers: u64,
+    /// Its last answer was another server's.
+    pub misled: bool,
     /// What was waited for longest: it, or an answer.
     pub longest: Duration,
     pub end: End,
@@ -61,6 +63,7 @@ impl Connection {
             began: now,
             ended: now,
             answers: 0,
+            misled: false,
             longest: Duration::ZERO,
             end: End::Closed,
         }
@@ -82,9 +85,11 @@ impl Connection {
         let name = name?;
         self.answers += 1;
         match &self.server {
-            Some(server) if *server != name => Err(io::Error::other(format!(
-                "{name} answered on a connection to {server}"
-            ))),
+            Some(server) if *server != name => {
+                self.misled = true;
+                let what = format!("{name} answered on a connection to {server}");
+                Err(io::Error::other(what))
+            }
             _ => {
                 self.server = Some(name);
                 Ok(())

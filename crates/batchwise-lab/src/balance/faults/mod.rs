@@ -77,6 +77,13 @@ pub fn run(scenario: Scenario, tag: &str, command: &Path, stop: &Stop) -> Result
         Scenario::Upgraded => stage.upgraded(),
     }?;
     outcome.scenario = scenario;
+    let decapsulators = stage.decapsulators.iter_mut();
+    let mut alive: Vec<_> = decapsulators.map(|d| d.check_alive()).collect();
+    alive.push(stage.agent.check_alive());
+    for died in alive.into_iter().filter_map(Result::err) {
+        outcome.agents_died += 1;
+        outcome.wrong.push(format!("{died:#}"));
+    }
     let printed = stage.agent.printed();
     outcome.totals = printed.totals.clone();
     let events = printed.events.iter().filter(|e| e.what != "reload");

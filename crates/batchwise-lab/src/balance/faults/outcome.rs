@@ -68,6 +68,12 @@ pub struct Outcome {
     pub broken: u64,
     /// Connections that could not be opened and should have been.
     pub refused: u64,
+    /// Answers of another server than the connection's.
+    #[serde(default)]
+    pub misled: u64,
+    /// Of `balance` and `decap`, those that were not there in the end.
+    #[serde(default)]
+    pub agents_died: u64,
     /// Connections to a server that was killed, which broke with it.
     pub lost_with_server: u64,
     /// Attempts that a killed server refused until the health checks noticed.
@@ -101,6 +107,7 @@ impl Outcome {
         for connection in connections {
             outcome.connections += u64::from(!matches!(connection.end, End::Refused(_)));
             outcome.answers += connection.answers;
+            outcome.misled += u64::from(connection.misled);
             outcome.longest_wait_ns = outcome
                 .longest_wait_ns
                 .max(connection.longest.as_nanos() as u64);
