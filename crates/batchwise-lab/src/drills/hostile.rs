@@ -39,7 +39,7 @@ const KEPT: usize = 1_100;
 const HANDLES: usize = 1_024;
 /// A client that is not served for so long goes on.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Users of the metrics have theirs within this time, …
+/// Users of the metrics have theirs within this time.
 const SCRAPE: Duration = Duration::from_secs(1);
 /// Within this time an honest application is told of: who finds no time in one reading is first in the next, a second
 /// later, and lines are a second apart.

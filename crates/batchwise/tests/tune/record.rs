@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 use crate::application::{Application, Style};
-use crate::sockets::{Socket, assert_given_back, assert_given_back_in_time, nodelay, until_held};
+use crate::sockets::{Socket, assert_given_back, assert_given_back_in_time, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);
 const HOLD: [&str; 2] = ["--hold", "off"];
