@@ -171,10 +171,7 @@ impl Actuator {
         let unreached = self.owners().map(|owners| reach(&owners));
         let mut walked = Ok(());
         if unreached.as_ref().is_ok_and(|left| !left.is_empty()) {
-            walked = walk(self.walk.as_fd()).map(drop);
-            for ns in netns::others(self.cgroup.as_deref()) {
-                walked = walked.and(netns::within(&ns, || walk(self.walk.as_fd())).map(drop));
-            }
+            walked = walk_all(self.walk.as_fd(), self.cgroup.as_deref()).map(drop);
         }
         for s in sockets {
             // it may be none of those that found room
@@ -228,6 +225,15 @@ fn walk(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(told)
 }
 
+/// Walks here and in the namespaces of the cgroup's processes (of all, without one): in each, whatever fails elsewhere.
+fn walk_all(link: BorrowedFd<'_>, cgroup: Option<&Path>) -> io::Result<Vec<Vec<u8>>> {
+    let mut all = vec![walk(link)];
+    for ns in netns::others(cgroup) {
+        all.push(netns::within(&ns, || walk(link)));
+    }
+    all.into_iter().collect()
+}
+
 /// The descriptors that a [`Release`] works with.
 #[derive(Clone, Copy, Debug)]
 pub struct GuardFds {
@@ -279,11 +285,7 @@ impl Release {
                 BorrowedFd::borrow_raw(self.fds.owners),
             )
         };
-        let mut all = vec![walk(link)];
-        for ns in netns::others(cgroup) {
-            all.push(netns::within(&ns, || walk(link)));
-        }
-        let told: Vec<_> = all.into_iter().collect::<io::Result<_>>()?;
+        let told = walk_all(link, cgroup)?;
         let cookies = told
             .iter()
             .flat_map(|told| told.chunks_exact(size_of::<u64>()));

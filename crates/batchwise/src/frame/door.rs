@@ -171,10 +171,12 @@ pub fn let_go(descriptors: Vec<OwnedFd>) {
         let spawned = thread.spawn(move || close_all(&closed));
         spawned.is_ok().then_some(close)
     });
-    WAITING.fetch_add(descriptors.len(), Ordering::Relaxed);
     match &*CLOSER {
         // its end is never reached: it receives as long as we live
-        Some(close) => drop(close.send(descriptors)),
+        Some(close) => {
+            WAITING.fetch_add(descriptors.len(), Ordering::Relaxed);
+            drop(close.send(descriptors));
+        }
         None => drop(descriptors),
     }
 }
