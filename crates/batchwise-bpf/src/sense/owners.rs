@@ -55,6 +55,11 @@ impl Owners {
         Clocks(pids.into_iter().filter_map(clock).collect())
     }
 
+    /// Whether a process had this socket.
+    pub fn have(&self, cookie: u64) -> bool {
+        self.descriptors.contains_key(&cookie)
+    }
+
     /// Sets TCP_NODELAY on each of these; gives those that no owner lets us reach. One that was closed
     /// since is not among them. What an application holds back itself (TCP_CORK) is left alone, unless it
     /// is to be given back.

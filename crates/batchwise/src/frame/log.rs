@@ -2,7 +2,7 @@
 //! lines, whole and counted, and writing resumes by itself. A signal opens it anew after it was moved.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::background::{BackgroundWriter, Target};
+use super::lines::Lines;
 
 pub struct LogFile {
     writer: BackgroundWriter,
@@ -26,14 +27,10 @@ impl LogFile {
                 "cannot write {path}: --log needs a folder that exists, and leave to write there"
             )
         })?;
-        let dropped = Arc::new(AtomicU64::new(0));
-        let target = LogTarget {
-            path: path.to_owned(),
-            file,
-            dropped: Arc::clone(&dropped),
-            said: 0,
-            torn: false,
-        };
+        let lines = Lines::new(path.display().to_string(), file);
+        let dropped = Arc::clone(&lines.dropped);
+        let path = path.to_owned();
+        let target = LogTarget { path, lines };
         Ok(Self {
             writer: BackgroundWriter::new("the log", target),
             dropped,
@@ -76,69 +73,19 @@ fn append(path: &Path) -> io::Result<File> {
 
 struct LogTarget {
     path: PathBuf,
-    file: File,
-    dropped: Arc<AtomicU64>,
-    /// Those of the dropped that have been spoken of.
-    said: u64,
-    /// The file ends amid a line.
-    torn: bool,
-}
-
-impl LogTarget {
-    fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.torn {
-            self.file.write_all(b"\n")?;
-            self.torn = false;
-        }
-        let mut written = 0;
-        while written < line.len() {
-            match self.file.write(&line[written..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => written += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.torn = written > 0 && self.take_back(written).is_err();
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Half a line is no JSON.
-    fn take_back(&self, written: usize) -> io::Result<()> {
-        let length = self.file.metadata()?.len();
-        self.file.set_len(length.saturating_sub(written as u64))
-    }
+    lines: Lines,
 }
 
 impl Target for LogTarget {
     fn put(&mut self, line: &[u8]) -> io::Result<()> {
-        let dropped = self.dropped.load(Ordering::Relaxed);
-        let result = self.append(line);
-        let path = self.path.display();
-        match result {
-            Ok(()) if dropped > self.said => {
-                let lines = dropped - self.said;
-                tracing::warn!("{path} can be written again; {lines} lines were dropped");
-                self.said = dropped;
-            }
-            Ok(()) => {}
-            Err(error) => {
-                if dropped == self.said {
-                    tracing::warn!(
-                        "{path} cannot be written ({error}): lines are dropped until it can"
-                    );
-                }
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        // it has been counted and said, and the next may find room
+        let _ = self.lines.put(line);
         Ok(())
     }
 
     fn reopen(&mut self) {
         match append(&self.path) {
-            Ok(file) => (self.file, self.torn) = (file, false),
+            Ok(file) => self.lines.go_on_in(file),
             Err(error) => tracing::warn!(
                 "{} cannot be opened again ({error}): the log goes on where it was",
                 self.path.display()
@@ -169,29 +116,6 @@ mod tests {
         }
         log.flush();
         assert_eq!(log.dropped(), 10);
-    }
-
-    #[test]
-    fn it_resumes_when_there_is_room_again_and_holds_whole_lines_only() {
-        let (_folder, path) = folder();
-        let mut target = LogTarget {
-            path: path.clone(),
-            file: append(&path).expect("a file"),
-            dropped: Arc::default(),
-            said: 0,
-            torn: false,
-        };
-        target.put(b"1\n").expect("it never fails");
-        let full = File::options().append(true).open("/dev/full");
-        let file = std::mem::replace(&mut target.file, full.expect("a full disk"));
-        target.put(b"2\n").expect("it never fails");
-        target.file = file;
-        target.put(b"3\n").expect("it never fails");
-        assert_eq!(target.dropped.load(Ordering::Relaxed), 1);
-        assert_eq!(fs::read_to_string(&path).expect("a log"), "1\n3\n");
-        target.file.write_all(b"{\"ha").expect("written");
-        target.take_back(4).expect("shortened");
-        assert_eq!(fs::read_to_string(&path).expect("a log"), "1\n3\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | [`supervisor`] | what systemd is told: ready, alive, ending |
 //! | [`rows`] | columns described once; text, a live table and JSON lines come from them |
 //! | [`stdout`], [`background`] | writing that never holds up the loop |
-//! | [`log`] | JSON lines in a file: reopened on a signal; a full disk drops and counts |
+//! | [`log`], [`lines`] | JSON lines in a file: reopened on a signal; a full disk drops and counts |
 //! | [`metrics`] | families described once in a table, and the HTTP exporter |
 //! | [`control`] | one line of JSON over a Unix socket, its owner's only |
 //! | [`door`] | a Unix socket at which any user's applications come with descriptors |
@@ -41,6 +41,7 @@ pub mod control;
 pub mod descriptors;
 pub mod door;
 pub mod human;
+pub mod lines;
 pub mod log;
 pub mod memory;
 pub mod messages;

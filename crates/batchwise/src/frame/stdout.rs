@@ -8,7 +8,8 @@ use anyhow::Context;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 
-use super::background::BackgroundWriter;
+use super::background::{BackgroundWriter, Target};
+use super::lines::Lines;
 use super::ticks::{poll_timeout, sleep};
 
 /// The reader of the output has gone: a foreground command ends quietly.
@@ -41,6 +42,8 @@ impl WhenUnread {
     }
 }
 
+const NAME: &str = "standard output";
+
 pub struct Stdout {
     when_unread: WhenUnread,
     /// None where it is written to at once, or is gone.
@@ -50,10 +53,14 @@ pub struct Stdout {
 
 impl Stdout {
     pub fn open(when_unread: WhenUnread) -> Self {
-        let background = || BackgroundWriter::new("standard output", io::stdout());
+        let background = match when_unread {
+            WhenUnread::Wait => None,
+            WhenUnread::End => Some(BackgroundWriter::new(NAME, io::stdout())),
+            WhenUnread::GoOn => Some(resuming()),
+        };
         Self {
             when_unread,
-            background: (when_unread != WhenUnread::Wait).then(background),
+            background,
             gone: false,
         }
     }
@@ -106,6 +113,29 @@ impl Stdout {
     fn give_up(&mut self, why: &str) {
         tracing::warn!("standard output is gone ({why}): this agent goes on without it");
         self.close();
+    }
+}
+
+/// Of an agent, which may write into a file: there may be room on its disk again.
+struct Resuming(Lines);
+
+impl Target for Resuming {
+    fn put(&mut self, text: &[u8]) -> io::Result<()> {
+        match self.0.put(text) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn resuming() -> BackgroundWriter {
+    match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(copy) => {
+            let lines = Lines::new(NAME.to_owned(), copy.into());
+            BackgroundWriter::new(NAME, Resuming(lines))
+        }
+        // there is no descriptor left, or none at all: writing will say so
+        Err(_) => BackgroundWriter::new(NAME, io::stdout()),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::Context;
+use batchwise_bpf::features::in_machines_pids;
 use batchwise_bpf::{Owners, Release, Socket};
 
 use super::Agent;
@@ -25,7 +26,14 @@ impl Agent {
         let sockets: Vec<_> = left.iter().map(socket).collect();
         let all = || sockets.iter().copied();
         let sensor = &mut self.sensor;
-        let reach = |owners: &Owners| sensor.for_applications(|| owners.reach(all(), true));
+        let sees_all = in_machines_pids().unwrap_or(false);
+        let mut closed: HashSet<u64> = HashSet::new();
+        let reach = |owners: &Owners| {
+            if sees_all {
+                closed.extend(left.keys().filter(|cookie| !owners.have(**cookie)));
+            }
+            sensor.for_applications(|| owners.reach(all(), true))
+        };
         let unreached = self.actuator.give_back(&sockets, reach)?;
         let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
         self.tracker.read(&self.sensor.read()?, None);
@@ -36,10 +44,11 @@ impl Agent {
         let reached = |cookie| !unreached.contains(cookie);
         let back = left.iter().filter(|one| reached(one.0) || is_back(*one));
         let back = back.count();
-        // what is not seen although its port is watched was closed
+        // what is not seen although its port is watched was closed, too
         left.retain(|cookie, asked| {
             unreached.contains(cookie)
                 && !is_back((cookie, asked))
+                && !closed.contains(cookie)
                 && (seen.contains_key(cookie) || !ports.contains(&asked.port))
         });
         if back > 0 {

@@ -96,6 +96,20 @@ fn an_agent_of_another_port_gives_back_what_was_left_behind() {
     application.finish();
 }
 
+#[test]
+fn sockets_that_were_closed_since_are_waited_for_by_no_agent() {
+    let scene = Scene::build("closed");
+    let logs = TempDir::new().expect("a folder");
+    let (application, sockets) = left_behind(&scene, logs.path());
+    application.finish();
+    drop(sockets);
+    let mut other = Agent::launch_at(scene.client(), logs.path(), PORT + 1, &HOLD);
+    other.wait_attached();
+    let said = other.messages();
+    assert!(!said.contains("out of reach"), "{said}");
+    other.finish();
+}
+
 /// Whoever writes a new record finds that a folder has its name.
 fn obstruct(host: &Host) -> impl Drop {
     struct Folder(std::path::PathBuf);
