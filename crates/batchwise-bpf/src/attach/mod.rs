@@ -6,6 +6,7 @@ pub(crate) mod device;
 pub(crate) mod interface;
 pub(crate) mod netns;
 pub(crate) mod pins;
+pub(crate) mod walk;
 pub mod xdp;
 
 use std::io;

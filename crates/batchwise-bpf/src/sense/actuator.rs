@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use super::extension::{Extension, Loaded};
 use super::owners::Owners;
 use crate::Error;
-use crate::attach::{done, made, netns};
+use crate::attach::{done, netns, walk};
 use crate::features::Subcommand;
 use crate::plain::{Plain, bytes, octets, read};
 use crate::sense_skel::{OpenSenseSkel, types};
@@ -135,7 +135,7 @@ impl Actuator {
     /// Finds out whose the watched sockets are: costs what all descriptors of all processes cost to look
     /// at. Without it, sockets are changed by a walk.
     pub fn owners(&self) -> Result<Owners, Error> {
-        let walked = walk(self.owners.as_fd());
+        let walked = walk::run(self.owners.as_fd());
         let bytes = walked.map_err(Error::io("searching the processes' descriptors"))?;
         Ok(Owners::of(&bytes))
     }
@@ -188,7 +188,7 @@ impl Actuator {
         let inode = |ns: fs::Metadata| ns.ino() as u32;
         let own = inode(fs::metadata("/proc/self/ns/net")?);
         if namespaces.contains(&own) {
-            walk(self.walk.as_fd())?;
+            walk::run(self.walk.as_fd())?;
         }
         if namespaces.iter().all(|ns| *ns == own) {
             return Ok(());
@@ -196,7 +196,7 @@ impl Actuator {
         // one whose last process is gone has no sockets for long
         for ns in netns::others(self.cgroup.as_deref()) {
             if namespaces.contains(&inode(ns.metadata()?)) {
-                netns::within(&ns, || walk(self.walk.as_fd()))?;
+                netns::within(&ns, || walk::run(self.walk.as_fd()))?;
             }
         }
         Ok(())
@@ -211,25 +211,11 @@ fn key(server: SocketAddr, side: Side) -> types::bw_service {
     }
 }
 
-/// A walk in the network namespace that the calling thread is in; reading it walks.
-fn new_walk(link: BorrowedFd<'_>) -> io::Result<File> {
-    // SAFETY: a system call on a descriptor that is open; the result is checked.
-    let walk = made(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
-    Ok(File::from(walk))
-}
-
-/// Walks there; what the walk tells.
-fn walk(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    let mut told = Vec::new();
-    new_walk(link)?.read_to_end(&mut told)?;
-    Ok(told)
-}
-
 /// Walks here and in the namespaces of the cgroup's processes (of all, without one): in each, whatever fails elsewhere.
 fn walk_all(link: BorrowedFd<'_>, cgroup: Option<&Path>) -> io::Result<Vec<Vec<u8>>> {
-    let mut all = vec![walk(link)];
+    let mut all = vec![walk::run(link)];
     for ns in netns::others(cgroup) {
-        all.push(netns::within(&ns, || walk(link)));
+        all.push(netns::within(&ns, || walk::run(link)));
     }
     all.into_iter().collect()
 }
@@ -260,7 +246,7 @@ impl Release {
     /// The caller keeps the descriptors open.
     pub fn prepare(fds: GuardFds) -> io::Result<Self> {
         // SAFETY: the caller keeps it open.
-        let own = new_walk(unsafe { BorrowedFd::borrow_raw(fds.walk) })?;
+        let own = walk::open(unsafe { BorrowedFd::borrow_raw(fds.walk) })?;
         Ok(Self { fds, own })
     }
 
@@ -277,7 +263,7 @@ impl Release {
         // SAFETY: both buffers have the sizes that the map was made with (u32 each).
         done(unsafe { libbpf_sys::bpf_map_update_elem(map, key.cast(), value.cast(), 0) })?;
         // what fails here fails below, too
-        let _ = io::copy(&mut self.own, &mut io::sink());
+        let _ = walk::only(&mut self.own);
         // SAFETY: the caller keeps both open.
         let (link, owners) = unsafe {
             (
@@ -300,7 +286,7 @@ impl Release {
             netns: 0,
             nodelay,
         });
-        let left = Owners::of(&walk(owners)?).reach(sockets, true);
+        let left = Owners::of(&walk::run(owners)?).reach(sockets, true);
         let left: HashSet<u64> = left.iter().map(|s| s.cookie).collect();
         let reached = rest.iter().map(|(cookie, _)| *cookie);
         back.extend(reached.filter(|cookie| !left.contains(cookie)));

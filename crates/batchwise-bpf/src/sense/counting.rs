@@ -2,7 +2,7 @@
 //! costs a request several percent, so while nothing is counted none is attached.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use batchwise_core::sense::governor::Runs;
 use libbpf_rs::Link;
 use nix::time::{ClockId, clock_gettime};
 
-use super::sensor::{STATE, Sensor, read_iter};
+use super::sensor::{STATE, Sensor};
 use crate::Error;
+use crate::attach::walk;
 use crate::features::SendHook;
 use crate::sense_skel::SenseSkel;
 
@@ -117,7 +118,7 @@ impl Sensor {
             // The callbacks went silent in the pause; with an actuator its own walk wakes them.
             let walk = self.skel.progs.bw_apply.attach();
             let walk = walk.map_err(Error::bpf("creating iter/tcp to go on with the exchange"))?;
-            read_iter(&walk).map_err(Error::io("going on with the exchange"))?;
+            walk::run(walk.as_fd()).map_err(Error::io("going on with the exchange"))?;
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -10,7 +9,7 @@ use std::time::Instant;
 
 use batchwise_core::sense::connection::{Connection, Reading};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, RingBuffer};
+use libbpf_rs::{Link, RingBuffer};
 
 use super::config::Config;
 use super::extension::{Extension, Loaded};
@@ -19,7 +18,7 @@ use super::record::{Dump, parse_closed};
 use super::tails::Before;
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
-use crate::attach::netns;
+use crate::attach::{netns, walk};
 use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
 use crate::object::{holder, ring, rodata, skipped_runs};
 use crate::plain::read;
@@ -161,7 +160,8 @@ impl Sensor {
         let mut quiet = BTreeMap::new();
         let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
-            let bytes = read_iter(&self.dump).map_err(Error::io("reading the connections"))?;
+            let bytes =
+                walk::run(self.dump.as_fd()).map_err(Error::io("reading the connections"))?;
             let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
             let dump = Dump::parse(&bytes, epoch, began);
             for c in dump.whole {
@@ -220,11 +220,11 @@ impl Sensor {
     /// cgroup's processes live in.
     fn adopt(&self) -> Result<(), Error> {
         for link in &self.walks {
-            read_iter(link).map_err(Error::io("searching our network namespace"))?;
+            walk::run(link.as_fd()).map_err(Error::io("searching our network namespace"))?;
         }
         for ns in netns::others(self.cgroup.as_ref().map(|c| c.path.as_path())) {
             for link in &self.walks {
-                let walked = netns::within(&ns, || read_iter(link).map(drop));
+                let walked = netns::within(&ns, || walk::run(link.as_fd()).map(drop));
                 if let Err(e) = walked {
                     // the namespace's last process may just have ended
                     tracing::warn!("a network namespace could not be searched: {e}");
@@ -331,11 +331,4 @@ fn of_the_machines_time() -> Result<(), Error> {
             "this time namespace has a clock of its own: run in the machine's (nsenter --time=/proc/1/ns/time)".to_owned(),
         )),
     }
-}
-
-pub(crate) fn read_iter(link: &Link) -> io::Result<Vec<u8>> {
-    let mut iter = Iter::new(link).map_err(io::Error::other)?;
-    let mut bytes = Vec::new();
-    iter.read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

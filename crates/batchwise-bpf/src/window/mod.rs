@@ -14,10 +14,10 @@ use nix::libc;
 
 use crate::Error;
 use crate::attach::cgroup::Cgroup;
+use crate::attach::walk;
 use crate::features::{self, Machine, Subcommand};
 use crate::object::holder;
 use crate::plain::{Plain, bytes, read};
-use crate::sense::sensor::read_iter;
 use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
 
 /// Applications at a time.
@@ -158,7 +158,7 @@ impl Window {
 
     /// The kernel's numbers of all maps that there are: an application's memory stays for as long as it keeps it.
     pub fn memories(&self) -> Result<HashSet<u32>, Error> {
-        let bytes = read_iter(&self.maps).map_err(Error::io("looking for memory"))?;
+        let bytes = walk::run(self.maps.as_fd()).map_err(Error::io("looking for memory"))?;
         let numbers = bytes.chunks_exact(size_of::<u32>()).filter_map(read::<u32>);
         Ok(numbers.collect())
     }

@@ -177,6 +177,8 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         ticks: Ticks::new(Arc::clone(&stop), LOOK, duration),
         stop,
         explained: Instant::now(),
+        began: Instant::now(),
+        rest: give_back::REST,
         forgetful: false,
         left_alone: 0,
     };
@@ -209,6 +211,10 @@ struct Agent {
     ticks: Ticks,
     stop: Arc<AtomicBool>,
     explained: Instant,
+    /// When it last began anew, or will.
+    began: Instant,
+    /// So long it rests before it does so again.
+    rest: Duration,
     /// What applications asked for could not be written down when that was last tried.
     forgetful: bool,
     /// Connections that were left alone in the last look, as there were too many services.
