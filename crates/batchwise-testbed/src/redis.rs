@@ -36,20 +36,37 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts it in `host`, at [`PORT`], and waits until it answers.
     pub fn start(host: &Host, stop: &Stop) -> Result<Self> {
-        Self::start_at(host, stop, PORT, None)
+        Self::start_with(host, stop, PORT, &[], None)
+    }
+
+    /// Starts one at another port, which takes so many clients.
+    pub fn start_for(host: &Host, stop: &Stop, port: u16, clients: usize) -> Result<Self> {
+        Self::start_with(
+            host,
+            stop,
+            port,
+            &["--maxclients", &clients.to_string()],
+            None,
+        )
     }
 
     /// Starts one at [`NAGLE_PORT`] that never sets TCP_NODELAY.
     pub fn start_with_nagle(host: &Host, stop: &Stop) -> Result<Self> {
         let preload = Preload::build("keep_nagle", include_str!("keep_nagle.c"))?;
-        Self::start_at(host, stop, NAGLE_PORT, Some(preload))
+        Self::start_with(host, stop, NAGLE_PORT, &[], Some(preload))
     }
 
-    fn start_at(host: &Host, stop: &Stop, port: u16, preload: Option<Preload>) -> Result<Self> {
+    fn start_with(
+        host: &Host,
+        stop: &Stop,
+        port: u16,
+        args: &[&str],
+        preload: Option<Preload>,
+    ) -> Result<Self> {
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "0.0.0.0", "::"]);
         command.args(["--protected-mode", "no", "--save", "", "--appendonly", "no"]);
-        command.args(["--dir", "/tmp"]);
+        command.args(["--dir", "/tmp"]).args(args);
         if let Some(preload) = &preload {
             command.env("LD_PRELOAD", preload.library());
         }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -20,12 +21,41 @@ pub fn connected(host: &Host, to: SocketAddr, most: usize) -> Result<Vec<TcpStre
     copies(host, most, |s| s.peer_addr().is_ok_and(|a| a == to))
 }
 
+/// Of the connections that the processes in `host` have from or to a port of these: how many there are, and how many
+/// of them have TCP_NODELAY. Takes one descriptor at a time.
+pub fn with_nodelay(host: &Host, ports: RangeInclusive<u16>) -> Result<(usize, usize)> {
+    let (mut all, mut nodelay) = (0, 0);
+    each(host, |socket| {
+        let local = socket.local_addr().map(|a| a.port());
+        let remote = socket.peer_addr().map(|a| a.port());
+        if let (Ok(local), Ok(remote)) = (local, remote)
+            && (ports.contains(&local) || ports.contains(&remote))
+        {
+            all += 1;
+            nodelay += usize::from(socket.nodelay().unwrap_or(false));
+        }
+        true
+    })?;
+    Ok((all, nodelay))
+}
+
 fn copies(
     host: &Host,
     most: usize,
     is_wanted: impl Fn(&TcpStream) -> bool,
 ) -> Result<Vec<TcpStream>> {
     let mut sockets = Vec::new();
+    each(host, |socket| {
+        if is_wanted(&socket) {
+            sockets.push(socket);
+        }
+        sockets.len() < most
+    })?;
+    Ok(sockets)
+}
+
+/// Gives a copy of each socket of the processes in `host` to `take`, while that wants more.
+fn each(host: &Host, mut take: impl FnMut(TcpStream) -> bool) -> Result<()> {
     for pid in cgroup::processes(host.cgroup())? {
         let process = Pid::from_raw(pid.as_raw()).context("a process without an id")?;
         let Ok(pidfd) = pidfd_open(process, PidfdFlags::empty()) else {
@@ -43,14 +73,10 @@ fn copies(
             let Ok(copy) = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
                 continue;
             };
-            let socket = TcpStream::from(copy);
-            if is_wanted(&socket) {
-                sockets.push(socket);
-            }
-            if sockets.len() == most {
-                return Ok(sockets);
+            if !take(TcpStream::from(copy)) {
+                return Ok(());
             }
         }
     }
-    Ok(sockets)
+    Ok(())
 }

@@ -1,13 +1,19 @@
 //! Thousands of connections that are switched at both ends.
 
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use batchwise_testbed::host::{Host, Role};
+use batchwise_testbed::lines::Printing;
+use batchwise_testbed::load::LoadReport;
 use batchwise_testbed::process::cpu_time;
+use batchwise_testbed::redis::{PORT, RedisServer};
+use batchwise_testbed::sockets::with_nodelay;
 
 use super::load::{Load, MIXED, astray};
 use super::outcome::{Drill, Outcome};
-use super::scene::Scene;
+use super::scene::{Agent, LIMIT, Scene};
 use crate::Context;
 
 /// For so long agents are at work on them.
@@ -16,6 +22,12 @@ const FULL: Duration = Duration::from_secs(30);
 /// What the guard says of an agent that it has taken for dead.
 const FOR_DEAD: &str = "took this agent for dead";
 
+/// Servers and clients of [`of_many_processes`]: no process needs more descriptors than most machines allow, no pair of
+/// addresses more ports.
+const PAIRS: u16 = 5;
+/// Requests a second of each of its clients.
+const RATE: u64 = 500;
+
 pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outcome> {
     let mut scene = Scene::build(context, drill)?;
     let mut outcome = Outcome::default();
@@ -23,7 +35,7 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
     let load = Load::start(scene.client(), scene.address(), count, MIXED)?;
     let at_server = scene.of_redis(count)?;
     // at either end what applications did not ask for: all of Redis', half of the clients'
-    let mut agents = [
+    let agents = [
         scene.tune(scene.server(), "server", &["--hold", "on"])?,
         scene.tune(scene.client(), "client", &["--hold", "off"])?,
     ];
@@ -32,9 +44,6 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
     load.goes_on(&context.stop)?;
     let time = if context.quick { QUICK } else { FULL };
     let replies = load.replies();
-    let used = |agents: &[super::scene::Agent; 2]| -> Result<Duration> {
-        agents.iter().map(|agent| cpu_time(agent.pid())).sum()
-    };
     let before = used(&agents)?;
     context.stop.sleep(time)?;
     let cpu = used(&agents)?.saturating_sub(before).as_secs_f64() / time.as_secs_f64() / 2.0;
@@ -43,20 +52,7 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
     outcome.expect(switched == [at_server.len(), count / 2], || {
         format!("in the end only {switched:?} sockets of Redis and of its clients were switched")
     });
-    let mut said = Vec::new();
-    for agent in &mut agents {
-        outcome.expect_alive(agent.check());
-        said.push(agent.messages());
-    }
-    let times = said
-        .iter()
-        .map(|s| s.matches(FOR_DEAD).count())
-        .sum::<usize>();
-    outcome.expect(times == 0, || format!("a guard {FOR_DEAD}, {times} times"));
-    for agent in agents {
-        let ended = agent.finish(&scene);
-        outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));
-    }
+    let times = end(agents, &scene, &mut outcome);
     super::death::expect_given_back(&mut outcome, &load.sockets);
     super::death::expect_given_back(&mut outcome, &at_server);
     let (traffic, first) = load.finish();
@@ -78,4 +74,132 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
         switched[1],
     );
     Ok(outcome)
+}
+
+/// The same, of several servers and clients; what sockets have is asked of every single one.
+pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Result<Outcome> {
+    let scene = Scene::build(context, drill)?;
+    let mut outcome = Outcome::default();
+    let (client, server) = (scene.client(), scene.server());
+    let each = count / usize::from(PAIRS);
+    // the scene's own server is left alone
+    let ports = PORT + 1..=PORT + PAIRS;
+    let redis = |port| RedisServer::start_for(server, &context.stop, port, each + 100);
+    let mut servers: Vec<_> = ports.clone().map(redis).collect::<Result<_>>()?;
+    let time = if context.quick { QUICK } else { FULL };
+    // with all that is waited for meanwhile
+    let length = time + LIMIT;
+    let mut loads = Vec::new();
+    for port in ports.clone() {
+        let mut command = Command::new(&context.command);
+        command.args([
+            "load",
+            "redis",
+            "--format",
+            "json",
+            "--sleeping",
+            "--nodelay",
+            "off",
+        ]);
+        command.args([
+            "--connections",
+            &each.to_string(),
+            "--rate",
+            &RATE.to_string(),
+        ]);
+        command.args(["--duration", &format!("{}s", length.as_secs())]);
+        command.args(["--addr", &scene.hosts.server_address(port).to_string()]);
+        loads.push(Printing::start_text(
+            client,
+            "a load",
+            command,
+            Role::Workload,
+        )?);
+    }
+    let there = |host: &Host, nodelay: bool| -> Result<()> {
+        let all = (count, if nodelay { count } else { 0 });
+        let mut last = (0, 0);
+        let look = || {
+            last = with_nodelay(host, ports.clone())?;
+            Ok((last == all).then_some(()))
+        };
+        let found = context.stop.wait_until(LIMIT, look)?;
+        found.with_context(|| {
+            format!(
+                "of {} connections {} have TCP_NODELAY, not of {} {}",
+                last.0, last.1, all.0, all.1
+            )
+        })
+    };
+    there(server, true)?;
+    there(client, false)?;
+    let args = |hold| {
+        let ports = ports
+            .clone()
+            .flat_map(|port| ["--port".to_owned(), port.to_string()]);
+        ports.chain(["--hold".to_owned(), hold]).collect::<Vec<_>>()
+    };
+    let tune = |host, label, hold: &str| {
+        let args = args(hold.to_owned());
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        scene.tune(host, label, &args)
+    };
+    // at either end what applications did not ask for
+    let agents = [
+        tune(server, "server", "on")?,
+        tune(client, "client", "off")?,
+    ];
+    there(server, false)?;
+    there(client, true)?;
+    let before = used(&agents)?;
+    context.stop.sleep(time)?;
+    let cpu = used(&agents)?.saturating_sub(before).as_secs_f64() / time.as_secs_f64() / 2.0;
+    for (host, nodelay) in [(server, false), (client, true)] {
+        let held = there(host, nodelay);
+        outcome.expect(held.is_ok(), || format!("{:#}", held.unwrap_err()));
+    }
+    let times = end(agents, &scene, &mut outcome);
+    for (host, asked) in [(server, true), (client, false)] {
+        let (all, nodelay) = with_nodelay(host, ports.clone())?;
+        outcome.not_given_back += if asked { all - nodelay } else { nodelay } as u64;
+    }
+    outcome.traffic.connections = count as u64;
+    for load in &mut loads {
+        load.wait(&context.stop, length + LIMIT)?;
+        let report = LoadReport::from_output(&load.text())
+            .with_context(|| format!("a load failed{}", load.quote()))?;
+        outcome.traffic.requests += report.requests;
+        outcome.traffic.broken += report.errors;
+    }
+    for server in &mut servers {
+        server.check_alive()?;
+    }
+    outcome.number("taken_for_dead", times as f64);
+    outcome.number("cpu_share_of_an_agent", cpu);
+    outcome.said = format!(
+        "{count} connections of {PAIRS} servers and {PAIRS} clients, two agents at {:.1} % of a CPU each held them for {} s: \
+         getsockopt of each said so; taken for dead {times} times",
+        cpu * 100.0,
+        time.as_secs(),
+    );
+    Ok(outcome)
+}
+
+fn used(agents: &[Agent; 2]) -> Result<Duration> {
+    agents.iter().map(|agent| cpu_time(agent.pid())).sum()
+}
+
+/// Ends the agents, which must be there; how often a guard took its agent for dead.
+fn end(mut agents: [Agent; 2], scene: &Scene<'_>, outcome: &mut Outcome) -> usize {
+    let mut times = 0;
+    for agent in &mut agents {
+        outcome.expect_alive(agent.check());
+        times += agent.messages().matches(FOR_DEAD).count();
+    }
+    outcome.expect(times == 0, || format!("a guard {FOR_DEAD}, {times} times"));
+    for agent in agents {
+        let ended = agent.finish(scene);
+        outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));
+    }
+    times
 }

@@ -87,6 +87,7 @@ fn run(drill: Drill, context: &Context) -> Result<Outcome> {
         Drill::NginxNopush => nopush::stays_corked(context),
         Drill::Connections1k => crowd::connections(context, drill, 1_000),
         Drill::Connections10k => crowd::connections(context, drill, 10_000),
+        Drill::Connections50k => crowd::of_many_processes(context, drill, 50_000),
         Drill::DiskFull => outputs::disk_full(context),
         Drill::ReaderLeaves => outputs::reader_leaves(context),
         Drill::NamespaceDeleted => neighbours::namespace_deleted(context),

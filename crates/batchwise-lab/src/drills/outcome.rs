@@ -33,6 +33,8 @@ pub enum Drill {
     Connections1k,
     /// 10,000 are.
     Connections10k,
+    /// 50,000 of five servers and five clients are.
+    Connections50k,
     /// The disk with the log of `tune` is full, and has room again.
     DiskFull,
     /// The reader of an agent's standard output leaves.

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::{
-    self as bpf, Actuator, Config, MOST_SERVICES, Reading, Sensor, Units, monotonic_ns,
+    self as bpf, Actuator, Config, MOST_SERVICES, Owners, Reading, Sensor, Socket, Units,
+    monotonic_ns,
 };
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::tracker::Tracker;
@@ -128,6 +129,8 @@ const MOST_LOOK: Duration = Duration::from_secs(1);
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Added to the niceness while programs are loaded and the guard starts: all that there is.
 const LOADING_PRIORITY: i32 = 19;
+/// Sockets that are switched between two looks at the heartbeat: about ten milliseconds.
+const AT_A_TIME: usize = 2_048;
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
@@ -260,6 +263,7 @@ impl Agent {
     /// Takes in what each service's sockets do, and brings those in line that were opened since.
     fn look(&mut self, reading: &Reading) -> anyhow::Result<()> {
         self.tracker.read(reading, None);
+        self.guard.beat();
         let (params, now) = (self.params(), monotonic_ns());
         for service in self.services.values_mut() {
             service.begin_look(now);
@@ -311,8 +315,7 @@ impl Agent {
         if !strays.is_empty() {
             self.guard.beat();
             let owners = self.actuator.owners()?;
-            self.guard.beat();
-            self.actuator.set(&owners, strays.into_iter())?;
+            self.set(&owners, &strays)?;
         }
         let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
         for ((server, side), _) in self.services.extract_if(old) {
@@ -326,6 +329,15 @@ impl Agent {
         for ((server, side), service) in self.services.iter().filter(|(_, s)| s.arm.is_some()) {
             self.actuator
                 .control(*server, *side, service.arm.filter(|_| switched))?;
+        }
+        Ok(())
+    }
+
+    /// Sets these sockets, and lets the guard know that we live: each takes microseconds, and there may be tens of thousands.
+    fn set(&mut self, owners: &Owners, sockets: &[Socket]) -> anyhow::Result<()> {
+        for some in sockets.chunks(AT_A_TIME) {
+            self.guard.beat();
+            self.actuator.set(owners, some.iter().copied())?;
         }
         Ok(())
     }

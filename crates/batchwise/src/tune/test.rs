@@ -168,7 +168,8 @@ impl Agent {
             return Ok(true);
         };
         service.counts.switches += u64::from(service.in_force() != in_force);
-        self.actuator.set(owners, service.with(arm))?;
+        let sockets: Vec<_> = service.with(arm).collect();
+        self.set(owners, &sockets)?;
         if arm.is_none() {
             self.remember();
         }
