@@ -15,26 +15,31 @@ pub(crate) fn open(link: BorrowedFd<'_>) -> io::Result<File> {
 
 /// Walks; what the program told.
 pub(crate) fn run(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    to_end(&mut open(link)?)
+    run_long(link, &mut || {})
+}
+
+/// The same; `alive` is called in the kernel's pauses, each of which comes after a quarter of a second or so.
+pub(crate) fn run_long(link: BorrowedFd<'_>, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
+    to_end(&mut open(link)?, alive)
 }
 
 /// Walks for what that does; takes no memory.
 pub(crate) fn only(walk: &mut File) -> io::Result<()> {
-    going_on(|| io::copy(walk, &mut io::sink())).map(drop)
+    going_on(|| io::copy(walk, &mut io::sink()), &mut || {}).map(drop)
 }
 
-fn to_end(walk: &mut impl Read) -> io::Result<Vec<u8>> {
+fn to_end(walk: &mut impl Read, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
     let mut told = Vec::new();
-    going_on(|| walk.read_to_end(&mut told))?;
+    going_on(|| walk.read_to_end(&mut told), alive)?;
     Ok(told)
 }
 
 /// The kernel pauses with EAGAIN after a million objects of which the program told nothing (bpf_seq_read(),
 /// MAX_ITER_OBJECTS): a user's descriptors can be so many. The next read goes on where that stood.
-fn going_on<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn going_on<T>(mut read: impl FnMut() -> io::Result<T>, alive: &mut dyn FnMut()) -> io::Result<T> {
     loop {
         match read() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => alive(),
             done => return done,
         }
     }
@@ -60,7 +65,9 @@ mod tests {
     #[test]
     fn a_walk_over_more_than_the_kernel_does_at_a_time_goes_on_to_its_end() {
         let mut walk = Pausing(vec![b"three", b"two", b"one"], false);
-        let told = to_end(&mut walk).expect("pauses are no errors");
+        let mut pauses = 0;
+        let told = to_end(&mut walk, &mut || pauses += 1).expect("pauses are no errors");
         assert_eq!(told, b"onetwothree");
+        assert!(pauses >= 3);
     }
 }

@@ -133,9 +133,9 @@ impl Actuator {
     }
 
     /// Finds out whose the watched sockets are: costs what all descriptors of all processes cost to look
-    /// at. Without it, sockets are changed by a walk.
-    pub fn owners(&self) -> Result<Owners, Error> {
-        let walked = walk::run(self.owners.as_fd());
+    /// at. Without it, sockets are changed by a walk. `alive` is called again and again while it takes long.
+    pub fn owners(&self, alive: &mut dyn FnMut()) -> Result<Owners, Error> {
+        let walked = walk::run_long(self.owners.as_fd(), alive);
         let bytes = walked.map_err(Error::io("searching the processes' descriptors"))?;
         Ok(Owners::of(&bytes))
     }
@@ -156,6 +156,7 @@ impl Actuator {
         &self,
         sockets: &[Socket],
         reach: impl FnOnce(&Owners) -> Vec<Socket>,
+        alive: &mut dyn FnMut(),
     ) -> Result<Vec<Socket>, Error> {
         for s in sockets {
             let value = u32::from(s.nodelay).to_ne_bytes();
@@ -168,7 +169,7 @@ impl Actuator {
                 break;
             }
         }
-        let unreached = self.owners().map(|owners| reach(&owners));
+        let unreached = self.owners(alive).map(|owners| reach(&owners));
         let mut walked = Ok(());
         if unreached.as_ref().is_ok_and(|left| !left.is_empty()) {
             walked = walk_all(self.walk.as_fd(), self.cgroup.as_deref()).map(drop);

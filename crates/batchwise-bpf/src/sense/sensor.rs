@@ -150,6 +150,11 @@ impl Sensor {
     /// # Errors
     /// When the cgroup that was given is gone: nothing would be seen any more.
     pub fn read(&self) -> Result<Reading, Error> {
+        self.read_long(&mut || {})
+    }
+
+    /// The same; `alive` is called again and again while it takes long.
+    pub fn read_long(&self, alive: &mut dyn FnMut()) -> Result<Reading, Error> {
         self.cgroup.as_ref().map_or(Ok(()), Cgroup::check)?;
         // closed first: a connection that closes in between is then in neither, and in the next
         self.closed_ring
@@ -160,8 +165,9 @@ impl Sensor {
         let mut quiet = BTreeMap::new();
         let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
-            let bytes =
-                walk::run(self.dump.as_fd()).map_err(Error::io("reading the connections"))?;
+            let bytes = walk::run_long(self.dump.as_fd(), alive);
+            let bytes = bytes.map_err(Error::io("reading the connections"))?;
+            alive();
             let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
             let dump = Dump::parse(&bytes, epoch, began);
             for c in dump.whole {

@@ -2,7 +2,6 @@
 //! dead, and when an agent before it and its guard ended together.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use batchwise_bpf::features::in_machines_pids;
@@ -11,11 +10,6 @@ use batchwise_bpf::{Owners, Release, Socket};
 use super::Agent;
 use super::guard::Guard;
 use super::place::{Asked, asked};
-
-/// Before it begins anew. What made it slow may last (processes with millions of descriptors): without a rest it took
-/// 90 % of a CPU for being taken for dead. Each time it rests twice as long.
-pub(super) const REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(64);
 
 impl Agent {
     /// An agent and its guard ended together: what sockets have is not what their applications asked for.
@@ -31,7 +25,8 @@ impl Agent {
         };
         let sockets: Vec<_> = left.iter().map(socket).collect();
         let all = || sockets.iter().copied();
-        let sensor = &mut self.sensor;
+        let (sensor, guard) = (&mut self.sensor, &mut self.guard);
+        let mut alive = || _ = guard.beat();
         let sees_all = in_machines_pids().unwrap_or(false);
         let mut closed: HashSet<u64> = HashSet::new();
         let reach = |owners: &Owners| {
@@ -40,9 +35,9 @@ impl Agent {
             }
             sensor.for_applications(|| owners.reach(all(), true))
         };
-        let unreached = self.actuator.give_back(&sockets, reach)?;
+        let unreached = self.actuator.give_back(&sockets, reach, &mut alive)?;
         let unreached: HashSet<_> = unreached.iter().map(|s| s.cookie).collect();
-        self.tracker.read(&self.sensor.read()?, None);
+        self.tracker.read(&self.sensor.read_long(&mut alive)?, None);
         let seen = self.tracker.connections();
         let seen: HashMap<_, _> = seen.map(|c| (c.last.cookie, c.last.nagle_off)).collect();
         let ports = &self.args.ports.numbers;
@@ -79,26 +74,19 @@ impl Agent {
     }
 
     /// The guard took us for dead, and gave all sockets back (we were stopped, or the machine
-    /// stood still, or reading took too long), or was killed itself: everything begins anew.
+    /// stood still), or was killed itself: everything begins anew.
     pub(super) fn start_over(&mut self) -> anyhow::Result<()> {
         let why = match self.give_back()? {
             true => "took this agent for dead",
             false => "was killed",
         };
-        if self.began.elapsed() > LONGEST_REST {
-            self.rest = REST;
-        }
-        let rest = self.rest;
-        tracing::warn!("the guard {why}: all sockets were given back, beginning anew in {rest:?}");
+        tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
         self.sensor.detach();
         for (server, side) in self.services.drain().map(|(key, _)| key) {
             self.actuator.forget(server, side)?;
         }
         self.actuator.resume()?;
         self.guard = Guard::start(&self.actuator, self.args.cgroup.as_deref(), &self.place)?;
-        self.rest = (rest * 2).min(LONGEST_REST);
-        self.began = Instant::now() + rest;
-        self.ticks.set_next(self.began);
         Ok(())
     }
 
@@ -134,7 +122,9 @@ impl Agent {
                 })
                 .collect();
             if !astray.is_empty() {
-                self.actuator.owners()?.reach(astray.into_iter(), true);
+                self.actuator
+                    .owners(&mut || {})?
+                    .reach(astray.into_iter(), true);
             }
             Ok(())
         });

@@ -125,6 +125,8 @@ const SOON: Duration = Duration::from_millis(20);
 /// … which take at most this share of a CPU, unless they would be rarer than this.
 const LOOKING_SHARE: u32 = 100;
 const MOST_LOOK: Duration = Duration::from_secs(1);
+/// … and this at most, however rare they get: a kernel that shows sockets by descriptors only has to look at all that there are.
+const LARGEST_SHARE: u32 = 10;
 /// A service without connections is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Added to the niceness while programs are loaded and the guard starts: all that there is.
@@ -180,8 +182,6 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         ticks: Ticks::new(Arc::clone(&stop), LOOK, duration),
         stop,
         explained: Instant::now(),
-        began: Instant::now(),
-        rest: give_back::REST,
         forgetful: false,
         left_alone: 0,
     };
@@ -214,10 +214,6 @@ struct Agent {
     ticks: Ticks,
     stop: Arc<AtomicBool>,
     explained: Instant,
-    /// When it last began anew, or will.
-    began: Instant,
-    /// So long it rests before it does so again.
-    rest: Duration,
     /// What applications asked for could not be written down when that was last tried.
     forgetful: bool,
     /// Connections that were left alone in the last look, as there were too many services.
@@ -245,18 +241,20 @@ impl Agent {
             }
             let begin = Instant::now();
             // each step takes long where there are tens of thousands of connections
-            let reading = self.sensor.read()?;
-            self.guard.beat();
+            let guard = &mut self.guard;
+            let reading = self.sensor.read_long(&mut || _ = guard.beat())?;
             self.look(&reading)?;
             self.guard.beat();
-            let least = begin.elapsed() * LOOKING_SHARE;
+            let cost = begin.elapsed();
             self.decide()?;
             self.export(reading.lost_events);
             self.explain()?;
             let is_restless = self.services.values().any(Service::is_restless);
             let pause = if is_restless { SOON } else { LOOK };
-            self.ticks
-                .set_next(Instant::now() + least.clamp(pause, MOST_LOOK));
+            let pause = (cost * LOOKING_SHARE)
+                .clamp(pause, MOST_LOOK)
+                .max(cost * LARGEST_SHARE);
+            self.ticks.set_next(Instant::now() + pause);
         }
     }
 
@@ -314,7 +312,7 @@ impl Agent {
             .collect();
         if !strays.is_empty() {
             self.guard.beat();
-            let owners = self.actuator.owners()?;
+            let owners = self.owners()?;
             self.set(&owners, &strays)?;
         }
         let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
@@ -331,6 +329,11 @@ impl Agent {
                 .control(*server, *side, service.arm.filter(|_| switched))?;
         }
         Ok(())
+    }
+
+    fn owners(&mut self) -> anyhow::Result<Owners> {
+        let guard = &mut self.guard;
+        Ok(self.actuator.owners(&mut || _ = guard.beat())?)
     }
 
     /// Sets these sockets, and lets the guard know that we live: each takes microseconds, and there may be tens of thousands.
@@ -398,7 +401,8 @@ impl Agent {
                     self.try_out(key, Duration::from_nanos(slice), reason)?;
                 }
                 Next::GiveBack => {
-                    self.switch(key, None, &self.actuator.owners()?)?;
+                    let owners = self.owners()?;
+                    self.switch(key, None, &owners)?;
                     let why = "what was adopted is no longer the case: the load is another one and cannot be tested, or the applications ask for it themselves";
                     let service = &self.services[&key];
                     self.decisions
@@ -422,7 +426,7 @@ impl Agent {
             Happened::Probe,
             words(reason).to_owned(),
         )?;
-        let owners = self.actuator.owners()?;
+        let owners = self.owners()?;
         let ended = self.test(key, slice, &owners)?;
         let now = monotonic_ns();
         let Some(service) = self.services.get_mut(&key) else {
