@@ -16,6 +16,11 @@
 #define BW_UDP_IDLE (30 * BW_SEEN_SECOND)
 #define BW_SYN_IDLE (130 * BW_SEEN_SECOND) /* SYNs are sent again for so long (tcp_syn_retries) */
 #define BW_TCP_IDLE (7500 * BW_SEEN_SECOND) /* keepalives come every two hours */
+/*
+ * A FIN or RST may be forged, and a SYN after it: a connection that goes on sends something within this. A client that
+ * is as quick with the same ports again makes more than 28,000 connections a second.
+ */
+#define BW_REUSE_IDLE BW_SEEN_SECOND
 
 /* Set before loading: without it nothing of the measuring part is left. */
 const volatile bool measuring;
@@ -275,6 +280,15 @@ BW_INLINE int bw_keeps(const struct bw_affinity *a, const struct bw_packet *pkt,
 	       bw_idle(a, now) <= idle;
 }
 
+/* Whether a flow that seems to be over may go on. */
+BW_INLINE int bw_may_go_on(const struct bw_affinity *a, __u32 now)
+{
+	const struct bw_backend *b = bw_kept(a);
+
+	return b && b->state != BW_BACKEND_DOWN && a->flags & BW_FLOW_CLOSING &&
+	       bw_idle(a, now) <= BW_REUSE_IDLE;
+}
+
 /* A whole entry at once: what other CPUs read is the old one or the new one. */
 BW_INLINE __u64 bw_entry(__u32 index, __u32 generation, __u32 flags, __u32 now)
 {
@@ -349,7 +363,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 	struct bw_tallies *all = bw_tallies();
 	struct bw_affinity *settled, *young, flow;
 	const struct bw_backend *b;
-	__u32 zero = 0, now, index;
+	__u32 zero = 0, now, index, stays = 0;
 	struct bw_tuple *key = bpf_map_lookup_elem(&placed, &zero);
 	__u64 entry;
 	long failed;
@@ -367,6 +381,8 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 			bw_note(settled, &flow, pkt, service, syn, now);
 			return flow.backend;
 		}
+		if (syn && bw_may_go_on(&flow, now))
+			stays = flow.backend;
 	}
 	young = bpf_map_lookup_elem(&flows_young, key);
 	if (young) {
@@ -388,7 +404,7 @@ BW_APART int bw_place(const struct bw_packet *pkt, __u32 service)
 		all->unknown_flow++;
 		index = bw_by_ring(&pkt->tuple, service, BW_FIRST_CHOICE);
 	} else {
-		index = bw_choose(&pkt->tuple, service, now);
+		index = stays ?: bw_choose(&pkt->tuple, service, now);
 	}
 	b = bw_backend(index);
 	if (!index || !b || b->state == BW_BACKEND_VACANT)

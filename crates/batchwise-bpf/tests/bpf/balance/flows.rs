@@ -50,22 +50,6 @@ fn a_connection_keeps_its_backend_from_its_first_packet_on_whatever_the_ring_say
 }
 
 #[test]
-fn a_new_connection_of_the_same_ports_goes_by_the_ring_once_the_old_one_ended() {
-    for end in [ACK | FIN, RST] {
-        let lb = settled_on_5();
-        assert_eq!(lb.segment(tcp(1, end, 0)), 5);
-        assert_eq!(lb.segment(tcp(1, SYN, 0)), 6);
-        lb.all_to(5);
-        assert_eq!(lb.segment(tcp(1, SYN, 0)), 6, "the SYN is sent again");
-        assert_eq!(lb.segment(tcp(1, ACK, 10)), 6);
-        assert_eq!(lb.segment(tcp(1, ACK, 10)), 6);
-        let tallies = lb.0.backend_tallies().unwrap();
-        assert_eq!((tallies[0].1.opened, tallies[0].1.closed), (1, 1));
-        assert_eq!((tallies[1].1.opened, tallies[1].1.closed), (1, 0));
-    }
-}
-
-#[test]
 fn strangers_cannot_move_a_living_connection_by_syn_or_rst() {
     let lb = settled_on_5();
     assert_eq!(lb.segment(tcp(1, SYN, 0)), 5);
@@ -75,6 +59,21 @@ fn strangers_cannot_move_a_living_connection_by_syn_or_rst() {
     assert_eq!(lb.segment(tcp(1, SYN, 0)), 5, "and lives");
     let (_, tally) = lb.0.backend_tallies().unwrap()[0];
     assert_eq!(tally.opened - tally.closed, 1);
+}
+
+#[test]
+fn an_end_and_a_syn_by_strangers_cannot_move_a_connection_that_goes_on() {
+    for end in [ACK | FIN, RST] {
+        let lb = settled_on_5();
+        for _ in 0..3 {
+            assert_eq!(lb.segment(tcp(1, end, 0)), 5);
+            assert_eq!(lb.segment(tcp(1, SYN, 0)), 5);
+            assert_eq!(lb.segment(tcp(1, ACK, 0)), 5, "it acknowledges");
+            assert_eq!(lb.segment(tcp(1, ACK, 100)), 5, "it goes on");
+        }
+        let (_, tally) = lb.0.backend_tallies().unwrap()[0];
+        assert_eq!(tally.opened - tally.closed, 1);
+    }
 }
 
 #[test]
@@ -243,6 +242,26 @@ impl Pinned {
             entry[4..].copy_from_slice(&to(seen).to_ne_bytes());
             map.update(&key, &entry, MapFlags::EXIST).unwrap();
         }
+    }
+}
+
+#[test]
+fn a_new_connection_of_the_same_ports_goes_by_the_ring_once_the_old_one_ended() {
+    for (name, end) in [("b-test-fin", ACK | FIN), ("b-test-rst", RST)] {
+        let (name, lb) = pinned(name);
+        lb.segment(tcp(1, SYN, 0));
+        lb.segment(tcp(1, ACK, 0));
+        lb.all_to(6);
+        assert_eq!(lb.segment(tcp(1, end, 0)), 5);
+        name.age("flows_settled", 2);
+        assert_eq!(lb.segment(tcp(1, SYN, 0)), 6);
+        lb.all_to(5);
+        assert_eq!(lb.segment(tcp(1, SYN, 0)), 6, "the SYN is sent again");
+        assert_eq!(lb.segment(tcp(1, ACK, 10)), 6);
+        assert_eq!(lb.segment(tcp(1, ACK, 10)), 6);
+        let tallies = lb.0.backend_tallies().unwrap();
+        assert_eq!((tallies[0].1.opened, tallies[0].1.closed), (1, 1));
+        assert_eq!((tallies[1].1.opened, tallies[1].1.closed), (1, 0));
     }
 }
 
