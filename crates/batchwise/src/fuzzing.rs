@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::sync::mpsc::channel;
 
 use anyhow::Context;
+use batchwise_core::burst::Prefix;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_window::Ask;
 use clap::Parser;
@@ -47,8 +48,8 @@ pub fn dissect(frame: &[u8]) -> Option<frame::Segment> {
 
 /// Segments of a frame that is marked with these code points, as `burst forward` reads it.
 pub fn burst(frame: &[u8], points: CodePoints) -> Option<u32> {
-    let keys = std::hash::RandomState::new();
-    packet::read(frame, points, &keys)
+    packet::Reader::new(points, Prefix::default())
+        .read(frame)
         .burst
         .map(|(_, segments)| segments)
 }

@@ -2,6 +2,7 @@
 //! they send at once, routers hear it.
 
 mod admit;
+mod credit;
 pub mod forward;
 mod kernel;
 mod limit;

@@ -1,7 +1,6 @@
 //! The thread that forwards: batches in, the discipline's verdict for each frame, frames out as the link is
 //! free. It allocates nothing once it runs, and sleeps only while the queue is empty.
 
-use std::hash::RandomState;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +9,12 @@ use anyhow::{Context, bail};
 use batchwise_bpf::burst::forward::{Forwarder, Frame, Lost};
 use batchwise_bpf::monotonic_ns;
 use batchwise_core::burst::Verdict;
-use batchwise_core::burst::mark::CodePoints;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::SHORTEST;
 use super::discipline::Discipline;
-use super::packet::{self, Checksum};
+use super::packet::{Checksum, Reader};
 use super::queue::{Length, Queue};
 use super::sources::Sources;
 
@@ -111,10 +109,9 @@ pub struct Engine {
     forwarder: Forwarder,
     queue: Queue<Frame>,
     discipline: Discipline,
-    points: CodePoints,
+    reader: Reader,
     /// Marks are taken off.
     border: bool,
-    keys: RandomState,
     counts: Counts,
     sources: Arc<Mutex<Sources>>,
     checksums: [Checksums; 2],
@@ -128,7 +125,8 @@ impl Engine {
         forwarder: Forwarder,
         queue: Queue<Frame>,
         discipline: Discipline,
-        (points, border): (CodePoints, bool),
+        reader: Reader,
+        border: bool,
         shared: Arc<Mutex<Counts>>,
         sources: Arc<Mutex<Sources>>,
     ) -> Self {
@@ -136,9 +134,8 @@ impl Engine {
             forwarder,
             queue,
             discipline,
-            points,
+            reader,
             border,
-            keys: RandomState::new(),
             counts: Counts::default(),
             sources,
             checksums: Default::default(),
@@ -177,7 +174,7 @@ impl Engine {
             let Some(mut frame) = from.receive() else {
                 return arrived;
             };
-            let seen = packet::read(frames.bytes(&frame), self.points, &self.keys);
+            let seen = self.reader.read(frames.bytes(&frame));
             self.checksums[0].count(seen.checksum);
             let bytes = frame.len().max(SHORTEST);
             let queued = self.queue.length();
@@ -188,7 +185,7 @@ impl Engine {
                 let mut sources = sources.unwrap_or_else(PoisonError::into_inner);
                 sources.count(source, verdict);
                 if self.border && verdict.is_in() {
-                    let cleared = packet::unmark(frames.bytes_mut(&mut frame), self.points);
+                    let cleared = self.reader.unmark(frames.bytes_mut(&mut frame));
                     self.counts.cleared += u64::from(cleared);
                 }
             }
@@ -212,8 +209,7 @@ impl Engine {
             let bytes = u64::from(frame.len().max(SHORTEST));
             let checksums = &mut self.checksums[1];
             if checksums.made < LEFT {
-                checksums
-                    .count(packet::read(frames.bytes(&frame), self.points, &self.keys).checksum);
+                checksums.count(self.reader.read(frames.bytes(&frame)).checksum);
             }
             match from.send(frame) {
                 Ok(()) => {

@@ -17,6 +17,7 @@ use anyhow::{Context, Error, anyhow};
 use batchwise_bpf::burst::forward::{Forwarder, MOST_HELD};
 use clap::Args;
 
+use crate::burst::credit::CreditArgs;
 use crate::burst::limit::{Limit, parse_limit, parse_rate};
 use crate::burst::points::PointsArgs;
 use crate::frame::args::{parse_duration, parse_interval};
@@ -27,6 +28,7 @@ use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 use discipline::{Admit, Discipline};
 use engine::{Counts, Engine};
+use packet::Reader;
 use queue::Queue;
 pub use report::ForwardMetrics;
 #[cfg(test)]
@@ -68,6 +70,8 @@ pub struct ForwardArgs {
     border: bool,
     #[command(flatten)]
     code: PointsArgs,
+    #[command(flatten)]
+    credit: CreditArgs,
     /// Sources that are told of in JSON, those with most bursts first
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     top: usize,
@@ -132,7 +136,8 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
         forwarder,
         queue,
         discipline,
-        (args.code.points, args.border),
+        Reader::new(args.code.points, args.credit.prefix),
+        args.border,
         Arc::clone(&counts),
         Arc::clone(&sources),
     );

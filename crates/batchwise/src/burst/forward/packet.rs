@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-use batchwise_core::burst::Sender;
 use batchwise_core::burst::mark::CodePoints;
+use batchwise_core::burst::{Prefix, Sender};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 /// What a frame says.
@@ -31,69 +31,93 @@ pub enum Checksum {
     Left,
 }
 
-/// Reads a frame, whose mark is one of these code points. `keys` are for hashes that senders cannot choose.
-pub fn read(frame: &[u8], points: CodePoints, keys: &RandomState) -> Seen {
-    let Ok(packet) = SlicedPacket::from_ethernet(frame) else {
-        return Seen::default();
-    };
-    let mut addresses = [0; 32];
-    let (source, tos, protocol, fragment) = match &packet.net {
-        Some(NetSlice::Ipv4(ip)) => {
-            let header = ip.header();
-            let source = IpAddr::from(header.source());
-            addresses[..4].copy_from_slice(&header.source());
-            addresses[16..20].copy_from_slice(&header.destination());
-            let tos = header.dcp().value() << 2 | header.ecn().value();
-            let fragment = header.is_fragmenting_payload();
-            (source, tos, header.protocol().0, fragment)
+/// Reads marks and whose they are.
+pub struct Reader {
+    points: CodePoints,
+    prefix: Prefix,
+    /// For hashes that senders cannot choose.
+    keys: RandomState,
+}
+
+impl Reader {
+    /// Of marks with these code points, where hosts of such a prefix are one source.
+    pub fn new(points: CodePoints, prefix: Prefix) -> Self {
+        Self {
+            points,
+            prefix,
+            keys: RandomState::new(),
         }
-        Some(NetSlice::Ipv6(ip)) => {
-            let header = ip.header();
-            addresses[..16].copy_from_slice(&header.source());
-            addresses[16..].copy_from_slice(&header.destination());
-            let (source, fragment) = (header.source().into(), ip.is_payload_fragmented());
-            let protocol = ip.payload().ip_number.0;
-            (source, header.traffic_class(), protocol, fragment)
-        }
-        _ => return Seen::default(),
-    };
-    let transport = packet.transport.as_ref().filter(|_| !fragment);
-    let (ports, checksum) = match transport {
-        Some(TransportSlice::Tcp(tcp)) => {
-            let ports = [tcp.source_port(), tcp.destination_port()];
-            (ports, Some((tcp.checksum(), tcp.slice().len())))
-        }
-        Some(TransportSlice::Udp(udp)) => {
-            let ports = [udp.source_port(), udp.destination_port()];
-            (ports, Some((udp.checksum(), udp.slice().len())))
-        }
-        _ => ([0; 2], None),
-    };
-    let burst = points.segments(tos).map(|segments| {
-        let sender = Sender {
-            source: keys.hash_one(&addresses[..16]),
-            flow: keys.hash_one((addresses, ports, protocol)),
+    }
+
+    /// Reads a frame.
+    pub fn read(&self, frame: &[u8]) -> Seen {
+        let Ok(packet) = SlicedPacket::from_ethernet(frame) else {
+            return Seen::default();
         };
-        (sender, segments)
-    });
-    let checksum = checksum.map_or(Checksum::None, |(sum, length)| {
-        match sum == pseudo_header(&addresses, protocol, length) {
-            true => Checksum::Left,
-            false => Checksum::Made,
+        let mut addresses = [0; 32];
+        let (source, tos, protocol, fragment) = match &packet.net {
+            Some(NetSlice::Ipv4(ip)) => {
+                let header = ip.header();
+                let source = IpAddr::from(header.source());
+                addresses[..4].copy_from_slice(&header.source());
+                addresses[16..20].copy_from_slice(&header.destination());
+                let tos = header.dcp().value() << 2 | header.ecn().value();
+                let fragment = header.is_fragmenting_payload();
+                (source, tos, header.protocol().0, fragment)
+            }
+            Some(NetSlice::Ipv6(ip)) => {
+                let header = ip.header();
+                addresses[..16].copy_from_slice(&header.source());
+                addresses[16..].copy_from_slice(&header.destination());
+                let source = self.prefix.of(header.source().into()).into();
+                let fragment = ip.is_payload_fragmented();
+                let protocol = ip.payload().ip_number.0;
+                (source, header.traffic_class(), protocol, fragment)
+            }
+            _ => return Seen::default(),
+        };
+        let transport = packet.transport.as_ref().filter(|_| !fragment);
+        let (ports, checksum) = match transport {
+            Some(TransportSlice::Tcp(tcp)) => {
+                let ports = [tcp.source_port(), tcp.destination_port()];
+                (ports, Some((tcp.checksum(), tcp.slice().len())))
+            }
+            Some(TransportSlice::Udp(udp)) => {
+                let ports = [udp.source_port(), udp.destination_port()];
+                (ports, Some((udp.checksum(), udp.slice().len())))
+            }
+            _ => ([0; 2], None),
+        };
+        let burst = self.points.segments(tos).map(|segments| {
+            let sender = Sender {
+                source: self.keys.hash_one(source),
+                flow: self.keys.hash_one((addresses, ports, protocol)),
+            };
+            (sender, segments)
+        });
+        let checksum = checksum.map_or(Checksum::None, |(sum, length)| {
+            match sum == pseudo_header(&addresses, protocol, length) {
+                true => Checksum::Left,
+                false => Checksum::Made,
+            }
+        });
+        Seen {
+            burst,
+            source: burst.map(|_| source),
+            checksum,
         }
-    });
-    Seen {
-        burst,
-        source: burst.map(|_| source),
-        checksum,
+    }
+
+    /// Takes a frame's mark off, if it has one; whether it had. Up to two VLAN tags are looked behind.
+    pub fn unmark(&self, frame: &mut [u8]) -> bool {
+        unmark(frame, self.points)
     }
 }
 
 const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 
-/// Takes a frame's mark off, if it has one; whether it had. Up to two VLAN tags are looked behind.
-pub fn unmark(frame: &mut [u8], points: CodePoints) -> bool {
+fn unmark(frame: &mut [u8], points: CodePoints) -> bool {
     let is_tag = |kind: [u8; 2]| matches!(kind, [0x81, 0] | [0x88, 0xa8]);
     let kind = |at: usize| Some([*frame.get(at - 2)?, *frame.get(at - 1)?]);
     let ends = [ETHERNET, ETHERNET + VLAN_TAG, ETHERNET + 2 * VLAN_TAG];
@@ -171,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_mark_that_is_taken_off_leaves_a_right_header_and_ecn() {
-        let keys = RandomState::new();
+        let reader = Reader::new(POINTS, Prefix::default());
         let marked = POINTS.mark(0b10, 10).expect("a class");
         let mut bytes = frame(marked >> 2, 1, 1000, b"x");
         bytes[15] |= 0b10;
@@ -181,10 +205,10 @@ mod tests {
         let mut tagged = bytes.clone();
         tagged.splice(12..12, [0x81, 0, 0, 7]);
         for (frame, at) in [(&mut bytes, 14), (&mut tagged, 18)] {
-            assert!(read(frame, POINTS, &keys).burst.is_some());
-            assert!(unmark(frame, POINTS));
-            assert!(!unmark(frame, POINTS), "it is off");
-            assert_eq!(read(frame, POINTS, &keys).burst, None);
+            assert!(reader.read(frame).burst.is_some());
+            assert!(reader.unmark(frame));
+            assert!(!reader.unmark(frame), "it is off");
+            assert_eq!(reader.read(frame).burst, None);
             let header = etherparse::Ipv4HeaderSlice::from_slice(&frame[at..]).expect("a header");
             assert_eq!((header.dcp().value(), header.ecn().value()), (0, 0b10));
             let right = header.to_header().calc_header_checksum();
@@ -192,10 +216,10 @@ mod tests {
         }
         let mut v6 = vec![0; 14 + 40];
         v6[12..16].copy_from_slice(&[0x86, 0xdd, 0x60 | marked >> 4, marked << 4 | 0xf]);
-        assert!(unmark(&mut v6, POINTS));
+        assert!(reader.unmark(&mut v6));
         assert_eq!(v6[14..16], [0x60, 0b10 << 4 | 0xf]);
         for mut short in [vec![], vec![0; 13], vec![0; 20]] {
-            assert!(!unmark(&mut short, POINTS));
+            assert!(!reader.unmark(&mut short));
         }
     }
 
@@ -204,10 +228,10 @@ mod tests {
 
     #[test]
     fn a_mark_names_its_burst_its_flow_and_its_source() {
-        let keys = RandomState::new();
+        let reader = Reader::new(POINTS, Prefix::default());
         let marked = POINTS.mark(0, 10).expect("a class") >> 2;
         let read = |source, port| {
-            let seen = read(&frame(marked, source, port, b"x"), POINTS, &keys);
+            let seen = reader.read(&frame(marked, source, port, b"x"));
             seen.burst.expect("a mark")
         };
         let (sender, segments) = read(1, 1000);
@@ -221,27 +245,28 @@ mod tests {
 
     #[test]
     fn what_is_not_marked_or_not_ip_is_of_no_burst() {
-        let keys = RandomState::new();
+        let reader = Reader::new(POINTS, Prefix::default());
         for dscp in [0, 46, 0b000001] {
-            let seen = read(&frame(dscp, 1, 1000, b"x"), POINTS, &keys);
+            let seen = reader.read(&frame(dscp, 1, 1000, b"x"));
             assert_eq!(seen.burst, None, "{dscp}");
         }
-        let chosen = read(&frame(0b000001, 1, 1000, b"x"), CodePoints::Pool3, &keys);
+        let chosen = Reader::new(CodePoints::Pool3, Prefix::default());
+        let chosen = chosen.read(&frame(0b000001, 1, 1000, b"x"));
         assert_eq!(chosen.burst.map(|(_, segments)| segments), Some(2));
-        assert_eq!(read(&[0; 60], POINTS, &keys), Seen::default());
-        assert_eq!(read(&[], POINTS, &keys), Seen::default());
+        assert_eq!(reader.read(&[0; 60]), Seen::default());
+        assert_eq!(reader.read(&[]), Seen::default());
     }
 
     #[test]
     fn a_checksum_that_was_left_to_the_card_is_told_from_one_that_was_made() {
-        let keys = RandomState::new();
+        let reader = Reader::new(POINTS, Prefix::default());
         let mut bytes = frame(0, 1, 1000, b"a request");
-        assert_eq!(read(&bytes, POINTS, &keys).checksum, Checksum::Made);
+        assert_eq!(reader.read(&bytes).checksum, Checksum::Made);
         bytes[CHECKSUM].copy_from_slice(&[0, 0]);
-        assert_eq!(read(&bytes, POINTS, &keys).checksum, Checksum::Made);
+        assert_eq!(reader.read(&bytes).checksum, Checksum::Made);
         // 10.0 + 0.1 + 10.0 + 0.9, TCP, 20 + 9 bytes
         let left: u16 = 2 * 0x0a00 + 1 + 9 + 6 + 29;
         bytes[CHECKSUM].copy_from_slice(&left.to_be_bytes());
-        assert_eq!(read(&bytes, POINTS, &keys).checksum, Checksum::Left);
+        assert_eq!(reader.read(&bytes).checksum, Checksum::Left);
     }
 }
