@@ -47,7 +47,8 @@ pub enum Error {
     },
     /// Another XDP program is where one of ours must be.
     #[error(
-        "another XDP program is attached to {interface}: detach it, e.g. with `ip link set dev {interface} xdp off`"
+        "another XDP program is attached to {interface} (`bpftool net` shows it): end what attached it, for a load balancer of ours with \
+         `batchwise balance remove --name NAME`, or detach it with `ip link set dev {interface} xdp off`"
     )]
     XdpTaken {
         /// Name of the interface.

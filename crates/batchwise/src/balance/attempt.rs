@@ -199,11 +199,18 @@ async fn get(stream: &mut TcpStream, path: &str, host: &str) -> Result<u16, Trou
     }
 }
 
-/// The status in the head of an answer, once it is whole.
+/// The status in the head of an answer, once it is whole; interim ones (RFC 9110 15.2) are passed over.
 pub fn status(head: &[u8]) -> Result<Option<u16>, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut answer = httparse::Response::new(&mut headers);
-    match answer.parse(head) {
+    let parsed = answer.parse(head);
+    if matches!(answer.code, Some(100 | 102..=199)) {
+        return match parsed {
+            Ok(httparse::Status::Complete(end)) => status(head.get(end..).unwrap_or_default()),
+            _ => Ok(None),
+        };
+    }
+    match parsed {
         Ok(httparse::Status::Complete(_)) => Ok(answer.code),
         // its first line is all that matters
         Ok(httparse::Status::Partial) => Ok(answer.code.filter(|_| answer.reason.is_some())),
@@ -222,6 +229,19 @@ mod tests {
         assert_eq!(status(b"HTTP/1.1 204 No Content\r\nA: b"), Ok(Some(204)));
         assert_eq!(status(b"HTTP/1.0 503 \r\n\r\n"), Ok(Some(503)));
         assert!(status(b"220 smtp ready\r\n").is_err());
+    }
+
+    #[test]
+    fn interim_answers_are_not_the_answer() {
+        let hints = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n";
+        let after = |rest: &[u8]| status(&[&hints[..], hints, rest].concat());
+        assert_eq!(after(b""), Ok(None));
+        assert_eq!(status(&hints[..30]), Ok(None));
+        assert_eq!(after(b"HTTP/1.1 200 OK\r\n"), Ok(Some(200)));
+        assert_eq!(after(b"HTTP/1.1 503 \r\n\r\n"), Ok(Some(503)));
+        assert!(after(b"220 smtp ready\r\n").is_err());
+        let switched = status(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
+        assert_eq!(switched, Ok(Some(101)));
     }
 
     #[test]

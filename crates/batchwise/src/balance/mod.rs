@@ -144,12 +144,17 @@ impl AgentArgs {
         };
         let file = self.file()?;
         let kept = self.state.as_ref().map(|folder| Kept::of(file, folder));
-        match kept.map(|kept| kept.read(file)) {
-            Some(Ok(config)) => {
+        let Some(kept) = kept.filter(Kept::is_there) else {
+            return Err(refused);
+        };
+        match kept.read(file) {
+            Ok(config) => {
                 let refused = format!("what was in force last is used: {refused:#}");
                 Ok((self.apply(config), Some(refused)))
             }
-            Some(Err(_)) | None => Err(refused),
+            Err(damaged) => Err(refused.context(format!(
+                "what was in force last cannot be used either ({damaged:#})"
+            ))),
         }
     }
 

@@ -115,7 +115,7 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
         }
         let (now, found) = queue()?;
         let root_now = found.root().map_err(Error::msg)?;
-        if now != at_start || root_now.kind != root.kind {
+        if now != at_start || (&root_now.kind, root_now.handle) != (&root.kind, root.handle) {
             bail!("the queue of {name} was changed: start again");
         }
         let (counts, sources) = admitter.read()?;

@@ -157,7 +157,7 @@ fn discipline(message: &TcMessage) -> Option<Discipline> {
     }
     let mut found = Discipline {
         root: parent == TcHandle::ROOT,
-        chosen: message.header.handle.major != 0,
+        handle: message.header.handle.major,
         ..Discipline::default()
     };
     let mut options = Vec::new();

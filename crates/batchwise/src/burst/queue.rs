@@ -28,8 +28,9 @@ pub struct Discipline {
     pub kind: String,
     /// It is not inside another one.
     pub root: bool,
-    /// Somebody put it there; otherwise the kernel did, and does so again when another one is taken away.
-    pub chosen: bool,
+    /// Another each time that somebody puts one there. 0: the kernel did, and does so again when another one is taken
+    /// away.
+    pub handle: u16,
     /// Bytes of `bfifo` and `tbf`, packets of `pfifo`.
     pub limit: Option<u32>,
     /// Bits a second, of `tbf`.
@@ -119,7 +120,8 @@ impl Interface {
         let name = &self.name;
         self.has_headers()?;
         let root = self.disciplines.iter().find(|d| d.root);
-        if let Some(root) = root.filter(|root| root.chosen && !root.kind.starts_with(OWN_KIND)) {
+        if let Some(root) = root.filter(|root| root.handle != 0 && !root.kind.starts_with(OWN_KIND))
+        {
             return Err(format!(
                 "somebody gave {name} the queue {}, which would be lost: take it away first (tc qdisc del dev {name} root)",
                 root.kind
@@ -258,8 +260,8 @@ mod tests {
             let refused = eth.own_queue(limit, None).expect_err(word);
             assert!(refused.contains(word), "{refused}");
         }
-        eth.disciplines[0].chosen = true;
-        let refused = eth.own_queue(limit, None).expect_err("it is chosen");
+        eth.disciplines[0].handle = 0x8001;
+        let refused = eth.own_queue(limit, None).expect_err("somebody gave it");
         assert!(refused.contains("tc qdisc del dev eth1 root"), "{refused}");
         eth.disciplines[0].kind = format!("{OWN_KIND}1");
         assert!(eth.own_queue(limit, None).is_ok());

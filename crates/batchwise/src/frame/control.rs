@@ -4,6 +4,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, umask};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// A request is at most this long.
 const LONGEST: usize = 4096;
 /// So much of what follows a request is read, and thrown away.
-const LEFTOVER: u64 = 1 << 16;
+const LEFTOVER: usize = 1 << 16;
 /// Whoever connects must have asked by then.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The agent must have answered by then.
@@ -48,9 +50,18 @@ pub struct Asked<R> {
     pub request: R,
     reply: Sender<String>,
     served: Receiver<()>,
+    asker: UnixStream,
+    until: Instant,
 }
 
 impl<R> Asked<R> {
+    /// Whoever asked still waits. Else it has been told that it failed: it must not be done.
+    fn is_waited_for(&self) -> bool {
+        let mut fds = [PollFd::new(self.asker.as_fd(), PollFlags::empty())];
+        let left = poll(&mut fds, PollTimeout::ZERO) != Ok(0);
+        !left && Instant::now() < self.until
+    }
+
     /// Answers with text that is JSON lines already.
     pub fn lines(self, text: String) {
         // whoever asked may have left
@@ -152,9 +163,9 @@ impl<R: Request> Server<R> {
         }))
     }
 
-    /// Requests since the last call.
+    /// Requests since the last call whose askers wait for an answer.
     pub fn requests(&self) -> impl Iterator<Item = Asked<R>> + '_ {
-        self.requests.try_iter()
+        self.requests.try_iter().filter(Asked::is_waited_for)
     }
 }
 
@@ -202,6 +213,8 @@ pub fn serve<R: Request>(mut stream: UnixStream, tell: &Sender<Asked<R>>) -> io:
                 request,
                 reply,
                 served,
+                asker: stream.try_clone()?,
+                until: Instant::now() + ANSWER,
             };
             let gone = || answer(Err("the agent is about to end".to_owned()));
             match tell.send(asked) {
@@ -213,9 +226,28 @@ pub fn serve<R: Request>(mut stream: UnixStream, tell: &Sender<Asked<R>>) -> io:
     stream.write_all(text.as_bytes())?;
     // closing with anything unread would reset the connection, and the answer would be lost
     stream.shutdown(Shutdown::Write)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    io::copy(&mut stream.take(LEFTOVER), &mut io::sink())?;
+    let (end, mut part) = (Instant::now() + PATIENCE, [0; 4096]);
+    let mut left = LEFTOVER;
+    while left > 0 {
+        match read_until(&mut stream, &mut part, end)? {
+            0 => break,
+            n => left = left.saturating_sub(n),
+        }
+    }
     Ok(())
+}
+
+fn read_until(stream: &mut UnixStream, part: &mut [u8], end: Instant) -> io::Result<usize> {
+    let late = || io::Error::other("no request came in time");
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(late());
+    }
+    stream.set_read_timeout(Some(left))?;
+    match stream.read(part) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(late()),
+        read => read,
+    }
 }
 
 fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
@@ -227,17 +259,12 @@ fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
             line.truncate(at);
             return Ok(line);
         }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::other("no request came in time"));
-        }
         if line.len() > LONGEST {
             return Err(io::Error::other(format!(
                 "a request is at most {LONGEST} bytes"
             )));
         }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part)? {
+        match read_until(stream, &mut part, end)? {
             0 => return Ok(line),
             n => line.extend_from_slice(part.get(..n).unwrap_or_default()),
         }
@@ -266,9 +293,12 @@ pub fn ask(
     text.push('\n');
     stream.write_all(text.as_bytes())?;
     let mut text = String::new();
-    stream
-        .read_to_string(&mut text)
-        .with_context(|| format!("the agent at {} does not answer", path.display()))?;
+    stream.read_to_string(&mut text).with_context(|| {
+        format!(
+            "the agent at {} does not answer, and what it was asked for is dropped",
+            path.display()
+        )
+    })?;
     match serde_json::from_str::<Answer>(text.trim_end()) {
         Ok(answer) if !answer.ok => bail!("{}", answer.detail),
         Ok(answer) => Ok(answer.detail),
@@ -346,6 +376,22 @@ mod tests {
     fn a_request_that_does_not_end_is_not_read_for_ever() {
         let detail = refused(&vec![b'x'; 3 * LONGEST]);
         assert!(detail.contains("at most 4096 bytes"), "{detail}");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_not_done() {
+        let (mut ours, theirs) = UnixStream::pair().expect("a pair");
+        let (tell, asked) = channel::<Asked<Do>>();
+        let server = std::thread::spawn(move || serve(theirs, &tell));
+        ours.write_all(b"{\"command\":\"status\"}\n").expect("room");
+        let asked = asked.recv().expect("a request");
+        ours.shutdown(Shutdown::Write).expect("half closed");
+        assert!(asked.is_waited_for());
+        drop(ours);
+        assert!(!asked.is_waited_for());
+        drop(asked);
+        // the connection is gone
+        let _ = server.join().expect("no panic");
     }
 
     #[test]

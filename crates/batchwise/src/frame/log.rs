@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::Serialize;
 
 use super::background::{BackgroundWriter, Target};
@@ -68,7 +70,17 @@ impl LogFile {
 fn append(path: &Path) -> io::Result<File> {
     // who the clients are is not everybody's business
     let mut options = OpenOptions::new();
-    options.create(true).append(true).mode(0o640).open(path)
+    options.create(true).append(true).mode(0o640);
+    // opening a pipe would wait for its reader, and a signal would not end that
+    options.custom_flags(OFlag::O_NONBLOCK.bits());
+    let file = options.open(path).map_err(|error| {
+        match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
+            Errno::ENXIO => io::Error::other("nobody reads this pipe"),
+            _ => error,
+        }
+    })?;
+    fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
+    Ok(file)
 }
 
 struct LogTarget {
@@ -116,6 +128,19 @@ mod tests {
         }
         log.flush();
         assert_eq!(log.dropped(), 10);
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_refused_at_once() {
+        let (_folder, path) = folder();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let refused = LogFile::open(&path)
+            .map(drop)
+            .expect_err("it has no reader");
+        assert!(
+            format!("{refused:#}").contains("nobody reads"),
+            "{refused:#}"
+        );
     }
 
     #[test]

@@ -28,8 +28,12 @@ pub fn queue(site: &Site, what: &str) {
     site.router().namespace().tc(&set).expect("a queue");
 }
 
+fn slow() -> String {
+    format!("tbf rate 1mbit burst 3000 limit {LIMIT}")
+}
+
 fn slow_queue(site: &Site) {
-    queue(site, &format!("tbf rate 1mbit burst 3000 limit {LIMIT}"));
+    queue(site, &slow());
 }
 
 /// Datagrams that have arrived, by their first byte.
@@ -253,19 +257,18 @@ fn a_queue_that_cannot_be_had_is_refused_with_the_command_that_helps() {
 }
 
 #[test]
-fn an_agent_ends_when_its_queue_is_changed() {
+fn an_agent_ends_when_its_queue_is_changed_also_for_an_equal_one() {
     let site = Site::build("changed");
-    slow_queue(&site);
-    let args = format!("admit --interface {VANTAGE_SERVER_LINK}");
-    let mut agent = Agent::start(site.router(), &args);
-    queue(&site, "pfifo limit 100");
-    let ended = agent
-        .0
-        .wait(&Default::default(), batchwise_testbed::stage::PATIENCE);
-    assert_eq!(ended.expect("it ends").code(), Some(1));
-    assert!(
-        agent.0.quote().contains("was changed"),
-        "{}",
-        agent.0.quote()
-    );
+    for change in ["pfifo limit 100", &format!("handle 7: {}", slow())] {
+        slow_queue(&site);
+        let args = format!("admit --interface {VANTAGE_SERVER_LINK}");
+        let mut agent = Agent::start(site.router(), &args);
+        queue(&site, change);
+        let ended = agent
+            .0
+            .wait(&Default::default(), batchwise_testbed::stage::PATIENCE);
+        assert_eq!(ended.expect("it ends").code(), Some(1));
+        let said = agent.0.quote();
+        assert!(said.contains("was changed"), "{change}: {said}");
+    }
 }

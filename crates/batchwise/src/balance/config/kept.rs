@@ -29,6 +29,10 @@ impl Kept {
         Config::parse(file, &text)
     }
 
+    pub fn is_there(&self) -> bool {
+        self.0.exists()
+    }
+
     /// Keeps `file` as it is, if it still says what is in force. All of it, or nothing.
     pub fn keep(
         &self,
