@@ -4,13 +4,16 @@
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 
+use libbpf_rs::query::{ProgInfoIter, ProgramInfo};
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
 use super::made;
 use crate::Error;
+use crate::object::info;
 
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
 /// super-packets.
@@ -80,13 +83,44 @@ impl Interface {
         link.map_err(Error::io("attaching to generic XDP"))
     }
 
+    /// Attaches to tc, unless a program of the same name is there: both would act on what passes.
+    pub(crate) fn tc_once(&self, program: BorrowedFd<'_>, at: Tc) -> Result<Attachment, Error> {
+        let (own, there) = (info(program).name, self.at_tc(at));
+        let own = own.map(|byte| byte.to_ne_bytes()[0]);
+        let own = own.split(|byte| *byte == 0).next();
+        let is_own = |p: &ProgramInfo| own == Some(p.name.as_bytes());
+        match ProgInfoIter::default().find(|p| there.contains(&p.id) && is_own(p)) {
+            None => self.tc(program, at),
+            Some(other) => Err(Error::Refused(format!(
+                "another agent does the same at {} (its program is number {}): end it first",
+                self.name, other.id
+            ))),
+        }
+    }
+
+    /// The programs at tc, by links; before Linux 6.6 there are none.
+    fn at_tc(&self, at: Tc) -> Vec<u32> {
+        let mut ids = [0; MOST_AT_TC];
+        let mut opts = libbpf_sys::bpf_prog_query_opts {
+            sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as _,
+            prog_ids: ids.as_mut_ptr(),
+            ..Default::default()
+        };
+        opts.__bindgen_anon_1.count = MOST_AT_TC as u32;
+        // SAFETY: `opts` is valid for the call and says its size, and how many ids there is room for.
+        let error =
+            unsafe { libbpf_sys::bpf_prog_query_opts(self.index, at.kind(), &raw mut opts) };
+        // SAFETY: the call has set it, or it is as it was.
+        let count = unsafe { opts.__bindgen_anon_1.count } as usize;
+        match error {
+            0 => ids[..count.min(MOST_AT_TC)].to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Attaches to tc.
     pub(crate) fn tc(&self, program: BorrowedFd<'_>, at: Tc) -> Result<Attachment, Error> {
-        let kind = match at {
-            Tc::Ingress => libbpf_sys::BPF_TCX_INGRESS,
-            Tc::Egress => libbpf_sys::BPF_TCX_EGRESS,
-        };
-        match self.link(program, kind, 0) {
+        match self.link(program, at.kind(), 0) {
             Ok(link) => Ok(Attachment::Link(link)),
             // before Linux 6.6
             Err(e) if e.raw_os_error() == Some(Errno::EINVAL as i32) => self.filter(program, at),
@@ -149,6 +183,9 @@ impl Interface {
 const FILTER_HANDLE: u32 = 0x6277;
 const FILTER_PRIORITY: u32 = 0x6277;
 
+/// BPF_MPROG_MAX of the kernel.
+const MOST_AT_TC: usize = 64;
+
 /// A side of tc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tc {
@@ -156,6 +193,15 @@ pub(crate) enum Tc {
     Ingress,
     /// What leaves.
     Egress,
+}
+
+impl Tc {
+    const fn kind(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
 }
 
 /// A program at an interface, until this is dropped.

@@ -177,7 +177,7 @@ impl Admitter {
     pub fn attach(interface: &str, bottleneck: &Bottleneck) -> Result<Self, Error> {
         let interface = Interface::find(interface)?;
         let mut admitter = Self::load(bottleneck)?;
-        admitter.attached = Some(interface.tc(admitter.program(), Tc::Egress)?);
+        admitter.attached = Some(interface.tc_once(admitter.program(), Tc::Egress)?);
         Ok(admitter)
     }
 

@@ -68,7 +68,7 @@ impl Marker {
     pub fn attach(interface: &str, marking: &Marking, points: CodePoints) -> Result<Self, Error> {
         let interface = Interface::find(interface)?;
         let mut marker = Self::load(marking, points)?;
-        marker.attached = Some(interface.tc(marker.program(), Tc::Egress)?);
+        marker.attached = Some(interface.tc_once(marker.program(), Tc::Egress)?);
         Ok(marker)
     }
 

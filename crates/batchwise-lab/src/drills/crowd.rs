@@ -89,33 +89,17 @@ pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Resul
     let time = if context.quick { QUICK } else { FULL };
     // with all that is waited for meanwhile
     let length = time + LIMIT;
-    let mut loads = Vec::new();
-    for port in ports.clone() {
+    let load = |port| {
+        let how = format!(
+            "load redis --format json --sleeping --nodelay off --connections {each} --rate {RATE} --duration {}s --addr {}",
+            length.as_secs(),
+            scene.hosts.server_address(port)
+        );
         let mut command = Command::new(&context.command);
-        command.args([
-            "load",
-            "redis",
-            "--format",
-            "json",
-            "--sleeping",
-            "--nodelay",
-            "off",
-        ]);
-        command.args([
-            "--connections",
-            &each.to_string(),
-            "--rate",
-            &RATE.to_string(),
-        ]);
-        command.args(["--duration", &format!("{}s", length.as_secs())]);
-        command.args(["--addr", &scene.hosts.server_address(port).to_string()]);
-        loads.push(Printing::start_text(
-            client,
-            "a load",
-            command,
-            Role::Workload,
-        )?);
-    }
+        command.args(how.split(' '));
+        Printing::start_text(client, "a load", command, Role::Workload)
+    };
+    let mut loads: Vec<_> = ports.clone().map(load).collect::<Result<_>>()?;
     let there = |host: &Host, nodelay: bool| -> Result<()> {
         let all = (count, if nodelay { count } else { 0 });
         let mut last = (0, 0);
@@ -133,15 +117,10 @@ pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Resul
     };
     there(server, true)?;
     there(client, false)?;
-    let args = |hold| {
-        let ports = ports
-            .clone()
-            .flat_map(|port| ["--port".to_owned(), port.to_string()]);
-        ports.chain(["--hold".to_owned(), hold]).collect::<Vec<_>>()
-    };
-    let tune = |host, label, hold: &str| {
-        let args = args(hold.to_owned());
-        let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let further: Vec<String> = ports.clone().map(|port| format!("--port={port}")).collect();
+    let tune = |host, label, hold| {
+        let mut args = vec!["--hold", hold];
+        args.extend(further.iter().map(String::as_str));
         scene.tune(host, label, &args)
     };
     // at either end what applications did not ask for
@@ -162,6 +141,9 @@ pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Resul
     for (host, asked) in [(server, true), (client, false)] {
         let (all, nodelay) = with_nodelay(host, ports.clone())?;
         outcome.not_given_back += if asked { all - nodelay } else { nodelay } as u64;
+        outcome.expect(all == count, || {
+            format!("in the end there were only {all} connections")
+        });
     }
     outcome.traffic.connections = count as u64;
     for load in &mut loads {

@@ -200,22 +200,25 @@ async fn get(stream: &mut TcpStream, path: &str, host: &str) -> Result<u16, Trou
 }
 
 /// The status in the head of an answer, once it is whole; interim ones (RFC 9110 15.2) are passed over.
-pub fn status(head: &[u8]) -> Result<Option<u16>, String> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-    let mut answer = httparse::Response::new(&mut headers);
-    let parsed = answer.parse(head);
-    if matches!(answer.code, Some(100 | 102..=199)) {
-        return match parsed {
-            Ok(httparse::Status::Complete(end)) => status(head.get(end..).unwrap_or_default()),
-            _ => Ok(None),
-        };
-    }
-    match parsed {
-        Ok(httparse::Status::Complete(_)) => Ok(answer.code),
-        // its first line is all that matters
-        Ok(httparse::Status::Partial) => Ok(answer.code.filter(|_| answer.reason.is_some())),
-        Err(httparse::Error::TooManyHeaders) => Ok(answer.code),
-        Err(error) => Err(format!("no HTTP answer ({error})")),
+pub fn status(mut head: &[u8]) -> Result<Option<u16>, String> {
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut answer = httparse::Response::new(&mut headers);
+        let parsed = answer.parse(head);
+        let is_interim = matches!(answer.code, Some(100 | 102..=199));
+        match parsed {
+            Ok(httparse::Status::Complete(end)) if is_interim => {
+                head = head.get(end..).unwrap_or_default();
+            }
+            Ok(httparse::Status::Partial) if is_interim => return Ok(None),
+            Ok(httparse::Status::Complete(_)) => return Ok(answer.code),
+            // its first line is all that matters
+            Ok(httparse::Status::Partial) => {
+                return Ok(answer.code.filter(|_| answer.reason.is_some()));
+            }
+            Err(httparse::Error::TooManyHeaders) => return Ok(answer.code),
+            Err(error) => return Err(format!("no HTTP answer ({error})")),
+        }
     }
 }
 
@@ -240,6 +243,8 @@ mod tests {
         assert_eq!(after(b"HTTP/1.1 200 OK\r\n"), Ok(Some(200)));
         assert_eq!(after(b"HTTP/1.1 503 \r\n\r\n"), Ok(Some(503)));
         assert!(after(b"220 smtp ready\r\n").is_err());
+        let many = b"HTTP/1.1 100\r\n\r\n".repeat(HEAD / 16);
+        assert_eq!(status(&many), Ok(None));
         let switched = status(b"HTTP/1.1 101 Switching Protocols\r\n\r\n");
         assert_eq!(switched, Ok(Some(101)));
     }

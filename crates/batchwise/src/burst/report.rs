@@ -184,7 +184,7 @@ pub struct SourceLine {
     ts_ns: u64,
     /// Where packets leave.
     interface: String,
-    /// Its address.
+    /// Its address; of IPv6 its prefix (`--ipv6-prefix`).
     address: IpAddr,
     /// Bursts that were admitted.
     admitted: u64,

@@ -135,6 +135,19 @@ fn nothing_stays_when_the_agent_is_killed() {
     until_freed(&programs);
 }
 
+/// From 6.6 on (tcx); before, the second takes the first one's place.
+#[test]
+fn two_agents_at_one_interface_are_refused() {
+    let site = Site::build("twice");
+    slow_queue(&site);
+    let args = format!("--interface {VANTAGE_SERVER_LINK}");
+    let agent = Agent::start(site.router(), &format!("admit {args}"));
+    agent.line("admit", "the queue", |_| true);
+    let second = admit(&site, &args);
+    assert_refused(&second, 1, &["another agent does the same", "end it first"]);
+    agent.end(Signal::SIGTERM);
+}
+
 #[test]
 fn sources_whose_addresses_follow_each_other_are_all_known() {
     let site = Site::build("sources");
