@@ -42,11 +42,9 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
     scene.until_held(&at_server, false)?;
     scene.until_held(&load.sockets, true)?;
     load.goes_on(&context.stop)?;
-    let time = if context.quick { QUICK } else { FULL };
+    let time = time(context);
     let replies = load.replies();
-    let before = used(&agents)?;
-    context.stop.sleep(time)?;
-    let cpu = used(&agents)?.saturating_sub(before).as_secs_f64() / time.as_secs_f64() / 2.0;
+    let cpu = work(context, &agents)?;
     let rate = (load.replies() - replies) as f64 / time.as_secs_f64();
     let switched = [astray(&at_server), astray(&load.sockets)];
     outcome.expect(switched == [at_server.len(), count / 2], || {
@@ -59,7 +57,6 @@ pub fn connections(context: &Context, drill: Drill, count: usize) -> Result<Outc
     outcome.traffic = traffic;
     outcome.wrong.extend(first);
     scene.check()?;
-    outcome.number("taken_for_dead", times as f64);
     outcome.number("switched_at_redis", switched[0] as f64);
     outcome.number("switched_at_clients", switched[1] as f64);
     outcome.number("cpu_share_of_an_agent", cpu);
@@ -86,7 +83,7 @@ pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Resul
     let ports = PORT + 1..=PORT + PAIRS;
     let redis = |port| RedisServer::start_for(server, &context.stop, port, each + 100);
     let mut servers: Vec<_> = ports.clone().map(redis).collect::<Result<_>>()?;
-    let time = if context.quick { QUICK } else { FULL };
+    let time = time(context);
     // with all that is waited for meanwhile
     let length = time + LIMIT;
     let load = |port| {
@@ -130,9 +127,7 @@ pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Resul
     ];
     there(server, false)?;
     there(client, true)?;
-    let before = used(&agents)?;
-    context.stop.sleep(time)?;
-    let cpu = used(&agents)?.saturating_sub(before).as_secs_f64() / time.as_secs_f64() / 2.0;
+    let cpu = work(context, &agents)?;
     for (host, nodelay) in [(server, false), (client, true)] {
         let held = there(host, nodelay);
         outcome.expect(held.is_ok(), || format!("{:#}", held.unwrap_err()));
@@ -156,7 +151,6 @@ pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Resul
     for server in &mut servers {
         server.check_alive()?;
     }
-    outcome.number("taken_for_dead", times as f64);
     outcome.number("cpu_share_of_an_agent", cpu);
     outcome.said = format!(
         "{count} connections of {PAIRS} servers and {PAIRS} clients, two agents at {:.1} % of a CPU each held them for {} s: \
@@ -167,8 +161,16 @@ pub fn of_many_processes(context: &Context, drill: Drill, count: usize) -> Resul
     Ok(outcome)
 }
 
-fn used(agents: &[Agent; 2]) -> Result<Duration> {
-    agents.iter().map(|agent| cpu_time(agent.pid())).sum()
+fn time(context: &Context) -> Duration {
+    if context.quick { QUICK } else { FULL }
+}
+
+/// Lets agents work for the time of a run; which share of a CPU each took.
+fn work(context: &Context, agents: &[Agent; 2]) -> Result<f64> {
+    let used = || -> Result<Duration> { agents.iter().map(|agent| cpu_time(agent.pid())).sum() };
+    let (time, before) = (time(context), used()?);
+    context.stop.sleep(time)?;
+    Ok(used()?.saturating_sub(before).as_secs_f64() / time.as_secs_f64() / 2.0)
 }
 
 /// Ends the agents, which must be there; how often a guard took its agent for dead.
@@ -179,6 +181,7 @@ fn end(mut agents: [Agent; 2], scene: &Scene<'_>, outcome: &mut Outcome) -> usiz
         times += agent.messages().matches(FOR_DEAD).count();
     }
     outcome.expect(times == 0, || format!("a guard {FOR_DEAD}, {times} times"));
+    outcome.number("taken_for_dead", times as f64);
     for agent in agents {
         let ended = agent.finish(scene);
         outcome.expect(ended.is_ok(), || format!("{:#}", ended.unwrap_err()));

@@ -173,6 +173,8 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     let (begin, mut since) = (Instant::now(), Instant::now());
     let (mut traffic, mut seen, mut counted) = (None, None, None);
     let (mut count_next, mut count_until) = (begin, begin);
+    // where every interval is printed and no file is wanted nobody reads the whole, which grows with each new process
+    let mut whole = (form != Form::Jsonl || args.wants_stacks()).then(Tally::default);
     let look = sampling.sampler().look_every();
     loop {
         if let Some(counter) = &mut counter
@@ -195,6 +197,9 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
             continue;
         }
         let (interval, lost) = sampling.end_interval();
+        if let Some(whole) = &mut whole {
+            whole.merge(&interval);
+        }
         let time = since.elapsed();
         since = Instant::now();
         let mut line = args.line(&interval, time, lost, &sampling);
@@ -218,7 +223,10 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     }
     let time = begin.elapsed();
     output.finish()?;
-    let mut whole = args.line(&sampling.whole, time, sampling.lost(), &sampling);
+    let Some(whole) = whole else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut whole = args.line(&whole, time, sampling.lost(), &sampling);
     whole.traffic = counted;
     let whole = Shown::new(whole);
     // whoever reads no text may still want the files

@@ -21,8 +21,6 @@ pub struct Sampling {
     names: HashMap<u32, String>,
     interval: Tally,
     lost: u64,
-    /// Of the whole time.
-    pub whole: Tally,
     /// If somebody wants them.
     pub stacks: Option<Stacks>,
 }
@@ -44,7 +42,6 @@ impl Sampling {
             names: HashMap::new(),
             interval: Tally::default(),
             lost: 0,
-            whole: Tally::default(),
             stacks: with_stacks.then(Stacks::default),
         })
     }
@@ -101,7 +98,6 @@ impl Sampling {
     /// The interval that is over, and samples that were lost in it.
     pub fn end_interval(&mut self) -> (Tally, u64) {
         let interval = std::mem::take(&mut self.interval);
-        self.whole.merge(&interval);
         // a process may run another program by now, or its number be another's
         self.names.clear();
         let lost = self.sampler.lost();

@@ -241,8 +241,7 @@ impl Agent {
             }
             let begin = Instant::now();
             // each step takes long where there are tens of thousands of connections
-            let guard = &mut self.guard;
-            let reading = self.sensor.read_long(&mut || _ = guard.beat())?;
+            let reading = self.read()?;
             self.look(&reading)?;
             self.guard.beat();
             let cost = begin.elapsed();
@@ -329,6 +328,12 @@ impl Agent {
                 .control(*server, *side, service.arm.filter(|_| switched))?;
         }
         Ok(())
+    }
+
+    /// What all connections did; the guard is let know that we live.
+    fn read(&mut self) -> anyhow::Result<Reading> {
+        let guard = &mut self.guard;
+        Ok(self.sensor.read_long(&mut || _ = guard.beat())?)
     }
 
     fn owners(&mut self) -> anyhow::Result<Owners> {

@@ -181,8 +181,7 @@ impl Agent {
         let (server, side) = tested.key;
         let mut sum = Counted::default();
         for _ in 0..TRIES {
-            let guard = &mut self.guard;
-            let reading = self.sensor.read_long(&mut || _ = guard.beat())?;
+            let reading = self.read()?;
             self.tracker.read(&reading, Some(self.sensor.epoch()));
             self.guard.beat();
             let mut torn = false;

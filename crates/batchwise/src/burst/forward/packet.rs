@@ -7,6 +7,9 @@ use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::burst::{Prefix, Sender};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
+const ETHERNET: usize = 14;
+const VLAN_TAG: usize = 4;
+
 /// What a frame says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -110,46 +113,39 @@ impl Reader {
 
     /// Takes a frame's mark off, if it has one; whether it had. Up to two VLAN tags are looked behind.
     pub fn unmark(&self, frame: &mut [u8]) -> bool {
-        unmark(frame, self.points)
-    }
-}
-
-const ETHERNET: usize = 14;
-const VLAN_TAG: usize = 4;
-
-fn unmark(frame: &mut [u8], points: CodePoints) -> bool {
-    let is_tag = |kind: [u8; 2]| matches!(kind, [0x81, 0] | [0x88, 0xa8]);
-    let kind = |at: usize| Some([*frame.get(at - 2)?, *frame.get(at - 1)?]);
-    let ends = [ETHERNET, ETHERNET + VLAN_TAG, ETHERNET + 2 * VLAN_TAG];
-    let Some(at) = ends.into_iter().find(|at| !kind(*at).is_some_and(is_tag)) else {
-        return false;
-    };
-    let kind = kind(at);
-    let Some(ip) = frame.get_mut(at..).filter(|ip| ip.len() >= 12) else {
-        return false;
-    };
-    match kind {
-        Some([8, 0]) => {
-            let (tos, was) = (points.unmark(ip[1]), ip[1]);
-            // RFC 1624, equation 3
-            let sum = !u16::from_be_bytes([ip[10], ip[11]]);
-            let sum = u32::from(sum) + u32::from(!u16::from(was)) + u32::from(tos);
-            let sum = (sum & 0xffff) + (sum >> 16);
-            let sum = !((sum + (sum >> 16)) as u16);
-            if tos != was {
-                ip[1] = tos;
-                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        let is_tag = |kind: [u8; 2]| matches!(kind, [0x81, 0] | [0x88, 0xa8]);
+        let kind = |at: usize| Some([*frame.get(at - 2)?, *frame.get(at - 1)?]);
+        let ends = [ETHERNET, ETHERNET + VLAN_TAG, ETHERNET + 2 * VLAN_TAG];
+        let Some(at) = ends.into_iter().find(|at| !kind(*at).is_some_and(is_tag)) else {
+            return false;
+        };
+        let kind = kind(at);
+        let Some(ip) = frame.get_mut(at..).filter(|ip| ip.len() >= 12) else {
+            return false;
+        };
+        match kind {
+            Some([8, 0]) => {
+                let (tos, was) = (self.points.unmark(ip[1]), ip[1]);
+                // RFC 1624, equation 3
+                let sum = !u16::from_be_bytes([ip[10], ip[11]]);
+                let sum = u32::from(sum) + u32::from(!u16::from(was)) + u32::from(tos);
+                let sum = (sum & 0xffff) + (sum >> 16);
+                let sum = !((sum + (sum >> 16)) as u16);
+                if tos != was {
+                    ip[1] = tos;
+                    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+                }
+                tos != was
             }
-            tos != was
+            Some([0x86, 0xdd]) => {
+                let was = ip[0] << 4 | ip[1] >> 4;
+                let tos = self.points.unmark(was);
+                ip[0] = ip[0] & 0xf0 | tos >> 4;
+                ip[1] = tos << 4 | ip[1] & 0xf;
+                tos != was
+            }
+            _ => false,
         }
-        Some([0x86, 0xdd]) => {
-            let was = ip[0] << 4 | ip[1] >> 4;
-            let tos = points.unmark(was);
-            ip[0] = ip[0] & 0xf0 | tos >> 4;
-            ip[1] = tos << 4 | ip[1] & 0xf;
-            tos != was
-        }
-        _ => false,
     }
 }
 
