@@ -1,10 +1,15 @@
 //! BPF iterators: a walk over kernel objects, and what the program told on it.
 
 use std::fs::File;
+use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::made;
+
+/// Bytes of a read: the kernel tells no more at a time (bpf_seq_read()), and takes the longer to find where it stood the
+/// oftener it is read: with two CPUs it passes by half of 50,000 sockets for that (bpf_sk_storage_map_seq_find_next()).
+const AT_A_TIME: usize = 32 << 10;
 
 /// A walk, by a link, over what the calling thread sees (its network namespace, its PID namespace). Reading it walks.
 pub(crate) fn open(link: BorrowedFd<'_>) -> io::Result<File> {
@@ -18,30 +23,37 @@ pub(crate) fn run(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     run_long(link, &mut || {})
 }
 
-/// The same; `alive` is called in the kernel's pauses, each of which comes after a quarter of a second or so.
+/// The same; `alive` is called again and again while it takes long.
 pub(crate) fn run_long(link: BorrowedFd<'_>, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
     to_end(&mut open(link)?, alive)
 }
 
 /// Walks for what that does; takes no memory.
 pub(crate) fn only(walk: &mut File) -> io::Result<()> {
-    going_on(|| io::copy(walk, &mut io::sink()), &mut || {}).map(drop)
+    each(walk, &mut [0; 4 << 10], |_| ())
 }
 
-fn to_end(walk: &mut impl Read, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
+pub(crate) fn to_end(walk: &mut impl Read, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
     let mut told = Vec::new();
-    going_on(|| walk.read_to_end(&mut told), alive)?;
+    each(walk, &mut vec![0; AT_A_TIME], |some| {
+        told.extend_from_slice(some);
+        alive();
+    })?;
     Ok(told)
 }
 
-/// The kernel pauses with EAGAIN after a million objects of which the program told nothing (bpf_seq_read(),
-/// MAX_ITER_OBJECTS): a user's descriptors can be so many. The next read goes on where that stood.
-fn going_on<T>(mut read: impl FnMut() -> io::Result<T>, alive: &mut dyn FnMut()) -> io::Result<T> {
+/// Some of what the program told at a time, and nothing in the pauses that the kernel makes: EAGAIN after a million
+/// objects of which nothing was told, a quarter of a second or so (bpf_seq_read(), MAX_ITER_OBJECTS). A user's
+/// descriptors can be so many. The next read goes on where that stood.
+fn each(walk: &mut impl Read, some: &mut [u8], mut tell: impl FnMut(&[u8])) -> io::Result<()> {
     loop {
-        match read() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => alive(),
-            done => return done,
-        }
+        let count = match walk.read(some) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => 0,
+            Err(error) => return Err(error),
+        };
+        tell(&some[..count]);
     }
 }
 
@@ -68,6 +80,6 @@ mod tests {
         let mut pauses = 0;
         let told = to_end(&mut walk, &mut || pauses += 1).expect("pauses are no errors");
         assert_eq!(told, b"onetwothree");
-        assert!(pauses >= 3);
+        assert!(pauses >= 6, "in the kernel's pauses, and in what is told");
     }
 }

@@ -140,7 +140,7 @@ impl Sensor {
             looked: None,
             _links: links,
         };
-        sensor.adopt()?;
+        sensor.adopt(&mut || {})?;
         Ok((sensor, attached))
     }
 
@@ -160,14 +160,13 @@ impl Sensor {
         self.closed_ring
             .consume()
             .map_err(Error::bpf("reading closed connections"))?;
-        self.find_missed()?;
+        self.find_missed(alive)?;
         let mut open = BTreeMap::new();
         let mut quiet = BTreeMap::new();
         let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
             let bytes = walk::run_long(self.dump.as_fd(), alive);
             let bytes = bytes.map_err(Error::io("reading the connections"))?;
-            alive();
             let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
             let dump = Dump::parse(&bytes, epoch, began);
             for c in dump.whole {
@@ -201,7 +200,7 @@ impl Sensor {
     /// CPU, when a packet interrupts a system call. Its record may be refused, too:
     /// `sk_storage_charge` holds a socket to net.core.optmem_max, and `bpf_mem_alloc` does not wait
     /// for memory. Such a connection is found later, like one that was there before.
-    fn find_missed(&self) -> Result<(), Error> {
+    fn find_missed(&self, alive: &mut dyn FnMut()) -> Result<(), Error> {
         let refused = || self.shared(|data| data.unrecorded);
         let before = refused();
         let missed = before + skipped_runs(self.skel.progs.bw_state.as_fd());
@@ -209,7 +208,7 @@ impl Sensor {
             return Ok(());
         }
         if self.state_stays {
-            self.adopt()?; // others become members at their next event
+            self.adopt(alive)?; // others become members at their next event
         }
         let left = refused() - before;
         if left > 0 && !self.warned.swap(true, Relaxed) {
@@ -224,14 +223,15 @@ impl Sensor {
 
     /// Runs the walks over the sockets that are already there, in every network namespace that the
     /// cgroup's processes live in.
-    fn adopt(&self) -> Result<(), Error> {
+    fn adopt(&self, alive: &mut dyn FnMut()) -> Result<(), Error> {
         for link in &self.walks {
-            walk::run(link.as_fd()).map_err(Error::io("searching our network namespace"))?;
+            let walked = walk::run_long(link.as_fd(), alive);
+            walked.map_err(Error::io("searching our network namespace"))?;
         }
         for ns in netns::others(self.cgroup.as_ref().map(|c| c.path.as_path())) {
             for link in &self.walks {
-                let walked = netns::within(&ns, || walk::run(link.as_fd()).map(drop));
-                if let Err(e) = walked {
+                let walk = netns::within(&ns, || walk::open(link.as_fd()));
+                if let Err(e) = walk.and_then(|mut walk| walk::to_end(&mut walk, alive)) {
                     // the namespace's last process may just have ended
                     tracing::warn!("a network namespace could not be searched: {e}");
                 }
