@@ -7,10 +7,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::made;
 
-/// Bytes of a read: the kernel tells no more at a time (bpf_seq_read()), and takes the longer to find where it stood the
-/// oftener it is read: with two CPUs it passes by half of 50,000 sockets for that (bpf_sk_storage_map_seq_find_next()).
-const AT_A_TIME: usize = 32 << 10;
-
 /// A walk, by a link, over what the calling thread sees (its network namespace, its PID namespace). Reading it walks.
 pub(crate) fn open(link: BorrowedFd<'_>) -> io::Result<File> {
     // SAFETY: a system call on a descriptor that is open; the result is checked.
@@ -35,7 +31,7 @@ pub(crate) fn only(walk: &mut File) -> io::Result<()> {
 
 pub(crate) fn to_end(walk: &mut impl Read, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
     let mut told = Vec::new();
-    each(walk, &mut vec![0; AT_A_TIME], |some| {
+    each(walk, &mut vec![0; 32 << 10], |some| {
         told.extend_from_slice(some);
         alive();
     })?;
@@ -45,7 +41,11 @@ pub(crate) fn to_end(walk: &mut impl Read, alive: &mut dyn FnMut()) -> io::Resul
 /// Some of what the program told at a time, and nothing in the pauses that the kernel makes: EAGAIN after a million
 /// objects of which nothing was told, a quarter of a second or so (bpf_seq_read(), MAX_ITER_OBJECTS). A user's
 /// descriptors can be so many. The next read goes on where that stood.
-fn each(walk: &mut impl Read, some: &mut [u8], mut tell: impl FnMut(&[u8])) -> io::Result<()> {
+pub(crate) fn each(
+    walk: &mut impl Read,
+    some: &mut [u8],
+    mut tell: impl FnMut(&[u8]),
+) -> io::Result<()> {
     loop {
         let count = match walk.read(some) {
             Ok(0) => return Ok(()),

@@ -48,6 +48,8 @@ volatile __u32 others;
 /* The agent wants no records that it has already. */
 volatile __u32 brief;
 
+struct bw_page page;
+
 struct bw_runs runs[BW_MOST_CPUS] __attribute__((aligned(64)));
 
 /* Records of connections that closed and did not fit into `closed`. */

@@ -285,13 +285,22 @@ BW_APART int bw_censor(struct bw_endpoint *e)
 	return 0;
 }
 
+BW_INLINE void bw_hand_over(const void *from, __u32 size)
+{
+	__u64 at = page.used;
+
+	if (at > BW_PAGE - size)
+		return; /* it never is: see bw_tell() */
+	bpf_probe_read_kernel(&page.bytes[at], size, from);
+	page.used = at + size;
+}
+
 /* Hands a connection to the agent. */
 BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 {
 	struct bw_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
 	__u64 entry, version, after;
 	bool holds;
-	long lost;
 
 	if (!e)
 		return 0;
@@ -311,19 +320,21 @@ BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 		bw_sock_info(e, tp);
 		quiet.info = e->rec.info;
 		entry = BW_ENTRY_QUIET;
-		bpf_seq_write(seq, &entry, sizeof(entry));
-		bpf_seq_write(seq, &quiet, sizeof(quiet));
-		return 0;
+		bw_hand_over(&entry, sizeof(entry));
+		bw_hand_over(&quiet, sizeof(quiet));
+	} else {
+		bw_sock_info(e, tp);
+		entry = holds && e->rec.epoch != epoch ? BW_ENTRY_HELD : BW_ENTRY_RECORD;
+		bw_hand_over(&entry, sizeof(entry));
+		bw_hand_over(&e->rec, sizeof(e->rec));
+		after = bw_load(&e->rec.version) == version ? version : -1ULL;
+		bw_hand_over(&after, sizeof(after));
+		if (after == version)
+			e->told = version;
 	}
-	bw_sock_info(e, tp);
-	entry = holds && e->rec.epoch != epoch ? BW_ENTRY_HELD : BW_ENTRY_RECORD;
-	lost = bpf_seq_write(seq, &entry, sizeof(entry));
-	lost |= bpf_seq_write(seq, &e->rec, sizeof(e->rec));
-	after = bw_load(&e->rec.version) == version ? version : -1ULL;
-	lost |= bpf_seq_write(seq, &after, sizeof(after));
-	/* what has no room in the reader's buffer is thrown away, and asked for once more (bpf_seq_read()) */
-	if (after == version && !lost)
-		e->told = version;
+	/* the reader asks for a byte: it is back before the next connection, and empties the page */
+	if (page.used > BW_PAGE - BW_ENTRY_MOST)
+		bpf_seq_write(seq, "", 1);
 	return 0;
 }
 

@@ -169,6 +169,19 @@ enum bw_entry {
 	BW_ENTRY_QUIET, /* a bw_quiet */
 };
 
+#define BW_PAGE (1 << 20)
+#define BW_ENTRY_MOST (sizeof(__u64) + sizeof(struct bw_record) + sizeof(__u64))
+
+/*
+ * Entries that bw_dump hands over, until the reader takes them. An iterator's own way to its reader has room for 24
+ * records; then it starts again, and passes by all of the bucket's sockets that it was at before
+ * (bpf_sk_storage_map_seq_find_next()). There are as many buckets as CPUs: with two, 50,000 sockets took 3 s so.
+ */
+struct bw_page {
+	__u64 used;
+	__u8 bytes[BW_PAGE];
+};
+
 enum bw_tails_size {
 	BW_TAILS = 64, /* so many services, from either side, have histograms */
 	BW_HIST_SHIFT = 5,

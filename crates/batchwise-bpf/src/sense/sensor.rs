@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -149,12 +150,12 @@ impl Sensor {
     ///
     /// # Errors
     /// When the cgroup that was given is gone: nothing would be seen any more.
-    pub fn read(&self) -> Result<Reading, Error> {
+    pub fn read(&mut self) -> Result<Reading, Error> {
         self.read_long(&mut || {})
     }
 
     /// The same; `alive` is called again and again while it takes long.
-    pub fn read_long(&self, alive: &mut dyn FnMut()) -> Result<Reading, Error> {
+    pub fn read_long(&mut self, alive: &mut dyn FnMut()) -> Result<Reading, Error> {
         self.cgroup.as_ref().map_or(Ok(()), Cgroup::check)?;
         // closed first: a connection that closes in between is then in neither, and in the next
         self.closed_ring
@@ -165,7 +166,7 @@ impl Sensor {
         let mut quiet = BTreeMap::new();
         let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
-            let bytes = walk::run_long(self.dump.as_fd(), alive);
+            let bytes = self.dump(alive);
             let bytes = bytes.map_err(Error::io("reading the connections"))?;
             let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
             let dump = Dump::parse(&bytes, epoch, began);
@@ -194,6 +195,27 @@ impl Sensor {
             closed,
             lost_events: self.shared(|data| data.lost_events),
         })
+    }
+
+    /// What a walk over the connections handed over, a page at a time.
+    fn dump(&mut self, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
+        let mut told = Vec::new();
+        let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
+            return Ok(told);
+        };
+        // SAFETY: it is aligned, and mapped as long as the skeleton is there; the program is done when a read is.
+        let used = unsafe { AtomicU64::from_ptr(&raw mut bss.page.used) };
+        let bytes = &bss.page.bytes;
+        let mut take = || {
+            let used = used.swap(0, Relaxed) as usize;
+            told.extend_from_slice(&bytes[..used.min(bytes.len())]);
+        };
+        walk::each(&mut walk::open(self.dump.as_fd())?, &mut [0], |_| {
+            take();
+            alive();
+        })?;
+        take();
+        Ok(told)
     }
 
     /// A connection's beginning may be missed: `prog->active` keeps `bw_state` from running twice on a
