@@ -133,7 +133,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let exchange = args.exchange.then_some(Exchange { period });
     let hinting = (args.exchange && args.hints.are_wanted()).then_some(Hints);
     let pause = pause_flag()?;
-    let (sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
+    let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
         .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     let mut hints = args.hints.listen(advertiser)?;
     if let Some(hints) = &mut hints {
