@@ -98,7 +98,7 @@ fn known_rtt(us: u32) -> u64 {
     }
 }
 
-/// What the iterator wrote.
+/// What a walk over the connections told.
 #[derive(Debug, Default)]
 pub(crate) struct Dump {
     /// Records that were not being written meanwhile.
@@ -110,15 +110,14 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Takes `bytes` apart, as written in the epoch that began at `began`.
-    pub(crate) fn parse(mut bytes: &[u8], epoch: u32, began: u64) -> Self {
-        let mut dump = Self::default();
+    /// Takes in what a page says, as written in the epoch that began at `began`.
+    pub(crate) fn take(&mut self, mut bytes: &[u8], epoch: u32, began: u64) {
         while let Some(entry) = next::<u64>(&mut bytes) {
             if entry == u64::from(types::bw_entry::BW_ENTRY_QUIET.0) {
                 let Some(q) = next::<types::bw_quiet>(&mut bytes) else {
                     break;
                 };
-                dump.quiet.push(Quiet {
+                self.quiet.push(Quiet {
                     cookie: q.cookie,
                     born: q.born,
                     vitals: vitals(&q.info),
@@ -134,16 +133,15 @@ impl Dump {
                 break;
             };
             if rec.version % 2 != 0 || u64::from(rec.version) != version {
-                dump.torn.push((rec.cookie, rec.born));
+                self.torn.push((rec.cookie, rec.born));
                 continue;
             }
             let mut c = Connection::from(&rec);
             if entry == u64::from(types::bw_entry::BW_ENTRY_HELD.0) {
                 c.hold(epoch, began);
             }
-            dump.whole.push(c);
+            self.whole.push(c);
         }
-        dump
     }
 }
 

@@ -166,16 +166,15 @@ impl Sensor {
         let mut quiet = BTreeMap::new();
         let mut torn = Vec::new();
         for _ in 0..DUMP_TRIES {
-            let bytes = self.dump(alive);
-            let bytes = bytes.map_err(Error::io("reading the connections"))?;
-            let (epoch, began) = self.shared(|data| (data.epoch, data.epoch_began));
-            let dump = Dump::parse(&bytes, epoch, began);
+            let dump = self.walk(alive);
+            let dump = dump.map_err(Error::io("reading the connections"))?;
             for c in dump.whole {
                 open.entry(c.cookie).or_insert(c);
             }
             for q in dump.quiet {
                 quiet.entry(q.cookie).or_insert(q);
             }
+            alive();
             torn = dump.torn;
             if torn.is_empty() {
                 break;
@@ -197,25 +196,24 @@ impl Sensor {
         })
     }
 
-    /// What a walk over the connections handed over, a page at a time.
-    fn dump(&mut self, alive: &mut dyn FnMut()) -> io::Result<Vec<u8>> {
-        let mut told = Vec::new();
+    /// What a walk over the connections tells, a page at a time.
+    fn walk(&mut self, alive: &mut dyn FnMut()) -> io::Result<Dump> {
+        let mut dump = Dump::default();
         let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
-            return Ok(told);
+            return Ok(dump);
         };
+        let (epoch, began) = (bss.epoch, bss.epoch_began);
         // SAFETY: it is aligned, and mapped as long as the skeleton is there; the program is done when a read is.
         let used = unsafe { AtomicU64::from_ptr(&raw mut bss.page.used) };
-        let bytes = &bss.page.bytes;
         let mut take = || {
+            let page = &bss.page.bytes;
             let used = used.swap(0, Relaxed) as usize;
-            told.extend_from_slice(&bytes[..used.min(bytes.len())]);
-        };
-        walk::each(&mut walk::open(self.dump.as_fd())?, &mut [0], |_| {
-            take();
+            dump.take(&page[..used.min(page.len())], epoch, began);
             alive();
-        })?;
+        };
+        walk::each(&mut walk::open(self.dump.as_fd())?, &mut [0], |_| take())?;
         take();
-        Ok(told)
+        Ok(dump)
     }
 
     /// A connection's beginning may be missed: `prog->active` keeps `bw_state` from running twice on a
