@@ -173,9 +173,9 @@ enum bw_entry {
 #define BW_ENTRY_MOST (sizeof(__u64) + sizeof(struct bw_record) + sizeof(__u64))
 
 /*
- * Entries that bw_dump hands over, until the reader takes them. An iterator's own way to its reader has room for 24
- * records; then it starts again, and passes by all of the bucket's sockets that it was at before
- * (bpf_sk_storage_map_seq_find_next()). There are as many buckets as CPUs: with two, 50,000 sockets took 3 s so.
+ * Entries that bw_dump hands over, until the reader takes them. An iterator's own buffer has room for 24 records. To
+ * go on after it, the kernel walks past every socket of the bucket up to where it stopped
+ * (bpf_sk_storage_map_seq_find_next()), and there are as many buckets as CPUs: with two, 50,000 sockets took 3 s.
  */
 struct bw_page {
 	__u64 used;
