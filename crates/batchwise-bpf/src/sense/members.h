@@ -48,7 +48,7 @@ volatile __u32 others;
 /* The agent wants no records that it has already. */
 volatile __u32 brief;
 
-struct bw_page page;
+struct bw_page page; /* what bw_dump hands over: sense_intf.h */
 
 struct bw_runs runs[BW_MOST_CPUS] __attribute__((aligned(64)));
 

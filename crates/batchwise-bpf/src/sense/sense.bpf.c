@@ -310,20 +310,19 @@ BW_INLINE int bw_tell(struct seq_file *seq, struct tcp_sock *tp)
 	}
 	version = bw_load(&e->rec.version);
 	holds = bw_holds(e, tp);
+	bw_sock_info(e, tp);
 	if (brief && !holds && e->told == version && e->logged == e->tail) {
 		struct bw_quiet quiet = {
 			.cookie = e->rec.cookie,
 			.born = e->rec.born,
 			.app_setting_off = e->rec.app_setting_off,
+			.info = e->rec.info,
 		};
 
-		bw_sock_info(e, tp);
-		quiet.info = e->rec.info;
 		entry = BW_ENTRY_QUIET;
 		bw_hand_over(&entry, sizeof(entry));
 		bw_hand_over(&quiet, sizeof(quiet));
 	} else {
-		bw_sock_info(e, tp);
 		entry = holds && e->rec.epoch != epoch ? BW_ENTRY_HELD : BW_ENTRY_RECORD;
 		bw_hand_over(&entry, sizeof(entry));
 		bw_hand_over(&e->rec, sizeof(e->rec));
