@@ -115,7 +115,7 @@ pub fn command() -> clap::Command {
 
 /// Runs what the arguments say.
 pub fn main() -> ExitCode {
-    frame::memory::give_back_large_blocks();
+    frame::memory::keep_little();
     let cli = Cli::parse_from(sibling::reorder_help(std::env::args_os()));
     if let Err(error) = start_log() {
         return fail(&error);
