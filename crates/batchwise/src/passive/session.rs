@@ -29,7 +29,8 @@ pub struct Session<'a> {
     exporter: Option<Exporter<PassiveMetrics>>,
     epochs: Vec<EpochLine>,
     servers: Servers,
-    summary: Summary,
+    /// Of the whole run, where it is shown at the end.
+    summary: Option<Summary>,
     totals: TotalsLine,
 }
 
@@ -59,7 +60,7 @@ impl<'a> Session<'a> {
             exporter,
             epochs: Vec::new(),
             servers: Servers::default(),
-            summary: Summary::default(),
+            summary: (form != Form::Jsonl || args.report.is_some()).then(Summary::default),
             totals: TotalsLine::default(),
         })
     }
@@ -75,7 +76,9 @@ impl<'a> Session<'a> {
         };
         let key: Key = (tuple.server, tuple.transport);
         self.servers.add(key, epoch);
-        self.summary.epoch(key, epoch);
+        if let Some(summary) = &mut self.summary {
+            summary.epoch(key, epoch);
+        }
         if let Some(exporter) = &self.exporter {
             exporter.update(|metrics| metrics.epoch(key, epoch));
         }
@@ -107,7 +110,9 @@ impl<'a> Session<'a> {
             totals,
             over,
         };
-        self.summary.interval(&interval.servers);
+        if let Some(summary) = &mut self.summary {
+            summary.interval(&interval.servers);
+        }
         if let Some(exporter) = &self.exporter {
             exporter.update(|metrics| metrics.interval(&interval));
         }
@@ -127,15 +132,18 @@ impl<'a> Session<'a> {
     /// Puts the terminal back, says what there was in all, and writes the report.
     pub fn finish(&mut self) -> anyhow::Result<()> {
         self.output.finish()?;
+        let Some(summary) = &self.summary else {
+            return Ok(());
+        };
         if let Some(path) = &self.args.report {
-            let page = report::page(self.args, &self.place, &self.summary, &self.totals);
+            let page = report::page(self.args, &self.place, summary, &self.totals);
             std::fs::write(path, page)
                 .with_context(|| format!("cannot write the report {}", path.display()))?;
         }
         if self.form == Form::Jsonl {
             return Ok(());
         }
-        let mut text = ending(&self.summary, &self.totals);
+        let mut text = ending(summary, &self.totals);
         if let Some(path) = &self.args.report {
             text += &format!("report: {}\n", path.display());
         }
