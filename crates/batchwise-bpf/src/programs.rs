@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use batchwise_core::burst::Prefix;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::passive::Params;
 use batchwise_core::sense::report::Unit;
@@ -90,7 +89,6 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
                 rate: 1_000_000_000,
                 packet_bytes: None,
                 points,
-                prefix: Prefix::default(),
                 border: true,
             };
             all.add(Marker::load(&marking, points)?.skel.object());

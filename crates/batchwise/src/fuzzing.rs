@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use std::sync::mpsc::channel;
 
 use anyhow::Context;
-use batchwise_core::burst::Prefix;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_window::Ask;
 use clap::Parser;
@@ -48,7 +47,7 @@ pub fn dissect(frame: &[u8]) -> Option<frame::Segment> {
 
 /// Segments of a frame that is marked with these code points, as `burst forward` reads it.
 pub fn burst(frame: &[u8], points: CodePoints) -> Option<u32> {
-    packet::Reader::new(points, Prefix::default())
+    packet::Reader::new(points)
         .read(frame)
         .burst
         .map(|(_, segments)| segments)

@@ -53,7 +53,7 @@ BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 s
 	    bw_parse_packet((void *)(long)skb->data, (void *)(long)skb->data_end, &pkt) != BW_PARSED)
 		return -1;
 	asked->tag = bw_tag(&pkt.tuple);
-	bw_name_source(asked, pkt.tuple.src);
+	__builtin_memcpy(asked->source, pkt.tuple.src, sizeof(asked->source));
 	asked->segments = segments;
 	return 0;
 }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use batchwise_core::burst::Rules;
 use batchwise_core::burst::mark::CodePoints;
-use batchwise_core::burst::{Prefix, Rules};
 use batchwise_core::passive::address;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
@@ -33,8 +33,6 @@ pub struct Bottleneck {
     pub packet_bytes: Option<u32>,
     /// Of marks.
     pub points: CodePoints,
-    /// Whose hosts share a credit.
-    pub prefix: Prefix,
     /// Marks are taken off.
     pub border: bool,
 }
@@ -141,7 +139,6 @@ macro_rules! configure {
         $ro.hash_keys = hash_keys();
         $ro.packet_bytes = $bottleneck.packet_bytes.unwrap_or(0);
         $ro.low = $bottleneck.points.low();
-        $ro.prefix_mask = $bottleneck.prefix.mask().to_be();
     };
 }
 

@@ -18,8 +18,6 @@
 const volatile struct bw_burst_rules rules;
 const volatile __u32 packet_bytes; /* the queue is limited in packets, which count as so many bytes; 0: in bytes */
 const volatile __u8 low;	   /* bits that the code points of marks share */
-/* Of an IPv6 address's second half, what counts: a host has as many addresses of its prefix as it likes. As in the packet. */
-const volatile __u64 prefix_mask;
 
 /* By hashes, see bw_set(). Only who holds the queue looks at them. */
 struct bw_known {
@@ -63,19 +61,6 @@ struct bw_asked {
 	__u64 tag;	/* of its flow */
 	__u8 source[16] __attribute__((aligned(8))); /* IPv4 as IPv4-mapped IPv6 */
 };
-
-/* Who pays: the address, or its prefix. */
-BW_INLINE void bw_name_source(struct bw_asked *asked, const __u8 *address)
-{
-	bw_word64 *to = (bw_word64 *)asked->source;
-	const bw_word64 *from = (const bw_word64 *)address;
-	__u64 mask = prefix_mask;
-
-	if (!from[0] && (__u32)from[1] == 0xffff0000)
-		mask = ~0ULL;
-	to[0] = from[0];
-	to[1] = from[1] & mask;
-}
 
 BW_INLINE __u64 bw_source_hash(const struct bw_asked *asked)
 {

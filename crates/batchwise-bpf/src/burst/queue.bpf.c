@@ -103,7 +103,6 @@ BW_INLINE __u32 bw_size(const struct sk_buff *skb)
 BW_INLINE void bw_read_mark(struct sk_buff *skb, struct bw_asked *asked)
 {
 	__u32 len = skb->len, link, segments;
-	__u8 source[16] __attribute__((aligned(8)));
 	const __u8 *ip, *end;
 	struct bpf_dynptr all;
 	int v6;
@@ -123,10 +122,9 @@ BW_INLINE void bw_read_mark(struct sk_buff *skb, struct bw_asked *asked)
 	if (!segments || (v6 && ip + 40 > end))
 		return;
 	if (v6)
-		bw_copy_ipv6(source, ip + 8);
+		bw_copy_ipv6(asked->source, ip + 8);
 	else
-		bw_map_ipv4(source, ip + 12);
-	bw_name_source(asked, source);
+		bw_map_ipv4(asked->source, ip + 12);
 	asked->tag = bw_finish(bw_mix(bw_source_hash(asked), bpf_skb_get_hash(skb))) | 1;
 	asked->segments = segments;
 }

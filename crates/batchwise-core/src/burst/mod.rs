@@ -8,12 +8,10 @@ pub mod algorithm1;
 mod credit;
 mod decide;
 pub mod mark;
-mod prefix;
 mod reserved;
 mod slots;
 
 pub use admission::{Admission, Sender};
 pub use credit::Credit;
 pub use decide::{Lease, Packet, Rules, Verdict, decide};
-pub use prefix::Prefix;
 pub use reserved::{EPOCHS, Reserved};

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use batchwise_bpf::burst::{Admitter, Bottleneck, Counts};
-use batchwise_core::burst::Prefix;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::topology::TwoHosts;
 use clap::ValueEnum;
@@ -78,7 +77,6 @@ const ROOMY: Bottleneck = Bottleneck {
     rate: 1_000_000_000,
     packet_bytes: None,
     points: CodePoints::Pool2,
-    prefix: Prefix::ADDRESS,
     border: false,
 };
 

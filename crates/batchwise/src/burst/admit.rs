@@ -7,7 +7,6 @@ use anyhow::{Context, Error, bail};
 use batchwise_bpf::burst::{Admitter, Bottleneck, Leave};
 use clap::Args;
 
-use super::credit::CreditArgs;
 use super::kernel::Kernel;
 use super::limit::{Limit, parse_limit, parse_rate};
 use super::metrics::BurstMetrics;
@@ -42,8 +41,6 @@ pub struct AdmitArgs {
     border: bool,
     #[command(flatten)]
     code: PointsArgs,
-    #[command(flatten)]
-    credit: CreditArgs,
     /// Sources that are shown, those with most bursts first
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     top: usize,
@@ -86,7 +83,6 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
             Limit::Packets(_) => Some(at_start.longest),
         },
         points: args.code.points,
-        prefix: args.credit.prefix,
         border: args.border,
     };
     let admitter = if args.own_queue {

@@ -2,7 +2,6 @@
 //! they send at once, routers hear it.
 
 mod admit;
-mod credit;
 pub mod forward;
 mod kernel;
 mod limit;

@@ -184,7 +184,7 @@ pub struct SourceLine {
     ts_ns: u64,
     /// Where packets leave.
     interface: String,
-    /// Its address; of IPv6 its prefix (`--ipv6-prefix`).
+    /// Its address.
     address: IpAddr,
     /// Bursts that were admitted.
     admitted: u64,

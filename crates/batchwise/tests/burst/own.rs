@@ -4,7 +4,6 @@
 use std::net::{Ipv6Addr, UdpSocket};
 use std::process::Command;
 
-use batchwise_core::burst::Prefix;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_testbed::stage::refusal::assert_refused;
 use batchwise_testbed::stage::{batchwise, programs_of, until_freed};
@@ -91,8 +90,7 @@ fn a_queue_of_our_own_takes_bursts_whole_and_goes_with_its_agent() {
         Ok(())
     });
     sent.expect("sent");
-    let source = Prefix::default().of(CLIENT_IP6);
-    let six = |line: &Value| line["address"] == source.to_string() && line["admitted"] == 1;
+    let six = |line: &Value| line["address"] == CLIENT_IP6.to_string() && line["admitted"] == 1;
     agent.line("source", "a burst in IPv6", six);
 
     let programs = programs_of(agent.0.pid());

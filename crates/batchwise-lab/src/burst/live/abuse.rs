@@ -29,47 +29,54 @@ const MBIT: u32 = 100;
 const BAR: f64 = 0.98;
 /// Bytes of a datagram.
 const DATAGRAM: usize = 1_400;
-/// The longest burst that can be asked for, and one of the usual length.
-const LONGEST: u32 = 64;
-const USUAL: u32 = 10;
+/// The longest burst that is heard here: a tenth of the queue.
+const BURST: u32 = 10;
 
-/// What the one that lies does. Its packets are a tenth to a fifth of the link.
+/// What the one that lies does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Lie {
-    /// Marks all that it sends, and sends what it says.
+    /// Marks all that it sends, and sends what it says: a fifth of the link.
     MarksAll,
-    /// Asks for 64 packets and sends one; then another flow does.
+    /// Asks for a burst and sends one packet of it; then another flow does. A tenth of the link.
     NeverSends,
-    /// The same, each from another address.
+    /// The same, each from another address, so with a credit of its own.
     NewAddresses,
+    /// Marks all that it sends, each burst from another address: as much as the link takes.
+    Floods,
 }
 
 impl Lie {
-    const ALL: [Self; 3] = [Self::MarksAll, Self::NeverSends, Self::NewAddresses];
+    const ALL: [Self; 4] = [
+        Self::MarksAll,
+        Self::NeverSends,
+        Self::NewAddresses,
+        Self::Floods,
+    ];
 
-    /// Packets that it sends of a burst, what their mark says, and the time from one burst to the next.
-    fn burst(self) -> (u32, u32, Duration) {
+    /// Packets that it sends of a burst, and the time from one burst to the next.
+    fn burst(self) -> (u32, Duration) {
         match self {
-            Self::MarksAll => (USUAL, USUAL, Duration::from_micros(6_000)),
-            Self::NeverSends | Self::NewAddresses => (1, LONGEST, Duration::from_micros(1_000)),
+            Self::MarksAll => (BURST, Duration::from_micros(6_000)),
+            Self::NeverSends | Self::NewAddresses => (1, Duration::from_micros(1_000)),
+            Self::Floods => (BURST, Duration::from_micros(1_200)),
         }
     }
 
     /// The source of this burst.
     fn source(self, number: u32) -> Ipv4Addr {
         match self {
-            Self::NewAddresses => Ipv4Addr::new(10, 79, 0, (1 + number % 250) as u8),
+            Self::NewAddresses | Self::Floods => Ipv4Addr::new(10, 79, 0, (1 + number % 250) as u8),
             _ => Ipv4Addr::new(10, 79, 0, 1),
         }
     }
 
     /// Sends until it is told to stop.
     fn tell(self, to: SocketAddr, stop: &AtomicBool) -> Result<()> {
-        let (sent, told, every) = self.burst();
+        let (sent, every) = self.burst();
         let tos = i32::from(
             CodePoints::default()
-                .mark(0, told)
+                .mark(0, BURST)
                 .context("a mark of this length")?,
         );
         let (began, mut number) = (Instant::now(), 0);
@@ -229,8 +236,7 @@ impl Experiment for BurstAbuse {
     fn report(&self, _: &Results<Point, NoMore>, summary: &Summary) -> Report {
         Report::new(
             "One that lies about its bursts beside 24 honest connections",
-            "Its packets are a tenth to a fifth of a link of 100 Mbit/s with a queue of 100 packets. `bursts`: the honest \
-             do not mark; `all-mark`: they do.",
+            "A link of 100 Mbit/s with a queue of 100 packets. `bursts`: the honest do not mark; `all-mark`: they do.",
         )
         .heading("What the honest carry")
         .table(Table::of(

@@ -17,7 +17,6 @@ use anyhow::{Context, Error, anyhow};
 use batchwise_bpf::burst::forward::{Forwarder, MOST_HELD};
 use clap::Args;
 
-use crate::burst::credit::CreditArgs;
 use crate::burst::limit::{Limit, parse_limit, parse_rate};
 use crate::burst::points::PointsArgs;
 use crate::frame::args::{parse_duration, parse_interval};
@@ -70,8 +69,6 @@ pub struct ForwardArgs {
     border: bool,
     #[command(flatten)]
     code: PointsArgs,
-    #[command(flatten)]
-    credit: CreditArgs,
     /// Sources that are told of in JSON, those with most bursts first
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     top: usize,
@@ -136,7 +133,7 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
         forwarder,
         queue,
         discipline,
-        Reader::new(args.code.points, args.credit.prefix),
+        Reader::new(args.code.points),
         args.border,
         Arc::clone(&counts),
         Arc::clone(&sources),

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
+use batchwise_core::burst::Sender;
 use batchwise_core::burst::mark::CodePoints;
-use batchwise_core::burst::{Prefix, Sender};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 const ETHERNET: usize = 14;
@@ -37,17 +37,15 @@ pub enum Checksum {
 /// Reads marks and whose they are.
 pub struct Reader {
     points: CodePoints,
-    prefix: Prefix,
     /// For hashes that senders cannot choose.
     keys: RandomState,
 }
 
 impl Reader {
-    /// Of marks with these code points, where hosts of such a prefix are one source.
-    pub fn new(points: CodePoints, prefix: Prefix) -> Self {
+    /// Of marks with these code points.
+    pub fn new(points: CodePoints) -> Self {
         Self {
             points,
-            prefix,
             keys: RandomState::new(),
         }
     }
@@ -72,8 +70,7 @@ impl Reader {
                 let header = ip.header();
                 addresses[..16].copy_from_slice(&header.source());
                 addresses[16..].copy_from_slice(&header.destination());
-                let source = self.prefix.of(header.source().into()).into();
-                let fragment = ip.is_payload_fragmented();
+                let (source, fragment) = (header.source().into(), ip.is_payload_fragmented());
                 let protocol = ip.payload().ip_number.0;
                 (source, header.traffic_class(), protocol, fragment)
             }
@@ -93,7 +90,7 @@ impl Reader {
         };
         let burst = self.points.segments(tos).map(|segments| {
             let sender = Sender {
-                source: self.keys.hash_one(source),
+                source: self.keys.hash_one(&addresses[..16]),
                 flow: self.keys.hash_one((addresses, ports, protocol)),
             };
             (sender, segments)
@@ -191,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_mark_that_is_taken_off_leaves_a_right_header_and_ecn() {
-        let reader = Reader::new(POINTS, Prefix::default());
+        let reader = Reader::new(POINTS);
         let marked = POINTS.mark(0b10, 10).expect("a class");
         let mut bytes = frame(marked >> 2, 1, 1000, b"x");
         bytes[15] |= 0b10;
@@ -224,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_mark_names_its_burst_its_flow_and_its_source() {
-        let reader = Reader::new(POINTS, Prefix::default());
+        let reader = Reader::new(POINTS);
         let marked = POINTS.mark(0, 10).expect("a class") >> 2;
         let read = |source, port| {
             let seen = reader.read(&frame(marked, source, port, b"x"));
@@ -241,12 +238,12 @@ mod tests {
 
     #[test]
     fn what_is_not_marked_or_not_ip_is_of_no_burst() {
-        let reader = Reader::new(POINTS, Prefix::default());
+        let reader = Reader::new(POINTS);
         for dscp in [0, 46, 0b000001] {
             let seen = reader.read(&frame(dscp, 1, 1000, b"x"));
             assert_eq!(seen.burst, None, "{dscp}");
         }
-        let chosen = Reader::new(CodePoints::Pool3, Prefix::default());
+        let chosen = Reader::new(CodePoints::Pool3);
         let chosen = chosen.read(&frame(0b000001, 1, 1000, b"x"));
         assert_eq!(chosen.burst.map(|(_, segments)| segments), Some(2));
         assert_eq!(reader.read(&[0; 60]), Seen::default());
@@ -255,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_checksum_that_was_left_to_the_card_is_told_from_one_that_was_made() {
-        let reader = Reader::new(POINTS, Prefix::default());
+        let reader = Reader::new(POINTS);
         let mut bytes = frame(0, 1, 1000, b"a request");
         assert_eq!(reader.read(&bytes).checksum, Checksum::Made);
         bytes[CHECKSUM].copy_from_slice(&[0, 0]);
