@@ -10,14 +10,14 @@ fn main() {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-changed=src");
-    for room in ["lib", "sense", "flows", "balance"] {
+    for room in ["lib", "sense", "flows", "balance", "decap"] {
         println!("cargo:rerun-if-changed=../batchwise-bpf/src/{room}");
     }
     let mut build = cc::Build::new();
     build
         .files(
             [
-                "admit", "asks", "endpoint", "gaps", "icmp", "packet", "space",
+                "admit", "asks", "endpoint", "gaps", "icmp", "packet", "space", "tunnel",
             ]
             .map(|f| format!("src/{f}.c")),
         )

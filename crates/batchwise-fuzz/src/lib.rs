@@ -15,6 +15,7 @@ mod metrics;
 mod options;
 mod packet;
 mod send;
+mod tunnel;
 mod window;
 
 /// Takes any bytes.
@@ -33,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("metrics", metrics::run),
     ("options", options::run),
     ("packet", packet::run),
+    ("tunnel", tunnel::run),
     ("window", window::run),
 ];
 

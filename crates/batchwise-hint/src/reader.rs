@@ -192,7 +192,9 @@ impl Mapping {
         }
         let size = fstat(memory).map_err(|_| Refused::WrongSize)?.st_size;
         let size = usize::try_from(size).map_err(|_| Refused::WrongSize)?;
-        if size == 0 || size > LARGEST || size % layout::PAGE != 0 {
+        // more than `Segment::new` makes on this machine would only cost memory and time
+        let most = layout::segment_size(layout::shards_for(clock::cpus())).min(LARGEST);
+        if size == 0 || size > most || size % layout::PAGE != 0 {
             return Err(Refused::WrongSize);
         }
         let length = NonZeroUsize::new(size).ok_or(Refused::WrongSize)?;
@@ -229,9 +231,7 @@ impl Mapping {
         if magic != MAGIC || header.version.load(Ordering::Relaxed) != VERSION {
             return Err(Refused::WrongVersion);
         }
-        // more than `Segment::new` makes on this machine would only cost us memory and time
-        let most = layout::shards_in(layout::segment_size(layout::shards_for(clock::cpus())));
-        if shards == 0 || shards > most.min(layout::shards_in(self.size)) {
+        if shards == 0 || shards > layout::shards_in(self.size) {
             return Err(Refused::WrongSize);
         }
         if !calibration.agrees(clock, anchor_ticks, anchor_ns) {

@@ -165,6 +165,12 @@ unsafe extern "C" {
     /// `len` bytes from `data` on can be read, at least 8, and `t` is aligned to 8 bytes.
     fn bw_twin_quoted(data: *const u8, len: u32, v6: c_int, t: *mut bw_tuple) -> c_int;
 
+    /// Whether an IP packet is a tunnel's, and then its ends: source, destination, destination inside.
+    ///
+    /// # Safety
+    /// `len` bytes from `data` on can be read, and 48 from `ends` on written.
+    fn bw_twin_tunnel(data: *const u8, len: u32, v6: c_int, ends: *mut [u8; 48]) -> c_int;
+
     /// A frame's TOS or traffic class, or -1.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
-//! What `lib/packet.h`, `lib/icmp.h` and `lib/tos.h` read, asked as the programs ask it.
+//! What `lib/packet.h`, `lib/icmp.h`, `lib/tos.h` and `decap/tunnel.h` read, asked as the programs ask it.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use batchwise_reference::packet::Read;
 
@@ -43,6 +43,20 @@ pub fn quoted(icmp: &[u8], v6: bool) -> Option<[SocketAddr; 2]> {
     let t = &tuple.0;
     let end = |ip: [u8; 16], port| SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port);
     found.then(|| [end(t.src, t.sport), end(t.dst, t.dport)])
+}
+
+/// Source and destination of an IP packet that is a tunnel's, and the destination of the packet inside.
+pub fn tunnel(packet: &[u8], v6: bool) -> Option<[IpAddr; 3]> {
+    let mut ends = [0; 48];
+    // SAFETY: so many bytes can be read, and `ends` is as long as it says.
+    let is_one = unsafe {
+        crate::bw_twin_tunnel(packet.as_ptr(), packet.len() as u32, v6.into(), &mut ends)
+    } != 0;
+    let end = |at: usize| {
+        let octets: [u8; 16] = ends[at..at + 16].try_into().expect("16 bytes");
+        Ipv6Addr::from(octets).to_canonical()
+    };
+    is_one.then(|| [end(0), end(16), end(32)])
 }
 
 /// The TOS or traffic class.

@@ -17,7 +17,7 @@ use super::scene::{Agent, LIMIT, Scene};
 use crate::Context;
 
 /// Every socket must be back within this time of the agent's death, …
-const SECOND: Duration = Duration::from_secs(1);
+pub const SECOND: Duration = Duration::from_secs(1);
 /// … or of the next agent's start, where guard and agent die together; loading takes most of that.
 const NEXT: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 64;

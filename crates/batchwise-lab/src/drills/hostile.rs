@@ -104,7 +104,7 @@ fn at_a_socket(
             "window clients",
         ),
         false => (
-            "watch --format jsonl --port 6379 --hints",
+            "watch --exchange --format jsonl --port 6379 --hints",
             batchwise_hint::SOCKET_VARIABLE,
             "hint clients",
         ),

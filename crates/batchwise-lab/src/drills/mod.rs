@@ -5,6 +5,7 @@
 mod callbacks;
 mod crowd;
 mod death;
+mod disks;
 mod forwarding;
 mod hostile;
 mod load;
@@ -89,6 +90,7 @@ fn run(drill: Drill, context: &Context) -> Result<Outcome> {
         Drill::Connections10k => crowd::connections(context, drill, 10_000),
         Drill::Connections50k => crowd::of_many_processes(context, drill, 50_000),
         Drill::DiskFull => outputs::disk_full(context),
+        Drill::DiskHangs => outputs::disk_hangs(context),
         Drill::ReaderLeaves => outputs::reader_leaves(context),
         Drill::NamespaceDeleted => neighbours::namespace_deleted(context),
         Drill::ManyNamespaces => neighbours::many_namespaces(context),

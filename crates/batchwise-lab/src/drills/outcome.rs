@@ -37,6 +37,8 @@ pub enum Drill {
     Connections50k,
     /// The disk with the log of `tune` is full, and has room again.
     DiskFull,
+    /// It hangs, and `tune` is told to end or killed meanwhile.
+    DiskHangs,
     /// The reader of an agent's standard output leaves.
     ReaderLeaves,
     /// A network namespace is deleted whose sockets were tuned.

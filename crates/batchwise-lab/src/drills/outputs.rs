@@ -1,20 +1,23 @@
-//! Where agents write to: a disk that is full, a reader that leaves.
+//! Where agents write to: a disk that is full, one that hangs, a reader that leaves.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::topology::LINK;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::load::{Load, MIXED, echo};
+use super::death::SECOND;
+use super::disks::{HangingDisk, SmallDisk};
+use super::load::{Load, MIXED, astray, echo, given_back};
 use super::outcome::{Drill, Outcome};
 use super::scene::{Agent, LIMIT, Scene};
 use crate::Context;
@@ -27,48 +30,6 @@ const METRICS: &str = "127.0.0.1:9464";
 const DROPPED: &str = "batchwise_log_lines_dropped_total";
 /// Agents go on for so long without what they write to.
 const WITHOUT: Duration = Duration::from_secs(3);
-
-/// A file system of 64 KiB, and what fills it up.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount() -> Result<Self> {
-        let folder = std::env::temp_dir().join("bw-drills-disk");
-        fs::create_dir_all(&folder)?;
-        let (kind, size) = (Some("tmpfs"), Some("size=64k"));
-        mount(kind, &folder, kind, MsFlags::empty(), size).context("mounting a small disk")?;
-        Ok(Self(folder))
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.0.join("filler")
-    }
-
-    /// Until nothing is left.
-    fn fill(&self) -> Result<()> {
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(self.filler())?;
-        for size in [4_096, 64, 1] {
-            while file.write_all(&vec![0; size]).is_ok() {}
-        }
-        Ok(())
-    }
-
-    fn free(&self) -> Result<()> {
-        Ok(fs::remove_file(self.filler())?)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let gone = umount2(&self.0, MntFlags::MNT_DETACH).map_err(std::io::Error::from);
-        if let Err(error) = gone.and_then(|()| fs::remove_dir(&self.0)) {
-            tracing::warn!("{} stays behind: {error}", self.0.display());
-        }
-    }
-}
 
 pub fn disk_full(context: &Context) -> Result<Outcome> {
     let mut scene = Scene::build(context, Drill::DiskFull)?;
@@ -130,6 +91,75 @@ pub fn disk_full(context: &Context) -> Result<Outcome> {
         text.lines().count() - torn
     );
     Ok(outcome)
+}
+
+/// Agents are told to end, and killed, while the thread that writes the log hangs in the kernel.
+pub fn disk_hangs(context: &Context) -> Result<Outcome> {
+    let mut scene = Scene::build(context, Drill::DiskHangs)?;
+    let disk = HangingDisk::mount()?;
+    let mut outcome = Outcome::default();
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
+    let stop = &context.stop;
+    let mut slowest = Duration::ZERO;
+    let ends = [
+        ("told", Signal::SIGTERM, 100..105),
+        ("killed", Signal::SIGKILL, 105..110),
+    ];
+    for (end, signal, numbers) in ends {
+        let log = disk.folder.join(format!("{end}.jsonl"));
+        let mut command = scene.tune_command(scene.client(), &["--hold", "off"]);
+        command.arg("--log").arg(&log);
+        let mut agent = scene.start(scene.client(), end, command)?;
+        scene.until_held(&load.sockets, true)?;
+        let hanging = disk.hang()?;
+        // of which there are lines to write
+        let others = other_services(&scene, numbers)?;
+        let hangs = || Ok(hangs_in_kernel(agent.pid())?.then_some(()));
+        let hangs = stop.wait_until(LIMIT, hangs)?;
+        outcome.expect(hangs.is_some(), || format!("{end}: the log does not hang"));
+        let are_held = || others.iter().all(|s| s.nodelay().ok() == Some(true));
+        let held = stop.wait_until(LIMIT, || Ok(are_held().then_some(())))?;
+        outcome.expect(held.is_some(), || {
+            format!("{end}: the agent does not go on: new connections are not held")
+        });
+        load.goes_on(stop)?;
+        outcome.expect_alive(agent.check());
+        let asked = agent.signal(signal)?;
+        let back = given_back(|| astray(&load.sockets), asked, SECOND);
+        outcome.not_given_back += back.astray as u64;
+        slowest = slowest.max(back.after.unwrap_or_default());
+        load.goes_on(stop)?;
+        drop(hanging);
+        agent.process.wait(stop, LIMIT)?;
+        drop(others);
+    }
+    outcome.not_given_back += astray(&load.sockets) as u64;
+    let (traffic, first) = load.finish();
+    outcome.traffic = traffic;
+    outcome.wrong.extend(first);
+    scene.check()?;
+    let ms = slowest.as_secs_f64() * 1e3;
+    outcome.number("slowest_ms", ms);
+    outcome.said = format!(
+        "the log's disk hung: the agent held new connections all the same; told to end and killed, all {CONNECTIONS} \
+         sockets were back after {ms:.0} ms at most"
+    );
+    Ok(outcome)
+}
+
+/// Whether one of its threads waits where no signal reaches it (state D).
+fn hangs_in_kernel(pid: Pid) -> Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let stat = fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
+        // behind its name, which may have anything in it
+        if stat
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('D'))
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Connections to Redis at further addresses of the server's: each is a service, of which a line is logged.

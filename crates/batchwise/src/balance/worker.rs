@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -16,6 +16,8 @@ use crate::frame::clock::monotonic_ns;
 pub const ROUND: Duration = Duration::from_secs(1);
 /// … and hangs if it has not for so long.
 const HUNG: Duration = Duration::from_secs(5);
+/// Who is told nothing any more ends within this time, or is left behind: the agent's end must not hang with it.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// That the worker's loop goes round.
 #[derive(Clone)]
@@ -42,7 +44,7 @@ pub struct Worker<I, O> {
     wanted: Option<UnboundedSender<I>>,
     found: Receiver<O>,
     pulse: Pulse,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
@@ -57,7 +59,7 @@ impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
         let (tell, found) = channel();
         let pulse = Pulse::new();
         let beats = pulse.clone();
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || work(told, tell, &beats))
             .with_context(|| format!("starting the thread {name:?}"))?;
@@ -66,7 +68,7 @@ impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
             wanted: Some(wanted),
             found,
             pulse,
-            thread: Some(thread),
+            thread,
         })
     }
 
@@ -90,8 +92,7 @@ impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
     /// # Errors
     /// The thread has ended.
     pub fn found(&self) -> anyhow::Result<Vec<O>> {
-        let runs = self.thread.as_ref().is_some_and(|t| !t.is_finished());
-        ensure!(runs, ended(self.name));
+        ensure!(!self.thread.is_finished(), ended(self.name));
         Ok(self.found.try_iter().collect())
     }
 }
@@ -103,9 +104,27 @@ fn ended(name: &str) -> String {
 impl<I, O> Drop for Worker<I, O> {
     fn drop(&mut self) {
         self.wanted = None;
-        if let Some(thread) = self.thread.take() {
-            // a panic there has been printed
-            let _ = thread.join();
+        let end = Instant::now() + GOODBYE;
+        while !self.thread.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_hangs_is_left_behind() {
+        let (free, hang) = mpsc::channel::<()>();
+        let work = move |_: UnboundedReceiver<()>, _: Sender<()>, _: &Pulse| {
+            // until the test is over
+            let _ = hang.recv();
+        };
+        drop(Worker::start("one that hangs", work).expect("a thread"));
+        drop(free);
     }
 }

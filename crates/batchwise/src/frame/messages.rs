@@ -23,6 +23,9 @@ impl Complaints {
     pub fn say(&mut self, complaint: &str) {
         if self.0.len() < MOST_COMPLAINTS && self.0.insert(complaint.to_owned()) {
             tracing::warn!("{complaint}");
+            if self.0.len() == MOST_COMPLAINTS {
+                tracing::warn!("what else is to be said of applications is not: it is too much");
+            }
         }
     }
 }

@@ -25,8 +25,10 @@ const MOST_PEERS: usize = 1024;
 const MOST_OF_USER: usize = MOST_PEERS / 4;
 /// Handles that one process may have, …
 const MOST_HINTS: usize = 8192;
-/// … and all processes of a user. The kernel lets us map 65,530 (vm.max_map_count).
+/// … all processes of a user, …
 const MOST_HINTS_OF_USER: usize = 2 * MOST_HINTS;
+/// … and all processes. The kernel lets us map 65,530 (vm.max_map_count); without one more there is no memory.
+const MOST_HINTS_OF_ALL: usize = 4 * MOST_HINTS;
 /// Processes that are accepted in one poll.
 const AT_ONCE: usize = 256;
 /// What a poll may take; who finds no time is first in the next.
@@ -87,9 +89,9 @@ impl HintListener {
         self.accept();
         let mut readings = Vec::new();
         let mut peers = std::mem::take(&mut self.peers);
-        let mut of_users = HashMap::<u32, usize>::new();
+        let mut handles = Handles::default();
         for peer in &peers {
-            *of_users.entry(peer.uid).or_default() += peer.hints.len();
+            handles.add(peer.uid, peer.hints.len());
         }
         let mut has_news = news(&peers).into_iter();
         let end = Instant::now() + POLL;
@@ -98,9 +100,8 @@ impl HintListener {
             let has_news = has_news.next().unwrap_or(true);
             let now = Instant::now();
             let half = || end.min(Instant::now() + POLL_OF_PEER / 2);
-            let of_user = of_users.entry(peer.uid).or_default();
             let received = match has_news && now < end && !door::is_behind() {
-                true => self.receive(peer, of_user, half()),
+                true => self.receive(peer, &mut handles, half()),
                 false => Ok(true),
             };
             let read = peer.read(&self.calibration, half(), &mut readings);
@@ -143,7 +144,7 @@ impl HintListener {
             let (pid, uid) = (who.pid(), who.uid());
             let refusal = match () {
                 () if !self.allowed.contains(&uid) => {
-                    format!("hints of process {pid} refused: allow its user with --hints-uid {uid}")
+                    format!("hints of user {uid} refused: allow them with --hints-uid {uid}")
                 }
                 () if self.peers.len() >= MOST_PEERS => {
                     format!("hints of more than {MOST_PEERS} processes refused")
@@ -171,11 +172,10 @@ impl HintListener {
     }
 
     /// Takes in a process's new handles; whether its socket is still open, or why it is to be dropped.
-    /// `of_user`: handles of all its user's processes.
     fn receive(
         &mut self,
         peer: &mut Peer,
-        of_user: &mut usize,
+        handles: &mut Handles,
         until: Instant,
     ) -> Result<bool, String> {
         while Instant::now() < until {
@@ -186,15 +186,9 @@ impl HintListener {
                 Err(Errno::EPROTO) => return Err("it sent no registration".to_owned()),
                 Err(error) => return Err(error.to_string()),
             };
-            if peer.hints.len() >= MOST_HINTS {
+            if let Err(full) = handles.room_for(peer.uid, peer.hints.len()) {
                 door::let_go(vec![memory]);
-                return Err(format!("it has more than {MOST_HINTS} handles"));
-            }
-            if *of_user >= MOST_HINTS_OF_USER {
-                door::let_go(vec![memory]);
-                return Err(format!(
-                    "its user's processes have more than {MOST_HINTS_OF_USER} handles"
-                ));
+                return Err(full);
             }
             let mapped = Mapping::new(&memory, &self.calibration);
             door::let_go(vec![memory]);
@@ -217,9 +211,37 @@ impl HintListener {
                 born,
                 at: now.at,
             });
-            *of_user += 1;
+            handles.add(peer.uid, 1);
         }
         Ok(true)
+    }
+}
+
+/// Handles that there are.
+#[derive(Debug, Default)]
+struct Handles {
+    of_users: HashMap<u32, usize>,
+    all: usize,
+}
+
+impl Handles {
+    fn add(&mut self, uid: u32, handles: usize) {
+        *self.of_users.entry(uid).or_default() += handles;
+        self.all += handles;
+    }
+
+    /// Whether this user's process, which has so many, may have one more; if not, why.
+    fn room_for(&self, uid: u32, of_process: usize) -> Result<(), String> {
+        let of_user = self.of_users.get(&uid).copied().unwrap_or_default();
+        let (who, most) = match () {
+            () if of_process >= MOST_HINTS => ("it has", MOST_HINTS),
+            () if of_user >= MOST_HINTS_OF_USER => {
+                ("its user's processes have", MOST_HINTS_OF_USER)
+            }
+            () if self.all >= MOST_HINTS_OF_ALL => ("all processes have", MOST_HINTS_OF_ALL),
+            () => return Ok(()),
+        };
+        Err(format!("{who} more than {most} handles"))
     }
 }
 
@@ -329,5 +351,31 @@ fn sums(s: &batchwise_hint::layout::Sums) -> HintSums {
         completed_at: s.completed_at,
         untimed_created: s.untimed_created,
         untimed_completed: s.untimed_completed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_users_together_leave_room_for_the_agents_own_memory() {
+        let mut handles = Handles::default();
+        for uid in 0..4 {
+            assert_eq!(handles.room_for(uid, 0), Ok(()));
+            handles.add(uid, MOST_HINTS);
+        }
+        handles
+            .room_for(4, 0)
+            .expect_err("there are as many as may be");
+        let mut handles = Handles::default();
+        handles.add(1, MOST_HINTS_OF_USER);
+        handles
+            .room_for(1, 0)
+            .expect_err("the user has as many as it may");
+        assert_eq!(handles.room_for(2, 0), Ok(()));
+        handles
+            .room_for(2, MOST_HINTS)
+            .expect_err("the process has");
     }
 }

@@ -249,6 +249,7 @@ fn what_cannot_be_read_safely_is_refused_and_disturbs_nobody() {
         memory(page, SealFlag::F_SEAL_GROW, &fine),
         memory(0, ALL, &[]),
         memory(page - 1, ALL, &fine),
+        memory(1 << 20, ALL, &fine),
         memory(1 << 30, ALL, &fine),
         memory(page, ALL, &[]),
         memory(page, ALL, &header(0, now)),

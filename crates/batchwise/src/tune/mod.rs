@@ -129,8 +129,8 @@ const MOST_LOOK: Duration = Duration::from_secs(1);
 const LARGEST_SHARE: u32 = 10;
 /// A service without connections is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Added to the niceness while programs are loaded and the guard starts: all that there is.
-const LOADING_PRIORITY: i32 = 19;
+/// While programs are loaded and the guard starts, which takes 0.3 s of a CPU that the service may need: the lowest that there is.
+const LOADING_NICENESS: i32 = 19;
 /// Sockets that are switched between two looks at the heartbeat: about ten milliseconds.
 const AT_A_TIME: usize = 2_048;
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
@@ -154,8 +154,16 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         None => bpf::cgroup_mount_point()?,
     };
     let place = Place::take(&cgroup)?;
-    // loading takes 0.3 s of a CPU, which the service may need
-    rustix::process::nice(LOADING_PRIORITY).context("lowering the priority")?;
+    // who could not rise again must not go down
+    match first_in_line() {
+        true => {
+            rustix::process::setpriority_process(None, LOADING_NICENESS)
+                .context("lowering the priority")?;
+        }
+        false => tracing::warn!(
+            "agent and guard have no priority over other processes (CAP_SYS_NICE): where CPUs are busy, sockets may be given back late"
+        ),
+    }
     let config = Config {
         ports: args.ports.numbers.clone(),
         cgroup: args.cgroup.clone(),
@@ -193,11 +201,9 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What agent and guard do is short, and must come in time most of all when the CPUs are busy.
-fn first_in_line() {
-    if let Err(error) = rustix::process::setpriority_process(None, -20) {
-        tracing::debug!("no higher priority than others: {error}");
-    }
+/// What agent and guard do is short, and must come in time most of all when the CPUs are busy. Whether that could be asked for.
+fn first_in_line() -> bool {
+    rustix::process::setpriority_process(None, -20).is_ok()
 }
 
 struct Agent {
@@ -240,6 +246,9 @@ impl Agent {
                 self.decisions.reopen();
             }
             let begin = Instant::now();
+            if let Some(hints) = self.hints.as_mut().filter(|hints| hints.due().is_zero()) {
+                hints.poll()?;
+            }
             // each step takes long where there are tens of thousands of connections
             let reading = self.read()?;
             self.look(&reading)?;

@@ -115,9 +115,6 @@ fn units() -> impl TypedValueParser<Value = Unit> {
 /// Added to the niceness: 19 is the most that there is.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// Peers look at hints at intervals of their own, and expect new ones in each.
-const ADVERTISE_EVERY: Duration = Duration::from_millis(20);
-
 /// Runs until the duration is over, the user quits, or a signal comes.
 pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
@@ -158,16 +155,13 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 
     let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
     loop {
-        let advertises = hints.as_ref().is_some_and(|hints| hints.are_advertised());
-        let look_every = match advertises {
-            true => ADVERTISE_EVERY.min(counting.due()),
-            false => counting.due(),
-        };
+        let hints_due = hints.as_ref().map(|hints| hints.due());
+        let look_every = counting.due().min(hints_due.unwrap_or(Duration::MAX));
         let turn = ticks.turn(look_every, |time| output.wait(time))?;
         if pause.load(Ordering::Relaxed) == 1 {
             let counted = counting.pause()?;
             counted.iter().for_each(|counted| services.take(counted));
-            let paused = hold(&mut counting, &mut ticks, &pause, &stop)?;
+            let paused = hold(&mut counting, &mut ticks, exporter.as_ref(), &pause, &stop)?;
             ticks.delay(paused);
             services.skip(paused);
             continue;
@@ -177,7 +171,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         match turn {
             Turn::Stopped => break,
             Turn::Look => {
-                if let Some(hints) = hints.as_mut().filter(|_| advertises) {
+                if let Some(hints) = hints.as_mut().filter(|hints| hints.due().is_zero()) {
                     hints.poll()?;
                 }
                 continue;
@@ -228,12 +222,16 @@ fn pause_flag() -> anyhow::Result<Arc<AtomicUsize>> {
 fn hold(
     counting: &mut Counting,
     ticks: &mut Ticks,
+    exporter: Option<&Exporter<WatchMetrics>>,
     pause: &AtomicUsize,
     stop: &AtomicBool,
 ) -> anyhow::Result<Duration> {
     let begin = Instant::now();
     while pause.load(Ordering::Relaxed) == 1 && !stop.load(Ordering::Relaxed) {
         ticks.alive();
+        if let Some(exporter) = exporter {
+            exporter.update(|_| ());
+        }
         // a signal that came just before is noticed after this time
         sleep(Duration::from_millis(50))?;
     }
